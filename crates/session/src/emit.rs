@@ -387,10 +387,10 @@ impl<T: Default> Session<T> {
         }
         if granted > INLINE_LEN_MAX {
             let len = out.area_chunk_max(granted).min(granted);
-            if len >= INLINE_LEN_MAX {
-                if let Some(place) = out.put_in_area(&message.data[message.sent..message.sent + len]) {
-                    return Ok(Cut { len, area: Some(place) });
-                }
+            if len >= INLINE_LEN_MAX
+                && let Some(place) = out.put_in_area(&message.data[message.sent..message.sent + len])
+            {
+                return Ok(Cut { len, area: Some(place) });
             }
         }
         let inline = out.record_len_max().saturating_sub(fixed_len).min(granted);
