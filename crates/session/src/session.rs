@@ -192,6 +192,16 @@ impl<T: Default> Session<T> {
         self.accepted.pop_front()
     }
 
+    /// Whether [`accept`](Session::accept) has one to give.
+    pub fn has_accepted(&self) -> bool {
+        !self.accepted.is_empty()
+    }
+
+    /// Whether [`open`](Session::open) would not answer that too many calls are under way.
+    pub fn may_open(&self) -> bool {
+        self.closed.is_some() || self.drain.is_some() || self.live_count < self.peer.stream_count
+    }
+
     /// The next stream on which something has changed since it was last given.
     pub fn next_ready(&mut self) -> Option<Ready> {
         while let Some(id) = self.ready.pop() {
@@ -344,9 +354,10 @@ impl<T: Default> Session<T> {
         self.pending.stage(out)
     }
 
-    /// Ends the session from this side and tells the peer as far as there is room. Streams end.
+    /// Ends the session from this side and tells the peer as far as there is room. Streams end. After a violation
+    /// this is how the peer is told; the reason latched stays.
     pub fn close(&mut self, out: &mut impl Outbound, reason: Closed) {
-        if self.closed.is_some() {
+        if self.closed.as_ref().is_some_and(|closed| !matches!(closed, Closed::Violation(_))) {
             return;
         }
         let text = reason.to_string();
