@@ -206,7 +206,7 @@ mod tests {
     /// Every length and alignment that takes another way, with guards on both sides of the target.
     #[test]
     fn copies_are_exact_at_every_length_and_alignment() {
-        let src: Vec<u8> = (0..5000u32).map(|n| (n * 31 >> 3) as u8).collect();
+        let src: Vec<u8> = (0..5000u32).map(|n| ((n * 31) >> 3) as u8).collect();
         let lens = (0..=200).chain([255, 256, 257, 1000, 1023, 1024, 1025, 4096, 4097]);
         for len in lens {
             for (src_at, dst_at) in [(0, 0), (1, 0), (0, 1), (8, 24), (3, 7), (15, 63)] {
