@@ -1,33 +1,47 @@
-//! Memory for the model checker: every word is an atomic that loom knows about.
+//! Memory for the model checker: loom knows every word of it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use bytes::BytesMut;
+use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::memory::{ReadMemory, WriteMemory, check_range, check_word};
 
-/// Zeroed memory of which only the words that a model touches exist. Others read as a bug: they panic.
+/// Zeroed memory of which only the words that a model touches exist.
 ///
-/// All copies go by relaxed words, as in real memory, so a reader that lacks an acquire, or whose writer lacks a
-/// release, sees old words in some of the executions that loom tries.
+/// Real copies go by relaxed words that may race. Here they go by plain ones, for which loom reports every pair of a
+/// write and another access that is not ordered by an acquire and a release: nothing that a correct peer does may
+/// rely on such a pair.
 #[derive(Debug)]
 pub struct LoomMemory {
     len: usize,
     wide: BTreeMap<usize, AtomicU64>,
     narrow: BTreeMap<usize, AtomicU32>,
+    plain: BTreeMap<usize, PlainWord>,
 }
 
+/// A word that is only ever copied.
+#[derive(Debug)]
+struct PlainWord(UnsafeCell<u64>);
+
+// SAFETY: loom runs one thread at a time, and stops a model in which two accesses race.
+unsafe impl Sync for PlainWord {}
+// SAFETY: as above.
+unsafe impl Send for PlainWord {}
+
 impl LoomMemory {
-    /// Memory of `len` bytes with u64 words throughout `wide` and u32 words at each of `narrow`.
-    pub fn new(len: usize, wide: &[Range<usize>], narrow: &[usize]) -> LoomMemory {
-        let words = wide.iter().cloned().flat_map(|range| range.step_by(8));
+    /// Memory of `len` bytes with atomic u64 words throughout `wide`, atomic u32 words at each of `narrow`, and
+    /// words for copies throughout `plain`. Other words read as a bug: they panic.
+    pub fn new(len: usize, wide: &[Range<usize>], narrow: &[usize], plain: &[Range<usize>]) -> LoomMemory {
+        let words = |ranges: &[Range<usize>]| ranges.to_vec().into_iter().flat_map(|range| range.step_by(8));
         LoomMemory {
             len,
-            wide: words.map(|at| (at, AtomicU64::new(0))).collect(),
+            wide: words(wide).map(|at| (at, AtomicU64::new(0))).collect(),
             narrow: narrow.iter().map(|at| (*at, AtomicU32::new(0))).collect(),
+            plain: words(plain).map(|at| (at, PlainWord(UnsafeCell::new(0)))).collect(),
         }
     }
 
@@ -59,8 +73,11 @@ impl ReadMemory for LoomMemory {
     fn copy_out(&self, at: usize, dst: &mut [u8]) {
         check_range(at, dst.len(), self.len);
         for (at, part) in (at..).step_by(8).zip(dst.chunks_mut(8)) {
-            let word = self.wide(at).load(Ordering::Relaxed).to_le_bytes();
-            part.copy_from_slice(&word[..part.len()]);
+            check_word(at, 8, self.len);
+            let word = self.plain.get(&at).unwrap_or_else(|| panic!("the model has no word to copy at {at}"));
+            // SAFETY: loom has checked that no write races with this; see `PlainWord`.
+            let word = word.0.with(|word| unsafe { *word });
+            part.copy_from_slice(&word.to_le_bytes()[..part.len()]);
         }
     }
 
@@ -92,8 +109,9 @@ impl WriteMemory for LoomMemory {
             let mut word = [0; 8];
             word[..part.len()].copy_from_slice(part);
             check_word(at, 8, self.len);
-            if let Some(wide) = self.wide.get(&at) {
-                wide.store(u64::from_le_bytes(word), Ordering::Relaxed);
+            if let Some(plain) = self.plain.get(&at) {
+                // SAFETY: loom has checked that no access races with this; see `PlainWord`.
+                plain.0.with_mut(|plain| unsafe { *plain = u64::from_le_bytes(word) });
             }
         }
     }

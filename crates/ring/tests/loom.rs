@@ -24,13 +24,14 @@ fn model(check: impl Fn() + Sync + Send + 'static) {
     builder.check(check);
 }
 
-/// A region whose ring has the head word and the first payload word of each line: more words would only multiply the
-/// executions.
+/// A region whose ring has the head word and the first payload word of each line. All records are as short, so that
+/// each word has just one of these roles.
 fn region() -> Arc<LoomMemory> {
-    let line = |idx: usize| PAGE_LEN + idx * LINE_LEN..PAGE_LEN + idx * LINE_LEN + 2 * HEAD_LEN;
-    let mut wide: Vec<_> = (0..RING / LINE_LEN).map(line).collect();
-    wide.push(CONSUMED_OFF..CONSUMED_OFF + 8);
-    Arc::new(LoomMemory::new(PAGE_LEN + RING, &wide, &[WAITING_OFF, CPU_OFF]))
+    let lines = (0..RING / LINE_LEN).map(|idx| PAGE_LEN + idx * LINE_LEN);
+    let heads = lines.clone().map(|line| line..line + HEAD_LEN);
+    let wide: Vec<_> = heads.chain([CONSUMED_OFF..CONSUMED_OFF + 8]).collect();
+    let plain: Vec<_> = lines.map(|line| line + HEAD_LEN..line + 2 * HEAD_LEN).collect();
+    Arc::new(LoomMemory::new(PAGE_LEN + RING, &wide, &[WAITING_OFF, CPU_OFF], &plain))
 }
 
 fn ends(a: &Arc<LoomMemory>, b: &Arc<LoomMemory>) -> (Sender, Receiver) {
@@ -131,16 +132,19 @@ fn lines_are_reused_only_after_their_release() {
                 receiver.release();
             }
             wait_for(&mut receiver, &mut start);
+            wait_for(&mut receiver, &mut start);
         });
-        // Full: each of these waits for a release and then writes over lines that the reader has been in.
-        loop {
-            match sender.stage(&[&payload(3)]) {
-                Ok(()) => break,
-                Err(StageError::Full) => thread::yield_now(),
-                Err(other) => panic!("{other}"),
+        // Full: each of these waits for a release, and the second then writes where the reader has read.
+        for number in 3..5 {
+            loop {
+                match sender.stage(&[&payload(number)]) {
+                    Ok(()) => break,
+                    Err(StageError::Full) => thread::yield_now(),
+                    Err(other) => panic!("{other}"),
+                }
             }
+            sender.publish();
         }
-        sender.publish();
         reader.join().unwrap();
     });
 }
