@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::net::UnixStream;
@@ -177,7 +178,7 @@ impl Attachment {
             path: accepted.path,
             headers: accepted.headers,
             deadline_ns,
-            stream: Stream { shared: self.shared.clone(), id: accepted.id, gone: false },
+            stream: Stream { shared: self.shared.clone(), id: accepted.id, gone: AtomicBool::new(false) },
         }
     }
 
@@ -250,7 +251,9 @@ impl Opener {
             }
         });
         polled.map(|result| match result {
-            Ok(opened) => opened.map(|id| Stream { shared: self.shared.clone(), id, gone: false }),
+            Ok(opened) => {
+                opened.map(|id| Stream { shared: self.shared.clone(), id, gone: AtomicBool::new(false) })
+            }
             Err(closed) => Err(closed.into()),
         })
     }
@@ -269,7 +272,7 @@ impl Opener {
         let progress = core.session.open(&mut core.sending, opening, emission);
         core.flush(&self.shared.socket);
         match progress {
-            Ok(Ok(id)) => Ok(Ok(Stream { shared: self.shared.clone(), id, gone: false })),
+            Ok(Ok(id)) => Ok(Ok(Stream { shared: self.shared.clone(), id, gone: AtomicBool::new(false) })),
             Err(error) => Ok(Err(error)),
             Ok(Err(_)) => {
                 core.next_open += 1;
@@ -296,7 +299,7 @@ impl Drop for Opener {
 pub struct Stream {
     shared: Arc<Shared>,
     id: StreamId,
-    gone: bool,
+    gone: AtomicBool,
 }
 
 /// gRPC status CANCELLED.
@@ -355,9 +358,22 @@ impl Stream {
         }
     }
 
-    /// Ends the call in both directions; the peer sees `code`, a gRPC status.
-    pub fn cancel(&mut self, code: u16) {
-        if !std::mem::replace(&mut self.gone, true)
+    /// Ready when the call has ended, so that whoever works for it can stop. Does not look at the ring itself: some
+    /// other task waits on the session (a server's always does).
+    pub fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let Ok(mut core) = self.shared.enter() else { return Poll::Ready(()) };
+        if !core.session.is_live(self.id) {
+            return Poll::Ready(());
+        }
+        if let Some(slot) = core.slot(Token::Write(self.id)) {
+            slot.wait(cx.waker());
+        }
+        Poll::Pending
+    }
+
+    /// Ends the call in both directions; the peer sees `code`, a gRPC status. Does nothing the second time.
+    pub fn cancel(&self, code: u16) {
+        if !self.gone.swap(true, Ordering::Relaxed)
             && let Ok(mut core) = self.shared.enter()
         {
             core.forget(self.id, code, &self.shared.socket);

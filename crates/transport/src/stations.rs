@@ -41,7 +41,8 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    fn wait(&mut self, waker: &Waker) {
+    /// Puts the task to wait.
+    pub(crate) fn wait(&mut self, waker: &Waker) {
         if !self.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             self.waker = Some(waker.clone());
         }
