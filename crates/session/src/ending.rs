@@ -92,9 +92,10 @@ impl<T: Default> Session<T> {
         }
     }
 
-    /// Ends the session from this side and tells the peer as far as there is room. Streams end.
+    /// Ends the session from this side and tells the peer as far as there is room. Streams end. After a violation
+    /// this is how the peer is told; the reason latched stays.
     pub fn close(&mut self, out: &mut impl Outbound, reason: Closed) {
-        if self.closed.is_some() {
+        if self.closed.as_ref().is_some_and(|closed| !matches!(closed, Closed::Violation(_))) {
             return;
         }
         let text = reason.to_string();

@@ -222,7 +222,6 @@ impl<T: Default> Session<T> {
         None
     }
 
-<<<<<<< HEAD
     /// Whether a call is under way.
     pub fn is_live(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.live)
@@ -238,10 +237,7 @@ impl<T: Default> Session<T> {
         self.closed.is_some() || self.drain.is_some() || self.live_count < self.peer.stream_count
     }
 
-    /// The next stream on which something has changed since it was last given.
-=======
     /// The stream whose news are oldest among those that changed since they were last given.
->>>>>>> sim
     pub fn next_ready(&mut self) -> Option<Ready> {
         while let Some(id) = self.ready.pop_front() {
             if let Some(stream) = self.streams.get_mut(&id) {
@@ -299,42 +295,6 @@ impl<T: Default> Session<T> {
     }
 }
 
-<<<<<<< HEAD
-    /// Ends the session from this side and tells the peer as far as there is room. Streams end. After a violation
-    /// this is how the peer is told; the reason latched stays.
-    pub fn close(&mut self, out: &mut impl Outbound, reason: Closed) {
-        if self.closed.as_ref().is_some_and(|closed| !matches!(closed, Closed::Violation(_))) {
-            return;
-        }
-        let text = reason.to_string();
-        let text = &text.as_bytes()[..text.len().min(limits::HELLO_TEXT_MAX)];
-        let mut frame = head(0);
-        frame.events = events::CONTROL;
-        frame.code = control::CLOSE.into();
-        frame.headers_len = (text.len() as u16).into();
-        // Without room the peer learns of the end from the socket's hang-up.
-        let _ = out.stage(&[frame.as_bytes(), text]);
-        self.end_session(reason);
-    }
-
-    /// Ends the session without a word to the peer (it is gone, or not to be spoken to).
-    pub fn end_session(&mut self, reason: Closed) {
-        if self.closed.is_some() {
-            return;
-        }
-        self.closed = Some(reason);
-        self.pending = Pending::default();
-        self.accepted.clear();
-        let ids: Vec<StreamId> = self.streams.keys().copied().collect();
-        for id in ids {
-            self.end_stream(id, End::SessionClosed);
-        }
-    }
-
-    pub(crate) fn violation(&mut self, violation: Violation) -> Violation {
-        self.end_session(Closed::Violation(violation));
-        violation
-=======
 /// Notes that a stream has news; it stands in the queue once.
 pub(crate) fn mark<T>(
     ready: &mut VecDeque<StreamId>,
@@ -345,7 +305,6 @@ pub(crate) fn mark<T>(
 ) {
     if !stream.ready_read && !stream.ready_write {
         ready.push_back(id);
->>>>>>> sim
     }
     stream.ready_read |= read;
     stream.ready_write |= write;
