@@ -79,13 +79,7 @@ pub async fn run(plan: &Plan, mut progress: impl FnMut(&Step<'_>)) -> Result<Rep
 
 async fn measure(plan: &Plan, case: Case, seats: Seats) -> Result<Measured, BenchError> {
     let dir = Workdir::create()?;
-    let serve = Serve {
-        side: case.side,
-        runtime: case.runtime,
-        core: seats.server,
-        dir: dir.path().to_owned(),
-        size: case.size,
-    };
+    let serve = Serve { case, core: seats.server, dir: dir.path().to_owned() };
     let mut server = Peer::start("server", &["bench-peer"], &Order::Serve(serve)).await?;
     let Serving { address } = server.hear(START).await?;
     let load = Load { case, core: seats.client, address, warm_up: plan.warm_up(), measure: plan.measure() };

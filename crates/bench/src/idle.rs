@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::cores::Cores;
 use crate::order::{Order, Serve, Serving};
 use crate::peer::{Peer, Starter};
-use crate::plan::{RuntimeKind, SIZE_MAX, Side};
+use crate::plan::{Case, Placement, RuntimeKind, SIZE_MAX, Side};
 use crate::process::{self, Memory};
 use crate::workdir::Workdir;
 use crate::{BenchError, Machine, side};
@@ -66,11 +66,9 @@ pub struct IdleReport {
 /// The client process's order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Hold {
-    pub(crate) side: Side,
-    pub(crate) runtime: RuntimeKind,
+    pub(crate) case: Case,
     pub(crate) address: String,
     pub(crate) sessions: usize,
-    pub(crate) size: usize,
 }
 
 /// The client process is up and has no session yet.
@@ -110,16 +108,25 @@ pub async fn run(plan: &IdlePlan, mut progress: impl FnMut(&str)) -> Result<Idle
             plan.sessions, plan.size
         )));
     }
+    if plan.side == Side::Floor {
+        return Err(BenchError::Refused("the floor has no sessions that could be idle".to_owned()));
+    }
     if let Some(why) = side::missing(plan.side) {
         return Err(BenchError::Refused(format!("{} cannot be measured: {why}", plan.side)));
     }
     let machine = Machine::look(&Cores::choose()?);
     let dir = Workdir::create()?;
-    let runtime = RuntimeKind::Current;
-    let serve = Serve { side: plan.side, runtime, core: None, dir: dir.path().to_owned(), size: plan.size };
+    let case = Case {
+        side: plan.side,
+        size: plan.size,
+        inflight: 1,
+        placement: Placement::Unpinned,
+        runtime: RuntimeKind::Current,
+    };
+    let serve = Serve { case, core: None, dir: dir.path().to_owned() };
     let mut server = Peer::start("server", &["bench-peer"], &Order::Serve(serve)).await?;
     let Serving { address } = server.hear(PROMPTLY).await?;
-    let hold = Hold { side: plan.side, runtime, address, sessions: plan.sessions, size: plan.size };
+    let hold = Hold { case, address, sessions: plan.sessions };
     let mut client = Peer::start("client", &["bench-peer"], &Order::Idle(hold)).await?;
     let Ready {} = client.hear(PROMPTLY).await?;
     let (server_pid, client_pid) = (pid_of(&server)?, pid_of(&client)?);

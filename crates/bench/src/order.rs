@@ -9,7 +9,7 @@ use crate::BenchError;
 use crate::cores::{self, CoreIdx};
 use crate::latency::Latencies;
 use crate::peer::Starter;
-use crate::plan::{Case, RuntimeKind, Side};
+use crate::plan::{Case, RuntimeKind};
 use crate::{idle, side};
 
 /// An order to a process started as `bench-peer`.
@@ -27,13 +27,10 @@ pub(crate) enum Order {
 /// How to serve.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Serve {
-    pub(crate) side: Side,
-    pub(crate) runtime: RuntimeKind,
+    pub(crate) case: Case,
     pub(crate) core: Option<CoreIdx>,
     /// Where sockets may be made.
     pub(crate) dir: PathBuf,
-    /// The largest body that will come, in bytes.
-    pub(crate) size: usize,
 }
 
 /// A server's first words.

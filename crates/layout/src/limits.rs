@@ -41,7 +41,11 @@ pub const MESSAGE_LEN_DEFAULT: usize = 4 * 1024 * 1024;
 
 /// Concurrent calls of one session unless configured otherwise.
 pub const STREAM_COUNT_DEFAULT: u32 = 1024;
-/// Bytes a stream may have in flight unread unless configured otherwise.
-pub const STREAM_WINDOW_DEFAULT: u64 = 256 * 1024;
+/// Credit in bytes that a stream starts with unless configured otherwise.
+pub const STREAM_WINDOW_DEFAULT: u64 = 64 * 1024;
+/// Credit up to which a receiver raises the window of a stream whose reader keeps up.
+pub const STREAM_WINDOW_MAX: u64 = 1024 * 1024;
+/// Credit a session keeps for raising windows, beside what every stream starts with.
+pub const WINDOW_RESERVE: u64 = 16 * 1024 * 1024;
 /// What every chunk costs in credit beside its bytes, so that empty messages are not free.
 pub const CHUNK_CHARGE: u64 = 64;

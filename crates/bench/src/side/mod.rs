@@ -3,6 +3,7 @@
 //! A side whose calls run on tokio implements [`AsyncSide`] and gets everything else from here. To add one: a value
 //! of [`Side`], a file, and an arm in each `match` below.
 
+mod floor;
 mod stub;
 mod tonic_tcp;
 mod tonic_unix;
@@ -34,8 +35,7 @@ trait AsyncSide {
 /// Why a side cannot be measured at all in this build, if so: its rows say *not run*, and this.
 pub(crate) fn missing(side: Side) -> Option<&'static str> {
     match side {
-        Side::TonicUnix | Side::TonicTcp => None,
-        Side::Floor => Some("this build has no shared-memory region to build the floor on"),
+        Side::Floor | Side::TonicUnix | Side::TonicTcp => None,
         Side::Session => Some("this build has no session"),
         Side::Tollfree => Some("this build has no Tollfree channel"),
     }
@@ -43,7 +43,8 @@ pub(crate) fn missing(side: Side) -> Option<&'static str> {
 
 /// Serves a side until the end of the process, or until it fails.
 pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), BenchError> {
-    match order.side {
+    match order.case.side {
+        Side::Floor => floor::serve(order, ready).map_err(failed(Side::Floor)),
         Side::TonicUnix => serve_async::<TonicUnix>(order, ready),
         Side::TonicTcp => serve_async::<TonicTcp>(order, ready),
         side => Err(not_here(side)),
@@ -53,6 +54,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
 /// Calls a side and measures.
 pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
     match load.case.side {
+        Side::Floor => floor::measure(load).map_err(failed(Side::Floor)),
         Side::TonicUnix => measure_async::<TonicUnix>(load),
         Side::TonicTcp => measure_async::<TonicTcp>(load),
         side => Err(not_here(side)),
@@ -61,7 +63,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
 
 /// Opens sessions of a side and holds them until the end of the process.
 pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchError> {
-    match order.side {
+    match order.case.side {
         Side::TonicUnix => hold_async::<TonicUnix>(order, starter),
         Side::TonicTcp => hold_async::<TonicTcp>(order, starter),
         side => Err(not_here(side)),
@@ -69,7 +71,7 @@ pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchErr
 }
 
 fn serve_async<S: AsyncSide>(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), BenchError> {
-    order::runtime(order.runtime)?.block_on(S::serve(order, ready)).map_err(failed(order.side))
+    order::runtime(order.case.runtime)?.block_on(S::serve(order, ready)).map_err(failed(order.case.side))
 }
 
 fn measure_async<S: AsyncSide>(load: &Load) -> Result<Measured, BenchError> {
@@ -81,14 +83,14 @@ fn measure_async<S: AsyncSide>(load: &Load) -> Result<Measured, BenchError> {
 }
 
 fn hold_async<S: AsyncSide>(order: &idle::Hold, starter: &Starter) -> Result<(), BenchError> {
-    let runtime = order::runtime(order.runtime)?;
+    let runtime = order::runtime(order.case.runtime)?;
     idle::wait_for_go(starter)?;
     let held = async {
         let mut held = Vec::with_capacity(order.sessions);
         for nth in 1..=order.sessions {
             let session = async {
-                let caller = S::connect(&order.address, order.size).await?;
-                load::check_echo(caller.clone(), order.size).await?;
+                let caller = S::connect(&order.address, order.case.size).await?;
+                load::check_echo(caller.clone(), order.case.size).await?;
                 Ok(caller)
             };
             let session: Result<_, String> = session.await;
@@ -98,7 +100,7 @@ fn hold_async<S: AsyncSide>(order: &idle::Hold, starter: &Starter) -> Result<(),
         // The runtime must go on turning: what idle sessions do there is what is measured.
         std::future::pending::<Result<(), String>>().await
     };
-    runtime.block_on(held).map_err(failed(order.side))
+    runtime.block_on(held).map_err(failed(order.case.side))
 }
 
 fn failed(side: Side) -> impl FnOnce(String) -> BenchError {

@@ -21,7 +21,7 @@ impl AsyncSide for TonicTcp {
         let address = incoming.local_addr().map_err(refused)?;
         ready(Serving { address: format!("http://{address}") });
         Server::builder()
-            .add_service(stub::server(order.size))
+            .add_service(stub::server(order.case.size))
             .serve_with_incoming(incoming)
             .await
             .map_err(|error| format!("serving on {address} ended: {error}"))

@@ -19,7 +19,7 @@ impl AsyncSide for TonicUnix {
             .map_err(|error| format!("cannot listen on {}: {error}", path.display()))?;
         ready(Serving { address: format!("unix:{}", path.display()) });
         Server::builder()
-            .add_service(stub::server(order.size))
+            .add_service(stub::server(order.case.size))
             .serve_with_incoming(UnixListenerStream::new(listener))
             .await
             .map_err(|error| format!("serving on {} ended: {error}", path.display()))

@@ -1,0 +1,17 @@
+//! Memory that two processes share; nothing else in Tollfree maps memory.
+
+mod copy;
+mod error;
+mod fork;
+pub mod heap;
+mod mapping;
+mod memory;
+mod own;
+mod peer;
+
+pub use error::{PeerFault, RegionError, Seals};
+pub use fork::forked;
+pub use heap::HeapMemory;
+pub use memory::{ReadMemory, WriteMemory};
+pub use own::Region;
+pub use peer::PeerRegion;
