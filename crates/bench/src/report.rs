@@ -208,7 +208,7 @@ impl Report {
             let _ = writeln!(text, "\n{}", group[0].case.setting());
             let _ = writeln!(
                 text,
-                "  {:<11} {:>9} {:>17} {:>9} {:>9} {:>9} {:>10} {:>12} {:>9}",
+                "  {:<11} {:>11} {:>18} {:>9} {:>9} {:>9} {:>10} {:>12} {:>9}",
                 "side", "p50", "(rounds)", "p99", "p99.9", "mean", "calls/s", "p50 : unix", "rate"
             );
             for row in group {
@@ -297,7 +297,7 @@ fn line(row: &Row) -> String {
         None => ("-".to_owned(), "-".to_owned()),
     };
     format!(
-        "  {side:<11} {:>9} {range:>17} {:>9} {:>9} {:>9} {rate:>10.0} {p50_ratio:>12} {rate_ratio:>9}",
+        "  {side:<11} {:>11} {range:>18} {:>9} {:>9} {:>9} {rate:>10.0} {p50_ratio:>12} {rate_ratio:>9}",
         micros(p50 as f64) + " us",
         micros(p99 as f64),
         micros(p999 as f64),

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 /// What `tollfree bench` can measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// Time echo calls between two processes: Tollfree, stock tonic and the floor beside each other
+    /// Time echo calls between two processes: Tollfree, stock tonic and the floor
     Echo(EchoArgs),
     /// Count what many idle sessions cost in processor time and memory
     IdleSessions(IdleArgs),

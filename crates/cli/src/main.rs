@@ -14,14 +14,14 @@ use clap::{Parser, Subcommand};
 #[command(name = "tollfree", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
 Examples:
-  tollfree demo                                see the same calls over a Unix socket and over Tollfree
-  tollfree bench echo                          compare all sides on this machine, in about a minute
-  tollfree bench echo --size 64 --json | jq    the same for programs
+  tollfree demo                            see the same calls over a socket and over Tollfree
+  tollfree bench echo                      compare all sides on this machine, in about a minute
+  tollfree bench echo --size 64 --json     the same for programs
 
 Results go to standard output, progress to standard error. Exit status: 0 done, 1 something failed,
 2 bad arguments or not possible on this machine, 128 + n ended by signal n.")]
 struct Cli {
-    /// Say more about what happens, on standard error; twice for all details
+    /// Say more on standard error; twice, even more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 
@@ -35,7 +35,7 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Bench),
 
-    /// Make the same calls over a Unix socket and over Tollfree, with the same stub, in under 30 seconds
+    /// Make the same calls over a Unix socket and over Tollfree, with the same stub
     Demo(demo::Demo),
 
     /// A process that `bench` starts
