@@ -128,7 +128,7 @@ enum State {
 }
 
 /// A call under way; resolves to the response's head. Dropping it cancels the call.
-pub struct ResponseFuture {
+pub(crate) struct ResponseFuture {
     channel: Channel,
     path: http::uri::PathAndQuery,
     sender: Option<RequestSender>,

@@ -146,12 +146,12 @@ impl Server {
         let mut result = Ok(());
         loop {
             tokio::select! {
-                () = &mut signal, if !*stop.borrow() => drop(stop.send(true)),
+                () = &mut signal, if !*stop.borrow() => { _ = stop.send(true); }
                 ended = servers.join_next() => match ended {
                     Some(Ok(Ok(()))) => {}
                     Some(Ok(Err(error))) => {
                         result = result.and(Err(error));
-                        drop(stop.send(true));
+                        _ = stop.send(true);
                     }
                     Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
                     None => return result,

@@ -105,10 +105,7 @@ impl SessionTask {
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
     async fn serve(&mut self, call: Call) {
         let path = call.path.clone();
-        let (mut serving, inline) = match self.begin(call) {
-            Ok(begun) => begun,
-            Err(refused) => (refused, true),
-        };
+        let (mut serving, inline) = self.begin(call);
         if !inline {
             self.tasks.spawn(serving);
             return;
@@ -124,20 +121,20 @@ impl SessionTask {
         }
     }
 
-    fn begin(&mut self, call: Call) -> Result<(Serving, bool), Serving> {
+    fn begin(&mut self, call: Call) -> (Serving, bool) {
         if !self.methods.contains_key(&call.path) {
             match known(&call.path, &self.services) {
                 Some(known) => self.methods.insert(call.path.clone(), known),
                 None => {
                     let refusal = Status::unimplemented("the method's path is not one of gRPC's");
-                    return Err(Serving::refused(call.stream, refusal));
+                    return (Serving::refused(call.stream, refusal), true);
                 }
             };
         }
         let known = &self.methods[&call.path];
         let Some(handler) = &known.handler else {
             let refusal = Status::unimplemented(format!("no service here has the method {}", known.uri));
-            return Err(Serving::refused(call.stream, refusal));
+            return (Serving::refused(call.stream, refusal), true);
         };
         let inline = known.step_ns <= INLINE_NS;
         let stream = Arc::new(call.stream);
@@ -147,7 +144,7 @@ impl SessionTask {
         *request.uri_mut() = known.uri.clone();
         *request.extensions_mut() = self.extensions.clone();
         *request.headers_mut() = self.headers(&call.headers, call.deadline_ns);
-        Ok((Serving::new(stream, call.deadline_ns, handler.handle(request)), inline))
+        (Serving::new(stream, call.deadline_ns, handler.handle(request)), inline)
     }
 
     /// The headers that HTTP/2 would have carried.
