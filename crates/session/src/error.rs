@@ -151,12 +151,12 @@ pub enum EmitError {
         /// What the server allows.
         max: u32,
     },
-    /// Metadata longer than the peer takes.
-    #[error("metadata of {len} bytes are longer than the {max} that the peer takes")]
+    /// Metadata longer than the peer takes, or than one record of this side's ring.
+    #[error("metadata of {len} bytes are longer than the {max} that can be sent")]
     MetadataLen {
         /// Packed length.
         len: usize,
-        /// What the peer announced.
+        /// What the peer announced, or what is left of a record beside the rest of its frame.
         max: usize,
     },
     /// The method's path is too long or empty.
@@ -171,4 +171,8 @@ pub enum EmitError {
         /// Its length.
         len: usize,
     },
+    /// This part may not be said now: headers twice, a message before the headers or within another, a regular ending
+    /// in the middle of a message, the other role's ending.
+    #[error("{0} out of order")]
+    OutOfOrder(&'static str),
 }

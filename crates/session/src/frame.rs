@@ -46,7 +46,7 @@ impl Frame {
         if !frame.makes_sense(sender) {
             return Err(Violation::FrameKind { events: frame.events, flags: frame.flags });
         }
-        let announced = frame.chunk_at() + frame.inline_len();
+        let announced = frame.chunk_at().saturating_add(frame.inline_len());
         if announced != record_len {
             return Err(Violation::FrameLen { record_len, announced });
         }
@@ -68,13 +68,7 @@ impl Frame {
             return false;
         }
         if self.events & alone != 0 {
-            let flags_ok = self.flags == 0 || (self.events == CANCEL && self.flags == flags::REFUSED);
-            let text = self.events == CONTROL && self.code == control::CLOSE;
-            return self.events.is_power_of_two()
-                && flags_ok
-                && self.trailers_len == 0
-                && (self.headers_len == 0 || text)
-                && !(self.events == DRAIN && sender == Role::Client);
+            return self.trailers_len == 0 && self.message_len == 0 && self.makes_sense_alone(sender);
         }
         let foreign = match sender {
             Role::Client => TRAILERS,
@@ -83,14 +77,31 @@ impl Frame {
         let message_flags = flags::FIRST | flags::LAST | flags::COMPRESSED | flags::IN_AREA;
         let open_flags = flags::NAMES_METHOD | flags::HAS_DEADLINE;
         let opens = self.has(HEADERS) && sender == Role::Client;
+        let coded = opens || self.has(TRAILERS);
         self.events & foreign == 0
             && !self.flag(flags::REFUSED)
             && (self.has(MESSAGE)
                 || (self.flags & message_flags == 0 && self.chunk_len == 0 && self.message_len == 0))
             && (opens || self.flags & open_flags == 0)
+            && (coded || self.code == 0)
             && (self.has(HEADERS) || self.headers_len == 0)
             && (self.has(TRAILERS) || self.trailers_len == 0)
             && (self.flag(flags::FIRST) || (self.message_len == 0 && !self.flag(flags::COMPRESSED)))
+    }
+
+    /// Fields that an event doesn't use are zero.
+    fn makes_sense_alone(&self, sender: Role) -> bool {
+        use events::*;
+        let (code, bare) = (self.code, self.headers_len == 0 && self.chunk_len == 0);
+        match self.events {
+            CANCEL => bare && (self.flags & !flags::REFUSED) == 0,
+            CREDIT => self.flags == 0 && code == 0 && self.headers_len == 0 && self.chunk_len != 0,
+            DRAIN => self.flags == 0 && code == 0 && bare && sender == Role::Server,
+            CONTROL if code == control::CLOSE => self.flags == 0 && self.chunk_len == 0,
+            CONTROL if code == control::AREA_OFFER => self.flags == 0 && self.headers_len == 0,
+            CONTROL => self.flags == 0 && bare,
+            _ => false,
+        }
     }
 
     pub(crate) fn headers_at(&self) -> usize {

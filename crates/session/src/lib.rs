@@ -26,8 +26,11 @@
 //! violation (the two sides learn of ends at different times): its bytes are dropped and its credit given back.
 #![forbid(unsafe_code)]
 
+mod area;
 mod credit;
+mod draft;
 mod emit;
+mod ending;
 mod error;
 mod frame;
 mod pending;
@@ -35,10 +38,11 @@ mod receive;
 mod session;
 mod stream;
 
+pub use credit::Credit;
 pub use emit::{Emission, Ending, Opening, Outgoing, Progress};
 pub use error::{AreaFault, Closed, EmitError, Full, Violation};
 pub use receive::{AreaEvent, Received};
-pub use session::{Accepted, Limits, Ready, Role, Session};
+pub use session::{Accepted, Limits, Ready, Role, STREAM_WINDOW_MIN, Session};
 pub use stream::{Chunk, End, Incoming};
 
 use bytes::BytesMut;

@@ -48,6 +48,13 @@ impl Pending {
         }
     }
 
+    /// What waiting frames grant to a stream.
+    pub(crate) fn granted(&self, id: StreamId) -> u64 {
+        let grants =
+            self.frames.iter().filter(|frame| frame.events == events::CREDIT && frame.stream.get() == id.0);
+        grants.map(|frame| u64::from(frame.chunk_len.get())).sum()
+    }
+
     /// A stream is gone: grants to it need not be sent.
     pub(crate) fn forget(&mut self, id: StreamId) {
         if !self.frames.is_empty() {

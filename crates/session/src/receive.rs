@@ -1,15 +1,15 @@
 //! Receiving: one record in, checked, and what changes because of it.
 
-use bytes::{BufMut, Bytes, BytesMut};
-use tollfree_layout::frame::{control, events, flags};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tollfree_layout::frame::{events, flags};
 use tollfree_layout::limits::{METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX};
 use tollfree_layout::metadata;
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
 use crate::credit::charge;
-use crate::error::{Closed, Violation};
+use crate::error::Violation;
 use crate::frame::Frame;
-use crate::session::{Accepted, UNAVAILABLE};
+use crate::session::{Accepted, UNAVAILABLE, mark};
 use crate::stream::{Chunk, End, RecvHalf, SendHalf, Stream};
 use crate::{GRPC_PREFIX_LEN, Inbound, Role, Session};
 
@@ -85,18 +85,21 @@ impl<T: Default> Session<T> {
             return Err(Violation::StreamId { stream: frame.stream, expected });
         }
         let id = StreamId(frame.stream);
-        let mut block = BytesMut::new();
-        record.append_to(frame.headers_at(), frame.headers_len, &mut block);
-        let mut block = block.freeze();
+        let mut block = copy_out(record, frame.headers_at(), frame.headers_len);
         let path = self.receive_method(frame, &mut block)?;
-        self.check_block(&block)?;
+        check_block(&block, self.local.metadata_len_max)?;
         self.last_id = expected;
         if self.drain.is_some() {
             // The client learns from DRAIN that this call was not looked at; its bytes count all the same.
             return self.receive_for_nobody(frame);
         }
-        if self.live_count >= self.local.stream_count {
-            return Err(Violation::StreamCount { max: self.local.stream_count });
+        if self.live_count >= self.stream_count_max {
+            return Err(Violation::StreamCount { max: self.stream_count_max });
+        }
+        // Calls that a client opens and cancels faster than they are forgotten here must not pile up.
+        if self.streams.len() >= 2 * self.stream_count_max as usize {
+            self.push_cancel(id, UNAVAILABLE, flags::REFUSED);
+            return self.receive_for_nobody(frame);
         }
         self.live_count += 1;
         let stream =
@@ -127,25 +130,15 @@ impl<T: Default> Session<T> {
         if len == 0 || len > METHOD_PATH_LEN_MAX || block.len() < 2 + len {
             return Err(Violation::MethodPath { len });
         }
-        let mut path = block.split_to(2 + len);
-        let path = path.split_off(2);
+        // The table outlives the call: it must not keep the whole block.
+        let path = Bytes::copy_from_slice(&block[2..2 + len]);
+        block.advance(2 + len);
         if usize::from(frame.code) == known && known < METHOD_COUNT_MAX {
             self.method_paths.push(path.clone());
         } else if frame.code != u16::MAX || known < METHOD_COUNT_MAX {
             return Err(Violation::MethodIdx { idx: frame.code, known });
         }
         Ok(path)
-    }
-
-    fn check_block(&self, block: &[u8]) -> Result<(), Violation> {
-        let (len, max) = (block.len(), self.local.metadata_len_max);
-        if len > max {
-            return Err(Violation::MetadataLen { len, max });
-        }
-        for pair in metadata::pairs(block) {
-            pair?;
-        }
-        Ok(())
     }
 
     /// HEADERS, MESSAGE, HALF_CLOSE, TRAILERS on a stream that exists, or did.
@@ -160,11 +153,9 @@ impl<T: Default> Session<T> {
                 return Err(Violation::Order { event: "HEADERS", stream: id.0 });
             }
             stream.recv = RecvHalf::Body;
-            let mut block = BytesMut::new();
-            record.append_to(frame.headers_at(), frame.headers_len, &mut block);
-            let block = block.freeze();
-            self.check_block(&block)?;
-            self.streams.get_mut(&id).expect("it was there above").headers = Some(block);
+            let block = copy_out(record, frame.headers_at(), frame.headers_len);
+            check_block(&block, self.local.metadata_len_max)?;
+            stream.headers = Some(block);
         }
         self.receive_rest(frame, record)
     }
@@ -187,13 +178,12 @@ impl<T: Default> Session<T> {
             if stream.receiving.is_some() && frame.code == 0 {
                 return Err(Violation::Order { event: "TRAILERS", stream: id.0 });
             }
-            let mut block = BytesMut::new();
-            record.append_to(frame.trailers_at(), frame.trailers_len, &mut block);
-            let block = block.freeze();
-            self.check_block(&block)?;
+            let block = copy_out(record, frame.trailers_at(), frame.trailers_len);
+            check_block(&block, self.local.metadata_len_max)?;
             self.end_stream(id, End::Trailers { code: frame.code, block });
+            return Ok(());
         }
-        self.mark_read(id);
+        mark(&mut self.ready, id, stream, true, false);
         Ok(())
     }
 
@@ -240,6 +230,7 @@ impl<T: Default> Session<T> {
     fn charge_session(&mut self, frame: &Frame) -> Result<(), Violation> {
         let cost = charge(frame.chunk_len as usize);
         self.recv_credit = self.recv_credit.checked_sub(cost).ok_or(Violation::Overdrawn { stream: 0 })?;
+        self.grant_session();
         Ok(())
     }
 
@@ -256,8 +247,12 @@ impl<T: Default> Session<T> {
         let overflow = Violation::CreditOverflow { stream: id.0 };
         if id == StreamId::SESSION {
             self.send_credit = self.send_credit.checked_add(amount).ok_or(overflow)?;
-            while let Some(waiting) = self.wants_session_credit.pop_front() {
-                self.mark_write(waiting);
+            if std::mem::take(&mut self.session_is_short) {
+                for (id, stream) in &mut self.streams {
+                    if std::mem::take(&mut stream.wants_credit) {
+                        mark(&mut self.ready, *id, stream, false, true);
+                    }
+                }
             }
             return Ok(());
         }
@@ -265,7 +260,7 @@ impl<T: Default> Session<T> {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.send_credit = stream.send_credit.checked_add(amount).ok_or(overflow)?;
             if std::mem::take(&mut stream.wants_credit) {
-                self.mark_write(id);
+                mark(&mut self.ready, id, stream, false, true);
             }
         }
         Ok(())
@@ -292,24 +287,24 @@ impl<T: Default> Session<T> {
         }
         Ok(())
     }
+}
 
-    fn receive_control(&mut self, frame: &Frame, record: &impl Inbound) -> Result<Received, Violation> {
-        let unknown = Violation::Control { code: frame.code };
-        let area = AreaIdx(u32::try_from(frame.stream).map_err(|_| unknown)?);
-        let event = match frame.code {
-            control::AREA_OFFER => AreaEvent::Offered { area, len: frame.chunk_len },
-            control::AREA_ACCEPT => AreaEvent::Accepted(area),
-            control::AREA_REFUSE => AreaEvent::Refused(area),
-            control::AREA_DROP => AreaEvent::Dropped(area),
-            control::CLOSE => {
-                let mut text = BytesMut::new();
-                record.append_to(frame.headers_at(), frame.headers_len.min(200), &mut text);
-                let text = String::from_utf8_lossy(&text).replace(|c: char| c.is_control(), "?");
-                self.end_session(Closed::ByPeer(text));
-                return Ok(Received::Closed);
-            }
-            _ => return Err(unknown),
-        };
-        Ok(Received::Area(event))
+/// A private copy of part of a record, in an allocation of just that length.
+fn copy_out(record: &impl Inbound, at: usize, len: usize) -> Bytes {
+    if len == 0 {
+        return Bytes::new();
     }
+    let mut bytes = BytesMut::with_capacity(len);
+    record.append_to(at, len, &mut bytes);
+    bytes.freeze()
+}
+
+fn check_block(block: &[u8], max: usize) -> Result<(), Violation> {
+    if block.len() > max {
+        return Err(Violation::MetadataLen { len: block.len(), max });
+    }
+    for pair in metadata::pairs(block) {
+        pair?;
+    }
+    Ok(())
 }

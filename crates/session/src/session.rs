@@ -4,16 +4,14 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use bytes::Bytes;
-use tollfree_layout::frame::{control, events, flags};
-use tollfree_layout::limits;
+use tollfree_layout::limits::{self, CHUNK_CHARGE};
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
-use zerocopy::IntoBytes;
 
 use crate::credit::charge_of;
-use crate::error::{Closed, Violation};
-use crate::frame::head;
+use crate::draft::CRUMB_LEN;
+use crate::error::Closed;
 use crate::pending::Pending;
-use crate::stream::{End, Incoming, RecvHalf, SendHalf, Stream};
+use crate::stream::{End, Incoming, Stream};
 use crate::{Full, Outbound};
 
 /// Which end of the session this is.
@@ -35,12 +33,16 @@ impl Role {
     }
 }
 
+/// The smallest window, of a stream or a session, through which any message can pass: the handshake refuses less.
+pub const STREAM_WINDOW_MIN: u64 = 4 * CHUNK_CHARGE;
+
 /// What one side of a session takes; each side tells the other in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Credit in bytes that each stream towards this side starts with.
+    /// Credit in bytes that each stream towards this side starts with; at least [`STREAM_WINDOW_MIN`].
     pub stream_window: u64,
-    /// Credit in bytes that the session towards this side starts with.
+    /// Credit in bytes that the session towards this side starts with. From `stream_window` times the calls at once
+    /// on, a stream that nobody reads can't hold up the others; with less it can.
     pub session_window: u64,
     /// Calls at once (a server's limit).
     pub stream_count: u32,
@@ -110,22 +112,32 @@ pub struct Session<T> {
     pub(crate) role: Role,
     pub(crate) local: Limits,
     pub(crate) peer: Limits,
+    /// Calls at once: the server's word.
+    pub(crate) stream_count_max: u32,
+    /// Where less than this can be sent, a sender waits for more credit.
+    pub(crate) crumb_len: usize,
     pub(crate) streams: Streams<T>,
     pub(crate) live_count: u32,
     /// The last stream opened.
     pub(crate) last_id: u64,
-    /// Client: indices by path. Server: paths by index.
-    pub(crate) method_idx: HashMap<Box<str>, MethodIdx>,
+    /// Paths of methods by index.
     pub(crate) method_paths: Vec<Bytes>,
+    /// Client: indices by path, and the one used last.
+    pub(crate) method_idx: HashMap<Bytes, MethodIdx>,
+    pub(crate) method_last: MethodIdx,
     pub(crate) send_credit: u64,
     pub(crate) recv_credit: u64,
     pub(crate) owed: u64,
     pub(crate) reserve: u64,
     pub(crate) pending: Pending,
-    pub(crate) ready: Vec<StreamId>,
-    /// Streams that wait for the session's credit.
-    pub(crate) wants_session_credit: VecDeque<StreamId>,
+    pub(crate) ready: VecDeque<StreamId>,
+    /// Some stream waits, and the session's credit may be what it waits for.
+    pub(crate) session_is_short: bool,
     pub(crate) accepted: VecDeque<Accepted>,
+    /// Areas offered here that the peer has not answered.
+    pub(crate) areas_offered: Vec<AreaIdx>,
+    /// The index that the peer's next area must have.
+    pub(crate) area_next: u32,
     /// Streams above this id are not taken any more.
     pub(crate) drain: Option<u64>,
     pub(crate) closed: Option<Closed>,
@@ -134,24 +146,36 @@ pub struct Session<T> {
 impl<T: Default> Session<T> {
     /// A session just after its handshake.
     pub fn new(role: Role, local: Limits, peer: Limits) -> Session<T> {
-        let first_windows = local.stream_window.saturating_mul(u64::from(local.stream_count));
+        let stream_count_max = match role {
+            Role::Client => peer.stream_count,
+            Role::Server => local.stream_count,
+        };
+        let first_windows = local.stream_window.saturating_mul(u64::from(stream_count_max));
+        // A reader may keep back half a window of what it has read; a sender that waited for more would wait for ever.
+        let granted = peer.stream_window.min(peer.session_window) / 2;
+        let crumb_len = granted.saturating_sub(CHUNK_CHARGE).clamp(1, CRUMB_LEN as u64) as usize;
         Session {
             role,
             local,
             peer,
+            stream_count_max,
+            crumb_len,
             streams: Streams::default(),
             live_count: 0,
             last_id: 0,
-            method_idx: HashMap::new(),
             method_paths: Vec::new(),
+            method_idx: HashMap::new(),
+            method_last: MethodIdx(0),
             send_credit: peer.session_window,
             recv_credit: local.session_window,
             owed: 0,
             reserve: local.session_window.saturating_sub(first_windows),
             pending: Pending::default(),
-            ready: Vec::new(),
-            wants_session_credit: VecDeque::new(),
+            ready: VecDeque::new(),
+            session_is_short: false,
             accepted: VecDeque::new(),
+            areas_offered: Vec::new(),
+            area_next: 0,
             drain: None,
             closed: None,
         }
@@ -177,7 +201,7 @@ impl<T: Default> Session<T> {
         self.live_count
     }
 
-    /// Streams that either side still remembers: calls under way, and ended ones not yet forgotten.
+    /// Streams that this side still remembers: calls under way, and ended ones not yet forgotten.
     pub fn stream_count(&self) -> usize {
         self.streams.len()
     }
@@ -187,14 +211,35 @@ impl<T: Default> Session<T> {
         self.streams.get_mut(&id).map(|stream| &mut stream.user)
     }
 
-    /// The next call that a client has opened.
+    /// The next call that a client has opened. One that ended before it was asked for is never seen.
     pub fn accept(&mut self) -> Option<Accepted> {
-        self.accepted.pop_front()
+        while let Some(accepted) = self.accepted.pop_front() {
+            match self.streams.get(&accepted.id) {
+                Some(stream) if stream.live => return Some(accepted),
+                _ => self.streams.remove(&accepted.id),
+            };
+        }
+        None
     }
 
-    /// The next stream on which something has changed since it was last given.
+    /// Whether a call is under way.
+    pub fn is_live(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.live)
+    }
+
+    /// Whether [`accept`](Session::accept) has one to give.
+    pub fn has_accepted(&self) -> bool {
+        !self.accepted.is_empty()
+    }
+
+    /// Whether [`open`](Session::open) would not answer that too many calls are under way.
+    pub fn may_open(&self) -> bool {
+        self.closed.is_some() || self.drain.is_some() || self.live_count < self.peer.stream_count
+    }
+
+    /// The stream whose news are oldest among those that changed since they were last given.
     pub fn next_ready(&mut self) -> Option<Ready> {
-        while let Some(id) = self.ready.pop() {
+        while let Some(id) = self.ready.pop_front() {
             if let Some(stream) = self.streams.get_mut(&id) {
                 let read = std::mem::take(&mut stream.ready_read);
                 let write = std::mem::take(&mut stream.ready_write);
@@ -202,24 +247,6 @@ impl<T: Default> Session<T> {
             }
         }
         None
-    }
-
-    pub(crate) fn mark_read(&mut self, id: StreamId) {
-        if let Some(stream) = self.streams.get_mut(&id) {
-            if !stream.ready_read && !stream.ready_write {
-                self.ready.push(id);
-            }
-            stream.ready_read = true;
-        }
-    }
-
-    pub(crate) fn mark_write(&mut self, id: StreamId) {
-        if let Some(stream) = self.streams.get_mut(&id) {
-            if !stream.ready_read && !stream.ready_write {
-                self.ready.push(id);
-            }
-            stream.ready_write = true;
-        }
     }
 
     /// Takes the next thing received on a stream. `None`: nothing yet.
@@ -237,93 +264,13 @@ impl<T: Default> Session<T> {
             return Some(Incoming::Headers(headers));
         }
         if let Some(chunk) = stream.inbox.pop() {
-            self.owe(id, charge_of(&chunk));
+            // What an ended stream held was given back when it ended.
+            if stream.live {
+                self.owe(id, charge_of(&chunk));
+            }
             return Some(Incoming::Chunk(chunk));
         }
         stream.end.clone().map(Incoming::End)
-    }
-
-    /// The application lets go of a stream. One that has not ended is cancelled at the peer with `code`.
-    pub fn forget(&mut self, id: StreamId, code: u16) {
-        self.cancel(id, code);
-        let Some(mut stream) = self.streams.remove(&id) else { return };
-        while let Some(chunk) = stream.inbox.pop() {
-            self.owe_session(charge_of(&chunk));
-        }
-        self.return_reserve(stream.window);
-        self.pending.forget(id);
-    }
-
-    /// Ends a stream in both directions and tells the peer. Does nothing to one that has ended.
-    pub fn cancel(&mut self, id: StreamId, code: u16) {
-        self.cancel_with(id, code, 0);
-    }
-
-    /// Ends a stream that was not looked at: the peer may safely send it again.
-    pub fn refuse(&mut self, id: StreamId, code: u16) {
-        self.cancel_with(id, code, flags::REFUSED);
-    }
-
-    fn cancel_with(&mut self, id: StreamId, code: u16, flag: u8) {
-        let Some(stream) = self.streams.get(&id) else { return };
-        if stream.live && self.closed.is_none() {
-            let mut frame = head(id.0);
-            frame.events = events::CANCEL;
-            frame.flags = flag;
-            frame.code = code.into();
-            self.pending.push(frame);
-        }
-        self.end_stream(id, End::Cancelled { code, refused: false });
-    }
-
-    /// Both halves end; what was received before stays readable where `end` is the peer's regular last word.
-    pub(crate) fn end_stream(&mut self, id: StreamId, end: End) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.send = SendHalf::Closed;
-        stream.sending = None;
-        stream.recv = RecvHalf::Ended;
-        if stream.end.is_none() || matches!(stream.end, Some(End::HalfClosed)) {
-            stream.end = Some(end);
-        }
-        if stream.live {
-            stream.live = false;
-            self.live_count -= 1;
-        }
-        self.mark_read(id);
-        self.mark_write(id);
-    }
-
-    /// The server takes no more calls: those not received yet are refused, those received go on.
-    pub fn drain(&mut self) {
-        if self.role == Role::Server && self.drain.is_none() && self.closed.is_none() {
-            self.drain = Some(self.last_id);
-            let mut frame = head(self.last_id);
-            frame.events = events::DRAIN;
-            self.pending.push(frame);
-        }
-    }
-
-    /// Answers an offered payload area.
-    pub fn answer_area(&mut self, area: AreaIdx, accept: bool) {
-        self.push_control(if accept { control::AREA_ACCEPT } else { control::AREA_REFUSE }, area, 0);
-    }
-
-    /// Offers a payload area whose fd is already on its way.
-    pub fn offer_area(&mut self, area: AreaIdx, len: u32) {
-        self.push_control(control::AREA_OFFER, area, len);
-    }
-
-    /// Says that an area will not be referred to again.
-    pub fn drop_area(&mut self, area: AreaIdx) {
-        self.push_control(control::AREA_DROP, area, 0);
-    }
-
-    fn push_control(&mut self, code: u16, area: AreaIdx, len: u32) {
-        let mut frame = head(area.0.into());
-        frame.events = events::CONTROL;
-        frame.code = code.into();
-        frame.chunk_len = len.into();
-        self.pending.push(frame);
     }
 
     /// Whether small frames wait for room.
@@ -332,8 +279,11 @@ impl<T: Default> Session<T> {
     }
 
     /// Whether so many small frames wait for room that nothing more should be received: the peer doesn't read.
+    ///
+    /// A client whose server keeps to the protocol never gets there (at most a grant and a cancellation a call wait,
+    /// and none is opened while they do), so that the two sides can't both stop reading.
     pub fn is_congested(&self) -> bool {
-        self.pending.len() >= self.local.stream_count.max(64) as usize
+        self.pending.len() >= 2 * self.stream_count_max as usize + 64
     }
 
     /// Stages the small frames that wait.
@@ -343,41 +293,21 @@ impl<T: Default> Session<T> {
     pub fn stage_pending(&mut self, out: &mut impl Outbound) -> Result<(), Full> {
         self.pending.stage(out)
     }
+}
 
-    /// Ends the session from this side and tells the peer as far as there is room. Streams end.
-    pub fn close(&mut self, out: &mut impl Outbound, reason: Closed) {
-        if self.closed.is_some() {
-            return;
-        }
-        let text = reason.to_string();
-        let text = &text.as_bytes()[..text.len().min(limits::HELLO_TEXT_MAX)];
-        let mut frame = head(0);
-        frame.events = events::CONTROL;
-        frame.code = control::CLOSE.into();
-        frame.headers_len = (text.len() as u16).into();
-        // Without room the peer learns of the end from the socket's hang-up.
-        let _ = out.stage(&[frame.as_bytes(), text]);
-        self.end_session(reason);
+/// Notes that a stream has news; it stands in the queue once.
+pub(crate) fn mark<T>(
+    ready: &mut VecDeque<StreamId>,
+    id: StreamId,
+    stream: &mut Stream<T>,
+    read: bool,
+    write: bool,
+) {
+    if !stream.ready_read && !stream.ready_write {
+        ready.push_back(id);
     }
-
-    /// Ends the session without a word to the peer (it is gone, or not to be spoken to).
-    pub fn end_session(&mut self, reason: Closed) {
-        if self.closed.is_some() {
-            return;
-        }
-        self.closed = Some(reason);
-        self.pending = Pending::default();
-        self.accepted.clear();
-        let ids: Vec<StreamId> = self.streams.keys().copied().collect();
-        for id in ids {
-            self.end_stream(id, End::SessionClosed);
-        }
-    }
-
-    pub(crate) fn violation(&mut self, violation: Violation) -> Violation {
-        self.end_session(Closed::Violation(violation));
-        violation
-    }
+    stream.ready_read |= read;
+    stream.ready_write |= write;
 }
 
 /// gRPC status CANCELLED.

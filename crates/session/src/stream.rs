@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use crate::credit::charge_of;
+
 /// Part of a received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
@@ -19,7 +21,7 @@ pub struct Chunk {
 /// How a call ended, as far as this side knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The client sends no more (server side).
+    /// The client sends no more (server side). Until the call is answered, `Cancelled` or `SessionClosed` may follow.
     HalfClosed,
     /// The server's last word (client side).
     Trailers {
@@ -44,15 +46,15 @@ pub enum End {
 pub enum Incoming {
     /// Response headers (client side), packed.
     Headers(Bytes),
-    /// Part of a message.
+    /// Part of a message. The last message stays incomplete where a status other than OK follows.
     Chunk(Chunk),
-    /// Nothing follows. Given again to whoever asks again.
+    /// Nothing follows (but see [`End::HalfClosed`]). Given again to whoever asks again.
     End(End),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendHalf {
-    /// Nothing sent yet (server side).
+    /// Nothing sent yet.
     Head,
     /// Headers are sent.
     Open,
@@ -70,15 +72,17 @@ pub(crate) enum RecvHalf {
     Ended,
 }
 
-/// Chunks not yet read. The first lives in the stream itself: most calls never have two.
+/// Chunks not yet read, and what they cost. The first lives in the stream itself: most calls never have two.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     first: Option<Chunk>,
     more: VecDeque<Chunk>,
+    unread: u64,
 }
 
 impl Inbox {
     pub(crate) fn push(&mut self, chunk: Chunk) {
+        self.unread += charge_of(&chunk);
         if self.first.is_none() && self.more.is_empty() {
             self.first = Some(chunk);
         } else {
@@ -87,7 +91,17 @@ impl Inbox {
     }
 
     pub(crate) fn pop(&mut self) -> Option<Chunk> {
-        self.first.take().or_else(|| self.more.pop_front())
+        let chunk = self.first.take().or_else(|| self.more.pop_front())?;
+        self.unread -= charge_of(&chunk);
+        Some(chunk)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Inbox::default();
+    }
+
+    pub(crate) fn unread(&self) -> u64 {
+        self.unread
     }
 
     pub(crate) fn is_empty(&self) -> bool {

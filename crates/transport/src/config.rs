@@ -38,6 +38,15 @@ impl PeerPolicy {
             PeerPolicy::Anyone => true,
         }
     }
+
+    /// The policy for messages to people.
+    pub(crate) fn words(&self) -> &'static str {
+        match self {
+            PeerPolicy::SameUser => "only the same user is",
+            PeerPolicy::Users(_) => "only the users listed are",
+            PeerPolicy::Anyone => "everyone is",
+        }
+    }
 }
 
 /// Settings of one side of a session. The defaults suit most; each is measured in the bench.
