@@ -234,7 +234,7 @@ impl<T: Default> Session<T> {
 
     /// Whether [`open`](Session::open) would not answer that too many calls are under way.
     pub fn may_open(&self) -> bool {
-        self.closed.is_some() || self.drain.is_some() || self.live_count < self.peer.stream_count
+        self.closed.is_some() || self.drain.is_some() || self.live_count < self.stream_count_max
     }
 
     /// The stream whose news are oldest among those that changed since they were last given.
