@@ -14,7 +14,7 @@ use crate::{BenchError, Machine, side};
 const START: Duration = Duration::from_secs(15);
 
 /// Time that a client may take beyond the time it measures: large bodies, many in flight, slow machines.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One measurement that just ended.
 #[derive(Debug)]

@@ -12,8 +12,11 @@ const BATCH: usize = 256;
 
 /// One caller's way to make echo calls; cheap to clone, a clone for each call in flight.
 pub(crate) trait EchoCall: Clone + Send + 'static {
+    /// A body as this side's users hold it.
+    type Body: From<Vec<u8>> + AsRef<[u8]> + Send + 'static;
+
     /// Sends a body and returns the reply's. The error is in words.
-    fn call(&mut self, body: Vec<u8>) -> impl Future<Output = Result<Vec<u8>, String>> + Send;
+    fn call(&mut self, body: Self::Body) -> impl Future<Output = Result<Self::Body, String>> + Send;
 }
 
 /// When samples count.
@@ -31,7 +34,7 @@ pub(crate) async fn run<C: EchoCall>(caller: C, load: &Load) -> Result<Measured,
     let common = Arc::new(Mutex::new(Latencies::default()));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..load.case.inflight {
-        let body = body_of(load.case.size);
+        let body = body_of(load.case.size).into();
         tasks.spawn(call_on(caller.clone(), body, window, Arc::clone(&common)));
     }
     while let Some(ended) = tasks.join_next().await {
@@ -51,24 +54,25 @@ pub(crate) fn body_of(size: usize) -> Vec<u8> {
 
 /// Calls once and compares every byte; the measured calls check lengths only.
 pub(crate) async fn check_echo<C: EchoCall>(mut caller: C, size: usize) -> Result<(), String> {
-    let reply = caller.call(body_of(size)).await?;
-    if reply == body_of(size) { Ok(()) } else { Err("the reply is not what was sent".to_owned()) }
+    let reply = caller.call(body_of(size).into()).await?;
+    if reply.as_ref() == body_of(size) { Ok(()) } else { Err("the reply is not what was sent".to_owned()) }
 }
 
 async fn call_on<C: EchoCall>(
     mut caller: C,
-    mut body: Vec<u8>,
+    mut body: C::Body,
     window: Window,
     common: Arc<Mutex<Latencies>>,
 ) -> Result<(), String> {
-    let size = body.len();
+    let size = body.as_ref().len();
     let mut batch: Vec<Duration> = Vec::with_capacity(BATCH);
     let mut began = Instant::now();
     loop {
         body = caller.call(body).await?;
         let ended = Instant::now();
-        if body.len() != size {
-            return Err(format!("sent {size} bytes, {} came back", body.len()));
+        let reply_len = body.as_ref().len();
+        if reply_len != size {
+            return Err(format!("sent {size} bytes, {reply_len} came back"));
         }
         if ended >= window.until {
             count(&mut batch, &common);
@@ -107,6 +111,8 @@ mod tests {
     }
 
     impl EchoCall for Fake {
+        type Body = Vec<u8>;
+
         async fn call(&mut self, mut body: Vec<u8>) -> Result<Vec<u8>, String> {
             tokio::task::yield_now().await;
             match self {

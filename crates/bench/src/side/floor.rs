@@ -7,15 +7,15 @@
 //! A ring is a row of slots, a slot starts on a cache line of its own:
 //!
 //! ```text
-//! 0        8                8 + size
-//! +--------+----------------+---------
-//! | number | body           | unused, up to the next line
-//! +--------+----------------+---------
+//! 0        8                       64                     64 + size
+//! +--------+-----------------------+----------------------+---------
+//! | number | body up to 56 bytes,  | or a longer body     | unused, up to the next line
+//! +--------+-----------------------+----------------------+---------
 //! ```
 //!
-//! The number of the record, from 1, is stored last and with release, in the line where the body begins: the reader
-//! polls that line and nothing else. Nobody writes that a slot is free again: with no more records under way than
-//! there are slots, the reply says so.
+//! The number of the record, from 1, is stored last and with release, in the slot's own first line: the reader polls
+//! that line and nothing else. A longer body starts on a line, as copying from and to lines is faster. Nobody writes
+//! that a slot is free again: with no more records under way than there are slots, the reply says so.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -54,6 +54,8 @@ const PATIENT_POLLS: u32 = 10_000;
 #[derive(Clone, Copy)]
 struct Shape {
     body_len: usize,
+    /// Where in its slot the body begins.
+    body_at: usize,
     slot_len: usize,
     slot_count: usize,
     polls: u32,
@@ -61,9 +63,11 @@ struct Shape {
 
 impl Shape {
     fn of(case: Case) -> Result<Self, String> {
+        let body_at = if NUMBER_LEN + case.size <= LINE_LEN { NUMBER_LEN } else { LINE_LEN };
         let shape = Self {
             body_len: case.size,
-            slot_len: (NUMBER_LEN + case.size).next_multiple_of(LINE_LEN),
+            body_at,
+            slot_len: (body_at + case.size).next_multiple_of(LINE_LEN),
             slot_count: case.inflight.next_power_of_two().max(2),
             polls: if case.placement == Placement::SameCore { 0 } else { PATIENT_POLLS },
         };
@@ -112,7 +116,7 @@ impl Ends {
     #[inline]
     fn send(&self, number: u64, body: &[u8]) {
         let at = self.shape.slot_at(number);
-        self.ours.copy_in(at + NUMBER_LEN, body);
+        self.ours.copy_in(at + self.shape.body_at, body);
         self.ours.store_u64(at, number, Ordering::Release);
     }
 
@@ -128,7 +132,7 @@ impl Ends {
                 std::hint::spin_loop();
             }
         }
-        self.theirs.copy_out(at + NUMBER_LEN, body);
+        self.theirs.copy_out(at + self.shape.body_at, body);
     }
 }
 
@@ -229,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_slot_holds_its_number_and_body_and_shares_no_line() {
-        for (size, slot_len) in [(0, 64), (56, 64), (57, 128), (64, 128), (4096, 4160)] {
+        for (size, slot_len) in [(0, 64), (56, 64), (57, 128), (64, 128), (4096, 4160), (65, 192)] {
             assert_eq!(Shape::of(case(size, 1)).unwrap().slot_len, slot_len, "size {size}");
         }
         assert_eq!(Shape::of(case(64, 65)).unwrap().slot_count, 128);

@@ -4,6 +4,7 @@
 //! of [`Side`], a file, and an arm in each `match` below.
 
 mod floor;
+mod session;
 mod stub;
 mod tonic_tcp;
 mod tonic_unix;
@@ -17,6 +18,7 @@ use crate::order::{self, Load, Measured, Serve, Serving};
 use crate::peer::Starter;
 use crate::plan::Side;
 
+use session::Session;
 use tonic_tcp::TonicTcp;
 use tonic_unix::TonicUnix;
 
@@ -35,8 +37,7 @@ trait AsyncSide {
 /// Why a side cannot be measured at all in this build, if so: its rows say *not run*, and this.
 pub(crate) fn missing(side: Side) -> Option<&'static str> {
     match side {
-        Side::Floor | Side::TonicUnix | Side::TonicTcp => None,
-        Side::Session => Some("this build has no session"),
+        Side::Floor | Side::Session | Side::TonicUnix | Side::TonicTcp => None,
         Side::Tollfree => Some("this build has no Tollfree channel"),
     }
 }
@@ -45,6 +46,7 @@ pub(crate) fn missing(side: Side) -> Option<&'static str> {
 pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), BenchError> {
     match order.case.side {
         Side::Floor => floor::serve(order, ready).map_err(failed(Side::Floor)),
+        Side::Session => serve_async::<Session>(order, ready),
         Side::TonicUnix => serve_async::<TonicUnix>(order, ready),
         Side::TonicTcp => serve_async::<TonicTcp>(order, ready),
         side => Err(not_here(side)),
@@ -55,6 +57,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
 pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
     match load.case.side {
         Side::Floor => floor::measure(load).map_err(failed(Side::Floor)),
+        Side::Session => measure_async::<Session>(load),
         Side::TonicUnix => measure_async::<TonicUnix>(load),
         Side::TonicTcp => measure_async::<TonicTcp>(load),
         side => Err(not_here(side)),
@@ -64,6 +67,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
 /// Opens sessions of a side and holds them until the end of the process.
 pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchError> {
     match order.case.side {
+        Side::Session => hold_async::<Session>(order, starter),
         Side::TonicUnix => hold_async::<TonicUnix>(order, starter),
         Side::TonicTcp => hold_async::<TonicTcp>(order, starter),
         side => Err(not_here(side)),

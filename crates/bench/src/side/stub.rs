@@ -63,6 +63,8 @@ where
     T::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
     <T::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
 {
+    type Body = Vec<u8>;
+
     async fn call(&mut self, body: Vec<u8>) -> Result<Vec<u8>, String> {
         match self.client.call(EchoRequest { body }).await {
             Ok(reply) => Ok(reply.into_inner().body),
