@@ -1,5 +1,5 @@
 //! Two sessions, bounded wires, and a seeded scheduler: whatever the order, both applications get exactly what the
-//! other said, and nothing is left over. `TOLLFREE_SEED=n` runs one seed alone.
+//! other said, and nothing is left over. `TOLLFREE_SEED=n` runs one seed alone, `TOLLFREE_SEED_COUNT=n` that many.
 
 mod simulation {
     pub(crate) mod call;
@@ -13,18 +13,18 @@ use simulation::{run, world};
 
 const SEED_COUNT: u64 = 3000;
 
-fn chosen_seed() -> Option<u64> {
-    let seed = std::env::var("TOLLFREE_SEED").ok()?;
-    Some(seed.parse().expect("TOLLFREE_SEED is a number"))
+fn asked_for(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
 #[test]
 fn every_order_of_events_keeps_the_promises() {
-    if let Some(seed) = chosen_seed() {
+    if let Some(seed) = asked_for("TOLLFREE_SEED") {
         run::run_all(std::iter::once(seed));
         return;
     }
-    let seen = run::run_all(0..SEED_COUNT);
+    let seen = run::run_all(0..asked_for("TOLLFREE_SEED_COUNT").unwrap_or(SEED_COUNT));
     let missing: Vec<String> = world::must_see().into_iter().filter(|name| !seen.contains(name)).collect();
     assert!(missing.is_empty(), "no seed has reached {missing:?}; reached {seen:?}");
 }

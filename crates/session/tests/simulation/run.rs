@@ -121,10 +121,9 @@ fn settle(world: &mut World, all: bool) -> Step {
                 world.send(role, idx)?;
             }
         }
-        if before == (world.moves, world.client.out.staged_count, world.server.out.staged_count) {
-            if !world.hung_up || !hang_up(world) {
-                break;
-            }
+        let after = (world.moves, world.client.out.staged_count, world.server.out.staged_count);
+        if before == after && !(world.hung_up && hang_up(world)) {
+            break;
         }
         if round % 16 == 0 {
             world.audit()?;
@@ -180,6 +179,9 @@ fn check_empty(world: &World) -> Step {
         }
         if !world.hung_up && side.out.in_flight().next().is_some() {
             return Err(format!("{name} has records nobody reads"));
+        }
+        if !world.hung_up && side.out.placed_count() != 0 {
+            return Err(format!("{name} has chunks in an area that no record points to"));
         }
     }
     Ok(())

@@ -55,9 +55,16 @@ impl Wire {
         self.memory.insert(area.0, vec![0; len]);
     }
 
+    #[allow(dead_code, reason = "for the simulation; the hostile peer shares this file")]
     pub(crate) fn unmap(&mut self, area: AreaIdx) {
         self.mapped.remove(&area.0);
         self.memory.remove(&area.0);
+    }
+
+    /// Chunks whose records were neither received nor taken back.
+    #[allow(dead_code, reason = "for the simulation; the hostile peer shares this file")]
+    pub(crate) fn placed_count(&self) -> usize {
+        self.placed.len()
     }
 
     /// The records that are on their way.
@@ -75,6 +82,12 @@ impl Wire {
             self.placed.pop_front();
         }
         Some(received)
+    }
+
+    /// Bytes as if they were a record of this wire.
+    #[allow(dead_code, reason = "for the hostile peer, who shares this file")]
+    pub(crate) fn fetched(&self, bytes: Vec<u8>) -> Fetched<'_> {
+        Fetched { bytes, wire: self }
     }
 
     /// Room for `len` bytes in the area: behind the last chunk, or before the first.

@@ -282,7 +282,6 @@ impl World {
     }
 
     fn read_end(&mut self, role: Role, idx: usize, end: End) -> Step {
-        let draining = self.client.session.is_draining();
         let closed = self.side(role).session.closed().is_some();
         let call = &mut self.calls[idx];
         let id = call.id;
@@ -313,10 +312,9 @@ impl World {
             }
             End::Cancelled { code, refused } => match role {
                 Role::Client => {
-                    call.client_cancelled
-                        || call.server_cancelled == Some((*code, *refused))
-                        || (*refused && !call.accepted && draining)
-                        || (*refused && !call.accepted)
+                    // By DRAIN, or where too many ended calls wait to be forgotten: nobody looked at it.
+                    let unseen = *refused && !call.accepted;
+                    call.client_cancelled || call.server_cancelled == Some((*code, *refused)) || unseen
                 }
                 Role::Server => call.client_cancelled || call.server_cancelled.is_some() || call.server.done,
             },
@@ -438,7 +436,9 @@ impl World {
         self.moves += 1;
         self.say(|| format!("accept {}", accepted.id));
         let call = self.calls.get_mut(accepted.id.0 as usize - 1).ok_or("a call that nobody opened")?;
+        let refused = matches!(call.client_hears.end, Some(End::Cancelled { refused: true, .. }));
         let same = !call.accepted
+            && !refused
             && accepted.path == Bytes::from_static(call.path.as_bytes())
             && accepted.headers == call.headers
             && accepted.deadline_ns == call.deadline_ns;
