@@ -2,6 +2,7 @@
 //! other said, and nothing is left over. `TOLLFREE_SEED=n` runs one seed alone, `TOLLFREE_SEED_COUNT=n` that many.
 
 mod simulation {
+    pub(crate) mod audit;
     pub(crate) mod call;
     pub(crate) mod rng;
     pub(crate) mod run;
@@ -9,7 +10,7 @@ mod simulation {
     pub(crate) mod world;
 }
 
-use simulation::{run, world};
+use simulation::{audit, run};
 
 const SEED_COUNT: u64 = 3000;
 
@@ -25,7 +26,7 @@ fn every_order_of_events_keeps_the_promises() {
         return;
     }
     let seen = run::run_all(0..asked_for("TOLLFREE_SEED_COUNT").unwrap_or(SEED_COUNT));
-    let missing: Vec<String> = world::must_see().into_iter().filter(|name| !seen.contains(name)).collect();
+    let missing: Vec<String> = audit::must_see().into_iter().filter(|name| !seen.contains(name)).collect();
     assert!(missing.is_empty(), "no seed has reached {missing:?}; reached {seen:?}");
 }
 

@@ -143,6 +143,29 @@ fn a_unary_call_allocates_only_what_it_hands_out() {
 }
 
 #[test]
+fn a_named_method_keeps_its_path_and_not_the_block_it_came_in() {
+    let mut pair = Pair::new(0);
+    let mut block = Vec::new();
+    metadata::pack(&mut block, "x-long", &[b'v'; 8000]).expect("it fits");
+    let headers = Bytes::from(block);
+    pair.call();
+    let info = allocation_counter::measure(|| {
+        for method in 0..100 {
+            let mut request = Emission { headers: Some(headers.clone()), ..Emission::default() };
+            let opening = Opening { path: &format!("/m/{method}"), deadline_ns: 0 };
+            let id = pair.client.open(&mut pair.up, opening, &mut request).expect("it may").expect("it can");
+            pair.up.deliver(&mut pair.server);
+            pair.server.accept().expect("a call has arrived");
+            pair.server.forget(id, 1);
+            pair.client.forget(id, 1);
+            // A fresh queue: its buffers grow with the block and are not what is measured.
+            pair.up = Queue::default();
+        }
+    });
+    assert!(info.bytes_current < 100_000, "800 KB of blocks came by: {info:?}");
+}
+
+#[test]
 fn a_unary_call_takes() {
     let count = if cfg!(debug_assertions) { 2_000 } else { 1_000_000 };
     for body_len in [0, 64, 4096] {
