@@ -12,8 +12,11 @@
 //!          recv half:  Head ──?HEADERS──► Body ──?TRAILERS──► Ended         (?TRAILERS in Head: trailers-only)
 //! server   recv half:  Body ──?HALF_CLOSE──► Ended                          (its ?HEADERS opened the stream)
 //!          send half:  Head ──!HEADERS──► Open ──!TRAILERS──► Closed
-//! both     any ──!CANCEL or ?CANCEL──► gone          session closed ──► every stream Ended
+//! both     any ──!CANCEL or ?CANCEL──► Ended         session closed ──► every stream Ended
 //! ```
+//! `transitions.rs` holds this as a table, state by event, and drives each field of it through a session. A server may
+//! end with a status other than OK in the middle of a message; nobody else may end there. An ended stream is remembered
+//! until the application [forgets](Session::forget) it.
 //!
 //! # Who writes what
 //! Every frame belongs to one stream, or to the session (stream 0). The client opens streams with consecutive ids.
@@ -37,6 +40,15 @@ mod pending;
 mod receive;
 mod session;
 mod stream;
+
+#[cfg(test)]
+mod edges;
+#[cfg(test)]
+mod script;
+#[cfg(test)]
+mod transitions;
+#[cfg(test)]
+mod violations;
 
 pub use credit::Credit;
 pub use emit::{Emission, Ending, Opening, Outgoing, Progress};
