@@ -342,10 +342,10 @@ impl Core {
             AreaEvent::Refused(area) if self.sending.area.answered(area, false) => {
                 tracing::warn!("the peer could not map a payload area: large messages go through the ring");
             }
-            AreaEvent::Dropped(area) if self.mapped.remove(area) => {}
+            // One that was refused here is dropped without ever having been mapped.
+            AreaEvent::Dropped(area) => self.mapped.remove(area),
             AreaEvent::Accepted(_) => self.close(unasked(AREA_ACCEPT), socket),
             AreaEvent::Refused(_) => self.close(unasked(AREA_REFUSE), socket),
-            AreaEvent::Dropped(_) => self.close(unasked(AREA_DROP), socket),
         }
     }
 

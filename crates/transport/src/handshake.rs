@@ -252,6 +252,13 @@ fn attach(
     let area_len_max = size("a longest payload area", theirs.area_len_max.get(), 0, u32::MAX as usize)?;
     let metadata_len_max =
         size("a longest metadata block", theirs.metadata_len_max.get(), 256, u32::MAX as usize)?;
+    for (what, window) in
+        [("a stream window", theirs.stream_window), ("a session window", theirs.session_window)]
+    {
+        if window.get() < tollfree_session::STREAM_WINDOW_MIN {
+            return Err(HandshakeError::Size { what, value: window.get() });
+        }
+    }
     let peer_ring = Geometry::new(RING_OFF, ring_len)
         .map_err(|_| HandshakeError::Size { what: "a ring", value: ring_len as u64 })?;
     let peer = PeerRegion::map(fd, region_len)?;
