@@ -30,7 +30,8 @@ fn the_demo_calls_another_process_and_cleans_up() {
     assert!(rings["path"]["why"].as_str().unwrap().contains("shared memory with process"), "{rings}");
     assert_eq!(rings["calls"], unix["calls"], "the same calls, the same answers");
     let ratio = rings["timing"]["p50_ns"].as_f64().unwrap() / unix["timing"]["p50_ns"].as_f64().unwrap();
-    assert_eq!(findings["p50_ratio"], ratio);
+    // Decimals may come back with another last bit.
+    assert!((findings["p50_ratio"].as_f64().unwrap() / ratio - 1.0).abs() < 1e-9, "{findings}");
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }
 
