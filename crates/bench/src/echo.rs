@@ -8,7 +8,7 @@ use crate::peer::Peer;
 use crate::plan::{Case, Plan};
 use crate::report::{Report, Round, Row};
 use crate::workdir::Workdir;
-use crate::{BenchError, Machine, side};
+use crate::{BenchError, Machine};
 
 /// Time that a server may take to start.
 const START: Duration = Duration::from_secs(15);
@@ -45,12 +45,7 @@ pub async fn run(plan: &Plan, mut progress: impl FnMut(&Step<'_>)) -> Result<Rep
     }
     let machine = Machine::look(&cores);
     let mut rows: Vec<Row> = plan.cases().into_iter().map(Row::new).collect();
-    for row in &mut rows {
-        if let Some(why) = side::missing(row.case.side) {
-            row.not_run = Some(why.to_owned());
-        }
-    }
-    let total = plan.rounds * rows.iter().filter(|row| row.not_run.is_none()).count();
+    let total = plan.rounds * rows.len();
     let mut done = 0;
     for round in 1..=plan.rounds {
         // There and back again, so that no side always follows the same neighbour.
@@ -58,10 +53,10 @@ pub async fn run(plan: &Plan, mut progress: impl FnMut(&Step<'_>)) -> Result<Rep
             if round % 2 == 1 { (0..rows.len()).collect() } else { (0..rows.len()).rev().collect() };
         for row_idx in order {
             let row = &mut rows[row_idx];
+            done += 1;
             if row.not_run.is_some() {
                 continue;
             }
-            done += 1;
             let seats = cores.seats(row.case.placement)?;
             match measure(plan, row.case, seats).await {
                 Ok(measured) => row.rounds.push(Round::new(measured)),

@@ -111,9 +111,6 @@ pub async fn run(plan: &IdlePlan, mut progress: impl FnMut(&str)) -> Result<Idle
     if plan.side == Side::Floor {
         return Err(BenchError::Refused("the floor has no sessions that could be idle".to_owned()));
     }
-    if let Some(why) = side::missing(plan.side) {
-        return Err(BenchError::Refused(format!("{} cannot be measured: {why}", plan.side)));
-    }
     let machine = Machine::look(&Cores::choose()?);
     let dir = Workdir::create()?;
     let case = Case {

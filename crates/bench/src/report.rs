@@ -54,8 +54,6 @@ pub struct Row {
     pub rounds: Vec<Round>,
     /// Why there are no figures.
     pub not_run: Option<String>,
-    /// Whether that is a failure, rather than something this build does not have.
-    pub failed: bool,
 }
 
 /// One round of a case.
@@ -116,7 +114,6 @@ impl Row {
             vs_tonic_unix: None,
             rounds: Vec::new(),
             not_run: None,
-            failed: false,
         }
     }
 
@@ -124,7 +121,6 @@ impl Row {
     pub(crate) fn fail(&mut self, why: String) {
         self.rounds.clear();
         self.not_run = Some(why);
-        self.failed = true;
     }
 
     /// All rounds' calls together; none when the case was not run.
@@ -178,9 +174,9 @@ impl Report {
         Self { machine, seconds: plan.seconds, rounds: plan.rounds, rows }
     }
 
-    /// Rows that should have run and did not.
+    /// Rows that were not run.
     pub fn failures(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|row| row.failed)
+        self.rows.iter().filter(|row| row.not_run.is_some())
     }
 
     /// The result as one JSON object.

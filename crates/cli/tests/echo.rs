@@ -55,12 +55,7 @@ fn every_side_that_there_is_runs_over_every_axis() {
     let rows = rows(&done.stdout);
     assert_eq!(rows.len(), 5 * 2 * 2 * 2);
     for row in rows {
-        let ran = row["p50_ns"].is_u64();
-        let excused = row["not_run"].is_string() && row["failed"] == false;
-        assert!(ran != excused, "{row}");
-        if ["floor", "tonic-unix", "tonic-tcp"].contains(&row["side"].as_str().unwrap()) {
-            assert!(ran, "{row}");
-        }
+        assert!(row["p50_ns"].is_u64() && row["not_run"].is_null(), "{row}");
     }
 }
 

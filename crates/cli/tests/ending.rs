@@ -81,7 +81,6 @@ fn a_killed_server_is_a_row_that_says_so() {
     assert_eq!(done.status.code(), Some(1), "{}", String::from_utf8_lossy(&done.stderr));
     let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
     let row = &report["rows"][0];
-    assert_eq!(row["failed"], true, "{row}");
     assert!(row["not_run"].as_str().unwrap().contains("client"), "{row}");
     assert_eq!(row["p50_ns"], serde_json::Value::Null);
     assert_eq!(scratch.leftovers(), Vec::<String>::new());

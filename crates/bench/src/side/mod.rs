@@ -6,6 +6,7 @@
 mod floor;
 mod session;
 mod stub;
+mod tollfree;
 mod tonic_tcp;
 mod tonic_unix;
 
@@ -18,9 +19,10 @@ use crate::order::{self, Load, Measured, Serve, Serving};
 use crate::peer::Starter;
 use crate::plan::Side;
 
-use session::Session;
-use tonic_tcp::TonicTcp;
-use tonic_unix::TonicUnix;
+use self::session::Session;
+use self::tollfree::Tollfree;
+use self::tonic_tcp::TonicTcp;
+use self::tonic_unix::TonicUnix;
 
 /// A side whose calls run on tokio. Errors are in words; the side's name is put before them.
 trait AsyncSide {
@@ -34,22 +36,14 @@ trait AsyncSide {
     fn connect(address: &str, size: usize) -> impl Future<Output = Result<Self::Caller, String>>;
 }
 
-/// Why a side cannot be measured at all in this build, if so: its rows say *not run*, and this.
-pub(crate) fn missing(side: Side) -> Option<&'static str> {
-    match side {
-        Side::Floor | Side::Session | Side::TonicUnix | Side::TonicTcp => None,
-        Side::Tollfree => Some("this build has no Tollfree channel"),
-    }
-}
-
 /// Serves a side until the end of the process, or until it fails.
 pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), BenchError> {
     match order.case.side {
         Side::Floor => floor::serve(order, ready).map_err(failed(Side::Floor)),
         Side::Session => serve_async::<Session>(order, ready),
+        Side::Tollfree => serve_async::<Tollfree>(order, ready),
         Side::TonicUnix => serve_async::<TonicUnix>(order, ready),
         Side::TonicTcp => serve_async::<TonicTcp>(order, ready),
-        side => Err(not_here(side)),
     }
 }
 
@@ -58,9 +52,9 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
     match load.case.side {
         Side::Floor => floor::measure(load).map_err(failed(Side::Floor)),
         Side::Session => measure_async::<Session>(load),
+        Side::Tollfree => measure_async::<Tollfree>(load),
         Side::TonicUnix => measure_async::<TonicUnix>(load),
         Side::TonicTcp => measure_async::<TonicTcp>(load),
-        side => Err(not_here(side)),
     }
 }
 
@@ -68,9 +62,10 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
 pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchError> {
     match order.case.side {
         Side::Session => hold_async::<Session>(order, starter),
+        Side::Tollfree => hold_async::<Tollfree>(order, starter),
         Side::TonicUnix => hold_async::<TonicUnix>(order, starter),
         Side::TonicTcp => hold_async::<TonicTcp>(order, starter),
-        side => Err(not_here(side)),
+        Side::Floor => Err(failed(Side::Floor)("it has no sessions that could be held".to_owned())),
     }
 }
 
@@ -109,8 +104,4 @@ fn hold_async<S: AsyncSide>(order: &idle::Hold, starter: &Starter) -> Result<(),
 
 fn failed(side: Side) -> impl FnOnce(String) -> BenchError {
     move |what| BenchError::Side { side: side.name(), what }
-}
-
-fn not_here(side: Side) -> BenchError {
-    failed(side)(missing(side).unwrap_or("cannot do this").to_owned())
 }

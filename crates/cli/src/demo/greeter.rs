@@ -1,8 +1,9 @@
 //! The demo's service, served on every transport at once.
 
-use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::Server;
+use std::path::Path;
+use std::time::Duration;
+
+use tollfree::{ServeError, Server};
 use tonic::{Request, Response, Status};
 
 use super::order::{Serve, Serving};
@@ -53,17 +54,35 @@ impl Greeter for Polite {
     }
 }
 
-/// Serves until the process ends; `ready` is called once clients may connect.
+/// Serves until the process ends, on both transports at once; `ready` is called once clients may connect.
 pub(super) async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-    let path = order.dir.join("greeter.sock");
-    let listener =
-        UnixListener::bind(&path).map_err(|error| format!("cannot listen on {}: {error}", path.display()))?;
-    ready(Serving { unix: format!("unix:{}", path.display()) });
-    Server::builder()
-        .add_service(GreeterServer::new(Polite))
-        .serve_with_incoming(UnixListenerStream::new(listener))
-        .await
-        .map_err(|error| format!("serving on {} ended: {error}", path.display()))
+    let (http2, rings) = (order.dir.join("http2.sock"), order.dir.join("tollfree.sock"));
+    let addresses =
+        Serving { unix: format!("unix:{}", http2.display()), shm: format!("shm://{}", rings.display()) };
+    let uris = [addresses.unix.clone(), addresses.shm.clone()];
+    let serving =
+        Server::builder().add_service(GreeterServer::new(Polite)).serve_many(uris.iter().map(String::as_str));
+    tokio::pin!(serving);
+    // Both in one task: where the sockets are seen, the server's turn is over and it listens.
+    tokio::select! {
+        biased;
+        ended = &mut serving => return Err(ending(ended)),
+        () = appear([&http2, &rings]) => ready(addresses),
+    }
+    Err(ending(serving.await))
+}
+
+async fn appear(paths: [&Path; 2]) {
+    while !paths.iter().all(|path| path.exists()) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn ending(ended: Result<(), ServeError>) -> String {
+    match ended {
+        Ok(()) => "serving ended".to_owned(),
+        Err(error) => format!("serving ended: {error}"),
+    }
 }
 
 #[cfg(test)]

@@ -126,7 +126,7 @@ fn conclusion(findings: &Findings) -> String {
         Some(ratio) => {
             let _ = writeln!(text, "The median call over Tollfree took {ratio:.2} times as long.");
         }
-        None => text.push_str("No ratio: one of the two transports was not run.\n"),
+        None => text.push_str("No ratio: one of the two transports failed.\n"),
     }
     text.push_str("For your own sizes and settings: tollfree bench echo\n");
     text

@@ -33,6 +33,8 @@ pub(super) struct Serve {
 pub(super) struct Serving {
     /// For HTTP/2.
     pub(super) unix: String,
+    /// For Tollfree.
+    pub(super) shm: String,
 }
 
 /// Answers the orders of the process that started this one.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use tollfree::Channel;
 use tollfree_bench::cores::CoreIdx;
 use tollfree_bench::latency::Latencies;
 use tonic::body::Body;
@@ -55,8 +56,8 @@ pub(super) struct Tour {
     /// Calls and their replies, as text.
     calls: Vec<Seen>,
     pub(super) timing: Option<Timing>,
-    /// Why it was not run, or not to its end.
-    not_run: Option<NotRun>,
+    /// Why it did not get to its end.
+    failed: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -79,55 +80,52 @@ pub(super) struct Timing {
     p99_ns: u64,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum NotRun {
-    /// This build does not have it.
-    Missing(String),
-    /// It should have worked.
-    Failed(String),
-}
-
 /// Tours every transport; `done` gets each tour as it ends.
 pub(super) async fn visit(order: &Visit, mut done: impl FnMut(Tour)) {
     for transport in Transport::ALL {
-        let mut tour = Tour { transport, path: None, calls: Vec::new(), timing: None, not_run: None };
+        let mut tour = Tour { transport, path: None, calls: Vec::new(), timing: None, failed: None };
         if let Err(why) = take(order, &mut tour).await {
-            tour.not_run = Some(why);
+            tour.failed = Some(why);
         }
         done(tour);
     }
 }
 
 /// Connects, which is all that differs between transports, and tours.
-async fn take(order: &Visit, tour: &mut Tour) -> Result<(), NotRun> {
+async fn take(order: &Visit, tour: &mut Tour) -> Result<(), String> {
     match tour.transport {
         Transport::UnixHttp2 => {
             let address = order.serving.unix.clone();
             let endpoint = Endpoint::from_shared(address.clone())
-                .map_err(|error| NotRun::Failed(format!("{address} is no address: {error}")))?;
-            let channel = endpoint
-                .connect()
-                .await
-                .map_err(|error| NotRun::Failed(format!("cannot connect to {address}: {error}")))?;
+                .map_err(|error| format!("{address} is no address: {error}"))?;
+            let channel =
+                endpoint.connect().await.map_err(|error| format!("cannot connect to {address}: {error}"))?;
             let why =
                 "the address begins with unix:, which tonic takes for HTTP/2 over that socket".to_owned();
             tour.path = Some(Path { address, why });
             walk(GreeterClient::new(channel), order.measure, tour).await
         }
-        Transport::Tollfree => Err(NotRun::Missing("this build has no Tollfree channel".to_owned())),
+        Transport::Tollfree => {
+            let address = order.serving.shm.clone();
+            let channel = Channel::connect(address.clone())
+                .await
+                .map_err(|error| format!("cannot connect: {error}"))?;
+            let why = format!("the channel says: {}", channel.path());
+            tour.path = Some(Path { address, why });
+            walk(GreeterClient::new(channel), order.measure, tour).await
+        }
     }
 }
 
 /// The tour itself, the same for every channel under the stub.
-async fn walk<T>(mut client: GreeterClient<T>, measure: Duration, tour: &mut Tour) -> Result<(), NotRun>
+async fn walk<T>(mut client: GreeterClient<T>, measure: Duration, tour: &mut Tour) -> Result<(), String>
 where
     T: GrpcService<Body>,
     T::Error: Into<StdError>,
     T::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
     <T::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
 {
-    let failed = |status: tonic::Status| NotRun::Failed(format!("a call failed: {status}"));
+    let failed = |status: tonic::Status| format!("a call failed: {status}");
     let named = |name: &str| GreetRequest { name: name.to_owned() };
 
     for name in ["Ada", "Grace"] {
@@ -141,7 +139,7 @@ where
     }
     tour.calls.push(seen("GreetInManyTongues(Barbara)".to_owned(), replies));
     let refused = match client.greet(named("")).await {
-        Ok(_) => return Err(NotRun::Failed("a greeting without a name was not refused".to_owned())),
+        Ok(_) => return Err("a greeting without a name was not refused".to_owned()),
         Err(status) => format!("{:?}: {}", status.code(), status.message()),
     };
     tour.calls.push(Seen { call: "Greet()".to_owned(), replies: vec![refused], server_pid: None });
@@ -171,9 +169,9 @@ fn seen(call: String, replies: Vec<GreetReply>) -> Seen {
 }
 
 impl Tour {
-    /// Whether it should have run and did not.
+    /// Whether it did not get to its end.
     pub(super) fn failed(&self) -> bool {
-        matches!(self.not_run, Some(NotRun::Failed(_)))
+        self.failed.is_some()
     }
 
     /// The tour as lines for people.
@@ -195,14 +193,8 @@ impl Tour {
                 micros(p99_ns)
             );
         }
-        match &self.not_run {
-            None => {}
-            Some(NotRun::Missing(why)) => {
-                let _ = writeln!(text, "   not run: {why}");
-            }
-            Some(NotRun::Failed(why)) => {
-                let _ = writeln!(text, "   failed: {why}");
-            }
+        if let Some(why) = &self.failed {
+            let _ = writeln!(text, "   failed: {why}");
         }
         text
     }
