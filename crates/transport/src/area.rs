@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn offers_are_bounded_and_answers_must_fit() {
-        let mut peer = AreasMapped::default();
+        let peer = AreasMapped::default();
         for len in [0, AREA_LEN_MIN - PAGE_LEN, AREA_LEN_MAX + PAGE_LEN, AREA_LEN_MIN + 1] {
             assert!(!peer.allows(AreaIdx(0), len), "{len}");
         }

@@ -203,6 +203,9 @@ impl Core {
     /// Handles what the peer has sent, up to a bound. Returns how many records that were.
     pub(crate) fn pump(&mut self, socket: &UnixStream) -> usize {
         let mut count = 0;
+        if self.session.has_pending() {
+            self.flush(socket);
+        }
         while count < PUMP_COUNT && self.session.closed().is_none() && !self.session.is_congested() {
             let received = match self.receiving.peek() {
                 Ok(None) => break,
@@ -269,9 +272,7 @@ impl Core {
             self.wake(Token::Accept);
         }
         if !self.wants_room.is_empty() && self.room_came() {
-            for token in std::mem::take(&mut self.wants_room) {
-                self.wake(token);
-            }
+            self.wake_room();
         }
         if !self.wants_stream.is_empty() && self.session.may_open() {
             for token in std::mem::take(&mut self.wants_stream) {
@@ -297,9 +298,30 @@ impl Core {
         if self.session.has_pending() {
             let _ = self.session.stage_pending(&mut self.sending);
         }
+        self.publish(socket);
+        if self.session.has_pending() && !self.stations.is_pumped() && !self.arm() {
+            // Room came while the doorbell was being armed for it.
+            let _ = self.session.stage_pending(&mut self.sending);
+            self.publish(socket);
+        }
+    }
+
+    fn publish(&mut self, socket: &UnixStream) {
         if self.sending.ring.publish() && self.ringer.should_ring() {
             socket::ring(socket);
         }
+    }
+
+    /// Arms the doorbell, for room too where somebody waits for that, and looks once more. `false`: there is something,
+    /// so this side stays awake.
+    pub(crate) fn arm(&mut self) -> bool {
+        let wants_space = !self.wants_room.is_empty() || self.session.has_pending();
+        self.waiter.park(wants_space);
+        let came = !self.receiving.is_empty() || (wants_space && self.room_came());
+        if came {
+            self.waiter.unpark();
+        }
+        !came
     }
 
     fn make_area(&mut self, socket: &UnixStream) {
@@ -351,6 +373,10 @@ impl Core {
 
     fn wake_room(&mut self) {
         for token in std::mem::take(&mut self.wants_room) {
+            // Also where nobody waits: a task that is just looking itself must be able to queue up again.
+            if let Some(slot) = self.slot(token) {
+                slot.wants_room = false;
+            }
             self.wake(token);
         }
     }
@@ -458,12 +484,20 @@ impl Core {
             slot.wants_room = false;
         }
         if let Some(station) = self.stations.pumped_by(token) {
-            station.leave();
-            station.wait_began_ns = 0;
             let runtime = station.runtime;
-            if let Some(next) = self.first_waiting(runtime) {
-                self.wake(next);
-            }
+            self.hand_over(runtime);
+        }
+    }
+
+    /// The pumper of a station has gone: the next that waits is woken, and pumps from now on. Should it go too before
+    /// it gets its turn, its own leaving hands over again.
+    pub(crate) fn hand_over(&mut self, runtime: tokio::runtime::Id) {
+        let next = self.first_waiting(runtime);
+        if let Some(station) = self.stations.find(runtime) {
+            station.hand_over(next);
+        }
+        if let Some(next) = next {
+            self.wake(next);
         }
     }
 

@@ -103,6 +103,11 @@ impl Stations {
         self.list.retain(|station| station.runtime != runtime);
     }
 
+    /// Whether some task looks at the ring again and again.
+    pub(crate) fn is_pumped(&self) -> bool {
+        self.list.iter().any(Station::is_pumped)
+    }
+
     /// The station that a token pumps for.
     pub(crate) fn pumped_by(&mut self, token: Token) -> Option<&mut Station> {
         self.list.iter_mut().find(|station| station.pumper == Some(token))
@@ -136,9 +141,10 @@ impl Station {
         self.pumper.is_some()
     }
 
-    /// The pumper has what it waited for, or is gone.
-    pub(crate) fn leave(&mut self) {
-        self.pumper = None;
+    /// The pumper has what it waited for, or is gone; `next` pumps from now on.
+    pub(crate) fn hand_over(&mut self, next: Option<Token>) {
+        self.pumper = next;
+        self.wait_began_ns = 0;
     }
 
     fn queue(&mut self, token: Token, slot: &mut Slot) {
