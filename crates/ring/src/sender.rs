@@ -59,6 +59,13 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
         }
     }
 
+    /// The same on its way since long: at `pos` of a ring that the peer has read empty.
+    #[cfg(test)]
+    pub(crate) fn starting_at(mut self, pos: RingPos) -> Self {
+        (self.published, self.staged, self.consumed, self.clean) = (pos, pos, pos, pos);
+        self
+    }
+
     /// Whether `lines` more lines, and the empty head behind them, fit by what is known of the peer's cursor.
     #[inline(always)]
     fn fits(&self, lines: u64) -> bool {
