@@ -4,6 +4,7 @@
 //! ends that can be sent; [`against_oracle`] replays a list of operations, which property tests make up.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
@@ -268,6 +269,15 @@ pub fn reads_are_bounded<S: RecordSender, R: RecordReceiver>((mut sender, mut re
     record.read(10, &mut []);
 }
 
+/// How long a thread of [`two_threads`] waits for the other before it takes the ring for broken.
+const STALL: Duration = Duration::from_secs(30);
+
+/// Lets the other thread run; panics when it hasn't got on for too long.
+fn wait(since: Instant, number: u64) {
+    assert!(since.elapsed() < STALL, "nothing moves at record {number}");
+    std::thread::yield_now();
+}
+
 /// Sends `count` records of mixed lengths and batches from one thread to another.
 pub fn two_threads<S: RecordSender + Send, R: RecordReceiver + Send>(
     (mut sender, mut receiver): (S, R),
@@ -284,10 +294,11 @@ pub fn two_threads<S: RecordSender + Send, R: RecordReceiver + Send>(
             for number in 0..count {
                 let bytes = numbered(number, len_of(number));
                 let (head, tail) = bytes.split_at(bytes.len() / 3);
+                let since = Instant::now();
                 while let Err(error) = sender.stage(&[head, tail]) {
                     assert_eq!(error, StageError::Full);
                     sender.publish();
-                    std::thread::yield_now();
+                    wait(since, number);
                 }
                 if number % 7 != 3 {
                     sender.publish();
@@ -298,9 +309,10 @@ pub fn two_threads<S: RecordSender + Send, R: RecordReceiver + Send>(
         scope.spawn(move || {
             let mut got = BytesMut::new();
             for number in 0..count {
+                let since = Instant::now();
                 while receiver.is_empty() {
                     receiver.release();
-                    std::thread::yield_now();
+                    wait(since, number);
                 }
                 let record = receiver.peek().unwrap().unwrap();
                 got.clear();
