@@ -22,9 +22,9 @@ use tollfree_region::{PeerRegion, ReadMemory, Region, WriteMemory};
 use tollfree_ring::*;
 
 const REGION_LEN: usize = PAGE_LEN + RING_LEN_DEFAULT;
-const ROUNDS: usize = 10;
-const ECHOES: usize = 50_000;
-const WARM_UP: usize = 5_000;
+const ROUNDS: usize = 31;
+const ECHOES: usize = 20_000;
+const WARM_UP: usize = 2_000;
 const SIZES: [usize; 5] = [8, 64, 96, 1024, 8192];
 /// A word of the control page that nothing else uses.
 const WORD_OFF: usize = 1024;
@@ -162,13 +162,25 @@ fn start(cpu: usize, own: &Region) -> (Child, PeerRegion) {
     (child, peer)
 }
 
-fn print(case: &str, times: &mut [u64], word: u64) -> u64 {
+/// Medians of the rounds, in order.
+fn medians(times: &[u64]) -> Vec<u64> {
+    let median = |round: &[u64]| {
+        let mut round = round.to_vec();
+        round.sort_unstable();
+        round[round.len() / 2]
+    };
+    times.chunks(ECHOES).map(median).collect()
+}
+
+/// Prints a line: figures over all rounds, and the middle of the rounds' ratios to the single word in the same round.
+fn print(case: &str, times: &mut [u64], words: &[u64]) {
+    let mut ratios: Vec<f64> =
+        medians(times).iter().zip(words).map(|(ns, word)| *ns as f64 / *word as f64).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
     times.sort_unstable();
     let at = |share: f64| times[(times.len() as f64 * share) as usize];
     let mean = times.iter().sum::<u64>() as f64 / times.len() as f64;
-    let ratio = if word > 0 { at(0.5) as f64 / word as f64 } else { 1.0 };
-    println!("{case:<28} {:>6} {:>6} {mean:>8.1} {ratio:>6.2}", at(0.5), at(0.99));
-    at(0.5)
+    println!("{case:<28} {:>6} {:>6} {mean:>8.1} {:>6.2}", at(0.5), at(0.99), ratios[ratios.len() / 2]);
 }
 
 fn main() {
@@ -205,9 +217,10 @@ fn main() {
     end.send(END_PHASE);
     child.wait().expect("the other process ends");
     println!("{:<28} {:>6} {:>6} {:>8} {:>6}", "there and back, ns", "p50", "p99", "mean", "ratio");
-    let word = print("one word", &mut word_times, 0);
+    let words = medians(&word_times);
+    print("one word", &mut word_times, &words);
     for (case, times) in ring_times.iter_mut().enumerate() {
         let look = if case < SIZES.len() { "rings alone" } else { "and waiting word" };
-        print(&format!("{:>5} B, {look}", SIZES[case % SIZES.len()]), times, word);
+        print(&format!("{:>5} B, {look}", SIZES[case % SIZES.len()]), times, &words);
     }
 }
