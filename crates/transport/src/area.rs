@@ -122,6 +122,11 @@ impl AreaSender {
         matches!(self.state, State::Live(..))
     }
 
+    /// Whether there is an area, or will be one when the peer agrees.
+    pub(crate) fn exists(&self) -> bool {
+        matches!(self.state, State::Offered(..) | State::Live(..))
+    }
+
     /// Gives the area up if nothing was placed since the last time this was asked.
     pub(crate) fn take_idle(&mut self) -> Option<AreaIdx> {
         if std::mem::take(&mut self.used) {
@@ -299,7 +304,7 @@ mod tests {
 
     #[test]
     fn offers_are_bounded_and_answers_must_fit() {
-        let mut peer = AreasMapped::default();
+        let peer = AreasMapped::default();
         for len in [0, AREA_LEN_MIN - PAGE_LEN, AREA_LEN_MAX + PAGE_LEN, AREA_LEN_MIN + 1] {
             assert!(!peer.allows(AreaIdx(0), len), "{len}");
         }
