@@ -125,3 +125,24 @@ impl RegionError {
         RegionError::Exhausted { step, len, advice, source }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_sorted_by_what_can_be_done() {
+        let of = |errno| RegionError::from_errno("mmap", 4096, errno);
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOSPC, Errno::NOMEM, Errno::FBIG] {
+            assert!(of(errno).is_exhausted(), "{errno}");
+        }
+        for errno in [Errno::PERM, Errno::ACCESS, Errno::NOSYS] {
+            assert!(matches!(of(errno), RegionError::Forbidden { .. }), "{errno}");
+        }
+        let other = of(Errno::INVAL);
+        assert!(
+            matches!(other, RegionError::System { .. }) && !other.is_exhausted() && !other.is_peer_fault()
+        );
+        assert!(other.to_string().contains("mmap") && other.to_string().contains("4096"));
+    }
+}

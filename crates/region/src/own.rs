@@ -35,8 +35,10 @@ impl Region {
     /// Creates, reserves, maps and seals `len` bytes. `name` is seen in `/proc/*/maps` and `/proc/*/fd` only.
     ///
     /// # Errors
-    /// [`RegionError::Exhausted`] without memory or descriptors, or where a limit forbids the length (0 is one that
-    /// nothing can have), [`RegionError::Forbidden`] where policy does; nothing is left behind.
+    /// [`RegionError::Exhausted`] without memory or descriptors, or where a limit forbids the length;
+    /// [`RegionError::Forbidden`] where policy does; [`RegionError::System`] for a length of 0 or a name with a NUL or
+    /// of more than 249 bytes. Nothing is left behind. All of `len` is reserved at once, so it is for the caller to
+    /// bound it.
     pub fn create(name: &str, len: usize) -> Result<Region, RegionError> {
         Self::try_create(name, len).map_err(|(step, errno)| RegionError::from_errno(step, len, errno))
     }

@@ -1,4 +1,50 @@
-//! Knowing when the other side has to be woken.
+//! Knowing when the other side has to be woken: two words in shared memory, no system call.
+//!
+//! # Layout
+//! `waiting` and `cpu` in the control page, `tollfree_layout::control`.
+//!
+//! # States
+//! Of the `waiting` word; each arrow is a store by its owner:
+//!
+//! ```text
+//!            park(false): epoch + 1                park(true): epoch + 1
+//! awake ─────────────────────────────► parked ◄──────────────────────────► parked, wants space
+//!   ▲               unpark                │              unpark                    │
+//!   └─────────────────────────────────────┴────────────────────────────────────────┘
+//! ```
+//!
+//! # Who writes what
+//! | step | waiter (its own word) | ringer (the same word, read-only) |
+//! |---|---|---|
+//! | 1 | store `parked` | store a head word or a cursor |
+//! | 2 | `SeqCst` fence | `SeqCst` fence |
+//! | 3 | look at the ring or the cursor again | load `parked` |
+//!
+//! Whichever fence comes first, the side of the other sees what was stored before it: either the waiter finds the
+//! record and stays awake, or the ringer finds it parked and rings. That is the whole reason for both fences; the loom
+//! models fail without either.
+//!
+//! # Trust
+//! A peer that says it is parked when it isn't gets a doorbell, once an epoch; one that makes epochs up gets at most
+//! one a call. One that sleeps without saying so isn't woken: its own loss.
+//!
+//! # Crash
+//! A peer that dies parked is rung for once, which fails or goes unheard; one that dies awake isn't rung for at all.
+//! Its death is learnt from the socket.
+//!
+//! # Example
+//! ```
+//! use std::sync::Arc;
+//! use tollfree_region::HeapMemory;
+//! use tollfree_ring::{Ringer, Waiter};
+//!
+//! let memory = Arc::new(HeapMemory::new(4096));
+//! let (mut waiter, mut ringer) = (Waiter::new(memory.clone()), Ringer::new(memory));
+//! assert!(!ringer.should_ring());
+//! waiter.park(false); // ... and look at the ring again, and only then sleep.
+//! assert!(ringer.should_ring() && !ringer.should_ring(), "once");
+//! waiter.unpark();
+//! ```
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -50,6 +50,14 @@ impl<W: WriteMemory, R: ReadMemory> RingReceiver<W, R> {
         }
     }
 
+    /// The same on its way since long: at `pos`, all released.
+    #[cfg(test)]
+    pub(crate) fn starting_at(mut self, pos: RingPos) -> Self {
+        (self.pos, self.released) = (pos, pos);
+        self.own.store_u64(CONSUMED_OFF, pos.0, Ordering::Relaxed);
+        self
+    }
+
     #[inline(always)]
     fn head(&self, order: Ordering) -> u64 {
         self.peer.load_u64(self.ring.ring_off + self.ring.line_off(self.pos), order)

@@ -14,6 +14,8 @@ use crate::record::{RecordSender, RingViolation, StageError};
 
 /// Bytes of a record that lie in the line of its head word.
 const FIRST_LEN: usize = LINE_LEN - HEAD_LEN;
+/// Lines behind the published end whose heads are emptied before they are needed.
+const AHEAD: u64 = 4;
 
 /// Writes records into the ring in this side's region. `R` is the peer's region, which holds its cursor.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct RingSender<W, R> {
     staged: RingPos,
     /// The peer's cursor when last looked at.
     consumed: RingPos,
+    /// All heads from `staged` up to here are known to be empty.
+    clean: RingPos,
     /// The line at `published` while something is staged: written at publication only, since the reader watches it.
     first: [u8; FIRST_LEN],
     first_len: u32,
@@ -48,10 +52,18 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
             published: RingPos(0),
             staged: RingPos(0),
             consumed: RingPos(0),
+            clean: RingPos(own_ring.line_count()),
             first: [0; FIRST_LEN],
             first_len: 0,
             violation: None,
         }
+    }
+
+    /// The same on its way since long: at `pos` of a ring that the peer has read empty.
+    #[cfg(test)]
+    pub(crate) fn starting_at(mut self, pos: RingPos) -> Self {
+        (self.published, self.staged, self.consumed, self.clean) = (pos, pos, pos, pos);
+        self
     }
 
     /// Whether `lines` more lines, and the empty head behind them, fit by what is known of the peer's cursor.
@@ -93,6 +105,17 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
         if !tail.is_empty() {
             self.own.copy_in(self.ring.ring_off, tail);
         }
+    }
+
+    /// Empties the heads from `staged` up to `end` that aren't known to be.
+    #[inline(always)]
+    fn clean_to(&mut self, end: RingPos) {
+        let mut at = self.clean.max(self.staged);
+        while at < end {
+            self.own.store_u64(self.head_at(at), HEAD_EMPTY, Ordering::Relaxed);
+            at.0 += 1;
+        }
+        self.clean = at;
     }
 
     #[inline(always)]
@@ -165,13 +188,16 @@ impl<W: WriteMemory, R: ReadMemory> RecordSender for RingSender<W, R> {
             return false;
         }
         // Bytes of an earlier lap must not be taken for the record after the last.
-        self.own.store_u64(self.head_at(self.staged), HEAD_EMPTY, Ordering::Relaxed);
+        self.clean_to(RingPos(self.staged.0 + 1));
         let first = self.head_at(self.published);
         // All of the line, whatever the length: a copy of constant length, and nothing in it is secret to the peer.
         self.own.copy_in(first + HEAD_LEN, &self.first);
         // Pairs with the acquire in `RingReceiver::peek`: whoever sees this head sees all that was staged.
         self.own.store_u64(first, head_word(self.published, self.first_len), Ordering::Release);
         self.published = self.staged;
+        // While the reader is busy: the lines written next come over into this processor's cache.
+        let free_end = self.consumed.0 + self.ring.line_count();
+        self.clean_to(RingPos(free_end.min(self.staged.0 + 1 + AHEAD)));
         true
     }
 

@@ -11,7 +11,7 @@ use crate::credit::charge_of;
 use crate::draft::CRUMB_LEN;
 use crate::error::Closed;
 use crate::pending::Pending;
-use crate::stream::{End, Incoming, Stream};
+use crate::stream::{Chunk, End, Incoming, Stream};
 use crate::{Full, Outbound};
 
 /// Which end of the session this is.
@@ -271,6 +271,33 @@ impl<T: Default> Session<T> {
             return Some(Incoming::Chunk(chunk));
         }
         stream.end.clone().map(Incoming::End)
+    }
+
+    /// What is left to read on a stream whose end is known, if that is no more than one chunk and the end: a reader
+    /// that has just been given something takes it along. A call that has ended is forgotten thereby.
+    pub fn take_rest(&mut self, id: StreamId) -> Option<(Option<Chunk>, End, bool)> {
+        let stream = self.streams.get_mut(&id)?;
+        let end = stream.end.clone()?;
+        if stream.headers.is_some() || stream.inbox.has_more_than_one() {
+            return None;
+        }
+        let live = stream.live;
+        let chunk = stream.inbox.pop();
+        match &chunk {
+            Some(chunk) if live => self.owe(id, charge_of(chunk)),
+            _ => {}
+        }
+        if !live {
+            self.forget(id, CANCELLED);
+        }
+        Some((chunk, end, !live))
+    }
+
+    /// Whether a call has ended and nothing of it is left to read.
+    pub fn is_settled(&self, id: StreamId) -> bool {
+        self.streams
+            .get(&id)
+            .is_none_or(|stream| !stream.live && stream.headers.is_none() && stream.inbox.is_empty())
     }
 
     /// Whether small frames wait for room.

@@ -107,6 +107,10 @@ impl Inbox {
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none() && self.more.is_empty()
     }
+
+    pub(crate) fn has_more_than_one(&self) -> bool {
+        usize::from(self.first.is_some()) + self.more.len() > 1
+    }
 }
 
 /// The part of a stream that the session keeps; `T` is the transport's own (wakers).

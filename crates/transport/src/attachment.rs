@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use tollfree_layout::{MethodIdx, StreamId};
-use tollfree_session::{Accepted, Closed, Emission, EmitError, Incoming, Opening, Progress};
+use tollfree_session::{Accepted, Chunk, Closed, Emission, EmitError, End, Incoming, Opening, Progress};
 
 use crate::address::Address;
 use crate::config::Config;
@@ -176,7 +177,7 @@ impl Attachment {
             path: accepted.path,
             headers: accepted.headers,
             deadline_ns,
-            stream: Stream { shared: self.shared.clone(), id: accepted.id, gone: AtomicBool::new(false) },
+            stream: Stream::new(&self.shared, accepted.id),
         }
     }
 
@@ -249,9 +250,7 @@ impl Opener {
             }
         });
         polled.map(|result| match result {
-            Ok(opened) => {
-                opened.map(|id| Stream { shared: self.shared.clone(), id, gone: AtomicBool::new(false) })
-            }
+            Ok(opened) => opened.map(|id| Stream::new(&self.shared, id)),
             Err(closed) => Err(closed.into()),
         })
     }
@@ -270,7 +269,7 @@ impl Opener {
         let progress = core.session.open(&mut core.sending, opening, emission);
         core.flush(&self.shared.socket);
         match progress {
-            Ok(Ok(id)) => Ok(Ok(Stream { shared: self.shared.clone(), id, gone: AtomicBool::new(false) })),
+            Ok(Ok(id)) => Ok(Ok(Stream::new(&self.shared, id))),
             Err(error) => Ok(Err(error)),
             Ok(Err(_)) => {
                 core.next_open += 1;
@@ -297,13 +296,36 @@ impl Drop for Opener {
 pub struct Stream {
     shared: Arc<Shared>,
     id: StreamId,
+    /// Ended, and let go of.
     gone: AtomicBool,
+    /// Received and not yet asked for.
+    taken: Mutex<Taken>,
+}
+
+/// The rest of what a peer said on a call.
+#[derive(Debug, Default)]
+struct Taken {
+    chunk: Option<Chunk>,
+    end: Option<End>,
+}
+
+impl Taken {
+    fn next(&mut self) -> Option<Incoming> {
+        match self.chunk.take() {
+            Some(chunk) => Some(Incoming::Chunk(chunk)),
+            None => self.end.clone().map(Incoming::End),
+        }
+    }
 }
 
 /// gRPC status CANCELLED.
 const CANCELLED: u16 = 1;
 
 impl Stream {
+    fn new(shared: &Arc<Shared>, id: StreamId) -> Stream {
+        Stream { shared: shared.clone(), id, gone: AtomicBool::new(false), taken: Mutex::default() }
+    }
+
     /// Its number in the session, for logs.
     pub fn id(&self) -> StreamId {
         self.id
@@ -319,7 +341,12 @@ impl Stream {
             let progress = core.session.emit(&mut core.sending, self.id, emission);
             core.flush(socket);
             match progress {
-                Ok(Progress::Done) => Some(Ok(())),
+                Ok(Progress::Done) => {
+                    if core.session.is_settled(self.id) && !self.gone.swap(true, Ordering::Relaxed) {
+                        core.forget(self.id, CANCELLED, socket);
+                    }
+                    Some(Ok(()))
+                }
                 Err(error) => Some(Err(error)),
                 Ok(progress) => {
                     core.wait_for(token, progress);
@@ -339,12 +366,25 @@ impl Stream {
     /// # Errors
     /// Ready with the reason in a child of `fork`. A session that ends shows as [`Incoming::End`].
     pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Incoming, Closed>> {
+        if let Some(incoming) = self.taken.lock().next() {
+            return Poll::Ready(Ok(incoming));
+        }
         self.shared.poll_wait(cx, Token::Read(self.id), |core, socket| {
-            let incoming = core.session.recv(self.id);
+            let incoming = core.session.recv(self.id)?;
+            if !matches!(incoming, Incoming::End(_))
+                && let Some((chunk, end, forgotten)) = core.session.take_rest(self.id)
+            {
+                // What is left comes along, so that the usual call takes the lock once for all it reads.
+                *self.taken.lock() = Taken { chunk, end: Some(end) };
+                if forgotten {
+                    self.gone.store(true, Ordering::Relaxed);
+                    core.wake_ready();
+                }
+            }
             if core.session.has_pending() {
                 core.flush(socket);
             }
-            incoming
+            Some(incoming)
         })
     }
 

@@ -148,7 +148,7 @@ pub(crate) struct Core {
     pub(crate) wants_stream: Vec<Token>,
     /// To be called once the lock is released.
     pub(crate) wakes: SmallVec<[Waker; 8]>,
-    /// Counts what could end somebody's wait. A task that let go of the lock sees here that it has to try again.
+    /// Counts what could end somebody's wait: a task that is looking itself sees here that it has to try again.
     pub(crate) news: u64,
     /// The drivers are to look after the session once the lock is released.
     pub(crate) nudge: bool,
@@ -211,6 +211,9 @@ impl Core {
     /// Handles what the peer has sent, up to a bound. Returns how many records that were.
     pub(crate) fn pump(&mut self, socket: &UnixStream) -> usize {
         let mut count = 0;
+        if self.session.has_pending() {
+            self.flush(socket);
+        }
         while count < PUMP_COUNT && self.session.closed().is_none() && !self.session.is_congested() {
             let received = match self.receiving.peek() {
                 Ok(None) => break,
@@ -238,7 +241,6 @@ impl Core {
             self.close(Closed::Violation(ring_violation(violation)), socket);
         }
         if count > 0 {
-            self.news += 1;
             self.ended_wait();
         }
         self.wake_ready();
@@ -278,9 +280,7 @@ impl Core {
             self.wake(Token::Accept);
         }
         if !self.wants_room.is_empty() && self.room_came() {
-            for token in std::mem::take(&mut self.wants_room) {
-                self.wake(token);
-            }
+            self.wake_room();
         }
         if !self.wants_stream.is_empty() && self.session.may_open() {
             for token in std::mem::take(&mut self.wants_stream) {
@@ -306,9 +306,32 @@ impl Core {
         if self.session.has_pending() {
             let _ = self.session.stage_pending(&mut self.sending);
         }
+        self.publish(socket);
+        if self.session.has_pending() && !self.stations.is_pumped() && !self.arm() {
+            // Room came while the doorbell was being armed for it.
+            let _ = self.session.stage_pending(&mut self.sending);
+            self.publish(socket);
+        }
+    }
+
+    fn publish(&mut self, socket: &UnixStream) {
         if self.sending.ring.publish() && self.ringer.should_ring() {
             socket::ring(socket);
         }
+    }
+
+    /// Arms the doorbell, for room too where somebody waits for that, and looks once more. `false`: there is something,
+    /// so this side stays awake.
+    pub(crate) fn arm(&mut self) -> bool {
+        let wants_space = !self.wants_room.is_empty() || self.session.has_pending();
+        self.waiter.park(wants_space);
+        // What the pump would not take now is no reason to stay awake.
+        let readable = !self.receiving.is_empty() && !self.session.is_congested();
+        let came = readable || (wants_space && self.room_came());
+        if came {
+            self.waiter.unpark();
+        }
+        !came
     }
 
     fn make_area(&mut self, socket: &UnixStream) {
@@ -361,6 +384,10 @@ impl Core {
 
     fn wake_room(&mut self) {
         for token in std::mem::take(&mut self.wants_room) {
+            // Also where nobody waits: a task that is just looking itself must be able to queue up again.
+            if let Some(slot) = self.slot(token) {
+                slot.wants_room = false;
+            }
             self.wake(token);
         }
     }
@@ -468,24 +495,24 @@ impl Core {
             slot.wants_room = false;
         }
         if let Some(station) = self.stations.pumped_by(token) {
-            station.leave();
-            station.wait_began_ns = 0;
             let runtime = station.runtime;
             self.hand_over(runtime);
         }
     }
 
-    /// A station has lost its pumper: another of its tasks becomes it. Where there is none, tasks of other stations may
-    /// count on a doorbell that this one has put away, and small frames on somebody who sends them.
-    fn hand_over(&mut self, runtime: runtime::Id) {
-        if let Some(next) = self.first_waiting(runtime)
-            && let Some(station) = self.stations.find(runtime)
-        {
-            station.hand_to(next);
-            self.nudge |= !station.watched;
-            self.wake(next);
-        } else if self.session.has_pending() || self.stations.others_sleep(runtime) {
-            self.nudge = true;
+    /// The pumper of a station has gone: the next that waits is woken, and pumps from now on. Should it go too before
+    /// it gets its turn, its own leaving hands over again. Where there is none, tasks of other stations may count on a
+    /// doorbell that this one has put away, and small frames on somebody who sends them.
+    pub(crate) fn hand_over(&mut self, runtime: runtime::Id) {
+        let next = self.first_waiting(runtime);
+        let Some(station) = self.stations.find(runtime) else { return };
+        station.hand_over(next);
+        match next {
+            Some(next) => {
+                self.nudge |= !station.watched;
+                self.wake(next);
+            }
+            None => self.nudge |= self.session.has_pending() || self.stations.others_sleep(runtime),
         }
     }
 
@@ -569,8 +596,6 @@ impl Core {
         self.wake_ready();
         if self.session.has_pending() {
             self.flush(socket);
-            // A full ring: somebody has to see to it that the rest follows.
-            self.nudge |= self.session.has_pending();
         }
     }
 }

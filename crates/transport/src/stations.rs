@@ -149,6 +149,11 @@ impl Stations {
         self.list.len() > 1 && self.list.iter().any(sleeps)
     }
 
+    /// Whether some task looks at the ring again and again.
+    pub(crate) fn is_pumped(&self) -> bool {
+        self.list.iter().any(Station::is_pumped)
+    }
+
     /// The station that a token pumps for.
     pub(crate) fn pumped_by(&mut self, token: Token) -> Option<&mut Station> {
         self.list.iter_mut().find(|station| station.pumper == Some(token))
@@ -182,9 +187,10 @@ impl Station {
         self.pumper.is_some()
     }
 
-    /// The pumper has what it waited for, or is gone.
-    pub(crate) fn leave(&mut self) {
-        self.pumper = None;
+    /// The pumper has what it waited for, or is gone; `next` pumps from now on.
+    pub(crate) fn hand_over(&mut self, next: Option<Token>) {
+        self.pumper = next;
+        self.wait_began_ns = 0;
     }
 
     /// A waiting task is to pump from now on; the caller wakes it.
