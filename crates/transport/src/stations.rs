@@ -193,11 +193,6 @@ impl Station {
         self.wait_began_ns = 0;
     }
 
-    /// A waiting task is to pump from now on; the caller wakes it.
-    pub(crate) fn hand_to(&mut self, token: Token) {
-        self.pumper = Some(token);
-    }
-
     /// The pumper has not looked for a while: whoever waits counts as asleep.
     pub(crate) fn take_pumper(&mut self) -> Option<Token> {
         self.pumper.take()
