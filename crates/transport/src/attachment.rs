@@ -112,9 +112,7 @@ impl Attachment {
         config: &Config,
     ) -> std::io::Result<Attachment> {
         let shared = Shared::new(attached, socket, config);
-        if let Ok(mut core) = shared.enter() {
-            shared.start_driver(&mut core, &Handle::current())?;
-        }
+        shared.start_driver(&Handle::current())?;
         Ok(Attachment { shared })
     }
 
