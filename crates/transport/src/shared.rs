@@ -64,6 +64,7 @@ impl Drop for Shared {
 /// The lock held. Wakers are called when it is released.
 pub(crate) struct Entered<'a> {
     core: Option<MutexGuard<'a, Core>>,
+    socket: &'a UnixStream,
 }
 
 impl std::ops::Deref for Entered<'_> {
@@ -82,6 +83,9 @@ impl std::ops::DerefMut for Entered<'_> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let Some(mut core) = self.core.take() else { return };
+        if core.held_count > 0 && !core.holds_back() {
+            core.flush(self.socket);
+        }
         let nudge = std::mem::take(&mut core.nudge);
         if core.wakes.is_empty() && !nudge {
             return;
@@ -118,7 +122,7 @@ impl Shared {
         if tollfree_region::forked() {
             return Err(FORKED);
         }
-        Ok(Entered { core: Some(self.core.lock()) })
+        Ok(Entered { core: Some(self.core.lock()), socket: &self.socket })
     }
 
     /// Makes `attempt` until it succeeds; between attempts pumps, spins and sleeps as the module says. `attempt` must be
@@ -157,9 +161,6 @@ impl Shared {
             let seen = core.news;
             if core.pump(&self.socket) > 0 || core.news != seen {
                 let found = attempt(core, &self.socket);
-                if core.session.has_pending() {
-                    core.flush(&self.socket);
-                }
                 if found.is_some() {
                     return found;
                 }
