@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use parking_lot::Mutex;
 use tokio::net::UnixStream;
@@ -388,7 +388,9 @@ impl Stream {
         {
             return Poll::Ready(Ok(incoming));
         }
-        self.shared.poll_wait(cx, Token::Read(self.id), |core, socket| {
+        // A peer that answers within one glance must not keep this task from ever yielding to the others.
+        let turn = ready!(tokio::task::coop::poll_proceed(cx));
+        let polled = self.shared.poll_wait(cx, Token::Read(self.id), |core, socket| {
             let incoming = core.session.recv(self.id)?;
             if !matches!(incoming, Incoming::End(_))
                 && let Some((chunk, end, forgotten)) = core.session.take_rest(self.id)
@@ -405,7 +407,11 @@ impl Stream {
                 core.flush(socket);
             }
             Some(incoming)
-        })
+        });
+        if polled.is_ready() {
+            turn.made_progress();
+        }
+        polled
     }
 
     /// Why the session of this call is over, if it is.

@@ -143,7 +143,10 @@ impl Shared {
             if let Some(slot) = core.slot(token) {
                 slot.waiting = false;
             }
-            found = self.look(&mut core, &mut attempt);
+            // Glances are for the one who pumps: the others' time is better spent on their own work.
+            let pumps = !core.stations.is_pumped() || core.stations.pumped_by(token).is_some();
+            let glances = if pumps || token == Token::Accept { GLANCE_COUNT } else { 0 };
+            found = self.look(&mut core, glances, &mut attempt);
         }
         let Some(found) = found else { return self.wait(core, cx, token) };
         core.done(token);
@@ -154,9 +157,9 @@ impl Shared {
     fn look<R>(
         &self,
         core: &mut Core,
+        mut glances: usize,
         attempt: &mut impl FnMut(&mut Core, &UnixStream) -> Option<R>,
     ) -> Option<R> {
-        let mut glance_count = 0;
         for _ in 0..ROUND_COUNT {
             let seen = core.news;
             if core.pump(&self.socket) > 0 || core.news != seen {
@@ -168,10 +171,10 @@ impl Shared {
                 return attempt(core, &self.socket);
             }
             while core.receiving.is_empty() {
-                if glance_count == GLANCE_COUNT {
+                if glances == 0 {
                     return None;
                 }
-                glance_count += 1;
+                glances -= 1;
                 std::hint::spin_loop();
             }
         }
