@@ -207,7 +207,8 @@ impl HostilePeer {
         }
     }
 
-    /// A thread that rewrites bytes of this side's region, control page included, until it is dropped.
+    /// A thread that rewrites bytes of this side's ring until it is dropped: of all of it with an odd seed, with an even
+    /// one of everything but head words, so that what is in the records is reached.
     pub fn flip(&self, seed: u64) -> Flipper {
         let (own, stop) = (self.own.clone(), Arc::new(AtomicBool::new(false)));
         let seen = stop.clone();
@@ -218,6 +219,9 @@ impl HostilePeer {
                 // The start of the ring is where everything happens.
                 let span = if chance.below(2) == 0 { 1024 } else { RING_LEN_DEFAULT };
                 let at = RING_OFF + chance.below(span as u64 / 8) as usize * 8;
+                if seed.is_multiple_of(2) && at.is_multiple_of(LINE_LEN) {
+                    continue;
+                }
                 let word = own.load_u64(at, Ordering::Relaxed);
                 own.store_u64(at, word ^ (1 << chance.below(64)), Ordering::Relaxed);
                 (0..chance.below(200)).for_each(|_| std::hint::spin_loop());

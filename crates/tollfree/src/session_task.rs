@@ -28,6 +28,8 @@ const INLINE_COUNT: usize = 16;
 /// A method whose first step takes longer than this is served in tasks of its own for a while, so that it holds up
 /// neither the ring nor other calls.
 const INLINE_NS: u64 = 20_000;
+/// Replies held back to go out together wait for a step of at most this long.
+const QUICK_NS: u64 = 4_000;
 /// The longest such while, in calls; then one is tried here again.
 const APART_COUNT_MAX: u32 = 1024;
 
@@ -47,6 +49,8 @@ struct Pace {
     apart_count: u32,
     /// How many that were the last time.
     penalty: u32,
+    /// The last one begun here was so quick that replies to others may wait for it.
+    quick: bool,
 }
 
 impl Pace {
@@ -59,6 +63,7 @@ impl Pace {
 
     /// A call begun here took so long for its first step.
     fn learn(&mut self, step_ns: u64) {
+        self.quick = step_ns <= QUICK_NS;
         if step_ns > INLINE_NS {
             self.penalty = (self.penalty * 2).clamp(1, APART_COUNT_MAX);
             self.apart_count = self.penalty;
@@ -140,6 +145,9 @@ impl SessionTask {
         if !inline {
             self.tasks.spawn(serving);
             return;
+        }
+        if !self.methods.get(&path).is_some_and(|known| known.pace.quick) {
+            self.attachment.flush();
         }
         let began = now_ns();
         let polled = poll_fn(|cx: &mut Context<'_>| Poll::Ready(Pin::new(&mut serving).poll(cx))).await;

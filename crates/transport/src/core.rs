@@ -31,6 +31,8 @@ use crate::waiting::SpinBudget;
 
 /// Records handled in one go before others get their turn.
 const PUMP_COUNT: usize = 64;
+/// Emissions held back at most before they are published together.
+const HELD_COUNT_MAX: u32 = 8;
 /// Descriptors that may lie between their arrival and the records that announce them.
 const FD_COUNT_MAX: usize = 2;
 /// Bytes that may lie on the socket at once. A peer rings once each time that this side parks, and the kernel queues a
@@ -151,6 +153,10 @@ pub(crate) struct Core {
     /// Slots that wait for room in the ring or for a call to end.
     pub(crate) wants_room: Vec<Token>,
     pub(crate) wants_stream: Vec<Token>,
+    /// Emissions whose frames are staged and not published.
+    pub(crate) held_count: u32,
+    /// The accepting task has further calls at hand and holds replies back until it has seen to them.
+    pub(crate) corked: bool,
     /// To be called once the lock is released.
     pub(crate) wakes: SmallVec<[Waker; 8]>,
     /// Counts what could end somebody's wait: a task that is looking itself sees here that it has to try again.
@@ -188,6 +194,8 @@ impl Core {
             wants_room: Vec::new(),
             wants_stream: Vec::new(),
             wakes: SmallVec::new(),
+            held_count: 0,
+            corked: false,
             news: 0,
             nudge: false,
             area_made: false,
@@ -216,7 +224,7 @@ impl Core {
     /// Handles what the peer has sent, up to a bound. Returns how many records that were.
     pub(crate) fn pump(&mut self, socket: &UnixStream) -> usize {
         let mut count = 0;
-        if self.session.has_pending() {
+        if self.held_count > 0 || self.session.has_pending() {
             self.flush(socket);
         }
         while count < PUMP_COUNT && self.session.closed().is_none() && !self.session.is_congested() {
@@ -313,13 +321,28 @@ impl Core {
         }
         self.publish(socket);
         if self.session.has_pending() && !self.stations.is_pumped() && !self.arm() {
-            // Room came while the doorbell was being armed for it.
-            let _ = self.session.stage_pending(&mut self.sending);
-            self.publish(socket);
+            // Room or records came while the doorbell was being armed: others may count on it, so the driver looks.
+            self.nudge = true;
         }
     }
 
+    /// Like [`flush`](Core::flush), but where somebody is about to look at the ring anyway, or the accepting task has
+    /// further calls at hand, leaves the publishing to them: several frames become visible by one store, and one look
+    /// at the peer's word is for all. [`Entered`](crate::shared::Entered) publishes what nobody would.
+    pub(crate) fn flush_soon(&mut self, socket: &UnixStream) {
+        self.held_count += 1;
+        if self.held_count >= HELD_COUNT_MAX || !self.holds_back() {
+            self.flush(socket);
+        }
+    }
+
+    /// Whether somebody will publish soon.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.corked || self.stations.is_pumped()
+    }
+
     fn publish(&mut self, socket: &UnixStream) {
+        self.held_count = 0;
         if self.sending.ring.publish() && self.ringer.should_ring() {
             socket::ring(socket);
         }

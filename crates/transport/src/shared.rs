@@ -64,6 +64,7 @@ impl Drop for Shared {
 /// The lock held. Wakers are called when it is released.
 pub(crate) struct Entered<'a> {
     core: Option<MutexGuard<'a, Core>>,
+    socket: &'a UnixStream,
 }
 
 impl std::ops::Deref for Entered<'_> {
@@ -82,6 +83,9 @@ impl std::ops::DerefMut for Entered<'_> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let Some(mut core) = self.core.take() else { return };
+        if core.held_count > 0 && !core.holds_back() {
+            core.flush(self.socket);
+        }
         let nudge = std::mem::take(&mut core.nudge);
         if core.wakes.is_empty() && !nudge {
             return;
@@ -118,7 +122,7 @@ impl Shared {
         if tollfree_region::forked() {
             return Err(FORKED);
         }
-        Ok(Entered { core: Some(self.core.lock()) })
+        Ok(Entered { core: Some(self.core.lock()), socket: &self.socket })
     }
 
     /// Makes `attempt` until it succeeds; between attempts pumps, spins and sleeps as the module says. `attempt` must be
@@ -139,7 +143,10 @@ impl Shared {
             if let Some(slot) = core.slot(token) {
                 slot.waiting = false;
             }
-            found = self.look(&mut core, &mut attempt);
+            // Glances are for the one who pumps: the others' time is better spent on their own work.
+            let pumps = !core.stations.is_pumped() || core.stations.pumped_by(token).is_some();
+            let glances = if pumps || token == Token::Accept { GLANCE_COUNT } else { 0 };
+            found = self.look(&mut core, glances, &mut attempt);
         }
         let Some(found) = found else { return self.wait(core, cx, token) };
         core.done(token);
@@ -150,16 +157,13 @@ impl Shared {
     fn look<R>(
         &self,
         core: &mut Core,
+        mut glances: usize,
         attempt: &mut impl FnMut(&mut Core, &UnixStream) -> Option<R>,
     ) -> Option<R> {
-        let mut glance_count = 0;
         for _ in 0..ROUND_COUNT {
             let seen = core.news;
             if core.pump(&self.socket) > 0 || core.news != seen {
                 let found = attempt(core, &self.socket);
-                if core.session.has_pending() {
-                    core.flush(&self.socket);
-                }
                 if found.is_some() {
                     return found;
                 }
@@ -167,10 +171,10 @@ impl Shared {
                 return attempt(core, &self.socket);
             }
             while core.receiving.is_empty() {
-                if glance_count == GLANCE_COUNT {
+                if glances == 0 {
                     return None;
                 }
-                glance_count += 1;
+                glances -= 1;
                 std::hint::spin_loop();
             }
         }

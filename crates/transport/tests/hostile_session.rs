@@ -264,8 +264,11 @@ async fn bytes_rewritten_while_they_are_read_are_violations_at_worst() {
         check_calls(&honest, 2).await;
         server.sessions.lock().unwrap().truncate(1);
     }
-    assert!(rewritten > 100, "only {rewritten} words were rewritten");
-    assert!(violations > 0, "no rewritten word was ever noticed: the test does not reach what it is about");
+    println!("{rewritten} words rewritten, {violations} violations in 40 sessions");
+    assert!(
+        violations > 10,
+        "rewritten words were noticed {violations} times: the test misses what it is about"
+    );
     before.assert_back();
 }
 
