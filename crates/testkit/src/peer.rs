@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ pub struct HostilePeer {
     /// Lines published, and lines read.
     published: u64,
     read: u64,
+    /// `published`, for the thread that rewrites what was just written.
+    latest: Arc<AtomicU64>,
 }
 
 impl HostilePeer {
@@ -46,6 +48,7 @@ impl HostilePeer {
             their_ring_len: theirs.ring_len.get() as usize,
             published: 0,
             read: 0,
+            latest: Arc::default(),
         })
     }
 
@@ -116,6 +119,7 @@ impl HostilePeer {
         let word = head_word(RingPos(self.published), claimed);
         self.own.store_u64(self.at(self.published), word, Ordering::Release);
         self.published = end;
+        self.latest.store(end, Ordering::Relaxed);
     }
 
     fn copy_in(&self, at: usize, bytes: &[u8]) {
@@ -207,21 +211,22 @@ impl HostilePeer {
         }
     }
 
-    /// A thread that rewrites bytes of this side's ring until it is dropped: of all of it with an odd seed, with an even
-    /// one of everything but head words, so that what is in the records is reached.
+    /// A thread that rewrites words of this side's ring, and puts them back, until it is dropped: around what was written
+    /// last, as that is what is being read. With an even seed head words are spared, so that more of what is in the
+    /// records is reached.
     pub fn flip(&self, seed: u64) -> Flipper {
-        let (own, stop) = (self.own.clone(), Arc::new(AtomicBool::new(false)));
+        let (own, stop, latest) = (self.own.clone(), Arc::new(AtomicBool::new(false)), self.latest.clone());
         let seen = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut chance = Chance::new(seed);
             let mut count = 0;
             while !seen.load(Ordering::Relaxed) {
-                // The start of the ring is where everything happens.
-                let span = if chance.below(2) == 0 { 1024 } else { RING_LEN_DEFAULT };
-                let at = RING_OFF + chance.below(span as u64 / 8) as usize * 8;
-                if seed.is_multiple_of(2) && at.is_multiple_of(LINE_LEN) {
+                let line = latest.load(Ordering::Relaxed).wrapping_sub(chance.below(24)) as usize;
+                let word_idx = chance.below(LINE_LEN as u64 / 8) as usize;
+                if seed.is_multiple_of(2) && word_idx == 0 {
                     continue;
                 }
+                let at = RING_OFF + line.wrapping_mul(LINE_LEN) % RING_LEN_DEFAULT + word_idx * 8;
                 let word = own.load_u64(at, Ordering::Relaxed);
                 own.store_u64(at, word ^ (1 << chance.below(64)), Ordering::Relaxed);
                 (0..chance.below(200)).for_each(|_| std::hint::spin_loop());

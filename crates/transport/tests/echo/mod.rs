@@ -205,3 +205,11 @@ pub(crate) async fn quiet_call(attachment: &Attachment) -> Stream {
     let mut opener = attachment.open();
     poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap()
 }
+
+/// Runs a test that no other test of the process may run beside, as it counts what the process holds: other tests'
+/// runtimes hold descriptors too.
+pub(crate) fn alone_for(seconds: u64, test: impl Future<Output = ()>) {
+    let (_alone, _limit) = (tollfree_testkit::alone(), tollfree_testkit::TimeLimit::seconds(seconds));
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(test);
+}
