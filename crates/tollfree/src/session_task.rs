@@ -25,16 +25,52 @@ pub(crate) type Services = Arc<HashMap<&'static str, Arc<dyn Handler>>>;
 
 /// Calls served in the session's own task before it looks at the ring again.
 const INLINE_COUNT: usize = 16;
-/// A method whose first step takes longer than this on average is served in tasks of its own, so that it holds up
+/// A method whose first step takes longer than this is served in tasks of its own for a while, so that it holds up
 /// neither the ring nor other calls.
 const INLINE_NS: u64 = 20_000;
+/// Replies held back to go out together wait for a step of at most this long.
+const QUICK_NS: u64 = 4_000;
+/// The longest such while, in calls; then one is tried here again.
+const APART_COUNT_MAX: u32 = 1024;
 
 /// What is known of a method after its first call.
 struct Known {
     handler: Option<Arc<dyn Handler>>,
     uri: Uri,
-    /// How long its first step takes, in nanoseconds; recent calls count more.
-    step_ns: u64,
+    pace: Pace,
+}
+
+/// Whether a method's calls are quick enough to be begun in the session's own task. One that was not is served apart
+/// for a number of calls that doubles each time: a single hiccup of the machine costs one call, a method that computes
+/// for long is tried once in a thousand.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Calls yet to be served apart.
+    apart_count: u32,
+    /// How many that were the last time.
+    penalty: u32,
+    /// The last one begun here was so quick that replies to others may wait for it.
+    quick: bool,
+}
+
+impl Pace {
+    /// Whether the next call is begun here.
+    fn is_inline(&mut self) -> bool {
+        let inline = self.apart_count == 0;
+        self.apart_count = self.apart_count.saturating_sub(1);
+        inline
+    }
+
+    /// A call begun here took so long for its first step.
+    fn learn(&mut self, step_ns: u64) {
+        self.quick = step_ns <= QUICK_NS;
+        if step_ns > INLINE_NS {
+            self.penalty = (self.penalty * 2).clamp(1, APART_COUNT_MAX);
+            self.apart_count = self.penalty;
+        } else {
+            self.penalty /= 2;
+        }
+    }
 }
 
 pub(crate) struct SessionTask {
@@ -110,11 +146,14 @@ impl SessionTask {
             self.tasks.spawn(serving);
             return;
         }
+        if !self.methods.get(&path).is_some_and(|known| known.pace.quick) {
+            self.attachment.flush();
+        }
         let began = now_ns();
         let polled = poll_fn(|cx: &mut Context<'_>| Poll::Ready(Pin::new(&mut serving).poll(cx))).await;
         let step_ns = now_ns() - began;
         if let Some(known) = self.methods.get_mut(&path) {
-            known.step_ns = (known.step_ns * 7 + step_ns) / 8;
+            known.pace.learn(step_ns);
         }
         if polled.is_pending() {
             self.tasks.spawn(serving);
@@ -131,17 +170,18 @@ impl SessionTask {
                 }
             };
         }
-        let known = &self.methods[&call.path];
+        let known = self.methods.get_mut(&call.path).expect("inserted above");
         let Some(handler) = &known.handler else {
             let refusal = Status::unimplemented(format!("no service here has the method {}", known.uri));
             return (Serving::refused(call.stream, refusal), true);
         };
-        let inline = known.step_ns <= INLINE_NS;
+        let inline = known.pace.is_inline();
+        let (handler, uri) = (handler.clone(), known.uri.clone());
         let stream = Arc::new(call.stream);
         let mut request = Request::new(Body::new(RequestBody::new(stream.clone())));
         *request.method_mut() = Method::POST;
         *request.version_mut() = Version::HTTP_2;
-        *request.uri_mut() = known.uri.clone();
+        *request.uri_mut() = uri;
         *request.extensions_mut() = self.extensions.clone();
         *request.headers_mut() = self.headers(&call.headers, call.deadline_ns);
         (Serving::new(stream, call.deadline_ns, handler.handle(request)), inline)
@@ -170,5 +210,36 @@ fn known(path: &Bytes, services: &Services) -> Option<Known> {
         return None;
     }
     let uri = Uri::from(PathAndQuery::from_maybe_shared(path.clone()).ok()?);
-    Some(Known { handler: services.get(service).cloned(), uri, step_ns: 0 })
+    Some(Known { handler: services.get(service).cloned(), uri, pace: Pace::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served_here(pace: &mut Pace, calls: u32, step_ns: u64) -> u32 {
+        let mut count = 0;
+        for _ in 0..calls {
+            if pace.is_inline() {
+                pace.learn(step_ns);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn one_hiccup_costs_one_call() {
+        let mut pace = Pace::default();
+        pace.learn(4_000_000);
+        assert_eq!(served_here(&mut pace, 100, 1_000), 99);
+    }
+
+    #[test]
+    fn a_method_that_computes_for_long_is_rarely_begun_here_and_comes_back() {
+        let mut pace = Pace::default();
+        assert!(served_here(&mut pace, 100_000, 1_000_000) < 120);
+        let back = served_here(&mut pace, 10_000, 1_000);
+        assert!(back > 8_000, "{back} of 10000 calls");
+    }
 }

@@ -122,6 +122,11 @@ impl AreaSender {
         matches!(self.state, State::Live(..))
     }
 
+    /// Whether there is an area, or will be one when the peer agrees.
+    pub(crate) fn exists(&self) -> bool {
+        matches!(self.state, State::Offered(..) | State::Live(..))
+    }
+
     /// Gives the area up if nothing was placed since the last time this was asked.
     pub(crate) fn take_idle(&mut self) -> Option<AreaIdx> {
         if std::mem::take(&mut self.used) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use parking_lot::Mutex;
 use tokio::net::UnixStream;
@@ -112,9 +112,7 @@ impl Attachment {
         config: &Config,
     ) -> std::io::Result<Attachment> {
         let shared = Shared::new(attached, socket, config);
-        if let Ok(mut core) = shared.enter() {
-            shared.start_driver(&mut core, &Handle::current())?;
-        }
+        shared.start_driver(&Handle::current())?;
         Ok(Attachment { shared })
     }
 
@@ -151,12 +149,13 @@ impl Attachment {
         Opener { shared: self.shared.clone(), number: None }
     }
 
-    /// Waits for the next call (server).
+    /// Waits for the next call (server). While further ones are at hand, what is sent on this session is held back for
+    /// a few emissions, so that the replies of a batch go out together: ask again soon, or [`flush`](Attachment::flush).
     ///
     /// # Errors
     /// Ready with the reason when the session is over.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Result<Call, Closed>> {
-        let polled = self.shared.poll_wait(cx, Token::Accept, |core, _| match core.session.accept() {
+        let polled = self.shared.poll_wait(cx, Token::Accept, |core, _| match core.accept() {
             Some(accepted) => Some(Ok(accepted)),
             None => core.session.closed().cloned().map(Err),
         });
@@ -165,8 +164,17 @@ impl Attachment {
 
     /// The next call that has already arrived, without looking at the ring (server).
     pub fn try_accept(&self) -> Option<Call> {
-        let accepted = self.shared.enter().ok()?.session.accept()?;
+        let accepted = self.shared.enter().ok()?.accept()?;
         Some(self.call(accepted))
+    }
+
+    /// Sends what is held back, before something that may take long.
+    pub fn flush(&self) {
+        if let Ok(mut core) = self.shared.enter()
+            && core.held_count > 0
+        {
+            core.flush(&self.shared.socket);
+        }
     }
 
     fn call(&self, accepted: Accepted) -> Call {
@@ -241,7 +249,7 @@ impl Opener {
         let token = Token::Open(number);
         let polled = self.shared.poll_wait(cx, token, |core, socket| {
             let progress = core.session.open(&mut core.sending, opening, emission);
-            core.flush(socket);
+            core.flush_soon(socket);
             match progress {
                 Ok(Ok(id)) => Some(Ok(id)),
                 Err(error) => Some(Err(error)),
@@ -269,7 +277,7 @@ impl Opener {
         };
         let core = &mut *core;
         let progress = core.session.open(&mut core.sending, opening, emission);
-        core.flush(&self.shared.socket);
+        core.flush_soon(&self.shared.socket);
         match progress {
             Ok(Ok(id)) => Ok(Ok(Stream::new(&self.shared, id))),
             Err(error) => Ok(Err(error)),
@@ -302,6 +310,7 @@ pub struct Stream {
     gone: AtomicBool,
     /// Received and not yet asked for.
     taken: Mutex<Taken>,
+    has_taken: AtomicBool,
 }
 
 /// The rest of what a peer said on a call.
@@ -325,7 +334,13 @@ const CANCELLED: u16 = 1;
 
 impl Stream {
     fn new(shared: &Arc<Shared>, id: StreamId) -> Stream {
-        Stream { shared: shared.clone(), id, gone: AtomicBool::new(false), taken: Mutex::default() }
+        Stream {
+            shared: shared.clone(),
+            id,
+            gone: AtomicBool::new(false),
+            taken: Mutex::default(),
+            has_taken: AtomicBool::new(false),
+        }
     }
 
     /// Its number in the session, for logs.
@@ -341,7 +356,7 @@ impl Stream {
         let token = Token::Write(self.id);
         let polled = self.shared.poll_wait(cx, token, |core, socket| {
             let progress = core.session.emit(&mut core.sending, self.id, emission);
-            core.flush(socket);
+            core.flush_soon(socket);
             match progress {
                 Ok(Progress::Done) => {
                     if core.session.is_settled(self.id) && !self.gone.swap(true, Ordering::Relaxed) {
@@ -368,16 +383,21 @@ impl Stream {
     /// # Errors
     /// Ready with the reason in a child of `fork`. A session that ends shows as [`Incoming::End`].
     pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Incoming, Closed>> {
-        if let Some(incoming) = self.taken.lock().next() {
+        if self.has_taken.load(Ordering::Relaxed)
+            && let Some(incoming) = self.taken.lock().next()
+        {
             return Poll::Ready(Ok(incoming));
         }
-        self.shared.poll_wait(cx, Token::Read(self.id), |core, socket| {
+        // A peer that answers within one glance must not keep this task from ever yielding to the others.
+        let turn = ready!(tokio::task::coop::poll_proceed(cx));
+        let polled = self.shared.poll_wait(cx, Token::Read(self.id), |core, socket| {
             let incoming = core.session.recv(self.id)?;
             if !matches!(incoming, Incoming::End(_))
                 && let Some((chunk, end, forgotten)) = core.session.take_rest(self.id)
             {
                 // What is left comes along, so that the usual call takes the lock once for all it reads.
                 *self.taken.lock() = Taken { chunk, end: Some(end) };
+                self.has_taken.store(true, Ordering::Relaxed);
                 if forgotten {
                     self.gone.store(true, Ordering::Relaxed);
                     core.wake_ready();
@@ -387,7 +407,11 @@ impl Stream {
                 core.flush(socket);
             }
             Some(incoming)
-        })
+        });
+        if polled.is_ready() {
+            turn.made_progress();
+        }
+        polled
     }
 
     /// Why the session of this call is over, if it is.
@@ -413,7 +437,8 @@ impl Stream {
 
     /// Ends the call in both directions; the peer sees `code`, a gRPC status. Does nothing the second time.
     pub fn cancel(&self, code: u16) {
-        if !self.gone.swap(true, Ordering::Relaxed)
+        if !self.gone.load(Ordering::Relaxed)
+            && !self.gone.swap(true, Ordering::Relaxed)
             && let Ok(mut core) = self.shared.enter()
         {
             core.forget(self.id, code, &self.shared.socket);
@@ -428,6 +453,13 @@ impl Drop for Stream {
 }
 
 impl Core {
+    /// The next call, and whether replies are held back for more.
+    fn accept(&mut self) -> Option<Accepted> {
+        let accepted = self.session.accept();
+        self.corked = self.session.has_accepted();
+        accepted
+    }
+
     /// Notes what a token waits for, once.
     fn wait_for(&mut self, token: Token, progress: Progress) {
         match progress {

@@ -11,6 +11,7 @@ use std::task::Waker;
 use bytes::BytesMut;
 use smallvec::SmallVec;
 use tokio::net::UnixStream;
+use tokio::runtime;
 use tollfree_layout::control::CPU_UNKNOWN;
 use tollfree_layout::{AreaIdx, ByteOff, StreamId};
 use tollfree_region::{PeerRegion, Region};
@@ -29,6 +30,8 @@ use crate::waiting::SpinBudget;
 
 /// Records handled in one go before others get their turn.
 const PUMP_COUNT: usize = 64;
+/// Emissions held back at most before they are published together.
+const HELD_COUNT_MAX: u32 = 8;
 /// Descriptors that may lie between their arrival and the records that announce them.
 const FD_COUNT_MAX: usize = 2;
 
@@ -145,9 +148,17 @@ pub(crate) struct Core {
     /// Slots that wait for room in the ring or for a call to end.
     pub(crate) wants_room: Vec<Token>,
     pub(crate) wants_stream: Vec<Token>,
+    /// Emissions whose frames are staged and not published.
+    pub(crate) held_count: u32,
+    /// The accepting task has further calls at hand and holds replies back until it has seen to them.
+    pub(crate) corked: bool,
     /// To be called once the lock is released.
     pub(crate) wakes: SmallVec<[Waker; 8]>,
-    /// An area was just made: the driver has to see to its end.
+    /// Counts what could end somebody's wait: a task that is looking itself sees here that it has to try again.
+    pub(crate) news: u64,
+    /// The drivers are to look after the session once the lock is released.
+    pub(crate) nudge: bool,
+    /// An area was just made: a driver has to see to its end.
     pub(crate) area_made: bool,
     area_len: usize,
     release_lines: usize,
@@ -178,6 +189,10 @@ impl Core {
             wants_room: Vec::new(),
             wants_stream: Vec::new(),
             wakes: SmallVec::new(),
+            held_count: 0,
+            corked: false,
+            news: 0,
+            nudge: false,
             area_made: false,
             area_len: config.area_len.min(attached.peer_area_len_max),
             release_lines: attached.peer_ring.line_count() as usize / 4,
@@ -194,7 +209,8 @@ impl Core {
         }
     }
 
-    fn wake(&mut self, token: Token) {
+    pub(crate) fn wake(&mut self, token: Token) {
+        self.news += 1;
         if let Some(waker) = self.slot(token).and_then(Slot::take) {
             self.wakes.push(waker);
         }
@@ -203,7 +219,7 @@ impl Core {
     /// Handles what the peer has sent, up to a bound. Returns how many records that were.
     pub(crate) fn pump(&mut self, socket: &UnixStream) -> usize {
         let mut count = 0;
-        if self.session.has_pending() {
+        if self.held_count > 0 || self.session.has_pending() {
             self.flush(socket);
         }
         while count < PUMP_COUNT && self.session.closed().is_none() && !self.session.is_congested() {
@@ -300,13 +316,28 @@ impl Core {
         }
         self.publish(socket);
         if self.session.has_pending() && !self.stations.is_pumped() && !self.arm() {
-            // Room came while the doorbell was being armed for it.
-            let _ = self.session.stage_pending(&mut self.sending);
-            self.publish(socket);
+            // Room or records came while the doorbell was being armed: others may count on it, so the driver looks.
+            self.nudge = true;
         }
     }
 
+    /// Like [`flush`](Core::flush), but where somebody is about to look at the ring anyway, or the accepting task has
+    /// further calls at hand, leaves the publishing to them: several frames become visible by one store, and one look
+    /// at the peer's word is for all. [`Entered`](crate::shared::Entered) publishes what nobody would.
+    pub(crate) fn flush_soon(&mut self, socket: &UnixStream) {
+        self.held_count += 1;
+        if self.held_count >= HELD_COUNT_MAX || !self.holds_back() {
+            self.flush(socket);
+        }
+    }
+
+    /// Whether somebody will publish soon.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.corked || self.stations.is_pumped()
+    }
+
     fn publish(&mut self, socket: &UnixStream) {
+        self.held_count = 0;
         if self.sending.ring.publish() && self.ringer.should_ring() {
             socket::ring(socket);
         }
@@ -317,7 +348,9 @@ impl Core {
     pub(crate) fn arm(&mut self) -> bool {
         let wants_space = !self.wants_room.is_empty() || self.session.has_pending();
         self.waiter.park(wants_space);
-        let came = !self.receiving.is_empty() || (wants_space && self.room_came());
+        // What the pump would not take now is no reason to stay awake.
+        let readable = !self.receiving.is_empty() && !self.session.is_congested();
+        let came = readable || (wants_space && self.room_came());
         if came {
             self.waiter.unpark();
         }
@@ -339,6 +372,7 @@ impl Core {
                 let idx = self.sending.area.offered(region);
                 self.session.offer_area(idx, self.area_len as u32);
                 self.area_made = true;
+                self.nudge = true;
             }
             Err(reason) => {
                 tracing::warn!(%reason, "no payload area: large messages of this session go through the ring");
@@ -490,22 +524,26 @@ impl Core {
     }
 
     /// The pumper of a station has gone: the next that waits is woken, and pumps from now on. Should it go too before
-    /// it gets its turn, its own leaving hands over again.
-    pub(crate) fn hand_over(&mut self, runtime: tokio::runtime::Id) {
+    /// it gets its turn, its own leaving hands over again. Where there is none, tasks of other stations may count on a
+    /// doorbell that this one has put away, and small frames on somebody who sends them.
+    pub(crate) fn hand_over(&mut self, runtime: runtime::Id) {
         let next = self.first_waiting(runtime);
-        if let Some(station) = self.stations.find(runtime) {
-            station.hand_over(next);
-        }
-        if let Some(next) = next {
-            self.wake(next);
+        let Some(station) = self.stations.find(runtime) else { return };
+        station.hand_over(next);
+        match next {
+            Some(next) => {
+                self.nudge |= !station.watched;
+                self.wake(next);
+            }
+            None => self.nudge |= self.session.has_pending() || self.stations.others_sleep(runtime),
         }
     }
 
     /// The first slot of a station that still waits.
-    pub(crate) fn first_waiting(&mut self, runtime: tokio::runtime::Id) -> Option<Token> {
+    pub(crate) fn first_waiting(&mut self, runtime: runtime::Id) -> Option<Token> {
         loop {
             let token = self.stations.find(runtime)?.front()?;
-            if self.slot(token).is_some_and(|slot| slot.waiting) {
+            if self.slot(token).is_some_and(|slot| slot.waits_in(runtime)) {
                 return Some(token);
             }
             // Borrowed apart: the slot may live in a stream of the session.
@@ -517,11 +555,67 @@ impl Core {
         }
     }
 
+    /// Whether anybody counts on the doorbell: tasks in a station that nobody pumps, or frames that nobody would send.
+    pub(crate) fn anyone_sleeps(&mut self) -> bool {
+        let mut pumped = false;
+        for idx in 0..self.stations.list.len() {
+            let (runtime, is_pumped) = (self.stations.list[idx].runtime, self.stations.list[idx].is_pumped());
+            pumped |= is_pumped;
+            if !is_pumped && self.first_waiting(runtime).is_some() {
+                return true;
+            }
+        }
+        self.session.has_pending() && !pumped
+    }
+
+    /// The pumper of a station has stopped looking: it counts as asleep, if it waits at all.
+    pub(crate) fn demote_pumper(&mut self, runtime: runtime::Id) {
+        let mut stations = std::mem::take(&mut self.stations);
+        if let Some(station) = stations.find(runtime)
+            && let Some(token) = station.take_pumper()
+            && let Some(slot) = self.slot(token).filter(|slot| slot.waiting)
+        {
+            station.queue(token, slot);
+        }
+        self.stations = stations;
+    }
+
+    /// A station goes with its runtime. Its tasks, where they live on, have to wait elsewhere; and the other stations must
+    /// not count on it.
+    pub(crate) fn remove_station(&mut self, runtime: runtime::Id) {
+        for token in self.stations.remove(runtime) {
+            self.wake(token);
+        }
+        self.nudge = true;
+    }
+
+    /// Queues keep the places of tasks that have gone until they come to the front; many of those go out together.
+    fn sweep_queues(&mut self) {
+        let most = 2 * self.session.stream_count() + self.opens.len() + 64;
+        if self.stations.list.iter().all(|station| station.queue_len() <= most) {
+            return;
+        }
+        let mut stations = std::mem::take(&mut self.stations);
+        for station in &mut stations.list {
+            let runtime = station.runtime;
+            station.sweep(|token| match self.slot(*token) {
+                Some(slot) if slot.waits_in(runtime) => true,
+                Some(slot) => {
+                    slot.left_queue(runtime);
+                    false
+                }
+                None => false,
+            });
+        }
+        self.stations = stations;
+    }
+
     /// A stream is let go of; tells the peer if it had not ended.
     pub(crate) fn forget(&mut self, id: StreamId, code: u16, socket: &UnixStream) {
         self.leave(Token::Read(id));
         self.leave(Token::Write(id));
         self.session.forget(id, code);
+        self.sweep_queues();
         self.wake_ready();
         if self.session.has_pending() {
             self.flush(socket);

@@ -37,6 +37,7 @@ mod area;
 mod attachment;
 mod config;
 mod core;
+mod driver;
 mod handshake;
 mod listener;
 mod rendezvous;
