@@ -45,7 +45,7 @@ pub enum HandshakeError {
     #[error("the peer hung up during the handshake")]
     HungUp,
     /// The peer speaks HTTP/2.
-    #[error("the peer speaks HTTP/2: it took this for a gRPC socket; use a unix: address for that")]
+    #[error("the peer speaks HTTP/2: one side has a shm: address and the other a unix: one for the same socket")]
     Http2,
     /// The peer speaks something else.
     #[error("the peer does not speak Tollfree's handshake (its message begins with {0:02x?})")]
@@ -356,5 +356,9 @@ fn check_start(bytes: &[u8]) -> Result<(), HandshakeError> {
     }
     let mut start = [0; 8];
     start[..len].copy_from_slice(&bytes[..len]);
+    // An HTTP/2 server speaks first: a SETTINGS frame of stream 0, after 3 bytes of length.
+    if start[0] == 0 && start[3..] == [4, 0, 0, 0, 0] {
+        return Err(HandshakeError::Http2);
+    }
     Err(HandshakeError::Magic(start))
 }
