@@ -325,3 +325,26 @@ fn no_wake_up_is_lost_among_threads_that_share_a_session() {
 fn done_in_time() -> bool {
     !std::thread::panicking()
 }
+
+#[test]
+fn a_stream_that_nobody_reads_holds_up_no_other() {
+    let _limit = TimeLimit::seconds(60);
+    for policy in POLICIES {
+        let server = Apart::start(config(policy));
+        for runtime in runtimes() {
+            runtime.block_on(async {
+                let client = connect(server.echo(), policy).await;
+                let large = Bytes::from(vec![5; 3 << 20]);
+                // Their answers wait for credit at the server, in ring, payload area and inbox.
+                let mut unread = Vec::new();
+                for _ in 0..4 {
+                    unread.push(soon("a large request", begin(&client, large.clone())).await.unwrap());
+                }
+                soon("calls beside unread streams", check_calls(&client, 100)).await;
+                for stream in unread {
+                    assert_eq!(soon("a late reader", read_message(&stream)).await, Some(large.clone()));
+                }
+            });
+        }
+    }
+}
