@@ -45,7 +45,9 @@ pub enum HandshakeError {
     #[error("the peer hung up during the handshake")]
     HungUp,
     /// The peer speaks HTTP/2.
-    #[error("the peer speaks HTTP/2: one side has a shm: address and the other a unix: one for the same socket")]
+    #[error(
+        "the peer speaks HTTP/2: one side has a shm: address and the other a unix: one for the same socket"
+    )]
     Http2,
     /// The peer speaks something else.
     #[error("the peer does not speak Tollfree's handshake (its message begins with {0:02x?})")]
