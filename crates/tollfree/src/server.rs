@@ -97,6 +97,25 @@ impl Server {
         self
     }
 
+    /// Adds a service if there is one, as for tonic's own server.
+    pub fn add_optional_service<S, B>(self, service: Option<S>) -> Server
+    where
+        S: Service<Request<Body>, Response = http::Response<B>, Error = Infallible>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        match service {
+            Some(service) => self.add_service(service),
+            None => self,
+        }
+    }
+
     /// Serves one address until the process ends.
     ///
     /// # Errors
