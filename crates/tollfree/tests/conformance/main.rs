@@ -11,6 +11,7 @@ mod features;
 mod lab;
 mod metadata;
 mod names;
+mod peers;
 mod probe;
 mod shutdown;
 mod sizes;
