@@ -18,6 +18,7 @@ use crate::handshake::{self, Attached, HandshakeError};
 use crate::shared::Shared;
 use crate::socket::PeerIdentity;
 use crate::stations::{Slot, Token};
+use crate::streak::Streak;
 
 /// Why a client did not get a session.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,7 @@ impl ConnectErrorKind {
 /// This side's hold on a session. Dropping it ends the session; calls under way end UNAVAILABLE at both ends.
 pub struct Attachment {
     shared: Arc<Shared>,
+    accepts: Streak,
 }
 
 impl fmt::Debug for Attachment {
@@ -113,7 +115,7 @@ impl Attachment {
     ) -> std::io::Result<Attachment> {
         let shared = Shared::new(attached, socket, config);
         shared.start_driver(&Handle::current())?;
-        Ok(Attachment { shared })
+        Ok(Attachment { shared, accepts: Streak::default() })
     }
 
     /// Why the session is over, if it is.
@@ -155,9 +157,11 @@ impl Attachment {
     /// # Errors
     /// Ready with the reason when the session is over.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Result<Call, Closed>> {
-        let polled = self.shared.poll_wait(cx, Token::Accept, |core, _| match core.accept() {
-            Some(accepted) => Some(Ok(accepted)),
-            None => core.session.closed().cloned().map(Err),
+        let polled = self.accepts.poll(cx, |cx| {
+            self.shared.poll_wait(cx, Token::Accept, |core, _| match core.accept() {
+                Some(accepted) => Some(Ok(accepted)),
+                None => core.session.closed().cloned().map(Err),
+            })
         });
         polled.map(|result| result.and_then(|found| found).map(|accepted| self.call(accepted)))
     }
@@ -310,6 +314,7 @@ pub struct Stream {
     gone: AtomicBool,
     /// Received and not yet asked for.
     taken: Mutex<Taken>,
+    emits: Streak,
     has_taken: AtomicBool,
 }
 
@@ -339,6 +344,7 @@ impl Stream {
             id,
             gone: AtomicBool::new(false),
             taken: Mutex::default(),
+            emits: Streak::default(),
             has_taken: AtomicBool::new(false),
         }
     }
@@ -353,6 +359,10 @@ impl Stream {
     /// # Errors
     /// [`EmitError::Ended`] when the call has ended meanwhile.
     pub fn poll_emit(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
+        self.emits.poll(cx, |cx| self.poll_emit_now(cx, emission))
+    }
+
+    fn poll_emit_now(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
         let token = Token::Write(self.id);
         let polled = self.shared.poll_wait(cx, token, |core, socket| {
             let progress = core.session.emit(&mut core.sending, self.id, emission);
