@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::net::UnixStream;
@@ -89,6 +90,21 @@ pub struct Call {
     pub stream: Stream,
 }
 
+/// Connects to the socket. A server whose backlog is full is busy accepting others: it gets the time of a handshake.
+async fn dial(address: &Address, limit: Duration) -> std::io::Result<UnixStream> {
+    let end = tokio::time::Instant::now() + limit;
+    loop {
+        match UnixStream::connect(address.socket_path()).await {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::WouldBlock && tokio::time::Instant::now() < end =>
+            {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            result => return result,
+        }
+    }
+}
+
 impl Attachment {
     /// Connects to a server. Must be called in a tokio runtime with IO and time.
     ///
@@ -96,7 +112,7 @@ impl Attachment {
     /// [`ConnectError`], which names the socket.
     pub async fn connect(address: &Address, config: &Config) -> Result<Attachment, ConnectError> {
         let error = |kind| ConnectError { address: address.clone(), kind };
-        let socket = UnixStream::connect(address.socket_path()).await.map_err(|source| {
+        let socket = dial(address, config.handshake_timeout).await.map_err(|source| {
             error(match source.kind() {
                 std::io::ErrorKind::NotFound => ConnectErrorKind::NotFound,
                 std::io::ErrorKind::ConnectionRefused => ConnectErrorKind::Stale,
@@ -287,7 +303,7 @@ impl Opener {
             Err(error) => Ok(Err(error)),
             Ok(Err(_)) => {
                 core.next_open += 1;
-                core.opens.push((core.next_open, Slot::default()));
+                core.opens.insert(core.next_open, Slot::default());
                 Err(core.next_open)
             }
         }
@@ -300,7 +316,9 @@ impl Drop for Opener {
             && let Ok(mut core) = self.shared.enter()
         {
             core.leave(Token::Open(number));
-            core.opens.retain(|(known, _)| *known != number);
+            core.opens.remove(&number);
+            // Its turn to open may have come already: it is the next one's then.
+            core.wake_ready();
         }
     }
 }
@@ -480,7 +498,13 @@ impl Core {
                     self.wants_room.push(token);
                 }
             }
-            Progress::NeedStream if !self.wants_stream.contains(&token) => self.wants_stream.push(token),
+            Progress::NeedStream => {
+                if let Some(slot) = self.slot(token)
+                    && !std::mem::replace(&mut slot.wants_stream, true)
+                {
+                    self.wants_stream.push_back(token);
+                }
+            }
             _ => {}
         }
     }

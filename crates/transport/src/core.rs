@@ -3,7 +3,7 @@
 //! All of it runs under one lock, in tasks of any runtime; nothing here waits. Wakers are gathered and called only after
 //! the lock is released ([`crate::shared`]).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tokio::net::UnixStream;
 use tokio::runtime;
 use tollfree_layout::control::CPU_UNKNOWN;
-use tollfree_layout::limits::PAGE_LEN;
+use tollfree_layout::limits::{AREA_LEN_MAX, AREA_LEN_MIN, PAGE_LEN};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId};
 use tollfree_region::{PeerRegion, Region};
 use tollfree_ring::{
@@ -148,11 +148,11 @@ pub(crate) struct Core {
     pub(crate) budget: SpinBudget,
     pub(crate) accept: Slot,
     /// Tasks that wait to open a call, by their numbers.
-    pub(crate) opens: Vec<(u64, Slot)>,
+    pub(crate) opens: HashMap<u64, Slot>,
     pub(crate) next_open: u64,
     /// Slots that wait for room in the ring or for a call to end.
     pub(crate) wants_room: Vec<Token>,
-    pub(crate) wants_stream: Vec<Token>,
+    pub(crate) wants_stream: VecDeque<Token>,
     /// Emissions whose frames are staged and not published.
     pub(crate) held_count: u32,
     /// The accepting task has further calls at hand and holds replies back until it has seen to them.
@@ -189,17 +189,17 @@ impl Core {
             stations: Stations::default(),
             budget: SpinBudget::new(config.wait),
             accept: Slot::default(),
-            opens: Vec::new(),
+            opens: HashMap::new(),
             next_open: 0,
             wants_room: Vec::new(),
-            wants_stream: Vec::new(),
+            wants_stream: VecDeque::new(),
             wakes: SmallVec::new(),
             held_count: 0,
             corked: false,
             news: 0,
             nudge: false,
             area_made: false,
-            area_len: config.area_len.min(attached.peer_area_len_max) / PAGE_LEN * PAGE_LEN,
+            area_len: area_len(config.area_len, attached.peer_area_len_max),
             release_lines: attached.peer_ring.line_count() as usize / 4,
         }
     }
@@ -209,7 +209,7 @@ impl Core {
         match token {
             Token::Read(id) => self.session.user_mut(id).map(|slots| &mut slots.read),
             Token::Write(id) => self.session.user_mut(id).map(|slots| &mut slots.write),
-            Token::Open(number) => self.opens.iter_mut().find(|(n, _)| *n == number).map(|(_, slot)| slot),
+            Token::Open(number) => self.opens.get_mut(&number),
             Token::Accept => Some(&mut self.accept),
         }
     }
@@ -295,10 +295,13 @@ impl Core {
         if !self.wants_room.is_empty() && self.room_came() {
             self.wake_room();
         }
-        if !self.wants_stream.is_empty() && self.session.may_open() {
-            for token in std::mem::take(&mut self.wants_stream) {
-                self.wake(token);
+        // As many as may open now; one that doesn't after all wakes the next when it goes.
+        for _ in 0..self.session.may_open_count().min(self.wants_stream.len()) {
+            let Some(token) = self.wants_stream.pop_front() else { break };
+            if let Some(slot) = self.slot(token) {
+                slot.wants_stream = false;
             }
+            self.wake(token);
         }
     }
 
@@ -363,6 +366,10 @@ impl Core {
     }
 
     fn make_area(&mut self, socket: &UnixStream) {
+        if self.area_len == 0 {
+            self.sending.area.give_up();
+            return;
+        }
         let made = Region::create("tollfree-area", self.area_len)
             .map_err(|error| error.to_string())
             .and_then(|mut region| {
@@ -650,4 +657,24 @@ fn ring_violation(violation: RingViolation) -> Violation {
         RingViolation::ForgedLength { .. } => "a head word with an impossible length",
         _ => "a cursor out of range",
     })
+}
+
+/// The length of the areas that this side makes: whole pages within what it and the peer take, 0 for none.
+fn area_len(wanted: usize, peer_max: usize) -> usize {
+    let len = wanted.clamp(AREA_LEN_MIN, AREA_LEN_MAX).min(peer_max) / PAGE_LEN * PAGE_LEN;
+    if len < AREA_LEN_MIN { 0 } else { len }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_are_as_long_as_both_sides_take_or_not_made() {
+        assert_eq!(area_len(512 * 1024, AREA_LEN_MAX), 512 * 1024);
+        assert_eq!(area_len(512 * 1024, 100_000), 98_304);
+        assert_eq!(area_len(0, AREA_LEN_MAX), AREA_LEN_MIN);
+        assert_eq!(area_len(usize::MAX, usize::MAX), AREA_LEN_MAX);
+        assert_eq!(area_len(512 * 1024, AREA_LEN_MIN - 1), 0);
+    }
 }

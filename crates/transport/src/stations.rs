@@ -45,6 +45,8 @@ pub(crate) struct Slot {
     queued_in: Option<runtime::Id>,
     /// It waits for room in the ring.
     pub(crate) wants_room: bool,
+    /// It waits for another call to end.
+    pub(crate) wants_stream: bool,
 }
 
 impl Slot {
@@ -77,6 +79,7 @@ impl Slot {
     /// The waker, if the task waits; it does not any more then.
     pub(crate) fn take(&mut self) -> Option<Waker> {
         self.wants_room = false;
+        self.wants_stream = false;
         if !std::mem::take(&mut self.waiting) {
             return None;
         }
