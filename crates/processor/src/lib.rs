@@ -12,6 +12,7 @@ compile_error!("linear objects are little endian and accessed in place; big-endi
 
 mod arena;
 mod decode;
+mod encode;
 mod fault;
 mod finish;
 mod limits;
@@ -22,8 +23,13 @@ mod plan;
 mod processor;
 mod tail;
 mod varint;
+mod verify;
+mod view;
 
 pub use arena::Arena;
+pub use encode::{EncodeBuffer, EncodeError};
 pub use limits::{DecodeError, Limits};
 pub use object::Object;
 pub use processor::Processor;
+pub use verify::VerifyError;
+pub use view::{Fields, List, Record, Text, Value};

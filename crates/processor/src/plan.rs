@@ -4,7 +4,7 @@
 //! the encoded tag, and where the presence bit lies; per type, a map from field number to field.
 
 use tollfree_layout::linear::{PRESENCE_OFF, presence_words, value_len};
-use tollfree_layout::table::{EnumRow, FieldRow, Kind, Label, Table, TypeRow};
+use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
 
 /// Marks a number that the type does not have.
 pub(crate) const NONE: u16 = u16::MAX;
@@ -92,6 +92,7 @@ pub(crate) struct TypePlan {
     pub reaches_required: bool,
     /// It, or a type below it, has fields that protobuf has no form for.
     pub unsupported: bool,
+    pub has_oneofs: bool,
 }
 
 /// What must be seen to when a record of the type is complete.
@@ -106,7 +107,6 @@ pub(crate) mod finish {
 pub(crate) struct EnumPlan {
     pub low: i32,
     pub high: i32,
-    pub closed: bool,
 }
 
 /// A table and all that is derived from it.
@@ -200,6 +200,7 @@ fn type_plan(fields: &[FieldRow], row: &TypeRow, dense: &mut Vec<u16>, required:
         finish,
         first_required,
         reaches_required: finish & finish::REQUIRED != 0,
+        has_oneofs: fields.iter().any(|field| field.oneof_off != 0),
         unsupported: row.flags & TypeRow::BOX != 0
             || fields.iter().any(|field| field.number == 0 || matches!(field.kind, Kind::I8 | Kind::I16)),
     }
@@ -319,8 +320,7 @@ pub(crate) fn tag_bytes(number: u32, wire_type: usize) -> (u64, u8) {
 
 fn enum_plan(table: &Table, enum_idx: u32) -> EnumPlan {
     let values = table.values_of(enum_idx);
-    let closed = table.enums()[enum_idx as usize].flags & EnumRow::CLOSED != 0;
-    let Some(first) = values.first() else { return EnumPlan { low: 0, high: -1, closed } };
+    let Some(first) = values.first() else { return EnumPlan { low: 0, high: -1 } };
     let mut high = first.number;
     for value in values {
         if i64::from(value.number) > i64::from(high) + 1 {
@@ -328,7 +328,7 @@ fn enum_plan(table: &Table, enum_idx: u32) -> EnumPlan {
         }
         high = value.number;
     }
-    EnumPlan { low: first.number, high, closed }
+    EnumPlan { low: first.number, high }
 }
 
 #[cfg(test)]

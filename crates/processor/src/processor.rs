@@ -11,7 +11,7 @@ use tollfree_layout::linear::{HEADER_LEN, Header};
 use tollfree_layout::table::Table;
 
 /// Levels of messages beyond which no limit may go: later walks over the object recurse.
-const DEEPEST: u32 = 1000;
+pub(crate) const DEEPEST: u32 = 1000;
 
 /// A table made ready for decoding, encoding, verifying and reading. Cloning shares it; it may be used by many
 /// threads at once, each with its own [`Arena`].
