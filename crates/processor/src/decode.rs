@@ -20,7 +20,7 @@
 use crate::arena::{Arena, SLOP};
 use crate::fault::{Fault, Why};
 use crate::limits::Limits;
-use crate::list::{Cursor, grow_block, keep_unknown, run_ahead};
+use crate::list::{Cursor, first_block, grow_block, keep_unknown, run_ahead};
 use crate::plan::{FieldPlan, NONE, Plan, op};
 use crate::varint::{load64, unzigzag, varint, varint32};
 use crate::{finish, packed, tail};
@@ -300,11 +300,16 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                                 let rest = std::slice::from_raw_parts(input, len);
                                 let tag = u64::from(wire_type) | e.tag & !7;
                                 let run = run_ahead(rest, e, tag, start, end);
-                                (s, block, capacity) =
-                                    check!(grow_block::<ALIAS>(s, arena, e, block, count, run));
+                                if block == 0 {
+                                    block = check!(first_block::<ALIAS>(&mut s, arena, e.elem_len, run));
+                                    let word = s.base.add(s.rec + e.presence_off as usize).cast::<u32>();
+                                    *word |= e.presence_bit;
+                                } else {
+                                    (s, block) =
+                                        check!(grow_block::<ALIAS>(s, arena, e.elem_len, block, count, run));
+                                }
+                                capacity = s.word(block + 4);
                                 s.set_word(slot, block as u32);
-                                let word = s.base.add(s.rec + e.presence_off as usize).cast::<u32>();
-                                *word |= e.presence_bit;
                             }
                             (block, count, capacity)
                         }};

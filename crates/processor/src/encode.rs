@@ -7,7 +7,8 @@
 //! # Writing beyond
 //!
 //! Short pieces are written with stores of 8 or 32 bytes that *end* where the piece ends; what they leave below
-//! it is overwritten by what is written next. So at least 64 bytes are always free below the write position.
+//! it is overwritten by what is written next. So at least [`SLOP`] bytes are free below the write position
+//! whenever a presence word, a string, a list or a message begins: 32 scalars of at most 15 bytes fit.
 //! Reading 32 bytes that end at a string's end stays in the object, which begins with 32 bytes of header.
 
 use crate::object::Object;
@@ -16,7 +17,7 @@ use thiserror::Error;
 use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_OFF};
 
 /// Bytes that stay free below the write position.
-const SLOP: usize = 64;
+const SLOP: usize = 640;
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
 /// protobuf's longest message.
 const LONGEST: usize = i32::MAX as usize;
@@ -64,13 +65,16 @@ impl Object<'_> {
         out.to = out.buffer.as_mut_ptr();
         // SAFETY: the object is sound: its records and blocks are what the plan says (made by the decoder or
         // accepted by the verifier). Noticed by the round-trip tests and Miri.
-        let start = unsafe {
-            let at = if len < 2 * SLOP { out.grow(len, SLOP)? } else { len };
-            out.record(at, self.root_off as usize, self.type_idx)?
-        };
-        Ok(&buffer.bytes[start..])
+        let start = unsafe { out.record(len, self.root_off as usize, self.type_idx) };
+        match start {
+            Ok(start) => Ok(&buffer.bytes[start..]),
+            Err(TooLong) => Err(EncodeError::TooLong),
+        }
     }
 }
+
+/// The message has become too long. (Kept without data, so that positions come back in registers.)
+struct TooLong;
 
 struct Writer<'w> {
     plan: &'w Plan,
@@ -118,15 +122,15 @@ impl Writer<'_> {
     /// Makes `need` more bytes free below; what is written stays at the end. Gives the new position.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, at: usize, need: usize) -> Result<usize, EncodeError> {
+    fn grow(&mut self, at: usize, need: usize) -> Result<usize, TooLong> {
         let written = self.buffer.len() - at;
         let total = written + need + 2 * SLOP;
         if total > LONGEST + 4 * SLOP {
-            return Err(EncodeError::TooLong);
+            return Err(TooLong);
         }
         let total = total.max(2 * self.buffer.len()).max(1024);
         let mut larger = Vec::new();
-        larger.try_reserve_exact(total).map_err(|_| EncodeError::TooLong)?;
+        larger.try_reserve_exact(total).map_err(|_| TooLong)?;
         larger.resize(total, 0);
         larger[total - written..].copy_from_slice(&self.buffer[at..]);
         *self.buffer = larger;
@@ -136,7 +140,7 @@ impl Writer<'_> {
 
     /// Position below which `need` bytes and the slop are free.
     #[inline(always)]
-    fn room(&mut self, at: usize, need: usize) -> Result<usize, EncodeError> {
+    fn room(&mut self, at: usize, need: usize) -> Result<usize, TooLong> {
         if at < need + SLOP { self.grow(at, need) } else { Ok(at) }
     }
 
@@ -195,7 +199,7 @@ impl Writer<'_> {
 
     /// The bytes of a span, and how many; without tag or length.
     #[inline(always)]
-    unsafe fn bytes(&mut self, at: usize, slot: *const u8) -> Result<(usize, usize), EncodeError> {
+    unsafe fn bytes(&mut self, at: usize, slot: *const u8) -> Result<(usize, usize), TooLong> {
         // SAFETY: a sound object's span lies in the object; see "Writing beyond" for the short copy.
         unsafe {
             let span = slot.cast::<u64>().read_unaligned();
@@ -213,20 +217,20 @@ impl Writer<'_> {
     }
 
     /// The record at `rec`, below `at`; gives the new position.
-    unsafe fn record(&mut self, mut at: usize, rec: usize, type_idx: u32) -> Result<usize, EncodeError> {
+    unsafe fn record(&mut self, mut at: usize, rec: usize, type_idx: u32) -> Result<usize, TooLong> {
         // SAFETY: `rec` is a record of this type; set bits mean sound slots; recursion is bounded by the depth
         // that decoder and verifier allow.
         unsafe {
             let plan = self.plan;
             let t = plan.types.get_unchecked(type_idx as usize);
             let fields = plan.fields.as_ptr().add(t.first_field as usize);
-            at = self.room(at, 0)?;
             let unknown = self.word(rec) as usize;
             if unknown != 0 {
                 at = self.unknown(at, unknown)?;
             }
             for word_idx in (0..t.presence_words as usize).rev() {
                 let mut bits = self.word(rec + PRESENCE_OFF as usize + 4 * word_idx);
+                at = self.room(at, 0)?;
                 while bits != 0 {
                     let bit = 31 - bits.leading_zeros();
                     bits &= !(1 << bit);
@@ -239,13 +243,12 @@ impl Writer<'_> {
     }
 
     #[inline(always)]
-    unsafe fn field(&mut self, at: usize, rec: usize, field: &FieldPlan) -> Result<usize, EncodeError> {
+    unsafe fn field(&mut self, at: usize, rec: usize, field: &FieldPlan) -> Result<usize, TooLong> {
         // SAFETY: as `record`.
         unsafe {
             let slot = self.base.add(rec + field.slot_off as usize);
             let u32_at = |slot: *const u8| slot.cast::<u32>().read_unaligned();
             let u64_at = |slot: *const u8| slot.cast::<u64>().read_unaligned();
-            let at = self.room(at, 0)?;
             Ok(match field.encode {
                 op::VARINT64 => self.tagged_varint(at, field, u64_at(slot)),
                 op::VARINT32 => self.tagged_varint(at, field, u64::from(u32_at(slot))),
@@ -272,7 +275,7 @@ impl Writer<'_> {
         }
     }
 
-    unsafe fn message(&mut self, at: usize, field: &FieldPlan, rec: usize) -> Result<usize, EncodeError> {
+    unsafe fn message(&mut self, at: usize, field: &FieldPlan, rec: usize) -> Result<usize, TooLong> {
         // SAFETY: as `record`; lengths are measured from the end, which growth keeps.
         unsafe {
             let behind = self.buffer.len() - at;
@@ -283,7 +286,7 @@ impl Writer<'_> {
         }
     }
 
-    unsafe fn group(&mut self, at: usize, field: &FieldPlan, rec: usize) -> Result<usize, EncodeError> {
+    unsafe fn group(&mut self, at: usize, field: &FieldPlan, rec: usize) -> Result<usize, TooLong> {
         // SAFETY: as `record`. The end tag is the start tag plus one: wire types 3 and 4.
         unsafe {
             let at = self.put(at, field.tag + 1, field.tag_len as usize);
@@ -296,7 +299,7 @@ impl Writer<'_> {
     /// Slices of unknown fields, as they came.
     #[cold]
     #[inline(never)]
-    unsafe fn unknown(&mut self, mut at: usize, block: usize) -> Result<usize, EncodeError> {
+    unsafe fn unknown(&mut self, mut at: usize, block: usize) -> Result<usize, TooLong> {
         // SAFETY: a block of spans.
         unsafe {
             for idx in (0..self.word(block) as usize).rev() {
@@ -306,7 +309,7 @@ impl Writer<'_> {
         }
     }
 
-    unsafe fn list(&mut self, mut at: usize, field: &FieldPlan, block: usize) -> Result<usize, EncodeError> {
+    unsafe fn list(&mut self, mut at: usize, field: &FieldPlan, block: usize) -> Result<usize, TooLong> {
         // SAFETY: as `record`: the block holds `count` elements of `elem_len` bytes.
         unsafe {
             let count = self.word(block) as usize;
@@ -355,7 +358,7 @@ impl Writer<'_> {
         }
     }
 
-    unsafe fn packed(&mut self, at: usize, field: &FieldPlan, first: usize, count: usize) -> Result<usize, EncodeError> {
+    unsafe fn packed(&mut self, at: usize, field: &FieldPlan, first: usize, count: usize) -> Result<usize, TooLong> {
         if count == 0 {
             return Ok(at);
         }

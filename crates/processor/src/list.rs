@@ -111,25 +111,50 @@ unsafe fn zero(at: *mut u8, len: usize) {
     }
 }
 
-/// Makes room for one more element: a first block as long as the run of fields ahead, or one at least twice
-/// as long. Gives the block's offset and capacity; the slot is not yet changed.
+/// Bytes of a block of `capacity` elements.
+#[inline(always)]
+fn block_len(capacity: u64, elem_len: u32) -> usize {
+    (u64::from(LIST_HEADER_LEN) + capacity * u64::from(elem_len)).next_multiple_of(8) as usize
+}
+
+/// A first block, with room for `run` elements: its offset.
 ///
 /// # Safety
-/// The cursor's invariant; `block` is 0 or the offset of a block of `field` with `count` elements; `input` is
-/// the whole input as it can be read now; `from` is where the field's tag begins.
+/// The cursor's invariant.
+#[inline(always)]
+pub(crate) unsafe fn first_block<const ALIAS: bool>(
+    s: &mut Cursor,
+    arena: &mut Arena<'_>,
+    elem_len: u32,
+    run: u32,
+) -> Result<usize, Why> {
+    let need = block_len(u64::from(run), elem_len);
+    // SAFETY: `room` has made `need` bytes available.
+    unsafe {
+        s.room::<ALIAS>(arena, need)?;
+        let block = s.take_zeroed(need);
+        s.set_word(block + 4, run);
+        Ok(block)
+    }
+}
+
+/// A block with room for `run` more elements, at least twice as long as the full one at `block`, whose
+/// elements it takes over: its offset.
+///
+/// # Safety
+/// The cursor's invariant; `block` is the offset of a block of `count` elements of `elem_len` bytes.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn grow_block<const ALIAS: bool>(
     mut s: Cursor,
     arena: &mut Arena<'_>,
-    field: &FieldPlan,
+    elem_len: u32,
     block: usize,
     count: u32,
     run: u32,
-) -> Result<(Cursor, usize, u32), Why> {
-    let capacity = if block == 0 { u64::from(run) } else { u64::from(count + run).max(2 * u64::from(count)) };
-    let elem_len = field.elem_len as usize;
-    let need = (LIST_HEADER_LEN as usize + capacity as usize * elem_len).next_multiple_of(8);
+) -> Result<(Cursor, usize), Why> {
+    let capacity = (u64::from(count) + u64::from(run)).max(2 * u64::from(count));
+    let need = block_len(capacity, elem_len);
     // SAFETY: the caller's invariant; the old block lies below `cur` and the new one above it; it holds
     // `capacity` elements, `count` of which are copied. Noticed by the interleaved-lists test.
     unsafe {
@@ -137,12 +162,10 @@ pub(crate) unsafe fn grow_block<const ALIAS: bool>(
         let new = s.take_zeroed(need);
         s.set_word(new, count);
         s.set_word(new + 4, capacity as u32);
-        if block != 0 {
-            let header = LIST_HEADER_LEN as usize;
-            let from = s.base.add(block + header);
-            from.copy_to_nonoverlapping(s.base.add(new + header), count as usize * elem_len);
-        }
-        Ok((s, new, capacity as u32))
+        let header = LIST_HEADER_LEN as usize;
+        let from = s.base.add(block + header);
+        from.copy_to_nonoverlapping(s.base.add(new + header), count as usize * elem_len as usize);
+        Ok((s, new))
     }
 }
 
@@ -173,12 +196,15 @@ pub(crate) fn run_ahead(input: &[u8], field: &FieldPlan, tag: u64, from: usize, 
             break;
         }
         at += tag_len;
+        let rest = word >> (8 * tag_len as u32);
         let skip = match wire_type {
+            0 if rest & 0x80 == 0 && at < input.len() => 1,
+            0 if rest & 0x8000 == 0 && tag_len < 5 && at + 1 < input.len() => 2,
             0 => varint::from_slice(input.get(at..).unwrap_or(&[])).1,
             1 => 8,
             5 => 4,
             2 => {
-                let byte = (word >> (8 * tag_len as u32)) as u8;
+                let byte = rest as u8;
                 if byte < 0x80 && at < input.len() {
                     1 + byte as usize
                 } else {
@@ -235,7 +261,6 @@ pub(crate) unsafe fn keep_unknown_at<const ALIAS: bool>(
     at: usize,
     len: usize,
 ) -> Result<Cursor, Why> {
-    let spans = FieldPlan { elem_len: SPAN_LEN, ..FieldPlan::default() };
     let header = LIST_HEADER_LEN as usize;
     // SAFETY: the record's first word is 0 or the offset of a block of spans, kept so by this function alone.
     unsafe {
@@ -250,7 +275,11 @@ pub(crate) unsafe fn keep_unknown_at<const ALIAS: bool>(
             }
         }
         if count == capacity {
-            (s, block, _) = grow_block::<ALIAS>(s, arena, &spans, block, count, 1)?;
+            if block == 0 {
+                block = first_block::<ALIAS>(&mut s, arena, SPAN_LEN, 1)?;
+            } else {
+                (s, block) = grow_block::<ALIAS>(s, arena, SPAN_LEN, block, count, 1)?;
+            }
             s.set_word(s.rec, block as u32);
         }
         let span = block + header + count as usize * SPAN_LEN as usize;

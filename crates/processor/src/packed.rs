@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::fault::Why;
-use crate::list::{Cursor, grow_block, keep_unknown_at};
+use crate::list::{Cursor, first_block, grow_block, keep_unknown_at};
 use crate::plan::{FieldPlan, Plan, op, tag_bytes};
 use crate::varint::{self, unzigzag, varint};
 use tollfree_layout::linear::LIST_HEADER_LEN;
@@ -71,7 +71,11 @@ unsafe fn room_for<const ALIAS: bool>(
         let mut block = s.word(slot) as usize;
         let (count, capacity) = if block == 0 { (0, 0) } else { (s.word(block), s.word(block + 4)) };
         if capacity - count < more {
-            (s, block, _) = grow_block::<ALIAS>(s, arena, field, block, count, more)?;
+            if block == 0 {
+                block = first_block::<ALIAS>(&mut s, arena, field.elem_len, more)?;
+            } else {
+                (s, block) = grow_block::<ALIAS>(s, arena, field.elem_len, block, count, more)?;
+            }
             s.set_word(slot, block as u32);
         }
         Ok((s, block, count))

@@ -152,10 +152,16 @@ impl Plan {
     }
 
     /// Whether the closed enum has this value.
+    #[inline(always)]
     pub(crate) fn has_value(&self, enum_idx: u32, value: i32) -> bool {
         let plan = &self.enums[enum_idx as usize];
-        (plan.low..=plan.high).contains(&value)
-            || self.table.values_of(enum_idx).binary_search_by_key(&value, |row| row.number).is_ok()
+        (plan.low..=plan.high).contains(&value) || self.has_far_value(enum_idx, value)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_far_value(&self, enum_idx: u32, value: i32) -> bool {
+        self.table.values_of(enum_idx).binary_search_by_key(&value, |row| row.number).is_ok()
     }
 }
 
