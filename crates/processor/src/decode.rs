@@ -63,7 +63,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
     let mut s = Cursor {
         base: std::ptr::null_mut(),
         cap: 0,
-        cur: if ALIAS { (HEADER_LEN as usize + len).next_multiple_of(8) } else { HEADER_LEN as usize },
+        cur: if ALIAS { staged_root(len) } else { HEADER_LEN as usize },
         buf: input,
         pos: 0,
         len,
@@ -103,8 +103,9 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
             input = s.base.add(HEADER_LEN as usize);
             s.buf = input;
             s.readable = s.cap - HEADER_LEN as usize;
-            // The gap behind the input.
+            // Zeroes behind the input, as the patched tail has them: a varint that is cut off ends there.
             s.base.add(HEADER_LEN as usize + len).cast::<u64>().write_unaligned(0);
+            s.base.add(s.cur - 8).cast::<u64>().write_unaligned(0);
         }
         s.rec = s.take_zeroed(root_len);
         let mut patch = tail::Tail::new();
@@ -141,15 +142,18 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     switch = usize::MAX;
                     stop = end;
                 } else {
+                    // The last field read, if any, has passed the end.
+                    if s.pos > end {
+                        fail!(Why::Truncated);
+                    }
                     idx = u32::from(NONE);
-                    if s.pos > end || group != 0 {
+                    if group != 0 {
                         fail!(Why::Truncated);
                     }
                     leave = true;
                 }
             }
             let start = s.pos;
-            let mut wire_type = 0;
             if !leave {
                 if fields_left == 0 {
                     fail!(Why::Fields);
@@ -162,6 +166,10 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                 } else if w & 0x8000 == 0 {
                     tag = (w as u32 & 0x7f) | (w as u32 >> 1 & 0x3f80);
                     s.pos += 2;
+                    if s.pos > end {
+                        idx = u32::from(NONE);
+                        fail!(Why::Truncated);
+                    }
                 } else {
                     let (long, n) = varint32(s.buf.add(start));
                     idx = u32::from(NONE);
@@ -170,8 +178,11 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     }
                     tag = long;
                     s.pos += n;
+                    if s.pos > end {
+                        fail!(Why::Truncated);
+                    }
                 }
-                wire_type = tag & 7;
+                let wire_type = tag & 7;
                 let number = tag >> 3;
                 idx = if number < dense_len {
                     u32::from(*dense.add(number as usize))
@@ -481,7 +492,6 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                 enter!();
             }
         }
-        idx = u32::from(NONE);
         if missing && limits.require_all {
             // Merging may have filled in what was missing when a part of the message ended.
             if let Some((in_type, field_idx)) = finish::find_missing(plan, s.base, root, s.rec, frames) {
@@ -492,6 +502,11 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
         s.base.add(s.cur).cast::<u64>().write_unaligned(0);
         Ok(s.cur.next_multiple_of(8))
     }
+}
+
+/// Offset of the root record behind a staged input of `len` bytes, at least eight bytes behind it.
+pub(crate) fn staged_root(len: usize) -> usize {
+    (HEADER_LEN as usize + len).next_multiple_of(8) + 8
 }
 
 /// Looks a number up that is beyond the type's direct range.

@@ -52,7 +52,7 @@ impl Processor {
         limits: &Limits,
     ) -> Result<Object<'a>, DecodeError> {
         // SAFETY: the slice is readable; `start` has checked the type.
-        self.start(type_idx, input.len(), arena, limits, |arena, frames, limits| unsafe {
+        self.start(type_idx, input.len(), false, arena, limits, |arena, frames, limits| unsafe {
             decode::run::<false>(&self.plan, type_idx, input.as_ptr(), input.len(), arena, frames, limits)
         })
     }
@@ -70,7 +70,7 @@ impl Processor {
     ) -> Result<Object<'a>, DecodeError> {
         let len = arena.staged_len;
         // SAFETY: `len` bytes were staged; `start` has checked the type.
-        self.start(type_idx, len, arena, limits, |arena, frames, limits| unsafe {
+        self.start(type_idx, len, true, arena, limits, |arena, frames, limits| unsafe {
             decode::run::<true>(&self.plan, type_idx, std::ptr::null(), len, arena, frames, limits)
         })
     }
@@ -80,6 +80,7 @@ impl Processor {
         &'a self,
         type_idx: u32,
         len: usize,
+        staged: bool,
         arena: &'a mut Arena<'_>,
         limits: &Limits,
         run: impl FnOnce(&mut Arena<'_>, &mut Vec<decode::Frame>, &Limits) -> Result<usize, crate::fault::Fault>,
@@ -96,18 +97,15 @@ impl Processor {
             let path = self.plan.table.text(self.plan.table.types()[type_idx as usize].name).to_owned();
             return Err(DecodeError::Limit { path, offset: 0, what: "bytes of input", limit: longest });
         }
-        let staged_len = std::mem::take(&mut arena.staged_len);
+        // The object takes the arena; what was staged there serves once.
+        arena.staged_len = 0;
         let mut frames = std::mem::take(&mut arena.frames);
         frames.clear();
         let outcome = run(arena, &mut frames, &limits);
         let result = outcome.map_err(|fault| explain(&self.plan, type_idx, &frames, &fault, &limits));
         arena.frames = frames;
         let object_len = result? as u32;
-        let root_off = if staged_len == 0 {
-            HEADER_LEN
-        } else {
-            (HEADER_LEN + staged_len as u32).next_multiple_of(tollfree_layout::linear::ALIGN)
-        };
+        let root_off = if staged { decode::staged_root(len) as u32 } else { HEADER_LEN };
         let header = Header { object_len, root_off, fingerprint: self.plan.table.fingerprint(), type_idx };
         let bytes = &mut arena.bytes_mut()[..object_len as usize];
         bytes[..HEADER_LEN as usize].copy_from_slice(&header.to_bytes());
