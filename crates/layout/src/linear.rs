@@ -172,12 +172,13 @@ impl Header {
         if word(0) != MAGIC {
             return Err(HeaderError::Magic { found: word(0) });
         }
-        let (version, flags) = (u16::from_le_bytes([head[4], head[5]]), u16::from_le_bytes([head[6], head[7]]));
+        let (version, flags) =
+            (u16::from_le_bytes([head[4], head[5]]), u16::from_le_bytes([head[6], head[7]]));
         if version != VERSION || flags != 0 {
             return Err(HeaderError::Version { version, flags });
         }
         let (object_len, root_off) = (word(8), word(12));
-        if object_len < HEADER_LEN || object_len > MAX_OBJECT_LEN || object_len as usize > bytes.len() {
+        if !(HEADER_LEN..=MAX_OBJECT_LEN).contains(&object_len) || object_len as usize > bytes.len() {
             return Err(HeaderError::Length { claimed: object_len, len: bytes.len() });
         }
         if root_off < HEADER_LEN || !root_off.is_multiple_of(ALIGN) || root_off >= object_len {

@@ -239,8 +239,7 @@ impl Table {
                 FieldRow::parse(row).map_err(|rule| TableError::Field { field_idx: idx as u32, rule })?,
             );
         }
-        let enums: Vec<_> =
-            section(enums_at, EnumRow::LEN, header.enum_count).map(EnumRow::parse).collect();
+        let enums: Vec<_> = section(enums_at, EnumRow::LEN, header.enum_count).map(EnumRow::parse).collect();
         let values: Vec<_> =
             section(values_at, ValueRow::LEN, header.value_count).map(ValueRow::parse).collect();
         let loaded = Loaded {

@@ -95,7 +95,7 @@ impl<'m> Arena<'m> {
             Memory::Owned(words) => {
                 let len = words.len() * 8;
                 // SAFETY: `u64`s are eight initialised bytes each, any byte pattern is a `u64`, and the slice
-                // borrows the vector. Enforced here; the engine's tests under Miri would notice.
+                // borrows the vector. Enforced here; the round-trip tests would notice.
                 unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), len) }
             }
             Memory::Lent(bytes) => bytes,

@@ -88,10 +88,10 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
             }
         };
     }
-    // SAFETY (for the function's body): `plan` indices come from the plan itself, whose table the loader
+    // SAFETY: `plan` indices come from the plan itself, whose table the loader
     // checked: fields lie in their type, slots in their record, target types exist. Positions are held below
     // `end <= len` before the bytes there are used; loads ahead are covered by "Reading ahead". Records and
-    // blocks lie below `cur <= cap`. Noticed by the round-trip, truncation and mutation tests, and Miri.
+    // blocks lie below `cur <= cap`. Noticed by the round-trip, prefix and mutation tests.
     unsafe {
         let root_len = plan.types.get_unchecked(root as usize).record_len as usize;
         let first = s.cur + root_len + len + SLOP;
@@ -200,7 +200,14 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     } else {
                         moved!();
                         let rest = std::slice::from_raw_parts(input, len);
-                        s.pos = check!(tail::skip(rest, s.pos, end, number, wire_type, limits.depth - frames.len() as u32));
+                        s.pos = check!(tail::skip(
+                            rest,
+                            s.pos,
+                            end,
+                            number,
+                            wire_type,
+                            limits.depth - frames.len() as u32
+                        ));
                         s = check!(keep_unknown::<ALIAS>(s, arena, input, start, s.pos));
                         moved!();
                         continue;
@@ -211,7 +218,8 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     if code & op::ONEOF != 0 {
                         code &= !op::ONEOF;
                         // A value that the closed enum lacks leaves the oneof as it is.
-                        if code != op::CLOSED || plan.has_value(e.aux_idx, varint(s.buf.add(s.pos)).0 as i32) {
+                        if code != op::CLOSED || plan.has_value(e.aux_idx, varint(s.buf.add(s.pos)).0 as i32)
+                        {
                             finish::choose(plan, s, ty, e);
                         }
                     }
@@ -368,7 +376,8 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                             } else {
                                 let to = s.base.add(s.cur);
                                 if n <= 32 && s.pos + 32 <= s.readable {
-                                    to.cast::<[u64; 4]>().write_unaligned(from.cast::<[u64; 4]>().read_unaligned());
+                                    to.cast::<[u64; 4]>()
+                                        .write_unaligned(from.cast::<[u64; 4]>().read_unaligned());
                                 } else {
                                     to.copy_from_nonoverlapping(from, n);
                                 }

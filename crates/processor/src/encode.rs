@@ -61,10 +61,15 @@ impl Object<'_> {
             return Err(EncodeError::UnsupportedLayout { type_idx: self.type_idx });
         }
         let len = buffer.bytes.len();
-        let mut out = Writer { plan: self.plan, base: self.bytes.as_ptr(), buffer: &mut buffer.bytes, to: std::ptr::null_mut() };
+        let mut out = Writer {
+            plan: self.plan,
+            base: self.bytes.as_ptr(),
+            buffer: &mut buffer.bytes,
+            to: std::ptr::null_mut(),
+        };
         out.to = out.buffer.as_mut_ptr();
         // SAFETY: the object is sound: its records and blocks are what the plan says (made by the decoder or
-        // accepted by the verifier). Noticed by the round-trip tests and Miri.
+        // accepted by the verifier). Noticed by the round-trip and hostile-object tests.
         let start = unsafe { out.record(len, self.root_off as usize, self.type_idx) };
         match start {
             Ok(start) => Ok(&buffer.bytes[start..]),
@@ -358,7 +363,13 @@ impl Writer<'_> {
         }
     }
 
-    unsafe fn packed(&mut self, at: usize, field: &FieldPlan, first: usize, count: usize) -> Result<usize, TooLong> {
+    unsafe fn packed(
+        &mut self,
+        at: usize,
+        field: &FieldPlan,
+        first: usize,
+        count: usize,
+    ) -> Result<usize, TooLong> {
         if count == 0 {
             return Ok(at);
         }

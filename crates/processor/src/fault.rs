@@ -49,7 +49,13 @@ pub(crate) fn path(plan: &Plan, root: u32, steps: &[Step]) -> String {
 }
 
 /// The error for a fault. `frames` lead from the root to the message in which it happened.
-pub(crate) fn explain(plan: &Plan, root: u32, frames: &[Frame], fault: &Fault, limits: &crate::Limits) -> DecodeError {
+pub(crate) fn explain(
+    plan: &Plan,
+    root: u32,
+    frames: &[Frame],
+    fault: &Fault,
+    limits: &crate::Limits,
+) -> DecodeError {
     let mut steps: Vec<Step> = frames
         .iter()
         .map(|frame| Step {

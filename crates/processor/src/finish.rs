@@ -112,7 +112,8 @@ unsafe fn key<'a>(base: *mut u8, entry: usize, field: &FieldPlan, kind: Kind) ->
     unsafe {
         let slot = base.add(entry + field.slot_off as usize);
         if matches!(kind, Kind::String | Kind::Bytes) {
-            let (off, len) = (slot.cast::<u32>().read_unaligned(), slot.add(4).cast::<u32>().read_unaligned());
+            let (off, len) =
+                (slot.cast::<u32>().read_unaligned(), slot.add(4).cast::<u32>().read_unaligned());
             return std::slice::from_raw_parts(base.add(off as usize), len as usize);
         }
         std::slice::from_raw_parts(slot, slot_len(kind, false) as usize)

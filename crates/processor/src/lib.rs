@@ -8,7 +8,9 @@
 //! [`Table`](tollfree_layout::table::Table) exists only if its loader has checked it, and an [`Object`] exists
 //! only if the decoder has made it or [`Processor::verify`] has accepted it.
 #[cfg(target_endian = "big")]
-compile_error!("linear objects are little endian and accessed in place; big-endian targets are not supported");
+compile_error!(
+    "linear objects are little endian and accessed in place; big-endian targets are not supported"
+);
 
 mod arena;
 mod decode;

@@ -37,7 +37,11 @@ impl Cursor {
     /// # Safety
     /// The invariant holds, and `arena` is the one that `base` points into.
     #[inline(always)]
-    pub(crate) unsafe fn room<const ALIAS: bool>(&mut self, arena: &mut Arena<'_>, need: usize) -> Result<(), Why> {
+    pub(crate) unsafe fn room<const ALIAS: bool>(
+        &mut self,
+        arena: &mut Arena<'_>,
+        need: usize,
+    ) -> Result<(), Why> {
         // SAFETY: SLOP bytes lie behind `cur`. The gap is cleared so that no byte of an earlier message stays
         // visible. Noticed by `recycled_memory_does_not_show`.
         unsafe { self.base.add(self.cur).cast::<u64>().write_unaligned(0) };

@@ -23,8 +23,8 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
     // A staged run lies in the arena and may move when it grows: its place is kept as a position.
     let at = s.pos - run.len();
     let more = match shape {
-        op::FIXED64 if run.len() % 8 == 0 => run.len() / 8,
-        op::FIXED32 if run.len() % 4 == 0 => run.len() / 4,
+        op::FIXED64 if run.len().is_multiple_of(8) => run.len() / 8,
+        op::FIXED32 if run.len().is_multiple_of(4) => run.len() / 4,
         op::FIXED32 | op::FIXED64 => return Err(Why::Truncated),
         _ if run.last().is_some_and(|byte| *byte >= 0x80) => return Err(Why::Truncated),
         _ => run.iter().filter(|byte| **byte < 0x80).count(),

@@ -136,7 +136,14 @@ impl Plan {
             }
         }
         let enums = (0..table.enums().len() as u32).map(|idx| enum_plan(&table, idx)).collect();
-        Plan { types: types.into(), fields: fields.into(), dense: dense.into(), required: required.into(), enums, table }
+        Plan {
+            types: types.into(),
+            fields: fields.into(),
+            dense: dense.into(),
+            required: required.into(),
+            enums,
+            table,
+        }
     }
 
     /// The fields of a type.
@@ -299,7 +306,11 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
         aux_idx: field.aux_idx,
         presence_off: PRESENCE_OFF + 4 * (bit / 32),
         presence_bit: 1 << (bit % 32),
-        elem_len: if is_message { table.types()[field.aux_idx as usize].record_len } else { value_len(field.kind) },
+        elem_len: if is_message {
+            table.types()[field.aux_idx as usize].record_len
+        } else {
+            value_len(field.kind)
+        },
         number: field.number,
         oneof_off: field.oneof_off,
         tag_len,

@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn utf8_at_every_length() {
         for len in 0..70usize {
-            let mut bytes = vec![b'a'; 128];
+            let mut bytes = [b'a'; 128];
             bytes[len..].fill(0xff);
             // SAFETY: 128 bytes.
             unsafe {

@@ -12,7 +12,7 @@ const MORE: u64 = 0x8080_8080_8080_8080;
 /// Eight bytes must be readable at `at`.
 #[inline(always)]
 pub(crate) unsafe fn load64(at: *const u8) -> u64 {
-    // SAFETY: the caller's promise; `u64` takes any bytes. Noticed by Miri over the decode tests.
+    // SAFETY: the caller's promise; `u64` takes any bytes. Noticed by the prefix tests under a sanitizer.
     unsafe { at.cast::<u64>().read_unaligned() }
 }
 

@@ -71,7 +71,12 @@ impl Processor {
     ///
     /// # Errors
     /// [`VerifyError`] names the first rule that is broken, and where.
-    pub fn verify<'a>(&'a self, type_idx: u32, bytes: &'a [u8], depth: u32) -> Result<Object<'a>, VerifyError> {
+    pub fn verify<'a>(
+        &'a self,
+        type_idx: u32,
+        bytes: &'a [u8],
+        depth: u32,
+    ) -> Result<Object<'a>, VerifyError> {
         let header = Header::parse(bytes)?;
         let expected = self.plan.table.fingerprint();
         if header.fingerprint != expected {

@@ -97,7 +97,10 @@ impl<'a> Record<'a> {
     fn field(&self, field_idx: u32) -> (&'a FieldPlan, &'a FieldRow) {
         let plan = self.plan;
         let first = plan.types[self.type_idx as usize].first_field;
-        assert!(field_idx < plan.types[self.type_idx as usize].field_count, "the type has no field {field_idx}");
+        assert!(
+            field_idx < plan.types[self.type_idx as usize].field_count,
+            "the type has no field {field_idx}"
+        );
         let at = (first + field_idx) as usize;
         (&plan.fields[at], &plan.table.fields()[at])
     }

@@ -4,9 +4,9 @@ mod fixture;
 
 use fixture::{again, schemas};
 use proptest::prelude::*;
+use proptest::test_runner::TestRng;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, Kind, MessageDescriptor, Value};
-use proptest::test_runner::TestRng;
 use std::cell::OnceCell;
 use tollfree_processor::Processor;
 
@@ -87,14 +87,17 @@ fn message(rng: &mut TestRng, descriptor: &MessageDescriptor, depth: u32) -> Vec
                 Kind::Message(inner) => {
                     let body = message(rng, inner, depth + 1);
                     if field.is_group() {
-                        out.extend([fixture::field(number, 3, &body), fixture::field(number, 4, &[])].concat());
+                        out.extend(
+                            [fixture::field(number, 3, &body), fixture::field(number, 4, &[])].concat(),
+                        );
                     } else {
                         out.extend(fixture::bytes(number, &body));
                     }
                 }
                 Kind::String => {
                     let len = rng.random_range(0..50);
-                    let text: String = (0..len).map(|_| if rng.random_ratio(1, 20) { '€' } else { 'x' }).collect();
+                    let text: String =
+                        (0..len).map(|_| if rng.random_ratio(1, 20) { '€' } else { 'x' }).collect();
                     out.extend(fixture::bytes(number, text.as_bytes()));
                 }
                 Kind::Bytes => {
@@ -114,7 +117,9 @@ fn message(rng: &mut TestRng, descriptor: &MessageDescriptor, depth: u32) -> Vec
 /// Equality by bits, so that a NaN equals itself.
 fn same(a: &DynamicMessage, b: &DynamicMessage) -> bool {
     a.fields().count() == b.fields().count()
-        && a.fields().zip(b.fields()).all(|((fa, va), (fb, vb))| fa.number() == fb.number() && same_value(va, vb))
+        && a.fields()
+            .zip(b.fields())
+            .all(|((fa, va), (fb, vb))| fa.number() == fb.number() && same_value(va, vb))
         && a.unknown_fields().eq(b.unknown_fields())
 }
 
@@ -123,7 +128,9 @@ fn same_value(a: &Value, b: &Value) -> bool {
         (Value::F64(a), Value::F64(b)) => a.to_bits() == b.to_bits(),
         (Value::F32(a), Value::F32(b)) => a.to_bits() == b.to_bits(),
         (Value::Message(a), Value::Message(b)) => same(a, b),
-        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b)),
+        (Value::List(a), Value::List(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b))
+        }
         (Value::Map(a), Value::Map(b)) => {
             a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| same_value(a, b)))
         }

@@ -71,7 +71,8 @@ fn every_word_forged_to_every_telling_value() {
     let mut tried = 0;
     for at in (0..good.len() - 3).step_by(4) {
         let old = u32::from_le_bytes(good[at..at + 4].try_into().unwrap());
-        let telling = [0, 1, 7, 8, 31, 32, 40, len - 8, len - 1, len, len + 8, 1 << 31, u32::MAX, u32::MAX - 7];
+        let telling =
+            [0, 1, 7, 8, 31, 32, 40, len - 8, len - 1, len, len + 8, 1 << 31, u32::MAX, u32::MAX - 7];
         let near = [old ^ 1, old ^ 8, old.wrapping_add(1), old.wrapping_add(8), old.wrapping_sub(8)];
         for value in telling.into_iter().chain(near).chain((32..len).step_by(8)) {
             let mut bytes = good.clone();

@@ -27,14 +27,16 @@ fn the_last_of_duplicate_scalars_wins_and_messages_merge() {
         bytes(11, &[varint(4, 8), varint(3, 9)].concat()),
     ]
     .concat();
-    let expected = [varint(5, 2), bytes(9, b"second"), bytes(11, &[varint(3, 9), varint(4, 8)].concat())].concat();
+    let expected =
+        [varint(5, 2), bytes(9, b"second"), bytes(11, &[varint(3, 9), varint(4, 8)].concat())].concat();
     assert_eq!(again(&p, T3, &input).unwrap(), expected);
 }
 
 #[test]
 fn implicit_zero_is_absence_even_after_a_value() {
     let (p, _) = schemas();
-    let input = [varint(5, 3), bytes(9, b"x"), varint(8, 1), varint(5, 0), bytes(9, b""), varint(8, 0)].concat();
+    let input =
+        [varint(5, 3), bytes(9, b"x"), varint(8, 1), varint(5, 0), bytes(9, b""), varint(8, 0)].concat();
     assert_eq!(again(&p, T3, &input).unwrap(), b"");
     let input = [varint(61, 0), bytes(62, b"")].concat();
     assert_eq!(again(&p, T3, &input).unwrap(), input, "explicit zero stays");
@@ -60,7 +62,10 @@ fn unknown_fields_stay_in_order_behind_the_known() {
 #[test]
 fn closed_enums_keep_unknown_values_aside() {
     let (p, _) = schemas();
-    assert_eq!(again(&p, T2, &[varint(3, 2), varint(3, 77)].concat()).unwrap(), [varint(3, 2), varint(3, 77)].concat());
+    assert_eq!(
+        again(&p, T2, &[varint(3, 2), varint(3, 77)].concat()).unwrap(),
+        [varint(3, 2), varint(3, 77)].concat()
+    );
     let input = [varint(4, 1), varint(4, 50), varint(4, 9), varint(4, 3)].concat();
     let expected = [varint(4, 1), varint(4, 9), varint(4, 50), varint(4, 3)].concat();
     assert_eq!(again(&p, T2, &input).unwrap(), expected);
@@ -206,8 +211,14 @@ fn limits_hold() {
     let error = p.decode(type_idx, &varint(41, 1).repeat(4), &mut arena, &few).unwrap_err();
     assert!(matches!(error, DecodeError::Limit { what: "fields", limit: 3, .. }));
     let short = Limits { input_len: 3, ..Limits::default() };
-    assert!(matches!(p.decode(type_idx, &[8; 4], &mut arena, &short), Err(DecodeError::Limit { limit: 3, .. })));
-    assert!(matches!(p.decode(999, &[], &mut arena, &short), Err(DecodeError::UnknownType { type_idx: 999 })));
+    assert!(matches!(
+        p.decode(type_idx, &[8; 4], &mut arena, &short),
+        Err(DecodeError::Limit { limit: 3, .. })
+    ));
+    assert!(matches!(
+        p.decode(999, &[], &mut arena, &short),
+        Err(DecodeError::UnknownType { type_idx: 999 })
+    ));
 }
 
 #[test]
@@ -222,7 +233,10 @@ fn an_exhausted_arena_is_told_and_serves_again() {
     assert!(matches!(error, DecodeError::ArenaExhausted { need, .. } if need > 16 << 10));
     assert!(p.decode(type_idx, &varint(5, 1), &mut arena, &limits).is_ok());
     let mut owned = Arena::with_limit(64 << 10);
-    assert!(matches!(p.decode(type_idx, &input, &mut owned, &limits), Err(DecodeError::ArenaExhausted { .. })));
+    assert!(matches!(
+        p.decode(type_idx, &input, &mut owned, &limits),
+        Err(DecodeError::ArenaExhausted { .. })
+    ));
     assert!(owned.capacity() <= 64 << 10);
 }
 
@@ -272,7 +286,8 @@ fn every_prefix_is_decoded_or_refused_like_a_whole() {
 #[test]
 fn values_are_read_by_number_and_name() {
     let (p, _) = schemas();
-    let input = [varint(5, -3i64 as u64), bytes(9, b"text"), varint(17, 5), bytes(500_000_000, b"far")].concat();
+    let input =
+        [varint(5, -3i64 as u64), bytes(9, b"text"), varint(17, 5), bytes(500_000_000, b"far")].concat();
     let mut arena = Arena::with_limit(1 << 20);
     let object = p.decode(p.type_by_name(T3).unwrap(), &input, &mut arena, &Limits::default()).unwrap();
     let root = object.root();

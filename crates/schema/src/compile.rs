@@ -25,8 +25,10 @@ impl Texts {
         if let Some(text) = self.known.get(bytes) {
             return Ok(*text);
         }
-        let too_large =
-            |_| SchemaError::TooLarge { name: "text".into(), problem: "names and defaults pass 4 GiB".into() };
+        let too_large = |_| SchemaError::TooLarge {
+            name: "text".into(),
+            problem: "names and defaults pass 4 GiB".into(),
+        };
         let off = u32::try_from(self.bytes.len()).map_err(too_large)?;
         let len = u32::try_from(bytes.len()).map_err(too_large)?;
         self.bytes.extend_from_slice(bytes);
@@ -108,7 +110,9 @@ fn lay_out(message: &Message, fields: &[&Field]) -> Result<Layout, SchemaError> 
     let mut at = PRESENCE_OFF + 4 * presence_words(field_count);
     let oneof_offs: Vec<u32> = (0..message.oneofs.len() as u32).map(|idx| at + 4 * idx).collect();
     at += 4 * message.oneofs.len() as u32;
-    let size = |field: &Field| (slot_align(field.kind, field.label.is_list()), slot_len(field.kind, field.label.is_list()));
+    let size = |field: &Field| {
+        (slot_align(field.kind, field.label.is_list()), slot_len(field.kind, field.label.is_list()))
+    };
     // What is placed: (alignment, length, members), in order of the first member's number.
     let mut places: Vec<(u32, u32, Vec<usize>)> = Vec::new();
     let mut of_oneof: HashMap<usize, usize> = HashMap::new();
@@ -135,7 +139,9 @@ fn lay_out(message: &Message, fields: &[&Field]) -> Result<Layout, SchemaError> 
     }
     let record_len = at.next_multiple_of(ALIGN);
     if record_len > MAX_RECORD_LEN {
-        return Err(too_large(format!("its record would take {record_len} bytes, {MAX_RECORD_LEN} is the limit")));
+        return Err(too_large(format!(
+            "its record would take {record_len} bytes, {MAX_RECORD_LEN} is the limit"
+        )));
     }
     Ok(Layout { record_len, slot_offs, oneof_offs })
 }
@@ -147,6 +153,12 @@ fn message_rows(
 ) -> Result<(u32, Vec<FieldRow>), SchemaError> {
     let mut fields: Vec<&Field> = message.fields.iter().collect();
     fields.sort_by_key(|field| field.number);
+    if let Some(pair) = fields.windows(2).find(|pair| pair[0].number == pair[1].number) {
+        return Err(SchemaError::Invalid {
+            name: format!("{}.{}", message.name, pair[1].name),
+            problem: format!("{} has the number {}, too", pair[0].name, pair[0].number),
+        });
+    }
     let layout = lay_out(message, &fields)?;
     let mut rows = Vec::with_capacity(fields.len());
     for (field, slot_off) in fields.iter().zip(&layout.slot_offs) {
@@ -171,7 +183,8 @@ fn message_rows(
             slot_off: *slot_off,
             aux_idx,
             oneof_off,
-            default_bits: default_bits(schema, field, texts)?.ok_or_else(|| invalid("its default is malformed"))?,
+            default_bits: default_bits(schema, field, texts)?
+                .ok_or_else(|| invalid("its default is malformed"))?,
             name: texts.add(field.name.as_bytes())?,
             json_name: texts.add(field.json_name.as_bytes())?,
         });

@@ -130,7 +130,8 @@ impl<'a> Linker<'a> {
         oneof_idx: Option<usize>,
     ) -> Result<Field, SchemaError> {
         let name = join(scope, &field.name);
-        let invalid = |problem: &str| SchemaError::Invalid { name: name.clone(), problem: problem.to_owned() };
+        let invalid =
+            |problem: &str| SchemaError::Invalid { name: name.clone(), problem: problem.to_owned() };
         let features = around.with(&field.features);
         let number = u32::try_from(field.number).ok().filter(|number| (1..=MAX_NUMBER).contains(number));
         let number = number.ok_or_else(|| invalid("its number is not between 1 and 2^29 - 1"))?;

@@ -94,8 +94,10 @@ mod tests {
 
     #[test]
     fn reads_each_wire_type_and_skips_groups() {
-        let bytes =
-            [0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1b, 0x20, 5, 0x1c, 0x25, 1, 2, 3, 4, 0x29, 1, 2, 3, 4, 5, 6, 7, 8];
+        let bytes = [
+            0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1b, 0x20, 5, 0x1c, 0x25, 1, 2, 3, 4, 0x29, 1, 2, 3, 4,
+            5, 6, 7, 8,
+        ];
         let fields = all(&bytes).unwrap();
         assert_eq!(fields[0], (1, Value::Varint(150)));
         assert_eq!(fields[1], (2, Value::Bytes(b"hi")));
@@ -104,7 +106,16 @@ mod tests {
 
     #[test]
     fn refuses_what_is_malformed() {
-        for bad in [&[0x08][..], &[0x08, 0x80], &[0x12, 3, 1, 2], &[0x00, 0], &[0x0b], &[0x0c], &[0x0e, 0], &[0x80; 11]] {
+        for bad in [
+            &[0x08][..],
+            &[0x08, 0x80],
+            &[0x12, 3, 1, 2],
+            &[0x00, 0],
+            &[0x0b],
+            &[0x0c],
+            &[0x0e, 0],
+            &[0x80; 11],
+        ] {
             assert!(all(bad).is_err(), "{bad:x?}");
         }
     }

@@ -103,7 +103,9 @@ fn field_row(t: &Loaded, owner: &TypeRow, f: &FieldRow) -> Rule {
     if !f.slot_off.is_multiple_of(slot_align(f.kind, list)) {
         return Err("its slot is not aligned");
     }
-    if f.slot_off < head_len || u64::from(f.slot_off) + u64::from(slot_len(f.kind, list)) > owner.record_len.into() {
+    if f.slot_off < head_len
+        || u64::from(f.slot_off) + u64::from(slot_len(f.kind, list)) > owner.record_len.into()
+    {
         return Err("its slot lies outside the record");
     }
     if f.oneof_off != 0 {
@@ -182,7 +184,10 @@ fn type_fields(row: &TypeRow, fields: &[FieldRow]) -> Rule {
     if !fields.iter().map(|f| f.number).eq(numbers.iter().copied()) {
         return Err("a map entry has the fields 1 and 2, a box the field 1");
     }
-    if fields.iter().any(|f| !matches!(f.label, Label::Explicit | Label::List | Label::Map) || f.oneof_off != 0) {
+    if fields
+        .iter()
+        .any(|f| !matches!(f.label, Label::Explicit | Label::List | Label::Map) || f.oneof_off != 0)
+    {
         return Err("the fields of a map entry or box have explicit presence");
     }
     slots_apart(row, fields)

@@ -24,7 +24,7 @@ impl Default for Fingerprint {
 impl Fingerprint {
     /// Takes in more bytes.
     #[must_use]
-    pub fn add(mut self, bytes: &[u8]) -> Self {
+    pub fn take_in(mut self, bytes: &[u8]) -> Self {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
@@ -41,7 +41,7 @@ impl Fingerprint {
     #[must_use]
     pub fn of_blob(blob: &[u8]) -> u64 {
         let (head, rest) = blob.split_at(blob.len().min(HEADER_LEN - 8));
-        Fingerprint::default().add(head).add(rest.get(8..).unwrap_or(&[])).value()
+        Fingerprint::default().take_in(head).take_in(rest.get(8..).unwrap_or(&[])).value()
     }
 }
 

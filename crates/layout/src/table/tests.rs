@@ -2,7 +2,7 @@ use super::*;
 use crate::linear;
 
 /// Two types (a map entry, and a message with a map of itself, a oneof and an enum), one enum.
-pub(crate) fn sample() -> (TableHeader, Vec<TypeRow>, Vec<FieldRow>, Vec<EnumRow>, Vec<ValueRow>, Vec<u8>) {
+pub(crate) fn sample() -> Parts {
     let text = b"EntrykeyvalueNodeONE".to_vec();
     let t = |off, len| Text { off, len };
     let field = |number, kind, label, slot_off, aux_idx, name| FieldRow {
@@ -31,8 +31,7 @@ pub(crate) fn sample() -> (TableHeader, Vec<TypeRow>, Vec<FieldRow>, Vec<EnumRow
     ];
     fields[3].oneof_off = 12;
     fields[4].oneof_off = 12;
-    let enums =
-        vec![EnumRow { name: t(13, 4), first_value: 0, value_count: 1, flags: EnumRow::CLOSED }];
+    let enums = vec![EnumRow { name: t(13, 4), first_value: 0, value_count: 1, flags: EnumRow::CLOSED }];
     let values = vec![ValueRow { number: 1, name: t(17, 3) }];
     let header = TableHeader {
         type_count: 2,
