@@ -236,12 +236,18 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     }
                     macro_rules! value {
                         () => {{
-                            let (value, n) = varint(s.buf.add(s.pos));
-                            if n == 0 {
-                                fail!(Why::Varint);
+                            let first = *s.buf.add(s.pos);
+                            if first < 0x80 {
+                                s.pos += 1;
+                                u64::from(first)
+                            } else {
+                                let (value, n) = varint(s.buf.add(s.pos));
+                                if n == 0 {
+                                    fail!(Why::Varint);
+                                }
+                                s.pos += n;
+                                value
                             }
-                            s.pos += n;
-                            value
                         }};
                     }
                     macro_rules! put {

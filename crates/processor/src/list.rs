@@ -45,8 +45,9 @@ impl Cursor {
         // SAFETY: SLOP bytes lie behind `cur`. The gap is cleared so that no byte of an earlier message stays
         // visible. Noticed by `recycled_memory_does_not_show`.
         unsafe { self.base.add(self.cur).cast::<u64>().write_unaligned(0) };
+        debug_assert!(self.pos <= self.len);
         self.cur = self.cur.next_multiple_of(8);
-        if self.cap - self.cur < need + (self.len - self.pos.min(self.len)) + SLOP {
+        if self.cap - self.cur < need + (self.len - self.pos) + SLOP {
             self.grow::<ALIAS>(arena, need)?;
         }
         Ok(())
@@ -55,7 +56,7 @@ impl Cursor {
     #[cold]
     #[inline(never)]
     fn grow<const ALIAS: bool>(&mut self, arena: &mut Arena<'_>, need: usize) -> Result<(), Why> {
-        let total = self.cur + need.min(IMPOSSIBLE) + (self.len - self.pos.min(self.len)) + SLOP;
+        let total = self.cur + need.min(IMPOSSIBLE) + (self.len - self.pos) + SLOP;
         (self.base, self.cap) = arena.reserve(total).ok_or(Why::Room(total))?;
         if ALIAS {
             self.buf = self.base.wrapping_add(HEADER_LEN as usize);

@@ -29,10 +29,27 @@ impl Tail {
     #[inline]
     pub(crate) unsafe fn fill(&mut self, input: *const u8, len: usize) -> *const u8 {
         let kept = len.min(REPEATED);
-        self.0.write([0; LEN]);
         let to = self.0.as_mut_ptr().cast::<u8>();
-        // SAFETY: the last `kept <= 32` of `len` bytes, into 64. Noticed by the truncation tests.
-        unsafe { to.copy_from_nonoverlapping(input.add(len - kept), kept) };
+        // SAFETY: the last `kept <= 32` of `len` bytes, into 64; pieces of 8 and 1 bytes lie within `kept`. Noticed
+        // by `the_tail_continues_the_input`.
+        unsafe {
+            to.add(32).cast::<[u64; 4]>().write_unaligned([0; 4]);
+            let from = input.add(len - kept);
+            if kept == REPEATED {
+                to.cast::<[u64; 4]>().write_unaligned(from.cast::<[u64; 4]>().read_unaligned());
+            } else {
+                to.cast::<[u64; 4]>().write_unaligned([0; 4]);
+                let mut at = 0;
+                while at + 8 <= kept {
+                    to.add(at).cast::<u64>().write_unaligned(varint::load64(from.add(at)));
+                    at += 8;
+                }
+                while at < kept {
+                    *to.add(at) = *from.add(at);
+                    at += 1;
+                }
+            }
+        }
         to.cast_const().wrapping_sub(len - kept)
     }
 }
