@@ -192,10 +192,18 @@ impl Writer<'_> {
     unsafe fn tagged_varint(&self, at: usize, field: &FieldPlan, value: u64) -> usize {
         // SAFETY: as `put`.
         unsafe {
-            if value >> 21 == 0 {
+            let tag_len = field.tag_len as usize;
+            let shift = 8 * tag_len as u32;
+            if value < 0x80 {
+                return self.put(at, field.tag | value << shift, tag_len + 1);
+            }
+            if value < 0x4000 {
+                let bytes = (value & 0x7f) | 0x80 | (value & 0x3f80) << 1;
+                return self.put(at, field.tag | bytes << shift, tag_len + 2);
+            }
+            if value < 1 << 21 {
                 let (bytes, len) = expand(value);
-                let tag_len = field.tag_len as usize;
-                return self.put(at, field.tag | bytes << (8 * tag_len as u32), tag_len + len);
+                return self.put(at, field.tag | bytes << shift, tag_len + len);
             }
             let at = self.varint(at, value);
             self.tag(at, field)
