@@ -93,6 +93,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
     // `end <= len` before the bytes there are used; loads ahead are covered by "Reading ahead". Records and
     // blocks lie below `cur <= cap`. Noticed by the round-trip, prefix and mutation tests.
     unsafe {
+        frames.reserve(limits.depth as usize);
         let root_len = plan.types.get_unchecked(root as usize).record_len as usize;
         let first = s.cur + root_len + len + SLOP;
         (s.base, s.cap) = match arena.reserve(first) {
@@ -236,12 +237,16 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     }
                     macro_rules! value {
                         () => {{
-                            let first = *s.buf.add(s.pos);
-                            if first < 0x80 {
+                            let at = s.buf.add(s.pos);
+                            let w = u64::from(at.cast::<u16>().read_unaligned());
+                            if w & 0x80 == 0 {
                                 s.pos += 1;
-                                u64::from(first)
+                                w & 0x7f
+                            } else if w & 0x8000 == 0 {
+                                s.pos += 2;
+                                w & 0x7f | w >> 1 & 0x3f80
                             } else {
-                                let (value, n) = varint(s.buf.add(s.pos));
+                                let (value, n) = varint(at);
                                 if n == 0 {
                                     fail!(Why::Varint);
                                 }
@@ -282,7 +287,8 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                             if frames.len() as u32 >= limits.depth {
                                 fail!(Why::Depth);
                             }
-                            frames.push(Frame {
+                            // Room for `depth` frames was reserved.
+                            frames.as_mut_ptr().add(frames.len()).write(Frame {
                                 rec: s.rec as u32,
                                 end: end as u32,
                                 type_idx: ty,
@@ -290,6 +296,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                                 element_idx: $element,
                                 group,
                             });
+                            frames.set_len(frames.len() + 1);
                             group = $group;
                             s.rec = child;
                             ty = e.aux_idx;
