@@ -66,6 +66,7 @@ impl Object<'_> {
             base: self.bytes.as_ptr(),
             buffer: &mut buffer.bytes,
             to: std::ptr::null_mut(),
+            len,
         };
         out.to = out.buffer.as_mut_ptr();
         // SAFETY: the object is sound: its records and blocks are what the plan says (made by the decoder or
@@ -85,7 +86,9 @@ struct Writer<'w> {
     plan: &'w Plan,
     base: *const u8,
     buffer: &'w mut Vec<u8>,
+    /// The buffer's bytes, and how many there are.
     to: *mut u8,
+    len: usize,
 }
 
 /// Highest bit of each byte.
@@ -140,6 +143,7 @@ impl Writer<'_> {
         larger[total - written..].copy_from_slice(&self.buffer[at..]);
         *self.buffer = larger;
         self.to = self.buffer.as_mut_ptr();
+        self.len = total;
         Ok(total - written)
     }
 
@@ -288,12 +292,13 @@ impl Writer<'_> {
         }
     }
 
+    #[inline(always)]
     unsafe fn message(&mut self, at: usize, field: &FieldPlan, rec: usize) -> Result<usize, TooLong> {
         // SAFETY: as `record`; lengths are measured from the end, which growth keeps.
         unsafe {
-            let behind = self.buffer.len() - at;
+            let behind = self.len - at;
             let at = self.record(at, rec, field.aux_idx)?;
-            let len = self.buffer.len() - at - behind;
+            let len = self.len - at - behind;
             let at = self.room(at, 0)?;
             Ok(self.tagged_varint(at, field, len as u64))
         }
@@ -383,7 +388,7 @@ impl Writer<'_> {
         }
         let shape = field.encode - op::PACKED;
         let elem_len = field.elem_len as usize;
-        let behind = self.buffer.len() - at;
+        let behind = self.len - at;
         // SAFETY: as `list`.
         unsafe {
             let mut at = at;
@@ -397,7 +402,7 @@ impl Writer<'_> {
                     at = self.scalar(at, shape, first + idx * elem_len);
                 }
             }
-            let len = self.buffer.len() - at - behind;
+            let len = self.len - at - behind;
             let at = self.room(at, 0)?;
             Ok(self.tagged_varint(at, field, len as u64))
         }
@@ -418,7 +423,7 @@ mod tests {
             let plan = Plan::new(table);
             let mut buffer = vec![0xee; 64];
             let to = buffer.as_mut_ptr();
-            let writer = Writer { plan: &plan, base: std::ptr::null(), buffer: &mut buffer, to };
+            let writer = Writer { plan: &plan, base: std::ptr::null(), buffer: &mut buffer, to, len: 64 };
             // SAFETY: 64 bytes are free.
             let at = unsafe { writer.varint(64, value) };
             prop_assert_eq!(from_slice(&buffer[at..]), (value, 64 - at));
