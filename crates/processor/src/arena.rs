@@ -47,8 +47,9 @@ impl<'m> Arena<'m> {
     #[must_use]
     pub fn over(memory: &'m mut [u8]) -> Arena<'m> {
         let skip = memory.as_ptr().align_offset(8).min(memory.len());
-        let memory = &mut memory[skip..];
-        let limit = memory.len().min(MAX_OBJECT_LEN as usize);
+        let len = (memory.len() - skip).min(MAX_OBJECT_LEN as usize);
+        let memory = &mut memory[skip..skip + len];
+        let limit = memory.len();
         Arena { memory: Memory::Lent(memory), limit, staged_len: 0, frames: Vec::new() }
     }
 

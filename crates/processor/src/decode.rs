@@ -21,6 +21,7 @@ use crate::arena::{Arena, SLOP};
 use crate::fault::{Fault, Why};
 use crate::limits::Limits;
 use crate::list::{Cursor, first_block, grow_block, keep_unknown, run_ahead};
+use crate::plan::finish::MAPS;
 use crate::plan::{FieldPlan, NONE, Plan, op};
 use crate::varint::{load64, unzigzag, varint, varint32};
 use crate::{finish, packed, tail};
@@ -36,11 +37,15 @@ pub(crate) struct Frame {
     pub type_idx: u32,
     /// The outer type's field that holds the inner message.
     pub field_idx: u32,
-    /// Which element of it; `u32::MAX` if it is not a list.
+    /// Which element of it; [`SINGULAR`] or [`MERGED`] if it is not a list.
     pub element_idx: u32,
     /// Number of the group that the outer message is, or 0.
     pub group: u32,
 }
+
+/// In place of an element's index: a message field's first occurrence, or a later one that is merged into it.
+pub(crate) const SINGULAR: u32 = u32::MAX;
+pub(crate) const MERGED: u32 = u32::MAX - 1;
 
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
 
@@ -116,6 +121,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
         let mut group = 0u32;
         let mut fields_left = limits.fields;
         let mut missing = false;
+        let mut merged_maps = false;
         let (mut fields, mut dense, mut dense_len): (*const FieldPlan, *const u16, u32);
         macro_rules! enter {
             () => {{
@@ -305,19 +311,21 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                             enter!();
                         }};
                     }
-                    // The record of a singular message: the one that is there, or a new one.
+                    // The record of a singular message: the one that is there, or a new one; and which.
                     macro_rules! child {
                         () => {{
                             let slot = rec.add(e.slot_off as usize).cast::<u32>();
                             let mut child = slot.read_unaligned() as usize;
+                            let mut element = MERGED;
                             if child == 0 {
                                 check!(s.room::<ALIAS>(arena, e.elem_len as usize));
                                 child = s.take_zeroed(e.elem_len as usize);
                                 s.set_word(s.rec + e.slot_off as usize, child as u32);
                                 let word = s.base.add(s.rec + e.presence_off as usize).cast::<u32>();
                                 *word |= e.presence_bit;
+                                element = SINGULAR;
                             }
-                            child
+                            (child, element)
                         }};
                     }
                     // The field's block with room for one more element, and its count and capacity.
@@ -438,12 +446,12 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                         op::MESSAGE => {
                             let n = length!();
                             let inner_end = s.pos + n;
-                            let child = child!();
-                            descend!(child, inner_end, u32::MAX, 0);
+                            let (child, element) = child!();
+                            descend!(child, inner_end, element, 0);
                         }
                         op::GROUP => {
-                            let child = child!();
-                            descend!(child, end, u32::MAX, e.number);
+                            let (child, element) = child!();
+                            descend!(child, end, element, e.number);
                         }
                         op::LIST_MESSAGE => {
                             let n = length!();
@@ -503,7 +511,10 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
             if leave {
                 let t = plan.types.get_unchecked(ty as usize);
                 if t.finish != 0 {
-                    s = check!(finish::record::<ALIAS>(plan, s, arena, ty, &mut missing));
+                    // A map that is merged again and again would be looked through each time: once, at the end.
+                    let merged = frames.last().is_some_and(|frame| frame.element_idx == MERGED);
+                    merged_maps |= merged && t.finish & MAPS != 0;
+                    s = check!(finish::record::<ALIAS>(plan, s, arena, ty, merged, &mut missing));
                 }
                 let Some(frame) = frames.pop() else { break };
                 s.rec = frame.rec as usize;
@@ -513,6 +524,9 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                 stop = end.min(switch);
                 enter!();
             }
+        }
+        if merged_maps {
+            finish::all_maps(plan, s, root, s.rec);
         }
         if missing && limits.require_all {
             // Merging may have filled in what was missing when a part of the message ended.

@@ -1,6 +1,6 @@
 //! From where the engine stopped to an error that people can read.
 
-use crate::decode::Frame;
+use crate::decode::{Frame, MERGED};
 use crate::limits::DecodeError;
 use crate::plan::Plan;
 
@@ -61,7 +61,7 @@ pub(crate) fn explain(
         .map(|frame| Step {
             type_idx: frame.type_idx,
             field_idx: frame.field_idx,
-            element_idx: (frame.element_idx != u32::MAX).then_some(frame.element_idx),
+            element_idx: (frame.element_idx < MERGED).then_some(frame.element_idx),
         })
         .collect();
     if let Some(field_idx) = fault.field_idx {

@@ -1,7 +1,7 @@
 //! Hot module: what is seen to when a record is complete, and when a oneof changes its member.
 
 use crate::arena::Arena;
-use crate::decode::Frame;
+use crate::decode::{Frame, SINGULAR};
 use crate::fault::Why;
 use crate::list::Cursor;
 use crate::plan::{FieldPlan, Plan, finish, op};
@@ -59,8 +59,8 @@ pub(crate) fn entry_is_known(plan: &Plan, map: &FieldPlan, entry: &[u8]) -> bool
     known
 }
 
-/// Completes the record at `s.rec`: a map entry has both its fields, a map each key once; notes whether a
-/// required field is missing.
+/// Completes the record at `s.rec`: a map entry has both its fields, a map each key once (unless the record is
+/// `merged` into, see [`all_maps`]); notes whether a required field is missing.
 ///
 /// # Safety
 /// The cursor's invariant; the record is of type `type_idx`.
@@ -70,6 +70,7 @@ pub(crate) unsafe fn record<const ALIAS: bool>(
     mut s: Cursor,
     arena: &mut Arena<'_>,
     type_idx: u32,
+    merged: bool,
     missing: &mut bool,
 ) -> Result<Cursor, Why> {
     let plan_type = &plan.types[type_idx as usize];
@@ -91,19 +92,50 @@ pub(crate) unsafe fn record<const ALIAS: bool>(
                 }
             }
         }
-        if plan_type.finish & finish::MAPS != 0 {
-            for field in plan.fields_of(type_idx).iter().filter(|field| field.ops[2] == op::MAP) {
-                let block = s.word(s.rec + field.slot_off as usize) as usize;
-                if block != 0 {
-                    last_of_each_key(plan, s, field, block);
-                }
-            }
+        if plan_type.finish & finish::MAPS != 0 && !merged {
+            maps(plan, s, type_idx, s.rec);
         }
         if plan_type.finish & finish::REQUIRED != 0 {
             *missing |= first_missing(plan, s.base, type_idx, s.rec).is_some();
         }
     }
     Ok(s)
+}
+
+/// Leaves the last entry of each key in the maps of one record.
+unsafe fn maps(plan: &Plan, s: Cursor, type_idx: u32, rec: usize) {
+    for field in plan.fields_of(type_idx).iter().filter(|field| field.ops[2] == op::MAP) {
+        // SAFETY: the slot of a map holds 0 or the offset of a block of entries.
+        unsafe {
+            let block = s.word(rec + field.slot_off as usize) as usize;
+            if block != 0 {
+                last_of_each_key(plan, s, field, block);
+            }
+        }
+    }
+}
+
+/// Leaves the last entry of each key in every map of the object below `rec`.
+///
+/// # Safety
+/// `rec` is a complete record of type `type_idx`; records nest at most as deep as frames ever did.
+pub(crate) unsafe fn all_maps(plan: &Plan, s: Cursor, type_idx: u32, rec: usize) {
+    // SAFETY: presence bits are set only for slots that hold a record's or a block's offset.
+    unsafe {
+        maps(plan, s, type_idx, rec);
+        for (field, row) in plan.fields_of(type_idx).iter().zip(plan.table.fields_of(type_idx)) {
+            let present = s.word(rec + field.presence_off as usize) & field.presence_bit != 0;
+            if row.kind != Kind::Message || !present {
+                continue;
+            }
+            let slot = s.word(rec + field.slot_off as usize) as usize;
+            let list = row.label.is_list();
+            let (first, count) = if list { (slot + LIST_HEADER, s.word(slot)) } else { (slot, 1) };
+            for idx in 0..count as usize {
+                all_maps(plan, s, field.aux_idx, first + idx * field.elem_len as usize);
+            }
+        }
+    }
 }
 
 /// The bytes by which keys of a map are compared.
@@ -199,7 +231,7 @@ pub(crate) unsafe fn find_missing(
                     end: 0,
                     type_idx,
                     field_idx: field_idx as u32,
-                    element_idx: if list { idx } else { u32::MAX },
+                    element_idx: if list { idx } else { SINGULAR },
                     group: 0,
                 });
                 let child = first + idx as usize * field.elem_len as usize;

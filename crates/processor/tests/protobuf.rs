@@ -129,6 +129,21 @@ fn maps_keep_the_last_value_of_each_key_and_fill_in_defaults() {
     assert_eq!(again(&p, T3, &bytes(52, b"")).unwrap(), empty);
 }
 
+/// Each merge adds an entry; looking through the whole map at each would take minutes.
+#[test]
+fn maps_that_are_merged_many_times_stay_linear() {
+    let (p, _) = schemas();
+    let entry = |n: u64| bytes(52, &[varint(1, n), bytes(2, &varint(3, n + 1))].concat());
+    let input: Vec<u8> = (0..60_000).flat_map(|n| bytes(11, &entry(n % 50_000))).collect();
+    let kept: Vec<u8> = (10_000..60_000)
+        .flat_map(|n| {
+            let body = if n % 50_000 == 0 { varint(3, 1) } else { varint(3, n % 50_000 + 1) };
+            bytes(52, &[varint(1, n % 50_000), bytes(2, &body)].concat())
+        })
+        .collect();
+    assert!(again(&p, T3, &input).unwrap() == bytes(11, &kept));
+}
+
 #[test]
 fn groups_nest_and_must_match() {
     let (p, _) = schemas();
