@@ -56,7 +56,8 @@ fn main() {
     let peer = FileDescriptorSet::decode(&payload[..]).expect("prost decodes it, too");
     let fields = count(object.root());
     let mut out = Vec::with_capacity(payload.len());
-    let mut rows: [(&str, Box<dyn FnMut()>); 6] = [
+    type Row<'r> = (&'static str, Box<dyn FnMut() + 'r>);
+    let mut rows: [Row<'_>; 6] = [
         (
             "decode and drop, prost",
             Box::new(|| {

@@ -16,7 +16,7 @@
 //! # Ok::<(), tollfree_schema::SchemaError>(())
 //! ```
 //!
-//! The descriptor set is read by a small reader of its own ([`descriptor`] holds the field numbers), so that
+//! The descriptor set is read by a small reader of its own (the module `descriptor` holds the field numbers), so that
 //! nothing here needs a protobuf library: the processor that decodes by tables is not needed to make them.
 #![forbid(unsafe_code)]
 
