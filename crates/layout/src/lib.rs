@@ -4,6 +4,9 @@
 //! look like, what the two handshake messages look like, and how metadata are packed. It holds no behaviour, maps
 //! no memory and does no IO. `spec/wire.md` says the same in prose; where the two differ, that is a bug.
 //!
+//! Beside the protocol stand what the processor shares: compiled message types ([`table`], `spec/table.md`) and decoded
+//! messages ([`linear`], `spec/linear.md`).
+//!
 //! All numbers are little endian. Whatever a peer wrote is read as raw integers ([`zerocopy`] types without any
 //! invalid bit pattern) and becomes an enum or a bool only through a checked conversion.
 #![forbid(unsafe_code)]
@@ -12,8 +15,10 @@ pub mod control;
 pub mod frame;
 pub mod handshake;
 pub mod limits;
+pub mod linear;
 pub mod metadata;
 mod numbers;
 pub mod record;
+pub mod table;
 
 pub use numbers::{AreaIdx, ByteOff, MethodIdx, RingPos, StreamId};

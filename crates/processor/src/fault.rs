@@ -1,0 +1,81 @@
+//! From where the engine stopped to an error that people can read.
+
+use crate::decode::{Frame, MERGED};
+use crate::limits::DecodeError;
+use crate::plan::Plan;
+
+/// What went wrong, as the engine notes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    Truncated,
+    Varint,
+    Tag,
+    Utf8,
+    Depth,
+    Fields,
+    Required,
+    Room(usize),
+}
+
+/// Where and why the engine stopped.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fault {
+    pub why: Why,
+    pub offset: usize,
+    pub type_idx: u32,
+    /// Place of the field among its type's; none if the tag is not known.
+    pub field_idx: Option<u32>,
+}
+
+/// One step of a path: a field of a type, and which element of it.
+pub(crate) struct Step {
+    pub type_idx: u32,
+    pub field_idx: u32,
+    pub element_idx: Option<u32>,
+}
+
+/// `Type.outer.inner[3].name`.
+pub(crate) fn path(plan: &Plan, root: u32, steps: &[Step]) -> String {
+    let table = &plan.table;
+    let mut out = table.text(table.types()[root as usize].name).to_owned();
+    for step in steps {
+        out.push('.');
+        out.push_str(table.text(table.fields_of(step.type_idx)[step.field_idx as usize].name));
+        if let Some(idx) = step.element_idx {
+            out.push_str(&format!("[{idx}]"));
+        }
+    }
+    out
+}
+
+/// The error for a fault. `frames` lead from the root to the message in which it happened.
+pub(crate) fn explain(
+    plan: &Plan,
+    root: u32,
+    frames: &[Frame],
+    fault: &Fault,
+    limits: &crate::Limits,
+) -> DecodeError {
+    let mut steps: Vec<Step> = frames
+        .iter()
+        .map(|frame| Step {
+            type_idx: frame.type_idx,
+            field_idx: frame.field_idx,
+            element_idx: (frame.element_idx < MERGED).then_some(frame.element_idx),
+        })
+        .collect();
+    if let Some(field_idx) = fault.field_idx {
+        steps.push(Step { type_idx: fault.type_idx, field_idx, element_idx: None });
+    }
+    let (path, offset) = (path(plan, root, &steps), fault.offset);
+    match fault.why {
+        Why::Truncated => DecodeError::Truncated { path, offset },
+        Why::Varint => DecodeError::Varint { path, offset },
+        Why::Tag => DecodeError::Tag { path, offset },
+        Why::Utf8 => DecodeError::Utf8 { path, offset },
+        Why::Depth => DecodeError::Limit { path, offset, what: "levels of messages", limit: limits.depth },
+        Why::Fields => DecodeError::Limit { path, offset, what: "fields", limit: limits.fields },
+        Why::Required => DecodeError::Required { path },
+        Why::Room(need) => DecodeError::ArenaExhausted { path, offset, need },
+    }
+}

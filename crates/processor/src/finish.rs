@@ -1,0 +1,246 @@
+//! Hot module: what is seen to when a record is complete, and when a oneof changes its member.
+
+use crate::arena::Arena;
+use crate::decode::{Frame, SINGULAR};
+use crate::fault::Why;
+use crate::list::Cursor;
+use crate::plan::{FieldPlan, Plan, finish, op};
+use crate::{tail, varint};
+use std::collections::HashSet;
+use tollfree_layout::linear::{LIST_HEADER_LEN, slot_len};
+use tollfree_layout::table::Kind;
+
+const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
+
+/// Makes `field` the member of its oneof that is set: clears another one, and its slot.
+///
+/// # Safety
+/// The record at `s.rec` is of type `type_idx`, and `field` is a oneof's member in it.
+#[inline(never)]
+pub(crate) unsafe fn choose(plan: &Plan, s: Cursor, type_idx: u32, field: &FieldPlan) {
+    let tag = s.rec + field.oneof_off as usize;
+    // SAFETY: tag word, presence words and slots lie in the record (checked by the table's loader).
+    unsafe {
+        let old = s.word(tag);
+        if old == field.number {
+            return;
+        }
+        if let Some(idx) = plan.field_idx(type_idx, old).filter(|_| old != 0) {
+            let row = plan.table.fields_of(type_idx)[idx as usize];
+            let other = &plan.fields_of(type_idx)[idx as usize];
+            let len = slot_len(row.kind, row.label.is_list()) as usize;
+            s.base.add(s.rec + row.slot_off as usize).write_bytes(0, len);
+            let word = s.rec + other.presence_off as usize;
+            s.set_word(word, s.word(word) & !other.presence_bit);
+        }
+        s.set_word(tag, field.number);
+    }
+}
+
+/// Whether the entry's value, a closed enum, is one that the enum has. What is malformed passes: decoding the
+/// entry will tell.
+pub(crate) fn entry_is_known(plan: &Plan, map: &FieldPlan, entry: &[u8]) -> bool {
+    let Some(value_field) = plan.fields_of(map.aux_idx).get(1) else { return true };
+    let (mut at, mut known) = (0, true);
+    while at < entry.len() {
+        let (tag, len) = varint::from_slice(&entry[at..]);
+        let (number, wire_type) = ((tag >> 3) as u32, (tag & 7) as u32);
+        if len == 0 || tag > u64::from(u32::MAX) {
+            return true;
+        }
+        at += len;
+        if number == 2 && wire_type == 0 {
+            let (value, len) = varint::from_slice(&entry[at..]);
+            known = len == 0 || plan.has_value(value_field.aux_idx, value as i32);
+        }
+        let Ok(next) = tail::skip(entry, at, entry.len(), number, wire_type, 100) else { return true };
+        at = next;
+    }
+    known
+}
+
+/// Completes the record at `s.rec`: a map entry has both its fields, a map each key once (unless the record is
+/// `merged` into, see [`all_maps`]); notes whether a required field is missing.
+///
+/// # Safety
+/// The cursor's invariant; the record is of type `type_idx`.
+#[inline(never)]
+pub(crate) unsafe fn record<const ALIAS: bool>(
+    plan: &Plan,
+    mut s: Cursor,
+    arena: &mut Arena<'_>,
+    type_idx: u32,
+    merged: bool,
+    missing: &mut bool,
+) -> Result<Cursor, Why> {
+    let plan_type = &plan.types[type_idx as usize];
+    // SAFETY: the caller's promises; offsets come from the plan.
+    unsafe {
+        if plan_type.finish & finish::MAP_ENTRY != 0 {
+            for field in plan.fields_of(type_idx) {
+                let slot = s.rec + field.slot_off as usize;
+                if matches!(field.encode, op::MESSAGE | op::GROUP) && s.word(slot) == 0 {
+                    s.room::<ALIAS>(arena, field.elem_len as usize)?;
+                    let empty = s.take_zeroed(field.elem_len as usize);
+                    s.set_word(slot, empty as u32);
+                    // An empty value that lacks required fields.
+                    *missing |= plan.types[field.aux_idx as usize].reaches_required;
+                }
+                if field.encode < op::LIST {
+                    let word = s.rec + field.presence_off as usize;
+                    s.set_word(word, s.word(word) | field.presence_bit);
+                }
+            }
+        }
+        if plan_type.finish & finish::MAPS != 0 && !merged {
+            maps(plan, s, type_idx, s.rec);
+        }
+        if plan_type.finish & finish::REQUIRED != 0 {
+            *missing |= first_missing(plan, s.base, type_idx, s.rec).is_some();
+        }
+    }
+    Ok(s)
+}
+
+/// Leaves the last entry of each key in the maps of one record.
+unsafe fn maps(plan: &Plan, s: Cursor, type_idx: u32, rec: usize) {
+    for field in plan.fields_of(type_idx).iter().filter(|field| field.ops[2] == op::MAP) {
+        // SAFETY: the slot of a map holds 0 or the offset of a block of entries.
+        unsafe {
+            let block = s.word(rec + field.slot_off as usize) as usize;
+            if block != 0 {
+                last_of_each_key(plan, s, field, block);
+            }
+        }
+    }
+}
+
+/// Leaves the last entry of each key in every map of the object below `rec`.
+///
+/// # Safety
+/// `rec` is a complete record of type `type_idx`; records nest at most as deep as frames ever did.
+pub(crate) unsafe fn all_maps(plan: &Plan, s: Cursor, type_idx: u32, rec: usize) {
+    // SAFETY: presence bits are set only for slots that hold a record's or a block's offset.
+    unsafe {
+        maps(plan, s, type_idx, rec);
+        for (field, row) in plan.fields_of(type_idx).iter().zip(plan.table.fields_of(type_idx)) {
+            let present = s.word(rec + field.presence_off as usize) & field.presence_bit != 0;
+            if row.kind != Kind::Message || !present {
+                continue;
+            }
+            let slot = s.word(rec + field.slot_off as usize) as usize;
+            let list = row.label.is_list();
+            let (first, count) = if list { (slot + LIST_HEADER, s.word(slot)) } else { (slot, 1) };
+            for idx in 0..count as usize {
+                all_maps(plan, s, field.aux_idx, first + idx * field.elem_len as usize);
+            }
+        }
+    }
+}
+
+/// The bytes by which keys of a map are compared.
+unsafe fn key<'a>(base: *mut u8, entry: usize, field: &FieldPlan, kind: Kind) -> &'a [u8] {
+    // SAFETY: the entry's key slot, or the bytes that its span names; both were written by the decoder.
+    unsafe {
+        let slot = base.add(entry + field.slot_off as usize);
+        if matches!(kind, Kind::String | Kind::Bytes) {
+            let (off, len) =
+                (slot.cast::<u32>().read_unaligned(), slot.add(4).cast::<u32>().read_unaligned());
+            return std::slice::from_raw_parts(base.add(off as usize), len as usize);
+        }
+        std::slice::from_raw_parts(slot, slot_len(kind, false) as usize)
+    }
+}
+
+/// Removes entries whose key occurs again later in the map.
+unsafe fn last_of_each_key(plan: &Plan, s: Cursor, map: &FieldPlan, block: usize) {
+    let key_field = &plan.fields_of(map.aux_idx)[0];
+    let key_row = plan.table.fields_of(map.aux_idx)[0];
+    let stride = map.elem_len as usize;
+    // SAFETY: the block holds `count` entries.
+    unsafe {
+        let count = s.word(block) as usize;
+        let entry = |idx: usize| block + LIST_HEADER + idx * stride;
+        let key = |idx: usize| key(s.base, entry(idx), key_field, key_row.kind);
+        if count < 2 || count <= 8 && (1..count).all(|a| (0..a).all(|b| key(a) != key(b))) {
+            return;
+        }
+        let mut seen = HashSet::with_capacity(count);
+        let kept: Vec<usize> = (0..count).rev().filter(|idx| seen.insert(key(*idx))).collect();
+        drop(seen);
+        if kept.len() == count {
+            return;
+        }
+        for (to, from) in kept.iter().rev().enumerate() {
+            s.base.add(entry(*from)).copy_to(s.base.add(entry(to)), stride);
+        }
+        s.base.add(entry(kept.len())).write_bytes(0, (count - kept.len()) * stride);
+        s.set_word(block, kept.len() as u32);
+    }
+}
+
+/// The first required field that the record lacks.
+unsafe fn first_missing(plan: &Plan, base: *mut u8, type_idx: u32, rec: usize) -> Option<u32> {
+    let plan_type = &plan.types[type_idx as usize];
+    if plan_type.finish & finish::REQUIRED == 0 {
+        return None;
+    }
+    for word in 0..plan_type.presence_words {
+        let required = plan.required[(plan_type.first_required + word) as usize];
+        // SAFETY: the record has this many presence words.
+        let present = unsafe { base.add(rec + 4 + 4 * word as usize).cast::<u32>().read_unaligned() };
+        if required & !present != 0 {
+            return Some(32 * word + (required & !present).trailing_zeros());
+        }
+    }
+    None
+}
+
+/// Looks through the finished object for a record that lacks a required field: its type and the field. Leaves
+/// the path to it in `frames`, which is empty before.
+///
+/// # Safety
+/// `rec` is a complete record of type `type_idx`; records nest at most as deep as frames ever did.
+pub(crate) unsafe fn find_missing(
+    plan: &Plan,
+    base: *mut u8,
+    type_idx: u32,
+    rec: usize,
+    frames: &mut Vec<Frame>,
+) -> Option<(u32, u32)> {
+    // SAFETY: presence bits are set only for slots that hold a record's or a block's offset.
+    unsafe {
+        if let Some(field_idx) = first_missing(plan, base, type_idx, rec) {
+            return Some((type_idx, field_idx));
+        }
+        let word = |at: usize| base.add(at).cast::<u32>().read_unaligned();
+        for (field_idx, field) in plan.fields_of(type_idx).iter().enumerate() {
+            let row = &plan.table.fields_of(type_idx)[field_idx];
+            if row.kind != Kind::Message
+                || !plan.types[field.aux_idx as usize].reaches_required
+                || word(rec + field.presence_off as usize) & field.presence_bit == 0
+            {
+                continue;
+            }
+            let slot = word(rec + field.slot_off as usize) as usize;
+            let list = row.label.is_list();
+            let (first, count) = if list { (slot + LIST_HEADER, word(slot)) } else { (slot, 1) };
+            for idx in 0..count {
+                frames.push(Frame {
+                    rec: rec as u32,
+                    end: 0,
+                    type_idx,
+                    field_idx: field_idx as u32,
+                    element_idx: if list { idx } else { SINGULAR },
+                    group: 0,
+                });
+                let child = first + idx as usize * field.elem_len as usize;
+                if let Some(found) = find_missing(plan, base, field.aux_idx, child, frames) {
+                    return Some(found);
+                }
+                frames.pop();
+            }
+        }
+    }
+    None
+}

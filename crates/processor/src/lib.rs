@@ -1,0 +1,37 @@
+//! The RPC processor: tables in, objects that are read in place out.
+//!
+//! A schema compiled to a table drives the decoding of a message straight into one relocatable piece of memory,
+//! a linear object, that is read where it lies; the same table drives encoding. (Cerebros 4.2 and 4.3 for the
+//! table, Split gRPC 3 for linear objects; `spec/table.md` and `spec/linear.md` are the formats.)
+//!
+//! Unsafe code stands only in the modules marked as hot in their first line. They rely on two facts: a
+//! [`Table`](tollfree_layout::table::Table) exists only if its loader has checked it, and an [`Object`] exists
+//! only if the decoder has made it or [`Processor::verify`] has accepted it.
+#[cfg(target_endian = "big")]
+compile_error!(
+    "linear objects are little endian and accessed in place; big-endian targets are not supported"
+);
+
+mod arena;
+mod decode;
+mod encode;
+mod fault;
+mod finish;
+mod limits;
+mod list;
+mod object;
+mod packed;
+mod plan;
+mod processor;
+mod tail;
+mod varint;
+mod verify;
+mod view;
+
+pub use arena::Arena;
+pub use encode::{EncodeBuffer, EncodeError};
+pub use limits::{DecodeError, Limits};
+pub use object::Object;
+pub use processor::Processor;
+pub use verify::VerifyError;
+pub use view::{Fields, List, Record, Text, Value};

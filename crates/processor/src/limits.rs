@@ -1,0 +1,103 @@
+//! What a decoder puts up with.
+
+use thiserror::Error;
+
+/// Bounds on one message, and one policy. The arena's own limit bounds the bytes of the object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Messages inside messages; protobuf's parsers stop at 100.
+    pub depth: u32,
+    /// Fields on the wire, counting every message's, and every element of a packed run as part of one field.
+    pub fields: u32,
+    /// Bytes of input; at most 2^31 - 1, as in protobuf.
+    pub input_len: u32,
+    /// Whether a missing required field is an error, as it is for protobuf's own parsers.
+    pub require_all: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { depth: 100, fields: u32::MAX, input_len: i32::MAX as u32, require_all: true }
+    }
+}
+
+/// Why a message was not decoded. Nothing of it is visible then.
+///
+/// Each error about the input has the `path` to the field (`outer.inner[3].name`) and the `offset` in the
+/// input where it was noticed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The input ends inside a field, or a field passes the end of its message.
+    #[error("{path}: the input breaks off at byte {offset}")]
+    Truncated {
+        /// Field path.
+        path: String,
+        /// Byte of the input.
+        offset: usize,
+    },
+    /// A varint of more than ten bytes or 64 bits; a length or tag of more than five bytes or 32 bits.
+    #[error("{path}: the varint at byte {offset} is too long")]
+    Varint {
+        /// Field path.
+        path: String,
+        /// Byte of the input.
+        offset: usize,
+    },
+    /// Field number 0, wire type 6 or 7, or a group that ends without having begun, or as another.
+    #[error("{path}: the tag at byte {offset} is not valid")]
+    Tag {
+        /// Field path.
+        path: String,
+        /// Byte of the input.
+        offset: usize,
+    },
+    /// A string that is not UTF-8.
+    #[error("{path}: the string before byte {offset} is not UTF-8")]
+    Utf8 {
+        /// Field path.
+        path: String,
+        /// Byte of the input.
+        offset: usize,
+    },
+    /// A required field is missing.
+    #[error("{path} is required and missing")]
+    Required {
+        /// Field path.
+        path: String,
+    },
+    /// A bound of [`Limits`] is passed.
+    #[error("{path}: more than {limit} {what} at byte {offset}")]
+    Limit {
+        /// Field path.
+        path: String,
+        /// Byte of the input.
+        offset: usize,
+        /// What there is too much of: "levels of messages", "fields", "bytes of input".
+        what: &'static str,
+        /// The bound.
+        limit: u32,
+    },
+    /// The arena has no room left: enlarge it, or pass the bytes on undecoded.
+    #[error("{path}: the arena is exhausted at byte {offset}, {need} bytes are needed")]
+    ArenaExhausted {
+        /// Field path.
+        path: String,
+        /// Byte of the input.
+        offset: usize,
+        /// Bytes that the arena would have to have to go on.
+        need: usize,
+    },
+    /// The table has no such type: pass the bytes on undecoded.
+    #[error("the table has no type {type_idx}")]
+    UnknownType {
+        /// Index that was asked for.
+        type_idx: u32,
+    },
+    /// The type uses what this engine has no layout for: pass the bytes on undecoded.
+    #[error("the protobuf engine does not support the layout of type {type_idx}")]
+    UnsupportedLayout {
+        /// Index of the type.
+        type_idx: u32,
+    },
+}

@@ -1,0 +1,157 @@
+//! Hot module: packed runs of scalars.
+
+use crate::arena::Arena;
+use crate::fault::Why;
+use crate::list::{Cursor, first_block, grow_block, keep_unknown_at};
+use crate::plan::{FieldPlan, Plan, op, tag_bytes};
+use crate::varint::{self, unzigzag, varint};
+use tollfree_layout::linear::LIST_HEADER_LEN;
+
+/// Appends the packed values of `run` to the field's list; `s.pos` is already behind them.
+///
+/// # Safety
+/// The cursor's invariant; `field` is a list of scalars of the record at `s.rec`, `shape` its values' shape.
+#[inline(never)]
+pub(crate) unsafe fn run<const ALIAS: bool>(
+    plan: &Plan,
+    s: Cursor,
+    arena: &mut Arena<'_>,
+    field: &FieldPlan,
+    shape: u8,
+    run: &[u8],
+) -> Result<Cursor, Why> {
+    // A staged run lies in the arena and may move when it grows: its place is kept as a position.
+    let at = s.pos - run.len();
+    let more = match shape {
+        op::FIXED64 if run.len().is_multiple_of(8) => run.len() / 8,
+        op::FIXED32 if run.len().is_multiple_of(4) => run.len() / 4,
+        op::FIXED32 | op::FIXED64 => return Err(Why::Truncated),
+        _ if run.last().is_some_and(|byte| *byte >= 0x80) => return Err(Why::Truncated),
+        _ => run.iter().filter(|byte| **byte < 0x80).count(),
+    };
+    if more == 0 {
+        return Ok(s);
+    }
+    let staged = run.as_ptr();
+    // SAFETY: the invariant; `room_for` gives a block with room for `more` elements behind `count`; the run is
+    // `staged` bytes outside the arena, or at position `at` of the staged input inside it. Values are written
+    // only within these elements: a run has as many values as it has final bytes.
+    unsafe {
+        let (mut s, block, count) = room_for::<ALIAS>(s, arena, field, more as u32)?;
+        let from = if ALIAS { s.buf.add(at) } else { staged };
+        let run = std::slice::from_raw_parts(from, run.len());
+        let to = s.base.add(block + LIST_HEADER_LEN as usize + count as usize * field.elem_len as usize);
+        match shape {
+            op::FIXED32 | op::FIXED64 => to.copy_from_nonoverlapping(from, run.len()),
+            op::VARINT64 => each(run, |idx, value| to.cast::<u64>().add(idx).write_unaligned(value))?,
+            op::VARINT32 => each(run, |idx, value| to.cast::<u32>().add(idx).write_unaligned(value as u32))?,
+            op::SINT64 => each(run, |idx, value| to.cast::<u64>().add(idx).write_unaligned(unzigzag(value)))?,
+            op::SINT32 => each(run, |idx, value| {
+                to.cast::<u32>().add(idx).write_unaligned(unzigzag(value & 0xffff_ffff) as u32);
+            })?,
+            op::BOOL => each(run, |idx, value| to.add(idx).write(u8::from(value != 0)))?,
+            _ => return closed(plan, s, arena, field, block, run.to_vec()),
+        }
+        s.set_word(block, count + more as u32);
+        set_present(&mut s, field);
+        Ok(s)
+    }
+}
+
+/// A block with room for `more` elements: cursor, block, elements that it has.
+unsafe fn room_for<const ALIAS: bool>(
+    mut s: Cursor,
+    arena: &mut Arena<'_>,
+    field: &FieldPlan,
+    more: u32,
+) -> Result<(Cursor, usize, u32), Why> {
+    // SAFETY: the caller's invariant; the slot holds 0 or a block of this field.
+    unsafe {
+        let slot = s.rec + field.slot_off as usize;
+        let mut block = s.word(slot) as usize;
+        let (count, capacity) = if block == 0 { (0, 0) } else { (s.word(block), s.word(block + 4)) };
+        if capacity - count < more {
+            if block == 0 {
+                block = first_block::<ALIAS>(&mut s, arena, field.elem_len, more)?;
+            } else {
+                (s, block) = grow_block::<ALIAS>(s, arena, field.elem_len, block, count, more)?;
+            }
+            s.set_word(slot, block as u32);
+        }
+        Ok((s, block, count))
+    }
+}
+
+unsafe fn set_present(s: &mut Cursor, field: &FieldPlan) {
+    let at = s.rec + field.presence_off as usize;
+    // SAFETY: the presence word lies in the record.
+    unsafe { s.set_word(at, s.word(at) | field.presence_bit) };
+}
+
+/// Calls `put` with each value of a run that ends in a final byte.
+#[inline(always)]
+fn each(run: &[u8], mut put: impl FnMut(usize, u64)) -> Result<(), Why> {
+    let (mut at, mut idx) = (0, 0);
+    while at < run.len() {
+        let (value, len) = if run.len() - at >= 10 {
+            // SAFETY: ten bytes are left.
+            unsafe { varint(run.as_ptr().add(at)) }
+        } else {
+            varint::from_slice(&run[at..])
+        };
+        if len == 0 {
+            return Err(Why::Varint);
+        }
+        put(idx, value);
+        at += len;
+        idx += 1;
+    }
+    Ok(())
+}
+
+/// Values of a closed enum: those that it lacks become unknown fields, each by itself.
+unsafe fn closed(
+    plan: &Plan,
+    mut s: Cursor,
+    arena: &mut Arena<'_>,
+    field: &FieldPlan,
+    block: usize,
+    run: Vec<u8>,
+) -> Result<Cursor, Why> {
+    let mut unknown = Vec::new();
+    // SAFETY: as for `run`: the block has room for every value of the run.
+    unsafe {
+        let mut count = s.word(block);
+        let to = s.base.add(block + LIST_HEADER_LEN as usize).cast::<u32>();
+        each(&run, |_, value| {
+            if plan.has_value(field.aux_idx, value as i32) {
+                to.add(count as usize).write_unaligned(value as u32);
+                count += 1;
+            } else {
+                unknown.push(value);
+            }
+        })?;
+        s.set_word(block, count);
+        if count > 0 {
+            set_present(&mut s, field);
+        } else {
+            s.set_word(s.rec + field.slot_off as usize, 0);
+        }
+        for value in unknown {
+            let (tag, tag_len) = tag_bytes(field.number, 0);
+            let mut bytes = tag.to_le_bytes()[..tag_len as usize].to_vec();
+            let mut rest = value;
+            while rest >= 0x80 {
+                bytes.push(rest as u8 | 0x80);
+                rest >>= 7;
+            }
+            bytes.push(rest as u8);
+            s.room::<false>(arena, bytes.len().next_multiple_of(8))?;
+            let at = s.cur;
+            s.base.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            s.cur += bytes.len();
+            s = keep_unknown_at::<false>(s, arena, at, bytes.len())?;
+        }
+        Ok(s)
+    }
+}

@@ -1,0 +1,361 @@
+//! A table made ready for the engines: what they need of each field in one place, derived once.
+//!
+//! A plan adds nothing to the table's meaning. It holds, per field, the operation for each protobuf wire type,
+//! the encoded tag, and where the presence bit lies; per type, a map from field number to field.
+
+use tollfree_layout::linear::{PRESENCE_OFF, presence_words, value_len};
+use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
+
+/// Marks a number that the type does not have.
+pub(crate) const NONE: u16 = u16::MAX;
+
+/// What to do with a field of this kind and label. The same numbers serve decoding and encoding.
+///
+/// `ONE` + shape is a singular field, `LIST` + shape one element of a list, `PACKED` + shape a packed run.
+pub(crate) mod op {
+    pub(crate) const UNKNOWN: u8 = 0;
+    pub(crate) const VARINT64: u8 = 1;
+    pub(crate) const VARINT32: u8 = 2;
+    pub(crate) const SINT64: u8 = 3;
+    pub(crate) const SINT32: u8 = 4;
+    pub(crate) const BOOL: u8 = 5;
+    pub(crate) const CLOSED: u8 = 6;
+    pub(crate) const FIXED64: u8 = 7;
+    pub(crate) const FIXED32: u8 = 8;
+    pub(crate) const BYTES: u8 = 9;
+    pub(crate) const STRING: u8 = 10;
+    pub(crate) const MESSAGE: u8 = 11;
+    pub(crate) const GROUP: u8 = 12;
+    /// Signed 32-bit values: on the wire ten bytes when negative. Only encoding tells them apart.
+    pub(crate) const INT32: u8 = 13;
+    pub(crate) const LIST: u8 = 16;
+    pub(crate) const LIST_VARINT64: u8 = LIST + VARINT64;
+    pub(crate) const LIST_VARINT32: u8 = LIST + VARINT32;
+    pub(crate) const LIST_SINT64: u8 = LIST + SINT64;
+    pub(crate) const LIST_SINT32: u8 = LIST + SINT32;
+    pub(crate) const LIST_BOOL: u8 = LIST + BOOL;
+    pub(crate) const LIST_CLOSED: u8 = LIST + CLOSED;
+    pub(crate) const LIST_FIXED64: u8 = LIST + FIXED64;
+    pub(crate) const LIST_FIXED32: u8 = LIST + FIXED32;
+    pub(crate) const LIST_BYTES: u8 = LIST + BYTES;
+    pub(crate) const LIST_STRING: u8 = LIST + STRING;
+    pub(crate) const LIST_MESSAGE: u8 = LIST + MESSAGE;
+    pub(crate) const LIST_GROUP: u8 = LIST + GROUP;
+    pub(crate) const PACKED: u8 = 32;
+    /// A map: a list of messages with something to see to after each.
+    pub(crate) const MAP: u8 = 64;
+    /// Added to a singular field's operation: it is a member of a oneof.
+    pub(crate) const ONEOF: u8 = 128;
+}
+
+/// One field, as the engines see it.
+#[derive(Debug, Clone, Default)]
+#[repr(C)]
+pub(crate) struct FieldPlan {
+    /// Decoding operation by wire type.
+    pub ops: [u8; 8],
+    /// The tag as it is written, in the low bytes.
+    pub tag: u64,
+    /// Covers the bytes of `tag`.
+    pub tag_mask: u64,
+    pub slot_off: u32,
+    pub aux_idx: u32,
+    /// Offset of the presence word, and the bit in it.
+    pub presence_off: u32,
+    pub presence_bit: u32,
+    /// Bytes of an element of the list.
+    pub elem_len: u32,
+    pub number: u32,
+    pub oneof_off: u32,
+    pub tag_len: u8,
+    /// Encoding operation.
+    pub encode: u8,
+    pub implicit: bool,
+    /// A map whose value is a closed enum.
+    pub closed_map: bool,
+}
+
+/// One type, as the engines see it.
+#[derive(Debug, Clone)]
+pub(crate) struct TypePlan {
+    pub first_field: u32,
+    pub field_count: u32,
+    pub record_len: u32,
+    pub presence_words: u32,
+    /// The type's part of [`Plan::dense`].
+    pub first_dense: u32,
+    pub dense_len: u32,
+    pub finish: u8,
+    /// Its part of [`Plan::required`]; `presence_words` masks, if it has required fields.
+    pub first_required: u32,
+    /// A required field can be missing here or below.
+    pub reaches_required: bool,
+    /// It, or a type below it, has fields that protobuf has no form for.
+    pub unsupported: bool,
+    pub has_oneofs: bool,
+}
+
+/// What must be seen to when a record of the type is complete.
+pub(crate) mod finish {
+    pub(crate) const MAP_ENTRY: u8 = 1;
+    pub(crate) const MAPS: u8 = 2;
+    pub(crate) const REQUIRED: u8 = 4;
+}
+
+/// The values of an enum: a run without gaps, and all of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EnumPlan {
+    pub low: i32,
+    pub high: i32,
+}
+
+/// A table and all that is derived from it.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub table: Table,
+    pub types: Box<[TypePlan]>,
+    pub fields: Box<[FieldPlan]>,
+    pub dense: Box<[u16]>,
+    pub required: Box<[u32]>,
+    pub enums: Box<[EnumPlan]>,
+}
+
+impl Plan {
+    pub(crate) fn new(table: Table) -> Plan {
+        let mut types = Vec::with_capacity(table.types().len());
+        let (mut dense, mut required) = (Vec::new(), Vec::new());
+        for (idx, row) in table.types().iter().enumerate() {
+            types.push(type_plan(table.fields_of(idx as u32), row, &mut dense, &mut required));
+        }
+        spread(&table, &mut types);
+        let mut fields = Vec::with_capacity(table.fields().len());
+        for row in table.types() {
+            let own = row.first_field as usize..(row.first_field + row.field_count) as usize;
+            for (bit, field) in table.fields()[own].iter().enumerate() {
+                fields.push(field_plan(&table, field, bit as u32));
+            }
+        }
+        let enums = (0..table.enums().len() as u32).map(|idx| enum_plan(&table, idx)).collect();
+        Plan {
+            types: types.into(),
+            fields: fields.into(),
+            dense: dense.into(),
+            required: required.into(),
+            enums,
+            table,
+        }
+    }
+
+    /// The fields of a type.
+    pub(crate) fn fields_of(&self, type_idx: u32) -> &[FieldPlan] {
+        let plan = &self.types[type_idx as usize];
+        &self.fields[plan.first_field as usize..(plan.first_field + plan.field_count) as usize]
+    }
+
+    /// Place of the field with this number among its type's fields.
+    pub(crate) fn field_idx(&self, type_idx: u32, number: u32) -> Option<u32> {
+        let fields = self.fields_of(type_idx);
+        fields.binary_search_by_key(&number, |field| field.number).ok().map(|idx| idx as u32)
+    }
+
+    /// Whether the closed enum has this value.
+    #[inline(always)]
+    pub(crate) fn has_value(&self, enum_idx: u32, value: i32) -> bool {
+        let plan = &self.enums[enum_idx as usize];
+        (plan.low..=plan.high).contains(&value) || self.has_far_value(enum_idx, value)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_far_value(&self, enum_idx: u32, value: i32) -> bool {
+        self.table.values_of(enum_idx).binary_search_by_key(&value, |row| row.number).is_ok()
+    }
+}
+
+fn type_plan(fields: &[FieldRow], row: &TypeRow, dense: &mut Vec<u16>, required: &mut Vec<u32>) -> TypePlan {
+    let words = presence_words(row.field_count);
+    let mut finish = 0;
+    if row.flags & TypeRow::MAP_ENTRY != 0 {
+        finish |= finish::MAP_ENTRY;
+    }
+    if fields.iter().any(|field| field.label == Label::Map) {
+        finish |= finish::MAPS;
+    }
+    let first_required = required.len() as u32;
+    if fields.iter().any(|field| field.label == Label::Required) {
+        finish |= finish::REQUIRED;
+        required.resize(required.len() + words as usize, 0);
+        for (bit, _) in fields.iter().enumerate().filter(|(_, field)| field.label == Label::Required) {
+            required[first_required as usize + bit / 32] |= 1 << (bit % 32);
+        }
+    }
+    // Direct look-up as far as it is at least a quarter full; beyond it, a binary search.
+    let first_dense = dense.len() as u32;
+    let dense_len = (1..=fields.len())
+        .rev()
+        .map(|count| (count, fields[count - 1].number as usize + 1))
+        .find(|(count, len)| *len <= 4 * count + 64)
+        .map_or(0, |(_, len)| len);
+    dense.resize(dense.len() + dense_len, NONE);
+    for (idx, field) in fields.iter().enumerate() {
+        let at = field.number as usize;
+        if at != 0 && at < dense_len {
+            dense[first_dense as usize + at] = idx as u16;
+        }
+    }
+    TypePlan {
+        first_field: row.first_field,
+        field_count: row.field_count,
+        record_len: row.record_len,
+        presence_words: words,
+        first_dense,
+        dense_len: dense_len as u32,
+        finish,
+        first_required,
+        reaches_required: finish & finish::REQUIRED != 0,
+        has_oneofs: fields.iter().any(|field| field.oneof_off != 0),
+        unsupported: row.flags & TypeRow::BOX != 0
+            || fields.iter().any(|field| field.number == 0 || matches!(field.kind, Kind::I8 | Kind::I16)),
+    }
+}
+
+/// Hands what holds for a type on to every type that contains it.
+fn spread(table: &Table, types: &mut [TypePlan]) {
+    loop {
+        let mut changed = false;
+        for idx in 0..types.len() {
+            let (mut required, mut unsupported) = (types[idx].reaches_required, types[idx].unsupported);
+            for field in table.fields_of(idx as u32).iter().filter(|field| field.kind == Kind::Message) {
+                required |= types[field.aux_idx as usize].reaches_required;
+                unsupported |= types[field.aux_idx as usize].unsupported;
+            }
+            changed |= (required, unsupported) != (types[idx].reaches_required, types[idx].unsupported);
+            (types[idx].reaches_required, types[idx].unsupported) = (required, unsupported);
+        }
+        if !changed {
+            return;
+        }
+    }
+}
+
+/// Wire types of protobuf.
+const VARINT: usize = 0;
+const FIXED64: usize = 1;
+const LEN: usize = 2;
+const START_GROUP: usize = 3;
+const FIXED32: usize = 5;
+
+/// Operation and wire type of one value.
+fn shape(field: &FieldRow) -> (u8, usize) {
+    match field.kind {
+        Kind::Int64 | Kind::Uint64 => (op::VARINT64, VARINT),
+        // Thrift's narrow integers have no protobuf form of their own; nothing on the wire matches them.
+        Kind::I8 | Kind::I16 => (op::UNKNOWN, VARINT),
+        Kind::Int32 | Kind::Uint32 => (op::VARINT32, VARINT),
+        Kind::Enum if field.has(FieldRow::CLOSED) => (op::CLOSED, VARINT),
+        Kind::Enum => (op::VARINT32, VARINT),
+        Kind::Sint64 => (op::SINT64, VARINT),
+        Kind::Sint32 => (op::SINT32, VARINT),
+        Kind::Bool => (op::BOOL, VARINT),
+        Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => (op::FIXED64, FIXED64),
+        Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => (op::FIXED32, FIXED32),
+        Kind::String if field.has(FieldRow::UTF8) => (op::STRING, LEN),
+        Kind::String | Kind::Bytes => (op::BYTES, LEN),
+        Kind::Message if field.has(FieldRow::DELIMITED) => (op::GROUP, START_GROUP),
+        Kind::Message => (op::MESSAGE, LEN),
+    }
+}
+
+fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
+    let (shape, wire_type) = shape(field);
+    let mut ops = [op::UNKNOWN; 8];
+    let mut encode = match field.kind {
+        Kind::Int32 | Kind::Enum => op::INT32,
+        _ => shape,
+    };
+    let mut tag_type = wire_type;
+    match field.label {
+        _ if shape == op::UNKNOWN || field.number == 0 => {}
+        Label::Map => {
+            ops[LEN] = op::MAP;
+            encode += op::LIST;
+        }
+        Label::List => {
+            ops[wire_type] = op::LIST + shape;
+            encode += op::LIST;
+            if field.kind.is_scalar() {
+                ops[LEN] = op::PACKED + shape;
+            }
+            if field.has(FieldRow::PACKED) {
+                encode += op::PACKED - op::LIST;
+                tag_type = LEN;
+            }
+        }
+        _ if field.oneof_off != 0 => ops[wire_type] = op::ONEOF | shape,
+        _ => ops[wire_type] = shape,
+    }
+    let (tag, tag_len) = tag_bytes(field.number, tag_type);
+    let is_message = field.kind == Kind::Message;
+    let closed_map = field.label == Label::Map
+        && table.fields_of(field.aux_idx).iter().any(|part| part.number == 2 && part.has(FieldRow::CLOSED));
+    FieldPlan {
+        ops,
+        tag,
+        tag_mask: (1 << (8 * tag_len)) - 1,
+        slot_off: field.slot_off,
+        aux_idx: field.aux_idx,
+        presence_off: PRESENCE_OFF + 4 * (bit / 32),
+        presence_bit: 1 << (bit % 32),
+        elem_len: if is_message {
+            table.types()[field.aux_idx as usize].record_len
+        } else {
+            value_len(field.kind)
+        },
+        number: field.number,
+        oneof_off: field.oneof_off,
+        tag_len,
+        encode,
+        implicit: field.label == Label::Implicit,
+        closed_map,
+    }
+}
+
+/// The bytes of a tag, and how many there are (up to five).
+pub(crate) fn tag_bytes(number: u32, wire_type: usize) -> (u64, u8) {
+    let mut rest = u64::from(number) << 3 | wire_type as u64;
+    let (mut tag, mut len) = (0, 0u8);
+    loop {
+        let more = rest >= 0x80;
+        tag |= (rest & 0x7f | u64::from(more) << 7) << (8 * len);
+        rest >>= 7;
+        len += 1;
+        if !more {
+            return (tag, len);
+        }
+    }
+}
+
+fn enum_plan(table: &Table, enum_idx: u32) -> EnumPlan {
+    let values = table.values_of(enum_idx);
+    let Some(first) = values.first() else { return EnumPlan { low: 0, high: -1 } };
+    let mut high = first.number;
+    for value in values {
+        if i64::from(value.number) > i64::from(high) + 1 {
+            break;
+        }
+        high = value.number;
+    }
+    EnumPlan { low: first.number, high }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_written_as_varints() {
+        assert_eq!(tag_bytes(1, 0), (0x08, 1));
+        assert_eq!(tag_bytes(16, 2), (0x0182, 2));
+        assert_eq!(tag_bytes((1 << 29) - 1, 5), (0x0f_ffff_fffd, 5));
+    }
+}

@@ -1,0 +1,114 @@
+//! Hot module: the processor, a table made ready and what it does with messages.
+
+use crate::arena::Arena;
+use crate::decode;
+use crate::fault::explain;
+use crate::limits::{DecodeError, Limits};
+use crate::object::Object;
+use crate::plan::Plan;
+use std::sync::Arc;
+use tollfree_layout::linear::{HEADER_LEN, Header};
+use tollfree_layout::table::Table;
+
+/// Levels of messages beyond which no limit may go: later walks over the object recurse.
+pub(crate) const DEEPEST: u32 = 1000;
+
+/// A table made ready for decoding, encoding, verifying and reading. Cloning shares it; it may be used by many
+/// threads at once, each with its own [`Arena`].
+#[derive(Debug, Clone)]
+pub struct Processor {
+    pub(crate) plan: Arc<Plan>,
+}
+
+impl Processor {
+    /// Makes a table ready. The cost is linear in the table's size; do it once.
+    #[must_use]
+    pub fn new(table: Table) -> Processor {
+        Processor { plan: Arc::new(Plan::new(table)) }
+    }
+
+    /// The table.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.plan.table
+    }
+
+    /// Index of the type with this full name.
+    #[must_use]
+    pub fn type_by_name(&self, name: &str) -> Option<u32> {
+        self.plan.table.type_by_name(name)
+    }
+
+    /// Decodes a protobuf message of type `type_idx` into the arena, replacing what was there. Strings and
+    /// bytes are copied.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; nothing of the message is visible then, and the arena can be used again.
+    pub fn decode<'a>(
+        &'a self,
+        type_idx: u32,
+        input: &[u8],
+        arena: &'a mut Arena<'_>,
+        limits: &Limits,
+    ) -> Result<Object<'a>, DecodeError> {
+        // SAFETY: the slice is readable; `start` has checked the type.
+        self.start(type_idx, input.len(), false, arena, limits, |arena, frames, limits| unsafe {
+            decode::run::<false>(&self.plan, type_idx, input.as_ptr(), input.len(), arena, frames, limits)
+        })
+    }
+
+    /// Decodes the message that was written to [`Arena::stage`]. Strings and bytes of the object are those of
+    /// the input, where it lies.
+    ///
+    /// # Errors
+    /// As [`Processor::decode`].
+    pub fn decode_staged<'a>(
+        &'a self,
+        type_idx: u32,
+        arena: &'a mut Arena<'_>,
+        limits: &Limits,
+    ) -> Result<Object<'a>, DecodeError> {
+        let len = arena.staged_len;
+        // SAFETY: `len` bytes were staged; `start` has checked the type.
+        self.start(type_idx, len, true, arena, limits, |arena, frames, limits| unsafe {
+            decode::run::<true>(&self.plan, type_idx, std::ptr::null(), len, arena, frames, limits)
+        })
+    }
+
+    #[inline]
+    fn start<'a>(
+        &'a self,
+        type_idx: u32,
+        len: usize,
+        staged: bool,
+        arena: &'a mut Arena<'_>,
+        limits: &Limits,
+        run: impl FnOnce(&mut Arena<'_>, &mut Vec<decode::Frame>, &Limits) -> Result<usize, crate::fault::Fault>,
+    ) -> Result<Object<'a>, DecodeError> {
+        let Some(plan_type) = self.plan.types.get(type_idx as usize) else {
+            return Err(DecodeError::UnknownType { type_idx });
+        };
+        if plan_type.unsupported {
+            return Err(DecodeError::UnsupportedLayout { type_idx });
+        }
+        let limits = Limits { depth: limits.depth.min(DEEPEST), ..*limits };
+        let longest = limits.input_len.min(i32::MAX as u32);
+        if len > longest as usize {
+            let path = self.plan.table.text(self.plan.table.types()[type_idx as usize].name).to_owned();
+            return Err(DecodeError::Limit { path, offset: 0, what: "bytes of input", limit: longest });
+        }
+        // The object takes the arena; what was staged there serves once.
+        arena.staged_len = 0;
+        let mut frames = std::mem::take(&mut arena.frames);
+        frames.clear();
+        let outcome = run(arena, &mut frames, &limits);
+        let result = outcome.map_err(|fault| explain(&self.plan, type_idx, &frames, &fault, &limits));
+        arena.frames = frames;
+        let object_len = result? as u32;
+        let root_off = if staged { decode::staged_root(len) as u32 } else { HEADER_LEN };
+        let header = Header { object_len, root_off, fingerprint: self.plan.table.fingerprint(), type_idx };
+        let bytes = &mut arena.bytes_mut()[..object_len as usize];
+        bytes[..HEADER_LEN as usize].copy_from_slice(&header.to_bytes());
+        Ok(Object::made(&self.plan, bytes, &header))
+    }
+}

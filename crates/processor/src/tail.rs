@@ -1,0 +1,224 @@
+//! Hot module: the end of the input, fields that are skipped, and the UTF-8 test.
+
+use crate::fault::Why;
+use crate::varint;
+use std::mem::MaybeUninit;
+
+/// Bytes of input that the patched tail repeats at most, and bytes it has in all.
+const REPEATED: usize = 32;
+const LEN: usize = 64;
+
+/// The last bytes of the input with zeroes behind them; see `decode`, "Reading ahead".
+pub(crate) struct Tail(MaybeUninit<[u8; LEN]>);
+
+/// Bytes that can be read at the address that [`Tail::fill`] gives.
+pub(crate) fn readable(len: usize) -> usize {
+    len - len.min(REPEATED) + LEN
+}
+
+impl Tail {
+    #[inline(always)]
+    pub(crate) fn new() -> Tail {
+        Tail(MaybeUninit::uninit())
+    }
+
+    /// Fills the tail; gives an address where byte `pos` of the input is at `address + pos`, for the last 32.
+    ///
+    /// # Safety
+    /// `len` bytes are readable at `input`.
+    #[inline]
+    pub(crate) unsafe fn fill(&mut self, input: *const u8, len: usize) -> *const u8 {
+        let kept = len.min(REPEATED);
+        let to = self.0.as_mut_ptr().cast::<u8>();
+        // SAFETY: the last `kept <= 32` of `len` bytes, into 64; pieces of 8 and 1 bytes lie within `kept`. Noticed
+        // by `the_tail_continues_the_input`.
+        unsafe {
+            to.add(32).cast::<[u64; 4]>().write_unaligned([0; 4]);
+            let from = input.add(len - kept);
+            if kept == REPEATED {
+                to.cast::<[u64; 4]>().write_unaligned(from.cast::<[u64; 4]>().read_unaligned());
+            } else {
+                to.cast::<[u64; 4]>().write_unaligned([0; 4]);
+                let mut at = 0;
+                while at + 8 <= kept {
+                    to.add(at).cast::<u64>().write_unaligned(varint::load64(from.add(at)));
+                    at += 8;
+                }
+                while at < kept {
+                    *to.add(at) = *from.add(at);
+                    at += 1;
+                }
+            }
+        }
+        to.cast_const().wrapping_sub(len - kept)
+    }
+}
+
+/// Skips the value of a field of this wire type that begins at `at`; gives where it ends, at most `end`.
+///
+/// Groups may nest `depth` deep. Reads nothing beyond `end`, so it needs no patched tail.
+pub(crate) fn skip(
+    input: &[u8],
+    mut at: usize,
+    end: usize,
+    number: u32,
+    wire_type: u32,
+    depth: u32,
+) -> Result<usize, Why> {
+    let input = &input[..end];
+    let mut groups = Vec::new();
+    let (mut number, mut wire_type) = (number, wire_type);
+    loop {
+        if at > end {
+            return Err(Why::Truncated);
+        }
+        if number == 0 {
+            return Err(Why::Tag);
+        }
+        match wire_type {
+            0 => at += long_varint(&input[at..], 10)?.1,
+            1 => at += 8,
+            2 => {
+                let (len, taken) = long_varint(&input[at..], 5)?;
+                if len > i32::MAX as u64 {
+                    return Err(Why::Varint);
+                }
+                at += taken + len as usize;
+            }
+            3 if groups.len() as u32 >= depth => return Err(Why::Depth),
+            3 => groups.push(number),
+            4 if groups.pop() == Some(number) => {}
+            5 => at += 4,
+            _ => return Err(Why::Tag),
+        }
+        if at > end {
+            return Err(Why::Truncated);
+        }
+        if groups.is_empty() {
+            return Ok(at);
+        }
+        let (tag, taken) = long_varint(&input[at..], 5)?;
+        let tag = u32::try_from(tag).map_err(|_| Why::Varint)?;
+        at += taken;
+        (number, wire_type) = (tag >> 3, tag & 7);
+    }
+}
+
+fn long_varint(bytes: &[u8], longest: usize) -> Result<(u64, usize), Why> {
+    let (value, len) = varint::from_slice(&bytes[..bytes.len().min(longest)]);
+    match len {
+        0 if bytes.len() < longest => Err(Why::Truncated),
+        0 => Err(Why::Varint),
+        _ => Ok((value, len)),
+    }
+}
+
+/// Whether `len` bytes at `at` are UTF-8. `readable` bytes can be read there, at least `len`.
+///
+/// # Safety
+/// As said; and all `readable` bytes are initialised.
+#[inline(always)]
+pub(crate) unsafe fn is_utf8(at: *const u8, len: usize, readable: usize) -> bool {
+    // SAFETY: 32 bytes are readable where they are read; otherwise `len` are.
+    unsafe {
+        if len <= 32 && readable >= 32 && high_bits(at) & ((1u64 << len) - 1) == 0 {
+            return true;
+        }
+        is_utf8_long(std::slice::from_raw_parts(at, len))
+    }
+}
+
+#[inline(never)]
+fn is_utf8_long(bytes: &[u8]) -> bool {
+    simdutf8::basic::from_utf8(bytes).is_ok()
+}
+
+/// The highest bit of each of 32 bytes.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn high_bits(at: *const u8) -> u64 {
+    use std::arch::x86_64::{_mm_loadu_si128, _mm_movemask_epi8};
+    // SAFETY: the caller has 32 readable bytes; SSE2 belongs to every x86-64.
+    unsafe {
+        let low = _mm_movemask_epi8(_mm_loadu_si128(at.cast())) as u32;
+        let high = _mm_movemask_epi8(_mm_loadu_si128(at.add(16).cast())) as u32;
+        u64::from(low | high << 16)
+    }
+}
+
+/// The highest bit of each of 32 bytes.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+unsafe fn high_bits(at: *const u8) -> u64 {
+    let mut bits = 0;
+    for word in 0..4 {
+        // SAFETY: the caller has 32 readable bytes.
+        let w = unsafe { varint::load64(at.add(8 * word)) } & 0x8080_8080_8080_8080;
+        bits |= ((w >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * word);
+    }
+    bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skips_each_wire_type() {
+        let group = [0x13, 0x08, 1, 0x14, 0x0c];
+        assert_eq!(skip(&[0x96, 1, 9], 0, 3, 1, 0, 9), Ok(2));
+        assert_eq!(skip(&[0; 9], 0, 9, 1, 1, 9), Ok(8));
+        assert_eq!(skip(&[2, 7, 7, 7], 0, 4, 1, 2, 9), Ok(3));
+        assert_eq!(skip(&group, 0, 5, 1, 3, 9), Ok(5));
+        assert_eq!(skip(&[0; 4], 0, 4, 1, 5, 9), Ok(4));
+    }
+
+    #[test]
+    fn refuses_what_is_malformed() {
+        assert_eq!(skip(&[0x80], 0, 1, 1, 0, 9), Err(Why::Truncated));
+        assert_eq!(skip(&[0x80; 11], 0, 11, 1, 0, 9), Err(Why::Varint));
+        assert_eq!(skip(&[0; 7], 0, 7, 1, 1, 9), Err(Why::Truncated));
+        assert_eq!(skip(&[0xff, 0xff, 0xff, 0xff, 0x0f], 0, 5, 1, 2, 9), Err(Why::Varint));
+        assert_eq!(skip(&[0x13, 0x13], 0, 2, 1, 3, 2), Err(Why::Depth));
+        assert_eq!(skip(&[0x14], 0, 1, 1, 3, 9), Err(Why::Tag));
+        assert_eq!(skip(&[0x08, 1], 0, 2, 1, 3, 9), Err(Why::Truncated));
+        assert_eq!(skip(&[], 0, 0, 0, 0, 9), Err(Why::Tag));
+        assert_eq!(skip(&[], 0, 0, 1, 6, 9), Err(Why::Tag));
+        assert_eq!(skip(&[], 1, 0, 1, 0, 9), Err(Why::Truncated));
+    }
+
+    #[test]
+    fn utf8_at_every_length() {
+        for len in 0..70usize {
+            let mut bytes = [b'a'; 128];
+            bytes[len..].fill(0xff);
+            // SAFETY: 128 bytes.
+            unsafe {
+                assert!(is_utf8(bytes.as_ptr(), len, 128));
+                assert!(len == 0 || !is_utf8(bytes.as_ptr().add(1), len, 127));
+                assert!(is_utf8(bytes.as_ptr(), len, len));
+            }
+        }
+        let text = "añ€😀".as_bytes();
+        // SAFETY: within `text`.
+        unsafe {
+            assert!(is_utf8(text.as_ptr(), text.len(), text.len()));
+            assert!(!is_utf8(text.as_ptr(), text.len() - 1, text.len()));
+        }
+    }
+
+    #[test]
+    fn the_tail_continues_the_input() {
+        for len in [0usize, 1, 31, 32, 33, 500] {
+            let input: Vec<u8> = (0..len).map(|at| at as u8 | 1).collect();
+            let mut tail = Tail::new();
+            // SAFETY: all bytes that are read lie in the tail.
+            unsafe {
+                let buf = tail.fill(input.as_ptr(), len);
+                for at in len.saturating_sub(32)..readable(len) {
+                    assert_eq!(*buf.wrapping_add(at), input.get(at).copied().unwrap_or(0));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Hot module: reading an object in place, by field, without checks.
+//!
+//! A [`Record`] leads only through a sound [`Object`], so offsets are followed as they stand. Which field is
+//! read is checked (an index beyond the type's fields panics, as a slice's would), what lies there is not.
+
+use crate::object::Object;
+use crate::plan::{FieldPlan, Plan};
+use tollfree_layout::linear::LIST_HEADER_LEN;
+use tollfree_layout::table::{FieldRow, Kind, Label};
+
+/// A string field's bytes. A schema may leave strings unchecked (proto2 does), so UTF-8 is not a promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Text<'a>(&'a [u8]);
+
+impl<'a> Text<'a> {
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// The text, if it is UTF-8.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn to_str(self) -> Result<&'a str, std::str::Utf8Error> {
+        std::str::from_utf8(self.0)
+    }
+}
+
+/// A field's value, or an element's.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Value<'a> {
+    Bool(bool),
+    I8(i8),
+    I16(i16),
+    I32(i32),
+    I64(i64),
+    U32(u32),
+    U64(u64),
+    F32(f32),
+    F64(f64),
+    /// Any number, also one that an open enum does not list.
+    Enum(i32),
+    String(Text<'a>),
+    Bytes(&'a [u8]),
+    Message(Record<'a>),
+    List(List<'a>),
+    /// The entries: messages with the fields 1 (key) and 2 (value); of equal keys the last one counts.
+    Map(List<'a>),
+}
+
+/// One record of an object.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    plan: &'a Plan,
+    /// The object.
+    bytes: &'a [u8],
+    off: u32,
+    type_idx: u32,
+}
+
+impl std::fmt::Debug for Record<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let table = &self.plan.table;
+        let mut out = f.debug_struct(table.text(table.types()[self.type_idx as usize].name));
+        for (row, value) in self.fields() {
+            out.field(table.text(row.name), &value);
+        }
+        out.finish()
+    }
+}
+
+impl<'a> Object<'a> {
+    /// The message itself.
+    #[must_use]
+    pub fn root(&self) -> Record<'a> {
+        Record { plan: self.plan, bytes: self.bytes, off: self.root_off, type_idx: self.type_idx }
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Index of its type in the table.
+    #[must_use]
+    pub fn type_idx(&self) -> u32 {
+        self.type_idx
+    }
+
+    /// The fields of its type; their places are what [`Record::get`] takes.
+    #[must_use]
+    pub fn rows(&self) -> &'a [FieldRow] {
+        self.plan.table.fields_of(self.type_idx)
+    }
+
+    #[inline(always)]
+    fn field(&self, field_idx: u32) -> (&'a FieldPlan, &'a FieldRow) {
+        let plan = self.plan;
+        let first = plan.types[self.type_idx as usize].first_field;
+        assert!(
+            field_idx < plan.types[self.type_idx as usize].field_count,
+            "the type has no field {field_idx}"
+        );
+        let at = (first + field_idx) as usize;
+        (&plan.fields[at], &plan.table.fields()[at])
+    }
+
+    /// Whether the field at this place is present; for a list, whether it has elements.
+    ///
+    /// # Panics
+    /// If the type has no such field.
+    #[must_use]
+    #[inline]
+    pub fn has(&self, field_idx: u32) -> bool {
+        let (field, _) = self.field(field_idx);
+        word(self.bytes, self.off + field.presence_off) & field.presence_bit != 0
+    }
+
+    /// The value of the field at this place; none if it is absent.
+    ///
+    /// # Panics
+    /// If the type has no such field.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, field_idx: u32) -> Option<Value<'a>> {
+        let (field, row) = self.field(field_idx);
+        if word(self.bytes, self.off + field.presence_off) & field.presence_bit == 0 {
+            return None;
+        }
+        let slot = self.off + field.slot_off;
+        if !row.label.is_list() {
+            return Some(value(self.plan, self.bytes, slot, row.kind, field, true));
+        }
+        let block = word(self.bytes, slot);
+        let list = List { plan: self.plan, bytes: self.bytes, block, field, kind: row.kind };
+        Some(if row.label == Label::Map { Value::Map(list) } else { Value::List(list) })
+    }
+
+    /// The value of the field with this number; none if it is absent, or the type has no such field.
+    #[must_use]
+    pub fn by_number(&self, number: u32) -> Option<Value<'a>> {
+        self.get(self.plan.field_idx(self.type_idx, number)?)
+    }
+
+    /// The value of the field with this name; none if it is absent, or the type has no such field.
+    #[must_use]
+    pub fn by_name(&self, name: &str) -> Option<Value<'a>> {
+        let idx = self.rows().iter().position(|row| self.plan.table.text(row.name) == name)?;
+        self.get(idx as u32)
+    }
+
+    /// The fields that are present, by ascending number.
+    #[must_use]
+    pub fn fields(&self) -> Fields<'a> {
+        Fields { record: *self, next: 0 }
+    }
+
+    /// Slices of unknown fields, tags and all, in the order they came.
+    pub fn unknown(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (bytes, block) = (self.bytes, word(self.bytes, self.off));
+        let count = if block == 0 { 0 } else { word(bytes, block) };
+        (0..count).map(move |idx| span(bytes, block + LIST_HEADER_LEN + 8 * idx))
+    }
+}
+
+/// The present fields of a record; see [`Record::fields`].
+#[derive(Debug, Clone)]
+pub struct Fields<'a> {
+    record: Record<'a>,
+    next: u32,
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = (&'a FieldRow, Value<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rows = self.record.rows();
+        while (self.next as usize) < rows.len() {
+            let idx = self.next;
+            self.next += 1;
+            if let Some(value) = self.record.get(idx) {
+                return Some((&rows[idx as usize], value));
+            }
+        }
+        None
+    }
+}
+
+/// The elements of a list, set or map.
+#[derive(Clone, Copy)]
+pub struct List<'a> {
+    plan: &'a Plan,
+    bytes: &'a [u8],
+    block: u32,
+    field: &'a FieldPlan,
+    kind: Kind,
+}
+
+impl std::fmt::Debug for List<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a> List<'a> {
+    /// How many elements there are.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> u32 {
+        word(self.bytes, self.block)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The element at `idx`.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, idx: u32) -> Option<Value<'a>> {
+        if idx >= self.len() {
+            return None;
+        }
+        let at = self.block + LIST_HEADER_LEN + idx * self.field.elem_len;
+        Some(value(self.plan, self.bytes, at, self.kind, self.field, false))
+    }
+
+    /// All elements.
+    pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
+        let list = *self;
+        (0..list.len()).filter_map(move |idx| list.get(idx))
+    }
+}
+
+#[inline(always)]
+fn load<const N: usize>(bytes: &[u8], at: u32) -> [u8; N] {
+    debug_assert!(at as usize + N <= bytes.len());
+    // SAFETY: the object is sound: slots, words and blocks that presence declares lie in it. Enforced by decoder
+    // and verifier; the assertion above notices in the mutation tests.
+    unsafe { bytes.as_ptr().add(at as usize).cast::<[u8; N]>().read() }
+}
+
+#[inline(always)]
+fn word(bytes: &[u8], at: u32) -> u32 {
+    u32::from_le_bytes(load(bytes, at))
+}
+
+#[inline(always)]
+fn span(bytes: &[u8], at: u32) -> &[u8] {
+    let (off, len) = (word(bytes, at) as usize, word(bytes, at + 4) as usize);
+    debug_assert!(off + len <= bytes.len());
+    // SAFETY: as in `load`: the span of a sound object.
+    unsafe { std::slice::from_raw_parts(bytes.as_ptr().add(off), len) }
+}
+
+/// The value at `at`: in a record a message's offset (`indirect`), in a list the record itself.
+#[inline(always)]
+fn value<'a>(
+    plan: &'a Plan,
+    bytes: &'a [u8],
+    at: u32,
+    kind: Kind,
+    field: &FieldPlan,
+    indirect: bool,
+) -> Value<'a> {
+    match kind {
+        Kind::Double => Value::F64(f64::from_le_bytes(load(bytes, at))),
+        Kind::Float => Value::F32(f32::from_le_bytes(load(bytes, at))),
+        Kind::Int64 | Kind::Sfixed64 | Kind::Sint64 => Value::I64(i64::from_le_bytes(load(bytes, at))),
+        Kind::Uint64 | Kind::Fixed64 => Value::U64(u64::from_le_bytes(load(bytes, at))),
+        Kind::Int32 | Kind::Sfixed32 | Kind::Sint32 => Value::I32(i32::from_le_bytes(load(bytes, at))),
+        Kind::Uint32 | Kind::Fixed32 => Value::U32(word(bytes, at)),
+        Kind::Bool => Value::Bool(load::<1>(bytes, at) != [0]),
+        Kind::String => Value::String(Text(span(bytes, at))),
+        Kind::Bytes => Value::Bytes(span(bytes, at)),
+        Kind::Enum => Value::Enum(i32::from_le_bytes(load(bytes, at))),
+        Kind::I8 => Value::I8(i8::from_le_bytes(load(bytes, at))),
+        Kind::I16 => Value::I16(i16::from_le_bytes(load(bytes, at))),
+        Kind::Message => {
+            let off = if indirect { word(bytes, at) } else { at };
+            Value::Message(Record { plan, bytes, off, type_idx: field.aux_idx })
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! What protobuf's rules ask of a decoder, one by one.
+
+mod fixture;
+
+use fixture::{again, bytes, field, schemas, varint};
+use tollfree_processor::{Arena, DecodeError, Limits, Processor, Value};
+
+const T2: &str = "t2.All";
+const T3: &str = "t3.All";
+
+/// Decodes and calls `see` with the root record's debug text.
+fn debug(p: &Processor, name: &str, input: &[u8]) -> String {
+    let mut arena = Arena::with_limit(1 << 20);
+    let object = p.decode(p.type_by_name(name).unwrap(), input, &mut arena, &Limits::default()).unwrap();
+    format!("{:?}", object.root())
+}
+
+#[test]
+fn the_last_of_duplicate_scalars_wins_and_messages_merge() {
+    let (p, _) = schemas();
+    let input = [
+        varint(5, 1),
+        bytes(9, b"first"),
+        bytes(11, &varint(3, 7)),
+        varint(5, 2),
+        bytes(9, b"second"),
+        bytes(11, &[varint(4, 8), varint(3, 9)].concat()),
+    ]
+    .concat();
+    let expected =
+        [varint(5, 2), bytes(9, b"second"), bytes(11, &[varint(3, 9), varint(4, 8)].concat())].concat();
+    assert_eq!(again(&p, T3, &input).unwrap(), expected);
+}
+
+#[test]
+fn implicit_zero_is_absence_even_after_a_value() {
+    let (p, _) = schemas();
+    let input =
+        [varint(5, 3), bytes(9, b"x"), varint(8, 1), varint(5, 0), bytes(9, b""), varint(8, 0)].concat();
+    assert_eq!(again(&p, T3, &input).unwrap(), b"");
+    let input = [varint(61, 0), bytes(62, b"")].concat();
+    assert_eq!(again(&p, T3, &input).unwrap(), input, "explicit zero stays");
+    let minus_zero = field(1, 1, &(-0.0f64).to_le_bytes());
+    assert_eq!(again(&p, T3, &minus_zero).unwrap(), minus_zero);
+}
+
+#[test]
+fn unknown_fields_stay_in_order_behind_the_known() {
+    let (p, _) = schemas();
+    let (a, b) = (varint(900, 5), bytes(901, b"payload"));
+    let c = [field(902, 3, &[]), varint(1, 2), field(902, 4, &[])].concat();
+    let (d, e) = (field(903, 5, &[1, 2, 3, 4]), field(904, 1, &[9; 8]));
+    let input = [&a[..], &varint(5, 1), &b, &c, &varint(3, 2), &d, &e].concat();
+    let expected = [&varint(3, 2)[..], &varint(5, 1), &a, &b, &c, &d, &e].concat();
+    assert_eq!(again(&p, T3, &input).unwrap(), expected);
+    // A known number with another wire type is unknown, too; so is an extension.
+    let input = [field(5, 5, &[1, 2, 3, 4]), varint(100, 3)].concat();
+    assert_eq!(again(&p, T3, &input).unwrap(), input);
+    assert_eq!(again(&p, T2, &varint(100, 3)).unwrap(), varint(100, 3));
+}
+
+#[test]
+fn closed_enums_keep_unknown_values_aside() {
+    let (p, _) = schemas();
+    assert_eq!(
+        again(&p, T2, &[varint(3, 2), varint(3, 77)].concat()).unwrap(),
+        [varint(3, 2), varint(3, 77)].concat()
+    );
+    let input = [varint(4, 1), varint(4, 50), varint(4, 9), varint(4, 3)].concat();
+    let expected = [varint(4, 1), varint(4, 9), varint(4, 50), varint(4, 3)].concat();
+    assert_eq!(again(&p, T2, &input).unwrap(), expected);
+    let input = bytes(5, &[1, 7, 2, 0x96, 1]);
+    let expected = [bytes(5, &[1, 2]), varint(5, 7), varint(5, 150)].concat();
+    assert_eq!(again(&p, T2, &input).unwrap(), expected);
+    assert_eq!(again(&p, T2, &bytes(5, &[7, 8])).unwrap(), [varint(5, 7), varint(5, 8)].concat());
+    assert_eq!(again(&p, T2, &varint(4, 7)).unwrap(), varint(4, 7));
+    let (known, unknown) = ([varint(1, 1), varint(2, 9)].concat(), [varint(1, 2), varint(2, 3)].concat());
+    let input = [bytes(6, &unknown), bytes(6, &known)].concat();
+    assert_eq!(again(&p, T2, &input).unwrap(), [bytes(6, &known), bytes(6, &unknown)].concat());
+    // A oneof keeps its member when the enum's value is unknown.
+    let input = [bytes(13, b"kept"), varint(12, 77)].concat();
+    assert_eq!(again(&p, T2, &input).unwrap(), input);
+}
+
+#[test]
+fn a_oneof_has_its_last_member() {
+    let (p, _) = schemas();
+    let message = bytes(73, &varint(3, 1));
+    let input = [&varint(71, 5)[..], &bytes(72, b"text"), &message, &bytes(73, &varint(4, 2))].concat();
+    let merged = bytes(73, &[varint(3, 1), varint(4, 2)].concat());
+    assert_eq!(again(&p, T3, &input).unwrap(), merged);
+    let input = [&message[..], &field(75, 1, &[1; 8]), &bytes(72, b"")].concat();
+    assert_eq!(again(&p, T3, &input).unwrap(), bytes(72, b""));
+    let input = [&message[..], &varint(71, 0), &bytes(73, b"")].concat();
+    assert_eq!(again(&p, T3, &input).unwrap(), bytes(73, b""), "a message chosen again is a new one");
+    assert_eq!(again(&p, T3, &varint(71, 0)).unwrap(), varint(71, 0), "a member's zero is kept");
+}
+
+#[test]
+fn lists_in_any_mixture_come_out_in_order() {
+    let (p, _) = schemas();
+    let mut input = Vec::new();
+    let (mut packed, mut unpacked, mut texts, mut messages) = (vec![], vec![], vec![], vec![]);
+    for n in 0..100u64 {
+        input.extend(if n % 3 == 0 { bytes(25, &[n as u8, 1]) } else { varint(25, n) });
+        packed.extend(if n % 3 == 0 { vec![n as u8, 1] } else { vec![n as u8] });
+        input.extend(if n % 5 == 0 { bytes(41, &[n as u8]) } else { varint(41, n) });
+        unpacked.extend(varint(41, n));
+        input.extend(bytes(29, &vec![b'a'; n as usize]));
+        texts.extend(bytes(29, &vec![b'a'; n as usize]));
+        input.extend(bytes(31, &varint(3, n + 1)));
+        messages.extend(bytes(31, &varint(3, n + 1)));
+    }
+    let expected = [bytes(25, &packed), texts, messages, unpacked].concat();
+    assert_eq!(again(&p, T3, &input).unwrap(), expected);
+}
+
+#[test]
+fn maps_keep_the_last_value_of_each_key_and_fill_in_defaults() {
+    let (p, _) = schemas();
+    let entry = |key: &str, value| bytes(51, &[bytes(1, key.as_bytes()), varint(2, value)].concat());
+    let input = [entry("a", 1), entry("b", 2), entry("a", 3)].concat();
+    assert_eq!(again(&p, T3, &input).unwrap(), [entry("b", 2), entry("a", 3)].concat());
+    let many: Vec<u8> = (0..50).flat_map(|n| entry(&format!("k{}", n % 20), n)).collect();
+    let kept: Vec<u8> = (30..50).flat_map(|n| entry(&format!("k{}", n % 20), n)).collect();
+    assert_eq!(again(&p, T3, &many).unwrap(), kept);
+    assert_eq!(again(&p, T3, &bytes(51, b"")).unwrap(), entry("", 0));
+    let empty = bytes(52, &[varint(1, 0), bytes(2, b"")].concat());
+    assert_eq!(again(&p, T3, &bytes(52, b"")).unwrap(), empty);
+}
+
+/// Each merge adds an entry; looking through the whole map at each would take minutes.
+#[test]
+fn maps_that_are_merged_many_times_stay_linear() {
+    let (p, _) = schemas();
+    let entry = |n: u64| bytes(52, &[varint(1, n), bytes(2, &varint(3, n + 1))].concat());
+    let input: Vec<u8> = (0..60_000).flat_map(|n| bytes(11, &entry(n % 50_000))).collect();
+    let kept: Vec<u8> = (10_000..60_000)
+        .flat_map(|n| {
+            let body = if n % 50_000 == 0 { varint(3, 1) } else { varint(3, n % 50_000 + 1) };
+            bytes(52, &[varint(1, n % 50_000), bytes(2, &body)].concat())
+        })
+        .collect();
+    assert!(again(&p, T3, &input).unwrap() == bytes(11, &kept));
+}
+
+#[test]
+fn groups_nest_and_must_match() {
+    let (p, _) = schemas();
+    let inner = [varint(1, 5), bytes(2, &varint(1, 6))].concat();
+    let group = [field(7, 3, &inner), field(7, 4, &[])].concat();
+    let list: Vec<u8> =
+        (0..9).flat_map(|_| [field(8, 3, &bytes(1, b"y")), field(8, 4, &[])].concat()).collect();
+    let input = [group.clone(), list].concat();
+    assert_eq!(again(&p, T2, &input).unwrap(), input);
+    assert!(matches!(again(&p, T2, &field(7, 3, &inner)), Err(DecodeError::Truncated { .. })));
+    assert!(matches!(again(&p, T2, &field(7, 4, &[])), Err(DecodeError::Tag { offset: 1, .. })));
+    let crossed = [field(7, 3, &[]), field(8, 4, &[])].concat();
+    assert!(matches!(again(&p, T2, &crossed), Err(DecodeError::Tag { .. })));
+    // The group may not outlive the message it is in.
+    let cut = [bytes(9, &field(7, 3, &[])), field(7, 4, &[])].concat();
+    assert!(matches!(again(&p, T2, &cut), Err(DecodeError::Truncated { .. })));
+}
+
+#[test]
+fn required_fields_are_asked_for_at_the_end() {
+    let (p, _) = schemas();
+    let path = |input: &[u8]| match again(&p, T2, input) {
+        Err(DecodeError::Required { path }) => path,
+        other => panic!("{other:?}"),
+    };
+    let (a, b) = (varint(1, 1), bytes(3, b"b"));
+    assert_eq!(path(&bytes(10, &a)), "t2.All.f_must.b");
+    let whole = [a.clone(), b.clone()].concat();
+    assert_eq!(path(&bytes(10, &[whole.clone(), bytes(2, &b)].concat())), "t2.All.f_must.next.a");
+    assert_eq!(path(&bytes(11, &[bytes(1, b"k"), bytes(2, &a)].concat())), "t2.All.m_must[0].value.b");
+    assert_eq!(path(&bytes(11, &bytes(1, b"k"))), "t2.All.m_must[0].value.a");
+    // Two halves make a whole.
+    let input = [bytes(10, &a), bytes(10, &b)].concat();
+    assert_eq!(again(&p, T2, &input).unwrap(), bytes(10, &whole));
+    let lax = Limits { require_all: false, ..Limits::default() };
+    let mut arena = Arena::with_limit(1 << 20);
+    let type_idx = p.type_by_name("t2.Must").unwrap();
+    assert!(p.decode(type_idx, &a, &mut arena, &lax).is_ok());
+}
+
+#[test]
+fn errors_name_the_field_and_the_offset() {
+    let (p, _) = schemas();
+    let error = |input: &[u8]| again(&p, T3, input).unwrap_err();
+    let bad = [varint(3, 1), bytes(31, b""), bytes(31, &bytes(11, &bytes(9, b"a\xffb")))].concat();
+    assert_eq!(
+        error(&bad),
+        DecodeError::Utf8 { path: "t3.All.r_message[1].f_message.f_string".into(), offset: bad.len() }
+    );
+    assert_eq!(error(&[0x00, 0x00]), DecodeError::Tag { path: "t3.All".into(), offset: 1 });
+    assert_eq!(error(&[0x0e, 0x00]), DecodeError::Tag { path: "t3.All.f_double".into(), offset: 1 });
+    assert_eq!(error(&[0xff; 6]), DecodeError::Varint { path: "t3.All".into(), offset: 0 });
+    let long = field(3, 0, &[0xff; 11]);
+    assert_eq!(error(&long), DecodeError::Varint { path: "t3.All.f_int64".into(), offset: 1 });
+    let cut = field(9, 2, &[5, b'a']);
+    assert_eq!(error(&cut), DecodeError::Truncated { path: "t3.All.f_string".into(), offset: 2 });
+    let huge = field(9, 2, &[0xff, 0xff, 0xff, 0xff, 0x07]);
+    assert_eq!(error(&huge), DecodeError::Truncated { path: "t3.All.f_string".into(), offset: 6 });
+    let beyond = field(9, 2, &[0xff, 0xff, 0xff, 0xff, 0x0f]);
+    assert!(matches!(error(&beyond), DecodeError::Varint { .. }));
+    assert!(matches!(error(&field(26, 2, &[3, 1, 2, 3])), DecodeError::Truncated { .. }));
+    assert!(matches!(error(&field(25, 2, &[1, 0x80])), DecodeError::Truncated { .. }));
+    assert_eq!(bad[0], 0x18);
+    // proto2 strings are not checked.
+    assert_eq!(again(&p, T2, &bytes(2, b"\xff")).unwrap(), bytes(2, b"\xff"));
+}
+
+#[test]
+fn limits_hold() {
+    let (p, _) = schemas();
+    let nest = |levels: usize| (0..levels).fold(varint(3, 1), |inner, _| bytes(11, &inner));
+    assert!(again(&p, T3, &nest(100)).is_ok());
+    assert!(matches!(again(&p, T3, &nest(101)), Err(DecodeError::Limit { what: "levels of messages", .. })));
+    let unknown = [field(999, 3, &[]).repeat(101), field(999, 4, &[]).repeat(101)].concat();
+    assert!(matches!(again(&p, T3, &unknown), Err(DecodeError::Limit { .. })));
+    let type_idx = p.type_by_name(T3).unwrap();
+    let mut arena = Arena::with_limit(1 << 20);
+    let few = Limits { fields: 3, ..Limits::default() };
+    assert!(p.decode(type_idx, &varint(41, 1).repeat(3), &mut arena, &few).is_ok());
+    let error = p.decode(type_idx, &varint(41, 1).repeat(4), &mut arena, &few).unwrap_err();
+    assert!(matches!(error, DecodeError::Limit { what: "fields", limit: 3, .. }));
+    let short = Limits { input_len: 3, ..Limits::default() };
+    assert!(matches!(
+        p.decode(type_idx, &[8; 4], &mut arena, &short),
+        Err(DecodeError::Limit { limit: 3, .. })
+    ));
+    assert!(matches!(
+        p.decode(999, &[], &mut arena, &short),
+        Err(DecodeError::UnknownType { type_idx: 999 })
+    ));
+}
+
+#[test]
+fn an_exhausted_arena_is_told_and_serves_again() {
+    let (p, _) = schemas();
+    let type_idx = p.type_by_name(T3).unwrap();
+    let input = bytes(31, b"").repeat(1000);
+    let mut memory = vec![0u8; 16 << 10];
+    let mut arena = Arena::over(&mut memory);
+    let limits = Limits::default();
+    let error = p.decode(type_idx, &input, &mut arena, &limits).unwrap_err();
+    assert!(matches!(error, DecodeError::ArenaExhausted { need, .. } if need > 16 << 10));
+    assert!(p.decode(type_idx, &varint(5, 1), &mut arena, &limits).is_ok());
+    let mut owned = Arena::with_limit(64 << 10);
+    assert!(matches!(
+        p.decode(type_idx, &input, &mut owned, &limits),
+        Err(DecodeError::ArenaExhausted { .. })
+    ));
+    assert!(owned.capacity() <= 64 << 10);
+}
+
+#[test]
+fn recycled_memory_does_not_show() {
+    let (p, _) = schemas();
+    let type_idx = p.type_by_name(T3).unwrap();
+    let input = [
+        bytes(29, &[b'q'; 37]),
+        bytes(31, &[bytes(9, b"abc"), varint(999, 3), bytes(11, b"")].concat()),
+        bytes(29, &[b'r'; 41]),
+        bytes(25, &[1, 2, 3]),
+        bytes(31, &bytes(12, &[7; 45])),
+    ]
+    .concat();
+    let object = |fill: u8| {
+        let mut memory = vec![fill; 1 << 16];
+        let mut arena = Arena::over(&mut memory);
+        p.decode(type_idx, &input, &mut arena, &Limits::default()).unwrap().bytes().to_vec()
+    };
+    assert_eq!(object(0), object(0xee));
+}
+
+#[test]
+fn every_prefix_is_decoded_or_refused_like_a_whole() {
+    let (p, pool) = schemas();
+    let input = [
+        varint(5, 300),
+        bytes(9, "añ€😀".repeat(9).as_bytes()),
+        bytes(31, &[varint(3, 1 << 40), bytes(25, &[1, 2, 0x80, 1])].concat()),
+        bytes(51, &[bytes(1, b"k"), varint(2, 5)].concat()),
+        varint(41, 7).repeat(5),
+        field(6, 1, &[1; 8]),
+    ]
+    .concat();
+    let descriptor = pool.get_message_by_name(T3).unwrap();
+    let mut accepted = 0;
+    for len in 0..=input.len() {
+        let theirs = prost_reflect::DynamicMessage::decode(descriptor.clone(), &input[..len]);
+        let ours = again(&p, T3, &input[..len]);
+        assert_eq!(ours.is_ok(), theirs.is_ok(), "{len} bytes: {ours:?}");
+        accepted += usize::from(ours.is_ok());
+    }
+    assert!(accepted > 5);
+}
+
+#[test]
+fn values_are_read_by_number_and_name() {
+    let (p, _) = schemas();
+    let input =
+        [varint(5, -3i64 as u64), bytes(9, b"text"), varint(17, 5), bytes(500_000_000, b"far")].concat();
+    let mut arena = Arena::with_limit(1 << 20);
+    let object = p.decode(p.type_by_name(T3).unwrap(), &input, &mut arena, &Limits::default()).unwrap();
+    let root = object.root();
+    assert!(matches!(root.by_number(5), Some(Value::I32(-3))));
+    assert!(matches!(root.by_name("f_sint32"), Some(Value::I32(-3))));
+    assert!(matches!(root.by_name("farther"), Some(Value::String(text)) if text.to_str() == Ok("far")));
+    assert!(root.by_number(6).is_none() && root.by_number(10).is_none() && root.by_name("nothing").is_none());
+    assert!(debug(&p, T3, &input).contains("f_int32: I32(-3)"));
+}
