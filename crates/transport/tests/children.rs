@@ -115,7 +115,7 @@ fn a_stopped_peer_costs_no_processor_and_goes_on_where_it_was() {
             let early = tokio::time::timeout(Duration::from_millis(700), &mut calls).await;
             assert!(early.is_err() && client.closed().is_none());
             let used = cpu_time() - before;
-            assert!(used < Duration::from_millis(20), "{used:?} of processor while the peer stood still");
+            assert!(used < Duration::from_millis(100), "{used:?} of processor while the peer stood still");
             kill_process(server.pid(), Signal::CONT).unwrap();
             soon("calls after the peer went on", calls).await;
         }
