@@ -102,6 +102,10 @@ fn a_stopped_peer_costs_no_processor_and_goes_on_where_it_was() {
         check_calls(&client, 50).await;
         for _ in 0..3 {
             kill_process(server.pid(), Signal::STOP).unwrap();
+            // The signal is sent, and takes effect when the kernel gets round to it.
+            while !is_stopped(server.pid()) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             let client = &client;
             // Far more than ring and payload area hold: writers wait for room, readers for replies.
             let calls = (0..8).map(|idx| async move {
@@ -120,6 +124,12 @@ fn a_stopped_peer_costs_no_processor_and_goes_on_where_it_was() {
             soon("calls after the peer went on", calls).await;
         }
     });
+}
+
+/// Whether a process stands still, as the kernel shows it.
+fn is_stopped(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 /// Polls all, until all are done.
