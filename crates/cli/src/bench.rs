@@ -62,7 +62,7 @@ pub(crate) struct EchoArgs {
     #[arg(long, value_name = "R", default_value_t = 3)]
     rounds: usize,
 
-    /// Directory for the raw data, the table and the plot [default: bench-out/echo-<time>]
+    /// Directory for the raw data, the table and the plot [default: bench-out/echo-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 

@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 /// A frame whose every field can be set, consistent or not.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
-    /// The head as it is sent. [`Frame::fit`] sets the lengths.
+    /// The head as it is sent. The lengths are set when it is sent.
     pub head: FrameHead,
     /// What follows the head.
     pub body: Vec<u8>,
