@@ -5,13 +5,15 @@
 pub(crate) enum Answer {
     /// The message, encoded again.
     Message(Vec<u8>),
+    /// The message in JSON.
+    Json(String),
     /// The message was refused.
     ParseError(String),
     /// The message was read but could not be written.
     SerializeError(String),
     /// Something is wrong here; never right.
     RuntimeError(String),
-    /// A form that is not protobuf's binary one.
+    /// A form that is not read or written here.
     Skipped(&'static str),
 }
 
@@ -22,6 +24,7 @@ impl Answer {
             Answer::ParseError(words) => (1, words.into_bytes()),
             Answer::RuntimeError(words) => (2, words.into_bytes()),
             Answer::Message(bytes) => (3, bytes),
+            Answer::Json(text) => (4, text.into_bytes()),
             Answer::Skipped(why) => (5, why.as_bytes().to_vec()),
             Answer::SerializeError(words) => (6, words.into_bytes()),
         };

@@ -2,7 +2,7 @@
 //!
 //! The runner starts it, writes requests to its standard input and reads answers from its standard output, each
 //! after a length of four bytes, little endian. A request holds a message and a form in which it is to come back.
-//! Here it is decoded by the table into a linear object and encoded from that object. Requests and answers
+//! Here it is decoded by the table into a linear object and encoded from that object, in binary or JSON. Requests and answers
 //! take the same way, and no protobuf library is linked: `tests/testee.rs` holds the build to that.
 //!
 //! ```text

@@ -9,9 +9,18 @@ use crate::answer::Answer;
 const ARENA_LIMIT: usize = 1 << 30;
 /// `conformance.WireFormat`: the binary form.
 const PROTOBUF: i32 = 1;
+/// `conformance.WireFormat`: JSON.
+const JSON: i32 = 2;
 /// The runner asks for it first, to learn which failures the program itself expects. It expects none.
 const FAILURE_SET: &[u8] = b"conformance.FailureSet";
 const REQUEST: &str = "conformance.ConformanceRequest";
+
+/// The form in which a message is to come back.
+#[derive(Clone, Copy)]
+enum Form {
+    Protobuf,
+    Json,
+}
 
 /// Why the program could not start.
 #[derive(Debug, thiserror::Error)]
@@ -72,18 +81,20 @@ impl Messages {
         let Some(Value::Bytes(payload)) = request.by_name("protobuf_payload") else {
             return Answer::Skipped("only binary input is read");
         };
-        if !matches!(request.by_name("requested_output_format"), Some(Value::Enum(PROTOBUF))) {
-            return Answer::Skipped("only binary output is written");
-        }
+        let form = match request.by_name("requested_output_format") {
+            Some(Value::Enum(PROTOBUF)) => Form::Protobuf,
+            Some(Value::Enum(JSON)) => Form::Json,
+            _ => return Answer::Skipped("only binary and JSON output is written"),
+        };
         let name = String::from_utf8_lossy(name.as_bytes());
         match processor.type_by_name(&name) {
-            Some(type_idx) => self.again(processor, type_idx, payload),
+            Some(type_idx) => self.again(processor, type_idx, payload, form),
             None => Answer::RuntimeError(format!("the descriptor set lacks {name}")),
         }
     }
 
     /// Decodes and encodes. Copying and staged decoding must agree, and the verifier must accept both objects.
-    fn again(&mut self, processor: &Processor, type_idx: u32, payload: &[u8]) -> Answer {
+    fn again(&mut self, processor: &Processor, type_idx: u32, payload: &[u8], form: Form) -> Answer {
         let Some(stage) = self.staged.stage(payload.len()) else {
             return Answer::RuntimeError(format!("no room for a payload of {} bytes", payload.len()));
         };
@@ -91,11 +102,16 @@ impl Messages {
         let limits = Limits::default();
         let copied = processor.decode(type_idx, payload, &mut self.copied, &limits);
         let staged = processor.decode_staged(type_idx, &mut self.staged, &limits);
+        let mut encode = |object| encode(processor, type_idx, object, form, &mut self.buffer);
         match (copied, staged) {
-            (Ok(copied), Ok(staged)) => match both(processor, type_idx, [copied, staged], &mut self.buffer) {
-                Ok(bytes) => Answer::Message(bytes),
-                Err(answer) => answer,
-            },
+            (Ok(copied), Ok(staged)) => {
+                let (answer, other) = (encode(&copied), encode(&staged));
+                if answer == other {
+                    answer
+                } else {
+                    Answer::RuntimeError(format!("{answer:?}, staged {other:?}"))
+                }
+            }
             (Err(error), Err(other)) if error == other => Answer::ParseError(error.to_string()),
             (copied, staged) => Answer::RuntimeError(format!(
                 "copying and staged decoding differ: {:?}, {:?}",
@@ -106,25 +122,27 @@ impl Messages {
     }
 }
 
-/// What both objects are encoded to.
-fn both(
+/// Moves the object elsewhere, verifies it there, and encodes what was verified.
+fn encode(
     processor: &Processor,
     type_idx: u32,
-    objects: [Object<'_>; 2],
+    object: &Object<'_>,
+    form: Form,
     buffer: &mut EncodeBuffer,
-) -> Result<Vec<u8>, Answer> {
-    let mut forms = Vec::with_capacity(2);
-    for object in objects {
-        let moved = object.bytes().to_vec();
-        let verified = processor
-            .verify(type_idx, &moved, Limits::default().depth)
-            .map_err(|error| Answer::RuntimeError(format!("the verifier: {error}")))?;
-        let bytes = verified.encode(buffer).map_err(|error| Answer::SerializeError(error.to_string()))?;
-        forms.push(bytes.to_vec());
-    }
-    let (staged, copied) = (forms.pop(), forms.pop());
-    match (copied, staged) {
-        (Some(copied), staged) if staged.as_ref() == Some(&copied) => Ok(copied),
-        _ => Err(Answer::RuntimeError("copied and staged objects are encoded differently".into())),
+) -> Answer {
+    let moved = object.bytes().to_vec();
+    let verified = match processor.verify(type_idx, &moved, Limits::default().depth) {
+        Ok(verified) => verified,
+        Err(error) => return Answer::RuntimeError(format!("the verifier: {error}")),
+    };
+    match form {
+        Form::Protobuf => match verified.encode(buffer) {
+            Ok(bytes) => Answer::Message(bytes.to_vec()),
+            Err(error) => Answer::SerializeError(error.to_string()),
+        },
+        Form::Json => match processor.json(&verified) {
+            Ok(text) => Answer::Json(text),
+            Err(error) => Answer::SerializeError(error.to_string()),
+        },
     }
 }

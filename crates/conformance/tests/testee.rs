@@ -8,6 +8,7 @@ use prost::Message;
 
 const PROTOBUF: u8 = 1;
 const JSON: u8 = 2;
+const TEXT: u8 = 4;
 
 /// A field of bytes; all here are short.
 fn field(number: u8, value: &[u8]) -> Vec<u8> {
@@ -68,14 +69,17 @@ fn each_request_has_its_answer() {
         request(&field(1, &message), JSON, sample),
         request(&field(1, &message), PROTOBUF, "conformance.Missing"),
         b"\x0a".to_vec(),
+        request(&field(1, &message), TEXT, sample),
     ]);
-    assert_eq!(answers.len(), 7);
+    assert_eq!(answers.len(), 8);
     assert_eq!(answers[0], field(3, b""), "no failures are expected");
     assert_eq!(answers[1], field(3, &expected));
     let text = |idx: usize| String::from_utf8_lossy(&answers[idx][2..]).into_owned();
     assert_eq!(answers[2][0], 1 << 3 | 2, "a parse error");
     assert_eq!(text(2), "conformance.Sample.text: the string before byte 3 is not UTF-8");
-    assert_eq!((answers[3][0], answers[4][0]), (5 << 3 | 2, 5 << 3 | 2), "skipped");
+    assert_eq!((answers[3][0], answers[7][0]), (5 << 3 | 2, 5 << 3 | 2), "skipped");
+    assert_eq!(answers[4][0], 4 << 3 | 2, "JSON");
+    assert_eq!(text(4), r#"{"numbers":[5,6],"inner":{"text":"a","numbers":[7]}}"#);
     assert_eq!((answers[5][0], answers[6][0]), (2 << 3 | 2, 2 << 3 | 2), "never right");
     assert!(text(5).contains("conformance.Missing"), "{}", text(5));
 }
