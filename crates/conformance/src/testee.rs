@@ -1,5 +1,6 @@
 //! One request after the other, through the engine.
 
+use tollfree_json::Unknown;
 use tollfree_processor::{Arena, EncodeBuffer, Limits, Object, Processor, Record, Value};
 use tollfree_schema::{Schema, SchemaError};
 
@@ -11,6 +12,8 @@ const ARENA_LIMIT: usize = 1 << 30;
 const PROTOBUF: i32 = 1;
 /// `conformance.WireFormat`: JSON.
 const JSON: i32 = 2;
+/// `conformance.TestCategory`: what the message has no field for is to be ignored.
+const JSON_IGNORE_UNKNOWN: i32 = 3;
 /// The runner asks for it first, to learn which failures the program itself expects. It expects none.
 const FAILURE_SET: &[u8] = b"conformance.FailureSet";
 const REQUEST: &str = "conformance.ConformanceRequest";
@@ -78,18 +81,29 @@ impl Messages {
         if name.as_bytes() == FAILURE_SET {
             return Answer::Message(Vec::new());
         }
-        let Some(Value::Bytes(payload)) = request.by_name("protobuf_payload") else {
-            return Answer::Skipped("only binary input is read");
-        };
         let form = match request.by_name("requested_output_format") {
             Some(Value::Enum(PROTOBUF)) => Form::Protobuf,
             Some(Value::Enum(JSON)) => Form::Json,
             _ => return Answer::Skipped("only binary and JSON output is written"),
         };
         let name = String::from_utf8_lossy(name.as_bytes());
-        match processor.type_by_name(&name) {
-            Some(type_idx) => self.again(processor, type_idx, payload, form),
-            None => Answer::RuntimeError(format!("the descriptor set lacks {name}")),
+        let Some(type_idx) = processor.type_by_name(&name) else {
+            return Answer::RuntimeError(format!("the descriptor set lacks {name}"));
+        };
+        match (request.by_name("protobuf_payload"), request.by_name("json_payload")) {
+            (Some(Value::Bytes(payload)), _) => self.again(processor, type_idx, payload, form),
+            (_, Some(Value::String(text))) => {
+                let unknown = match request.by_name("test_category") {
+                    Some(Value::Enum(JSON_IGNORE_UNKNOWN)) => Unknown::Skip,
+                    _ => Unknown::Refuse,
+                };
+                let text = String::from_utf8_lossy(text.as_bytes());
+                match tollfree_json::read(processor, type_idx, &text, unknown) {
+                    Ok(payload) => self.again(processor, type_idx, &payload, form),
+                    Err(error) => Answer::ParseError(error.to_string()),
+                }
+            }
+            _ => Answer::Skipped("only binary and JSON input is read"),
         }
     }
 
@@ -140,7 +154,7 @@ fn encode(
             Ok(bytes) => Answer::Message(bytes.to_vec()),
             Err(error) => Answer::SerializeError(error.to_string()),
         },
-        Form::Json => match processor.json(&verified) {
+        Form::Json => match tollfree_json::write(processor, &verified) {
             Ok(text) => Answer::Json(text),
             Err(error) => Answer::SerializeError(error.to_string()),
         },

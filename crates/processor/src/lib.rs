@@ -17,7 +17,6 @@ mod decode;
 mod encode;
 mod fault;
 mod finish;
-mod json;
 mod limits;
 mod list;
 mod object;
@@ -31,7 +30,6 @@ mod view;
 
 pub use arena::Arena;
 pub use encode::{EncodeBuffer, EncodeError};
-pub use json::JsonError;
 pub use limits::{DecodeError, Limits};
 pub use object::Object;
 pub use processor::Processor;

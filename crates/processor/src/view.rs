@@ -88,7 +88,8 @@ impl<'a> Record<'a> {
     }
 
     /// Its type in the table.
-    pub(crate) fn type_row(&self) -> &'a TypeRow {
+    #[must_use]
+    pub fn type_row(&self) -> &'a TypeRow {
         &self.plan.table.types()[self.type_idx as usize]
     }
 

@@ -1,27 +1,20 @@
-//! The types of `google.protobuf` that have a JSON form of their own.
+//! The types of `google.protobuf` that have a JSON form of their own, as they are written.
 
-use super::JsonError;
-use super::write::{Writer, string};
-use crate::arena::Arena;
-use crate::limits::Limits;
-use crate::view::{Record, Value};
+use crate::write::{Writer, string};
+use crate::{LONGEST_DURATION, NANOS, TIMES, WriteError};
 use std::fmt::Write;
 use tollfree_layout::linear::MAX_OBJECT_LEN;
 use tollfree_layout::table::Kind;
+use tollfree_processor::{Arena, Limits, Record, Value};
 
-/// Seconds of the first and the last moment that a Timestamp may name: the years 1 to 9999.
-const TIMES: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
-/// Longest Duration either way, in seconds: 10,000 years.
-const LONGEST_DURATION: i64 = 315_576_000_000;
-const NANOS: i32 = 1_000_000_000;
 /// `Any` in `Any`; protobuf's own limit on nesting.
 const DEEPEST: u32 = 100;
 
-type Done = Result<(), JsonError>;
+type Done = Result<(), WriteError>;
 
 impl Writer<'_> {
     /// Writes the message if its type is a special one; says whether it was.
-    pub(super) fn well_known(&mut self, record: Record<'_>) -> Result<bool, JsonError> {
+    pub(crate) fn well_known(&mut self, record: Record<'_>) -> Result<bool, WriteError> {
         let Some(name) = record.type_name().strip_prefix("google.protobuf.") else { return Ok(false) };
         match name {
             "Any" => self.any(record)?,
@@ -37,8 +30,8 @@ impl Writer<'_> {
         Ok(true)
     }
 
-    fn problem(&self, problem: impl Into<String>) -> JsonError {
-        JsonError::WellKnown { path: self.path(), problem: problem.into() }
+    fn problem(&self, problem: impl Into<String>) -> WriteError {
+        WriteError::WellKnown { path: self.path(), problem: problem.into() }
     }
 
     /// The fields `seconds` and `nanos`.
@@ -175,13 +168,13 @@ impl Writer<'_> {
             return Err(self.problem(format!("the table has no type for {url:?}")));
         };
         if self.depth >= DEEPEST {
-            return Err(JsonError::Depth { path: self.path() });
+            return Err(WriteError::Depth { path: self.path() });
         }
         self.depth += 1;
         let mut arena = Arena::with_limit(MAX_OBJECT_LEN as usize);
         let inner = processor
             .decode(type_idx, packed, &mut arena, &Limits::default())
-            .map_err(|error| JsonError::Packed { path: self.path(), error })?;
+            .map_err(|error| WriteError::Packed { path: self.path(), error })?;
         self.out.push_str("{\"@type\":");
         string(&mut self.out, url);
         self.at(&format!("({name})"), |writer| {

@@ -1,41 +1,40 @@
 //! Records, lists and scalars as JSON text.
 
-use super::JsonError;
-use crate::processor::Processor;
-use crate::view::{List, Record, Value};
+use crate::WriteError;
 use std::collections::HashMap;
 use std::fmt::Write;
 use tollfree_layout::table::{FieldRow, Label, TypeRow};
+use tollfree_processor::{List, Processor, Record, Value};
 
 /// The text so far, and where in the object the writer is.
-pub(super) struct Writer<'p> {
-    pub(super) processor: &'p Processor,
-    pub(super) out: String,
+pub(crate) struct Writer<'p> {
+    pub(crate) processor: &'p Processor,
+    pub(crate) out: String,
     /// Steps from the root, the root type's name first.
     path: Vec<String>,
     /// Messages in messages, those inside `Any` included.
-    pub(super) depth: u32,
+    pub(crate) depth: u32,
 }
 
 impl<'p> Writer<'p> {
-    pub(super) fn new(processor: &'p Processor, root: Record<'_>) -> Writer<'p> {
+    pub(crate) fn new(processor: &'p Processor, root: Record<'_>) -> Writer<'p> {
         Writer { processor, out: String::new(), path: vec![root.type_name().to_owned()], depth: 0 }
     }
 
-    pub(super) fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         self.path.join(".")
     }
 
-    pub(super) fn utf8<'t>(&self, bytes: &'t [u8]) -> Result<&'t str, JsonError> {
-        std::str::from_utf8(bytes).map_err(|_| JsonError::Utf8 { path: self.path() })
+    pub(crate) fn utf8<'t>(&self, bytes: &'t [u8]) -> Result<&'t str, WriteError> {
+        std::str::from_utf8(bytes).map_err(|_| WriteError::Utf8 { path: self.path() })
     }
 
     /// Calls `write` with the step on the path.
-    pub(super) fn at(
+    pub(crate) fn at(
         &mut self,
         step: &str,
-        write: impl FnOnce(&mut Self) -> Result<(), JsonError>,
-    ) -> Result<(), JsonError> {
+        write: impl FnOnce(&mut Self) -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
         self.path.push(step.to_owned());
         write(self)?;
         self.path.pop();
@@ -43,7 +42,7 @@ impl<'p> Writer<'p> {
     }
 
     /// A message in its own form: an object, or what is special to its type.
-    pub(super) fn message(&mut self, record: Record<'_>) -> Result<(), JsonError> {
+    pub(crate) fn message(&mut self, record: Record<'_>) -> Result<(), WriteError> {
         if self.well_known(record)? {
             return Ok(());
         }
@@ -63,7 +62,7 @@ impl<'p> Writer<'p> {
     }
 
     /// The fields that are present, with commas; after a comma if something stands before them.
-    pub(super) fn fields(&mut self, record: Record<'_>) -> Result<(), JsonError> {
+    pub(crate) fn fields(&mut self, record: Record<'_>) -> Result<(), WriteError> {
         for (row, value) in record.fields() {
             self.comma();
             string(&mut self.out, record.text(row.json_name));
@@ -80,7 +79,7 @@ impl<'p> Writer<'p> {
     }
 
     /// A field's value, or an element's.
-    pub(super) fn value(&mut self, row: &FieldRow, value: Value<'_>) -> Result<(), JsonError> {
+    pub(crate) fn value(&mut self, row: &FieldRow, value: Value<'_>) -> Result<(), WriteError> {
         match value {
             Value::Message(record) => self.message(record),
             Value::List(list) => self.list(row, list),
@@ -101,7 +100,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    fn list(&mut self, row: &FieldRow, list: List<'_>) -> Result<(), JsonError> {
+    fn list(&mut self, row: &FieldRow, list: List<'_>) -> Result<(), WriteError> {
         self.out.push('[');
         for (idx, element) in list.iter().enumerate() {
             self.comma();
@@ -116,7 +115,7 @@ impl<'p> Writer<'p> {
     }
 
     /// The entries as an object; of equal keys the last one counts.
-    pub(super) fn map(&mut self, entries: List<'_>) -> Result<(), JsonError> {
+    pub(crate) fn map(&mut self, entries: List<'_>) -> Result<(), WriteError> {
         let mut keys = Vec::with_capacity(entries.len() as usize);
         for entry in entries.iter() {
             if let Value::Message(entry) = entry {
@@ -144,7 +143,7 @@ impl<'p> Writer<'p> {
     }
 
     /// An entry's key, as the text between the quotes.
-    fn key(&mut self, entry: Record<'_>) -> Result<String, JsonError> {
+    fn key(&mut self, entry: Record<'_>) -> Result<String, WriteError> {
         let Some((row, value)) = entry.fields().find(|(row, _)| row.number == 1) else {
             return Ok(String::new());
         };
@@ -177,7 +176,7 @@ impl<'p> Writer<'p> {
     }
 
     /// What is neither text nor enum nor made of parts. (Writing to a string cannot fail.)
-    pub(super) fn scalar(&mut self, value: Value<'_>) {
+    pub(crate) fn scalar(&mut self, value: Value<'_>) {
         let out = &mut self.out;
         match value {
             Value::Bool(value) => write!(out, "{value}"),
@@ -217,7 +216,7 @@ fn float(
 }
 
 /// A JSON string.
-pub(super) fn string(out: &mut String, text: &str) {
+pub(crate) fn string(out: &mut String, text: &str) {
     out.push('"');
     for char in text.chars() {
         match char {
