@@ -72,3 +72,15 @@ pub fn write(processor: &Processor, object: &Object<'_>) -> Result<String, Write
     writer.message(object.root())?;
     Ok(writer.out)
 }
+
+/// A path as text: `Type.outer.inner[3].name`.
+pub(crate) fn joined(steps: &[String]) -> String {
+    let mut out = String::new();
+    for step in steps {
+        if !out.is_empty() && !step.starts_with('[') {
+            out.push('.');
+        }
+        out.push_str(step);
+    }
+    out
+}

@@ -3,6 +3,7 @@
 //! Fields are written in the order in which they stand in the text, lists unpacked, zeroes too: the decoder puts
 //! them in order and drops what the schema does not keep.
 
+use crate::joined;
 use crate::tree::Json;
 use std::collections::HashSet;
 use thiserror::Error;
@@ -85,7 +86,7 @@ impl<'p> Reader<'p> {
     }
 
     pub(crate) fn problem(&self, problem: impl Into<String>) -> ReadError {
-        ReadError::Value { path: self.path.join("."), problem: problem.into() }
+        ReadError::Value { path: joined(&self.path), problem: problem.into() }
     }
 
     pub(crate) fn expected(&self, what: &str, found: &Json) -> ReadError {
@@ -130,7 +131,7 @@ impl<'p> Reader<'p> {
                 if self.unknown == Unknown::Skip {
                     continue;
                 }
-                return Err(ReadError::UnknownField { path: self.path.join("."), name: name.clone() });
+                return Err(ReadError::UnknownField { path: joined(&self.path), name: name.clone() });
             };
             self.at(table.text(row.name), |reader| {
                 if !seen.insert(row.number) {

@@ -1,6 +1,6 @@
 //! Records, lists and scalars as JSON text.
 
-use crate::WriteError;
+use crate::{WriteError, joined};
 use std::collections::HashMap;
 use std::fmt::Write;
 use tollfree_layout::table::{FieldRow, Label, TypeRow};
@@ -22,7 +22,7 @@ impl<'p> Writer<'p> {
     }
 
     pub(crate) fn path(&self) -> String {
-        self.path.join(".")
+        joined(&self.path)
     }
 
     pub(crate) fn utf8<'t>(&self, bytes: &'t [u8]) -> Result<&'t str, WriteError> {
