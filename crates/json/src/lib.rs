@@ -54,8 +54,8 @@ pub enum WriteError {
         /// Why; its offset is one in the packed message.
         error: DecodeError,
     },
-    /// Packed messages nest deeper than messages may.
-    #[error("{path}: packed messages nest too deep")]
+    /// Messages nest more than 200 levels deep; those packed into a `google.protobuf.Any` count.
+    #[error("{path}: messages nest too deep for JSON")]
     Depth {
         /// Field path, from the root type.
         path: String,

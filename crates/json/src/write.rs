@@ -6,14 +6,17 @@ use std::fmt::Write;
 use tollfree_layout::table::{FieldRow, Label, TypeRow};
 use tollfree_processor::{List, Processor, Record, Value};
 
+/// Messages in messages, those packed into `Any` included, which a decoder does not count.
+const DEEPEST: u32 = 200;
+
 /// The text so far, and where in the object the writer is.
 pub(crate) struct Writer<'p> {
     pub(crate) processor: &'p Processor,
     pub(crate) out: String,
     /// Steps from the root, the root type's name first.
     path: Vec<String>,
-    /// Messages in messages, those inside `Any` included.
-    pub(crate) depth: u32,
+    /// Messages in messages, up to [`DEEPEST`].
+    depth: u32,
 }
 
 impl<'p> Writer<'p> {
@@ -43,9 +46,24 @@ impl<'p> Writer<'p> {
 
     /// A message in its own form: an object, or what is special to its type.
     pub(crate) fn message(&mut self, record: Record<'_>) -> Result<(), WriteError> {
-        if self.well_known(record)? {
-            return Ok(());
+        self.deeper(|writer| if writer.well_known(record)? { Ok(()) } else { writer.plain(record) })
+    }
+
+    /// Calls `write` a level deeper, if there is one.
+    pub(crate) fn deeper(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
+        if self.depth == DEEPEST {
+            return Err(WriteError::Depth { path: self.path() });
         }
+        self.depth += 1;
+        write(self)?;
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn plain(&mut self, record: Record<'_>) -> Result<(), WriteError> {
         if record.type_row().flags & TypeRow::BOX != 0 {
             return match record.by_number(1) {
                 Some(value) => self.value(&record.rows()[0], value),

@@ -7,9 +7,6 @@ use tollfree_layout::linear::MAX_OBJECT_LEN;
 use tollfree_layout::table::Kind;
 use tollfree_processor::{Arena, Limits, Record, Value};
 
-/// `Any` in `Any`; protobuf's own limit on nesting.
-const DEEPEST: u32 = 100;
-
 type Done = Result<(), WriteError>;
 
 impl Writer<'_> {
@@ -167,28 +164,26 @@ impl Writer<'_> {
         let Some(type_idx) = processor.type_by_name(name) else {
             return Err(self.problem(format!("the table has no type for {url:?}")));
         };
-        if self.depth >= DEEPEST {
-            return Err(WriteError::Depth { path: self.path() });
-        }
-        self.depth += 1;
         let mut arena = Arena::with_limit(MAX_OBJECT_LEN as usize);
         let inner = processor
             .decode(type_idx, packed, &mut arena, &Limits::default())
             .map_err(|error| WriteError::Packed { path: self.path(), error })?;
         self.out.push_str("{\"@type\":");
         string(&mut self.out, url);
-        self.at(&format!("({name})"), |writer| {
-            let start = writer.out.len();
-            writer.out.push_str(",\"value\":");
-            if !writer.well_known(inner.root())? {
-                writer.out.truncate(start);
-                writer.fields(inner.root())?;
-            }
-            Ok(())
-        })?;
+        self.at(&format!("({name})"), |writer| writer.deeper(|writer| writer.packed(inner.root())))?;
         self.out.push('}');
-        self.depth -= 1;
         Ok(())
+    }
+
+    /// What follows the type of a packed message: its fields, or its special form as `value`.
+    fn packed(&mut self, record: Record<'_>) -> Done {
+        let start = self.out.len();
+        self.out.push_str(",\"value\":");
+        if self.well_known(record)? {
+            return Ok(());
+        }
+        self.out.truncate(start);
+        self.fields(record)
     }
 }
 

@@ -192,7 +192,69 @@ fn what_has_no_json_form_is_told_with_its_path() {
     at_path(told(&broken), "any", "does not decode: json.Everything");
 }
 
+/// An `Any` in an `Any` and so on: each is a message of its own for the decoder, which cannot see how deep it goes.
+#[test]
+fn packed_messages_cannot_exhaust_the_stack() {
+    let (p, _) = &*SCHEMAS;
+    let type_idx = p.type_by_name("google.protobuf.Any").unwrap();
+    let nested = |levels: usize| {
+        (0..levels).fold(b"\x0a\x11x/json.Everything".to_vec(), |inner, _| {
+            let mut any = b"\x0a\x15x/google.protobuf.Any\x12".to_vec();
+            prost::encoding::encode_varint(inner.len() as u64, &mut any);
+            [any, inner].concat()
+        })
+    };
+    let written = |levels| {
+        let mut arena = Arena::with_limit(1 << 20);
+        let input = nested(levels);
+        write(p, &p.decode(type_idx, &input, &mut arena, &Limits::default()).unwrap())
+    };
+    assert!(written(90).unwrap().ends_with(&"}".repeat(91)));
+    for levels in [200, 3000] {
+        assert!(matches!(written(levels), Err(WriteError::Depth { .. })));
+    }
+}
+
+/// A message with most of what can be said.
+const RICH: &str = r#"{"aDouble":1.5,"anInt64":"-7","aString":"é","someBytes":"/+8=","color":"BLUE","inner":{"maybe":0},
+    "numbers":[1,"2"],"byText":{"a":{"aBool":true}},"byBool":{"true":1},"time":"2024-02-29T23:59:59.5Z",
+    "duration":"-1.500s","mask":"aB.cD,e","struct":{"a":[1,null,{"b":true}]},"wInt64":"5",
+    "any":{"@type":"x/json.Everything","any":{"@type":"x/google.protobuf.Duration","value":"1s"}}}"#;
+
 proptest! {
+    #[test]
+    fn damaged_text_is_read_or_refused(at: prop::sample::Index, byte in 0x20u8..0x7f, cut: prop::sample::Index) {
+        let mut text = RICH.as_bytes().to_vec();
+        let at = at.index(text.len());
+        if text[at].is_ascii() {
+            text[at] = byte;
+        }
+        if byte < 0x28 {
+            text.truncate(cut.index(text.len()));
+        }
+        let text = String::from_utf8_lossy(&text);
+        if let Ok((_, written)) = ours(&text) {
+            prop_assert_eq!(ours(&written).unwrap().1, written);
+        }
+    }
+
+    #[test]
+    fn damaged_messages_are_written_or_refused(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+        let (p, _) = &*SCHEMAS;
+        let type_idx = p.type_by_name(NAME).unwrap();
+        let mut wire = ours(RICH).unwrap().0;
+        for (at, byte) in changes {
+            let at = at.index(wire.len());
+            wire[at] = byte;
+        }
+        let mut arena = Arena::with_limit(1 << 20);
+        if let Ok(object) = p.decode(type_idx, &wire, &mut arena, &Limits::default())
+            && let Ok(written) = write(p, &object)
+        {
+            prop_assert_eq!(ours(&written).unwrap().1, written);
+        }
+    }
+
     #[test]
     fn numbers_and_texts_survive(
         double in any::<f64>(), float in any::<f32>(), int in any::<i64>(), uint in any::<u64>(), text in any::<String>(),
