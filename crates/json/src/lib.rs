@@ -1,11 +1,11 @@
 //! Objects as JSON and back, after protobuf's mapping, for tools and tests.
 //!
-//! [`write`] shows an object: fields that are present appear under their JSON name; unknown fields have no form
+//! [`write()`] shows an object: fields that are present appear under their JSON name; unknown fields have no form
 //! and are left out. 64-bit numbers are strings, bytes are base64, enum values are names where the schema has one.
 //! The well-known types of `google.protobuf` have the forms that protobuf gives them. Thrift's kinds follow the
 //! same rules; a container inside a container is an array in an array.
 //!
-//! [`read`] makes a protobuf message from JSON. It takes what protobuf's own parsers take: names as in the schema
+//! [`read()`] makes a protobuf message from JSON. It takes what protobuf's own parsers take: names as in the schema
 //! or as in JSON, numbers with or without quotes, base64 of either alphabet.
 #![forbid(unsafe_code)]
 

@@ -5,6 +5,9 @@
 //! look like. It holds no behaviour, maps no memory and does no IO. `spec/wire.md`, `spec/table.md` and
 //! `spec/linear.md` say the same in prose; where they differ from this, that is a bug.
 //!
+//! Beside the protocol stand what the processor shares: compiled message types ([`table`], `spec/table.md`) and decoded
+//! messages ([`linear`], `spec/linear.md`).
+//!
 //! All numbers are little endian. Whatever a peer wrote is read as raw integers ([`zerocopy`] types without any
 //! invalid bit pattern) and becomes an enum or a bool only through a checked conversion.
 #![forbid(unsafe_code)]

@@ -5,6 +5,7 @@
 //! are initialised at any time, so that safe code may look at them.
 
 use tollfree_layout::linear::{HEADER_LEN, MAX_OBJECT_LEN};
+use zerocopy::IntoBytes;
 
 /// Bytes that stay free behind the last object byte, so that short copies may overshoot.
 pub(crate) const SLOP: usize = 64;
@@ -93,12 +94,7 @@ impl<'m> Arena<'m> {
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
-            Memory::Owned(words) => {
-                let len = words.len() * 8;
-                // SAFETY: `u64`s are eight initialised bytes each, any byte pattern is a `u64`, and the slice
-                // borrows the vector. Enforced here; the round-trip tests would notice.
-                unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), len) }
-            }
+            Memory::Owned(words) => words.as_mut_slice().as_mut_bytes(),
             Memory::Lent(bytes) => bytes,
         }
     }

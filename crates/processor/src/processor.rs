@@ -1,4 +1,4 @@
-//! The processor: a table made ready, and what it does with messages.
+//! Hot module: the processor, a table made ready and what it does with messages.
 
 use crate::arena::Arena;
 use crate::decode;

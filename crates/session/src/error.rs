@@ -112,6 +112,9 @@ pub enum Violation {
     /// The ring itself was broken (sequence, length or cursor); the ring says how.
     #[error("ring: {0}")]
     Ring(&'static str),
+    /// The socket beside the ring was misused (descriptors, doorbells); the transport says how.
+    #[error("socket: {0}")]
+    Socket(&'static str),
 }
 
 /// Why a session is over.

@@ -232,9 +232,12 @@ impl<T: Default> Session<T> {
         !self.accepted.is_empty()
     }
 
-    /// Whether [`open`](Session::open) would not answer that too many calls are under way.
-    pub fn may_open(&self) -> bool {
-        self.closed.is_some() || self.drain.is_some() || self.live_count < self.stream_count_max
+    /// How often [`open`](Session::open) would not answer now that too many calls are under way.
+    pub fn may_open_count(&self) -> usize {
+        if self.closed.is_some() || self.drain.is_some() {
+            return usize::MAX;
+        }
+        self.stream_count_max.saturating_sub(self.live_count) as usize
     }
 
     /// The stream whose news are oldest among those that changed since they were last given.

@@ -7,9 +7,10 @@ use crate::script::{LIMITS, Record, Script, session};
 use crate::{Closed, End, Incoming, Limits, Received, Role, Session, Violation};
 
 const CREDIT_OVERFLOW: usize = 9;
-/// The ring's own; a session only latches it.
+/// The ring's and the socket's own; a session only latches them.
 const RING: usize = 14;
-const KIND_COUNT: usize = 15;
+const SOCKET: usize = 15;
+const KIND_COUNT: usize = 16;
 
 /// Numbers the variants. Whoever adds one must add it here (or this doesn't compile) and then a case below.
 fn kind(violation: &Violation) -> usize {
@@ -29,6 +30,7 @@ fn kind(violation: &Violation) -> usize {
         Violation::AreaRange { .. } => 12,
         Violation::Control { .. } => 13,
         Violation::Ring(_) => RING,
+        Violation::Socket(_) => SOCKET,
     }
 }
 
@@ -162,7 +164,9 @@ fn cases() -> Vec<(&'static str, Vec<Script>, Violation)> {
 fn every_violation_is_found_latched_and_ends_the_session() {
     let mut reached = [false; KIND_COUNT];
     // These two have tests of their own below.
-    (reached[CREDIT_OVERFLOW], reached[RING]) = (true, true);
+    for elsewhere in [CREDIT_OVERFLOW, RING, SOCKET] {
+        reached[elsewhere] = true;
+    }
     for (name, mut scripts, expected) in cases() {
         let mut server = session(Role::Server);
         let last = scripts.pop().unwrap();

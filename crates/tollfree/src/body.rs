@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::Frame;
 use tokio::time::{Instant, Sleep};
-use tollfree_transport::{End, Incoming, Stream, now_ns};
+use tollfree_transport::{Attachment, End, Incoming, Stream, now_ns};
 use tonic::{Code, Status};
 
 use crate::metadata::{GRPC_STATUS, status_value, unpack};
@@ -26,6 +26,11 @@ impl Deadline {
     /// `at_ns` is on the monotonic clock.
     pub(crate) fn new(at_ns: Option<u64>) -> Deadline {
         Deadline { at_ns, sleep: None }
+    }
+
+    /// Whether the deadline has passed, for those who are always busy.
+    pub(crate) fn is_past(&self) -> bool {
+        self.at_ns.is_some_and(|at_ns| now_ns() >= at_ns)
     }
 
     /// Ready when the deadline has passed. Asked after everything else was found pending, so that calls that are
@@ -48,6 +53,8 @@ pub(crate) struct ClientCall {
     /// What went wrong while sending, for the reader to report.
     pub(crate) failure: parking_lot::Mutex<Option<Status>>,
     pub(crate) peer: Arc<str>,
+    /// Keeps the session while the call lasts, also when the channel has turned to another one.
+    pub(crate) attachment: Arc<Attachment>,
 }
 
 impl ClientCall {
@@ -137,9 +144,10 @@ impl http_body::Body for ResponseBody {
 
 /// The trailing headers that HTTP/2 would carry.
 pub(crate) fn trailers(code: u16, block: &Bytes) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(1);
-    headers.insert(GRPC_STATUS, status_value(code));
+    let mut headers = HeaderMap::with_capacity(4);
     unpack(block, &mut headers);
+    // Last, as tonic's server does over HTTP/2: where it is taken out again, the others keep their order.
+    headers.insert(GRPC_STATUS, status_value(code));
     headers
 }
 

@@ -135,8 +135,10 @@ pub(crate) struct ResponseFuture {
     deadline_ns: Option<u64>,
     deadline: Deadline,
     state: State,
-    /// Sessions tried: a call that no server has seen moves over to a new session once.
-    attempts: u32,
+    /// The whole request, kept until the server is known to have looked at it.
+    kept: Option<Emission>,
+    /// A call that no server has looked at moves over to a new session once.
+    moved: bool,
 }
 
 impl std::fmt::Debug for ResponseFuture {
@@ -176,7 +178,8 @@ impl ResponseFuture {
             sender: Some(sender),
             deadline_ns,
             deadline: Deadline::new(deadline_ns),
-            attempts: 0,
+            kept: None,
+            moved: false,
         })
     }
 
@@ -214,20 +217,26 @@ impl ResponseFuture {
             return Poll::Ready(Err(error));
         }
         sender.look_ahead(cx);
+        if sender.ended && !self.moved && self.kept.is_none() {
+            self.kept = Some(sender.emission.clone());
+        }
         let opening = Opening { path: self.path.as_str(), deadline_ns: self.deadline_ns.unwrap_or(0) };
         let stream = match ready!(opener.poll_open(cx, opening, &mut sender.emission)) {
             Ok(stream) => stream,
-            Err(EmitError::Closed(_) | EmitError::Draining) if self.attempts == 0 => {
-                // Nothing of the call was sent: it moves to a new session.
-                self.attempts += 1;
-                self.channel.retire(attachment);
-                self.state = State::Acquire(self.channel.acquire());
+            Err(EmitError::Closed(_) | EmitError::Draining) if !self.moved => {
+                // Nothing of the call was sent.
+                let attachment = attachment.clone();
+                self.move_over(&attachment);
                 return Poll::Ready(Ok(()));
             }
             Err(error) => return Poll::Ready(Err(status::emit(error, self.channel.peer()))),
         };
-        let call = ClientCall { stream, failure: Default::default(), peer: self.channel.peer().clone() };
-        let call = Arc::new(call);
+        let call = Arc::new(ClientCall {
+            stream,
+            failure: Default::default(),
+            peer: self.channel.peer().clone(),
+            attachment: attachment.clone(),
+        });
         if sender.emission.is_empty() {
             self.state = State::Receive(call);
             self.begin_receiving();
@@ -235,6 +244,33 @@ impl ResponseFuture {
             self.state = State::Send(call);
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// The session is over or draining, and its server has not looked at the call: it is made in a new one.
+    fn move_over(&mut self, attachment: &Arc<Attachment>) {
+        self.moved = true;
+        self.channel.retire(attachment);
+        self.state = State::Acquire(self.channel.acquire());
+    }
+
+    /// A server that drains has refused the call without looking at it. Moves it over if all of it is still here.
+    fn resend(&mut self) -> bool {
+        let (State::Send(call) | State::Receive(call)) = &self.state else { return false };
+        let attachment = call.attachment.clone();
+        // One that is open refuses for another reason, and would again.
+        if attachment.is_open() {
+            return false;
+        }
+        let Some(emission) = self.kept.take() else { return false };
+        self.sender = Some(RequestSender {
+            body: Body::empty(),
+            deframer: Deframer::default(),
+            emission,
+            ended: true,
+            failed: None,
+        });
+        self.move_over(&attachment);
+        true
     }
 
     /// What is left of the request goes on in a task of its own.
@@ -264,6 +300,7 @@ impl ResponseFuture {
                 let mut headers = HeaderMap::with_capacity(1);
                 headers.insert(CONTENT_TYPE, GRPC);
                 unpack(&block, &mut headers);
+                self.kept = None;
                 // A server that answers before it has read everything leaves the rest to be sent on.
                 self.begin_receiving();
                 let State::Receive(call) = std::mem::replace(&mut self.state, State::Done) else {
@@ -277,7 +314,15 @@ impl ResponseFuture {
                 headers.entry(CONTENT_TYPE).or_insert(GRPC);
                 response(headers, ResponseBody::ended(call.clone()))
             }
-            Incoming::End(end) => return Poll::Ready(Err(call.end_status(end))),
+            Incoming::End(End::Cancelled { refused: true, .. }) if self.resend() => {
+                return Poll::Ready(Ok(None));
+            }
+            Incoming::End(end) => {
+                let (State::Send(call) | State::Receive(call)) = &self.state else {
+                    unreachable!("the call has not moved")
+                };
+                return Poll::Ready(Err(call.end_status(end)));
+            }
             Incoming::Chunk(_) => return Poll::Ready(Err(Status::internal("a message before the headers"))),
         };
         Poll::Ready(Ok(Some(response)))

@@ -18,7 +18,7 @@ use crate::status;
 
 /// After a failed attempt to connect, calls fail at once for this long; doubled each time up to the maximum.
 const BACKOFF_FIRST: Duration = Duration::from_millis(20);
-const BACKOFF_MAX: Duration = Duration::from_secs(5);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// Why a channel could not be made.
 #[derive(Debug, thiserror::Error)]

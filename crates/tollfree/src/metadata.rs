@@ -49,7 +49,11 @@ pub(crate) fn unpack(block: &Bytes, headers: &mut HeaderMap) {
                 Err(_) => continue,
             },
         };
-        if let Ok(value) = HeaderValue::from_maybe_shared(block.slice_ref(value)) {
+        let Ok(value) = HeaderValue::from_maybe_shared(block.slice_ref(value)) else { continue };
+        // The one that goes without saying is put in beforehand; an unusual one takes its place.
+        if name == CONTENT_TYPE {
+            headers.insert(name, value);
+        } else {
             headers.append(name, value);
         }
     }

@@ -4,11 +4,14 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::pending;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Request;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
@@ -94,6 +97,25 @@ impl Server {
         self
     }
 
+    /// Adds a service if there is one, as for tonic's own server.
+    pub fn add_optional_service<S, B>(self, service: Option<S>) -> Server
+    where
+        S: Service<Request<Body>, Response = http::Response<B>, Error = Infallible>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        match service {
+            Some(service) => self.add_service(service),
+            None => self,
+        }
+    }
+
     /// Serves one address until the process ends.
     ///
     /// # Errors
@@ -168,13 +190,35 @@ enum Bound {
     Tcp(String, TcpListener),
 }
 
-/// Removes the file of a `unix:` socket when its server ends.
-struct UnixFile(std::path::PathBuf);
+/// Removes the file of a `unix:` socket when its server ends, if it is still the one that this server made.
+struct UnixFile {
+    path: PathBuf,
+    inode: u64,
+}
 
 impl Drop for UnixFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Binds a `unix:` socket; one that a killed server left, on which nobody listens, is replaced.
+async fn bind_unix(path: &str) -> io::Result<(UnixListener, UnixFile)> {
+    let bound = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+            if !UnixStream::connect(path).await.is_err_and(refused) {
+                return Err(error);
+            }
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        bound => bound,
+    };
+    let inode = std::fs::symlink_metadata(path).map(|found| found.ino());
+    Ok((bound?, UnixFile { path: path.into(), inode: inode? }))
 }
 
 impl Bound {
@@ -188,8 +232,8 @@ impl Bound {
         }
         if let Some(path) = uri.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            let listener = UnixListener::bind(path).map_err(socket)?;
-            return Ok(Bound::Unix(uri.into(), listener, UnixFile(path.into())));
+            let (listener, file) = bind_unix(path).await.map_err(socket)?;
+            return Ok(Bound::Unix(uri.into(), listener, file));
         }
         if let Some(host) = uri.strip_prefix("http://") {
             let listener = TcpListener::bind(host.trim_end_matches('/')).await.map_err(socket)?;

@@ -169,6 +169,11 @@ impl Serving {
                 }
                 continue;
             }
+            // A stream that always has something would never come to wait for its deadline.
+            if self.deadline.is_past() {
+                self.abort_with(status::deadline());
+                return Poll::Ready(false);
+            }
             let State::Response(body) = &mut self.state else { return Poll::Ready(false) };
             let frame = match std::panic::catch_unwind(AssertUnwindSafe(|| Pin::new(body).poll_frame(cx))) {
                 Ok(Poll::Ready(frame)) => frame,

@@ -12,6 +12,7 @@ use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tollfree_layout::MethodIdx;
 use tollfree_transport::{Attachment, Call, now_ns};
 use tonic::Status;
 use tonic::body::Body;
@@ -76,7 +77,8 @@ impl Pace {
 pub(crate) struct SessionTask {
     attachment: Arc<Attachment>,
     services: Services,
-    methods: HashMap<Bytes, Known>,
+    /// By their indices in the session, of which there is a limited number.
+    methods: Vec<Option<Known>>,
     /// Given to each request: who is at the other end.
     extensions: Extensions,
     agent: HeaderValue,
@@ -92,7 +94,7 @@ impl SessionTask {
             agent: agent.unwrap_or(HeaderValue::from_static("tollfree")),
             attachment: Arc::new(attachment),
             services,
-            methods: HashMap::new(),
+            methods: Vec::new(),
             extensions,
             tasks: JoinSet::new(),
         }
@@ -100,10 +102,17 @@ impl SessionTask {
 
     /// Serves until the session ends, or until `shutdown` and all calls are answered.
     pub(crate) async fn run(mut self, mut shutdown: watch::Receiver<bool>) {
+        let asked = shutdown.clone();
         let stop = async move { drop(shutdown.wait_for(|stop| *stop).await) };
         tokio::pin!(stop);
         let mut draining = false;
         loop {
+            // Calls that never stop coming must keep neither the shutdown nor other tasks waiting.
+            tokio::task::consume_budget().await;
+            if !draining && asked.has_changed().unwrap_or(true) {
+                self.attachment.drain();
+                draining = true;
+            }
             let attachment = self.attachment.clone();
             tokio::select! {
                 biased;
@@ -140,19 +149,19 @@ impl SessionTask {
 
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
     async fn serve(&mut self, call: Call) {
-        let path = call.path.clone();
+        let method = call.method;
         let (mut serving, inline) = self.begin(call);
         if !inline {
             self.tasks.spawn(serving);
             return;
         }
-        if !self.methods.get(&path).is_some_and(|known| known.pace.quick) {
+        if !self.known(method).is_some_and(|known| known.pace.quick) {
             self.attachment.flush();
         }
         let began = now_ns();
         let polled = poll_fn(|cx: &mut Context<'_>| Poll::Ready(Pin::new(&mut serving).poll(cx))).await;
         let step_ns = now_ns() - began;
-        if let Some(known) = self.methods.get_mut(&path) {
+        if let Some(known) = self.known(method) {
             known.pace.learn(step_ns);
         }
         if polled.is_pending() {
@@ -160,17 +169,32 @@ impl SessionTask {
         }
     }
 
+    fn known(&mut self, method: Option<MethodIdx>) -> Option<&mut Known> {
+        self.methods.get_mut(usize::from(method?.0))?.as_mut()
+    }
+
     fn begin(&mut self, call: Call) -> (Serving, bool) {
-        if !self.methods.contains_key(&call.path) {
-            match known(&call.path, &self.services) {
-                Some(known) => self.methods.insert(call.path.clone(), known),
-                None => {
-                    let refusal = Status::unimplemented("the method's path is not one of gRPC's");
-                    return (Serving::refused(call.stream, refusal), true);
+        let mut unlisted;
+        let place = match call.method.map(|method| usize::from(method.0)) {
+            Some(idx) => {
+                if self.methods.len() <= idx {
+                    self.methods.resize_with(idx + 1, || None);
                 }
-            };
+                &mut self.methods[idx]
+            }
+            // More names than a session keeps an index of: nothing is learnt about these, or the list had no end.
+            None => {
+                unlisted = None;
+                &mut unlisted
+            }
+        };
+        if place.is_none() {
+            *place = known(&call.path, &self.services);
         }
-        let known = self.methods.get_mut(&call.path).expect("inserted above");
+        let Some(known) = place else {
+            let refusal = Status::unimplemented("the method's path is not one of gRPC's");
+            return (Serving::refused(call.stream, refusal), true);
+        };
         let Some(handler) = &known.handler else {
             let refusal = Status::unimplemented(format!("no service here has the method {}", known.uri));
             return (Serving::refused(call.stream, refusal), true);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::net::UnixStream;
@@ -18,6 +19,7 @@ use crate::handshake::{self, Attached, HandshakeError};
 use crate::shared::Shared;
 use crate::socket::PeerIdentity;
 use crate::stations::{Slot, Token};
+use crate::streak::Streak;
 
 /// Why a client did not get a session.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +66,7 @@ impl ConnectErrorKind {
 /// This side's hold on a session. Dropping it ends the session; calls under way end UNAVAILABLE at both ends.
 pub struct Attachment {
     shared: Arc<Shared>,
+    accepts: Streak,
 }
 
 impl fmt::Debug for Attachment {
@@ -87,6 +90,21 @@ pub struct Call {
     pub stream: Stream,
 }
 
+/// Connects to the socket. A server whose backlog is full is busy accepting others: it gets the time of a handshake.
+async fn dial(address: &Address, limit: Duration) -> std::io::Result<UnixStream> {
+    let end = tokio::time::Instant::now() + limit;
+    loop {
+        match UnixStream::connect(address.socket_path()).await {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::WouldBlock && tokio::time::Instant::now() < end =>
+            {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            result => return result,
+        }
+    }
+}
+
 impl Attachment {
     /// Connects to a server. Must be called in a tokio runtime with IO and time.
     ///
@@ -94,7 +112,7 @@ impl Attachment {
     /// [`ConnectError`], which names the socket.
     pub async fn connect(address: &Address, config: &Config) -> Result<Attachment, ConnectError> {
         let error = |kind| ConnectError { address: address.clone(), kind };
-        let socket = UnixStream::connect(address.socket_path()).await.map_err(|source| {
+        let socket = dial(address, config.handshake_timeout).await.map_err(|source| {
             error(match source.kind() {
                 std::io::ErrorKind::NotFound => ConnectErrorKind::NotFound,
                 std::io::ErrorKind::ConnectionRefused => ConnectErrorKind::Stale,
@@ -113,7 +131,7 @@ impl Attachment {
     ) -> std::io::Result<Attachment> {
         let shared = Shared::new(attached, socket, config);
         shared.start_driver(&Handle::current())?;
-        Ok(Attachment { shared })
+        Ok(Attachment { shared, accepts: Streak::default() })
     }
 
     /// Why the session is over, if it is.
@@ -155,9 +173,11 @@ impl Attachment {
     /// # Errors
     /// Ready with the reason when the session is over.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Result<Call, Closed>> {
-        let polled = self.shared.poll_wait(cx, Token::Accept, |core, _| match core.accept() {
-            Some(accepted) => Some(Ok(accepted)),
-            None => core.session.closed().cloned().map(Err),
+        let polled = self.accepts.poll(cx, |cx| {
+            self.shared.poll_wait(cx, Token::Accept, |core, _| match core.accept() {
+                Some(accepted) => Some(Ok(accepted)),
+                None => core.session.closed().cloned().map(Err),
+            })
         });
         polled.map(|result| result.and_then(|found| found).map(|accepted| self.call(accepted)))
     }
@@ -283,7 +303,7 @@ impl Opener {
             Err(error) => Ok(Err(error)),
             Ok(Err(_)) => {
                 core.next_open += 1;
-                core.opens.push((core.next_open, Slot::default()));
+                core.opens.insert(core.next_open, Slot::default());
                 Err(core.next_open)
             }
         }
@@ -296,7 +316,9 @@ impl Drop for Opener {
             && let Ok(mut core) = self.shared.enter()
         {
             core.leave(Token::Open(number));
-            core.opens.retain(|(known, _)| *known != number);
+            core.opens.remove(&number);
+            // Its turn to open may have come already: it is the next one's then.
+            core.wake_ready();
         }
     }
 }
@@ -310,6 +332,7 @@ pub struct Stream {
     gone: AtomicBool,
     /// Received and not yet asked for.
     taken: Mutex<Taken>,
+    emits: Streak,
     has_taken: AtomicBool,
 }
 
@@ -339,6 +362,7 @@ impl Stream {
             id,
             gone: AtomicBool::new(false),
             taken: Mutex::default(),
+            emits: Streak::default(),
             has_taken: AtomicBool::new(false),
         }
     }
@@ -353,6 +377,10 @@ impl Stream {
     /// # Errors
     /// [`EmitError::Ended`] when the call has ended meanwhile.
     pub fn poll_emit(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
+        self.emits.poll(cx, |cx| self.poll_emit_now(cx, emission))
+    }
+
+    fn poll_emit_now(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
         let token = Token::Write(self.id);
         let polled = self.shared.poll_wait(cx, token, |core, socket| {
             let progress = core.session.emit(&mut core.sending, self.id, emission);
@@ -470,7 +498,13 @@ impl Core {
                     self.wants_room.push(token);
                 }
             }
-            Progress::NeedStream if !self.wants_stream.contains(&token) => self.wants_stream.push(token),
+            Progress::NeedStream => {
+                if let Some(slot) = self.slot(token)
+                    && !std::mem::replace(&mut slot.wants_stream, true)
+                {
+                    self.wants_stream.push_back(token);
+                }
+            }
             _ => {}
         }
     }

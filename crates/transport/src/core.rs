@@ -3,7 +3,7 @@
 //! All of it runs under one lock, in tasks of any runtime; nothing here waits. Wakers are gathered and called only after
 //! the lock is released ([`crate::shared`]).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use tokio::net::UnixStream;
 use tokio::runtime;
 use tollfree_layout::control::CPU_UNKNOWN;
+use tollfree_layout::limits::{AREA_LEN_MAX, AREA_LEN_MIN, PAGE_LEN};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId};
 use tollfree_region::{PeerRegion, Region};
 use tollfree_ring::{
@@ -24,7 +25,7 @@ use tollfree_session::{AreaEvent, AreaFault, Closed, Full, Inbound, Outbound, Re
 use crate::area::{AreaSender, AreasMapped};
 use crate::config::Config;
 use crate::handshake::Attached;
-use crate::socket::{self, Heard, now_ns};
+use crate::socket::{self, Heard, Lost, now_ns};
 use crate::stations::{Slot, Stations, Token};
 use crate::waiting::SpinBudget;
 
@@ -34,6 +35,9 @@ const PUMP_COUNT: usize = 64;
 const HELD_COUNT_MAX: u32 = 8;
 /// Descriptors that may lie between their arrival and the records that announce them.
 const FD_COUNT_MAX: usize = 2;
+/// Bytes that may lie on the socket at once. A peer rings once each time that this side parks, and the kernel queues a
+/// few hundred such bytes at most.
+const DOORBELL_COUNT_MAX: usize = 4096;
 
 /// The transport's part of a stream.
 #[derive(Debug, Default)]
@@ -138,16 +142,17 @@ pub(crate) struct Core {
     pub(crate) waiter: Waiter<Region>,
     pub(crate) ringer: Ringer<PeerRegion>,
     mapped: AreasMapped,
-    fds: VecDeque<OwnedFd>,
+    /// Descriptors that arrived, in order; `None` for one that this process had no number free for.
+    fds: VecDeque<Option<OwnedFd>>,
     pub(crate) stations: Stations,
     pub(crate) budget: SpinBudget,
     pub(crate) accept: Slot,
     /// Tasks that wait to open a call, by their numbers.
-    pub(crate) opens: Vec<(u64, Slot)>,
+    pub(crate) opens: HashMap<u64, Slot>,
     pub(crate) next_open: u64,
     /// Slots that wait for room in the ring or for a call to end.
     pub(crate) wants_room: Vec<Token>,
-    pub(crate) wants_stream: Vec<Token>,
+    pub(crate) wants_stream: VecDeque<Token>,
     /// Emissions whose frames are staged and not published.
     pub(crate) held_count: u32,
     /// The accepting task has further calls at hand and holds replies back until it has seen to them.
@@ -184,17 +189,17 @@ impl Core {
             stations: Stations::default(),
             budget: SpinBudget::new(config.wait),
             accept: Slot::default(),
-            opens: Vec::new(),
+            opens: HashMap::new(),
             next_open: 0,
             wants_room: Vec::new(),
-            wants_stream: Vec::new(),
+            wants_stream: VecDeque::new(),
             wakes: SmallVec::new(),
             held_count: 0,
             corked: false,
             news: 0,
             nudge: false,
             area_made: false,
-            area_len: config.area_len.min(attached.peer_area_len_max),
+            area_len: area_len(config.area_len, attached.peer_area_len_max),
             release_lines: attached.peer_ring.line_count() as usize / 4,
         }
     }
@@ -204,7 +209,7 @@ impl Core {
         match token {
             Token::Read(id) => self.session.user_mut(id).map(|slots| &mut slots.read),
             Token::Write(id) => self.session.user_mut(id).map(|slots| &mut slots.write),
-            Token::Open(number) => self.opens.iter_mut().find(|(n, _)| *n == number).map(|(_, slot)| slot),
+            Token::Open(number) => self.opens.get_mut(&number),
             Token::Accept => Some(&mut self.accept),
         }
     }
@@ -290,10 +295,13 @@ impl Core {
         if !self.wants_room.is_empty() && self.room_came() {
             self.wake_room();
         }
-        if !self.wants_stream.is_empty() && self.session.may_open() {
-            for token in std::mem::take(&mut self.wants_stream) {
-                self.wake(token);
+        // As many as may open now; one that doesn't after all wakes the next when it goes.
+        for _ in 0..self.session.may_open_count().min(self.wants_stream.len()) {
+            let Some(token) = self.wants_stream.pop_front() else { break };
+            if let Some(slot) = self.slot(token) {
+                slot.wants_stream = false;
             }
+            self.wake(token);
         }
     }
 
@@ -358,6 +366,10 @@ impl Core {
     }
 
     fn make_area(&mut self, socket: &UnixStream) {
+        if self.area_len == 0 {
+            self.sending.area.give_up();
+            return;
+        }
         let made = Region::create("tollfree-area", self.area_len)
             .map_err(|error| error.to_string())
             .and_then(|mut region| {
@@ -388,10 +400,15 @@ impl Core {
             AreaEvent::Offered { area, len } => {
                 let fd = self.next_fd(socket);
                 match fd {
-                    Some(fd) if self.mapped.allows(area, len as usize) => {
-                        self.map_area(area, len as usize, fd, socket)
+                    _ if !self.mapped.allows(area, len as usize) => self.close(unasked(AREA_OFFER), socket),
+                    Some(Some(fd)) => self.map_area(area, len as usize, fd, socket),
+                    Some(None) => self.session.answer_area(area, false),
+                    None if self.session.closed().is_some() => {}
+                    None => {
+                        let missing =
+                            Violation::Socket("a payload area was offered and its descriptor did not come");
+                        self.close(Closed::Violation(missing), socket);
                     }
-                    _ => self.close(unasked(AREA_OFFER), socket),
                 }
             }
             AreaEvent::Accepted(area) if self.sending.area.answered(area, true) => self.wake_room(),
@@ -423,12 +440,9 @@ impl Core {
             }
             Err(error) if error.is_peer_fault() => {
                 tracing::warn!(%error, "refusing a payload area");
-                self.close(
-                    Closed::Violation(Violation::Control {
-                        code: tollfree_layout::frame::control::AREA_OFFER,
-                    }),
-                    socket,
-                );
+                let refused =
+                    Violation::Socket("a payload area that is not what was announced, or not sealed");
+                self.close(Closed::Violation(refused), socket);
             }
             Err(error) => {
                 tracing::warn!(%error, "can't map a payload area; the peer goes on without");
@@ -437,7 +451,8 @@ impl Core {
         }
     }
 
-    fn next_fd(&mut self, socket: &UnixStream) -> Option<OwnedFd> {
+    /// The descriptor that an offer speaks of. `Some(None)`: it came, and this process could not have it.
+    fn next_fd(&mut self, socket: &UnixStream) -> Option<Option<OwnedFd>> {
         if self.fds.is_empty() {
             self.hear(socket);
         }
@@ -447,22 +462,35 @@ impl Core {
     /// Reads the socket empty: doorbells are forgotten, descriptors kept. `false` when the peer has hung up.
     pub(crate) fn hear(&mut self, socket: &UnixStream) -> bool {
         let mut buffer = [0; 256];
+        let mut heard_len = 0;
         loop {
             match socket::recv(socket, &mut buffer) {
                 Ok(Heard::Nothing) => return true,
                 Ok(Heard::HungUp) => return false,
-                Ok(Heard::Bytes(_, fds)) => {
-                    self.fds.extend(fds);
-                    if self.fds.len() > FD_COUNT_MAX {
-                        self.fds.clear();
-                        self.close(Closed::Violation(Violation::Control { code: 0 }), socket);
-                    }
+                Ok(Heard::Bytes(len, fds)) => {
+                    heard_len += len;
+                    self.fds.extend(fds.into_iter().map(Some));
                 }
-                // Out of descriptors: the record that announces one will find none, which ends the session in words.
+                Ok(Heard::Cut(len, Lost::OutOfDescriptors)) => {
+                    tracing::warn!("out of descriptors: a payload area can't be had");
+                    heard_len += len;
+                    self.fds.push_back(None);
+                }
+                Ok(Heard::Cut(_, Lost::Excess)) => heard_len = usize::MAX,
                 Err(error) => {
                     tracing::warn!(%error, "receiving from the peer's socket");
-                    return true;
+                    return false;
                 }
+            }
+            if self.fds.len() > FD_COUNT_MAX || heard_len > DOORBELL_COUNT_MAX {
+                let excess = if heard_len > DOORBELL_COUNT_MAX {
+                    "more doorbells, or descriptors at once, than any peer has reason to send"
+                } else {
+                    "more descriptors than were announced"
+                };
+                self.fds.clear();
+                self.close(Closed::Violation(Violation::Socket(excess)), socket);
+                return false;
             }
         }
     }
@@ -629,4 +657,24 @@ fn ring_violation(violation: RingViolation) -> Violation {
         RingViolation::ForgedLength { .. } => "a head word with an impossible length",
         _ => "a cursor out of range",
     })
+}
+
+/// The length of the areas that this side makes: whole pages within what it and the peer take, 0 for none.
+fn area_len(wanted: usize, peer_max: usize) -> usize {
+    let len = wanted.clamp(AREA_LEN_MIN, AREA_LEN_MAX).min(peer_max) / PAGE_LEN * PAGE_LEN;
+    if len < AREA_LEN_MIN { 0 } else { len }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_are_as_long_as_both_sides_take_or_not_made() {
+        assert_eq!(area_len(512 * 1024, AREA_LEN_MAX), 512 * 1024);
+        assert_eq!(area_len(512 * 1024, 100_000), 98_304);
+        assert_eq!(area_len(0, AREA_LEN_MAX), AREA_LEN_MIN);
+        assert_eq!(area_len(usize::MAX, usize::MAX), AREA_LEN_MAX);
+        assert_eq!(area_len(512 * 1024, AREA_LEN_MIN - 1), 0);
+    }
 }

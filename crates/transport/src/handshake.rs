@@ -29,7 +29,7 @@ use tollfree_session::{Limits, Role};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::config::Config;
-use crate::socket::{self, Heard, PeerIdentity, now_ns};
+use crate::socket::{self, Heard, Lost, PeerIdentity, now_ns};
 
 /// Why two processes did not become a session.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,9 @@ pub enum HandshakeError {
     #[error("the peer hung up during the handshake")]
     HungUp,
     /// The peer speaks HTTP/2.
-    #[error("the peer speaks HTTP/2: it took this for a gRPC socket; use a unix: address for that")]
+    #[error(
+        "the peer speaks HTTP/2: one side has a shm: address and the other a unix: one for the same socket"
+    )]
     Http2,
     /// The peer speaks something else.
     #[error("the peer does not speak Tollfree's handshake (its message begins with {0:02x?})")]
@@ -146,8 +148,13 @@ pub(crate) async fn connect(stream: &UnixStream, config: &Config) -> Result<Atta
         let identity = check_user(stream, config)?;
         let (own, own_ring) = make_region("tollfree-client", config)?;
         let hello = offer(kind::HELLO, config, &own, own_ring);
-        send(stream, &hello, Some(&own)).await?;
-        let (answer, fd) = recv(stream).await?;
+        // A server that refuses at first sight may have hung up by now, and its words lie in the socket.
+        let sent = send(stream, &hello, Some(&own)).await;
+        let (answer, fd) = match (recv(stream).await, sent) {
+            (Ok(answer), _) => answer,
+            (Err(HandshakeError::HungUp), Err(error)) => return Err(error),
+            (Err(error), _) => return Err(error),
+        };
         if answer.kind.get() == kind::REFUSAL {
             return Err(HandshakeError::Refused { reason: answer.reason.get(), text: answer.text() });
         }
@@ -259,6 +266,9 @@ fn attach(
             return Err(HandshakeError::Size { what, value: window.get() });
         }
     }
+    if role == Role::Client && theirs.stream_count.get() == 0 {
+        return Err(HandshakeError::Size { what: "a limit (0 calls at once)", value: 0 });
+    }
     let peer_ring = Geometry::new(RING_OFF, ring_len)
         .map_err(|_| HandshakeError::Size { what: "a ring", value: ring_len as u64 })?;
     let peer = PeerRegion::map(fd, region_len)?;
@@ -303,6 +313,8 @@ async fn send(stream: &UnixStream, hello: &Hello, region: Option<&Region>) -> Re
     }
 }
 
+const TOO_MANY: HandshakeError = HandshakeError::Malformed("it came with more than one descriptor");
+
 async fn recv(stream: &UnixStream) -> Result<(Hello, Option<OwnedFd>), HandshakeError> {
     let mut bytes = [0; limits::HELLO_LEN];
     let mut len = 0;
@@ -318,13 +330,17 @@ async fn recv(stream: &UnixStream) -> Result<(Hello, Option<OwnedFd>), Handshake
                 len += count;
                 fds.extend(more);
             }
+            Ok(Heard::Cut(_, Lost::Excess)) => return Err(TOO_MANY),
+            Ok(Heard::Cut(_, Lost::OutOfDescriptors)) => {
+                return Err(HandshakeError::Io(rustix::io::Errno::MFILE.into()));
+            }
             Ok(_) => return Err(HandshakeError::HungUp),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => return Err(error.into()),
         }
         check_start(&bytes[..len])?;
         if fds.len() > 1 {
-            return Err(HandshakeError::Malformed("it came with more than one descriptor"));
+            return Err(TOO_MANY);
         }
     }
     let hello = Hello::read_from_bytes(&bytes).expect("the length is the type's own");
@@ -342,5 +358,9 @@ fn check_start(bytes: &[u8]) -> Result<(), HandshakeError> {
     }
     let mut start = [0; 8];
     start[..len].copy_from_slice(&bytes[..len]);
+    // An HTTP/2 server speaks first: a SETTINGS frame of stream 0, after 3 bytes of length.
+    if start[0] == 0 && start[3..] == [4, 0, 0, 0, 0] {
+        return Err(HandshakeError::Http2);
+    }
     Err(HandshakeError::Magic(start))
 }

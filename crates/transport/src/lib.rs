@@ -44,6 +44,7 @@ mod rendezvous;
 mod shared;
 mod socket;
 mod stations;
+mod streak;
 mod waiting;
 
 pub use address::{Address, AddressError};

@@ -23,6 +23,8 @@ pub struct Listener {
     attached: mpsc::Receiver<Attachment>,
     task: tokio::task::JoinHandle<()>,
     address: Address,
+    /// Removes the socket when the listener goes, not when its task is dropped some time later.
+    _rendezvous: Rendezvous,
 }
 
 impl Listener {
@@ -35,8 +37,8 @@ impl Listener {
         let io = |source| BindError::Io { address: address.clone(), source };
         let socket = UnixListener::from_std(rendezvous.listener.try_clone().map_err(io)?).map_err(io)?;
         let (sender, attached) = mpsc::channel(1);
-        let task = tokio::spawn(accept(rendezvous, socket, Arc::new(config), sender));
-        Ok(Listener { attached, task, address: address.clone() })
+        let task = tokio::spawn(accept(socket, Arc::new(config), sender));
+        Ok(Listener { attached, task, address: address.clone(), _rendezvous: rendezvous })
     }
 
     /// Where clients meet this server.
@@ -56,12 +58,7 @@ impl Drop for Listener {
     }
 }
 
-async fn accept(
-    _rendezvous: Rendezvous,
-    socket: UnixListener,
-    config: Arc<Config>,
-    sender: mpsc::Sender<Attachment>,
-) {
+async fn accept(socket: UnixListener, config: Arc<Config>, sender: mpsc::Sender<Attachment>) {
     let slots = Arc::new(Semaphore::new(HANDSHAKE_COUNT_MAX));
     loop {
         let Ok(slot) = slots.clone().acquire_owned().await else { return };

@@ -10,12 +10,20 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::address::Address;
+
+/// Longest that a start waits for another that looks at the same directory.
+const BIND_PATIENCE: Duration = Duration::from_secs(2);
+/// Longest that a shutdown does; the file it leaves then is in nobody's way.
+const UNBIND_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Why an address could not be bound.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +68,8 @@ struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
+    /// Whose file it is: a child of `fork` that drops this must leave it.
+    pid: u32,
 }
 
 impl Rendezvous {
@@ -77,12 +87,17 @@ impl Rendezvous {
                 }
             }
             Address::Path(path) => {
-                let _lock = lock_directory(path)
+                let _lock = lock_directory(path, BIND_PATIENCE)
                     .map_err(|source| BindError::Directory { address: address.clone(), source })?;
                 clear_stale(address, path)?;
                 let listener = StdListener::bind(path).map_err(io)?;
                 let found = std::fs::symlink_metadata(path).map_err(io)?;
-                let file = SocketFile { path: path.clone(), device: found.dev(), inode: found.ino() };
+                let file = SocketFile {
+                    path: path.clone(),
+                    device: found.dev(),
+                    inode: found.ino(),
+                    pid: std::process::id(),
+                };
                 Rendezvous { listener, file: Some(file) }
             }
         };
@@ -93,8 +108,8 @@ impl Rendezvous {
 
 impl Drop for Rendezvous {
     fn drop(&mut self) {
-        let Some(file) = &self.file else { return };
-        let Ok(_lock) = lock_directory(&file.path) else { return };
+        let Some(file) = self.file.as_ref().filter(|file| file.pid == std::process::id()) else { return };
+        let Ok(_lock) = lock_directory(&file.path, UNBIND_PATIENCE) else { return };
         if let Ok(found) = std::fs::symlink_metadata(&file.path)
             && (found.dev(), found.ino()) == (file.device, file.inode)
         {
@@ -104,17 +119,30 @@ impl Drop for Rendezvous {
 }
 
 /// Holds off other servers of the same directory while one looks and binds; milliseconds at most.
-fn lock_directory(path: &Path) -> io::Result<OwnedFd> {
+fn lock_directory(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("/"));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(directory, flags, Mode::empty())?;
+    let began = Instant::now();
     loop {
-        match rustix::fs::flock(&fd, FlockOperation::LockExclusive) {
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(fd),
-            Err(rustix::io::Errno::INTR) => continue,
+            // Whoever may read the directory may hold its lock; nobody has reason to for long.
+            Err(Errno::WOULDBLOCK) if began.elapsed() > patience => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds a lock on it"));
+            }
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(1)),
+            Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Whether somebody listens. Never waits: a stopped server's backlog may be full.
+fn knock(path: &Path) -> Result<(), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
 /// Removes a socket file that nobody listens on; anything else stays and is an error.
@@ -128,9 +156,9 @@ fn clear_stale(address: &Address, path: &Path) -> Result<(), BindError> {
     if !found.file_type().is_socket() {
         return Err(BindError::NotASocket { path: path.into() });
     }
-    match StdStream::connect(path) {
-        Ok(_) => Err(BindError::InUse(address.clone())),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+    match knock(path) {
+        Ok(()) => Err(BindError::InUse(address.clone())),
+        Err(Errno::CONNREFUSED) => {
             tracing::info!(%address, "replacing the socket that a dead server left behind");
             std::fs::remove_file(path).map_err(io)
         }

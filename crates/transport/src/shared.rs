@@ -200,9 +200,16 @@ impl Shared {
                 Err(Some(closed)) => return Poll::Ready(Err(closed)),
             },
         };
-        let duty = core.with_station(runtime, token, |station, slot| station.wait(token, slot, cx.waker()));
+        let other = core.stations.find(runtime).and_then(|station| station.other_pumper(token));
+        let replaceable =
+            other.is_some_and(|other| core.slot(other).is_none_or(|slot| slot.is_replaceable_by(cx.waker())));
+        let duty = core
+            .with_station(runtime, token, |station, slot| station.wait(token, slot, cx.waker(), replaceable));
         if duty != Duty::Pump {
             return Poll::Pending;
+        }
+        if let Some(other) = other {
+            core.with_station(runtime, other, |station, slot| station.queue(other, slot));
         }
         let now = now_ns();
         let budget = core.budget.ns();

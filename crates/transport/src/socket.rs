@@ -22,14 +22,24 @@ const FD_COUNT_MAX: usize = 4;
 pub(crate) enum Heard {
     /// Bytes, and the descriptors that came with them.
     Bytes(usize, Vec<OwnedFd>),
+    /// Bytes, and descriptors that could not all be had. All of them are closed.
+    Cut(usize, Lost),
     /// Nothing now.
     Nothing,
     /// The peer is gone.
     HungUp,
 }
 
-/// Receives once. Descriptors are close-on-exec; where some did not fit or could not be installed, all are closed and
-/// the error says so.
+/// Why descriptors were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// More came at once than the protocol ever sends.
+    Excess,
+    /// This process can have no more.
+    OutOfDescriptors,
+}
+
+/// Receives once. Descriptors are close-on-exec.
 pub(crate) fn recv(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Heard> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FD_COUNT_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -52,12 +62,12 @@ pub(crate) fn recv(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Heard> {
             fds.extend(rights);
         }
     }
-    if message.flags.contains(ReturnFlags::CTRUNC) {
-        // Out of descriptors here, or more sent than the protocol has: both are closed by dropping `fds`.
-        return Err(Errno::MFILE.into());
-    }
     if message.bytes == 0 {
         return Ok(Heard::HungUp);
+    }
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        let lost = if fds.len() >= FD_COUNT_MAX { Lost::Excess } else { Lost::OutOfDescriptors };
+        return Ok(Heard::Cut(message.bytes, lost));
     }
     Ok(Heard::Bytes(message.bytes, fds))
 }

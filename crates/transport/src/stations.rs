@@ -45,6 +45,8 @@ pub(crate) struct Slot {
     queued_in: Option<runtime::Id>,
     /// It waits for room in the ring.
     pub(crate) wants_room: bool,
+    /// It waits for another call to end.
+    pub(crate) wants_stream: bool,
 }
 
 impl Slot {
@@ -54,6 +56,12 @@ impl Slot {
             self.waker = Some(waker.clone());
         }
         self.waiting = true;
+    }
+
+    /// Whether the task of `waker` need not rely on the pumper that has this slot: that one was woken because of news and
+    /// may not look again, or is of the same task, which may wait for several things and poll only one of them.
+    pub(crate) fn is_replaceable_by(&self, waker: &Waker) -> bool {
+        !self.waiting || self.waker.as_ref().is_none_or(|known| known.will_wake(waker))
     }
 
     /// Whether a task waits here, in this station.
@@ -71,6 +79,7 @@ impl Slot {
     /// The waker, if the task waits; it does not any more then.
     pub(crate) fn take(&mut self) -> Option<Waker> {
         self.wants_room = false;
+        self.wants_stream = false;
         if !std::mem::take(&mut self.waiting) {
             return None;
         }
@@ -163,10 +172,11 @@ impl Stations {
 impl Station {
     /// Puts a task to wait, and says whether it pumps. A server's accepting task always does: it is the one that most
     /// records are for.
-    pub(crate) fn wait(&mut self, token: Token, slot: &mut Slot, waker: &Waker) -> Duty {
+    /// So does one that finds the pumper `replaceable`.
+    pub(crate) fn wait(&mut self, token: Token, slot: &mut Slot, waker: &Waker, replaceable: bool) -> Duty {
         slot.wait(waker);
         match self.pumper {
-            Some(pumper) if pumper != token && token != Token::Accept => {
+            Some(pumper) if pumper != token && token != Token::Accept && !replaceable => {
                 self.queue(token, slot);
                 Duty::Follow
             }
@@ -185,6 +195,11 @@ impl Station {
 
     pub(crate) fn is_pumped(&self) -> bool {
         self.pumper.is_some()
+    }
+
+    /// The token that pumps, if it is another than `token`.
+    pub(crate) fn other_pumper(&self, token: Token) -> Option<Token> {
+        self.pumper.filter(|pumper| *pumper != token)
     }
 
     /// The pumper has what it waited for, or is gone; `next` pumps from now on.

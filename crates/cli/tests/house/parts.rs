@@ -1,0 +1,147 @@
+//! Which part uses which: the drawing in ARCHITECTURE.md, the manifests, and that all arrows point downwards.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::{hold, read, root, section};
+
+/// Parts by name, with what they use; in the order of the drawing.
+type Arrows = Vec<(String, BTreeSet<String>)>;
+
+fn drawing() -> Arrows {
+    let text = read("ARCHITECTURE.md");
+    let parts = section(&text, "## Parts");
+    let block = parts.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a drawing");
+    let arrows = block.lines().map(|line| {
+        let (user, used) = line.split_once('►').unwrap_or_else(|| panic!("no arrow in \"{line}\""));
+        let user = user.trim_end_matches(['─', ' ']).trim().to_owned();
+        let used = used.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty());
+        (user, used.collect())
+    });
+    arrows.collect()
+}
+
+struct Manifest {
+    uses: BTreeSet<String>,
+    /// In tests and examples only.
+    tests_use: BTreeSet<String>,
+    description: String,
+    text: String,
+}
+
+fn part_of(package: &str) -> Option<String> {
+    match package {
+        "tollfree" => Some("tollfree".to_owned()),
+        package => package.strip_prefix("tollfree-").map(str::to_owned),
+    }
+}
+
+fn manifests() -> BTreeMap<String, Manifest> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let manifest = |package: &Value| {
+        let name = package["name"].as_str().expect("a name");
+        let part = part_of(name).unwrap_or_else(|| panic!("package {name} is not named tollfree-<part>"));
+        let (mut uses, mut tests_use) = (BTreeSet::new(), BTreeSet::new());
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            // Ours have a path; a crate of ours that came from elsewhere would be another.
+            if let (Some(used), true) =
+                (part_of(dependency["name"].as_str().expect("a name")), dependency["path"].is_string())
+            {
+                if dependency["kind"] == "dev" { &mut tests_use } else { &mut uses }.insert(used);
+            }
+        }
+        let path = package["manifest_path"].as_str().expect("a path");
+        let manifest = Manifest {
+            uses,
+            tests_use,
+            description: package["description"].as_str().unwrap_or_default().to_owned(),
+            text: std::fs::read_to_string(path).expect("cargo has just read it"),
+        };
+        (part, manifest)
+    };
+    packages.iter().map(manifest).collect()
+}
+
+/// Arrows that don't point at a line further down.
+fn upward(arrows: &Arrows) -> Vec<String> {
+    let place = |part: &str| arrows.iter().position(|(known, _)| known == part);
+    let mut complaints = Vec::new();
+    for (idx, (user, used)) in arrows.iter().enumerate() {
+        for part in used {
+            if place(part).is_none_or(|place| place <= idx) {
+                complaints.push(format!("{user} ─► {part} does not point downwards"));
+            }
+        }
+    }
+    complaints
+}
+
+#[test]
+fn the_drawing_is_what_the_manifests_say() {
+    let (arrows, manifests) = (drawing(), manifests());
+    let drawn: BTreeSet<&String> = arrows.iter().map(|(part, _)| part).collect();
+    assert_eq!(drawn, manifests.keys().collect(), "the parts drawn in ARCHITECTURE.md, and those that exist");
+    let mut complaints = upward(&arrows);
+    for (part, used) in &arrows {
+        let uses = &manifests[part].uses;
+        for missing in uses.difference(used) {
+            complaints.push(format!("{part} uses {missing}, which ARCHITECTURE.md does not draw"));
+        }
+        for drawn in used.difference(uses) {
+            complaints.push(format!("{part} does not use {drawn}, though ARCHITECTURE.md draws it"));
+        }
+    }
+    hold("dependencies between parts", complaints);
+}
+
+#[test]
+fn tests_use_only_parts_further_down() {
+    let (arrows, manifests) = (drawing(), manifests());
+    let tests: Arrows = arrows
+        .iter()
+        .map(|(part, _)| {
+            let used = manifests[part].tests_use.iter().filter(|used| *used != part);
+            (part.clone(), used.cloned().collect())
+        })
+        .collect();
+    hold("dependencies of tests", upward(&tests));
+}
+
+#[test]
+fn each_part_says_its_job_in_one_line_and_takes_the_houses_lints() {
+    let mut complaints = Vec::new();
+    for (part, manifest) in manifests() {
+        let description = &manifest.description;
+        if description.is_empty() || description.contains('\n') || description.len() > 110 {
+            complaints.push(format!("{part} needs a description of one line, of at most 110 bytes"));
+        }
+        if !manifest.text.contains("[lints]\nworkspace = true") {
+            complaints.push(format!("{part} does not take the workspace's lints"));
+        }
+        let main = ["lib.rs", "main.rs"].map(|file| root().join("crates").join(&part).join("src").join(file));
+        let main = main.iter().find_map(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+        if !main.starts_with("//! ") {
+            complaints.push(format!("{part} does not begin by saying what it is"));
+        }
+    }
+    hold("what parts say of themselves", complaints);
+}
+
+#[test]
+fn rules() {
+    let arrow = |user: &str, used: &[&str]| {
+        (user.to_owned(), used.iter().map(|part| (*part).to_owned()).collect::<BTreeSet<_>>())
+    };
+    assert!(upward(&vec![arrow("a", &["b"]), arrow("b", &[])]).is_empty());
+    assert_eq!(upward(&vec![arrow("a", &["b"]), arrow("b", &["a"])]).len(), 1);
+    assert_eq!(upward(&vec![arrow("a", &["a"]), arrow("b", &["elsewhere"])]).len(), 2);
+}

@@ -1,0 +1,284 @@
+//! `spec/wire.md` says what the code does: its constants, its structures, its states.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::{offset_of, size_of, size_of_val};
+
+use tollfree_layout::frame::{AreaRange, FrameHead};
+use tollfree_layout::handshake::{HTTP2_PREFACE, Hello, MAGIC};
+use tollfree_layout::metadata::STATIC_NAMES;
+
+use crate::{hold, read, rows, section};
+
+macro_rules! constants {
+    ($($($path:ident)::+),* $(,)?) => {
+        [$((stringify!($($path)::+), tollfree_layout::$($path)::+ as u64)),*]
+    };
+}
+
+/// Every number of the protocol.
+fn constants() -> BTreeMap<String, u64> {
+    let all = constants![
+        control::CONSUMED_OFF,
+        control::WAITING_OFF,
+        control::CPU_OFF,
+        control::RING_OFF,
+        control::CPU_UNKNOWN,
+        record::HEAD_LEN,
+        record::HEAD_EMPTY,
+        frame::events::HEADERS,
+        frame::events::MESSAGE,
+        frame::events::HALF_CLOSE,
+        frame::events::TRAILERS,
+        frame::events::CANCEL,
+        frame::events::CREDIT,
+        frame::events::DRAIN,
+        frame::events::CONTROL,
+        frame::flags::FIRST,
+        frame::flags::LAST,
+        frame::flags::COMPRESSED,
+        frame::flags::IN_AREA,
+        frame::flags::NAMES_METHOD,
+        frame::flags::HAS_DEADLINE,
+        frame::flags::REFUSED,
+        frame::flags::KNOWN,
+        frame::control::AREA_OFFER,
+        frame::control::AREA_ACCEPT,
+        frame::control::AREA_REFUSE,
+        frame::control::AREA_DROP,
+        frame::control::CLOSE,
+        frame::FRAME_HEAD_LEN,
+        frame::DEADLINE_LEN,
+        frame::AREA_RANGE_LEN,
+        handshake::VERSION_MIN,
+        handshake::VERSION_MAX,
+        handshake::FEATURES,
+        handshake::kind::HELLO,
+        handshake::kind::WELCOME,
+        handshake::kind::REFUSAL,
+        handshake::reason::VERSION,
+        handshake::reason::FEATURE,
+        handshake::reason::USER,
+        handshake::reason::REGION,
+        handshake::reason::BUSY,
+        handshake::reason::MALFORMED,
+        metadata::NAME_LEN_MAX,
+        metadata::VALUE_LEN_MAX,
+        limits::LINE_LEN,
+        limits::PAGE_LEN,
+        limits::RING_LEN_DEFAULT,
+        limits::RING_LEN_MIN,
+        limits::RING_LEN_MAX,
+        limits::REGION_LEN_MAX,
+        limits::AREA_LEN_DEFAULT,
+        limits::AREA_LEN_MIN,
+        limits::AREA_LEN_MAX,
+        limits::AREA_CHUNK_SHARE,
+        limits::HELLO_LEN,
+        limits::HELLO_TEXT_MAX,
+        limits::METADATA_LEN_MAX,
+        limits::METHOD_PATH_LEN_MAX,
+        limits::METHOD_COUNT_MAX,
+        limits::MESSAGE_LEN_MAX,
+        limits::MESSAGE_LEN_DEFAULT,
+        limits::STREAM_COUNT_DEFAULT,
+        limits::STREAM_WINDOW_DEFAULT,
+        limits::STREAM_WINDOW_MAX,
+        limits::WINDOW_RESERVE,
+        limits::CHUNK_CHARGE,
+    ];
+    let named = |(path, value): (&str, u64)| {
+        let name = path.rsplit("::").next().expect("a path has an end");
+        (name.trim().to_owned(), value)
+    };
+    let count = all.len();
+    let named: BTreeMap<String, u64> = all.into_iter().map(named).collect();
+    assert_eq!(named.len(), count, "two constants of one name can't be told apart in the document");
+    named
+}
+
+/// Constants that aren't numbers, and are compared by themselves.
+const NOT_NUMBERS: [&str; 3] = ["MAGIC", "HTTP2_PREFACE", "STATIC_NAMES"];
+
+/// The constants that the layout's sources declare.
+fn declared() -> BTreeSet<String> {
+    let files = ["control", "record", "frame", "handshake", "metadata", "limits"];
+    let texts = files.map(|file| read(&format!("crates/layout/src/{file}.rs")));
+    let name = |line: &str| {
+        let rest = line.trim_start().strip_prefix("pub const ")?;
+        rest.split_once(':').map(|(name, _)| name.to_owned()).filter(|name| !name.contains('('))
+    };
+    texts.iter().flat_map(|text| text.lines().filter_map(name)).collect()
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// Rows that name a constant and its value.
+fn stated(text: &str) -> Vec<(String, u64)> {
+    let constant = |row: Vec<&str>| {
+        let name = row.first()?.strip_prefix('`')?.strip_suffix('`')?;
+        let is_constant = name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+        if !is_constant { None } else { Some((name.to_owned(), number(row.get(1)?)?)) }
+    };
+    rows(text).into_iter().filter_map(constant).collect()
+}
+
+/// What a document says of constants, against what they are.
+fn differences(stated: &[(String, u64)], constants: &BTreeMap<String, u64>) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (name, value) in stated {
+        match constants.get(name) {
+            Some(known) if known == value => {}
+            Some(known) => complaints.push(format!("{name} is {known} in the code and {value} in the text")),
+            None => complaints.push(format!("{name} stands in the text and not in the code")),
+        }
+    }
+    for name in constants.keys() {
+        match stated.iter().filter(|(known, _)| known == name).count() {
+            1 => {}
+            0 => complaints.push(format!("{name} does not stand in the text")),
+            count => complaints.push(format!("{name} stands in the text {count} times")),
+        }
+    }
+    complaints
+}
+
+#[test]
+fn constants_are_those_of_the_code() {
+    let constants = constants();
+    let compared: BTreeSet<String> =
+        constants.keys().cloned().chain(NOT_NUMBERS.map(str::to_owned)).collect();
+    assert_eq!(compared, declared(), "the constants compared here, and those that the layout declares");
+    let text = read("spec/wire.md");
+    hold("constants of spec/wire.md", differences(&stated(&text), &constants));
+    let magic = format!("`{}`", String::from_utf8_lossy(&MAGIC));
+    let bytes: Vec<String> = MAGIC.iter().map(|byte| format!("{byte:02x}")).collect();
+    for needed in [magic, bytes.join(" "), format!("`{}`", String::from_utf8_lossy(HTTP2_PREFACE))] {
+        assert!(text.contains(&needed), "spec/wire.md does not say {needed}");
+    }
+}
+
+#[test]
+fn static_names_are_those_of_the_code() {
+    let text = read("spec/wire.md");
+    let numbered = |row: Vec<&str>| Some((number(row[0])?, row.get(1)?.trim_matches('`').to_owned()));
+    let stated: Vec<(u64, String)> =
+        rows(section(&text, "### Static names")).into_iter().filter_map(numbered).collect();
+    let known: Vec<(u64, String)> = (1..).zip(STATIC_NAMES.map(str::to_owned)).collect();
+    assert_eq!(stated, known);
+}
+
+macro_rules! fields {
+    ($type:ty, $value:expr, $($field:ident),*) => {{
+        let value = $value;
+        let fields = vec![$((stringify!($field), offset_of!($type, $field), size_of_val(&value.$field))),*];
+        let end = fields.iter().fold(0, |end, (name, offset, len)| {
+            assert_eq!(*offset, end, "a field before {name} is missing here");
+            end + len
+        });
+        assert_eq!(end, size_of::<$type>(), "a field is missing here");
+        fields
+    }};
+}
+
+#[test]
+fn structures_are_those_of_the_code() {
+    let text = read("spec/wire.md");
+    let hello = fields!(
+        Hello,
+        Hello::new(0),
+        magic,
+        kind,
+        version_min,
+        version_max,
+        features,
+        required,
+        region_len,
+        ring_len,
+        stream_window,
+        session_window,
+        clock_ns,
+        stream_count,
+        area_len_max,
+        metadata_len_max,
+        reason,
+        text_len,
+        reserved,
+        text,
+        tail
+    );
+    let head = fields!(
+        FrameHead,
+        FrameHead::default(),
+        events,
+        flags,
+        code,
+        headers_len,
+        trailers_len,
+        stream,
+        chunk_len,
+        message_len
+    );
+    let range = fields!(AreaRange, AreaRange::default(), area, reserved, offset);
+    for (heading, fields) in
+        [("### Handshake message", hello), ("### Frame head", head), ("### Area range", range)]
+    {
+        let field = |row: Vec<&str>| Some((number(row[0])?, number(row.get(1)?)?, row.get(2)?.to_string()));
+        // The first table: another may follow before the next heading.
+        let table = section(&text, heading).trim_start().split("\n\n").next().unwrap_or_default();
+        let stated: Vec<(u64, u64, String)> = rows(table).into_iter().filter_map(field).collect();
+        let known: Vec<(u64, u64, String)> = fields
+            .into_iter()
+            .map(|(name, offset, len)| (offset as u64, len as u64, format!("`{name}`")))
+            .collect();
+        assert_eq!(stated, known, "{heading}");
+    }
+}
+
+/// The table of states in the session's tests: one line a state, `(State, [outcome, …]),`.
+fn coded_states(text: &str, table: &str) -> Vec<Vec<String>> {
+    let start = text.find(&format!("const {table}: [Row; ")).expect("the session's table of states");
+    let body = text[start..].split("];\n").next().expect("it ends");
+    let row = |line: &str| {
+        let (state, outcomes) = line.trim().strip_prefix('(')?.split_once(',')?;
+        let outcomes = outcomes.trim().strip_prefix('[')?.split(']').next()?;
+        let outcome = |text: &str| match text.trim() {
+            "Order" | "Kind" | "Id" => text.trim().to_lowercase(),
+            "Misplaced" | "Ended" => "no".to_owned(),
+            next => next.trim_start_matches("To(").trim_end_matches(')').to_owned(),
+        };
+        Some(std::iter::once(state.to_owned()).chain(outcomes.split(',').map(outcome)).collect())
+    };
+    body.lines().filter_map(row).collect()
+}
+
+#[test]
+fn states_are_those_of_the_code() {
+    let (text, code) = (read("spec/wire.md"), read("crates/session/src/transitions.rs"));
+    for (heading, table) in [("### Client", "CLIENT"), ("### Server", "SERVER")] {
+        let stated: Vec<Vec<&str>> = rows(section(&text, heading)).into_iter().skip(2).collect();
+        let coded = coded_states(&code, table);
+        assert_eq!(coded.len(), 5, "the table was found");
+        assert!(coded.iter().all(|row| row.len() == 12), "all of it: {coded:?}");
+        assert_eq!(stated, coded, "{heading}");
+    }
+}
+
+#[test]
+fn rules() {
+    let constants = BTreeMap::from([("A".to_owned(), 1), ("B".to_owned(), 2)]);
+    let good = "| `A` | 1 | a |\n| `B` | 0x02 | b |\n| `other` | 3 |";
+    assert!(differences(&stated(good), &constants).is_empty());
+    for bad in [
+        "| `A` | 1 |",
+        "| `A` | 1 |\n| `B` | 3 |",
+        "| `A` | 1 |\n| `B` | 2 |\n| `B` | 2 |",
+        &format!("{good}\n| `C` | 1 |"),
+    ] {
+        assert_eq!(differences(&stated(bad), &constants).len(), 1, "{bad}");
+    }
+}

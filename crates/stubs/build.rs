@@ -1,0 +1,12 @@
+//! Generates stubs as any tonic user would, without protoc, and keeps the descriptors for the reflection service.
+
+use prost::Message;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let files = protox::compile(["probe.proto", "greeter.proto"], ["proto"])?;
+    let out = std::path::PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
+    std::fs::write(out.join("descriptors.bin"), files.encode_to_vec())?;
+    tonic_prost_build::configure().compile_fds(files)?;
+    Ok(())
+}

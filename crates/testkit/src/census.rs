@@ -1,0 +1,47 @@
+//! What a process holds and uses, by the kernel's count.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Descriptors and mappings of sessions that this process holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Census {
+    /// Open descriptors.
+    pub fd_count: usize,
+    /// Mapped regions and payload areas.
+    pub map_count: usize,
+}
+
+impl Census {
+    /// Counts now.
+    pub fn take() -> Census {
+        let fds = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count());
+        let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let map_count = maps.lines().filter(|line| line.contains("/memfd:tollfree")).count();
+        Census { fd_count: fds, map_count }
+    }
+
+    /// Waits until the process holds no more than at this count.
+    ///
+    /// # Panics
+    /// When it still does after ten seconds.
+    pub fn assert_back(self) {
+        let began = Instant::now();
+        loop {
+            let now = Census::take();
+            if now.fd_count <= self.fd_count && now.map_count <= self.map_count {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(10), "leaked: {self:?} before, {now:?} now");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Processor time that this process has used, all threads together.
+pub fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

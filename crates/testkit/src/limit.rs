@@ -1,0 +1,40 @@
+//! Tests that must end, and tests that must be alone.
+
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Ends the whole test process when it is not dropped in time: a task that spins for ever is beyond what a timeout in
+/// an async runtime can end.
+#[derive(Debug)]
+pub struct TimeLimit {
+    _done: Sender<()>,
+}
+
+impl TimeLimit {
+    /// From now on, for the test that calls.
+    pub fn seconds(seconds: u64) -> TimeLimit {
+        let (done, watched) = mpsc::channel::<()>();
+        let name = std::thread::current().name().unwrap_or("a test").to_owned();
+        std::thread::spawn(move || {
+            if watched.recv_timeout(Duration::from_secs(seconds)) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{name}: not over within {seconds} s; giving up on the whole process");
+                std::process::abort();
+            }
+        });
+        TimeLimit { _done: done }
+    }
+}
+
+/// While it lives, no other test of the process has one.
+#[derive(Debug)]
+pub struct Alone {
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// Keeps other tests of the process that ask for the same away: for tests that count what the process holds or measure
+/// what it uses.
+pub fn alone() -> Alone {
+    static TURN: Mutex<()> = Mutex::new(());
+    Alone { _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner) }
+}

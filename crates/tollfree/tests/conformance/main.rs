@@ -1,0 +1,42 @@
+//! One suite over three transports: what a generated client and server observe must not depend on what is between them.
+//!
+//! Each row is a function that gets a [`lab::Way`] and is run over shared memory (a path and an abstract name) and over
+//! HTTP/2 on a Unix socket, which is tonic's own; each on a current-thread and a multi-thread runtime. So every
+//! assertion is first of all true of tonic.
+
+mod calls;
+mod concurrency;
+mod endings;
+mod features;
+mod lab;
+mod metadata;
+mod names;
+mod peers;
+mod probe;
+mod shutdown;
+mod sizes;
+mod statuses;
+
+/// Runs rows over every transport and runtime.
+#[macro_export]
+macro_rules! rows {
+    ($($name:ident),* $(,)?) => {
+        mod shm {
+            $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shm)).await })*
+        }
+        mod shm_multi {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shm)).await })*
+        }
+        mod shm_abstract {
+            $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Abstract)).await })*
+        }
+        mod http2 {
+            $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Http2)).await })*
+        }
+        mod http2_multi {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Http2)).await })*
+        }
+    };
+}

@@ -1,0 +1,146 @@
+//! Metadata there and back: order, duplicates, binary values, and what every call brings.
+
+use tollfree_stubs::probe::{Ask, Fault};
+use tonic::metadata::{BinaryMetadataValue, MetadataMap};
+use tonic::{Code, Request};
+
+use crate::lab::{Lab, Way};
+use crate::probe::lines;
+
+fn fill(metadata: &mut MetadataMap, prefix: &str) -> Vec<String> {
+    for (name, value) in [("a", "1"), ("b", ""), ("a", "2"), ("c", "with spaces, commas"), ("a", "3")] {
+        let name: tonic::metadata::MetadataKey<_> = format!("{prefix}-{name}").parse().unwrap();
+        metadata.append(name, value.parse().unwrap());
+    }
+    for bytes in [&b"\x00\xff\x80"[..], b"", b"four"] {
+        let name =
+            tonic::metadata::MetadataKey::from_bytes(format!("{prefix}-bytes-bin").as_bytes()).unwrap();
+        metadata.append_bin(name, BinaryMetadataValue::from_bytes(bytes));
+    }
+    lines(metadata).into_iter().filter(|line| line.starts_with(prefix)).collect()
+}
+
+fn only(prefix: &str, all: &[String]) -> Vec<String> {
+    all.iter().filter(|line| line.starts_with(prefix)).cloned().collect()
+}
+
+async fn requests_and_answers_keep_order_and_duplicates(way: Way) {
+    let lab = Lab::start(way).await;
+    let mut client = lab.client();
+    let mut request = Request::new(Ask::default());
+    let sent = fill(request.metadata_mut(), "x-head");
+    assert_eq!(sent.len(), 8);
+    let response = client.unary(request).await.unwrap();
+    assert_eq!(only("x-head", &lines(response.metadata())), sent, "initial metadata");
+    assert_eq!(only("x-head", &response.get_ref().headers), sent, "request metadata");
+}
+
+async fn streams_have_initial_and_trailing_metadata(way: Way) {
+    let lab = Lab::start(way).await;
+    let mut client = lab.client();
+    let fault = Fault { code: 9, message: "after two".into(), ..Fault::default() };
+    let mut request = Request::new(Ask { lens: vec![1, 2], fault: Some(fault), ..Ask::default() });
+    let head = fill(request.metadata_mut(), "x-head");
+    let trail = fill(request.metadata_mut(), "x-trail");
+    let response = client.down(request).await.unwrap();
+    assert_eq!(only("x-head", &lines(response.metadata())), head);
+    let mut stream = response.into_inner();
+    assert_eq!(stream.message().await.unwrap().unwrap().body.len(), 1);
+    assert_eq!(stream.message().await.unwrap().unwrap().body.len(), 2);
+    let status = stream.message().await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, "after two"));
+    assert_eq!(only("x-trail", &lines(status.metadata())), trail);
+}
+
+async fn trailers_only_answers_have_metadata_too(way: Way) {
+    let lab = Lab::start(way).await;
+    let mut client = lab.client();
+    let fault = Fault { code: 5, message: "nothing".into(), ..Fault::default() };
+    let mut request = Request::new(Ask { fault: Some(fault), ..Ask::default() });
+    let trail = fill(request.metadata_mut(), "x-trail");
+    let status = client.unary(request).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::NotFound, "nothing"));
+    assert_eq!(only("x-trail", &lines(status.metadata())), trail);
+    // What a status holds beside this are headers of the transport.
+    let rest: Vec<_> = lines(status.metadata())
+        .into_iter()
+        .filter(|line| !line.starts_with("x-trail") && !line.starts_with("date:"))
+        .filter(|line| !line.starts_with("content-length:"))
+        .collect();
+    assert_eq!(rest, ["content-type: application/grpc"]);
+}
+
+async fn every_call_brings_what_grpc_asks_for(way: Way) {
+    let lab = Lab::start(way).await;
+    let mut client = lab.client();
+    let mut request = Request::new(Ask::default());
+    // Names that belong to gRPC: an application can't set them.
+    for name in ["te", "content-type", "grpc-status", "grpc-message"] {
+        request.metadata_mut().insert(name, "mine".parse().unwrap());
+    }
+    let seen = client.unary(request).await.unwrap().into_inner().headers;
+    let of = |name: &str| seen.iter().filter(|line| line.starts_with(name)).cloned().collect::<Vec<_>>();
+    assert_eq!(of("te:"), ["te: trailers"]);
+    assert_eq!(of("content-type:"), ["content-type: application/grpc"]);
+    assert_eq!(of("grpc-"), Vec::<String>::new());
+    assert_eq!(of("user-agent:").len(), 1, "{seen:?}");
+    let agent = if way.is_ours() { "user-agent: tollfree-rust/" } else { "user-agent: tonic/" };
+    assert!(of("user-agent:")[0].starts_with(agent), "{seen:?}");
+}
+
+async fn more_metadata_than_fit_are_refused_and_others_go_on(way: Way) {
+    let lab = Lab::start(way).await;
+    let mut client = lab.client();
+    let with = |len: usize, name: &'static str| {
+        let fault = name.starts_with("x-trail").then(|| Fault { code: 5, ..Fault::default() });
+        let mut request = Request::new(Ask { fault, ..Ask::default() });
+        request.metadata_mut().insert(name, "v".repeat(len).parse().unwrap());
+        request
+    };
+    assert!(client.unary(with(4000, "x-head")).await.is_ok());
+    let mut codes = Vec::new();
+    for len in [20_000, 70_000] {
+        let status = client.unary(with(len, "x-not-echoed")).await.unwrap_err();
+        if way.is_ours() {
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+            assert!(status.message().contains(&len.to_string()[..1]), "{status}");
+            assert!(status.message().contains("metadata"), "{status}");
+        }
+        codes.push(status.code());
+    }
+    assert_eq!(codes.len(), 2);
+    assert!(client.unary(Ask::default()).await.is_ok(), "the session lives");
+}
+
+crate::rows!(
+    requests_and_answers_keep_order_and_duplicates,
+    streams_have_initial_and_trailing_metadata,
+    trailers_only_answers_have_metadata_too,
+    every_call_brings_what_grpc_asks_for,
+    more_metadata_than_fit_are_refused_and_others_go_on,
+);
+
+/// Over the limit on the way back: the caller learns of it, and the session lives.
+#[tokio::test]
+async fn answers_with_too_much_metadata_are_refused() {
+    let lab = Lab::start(Way::Shm).await;
+    let mut client = lab.client();
+    // Two pairs that fit the request are doubled by nobody; so ask for a message that becomes a header.
+    let message = "m".repeat(20_000);
+    let fault = Fault { code: 5, message, ..Fault::default() };
+    let status = client.unary(Ask { fault: Some(fault), ..Ask::default() }).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(status.message().contains("20003") || status.message().contains("metadata of"), "{status}");
+    assert!(client.unary(Ask::default()).await.is_ok(), "the session lives");
+}
+
+/// Peer identity: this test is both ends.
+#[tokio::test]
+async fn handlers_know_the_process_and_user_that_call() {
+    for way in [Way::Shm, Way::Abstract] {
+        let lab = Lab::start(way).await;
+        let answer = lab.client().unary(Ask::default()).await.unwrap().into_inner();
+        assert_eq!(answer.peer_pid, std::process::id());
+        assert_eq!(answer.peer_uid, rustix::process::geteuid().as_raw());
+    }
+}

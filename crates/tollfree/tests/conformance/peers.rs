@@ -1,0 +1,287 @@
+//! Peers that are not there, not what they should be, or gone: over shared memory only.
+
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use tollfree::{Channel, Server};
+use tollfree_stubs::probe::Ask;
+use tollfree_stubs::probe::probe_client::ProbeClient;
+use tollfree_stubs::probe::probe_server::ProbeServer;
+use tonic::{Code, Status};
+
+use crate::lab::{Lab, Way, connect, until};
+use crate::probe::{Probe, Witness};
+
+const CHILD_URI: &str = "TOLLFREE_TEST_CHILD_URI";
+
+/// Not a test: the server process of [`a_killed_server_is_unavailable_and_its_successor_is_found`].
+#[tokio::test]
+#[ignore = "run by another test, as a process to be killed"]
+async fn child_server() {
+    let uri = std::env::var(CHILD_URI).expect("set by the test that starts this");
+    let service = ProbeServer::new(Probe::new(Witness::default()));
+    Server::builder().add_service(service).serve(&uri).await.unwrap();
+}
+
+fn start_child(uri: &str) -> std::process::Child {
+    std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "peers::child_server", "--ignored", "--quiet"])
+        .env(CHILD_URI, uri)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_killed_server_is_unavailable_and_its_successor_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let uri = format!("shm://{}", directory.path().join("s.sock").display());
+    let mut child = start_child(&uri);
+    let channel = connect(Way::Shm, &uri).await;
+    let mut client = ProbeClient::new(channel);
+    assert!(client.unary(Ask::default()).await.is_ok());
+    let under_way = tokio::spawn({
+        let mut client = client.clone();
+        async move { client.unary(Ask { wait_ms: 60_000, ..Ask::default() }).await }
+    });
+    let endless = Ask { lens: vec![10; 100_000], pause_ms: 1, ..Ask::default() };
+    let mut stream = client.down(endless).await.unwrap().into_inner();
+    assert!(stream.message().await.unwrap().is_some());
+    child.kill().unwrap();
+    let killed = Instant::now();
+    child.wait().unwrap();
+    let expect = |status: Status| {
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        assert!(status.message().contains("s.sock"), "{status}");
+    };
+    expect(under_way.await.unwrap().unwrap_err());
+    expect(loop {
+        match stream.message().await {
+            Ok(message) => assert!(message.is_some(), "cut off, not ended"),
+            Err(status) => break status,
+        }
+    });
+    assert!(killed.elapsed() < Duration::from_secs(2), "death is noticed at once");
+    // The socket is stale now: that is said, and a successor takes it over.
+    expect(client.unary(Ask::default()).await.unwrap_err());
+    let error = Channel::connect(&*uri).await.unwrap_err().to_string();
+    assert!(error.contains("nobody listens") && error.contains("s.sock"), "{error}");
+    let mut child = start_child(&uri);
+    drop(connect(Way::Shm, &uri).await);
+    let mut last = None;
+    for _ in 0..200 {
+        // Calls fail at once for a while after an attempt to connect has failed.
+        match client.unary(Ask::default()).await {
+            Ok(_) => {
+                last = None;
+                break;
+            }
+            Err(status) => last = Some(status),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(last.is_none(), "{last:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[tokio::test]
+async fn addresses_that_are_none_say_how_to_write_one() {
+    for uri in ["", "http://localhost:1", "/run/x.sock", "shm://relative", "shm-abstract:", "unix:/x"] {
+        let error = Channel::connect(uri).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("\"{uri}\"")), "{error}");
+        assert!(error.contains("shm") || error.contains("names no socket"), "{error}");
+        assert!(Channel::builder(uri).connect_lazy().is_err());
+    }
+    for uri in ["", "tcp:1", "shm://relative", "/run/x.sock"] {
+        let error = Server::builder().serve(uri).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("\"{uri}\"")), "{error}");
+    }
+    let error = Server::builder().serve("shm:///no/such/directory/s.sock").await.unwrap_err().to_string();
+    assert!(error.contains("directory") && error.contains("/no/such/directory/s.sock"), "{error}");
+}
+
+#[tokio::test]
+async fn nobody_there_is_unavailable_until_somebody_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let uri = format!("shm://{}", directory.path().join("s.sock").display());
+    let error = Channel::connect(&*uri).await.unwrap_err();
+    assert!(error.to_string().contains("does not exist"), "{error}");
+    let mut client = ProbeClient::new(Channel::builder(&*uri).connect_lazy().unwrap());
+    for _ in 0..3 {
+        let status = client.unary(Ask::default()).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        assert!(status.message().contains("s.sock"), "{status}");
+    }
+    let service = ProbeServer::new(Probe::new(Witness::default()));
+    let server = tokio::spawn({
+        let uri = uri.clone();
+        async move { Server::builder().add_service(service).serve(&uri).await }
+    });
+    let mut answered = false;
+    for _ in 0..300 {
+        answered = client.unary(Ask::default()).await.is_ok();
+        if answered {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(answered);
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_second_server_is_told_that_there_is_one() {
+    let lab = Lab::start(Way::Shm).await;
+    let error = Server::builder().serve(&lab.uri).await.unwrap_err().to_string();
+    assert!(error.contains("in use by a running server"), "{error}");
+    assert!(lab.client().unary(Ask::default()).await.is_ok(), "the first goes on");
+}
+
+#[tokio::test]
+async fn http2_and_sessions_recognise_each_other() {
+    let http = Lab::start(Way::Http2).await;
+    let path = http.uri.strip_prefix("unix:").unwrap();
+    let began = Instant::now();
+    let error = Channel::connect(format!("shm://{path}")).await.unwrap_err().to_string();
+    assert!(error.contains("HTTP/2") && error.contains(path), "{error}");
+    let ours = Lab::start(Way::Shm).await;
+    let path = ours.uri.strip_prefix("shm://").unwrap();
+    let endpoint = tonic::transport::Endpoint::try_from(format!("unix:{path}")).unwrap();
+    let called = match endpoint.connect().await {
+        Ok(channel) => ProbeClient::new(channel).unary(Ask::default()).await.map(drop),
+        Err(error) => Err(Status::from_error(Box::new(error))),
+    };
+    assert!(called.is_err());
+    assert!(began.elapsed() < Duration::from_secs(4), "neither waits for a handshake that never comes");
+    assert!(ours.client().unary(Ask::default()).await.is_ok(), "the server goes on");
+    assert!(http.client().unary(Ask::default()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_socket_that_never_answers_is_given_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.sock");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let mut client =
+        ProbeClient::new(Channel::builder(format!("shm://{}", path.display())).connect_lazy().unwrap());
+    let mut request = tonic::Request::new(Ask::default());
+    request.set_timeout(Duration::from_millis(50));
+    let began = Instant::now();
+    let status = client.unary(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn one_server_answers_on_every_kind_of_address() {
+    let directory = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let witness = Witness::default();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    // What a killed server left behind is in nobody's way, on either kind of socket.
+    for name in ["s.sock", "u.sock"] {
+        drop(UnixListener::bind(path(name)).unwrap());
+    }
+    let uris = [
+        format!("shm://{}", path("s.sock")),
+        format!("shm-abstract:tollfree-many-{}", std::process::id()),
+        format!("unix:{}", path("u.sock")),
+        format!("http://{free}"),
+    ];
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = tokio::spawn({
+        let (uris, service) = (uris.clone(), ProbeServer::new(Probe::new(witness.clone())));
+        async move {
+            let uris = uris.iter().map(String::as_str);
+            let signal = async { drop(stopped.await) };
+            Server::builder().add_service(service).serve_many_with_shutdown(uris, signal).await
+        }
+    });
+    for (uri, way) in uris.iter().zip([Way::Shm, Way::Abstract, Way::Http2, Way::Http2]) {
+        let mut client = ProbeClient::new(connect(way, uri).await);
+        let answer = client.unary(Ask { body: b"hello".into(), ..Ask::default() }).await.unwrap();
+        assert_eq!(answer.into_inner().body, b"hello", "{uri}");
+    }
+    assert_eq!(witness.begun(), 4);
+    drop(stop);
+    server.await.unwrap().unwrap();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "no socket is left behind");
+}
+
+#[tokio::test]
+async fn when_one_address_is_taken_none_is_served() {
+    let lab = Lab::start(Way::Shm).await;
+    let directory = tempfile::tempdir().unwrap();
+    let free = directory.path().join("free.sock");
+    let uris = [format!("shm://{}", free.display()), lab.uri.clone()];
+    let error = Server::builder().serve_many(uris.iter().map(String::as_str)).await.unwrap_err();
+    assert!(error.to_string().contains(&lab.uri), "{error}");
+    until("the other is free again", || !free.exists()).await;
+}
+
+/// Calls that a draining server has refused unseen are made again on its successor.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_move_over_to_a_successor() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.sock");
+    let uri = format!("shm://{}", path.display());
+    let witness = Witness::default();
+    let start = || {
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let (uri, service) = (uri.clone(), ProbeServer::new(Probe::new(witness.clone())));
+        let server = tokio::spawn(async move {
+            let signal = async { drop(stopped.await) };
+            Server::builder().add_service(service).serve_with_shutdown(&uri, signal).await
+        });
+        (stop, server)
+    };
+    let mut running = start();
+    let channel = connect(Way::Shm, &uri).await;
+    let mut client = ProbeClient::new(channel.clone());
+    for _ in 0..10 {
+        // Under way on the old server while it drains: it must stay until this is answered.
+        let before = witness.begun();
+        let slow = tokio::spawn({
+            let mut client = client.clone();
+            async move { client.unary(Ask { wait_ms: 100, ..Ask::default() }).await }
+        });
+        until("the slow call is under way", || witness.begun() > before).await;
+        drop(running.0);
+        until("the old server has let go of the socket", || !path.exists()).await;
+        let next = start();
+        until("the new server listens", || path.exists()).await;
+        // Not one of them fails: none was seen by the old server, or it answers.
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(30) {
+            client.unary(Ask::default()).await.expect("moves over");
+        }
+        slow.await.unwrap().expect("the old server answers what it has taken");
+        running.1.await.unwrap().unwrap();
+        running = next;
+    }
+}
+
+/// The narrow case of the above, on purpose: the request is on its way when the server drains.
+#[tokio::test]
+async fn a_call_refused_unseen_moves_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.sock");
+    let uri = format!("shm://{}", path.display());
+    let mut old = tollfree_transport::Listener::bind(&uri.parse().unwrap(), Default::default()).unwrap();
+    let channel = Channel::connect(&*uri).await.unwrap();
+    let session = old.accept().await.unwrap();
+    std::fs::rename(&path, directory.path().join("old.sock")).unwrap();
+    let witness = Witness::default();
+    let service = ProbeServer::new(Probe::new(witness.clone()));
+    let server = tokio::spawn(async move { Server::builder().add_service(service).serve(&uri).await });
+    until("the successor listens", || path.exists()).await;
+    let mut client = ProbeClient::new(channel);
+    // On one thread nobody tells the client before it has sent.
+    session.drain();
+    let ask = Ask { body: vec![9; 5_000], ..Ask::default() };
+    let answer = client.unary(ask).await.unwrap().into_inner();
+    assert_eq!((answer.body, witness.begun()), (vec![9; 5_000], 1));
+    assert!(session.try_accept().is_none(), "the old server has not seen it");
+    server.abort();
+}

@@ -1,0 +1,215 @@
+//! A server that sends back what it gets, and clients of it: what the tests break things around.
+#![allow(dead_code)]
+
+use std::future::{Future, poll_fn};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::runtime::{Builder, Runtime};
+use tollfree_transport::*;
+
+/// gRPC's prefix before the first chunk of a message.
+const PREFIX_LEN: usize = 5;
+
+/// A server in the runtime of the test.
+pub(crate) struct Echo {
+    pub(crate) address: Address,
+    pub(crate) directory: tempfile::TempDir,
+    /// How sessions ended, in order.
+    pub(crate) ended: Arc<Mutex<Vec<Closed>>>,
+    /// What the server holds of its sessions, in order of arrival.
+    pub(crate) sessions: Arc<Mutex<Vec<Arc<Attachment>>>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Echo {
+    pub(crate) fn start(config: Config) -> Echo {
+        let directory = tempfile::tempdir().unwrap();
+        let address = Address::Path(directory.path().join("echo.sock"));
+        let mut listener = Listener::bind(&address, config).unwrap();
+        let ended: Arc<Mutex<Vec<Closed>>> = Arc::default();
+        let sessions: Arc<Mutex<Vec<Arc<Attachment>>>> = Arc::default();
+        let (log, kept) = (ended.clone(), sessions.clone());
+        let task = tokio::spawn(async move {
+            while let Some(attachment) = listener.accept().await {
+                let attachment = Arc::new(attachment);
+                kept.lock().unwrap().push(attachment.clone());
+                let log = log.clone();
+                tokio::spawn(async move {
+                    let closed = serve(&attachment).await;
+                    log.lock().unwrap().push(closed);
+                });
+            }
+        });
+        Echo { address, directory, ended, sessions, task }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join("echo.sock")
+    }
+
+    pub(crate) async fn connect(&self) -> Attachment {
+        Attachment::connect(&self.address, &Config::default()).await.unwrap()
+    }
+
+    /// Waits for the next session to end, and says why it did.
+    pub(crate) async fn next_end(&self) -> Closed {
+        let began = Instant::now();
+        loop {
+            if let Some(closed) = self.take_end() {
+                return closed;
+            }
+            assert!(began.elapsed() < Duration::from_secs(10), "no session ended");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    fn take_end(&self) -> Option<Closed> {
+        let mut ended = self.ended.lock().unwrap();
+        if ended.is_empty() { None } else { Some(ended.remove(0)) }
+    }
+
+    /// Lets go of all sessions that the test kept.
+    pub(crate) fn forget_sessions(&self) {
+        self.sessions.lock().unwrap().clear();
+    }
+}
+
+/// Serves one session until it ends.
+pub(crate) async fn serve(attachment: &Attachment) -> Closed {
+    loop {
+        match poll_fn(|cx| attachment.poll_accept(cx)).await {
+            Ok(call) => drop(tokio::spawn(answer(call))),
+            Err(closed) => return closed,
+        }
+    }
+}
+
+async fn answer(call: Call) {
+    let Some(message) = read_message(&call.stream).await else { return };
+    let mut emission = Emission {
+        headers: Some(Bytes::new()),
+        message: Some(Outgoing::new(message, false)),
+        ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
+    };
+    let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await;
+}
+
+/// Reads one message up to the end of the stream. `None`: it ended otherwise.
+pub(crate) async fn read_message(stream: &Stream) -> Option<Bytes> {
+    let mut message = Vec::new();
+    loop {
+        match poll_fn(|cx| stream.poll_recv(cx)).await.ok()? {
+            Incoming::Headers(_) => {}
+            Incoming::Chunk(chunk) => {
+                message.extend_from_slice(&chunk.bytes[if chunk.first { PREFIX_LEN } else { 0 }..]);
+            }
+            Incoming::End(End::HalfClosed | End::Trailers { code: 0, .. }) => return Some(message.into()),
+            Incoming::End(_) => return None,
+        }
+    }
+}
+
+/// Begins a call with one message.
+pub(crate) async fn begin(attachment: &Attachment, message: Bytes) -> Result<Stream, EmitError> {
+    let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
+    let mut emission = Emission {
+        message: Some(Outgoing::new(message, false)),
+        ending: Some(Ending::HalfClose),
+        ..Emission::default()
+    };
+    let mut opener = attachment.open();
+    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await?;
+    if !emission.is_empty() {
+        poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await?;
+    }
+    Ok(stream)
+}
+
+/// One call. `None`: it ended without its message.
+pub(crate) async fn call(attachment: &Attachment, message: Bytes) -> Option<Bytes> {
+    let stream = begin(attachment, message).await.ok()?;
+    read_message(&stream).await
+}
+
+/// Makes calls and checks what comes back.
+pub(crate) async fn check_calls(attachment: &Attachment, count: usize) {
+    for idx in 0..count {
+        let message = Bytes::from(vec![idx as u8; 1 + idx * 37 % 3000]);
+        assert_eq!(call(attachment, message.clone()).await, Some(message), "call {idx}");
+    }
+}
+
+/// Longest that a call may take where nothing is in its way but noise.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+pub(crate) const POLICIES: [WaitPolicy; 3] = [WaitPolicy::Adaptive, WaitPolicy::Park, WaitPolicy::Poll];
+
+pub(crate) fn runtimes() -> [Runtime; 2] {
+    [
+        Builder::new_current_thread().enable_all().build().unwrap(),
+        Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
+    ]
+}
+
+/// A server in a runtime and thread of its own, so that what a test does to its client's runtime stays there.
+pub(crate) struct Apart {
+    echo: Option<Echo>,
+    runtime: Option<Runtime>,
+}
+
+impl Apart {
+    pub(crate) fn start(config: Config) -> Apart {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let echo = runtime.block_on(async { Echo::start(config) });
+        Apart { echo: Some(echo), runtime: Some(runtime) }
+    }
+
+    pub(crate) fn echo(&self) -> &Echo {
+        self.echo.as_ref().unwrap()
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        self.echo.take();
+        self.runtime.take().unwrap().shutdown_background();
+    }
+}
+
+pub(crate) fn config(wait: WaitPolicy) -> Config {
+    Config { wait, ..Config::default() }
+}
+
+pub(crate) async fn connect(echo: &Echo, wait: WaitPolicy) -> Arc<Attachment> {
+    Arc::new(Attachment::connect(&echo.address, &config(wait)).await.unwrap())
+}
+
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: lost"))
+}
+
+/// A call that is open and gets no answer for now: its request is not ended.
+pub(crate) async fn quiet_call(attachment: &Attachment) -> Stream {
+    let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
+    let mut emission =
+        Emission { message: Some(Outgoing::new(Bytes::from_static(b"begun"), false)), ..Emission::default() };
+    let mut opener = attachment.open();
+    poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap()
+}
+
+/// Runs a test that no other test of the process may run beside, as it counts what the process holds: other tests'
+/// runtimes hold descriptors too.
+pub(crate) fn alone_for(seconds: u64, test: impl Future<Output = ()>) {
+    let (_alone, _limit) = (tollfree_testkit::alone(), tollfree_testkit::TimeLimit::seconds(seconds));
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(test);
+}

@@ -1,0 +1,155 @@
+//! Handshake messages, and how a real server answers those that it must refuse.
+
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use serde_json::{Value, json};
+use tollfree_layout::handshake::{HTTP2_PREFACE, Hello, kind, reason};
+use tollfree_layout::limits::{AREA_LEN_MAX, HELLO_LEN, METADATA_LEN_MAX};
+use tollfree_region::Region;
+use tollfree_transport::{Address, Config, Listener};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::{hex, hold};
+
+const REGION_LEN: usize = 4096 + 32 * 1024;
+
+/// A message as the reference sends it, but for clock and text.
+fn message(of_kind: u32) -> Hello {
+    let mut hello = Hello::new(of_kind);
+    hello.region_len = (REGION_LEN as u32).into();
+    hello.ring_len = (32 * 1024).into();
+    hello.stream_window = (64 * 1024).into();
+    hello.session_window = (80 * 1024 * 1024).into();
+    hello.clock_ns = 123_456_789_012_345.into();
+    hello.stream_count = if of_kind == kind::WELCOME { 1024 } else { 0 }.into();
+    hello.area_len_max = (AREA_LEN_MAX as u32).into();
+    hello.metadata_len_max = (METADATA_LEN_MAX as u32).into();
+    hello.set_text("vector/1");
+    hello
+}
+
+fn refusal() -> Hello {
+    let mut hello = Hello::new(kind::REFUSAL);
+    hello.reason = reason::USER.into();
+    hello.set_text("user 7 is not allowed here");
+    hello
+}
+
+fn vector(name: &str, hello: &Hello) -> Value {
+    json!({
+        "name": name,
+        "kind": hello.kind.get(),
+        "version_min": hello.version_min.get(),
+        "version_max": hello.version_max.get(),
+        "features": hello.features.get(),
+        "required": hello.required.get(),
+        "region_len": hello.region_len.get(),
+        "ring_len": hello.ring_len.get(),
+        "stream_window": hello.stream_window.get(),
+        "session_window": hello.session_window.get(),
+        "clock_ns": hello.clock_ns.get(),
+        "stream_count": hello.stream_count.get(),
+        "area_len_max": hello.area_len_max.get(),
+        "metadata_len_max": hello.metadata_len_max.get(),
+        "reason": hello.reason.get(),
+        "text": hello.text(),
+        "hex": hex(hello.as_bytes()),
+    })
+}
+
+/// A HELLO that a server refuses: name, bytes, the descriptor's region if any, reason.
+type Refused = (&'static str, Vec<u8>, Option<usize>, u32);
+
+fn refused() -> Vec<Refused> {
+    let with = |change: fn(&mut Hello)| {
+        let mut hello = message(kind::HELLO);
+        change(&mut hello);
+        hello.as_bytes().to_vec()
+    };
+    let all = Some(REGION_LEN);
+    vec![
+        ("another magic", [&b"TOLLFREF"[..], &[0; HELLO_LEN - 8]].concat(), all, reason::MALFORMED),
+        ("a client of HTTP/2", HTTP2_PREFACE.to_vec(), None, reason::MALFORMED),
+        ("versions upside down", with(|hello| hello.version_min = 2.into()), all, reason::VERSION),
+        (
+            "only newer versions",
+            with(|hello| (hello.version_min, hello.version_max) = (2.into(), 9.into())),
+            all,
+            reason::VERSION,
+        ),
+        (
+            "only older versions",
+            with(|hello| (hello.version_min, hello.version_max) = (0.into(), 0.into())),
+            all,
+            reason::VERSION,
+        ),
+        ("another kind", with(|hello| hello.kind = kind::WELCOME.into()), all, reason::MALFORMED),
+        ("a feature that nobody knows", with(|hello| hello.required = 1.into()), all, reason::FEATURE),
+        ("no descriptor", with(|_| ()), None, reason::MALFORMED),
+        ("a ring too short", with(|hello| hello.ring_len = 2048.into()), all, reason::REGION),
+        ("a ring too long", with(|hello| hello.ring_len = 65536.into()), all, reason::REGION),
+        ("a ring of no power of two", with(|hello| hello.ring_len = 12288.into()), all, reason::REGION),
+        ("a ring beyond its region", with(|hello| hello.region_len = 32768.into()), all, reason::REGION),
+        ("a region too long", with(|hello| hello.region_len = 69632.into()), Some(69632), reason::REGION),
+        ("metadata too short", with(|hello| hello.metadata_len_max = 255.into()), all, reason::REGION),
+        ("a stream window too small", with(|hello| hello.stream_window = 255.into()), all, reason::REGION),
+        ("a session window too small", with(|hello| hello.session_window = 255.into()), all, reason::REGION),
+        ("a region of another length", with(|_| ()), Some(REGION_LEN - 4096), reason::REGION),
+    ]
+}
+
+fn send(socket: &UnixStream, bytes: &[u8], fd: Option<BorrowedFd<'_>>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = fd.map(|fd| [fd]);
+    if let Some(fds) = &fds {
+        assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+    }
+    let sent = rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
+    assert_eq!(sent, Ok(bytes.len()));
+}
+
+/// What a server says to these bytes.
+fn answer(name: &str, bytes: &[u8], region_len: Option<usize>) -> Hello {
+    let address = SocketAddr::from_abstract_name(name).expect("a short name");
+    let socket = UnixStream::connect_addr(&address).expect("the server listens");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a time that isn't 0");
+    let region = region_len.map(|len| Region::create("vector", len).expect("a small region"));
+    send(&socket, bytes, region.as_ref().map(|region| region.fd()));
+    let mut answer = [0; HELLO_LEN];
+    (&socket).read_exact(&mut answer).expect("a server answers every client");
+    Hello::read_from_bytes(&answer).expect("the length is the type's own")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn handshake_messages_are_as_written_down() {
+    let name = format!("tollfree-vectors-{}", std::process::id());
+    let address: Address = format!("shm-abstract:{name}").parse().unwrap();
+    let _listener = Listener::bind(&address, Config::default()).unwrap();
+    let mut refusals = Vec::new();
+    for (what, bytes, region_len, expected) in refused() {
+        let sent = (name.clone(), bytes.clone());
+        let got = tokio::task::spawn_blocking(move || answer(&sent.0, &sent.1, region_len)).await.unwrap();
+        assert_eq!(got.kind.get(), kind::REFUSAL, "{what}");
+        assert_eq!(got.reason.get(), expected, "{what}: {}", got.text());
+        refusals
+            .push(json!({ "name": what, "region_len": region_len, "hex": hex(&bytes), "reason": expected }));
+    }
+    let fine = message(kind::HELLO).as_bytes().to_vec();
+    let got = tokio::task::spawn_blocking(move || answer(&name, &fine, Some(REGION_LEN))).await.unwrap();
+    assert_eq!(got.kind.get(), kind::WELCOME, "{}", got.text());
+    assert_eq!((got.version_min.get(), got.version_max.get()), (1, 1));
+
+    let messages = json!([
+        vector("a client asks", &message(kind::HELLO)),
+        vector("a server agrees", &message(kind::WELCOME)),
+        vector("a server declines", &refusal()),
+    ]);
+    hold("handshake.json", &json!({ "messages": messages, "refused": refusals }));
+}
