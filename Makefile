@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench test lint doc loom
+.PHONY: help demo bench test conformance lint doc loom
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -20,6 +20,10 @@ bench: ## Compare Tollfree with stock tonic on this machine (about a minute afte
 test: lint ## Check everything: formatting, lints, tests, documentation, concurrency models
 	@cargo test --quiet --workspace
 	@$(MAKE) --no-print-directory doc loom
+
+conformance: ## Run protobuf's own conformance suite against the engine (fetches its runner)
+	@cargo build --quiet --package tollfree-conformance
+	@crates/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
 
 lint: ## Check formatting and lints, warnings are errors
 	@cargo fmt --all --check

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod codec;
 mod demo;
 mod failure;
 
@@ -35,6 +36,10 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Bench),
 
+    /// Decode, encode and verify messages by hand
+    #[command(subcommand)]
+    Codec(codec::Codec),
+
     /// Make the same calls over a Unix socket and over Tollfree, with the same stub
     Demo(demo::Demo),
 
@@ -52,6 +57,7 @@ fn main() -> ExitCode {
     tell_progress(cli.verbose);
     let done = match cli.command {
         Command::Bench(bench) => bench.run(),
+        Command::Codec(codec) => codec.run(),
         Command::Demo(demo) => demo.run(),
         // Both told their starter, and so the user, what went wrong.
         Command::BenchPeer => return silently(tollfree_bench::attend().is_ok()),

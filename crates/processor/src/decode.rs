@@ -151,6 +151,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                 } else {
                     // The last field read, if any, has passed the end.
                     if s.pos > end {
+                        s.pos = end;
                         fail!(Why::Truncated);
                     }
                     idx = u32::from(NONE);
@@ -174,6 +175,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     tag = (w as u32 & 0x7f) | (w as u32 >> 1 & 0x3f80);
                     s.pos += 2;
                     if s.pos > end {
+                        s.pos = end;
                         idx = u32::from(NONE);
                         fail!(Why::Truncated);
                     }
@@ -186,6 +188,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     tag = long;
                     s.pos += n;
                     if s.pos > end {
+                        s.pos = end;
                         fail!(Why::Truncated);
                     }
                 }
@@ -282,6 +285,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                                 s.pos += taken - 1;
                             }
                             if n as isize > end as isize - s.pos as isize {
+                                s.pos = s.pos.min(end);
                                 fail!(Why::Truncated);
                             }
                             n

@@ -6,7 +6,7 @@
 use crate::object::Object;
 use crate::plan::{FieldPlan, Plan};
 use tollfree_layout::linear::LIST_HEADER_LEN;
-use tollfree_layout::table::{FieldRow, Kind, Label};
+use tollfree_layout::table::{FieldRow, Kind, Label, TypeRow};
 
 /// A string field's bytes. A schema may leave strings unchecked (proto2 does), so UTF-8 is not a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,6 +85,24 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn type_idx(&self) -> u32 {
         self.type_idx
+    }
+
+    /// Its type in the table.
+    #[must_use]
+    pub fn type_row(&self) -> &'a TypeRow {
+        &self.plan.table.types()[self.type_idx as usize]
+    }
+
+    /// Full name of its type.
+    #[must_use]
+    pub fn type_name(&self) -> &'a str {
+        self.text(self.type_row().name)
+    }
+
+    /// A text of its table, such as a field's name.
+    #[must_use]
+    pub fn text(&self, text: tollfree_layout::table::Text) -> &'a str {
+        self.plan.table.text(text)
     }
 
     /// The fields of its type; their places are what [`Record::get`] takes.
