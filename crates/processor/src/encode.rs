@@ -30,7 +30,7 @@ pub enum EncodeError {
     #[error("the encoded message would be longer than {LONGEST} bytes or than memory allows")]
     TooLong,
     /// The type has fields that protobuf has no form for.
-    #[error("the protobuf engine does not support the layout of type {type_idx}")]
+    #[error("the engine for this protocol does not support the layout of type {type_idx}")]
     UnsupportedLayout {
         /// Index of the type.
         type_idx: u32,
