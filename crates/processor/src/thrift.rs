@@ -10,13 +10,15 @@
 //! - Strings are UTF-8. A varint's bits beyond its type's width are ignored. A compact bool in a container is 1
 //!   for true, 0 or 2 for false; in the binary protocol everything but 0 is true.
 //! - A union has exactly one field that is known, once; unknown ones do not count. Required fields must come (unless [`Limits`] says otherwise).
+//! - Levels of structs, map entries, and containers inside containers are counted; 250 is the most, whatever the limits
+//!   say.
 //! - A container that came without elements is present and empty, and is written again.
 
 use crate::arena::Arena;
 use crate::fault;
 use crate::limits::{DecodeError, Limits};
 use crate::object::Object;
-use crate::processor::{DEEPEST, Processor};
+use crate::processor::Processor;
 use tollfree_layout::linear::{HEADER_LEN, Header};
 
 mod decode;
@@ -28,6 +30,10 @@ mod wire;
 
 pub use message::{Dispatch, MessageHeader, MessageHeaderError, MessageType};
 pub(crate) use plan::ThriftPlan;
+
+/// Levels beyond which no limit may go, in either direction: the engines recurse, and must fit a small thread's stack
+/// in a build without optimization, too. Apache's libraries stop at 64 structs.
+const DEEPEST: u32 = 250;
 
 /// Which of Thrift's encodings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

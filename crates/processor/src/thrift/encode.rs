@@ -1,8 +1,8 @@
 //! A linear object to Thrift bytes. No unsafe code: it walks the object by its views.
 
-use super::Protocol;
 use super::plan::{ThriftField, code};
 use super::wire::binary_number;
+use super::{DEEPEST, Protocol};
 use crate::encode::EncodeError;
 use crate::object::Object;
 use crate::plan::Plan;
@@ -25,7 +25,7 @@ impl Object<'_> {
             return Err(EncodeError::UnsupportedLayout { type_idx: self.type_idx });
         }
         let start = out.len();
-        let mut writer = Writer { plan: self.plan, out };
+        let mut writer = Writer { plan: self.plan, out, depth: DEEPEST };
         let outcome = match protocol {
             Protocol::Compact => writer.record::<Compact>(self.root()),
             _ => writer.record::<Binary>(self.root()),
@@ -164,6 +164,8 @@ impl Emit for Binary {
 struct Writer<'w> {
     plan: &'w Plan,
     out: &'w mut Vec<u8>,
+    /// Levels of records that may still nest.
+    depth: u32,
 }
 
 impl Writer<'_> {
@@ -190,6 +192,12 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// One level down. Who fails does not come up again.
+    fn descend(&mut self) -> Result<(), EncodeError> {
+        self.depth = self.depth.checked_sub(1).ok_or(EncodeError::TooDeep { limit: DEEPEST })?;
+        Ok(())
+    }
+
     fn count(&self, count: u32) -> Result<u32, EncodeError> {
         if count as usize > LONGEST - self.out.len().min(LONGEST) {
             Err(EncodeError::TooLong)
@@ -208,8 +216,15 @@ impl Writer<'_> {
             Value::F64(value) => E::double(self.out, value),
             Value::String(text) => return self.bytes::<E>(text.as_bytes()),
             Value::Bytes(bytes) => return self.bytes::<E>(bytes),
-            Value::Message(record) if f.boxed => return self.part::<E>(record, 0),
-            Value::Message(record) => return self.record::<E>(record),
+            Value::Message(record) => {
+                self.descend()?;
+                if f.boxed {
+                    self.part::<E>(record, 0)?;
+                } else {
+                    self.record::<E>(record)?;
+                }
+                self.depth += 1;
+            }
             Value::List(list) => {
                 E::list(self.out, f.elem, self.count(list.len())?);
                 return list.iter().try_for_each(|element| self.value::<E>(f, element));
@@ -217,12 +232,14 @@ impl Writer<'_> {
             Value::Map(entries) => {
                 let (key, value) = self.codes(f);
                 E::map(self.out, key, value, self.count(entries.len())?);
+                self.descend()?;
                 for entry in entries.iter() {
                     if let Value::Message(entry) = entry {
                         self.part::<E>(entry, 0)?;
                         self.part::<E>(entry, 1)?;
                     }
                 }
+                self.depth += 1;
             }
             // A supported type has no such fields.
             Value::U32(_) | Value::U64(_) | Value::F32(_) => {}

@@ -1,17 +1,22 @@
 //! Hot module: values that the type has no field for are read over.
 
 use super::plan::code;
-use super::wire::{Wire, take};
+use super::wire::{Source, Wire, take};
 use crate::fault::Why;
-use crate::list::Cursor;
 
 /// Reads over a value of this type; structs and containers nest at most `depth` deep in it. A bool field's value
-/// in the header is the caller's.
+/// in the header is the caller's. Gives the position behind the value; on an error, the one where it was noticed.
 ///
 /// # Safety
-/// The cursor's invariant.
+/// What [`Source`] says of its parts.
 #[inline(never)]
-pub(super) unsafe fn skip<W: Wire>(s: &mut Cursor, of: u8, depth: u32) -> Result<(), Why> {
+pub(super) unsafe fn skip<W: Wire>(mut s: Source, of: u8, depth: u32) -> (usize, Result<(), Why>) {
+    // SAFETY: the caller's.
+    let outcome = unsafe { over::<W>(&mut s, of, depth) };
+    (s.pos, outcome)
+}
+
+unsafe fn over<W: Wire>(s: &mut Source, of: u8, depth: u32) -> Result<(), Why> {
     // SAFETY: the caller's; each step holds what it reads against the input's end.
     unsafe {
         let inner = || depth.checked_sub(1).ok_or(Why::Depth);
@@ -34,7 +39,7 @@ pub(super) unsafe fn skip<W: Wire>(s: &mut Cursor, of: u8, depth: u32) -> Result
                     }
                     last = field.id;
                     if !(W::BOOL_IN_HEADER && field.code == code::BOOL) {
-                        skip::<W>(s, field.code, inner)?;
+                        over::<W>(s, field.code, inner)?;
                     }
                 }
             }
@@ -42,15 +47,15 @@ pub(super) unsafe fn skip<W: Wire>(s: &mut Cursor, of: u8, depth: u32) -> Result
                 let inner = inner()?;
                 let (elem, count) = W::list(s)?;
                 holds(s, W::least(elem), count)?;
-                (0..count).try_for_each(|_| skip::<W>(s, elem, inner))
+                (0..count).try_for_each(|_| over::<W>(s, elem, inner))
             }
             code::MAP => {
                 let inner = inner()?;
                 let (key, value, count) = W::map(s)?;
                 holds(s, W::least(key) + W::least(value), count)?;
                 (0..count).try_for_each(|_| {
-                    skip::<W>(s, key, inner)?;
-                    skip::<W>(s, value, inner)
+                    over::<W>(s, key, inner)?;
+                    over::<W>(s, value, inner)
                 })
             }
             _ => Err(Why::TypeCode),
@@ -60,6 +65,6 @@ pub(super) unsafe fn skip<W: Wire>(s: &mut Cursor, of: u8, depth: u32) -> Result
 
 /// Whether `count` elements of at least this many bytes can follow.
 #[inline(always)]
-pub(super) fn holds(s: &Cursor, least: usize, count: u32) -> Result<(), Why> {
-    if least as u64 * u64::from(count) > (s.len - s.pos) as u64 { Err(Why::Truncated) } else { Ok(()) }
+pub(super) fn holds(s: &Source, least: usize, count: u32) -> Result<(), Why> {
+    if least as u64 * u64::from(count) > s.left() as u64 { Err(Why::Truncated) } else { Ok(()) }
 }

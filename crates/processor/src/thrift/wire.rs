@@ -1,12 +1,30 @@
 //! Hot module: how the two protocols spell fields, numbers and lengths.
 //!
-//! Everything is read at the cursor and moves it. Nothing beyond `s.len` is looked at: where a load could reach
-//! further, the slow path reads byte by byte.
+//! Everything is read at the source's position and moves it. Nothing beyond its length is looked at: where a load could
+//! reach further, the slow path reads byte by byte. Whatever is not expanded in line takes the source by value, so
+//! that a caller's own stays in registers.
 
 use super::plan::code;
 use crate::fault::Why;
-use crate::list::Cursor;
+use crate::tail::high_bits;
 use crate::varint::{MORE, compress, load64, unzigzag};
+
+/// The input, and where in it reading goes on.
+#[derive(Clone, Copy)]
+pub(super) struct Source {
+    /// `len` bytes are readable here; `pos <= len`.
+    pub buf: *const u8,
+    pub len: usize,
+    pub pos: usize,
+}
+
+impl Source {
+    /// Bytes that are not read yet.
+    #[inline(always)]
+    pub(super) fn left(&self) -> usize {
+        self.len - self.pos
+    }
+}
 
 /// A field's header.
 pub(super) struct FieldStart {
@@ -17,32 +35,34 @@ pub(super) struct FieldStart {
     pub flag: bool,
 }
 
-/// One protocol. All functions rely on the cursor's invariant, `s.pos <= s.len` readable bytes at `s.buf`.
+/// One protocol. All functions rely on what [`Source`] says of its parts.
 pub(super) trait Wire {
     /// A bool field has no byte of its own.
     const BOOL_IN_HEADER: bool;
     /// Fewest bytes of a value of this type.
     fn least(code: u8) -> usize;
-    unsafe fn field(s: &mut Cursor, last: i32) -> Result<FieldStart, Why>;
+    unsafe fn field(s: &mut Source, last: i32) -> Result<FieldStart, Why>;
     /// A bool with a byte of its own.
-    unsafe fn bool(s: &mut Cursor) -> Result<bool, Why>;
-    unsafe fn i16(s: &mut Cursor) -> Result<u16, Why>;
-    unsafe fn i32(s: &mut Cursor) -> Result<u32, Why>;
-    unsafe fn i64(s: &mut Cursor) -> Result<u64, Why>;
+    unsafe fn bool(s: &mut Source) -> Result<bool, Why>;
+    unsafe fn i16(s: &mut Source) -> Result<u16, Why>;
+    unsafe fn i32(s: &mut Source) -> Result<u32, Why>;
+    unsafe fn i64(s: &mut Source) -> Result<u64, Why>;
+    /// As many values as come without special cases, at most `count`, to `to`: how many that were.
+    unsafe fn i64s(s: &mut Source, to: *mut u64, count: u32) -> u32;
     /// The bits of a double.
-    unsafe fn double(s: &mut Cursor) -> Result<u64, Why>;
+    unsafe fn double(s: &mut Source) -> Result<u64, Why>;
     /// Bytes of a string, held against the input's end.
-    unsafe fn length(s: &mut Cursor) -> Result<usize, Why>;
+    unsafe fn length(s: &mut Source) -> Result<usize, Why>;
     /// Type and count of a list's or set's elements.
-    unsafe fn list(s: &mut Cursor) -> Result<(u8, u32), Why>;
+    unsafe fn list(s: &mut Source) -> Result<(u8, u32), Why>;
     /// Types of a map's keys and values, and their count. A map without entries may have `STOP` for both.
-    unsafe fn map(s: &mut Cursor) -> Result<(u8, u8, u32), Why>;
+    unsafe fn map(s: &mut Source) -> Result<(u8, u8, u32), Why>;
 }
 
 /// `N` bytes.
 #[inline(always)]
-pub(super) unsafe fn take<const N: usize>(s: &mut Cursor) -> Result<[u8; N], Why> {
-    if s.len - s.pos < N {
+pub(super) unsafe fn take<const N: usize>(s: &mut Source) -> Result<[u8; N], Why> {
+    if s.left() < N {
         return Err(Why::Truncated);
     }
     // SAFETY: `N` bytes are left. Noticed by the prefix test.
@@ -57,18 +77,20 @@ fn count(value: u32) -> Result<u32, Why> {
 }
 
 #[inline(always)]
-fn fits(s: &Cursor, len: u32) -> Result<usize, Why> {
+fn fits(s: &Source, len: u32) -> Result<usize, Why> {
     let len = count(len)? as usize;
-    if len > s.len - s.pos { Err(Why::Truncated) } else { Ok(len) }
+    if len > s.left() { Err(Why::Truncated) } else { Ok(len) }
 }
 
 pub(super) struct Compact;
 
 /// A varint of at most 32 bits in at most five bytes; what is beyond 32 bits is dropped.
 #[inline(always)]
-unsafe fn varint32(s: &mut Cursor) -> Result<u32, Why> {
-    if s.len - s.pos < 8 {
-        return varint_slow(s, 5).map(|value| value as u32);
+unsafe fn varint32(s: &mut Source) -> Result<u32, Why> {
+    if s.left() < 8 {
+        let (value, pos) = varint_slow(*s, 5)?;
+        s.pos = pos;
+        return Ok(value as u32);
     }
     // SAFETY: eight bytes are left.
     let w = unsafe { load64(s.buf.add(s.pos)) };
@@ -90,9 +112,11 @@ unsafe fn varint32(s: &mut Cursor) -> Result<u32, Why> {
 
 /// A varint of at most 64 bits in at most ten bytes; what is beyond 64 bits is dropped.
 #[inline(always)]
-unsafe fn varint64(s: &mut Cursor) -> Result<u64, Why> {
-    if s.len - s.pos < 10 {
-        return varint_slow(s, 10);
+unsafe fn varint64(s: &mut Source) -> Result<u64, Why> {
+    if s.left() < 10 {
+        let (value, pos) = varint_slow(*s, 10)?;
+        s.pos = pos;
+        return Ok(value);
     }
     // SAFETY: ten bytes are left.
     unsafe {
@@ -123,14 +147,14 @@ unsafe fn varint64(s: &mut Cursor) -> Result<u64, Why> {
 
 #[cold]
 #[inline(never)]
-fn varint_slow(s: &mut Cursor, longest: u32) -> Result<u64, Why> {
+fn varint_slow(mut s: Source, longest: u32) -> Result<(u64, usize), Why> {
     let mut value = 0;
     for idx in 0..longest {
         // SAFETY: `take` holds its read against the input's end.
-        let [byte] = unsafe { take::<1>(s)? };
+        let [byte] = unsafe { take::<1>(&mut s)? };
         value |= u64::from(byte & 0x7f) << (7 * idx);
         if byte < 0x80 {
-            return Ok(value);
+            return Ok((value, s.pos));
         }
     }
     Err(Why::Varint)
@@ -159,7 +183,7 @@ impl Wire for Compact {
     }
 
     #[inline(always)]
-    unsafe fn field(s: &mut Cursor, last: i32) -> Result<FieldStart, Why> {
+    unsafe fn field(s: &mut Source, last: i32) -> Result<FieldStart, Why> {
         // SAFETY: the trait's.
         unsafe {
             let [byte] = take::<1>(s)?;
@@ -182,7 +206,7 @@ impl Wire for Compact {
     }
 
     #[inline(always)]
-    unsafe fn bool(s: &mut Cursor) -> Result<bool, Why> {
+    unsafe fn bool(s: &mut Source) -> Result<bool, Why> {
         // SAFETY: the trait's.
         match unsafe { take::<1>(s)? } {
             [1] => Ok(true),
@@ -192,38 +216,69 @@ impl Wire for Compact {
     }
 
     #[inline(always)]
-    unsafe fn i16(s: &mut Cursor) -> Result<u16, Why> {
+    unsafe fn i16(s: &mut Source) -> Result<u16, Why> {
         // SAFETY: the trait's.
         unsafe { Self::i32(s).map(|value| value as u16) }
     }
 
     #[inline(always)]
-    unsafe fn i32(s: &mut Cursor) -> Result<u32, Why> {
+    unsafe fn i32(s: &mut Source) -> Result<u32, Why> {
         // SAFETY: the trait's.
         unsafe { varint32(s).map(|value| unzigzag(u64::from(value)) as u32) }
     }
 
     #[inline(always)]
-    unsafe fn i64(s: &mut Cursor) -> Result<u64, Why> {
+    unsafe fn i64(s: &mut Source) -> Result<u64, Why> {
         // SAFETY: the trait's.
         unsafe { varint64(s).map(unzigzag) }
     }
 
+    /// Where each varint ends is seen for 64 bytes at once, so that one value need not wait for the one before.
     #[inline(always)]
-    unsafe fn double(s: &mut Cursor) -> Result<u64, Why> {
+    unsafe fn i64s(s: &mut Source, to: *mut u64, count: u32) -> u32 {
+        let mut done = 0;
+        // SAFETY: 72 bytes are left: 64 that are looked at, and eight for the load at the last of them.
+        unsafe {
+            while s.left() >= 72 {
+                let at = s.buf.add(s.pos);
+                let mut ends = !(high_bits(at) | high_bits(at.add(32)) << 32);
+                let mut start = 0;
+                while ends != 0 {
+                    let len = ends.trailing_zeros() + 1 - start;
+                    if len > 8 || done == count {
+                        s.pos += start as usize;
+                        return done;
+                    }
+                    let w = load64(at.add(start as usize)) & u64::MAX >> (64 - 8 * len);
+                    to.add(done as usize).write_unaligned(unzigzag(compress(w)));
+                    done += 1;
+                    start += len;
+                    ends &= ends - 1;
+                }
+                if start == 0 {
+                    return done;
+                }
+                s.pos += start as usize;
+            }
+        }
+        done
+    }
+
+    #[inline(always)]
+    unsafe fn double(s: &mut Source) -> Result<u64, Why> {
         // SAFETY: the trait's.
         unsafe { take::<8>(s).map(u64::from_le_bytes) }
     }
 
     #[inline(always)]
-    unsafe fn length(s: &mut Cursor) -> Result<usize, Why> {
+    unsafe fn length(s: &mut Source) -> Result<usize, Why> {
         // SAFETY: the trait's.
         let len = unsafe { varint32(s)? };
         fits(s, len)
     }
 
     #[inline(always)]
-    unsafe fn list(s: &mut Cursor) -> Result<(u8, u32), Why> {
+    unsafe fn list(s: &mut Source) -> Result<(u8, u32), Why> {
         // SAFETY: the trait's.
         unsafe {
             let [byte] = take::<1>(s)?;
@@ -234,7 +289,7 @@ impl Wire for Compact {
     }
 
     #[inline(always)]
-    unsafe fn map(s: &mut Cursor) -> Result<(u8, u8, u32), Why> {
+    unsafe fn map(s: &mut Source) -> Result<(u8, u8, u32), Why> {
         // SAFETY: the trait's.
         unsafe {
             let entries = count(varint32(s)?)?;
@@ -299,7 +354,7 @@ impl Wire for Binary {
     }
 
     #[inline(always)]
-    unsafe fn field(s: &mut Cursor, _last: i32) -> Result<FieldStart, Why> {
+    unsafe fn field(s: &mut Source, _last: i32) -> Result<FieldStart, Why> {
         // SAFETY: the trait's.
         unsafe {
             let [number] = take::<1>(s)?;
@@ -313,44 +368,50 @@ impl Wire for Binary {
     }
 
     #[inline(always)]
-    unsafe fn bool(s: &mut Cursor) -> Result<bool, Why> {
+    unsafe fn bool(s: &mut Source) -> Result<bool, Why> {
         // SAFETY: the trait's.
         unsafe { take::<1>(s).map(|byte| byte != [0]) }
     }
 
     #[inline(always)]
-    unsafe fn i16(s: &mut Cursor) -> Result<u16, Why> {
+    unsafe fn i16(s: &mut Source) -> Result<u16, Why> {
         // SAFETY: the trait's.
         unsafe { take::<2>(s).map(u16::from_be_bytes) }
     }
 
     #[inline(always)]
-    unsafe fn i32(s: &mut Cursor) -> Result<u32, Why> {
+    unsafe fn i32(s: &mut Source) -> Result<u32, Why> {
         // SAFETY: the trait's.
         unsafe { take::<4>(s).map(u32::from_be_bytes) }
     }
 
     #[inline(always)]
-    unsafe fn i64(s: &mut Cursor) -> Result<u64, Why> {
+    unsafe fn i64(s: &mut Source) -> Result<u64, Why> {
         // SAFETY: the trait's.
         unsafe { take::<8>(s).map(u64::from_be_bytes) }
     }
 
     #[inline(always)]
-    unsafe fn double(s: &mut Cursor) -> Result<u64, Why> {
+    unsafe fn i64s(_: &mut Source, _: *mut u64, _: u32) -> u32 {
+        // They come swapped one by one.
+        0
+    }
+
+    #[inline(always)]
+    unsafe fn double(s: &mut Source) -> Result<u64, Why> {
         // SAFETY: the trait's.
         unsafe { Self::i64(s) }
     }
 
     #[inline(always)]
-    unsafe fn length(s: &mut Cursor) -> Result<usize, Why> {
+    unsafe fn length(s: &mut Source) -> Result<usize, Why> {
         // SAFETY: the trait's.
         let len = unsafe { Self::i32(s)? };
         fits(s, len)
     }
 
     #[inline(always)]
-    unsafe fn list(s: &mut Cursor) -> Result<(u8, u32), Why> {
+    unsafe fn list(s: &mut Source) -> Result<(u8, u32), Why> {
         // SAFETY: the trait's.
         unsafe {
             let [number] = take::<1>(s)?;
@@ -359,7 +420,7 @@ impl Wire for Binary {
     }
 
     #[inline(always)]
-    unsafe fn map(s: &mut Cursor) -> Result<(u8, u8, u32), Why> {
+    unsafe fn map(s: &mut Source) -> Result<(u8, u8, u32), Why> {
         // SAFETY: the trait's.
         unsafe {
             let [key, value] = take::<2>(s)?;
