@@ -29,8 +29,14 @@ pub enum EncodeError {
     /// The message would be longer than 2^31 - 1 bytes, protobuf's limit, or than memory.
     #[error("the encoded message would be longer than {LONGEST} bytes or than memory allows")]
     TooLong,
-    /// The type has fields that protobuf has no form for.
-    #[error("the protobuf engine does not support the layout of type {type_idx}")]
+    /// Records nest deeper than the engine goes (Thrift).
+    #[error("the object nests deeper than {limit} levels")]
+    TooDeep {
+        /// The engine's limit.
+        limit: u32,
+    },
+    /// The type has fields that the protocol has no form for.
+    #[error("the engine for this protocol does not support the layout of type {type_idx}")]
     UnsupportedLayout {
         /// Index of the type.
         type_idx: u32,

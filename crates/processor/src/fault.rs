@@ -15,6 +15,13 @@ pub(crate) enum Why {
     Fields,
     Required,
     Room(usize),
+    /// What only Thrift has: see the errors of the same names.
+    TypeCode,
+    Element,
+    Length,
+    Bool,
+    FieldId,
+    Union,
 }
 
 /// Where and why the engine stopped.
@@ -67,8 +74,12 @@ pub(crate) fn explain(
     if let Some(field_idx) = fault.field_idx {
         steps.push(Step { type_idx: fault.type_idx, field_idx, element_idx: None });
     }
-    let (path, offset) = (path(plan, root, &steps), fault.offset);
-    match fault.why {
+    error(fault.why, path(plan, root, &steps), fault.offset, limits)
+}
+
+/// The error for a reason.
+pub(crate) fn error(why: Why, path: String, offset: usize, limits: &crate::Limits) -> DecodeError {
+    match why {
         Why::Truncated => DecodeError::Truncated { path, offset },
         Why::Varint => DecodeError::Varint { path, offset },
         Why::Tag => DecodeError::Tag { path, offset },
@@ -76,6 +87,12 @@ pub(crate) fn explain(
         Why::Depth => DecodeError::Limit { path, offset, what: "levels of messages", limit: limits.depth },
         Why::Fields => DecodeError::Limit { path, offset, what: "fields", limit: limits.fields },
         Why::Required => DecodeError::Required { path },
+        Why::TypeCode => DecodeError::TypeCode { path, offset },
+        Why::Element => DecodeError::Element { path, offset },
+        Why::Length => DecodeError::Length { path, offset },
+        Why::Bool => DecodeError::Bool { path, offset },
+        Why::FieldId => DecodeError::FieldId { path, offset },
+        Why::Union => DecodeError::Union { path, offset },
         Why::Room(need) => DecodeError::ArenaExhausted { path, offset, need },
     }
 }

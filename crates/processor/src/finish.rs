@@ -153,7 +153,10 @@ unsafe fn key<'a>(base: *mut u8, entry: usize, field: &FieldPlan, kind: Kind) ->
 }
 
 /// Removes entries whose key occurs again later in the map.
-unsafe fn last_of_each_key(plan: &Plan, s: Cursor, map: &FieldPlan, block: usize) {
+///
+/// # Safety
+/// `block` is the block of the map's entries; their keys are scalars or strings.
+pub(crate) unsafe fn last_of_each_key(plan: &Plan, s: Cursor, map: &FieldPlan, block: usize) {
     let key_field = &plan.fields_of(map.aux_idx)[0];
     let key_row = plan.table.fields_of(map.aux_idx)[0];
     let stride = map.elem_len as usize;

@@ -60,6 +60,54 @@ pub enum DecodeError {
         /// Byte of the input.
         offset: usize,
     },
+    /// A type code that Thrift's protocol does not have, or that has no values.
+    #[error("{path}: the type code before byte {offset} is not valid")]
+    TypeCode {
+        /// Field path.
+        path: String,
+        /// Byte of the input.
+        offset: usize,
+    },
+    /// A Thrift list, set or map has elements of another type than the schema's.
+    #[error("{path}: the elements at byte {offset} are of another type than the schema's")]
+    Element {
+        /// Field path.
+        path: String,
+        /// Byte of the input.
+        offset: usize,
+    },
+    /// A negative length or count (Thrift).
+    #[error("{path}: the length before byte {offset} is negative")]
+    Length {
+        /// Field path.
+        path: String,
+        /// Byte of the input.
+        offset: usize,
+    },
+    /// A bool that is neither true nor false (Thrift's compact protocol).
+    #[error("{path}: the bool before byte {offset} is neither true nor false")]
+    Bool {
+        /// Field path.
+        path: String,
+        /// Byte of the input.
+        offset: usize,
+    },
+    /// A field id above 32,767 (Thrift's compact protocol).
+    #[error("{path}: the field id before byte {offset} passes 32767")]
+    FieldId {
+        /// Field path.
+        path: String,
+        /// Byte of the input.
+        offset: usize,
+    },
+    /// A Thrift union of which not exactly one field is known and set.
+    #[error("{path}: the union before byte {offset} has not exactly one known field")]
+    Union {
+        /// Field path.
+        path: String,
+        /// Byte of the input.
+        offset: usize,
+    },
     /// A required field is missing.
     #[error("{path} is required and missing")]
     Required {
@@ -95,7 +143,7 @@ pub enum DecodeError {
         type_idx: u32,
     },
     /// The type uses what this engine has no layout for: pass the bytes on undecoded.
-    #[error("the protobuf engine does not support the layout of type {type_idx}")]
+    #[error("the engine for this protocol does not support the layout of type {type_idx}")]
     UnsupportedLayout {
         /// Index of the type.
         type_idx: u32,

@@ -100,9 +100,12 @@ impl Cursor {
 }
 
 /// Clears `len` bytes, and up to 63 behind them. (Straight stores: a loop would become a call of memset.)
+///
+/// # Safety
+/// `len` + [`SLOP`] bytes are there.
 #[inline(always)]
-unsafe fn zero(at: *mut u8, len: usize) {
-    // SAFETY: the caller (`take_zeroed`) has `len` + SLOP bytes there.
+pub(crate) unsafe fn zero(at: *mut u8, len: usize) {
+    // SAFETY: the caller's.
     unsafe {
         at.cast::<[u64; 8]>().write_unaligned([0; 8]);
         if len > 64 {
@@ -116,7 +119,7 @@ unsafe fn zero(at: *mut u8, len: usize) {
 
 /// Bytes of a block of `capacity` elements.
 #[inline(always)]
-fn block_len(capacity: u64, elem_len: u32) -> usize {
+pub(crate) fn block_len(capacity: u64, elem_len: u32) -> usize {
     (u64::from(LIST_HEADER_LEN) + capacity * u64::from(elem_len)).next_multiple_of(8) as usize
 }
 

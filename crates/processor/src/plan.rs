@@ -118,6 +118,7 @@ pub(crate) struct Plan {
     pub dense: Box<[u16]>,
     pub required: Box<[u32]>,
     pub enums: Box<[EnumPlan]>,
+    pub thrift: crate::thrift::ThriftPlan,
 }
 
 impl Plan {
@@ -142,6 +143,7 @@ impl Plan {
             dense: dense.into(),
             required: required.into(),
             enums,
+            thrift: crate::thrift::ThriftPlan::new(&table),
             table,
         }
     }

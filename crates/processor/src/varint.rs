@@ -4,7 +4,7 @@
 //! see to it that these bytes exist (see `decode`, "Reading ahead").
 
 /// Highest bit of each byte.
-const MORE: u64 = 0x8080_8080_8080_8080;
+pub(crate) const MORE: u64 = 0x8080_8080_8080_8080;
 
 /// Eight bytes, little endian, from any address.
 ///
@@ -18,7 +18,7 @@ pub(crate) unsafe fn load64(at: *const u8) -> u64 {
 
 /// Puts the seven low bits of each byte together.
 #[inline(always)]
-fn compress(w: u64) -> u64 {
+pub(crate) fn compress(w: u64) -> u64 {
     let w = w & !MORE;
     let w = (w & 0x007f_007f_007f_007f) | ((w & 0x7f00_7f00_7f00_7f00) >> 1);
     let w = (w & 0x0000_3fff_0000_3fff) | ((w & 0x3fff_0000_3fff_0000) >> 2);

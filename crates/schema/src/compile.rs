@@ -202,6 +202,7 @@ fn flags(schema: &Schema, field: &Field) -> u16 {
         (field.delimited, FieldRow::DELIMITED),
         (field.function, FieldRow::FUNCTION),
         (field.set, FieldRow::SET),
+        (field.sent, FieldRow::SENT),
         (field.default.is_some(), FieldRow::DEFAULT),
     ]
     .into_iter()

@@ -26,6 +26,7 @@ mod features;
 mod link;
 mod literal;
 mod schema;
+mod thrift;
 mod wire;
 
 pub use schema::{Enum, EnumValue, Field, Message, Method, Role, Schema, Service};
@@ -73,6 +74,24 @@ pub enum SchemaError {
         /// Full name of the field, message or enum.
         name: String,
         /// What is wrong with it.
+        problem: String,
+    },
+    /// A Thrift file cannot be read.
+    #[error("{file}: {problem}")]
+    Unreadable {
+        /// Name of the file.
+        file: String,
+        /// What the system said.
+        problem: String,
+    },
+    /// Something in a Thrift file is malformed, contradictory or not supported.
+    #[error("{file}:{line}: {problem}")]
+    Thrift {
+        /// Name of the file.
+        file: String,
+        /// Line in it, counted from 1.
+        line: usize,
+        /// What is wrong there.
         problem: String,
     },
     /// The schema is beyond what a table can hold.

@@ -170,6 +170,7 @@ impl<'a> Linker<'a> {
                 || kind == Kind::Message && features.delimited && !is_map && !in_entry,
             utf8: kind == Kind::String && features.utf8,
             set: false,
+            sent: false,
             function: false,
             default,
         })
@@ -227,6 +228,7 @@ impl<'a> Linker<'a> {
                 output_idx: message(&method.output)?,
                 client_streaming: method.client_streaming,
                 server_streaming: method.server_streaming,
+                oneway: false,
             });
         }
         self.schema.services.push(Service { name, methods });

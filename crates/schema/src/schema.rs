@@ -4,7 +4,8 @@
 //! spelled it. Containers inside containers, which protobuf does not have and Thrift has, are expressed by two
 //! roles a message can play: the entry of a map, and a box around a container that is an element of a list.
 
-use crate::{SchemaError, compile, descriptor, link};
+use crate::{SchemaError, compile, descriptor, link, thrift};
+use std::path::Path;
 use tollfree_layout::table::{Kind, Label, Table};
 
 /// Messages, enums and services of one or more files.
@@ -72,6 +73,8 @@ pub struct Field {
     pub utf8: bool,
     /// A Thrift set.
     pub set: bool,
+    /// A list, set or map that must be sent, if only as an empty one (Thrift's `required`).
+    pub sent: bool,
     /// Names the function that is called (in a header type).
     pub function: bool,
     /// The default that the schema states: bytes of text, or the eight little-endian bytes of a scalar's bits
@@ -95,6 +98,7 @@ impl Field {
             delimited: false,
             utf8: false,
             set: false,
+            sent: false,
             function: false,
             default: None,
         }
@@ -143,6 +147,8 @@ pub struct Method {
     pub client_streaming: bool,
     /// Many replies.
     pub server_streaming: bool,
+    /// No reply at all (Thrift).
+    pub oneway: bool,
 }
 
 impl Schema {
@@ -154,6 +160,29 @@ impl Schema {
     /// [`SchemaError`], which names the file, message or field.
     pub fn from_descriptor_set(bytes: &[u8]) -> Result<Schema, SchemaError> {
         link::link(&descriptor::read_set(bytes)?)
+    }
+
+    /// Reads a Thrift IDL file and what it includes, which is looked for beside the including file, then in
+    /// `include_dirs`.
+    ///
+    /// Names are `file.Struct`, `file.Service.function_args` and `file.Service.function_result`, where `file` is
+    /// the file's name without `.thrift`; a result has the return value as field 0, `success`. Containers
+    /// inside containers get types of their own that are named as they are written, `list<i64>`. The struct of
+    /// Thrift's own error replies is there as `TApplicationException`.
+    ///
+    /// # Errors
+    /// [`SchemaError`]; what is wrong with an IDL file names the file and its line. Negative field ids, fields
+    /// of type uuid, and defaults that are structs or containers with elements are not supported.
+    pub fn from_thrift_file(path: &Path, include_dirs: &[&Path]) -> Result<Schema, SchemaError> {
+        thrift::link(&thrift::load(path, include_dirs)?)
+    }
+
+    /// As [`Schema::from_thrift_file`], for the text of one file without includes; `name` is its name.
+    ///
+    /// # Errors
+    /// As [`Schema::from_thrift_file`].
+    pub fn from_thrift(name: &str, text: &str) -> Result<Schema, SchemaError> {
+        thrift::link(&[thrift::parse(Path::new(name), text.to_owned())?])
     }
 
     /// Index of the message with this full name.

@@ -93,6 +93,9 @@ fn field_row(t: &Loaded, owner: &TypeRow, f: &FieldRow) -> Rule {
     if f.has(FieldRow::FUNCTION) && (f.label.is_list() || matches!(f.kind, Kind::Message | Kind::Bytes)) {
         return Err("a function is named by one scalar or string");
     }
+    if f.has(FieldRow::SENT) && !f.label.is_list() {
+        return Err("what must be sent is a list or map, other fields are required");
+    }
     if f.label == Label::Implicit && f.kind == Kind::Message {
         return Err("a message field has explicit presence");
     }

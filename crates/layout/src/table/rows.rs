@@ -250,7 +250,9 @@ impl FieldRow {
     pub const SET: u16 = 32;
     /// The schema states the default.
     pub const DEFAULT: u16 = 64;
-    pub(super) const KNOWN_FLAGS: u16 = 127;
+    /// A list, set or map that must be sent, if only as an empty one (Thrift).
+    pub const SENT: u16 = 128;
+    pub(super) const KNOWN_FLAGS: u16 = 255;
 
     /// Whether this flag is set.
     #[must_use]
