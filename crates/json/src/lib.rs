@@ -11,6 +11,7 @@
 
 mod read;
 mod read_special;
+mod scalar;
 mod tree;
 mod write;
 mod write_special;

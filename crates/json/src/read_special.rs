@@ -1,6 +1,7 @@
 //! The types of `google.protobuf` that have a JSON form of their own, as they are read.
 
-use crate::read::{Done, Reader, delimited, tag, varint};
+use crate::read::{Done, Reader};
+use crate::scalar::{delimited, tag, varint};
 use crate::tree::Json;
 use crate::{LONGEST_DURATION, NANOS, TIMES};
 use tollfree_layout::table::FieldRow;
