@@ -156,7 +156,9 @@ fn origin(file: &File) -> Vec<String> {
                 rest.split(|c: char| !c.is_alphanumeric() && !".-_[".contains(c)).next().unwrap_or_default();
             // Not a host at all: a format's place, an IPv6 address, the end of a text.
             let is_host = host.starts_with(|c: char| c.is_alphanumeric());
-            if web && is_host && !HOSTS.contains(&host) {
+            // Messages that tests decode hold whatever people write in messages.
+            let is_data = file.path.contains("/testdata/");
+            if web && is_host && !is_data && !HOSTS.contains(&host) {
                 complaints.push(format!("{place} names the host {host}"));
             }
         }
