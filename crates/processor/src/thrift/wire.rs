@@ -133,13 +133,13 @@ unsafe fn varint64(s: &mut Source) -> Result<u64, Why> {
             return Ok(compress(w & (stop ^ stop.wrapping_sub(1))));
         }
         // Without a branch: of random 63-bit numbers half have nine bytes and half ten.
-        let more = u64::from(at.add(8).cast::<u16>().read_unaligned());
-        if more & 0x8080 == 0x8080 {
+        let (ninth, tenth) = (u64::from(*at.add(8)), u64::from(*at.add(9)));
+        let longer = ninth >> 7;
+        if longer & tenth >> 7 != 0 {
             return Err(Why::Varint);
         }
-        let tenth = more >> 7 & 1;
-        s.pos += 9 + tenth as usize;
-        Ok(compress(w) | (more & 0x7f) << 56 | (more >> 8 & tenth) << 63)
+        s.pos += 9 + longer as usize;
+        Ok(compress(w) | (ninth & 0x7f) << 56 | (tenth & longer) << 63)
     }
 }
 
@@ -291,9 +291,21 @@ const BINARY: [u8; 17] = {
     types
 };
 
+/// The binary protocol's numbers, by type.
+const NUMBERS: [u8; 16] = {
+    let mut numbers = [0; 16];
+    let mut number = 0;
+    while number < BINARY.len() {
+        numbers[BINARY[number] as usize] = number as u8;
+        number += 1;
+    }
+    numbers
+};
+
 /// The binary protocol's number of a type.
+#[inline(always)]
 pub(super) fn binary_number(of: u8) -> u8 {
-    BINARY.iter().position(|code| *code == of).unwrap_or(0) as u8
+    NUMBERS[(of & 15) as usize]
 }
 
 #[inline(always)]
