@@ -134,12 +134,9 @@ fn is_utf8_long(bytes: &[u8]) -> bool {
 }
 
 /// The highest bit of each of 32 bytes.
-///
-/// # Safety
-/// 32 bytes are readable.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(crate) unsafe fn high_bits(at: *const u8) -> u64 {
+unsafe fn high_bits(at: *const u8) -> u64 {
     use std::arch::x86_64::{_mm_loadu_si128, _mm_movemask_epi8};
     // SAFETY: the caller has 32 readable bytes; SSE2 belongs to every x86-64.
     unsafe {
@@ -150,12 +147,9 @@ pub(crate) unsafe fn high_bits(at: *const u8) -> u64 {
 }
 
 /// The highest bit of each of 32 bytes.
-///
-/// # Safety
-/// 32 bytes are readable.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-pub(crate) unsafe fn high_bits(at: *const u8) -> u64 {
+unsafe fn high_bits(at: *const u8) -> u64 {
     let mut bits = 0;
     for word in 0..4 {
         // SAFETY: the caller has 32 readable bytes.

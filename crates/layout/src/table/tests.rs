@@ -100,6 +100,7 @@ fn each_broken_rule_is_named() {
     assert!(field_rule(|p| p.2[3].oneof_off = 40).contains("tag lies outside"));
     assert!(field_rule(|p| p.2[3].label = Label::Required).contains("explicit presence"));
     assert!(field_rule(|p| p.2[3].flags = FieldRow::PACKED).contains("packed"));
+    assert!(field_rule(|p| p.2[3].flags = FieldRow::SENT).contains("must be sent"));
     assert!(field_rule(|p| p.2[3].flags = 0x8000).contains("unknown flags"));
     assert!(field_rule(|p| p.2[3].number = 1 << 29).contains("2^29"));
     assert!(field_rule(|p| p.2[3].name.off = u32::MAX).contains("outside the text"));

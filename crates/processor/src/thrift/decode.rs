@@ -130,12 +130,18 @@ impl Context<'_, '_> {
     }
 }
 
-/// `need` zeroed bytes behind `at.cur`, aligned: where they begin. `at.cur` is then behind them.
+/// `need` bytes behind `at.cur`, aligned, zeroed if they are to be records (of others only the last eight, which may
+/// have padding): where they begin. `at.cur` is then behind them.
 ///
 /// # Safety
-/// The invariant of "Room"; it holds afterwards. `need` is a multiple of eight.
+/// The invariant of "Room"; it holds afterwards. `need` is a multiple of eight and not 0.
 #[inline(always)]
-unsafe fn room<const ALIAS: bool>(cx: &mut Context<'_, '_>, at: &mut At, need: usize) -> Result<usize, Why> {
+unsafe fn room<const ALIAS: bool>(
+    cx: &mut Context<'_, '_>,
+    at: &mut At,
+    need: usize,
+    records: bool,
+) -> Result<usize, Why> {
     // SAFETY: SLOP bytes lie behind `cur`, and behind the `need` bytes. The gap is cleared so that no byte of an
     // earlier message stays visible. Noticed by the tests of recycled arenas.
     unsafe {
@@ -145,7 +151,11 @@ unsafe fn room<const ALIAS: bool>(cx: &mut Context<'_, '_>, at: &mut At, need: u
         if cx.cap - start < need + left + SLOP {
             grow::<ALIAS>(cx, start + need + left + SLOP)?;
         }
-        zero(cx.base.add(start), need);
+        if records {
+            zero(cx.base.add(start), need);
+        } else {
+            cx.base.add(start + need - 8).cast::<u64>().write_unaligned(0);
+        }
         at.cur = start + need;
         Ok(start)
     }
@@ -351,7 +361,7 @@ unsafe fn value<W: Wire, const ALIAS: bool>(
             code::STRING => put!(u64, text::<W, ALIAS>(cx, &mut s, &mut at.cur, f.utf8)),
             code::STRUCT => {
                 let Some(depth) = depth.checked_sub(1) else { return cx.fail(Why::Depth, at.pos) };
-                let child = check!(cx, at.pos, room::<ALIAS>(cx, &mut at, f.elem_len as usize));
+                let child = check!(cx, at.pos, room::<ALIAS>(cx, &mut at, f.elem_len as usize, true));
                 cx.set_word(slot, child as u32);
                 at = record::<W, ALIAS>(cx, at, f.aux_idx, child, depth);
             }
@@ -396,7 +406,8 @@ unsafe fn text<W: Wire, const ALIAS: bool>(
     }
 }
 
-/// Takes a block of `count` zeroed elements of `f` whose offset goes to `slot`: the first element's offset.
+/// Takes a block of `count` elements of `f`, zeroed if they are records, whose offset goes to `slot`: the first
+/// element's offset.
 #[inline(always)]
 unsafe fn block<const ALIAS: bool>(
     cx: &mut Context<'_, '_>,
@@ -407,7 +418,7 @@ unsafe fn block<const ALIAS: bool>(
 ) -> Result<usize, Why> {
     // SAFETY: `room` has made `need` bytes available.
     unsafe {
-        let block = room::<ALIAS>(cx, at, block_len(u64::from(count), f.elem_len))?;
+        let block = room::<ALIAS>(cx, at, block_len(u64::from(count), f.elem_len), f.records)?;
         cx.set_word(slot, block as u32);
         cx.set_word(block, count);
         cx.set_word(block + 4, count);
@@ -424,7 +435,7 @@ unsafe fn list<W: Wire, const ALIAS: bool>(
     slot: usize,
     depth: u32,
 ) -> At {
-    // SAFETY: the block has room for `count` zeroed elements of `elem_len` bytes.
+    // SAFETY: the block has room for `count` elements of `elem_len` bytes; those that are records are zeroed.
     unsafe {
         let mut s = cx.source(at.pos);
         let (elem, count) = check!(cx, s.pos, W::list(&mut s));
@@ -458,25 +469,7 @@ unsafe fn list<W: Wire, const ALIAS: bool>(
             code::I8 => each!([u8; 1], take::<1>(&mut s)),
             code::I16 => each!(u16, W::i16(&mut s)),
             code::I32 => each!(u32, W::i32(&mut s)),
-            code::I64 => {
-                let to = cx.base.add(first).cast::<u64>();
-                let mut idx = 0;
-                while idx < count {
-                    idx += W::i64s(&mut s, to.add(idx as usize), count - idx);
-                    if idx == count {
-                        break;
-                    }
-                    match W::i64(&mut s) {
-                        Ok(value) => to.add(idx as usize).write_unaligned(value),
-                        Err(why) => {
-                            cx.fail(why, s.pos);
-                            return cx.element(idx);
-                        }
-                    }
-                    idx += 1;
-                }
-                at.pos = s.pos;
-            }
+            code::I64 => each!(u64, W::i64(&mut s)),
             code::DOUBLE => each!(u64, W::double(&mut s)),
             code::STRING => each!(u64, text::<W, ALIAS>(cx, &mut s, &mut at.cur, f.utf8)),
             _ => {

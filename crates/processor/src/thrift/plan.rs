@@ -46,6 +46,8 @@ pub(crate) struct ThriftField {
     /// Elements are containers, in boxes.
     pub boxed: bool,
     pub utf8: bool,
+    /// Elements are records: structs, entries or boxes.
+    pub records: bool,
     /// A map whose keys can be compared byte by byte.
     pub plain_keys: bool,
 }
@@ -168,6 +170,7 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> ThriftField {
         elem,
         boxed,
         utf8: field.has(FieldRow::UTF8),
+        records: target.is_some(),
         plain_keys: field.label == Label::Map && inner().is_some_and(plain),
     }
 }
