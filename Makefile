@@ -1,0 +1,33 @@
+# What people and machines run here. `make help` lists it.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo bench test lint doc loom
+
+# Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+help: ## Say what there is
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+demo: ## Make the same calls over a Unix socket and over Tollfree (under 30 s after the build)
+	@cargo build --quiet --release --package tollfree-cli
+	@exec $(TARGET_DIR)/release/tollfree demo
+
+bench: ## Compare Tollfree with stock tonic on this machine (about a minute after the build)
+	@cargo build --quiet --release --package tollfree-cli
+	@exec $(TARGET_DIR)/release/tollfree bench echo
+
+test: lint ## Check everything: formatting, lints, tests, documentation, concurrency models
+	@cargo test --quiet --workspace
+	@$(MAKE) --no-print-directory doc loom
+
+lint: ## Check formatting and lints, warnings are errors
+	@cargo fmt --all --check
+	@cargo clippy --quiet --workspace --all-targets -- -D warnings
+
+doc: ## Build the documentation, warnings are errors
+	@RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items
+
+loom: ## Run the concurrency models of the ring in every order that matters
+	@RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
+		cargo test --quiet --release --package tollfree-ring --test loom

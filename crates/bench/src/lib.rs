@@ -1,0 +1,48 @@
+//! Measures calls between two processes on one machine.
+//!
+//! The library behind `tollfree bench`: every *side* (tonic over TCP, tonic over a Unix socket, Tollfree, …) is
+//! measured the same way, so that their figures may be compared. A measurement is a server process and a client
+//! process, both fresh for each row and round, both the same executable with the same allocator (the system's
+//! malloc, its environment settings inherited), both pinned as the placement says. Rounds of all sides are
+//! interleaved, so that a noisy minute hits all of them.
+//!
+//! What one call costs is everything between the client's code holding the request's bytes and holding the reply's:
+//! the reply's buffer is the next request's, so that the loop itself neither allocates nor copies, and the clock is
+//! read once at each boundary between calls.
+#![forbid(unsafe_code)]
+
+pub mod cores;
+pub mod echo;
+mod error;
+pub mod idle;
+pub mod interrupt;
+pub mod latency;
+mod load;
+mod machine;
+mod order;
+pub mod peer;
+pub mod plan;
+pub mod plot;
+pub mod process;
+pub mod report;
+mod side;
+pub mod workdir;
+
+pub use error::BenchError;
+pub use machine::Machine;
+
+/// Answers the orders of the process that started this one; what the hidden command `bench-peer` runs.
+///
+/// Returns when the order is done; the process ends by itself when its starter closes the pipe or dies.
+///
+/// # Errors
+/// Whatever kept the order from being carried out. It was told to the starter already.
+pub fn attend() -> Result<(), BenchError> {
+    order::attend()
+}
+
+/// The echo service's stubs as tonic users generate them: `bytes` fields are `Vec<u8>`.
+#[expect(unreachable_pub, reason = "generated code")]
+pub(crate) mod proto {
+    tonic::include_proto!("tollfree.bench.v1");
+}

@@ -1,0 +1,175 @@
+//! Keeps a number of calls in flight and measures each.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::latency::Latencies;
+use crate::order::{Load, Measured};
+
+/// Samples that a caller keeps to itself before it takes the common histogram's lock.
+const BATCH: usize = 256;
+
+/// One caller's way to make echo calls; cheap to clone, a clone for each call in flight.
+pub(crate) trait EchoCall: Clone + Send + 'static {
+    /// A body as this side's users hold it.
+    type Body: From<Vec<u8>> + AsRef<[u8]> + Send + 'static;
+
+    /// Sends a body and returns the reply's. The error is in words.
+    fn call(&mut self, body: Self::Body) -> impl Future<Output = Result<Self::Body, String>> + Send;
+}
+
+/// When samples count.
+#[derive(Clone, Copy)]
+struct Window {
+    from: Instant,
+    until: Instant,
+}
+
+/// Measures with `load.case.inflight` tasks, each calling in a loop, on the runtime that this runs on.
+pub(crate) async fn run<C: EchoCall>(caller: C, load: &Load) -> Result<Measured, String> {
+    check_echo(caller.clone(), load.case.size).await?;
+    let from = Instant::now() + load.warm_up;
+    let window = Window { from, until: from + load.measure };
+    let common = Arc::new(Mutex::new(Latencies::default()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..load.case.inflight {
+        let body = body_of(load.case.size).into();
+        tasks.spawn(call_on(caller.clone(), body, window, Arc::clone(&common)));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|error| format!("a calling task came to grief: {error}"))??;
+    }
+    let latencies = std::mem::take(&mut *common.lock().unwrap_or_else(PoisonError::into_inner));
+    if latencies.count() == 0 {
+        return Err(format!("no call ended within {} s; measure for longer", load.measure.as_secs_f64()));
+    }
+    Ok(Measured { latencies, elapsed_ns: load.measure.as_nanos().try_into().unwrap_or(u64::MAX) })
+}
+
+/// The bytes that travel: not all alike, so that a misplaced piece shows.
+pub(crate) fn body_of(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8).collect()
+}
+
+/// Calls once and compares every byte; the measured calls check lengths only.
+pub(crate) async fn check_echo<C: EchoCall>(mut caller: C, size: usize) -> Result<(), String> {
+    let reply = caller.call(body_of(size).into()).await?;
+    if reply.as_ref() == body_of(size) { Ok(()) } else { Err("the reply is not what was sent".to_owned()) }
+}
+
+async fn call_on<C: EchoCall>(
+    mut caller: C,
+    mut body: C::Body,
+    window: Window,
+    common: Arc<Mutex<Latencies>>,
+) -> Result<(), String> {
+    let size = body.as_ref().len();
+    let mut batch: Vec<Duration> = Vec::with_capacity(BATCH);
+    let mut began = Instant::now();
+    loop {
+        body = caller.call(body).await?;
+        let ended = Instant::now();
+        let reply_len = body.as_ref().len();
+        if reply_len != size {
+            return Err(format!("sent {size} bytes, {reply_len} came back"));
+        }
+        if ended >= window.until {
+            count(&mut batch, &common);
+            return Ok(());
+        }
+        if ended >= window.from {
+            batch.push(ended - began);
+        }
+        began = if batch.len() == BATCH {
+            count(&mut batch, &common);
+            Instant::now()
+        } else {
+            ended
+        };
+    }
+}
+
+fn count(batch: &mut Vec<Duration>, common: &Mutex<Latencies>) {
+    let mut common = common.lock().unwrap_or_else(PoisonError::into_inner);
+    for latency in batch.drain(..) {
+        common.record(latency);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Case, Placement, RuntimeKind, Side};
+
+    #[derive(Clone)]
+    enum Fake {
+        Honest,
+        Shortens,
+        Garbles,
+        Sleeps(Duration),
+    }
+
+    impl EchoCall for Fake {
+        type Body = Vec<u8>;
+
+        async fn call(&mut self, mut body: Vec<u8>) -> Result<Vec<u8>, String> {
+            tokio::task::yield_now().await;
+            match self {
+                Self::Honest => {}
+                Self::Shortens => drop(body.pop()),
+                Self::Garbles => body[3] ^= 1,
+                Self::Sleeps(time) => tokio::time::sleep(*time).await,
+            }
+            Ok(body)
+        }
+    }
+
+    fn load(inflight: usize) -> Load {
+        let case = Case {
+            side: Side::TonicUnix,
+            size: 300,
+            inflight,
+            placement: Placement::Unpinned,
+            runtime: RuntimeKind::Current,
+        };
+        Load {
+            case,
+            core: None,
+            address: String::new(),
+            warm_up: Duration::from_millis(20),
+            measure: Duration::from_millis(100),
+        }
+    }
+
+    #[tokio::test]
+    async fn counts_what_ended_inside_the_window() {
+        let nap = Duration::from_millis(10);
+        let measured = run(Fake::Sleeps(nap), &load(4)).await.unwrap();
+        // Ten naps fit at most, for each of four callers; a loaded machine may fit fewer.
+        assert!((1..=40).contains(&measured.latencies.count()), "{}", measured.latencies.count());
+        assert!(measured.latencies.quantile_ns(0.0) >= 9_900_000);
+        assert_eq!(measured.elapsed_ns, 100_000_000);
+    }
+
+    #[tokio::test]
+    async fn full_batches_reach_the_histogram() {
+        let measured = run(Fake::Honest, &load(2)).await.unwrap();
+        assert!(measured.latencies.count() as usize > 2 * BATCH, "{}", measured.latencies.count());
+    }
+
+    #[tokio::test]
+    async fn wrong_replies_end_the_measurement() {
+        let error = run(Fake::Garbles, &load(1)).await.unwrap_err();
+        assert!(error.contains("not what was sent"), "{error}");
+        let window = Window { from: Instant::now(), until: Instant::now() + Duration::from_secs(5) };
+        let error = call_on(Fake::Shortens, body_of(5), window, Arc::default()).await.unwrap_err();
+        assert_eq!(error, "sent 5 bytes, 4 came back");
+    }
+
+    #[tokio::test]
+    async fn too_short_a_window_is_said_not_shown() {
+        let error = run(Fake::Sleeps(Duration::from_millis(300)), &load(1)).await.unwrap_err();
+        assert!(error.contains("measure for longer"), "{error}");
+    }
+}

@@ -1,0 +1,103 @@
+//! What the measuring process tells its server and client processes to do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::BenchError;
+use crate::cores::{self, CoreIdx};
+use crate::latency::Latencies;
+use crate::peer::Starter;
+use crate::plan::{Case, RuntimeKind};
+use crate::{idle, side};
+
+/// An order to a process started as `bench-peer`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Order {
+    /// Serve echo calls until the end; answers [`Serving`] once it does.
+    Serve(Serve),
+    /// Call and measure; answers [`Measured`].
+    Load(Load),
+    /// Open many sessions, use each once and keep them; see [`idle`].
+    Idle(idle::Hold),
+}
+
+/// How to serve.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Serve {
+    pub(crate) case: Case,
+    pub(crate) core: Option<CoreIdx>,
+    /// Where sockets may be made.
+    pub(crate) dir: PathBuf,
+}
+
+/// A server's first words.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Serving {
+    /// What a client of the same side needs to connect.
+    pub(crate) address: String,
+}
+
+/// How to measure.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Load {
+    pub(crate) case: Case,
+    pub(crate) core: Option<CoreIdx>,
+    pub(crate) address: String,
+    pub(crate) warm_up: Duration,
+    pub(crate) measure: Duration,
+}
+
+/// What was measured: the calls that ended inside the measured time.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) latencies: Latencies,
+    /// Measured time in nanoseconds of wall clock.
+    pub(crate) elapsed_ns: u64,
+}
+
+pub(crate) fn attend() -> Result<(), BenchError> {
+    let starter = Starter::listen();
+    let done = starter.hear().map_err(BenchError::Refused).and_then(|order| carry_out(&order, &starter));
+    match done {
+        Ok(()) => starter.wait_for_the_end(),
+        Err(error) => {
+            starter.fail(&error);
+            Err(error)
+        }
+    }
+}
+
+fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
+    let core = match order {
+        Order::Serve(serve) => serve.core,
+        Order::Load(load) => load.core,
+        Order::Idle(_) => None,
+    };
+    crate::process::raise_file_limit()?;
+    // Before any runtime exists: threads inherit it.
+    core.map_or(Ok(()), cores::pin)?;
+    match order {
+        Order::Serve(serve) => side::serve(serve, |serving: Serving| starter.say(serving)),
+        Order::Load(load) => {
+            starter.say(side::measure(load)?);
+            Ok(())
+        }
+        Order::Idle(hold) => idle::hold(hold, starter),
+    }
+}
+
+/// The runtime that both processes of a row use.
+pub(crate) fn runtime(kind: RuntimeKind) -> Result<tokio::runtime::Runtime, BenchError> {
+    let mut builder = match kind {
+        RuntimeKind::Current => tokio::runtime::Builder::new_current_thread(),
+        RuntimeKind::Multi => {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(2);
+            builder
+        }
+    };
+    builder.enable_all().build().map_err(BenchError::system("cannot start the async runtime"))
+}

@@ -1,0 +1,98 @@
+//! What the kernel counts for a process.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::BenchError;
+
+/// Memory of a process in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Memory {
+    /// All pages that it has in memory.
+    pub rss_bytes: u64,
+    /// The same, a page shared with others counted by its share: what may be added up over processes.
+    pub pss_bytes: u64,
+}
+
+/// Reads a process's memory.
+///
+/// # Errors
+/// [`BenchError::System`] when the process is gone or not ours.
+pub fn memory(pid: u32) -> Result<Memory, BenchError> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
+        .map_err(BenchError::system("cannot read the memory of a process"))?;
+    Ok(Memory { rss_bytes: kib(&text, "Rss:") << 10, pss_bytes: kib(&text, "Pss:") << 10 })
+}
+
+/// Reads how much processor time a process has used, all its threads together. The kernel counts in ticks, mostly of
+/// 10 ms.
+///
+/// # Errors
+/// [`BenchError::System`] when the process is gone.
+pub fn cpu_time(pid: u32) -> Result<Duration, BenchError> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))
+        .map_err(BenchError::system("cannot read the processor time of a process"))?;
+    let tick_count = ticks(&text).ok_or_else(|| BenchError::System {
+        what: "cannot read the processor time of a process",
+        source: std::io::Error::other("its stat file has an unknown form"),
+    })?;
+    Ok(Duration::from_secs_f64(tick_count as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// User and system time from a `stat` line: fields 14 and 15, counted from behind the name, which may hold anything.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+fn kib(text: &str, key: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+/// Lets this process open as many files as the system allows it.
+///
+/// # Errors
+/// [`BenchError::System`] when the kernel refuses.
+pub fn raise_file_limit() -> Result<(), BenchError> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum })
+        .map_err(BenchError::system("cannot raise the limit of open files"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_found_behind_any_name() {
+        let stat = "17 (a) b (c)) S 1 17 17 0 -1 4194560 100 0 0 0 40 2 9 9 20 0 1 0 5 0 0";
+        assert_eq!(ticks(stat), Some(42));
+        assert_eq!(ticks("17 (cut"), None);
+    }
+
+    #[test]
+    fn own_figures_are_plausible() {
+        let pid = std::process::id();
+        let before = memory(pid).unwrap();
+        let block = vec![1_u8; 32 << 20];
+        let after = memory(pid).unwrap();
+        assert!(after.rss_bytes - before.rss_bytes >= 30 << 20, "{before:?} {after:?}");
+        drop(std::hint::black_box(block));
+        let start = std::time::Instant::now();
+        while start.elapsed() < Duration::from_millis(60) {
+            std::hint::spin_loop();
+        }
+        assert!(cpu_time(pid).unwrap() >= Duration::from_millis(10));
+    }
+
+    #[test]
+    fn a_dead_process_is_an_error() {
+        assert!(memory(u32::MAX).is_err());
+        assert!(cpu_time(u32::MAX).is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! The sides: each a small file that says how to serve and how to connect.
+//!
+//! A side whose calls run on tokio implements [`AsyncSide`] and gets everything else from here. To add one: a value
+//! of [`Side`], a file, and an arm in each `match` below.
+
+mod floor;
+mod session;
+mod stub;
+mod tollfree;
+mod tonic_tcp;
+mod tonic_unix;
+
+use std::future::Future;
+
+use crate::BenchError;
+use crate::idle;
+use crate::load::{self, EchoCall};
+use crate::order::{self, Load, Measured, Serve, Serving};
+use crate::peer::Starter;
+use crate::plan::Side;
+
+use self::session::Session;
+use self::tollfree::Tollfree;
+use self::tonic_tcp::TonicTcp;
+use self::tonic_unix::TonicUnix;
+
+/// A side whose calls run on tokio. Errors are in words; the side's name is put before them.
+trait AsyncSide {
+    /// What calls it.
+    type Caller: EchoCall;
+
+    /// Serves echo calls for ever, and calls `ready` once clients may connect.
+    fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> impl Future<Output = Result<(), String>>;
+
+    /// Makes a connection of its own to a server's address, for bodies of up to `size` bytes.
+    fn connect(address: &str, size: usize) -> impl Future<Output = Result<Self::Caller, String>>;
+}
+
+/// Serves a side until the end of the process, or until it fails.
+pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), BenchError> {
+    match order.case.side {
+        Side::Floor => floor::serve(order, ready).map_err(failed(Side::Floor)),
+        Side::Session => serve_async::<Session>(order, ready),
+        Side::Tollfree => serve_async::<Tollfree>(order, ready),
+        Side::TonicUnix => serve_async::<TonicUnix>(order, ready),
+        Side::TonicTcp => serve_async::<TonicTcp>(order, ready),
+    }
+}
+
+/// Calls a side and measures.
+pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
+    match load.case.side {
+        Side::Floor => floor::measure(load).map_err(failed(Side::Floor)),
+        Side::Session => measure_async::<Session>(load),
+        Side::Tollfree => measure_async::<Tollfree>(load),
+        Side::TonicUnix => measure_async::<TonicUnix>(load),
+        Side::TonicTcp => measure_async::<TonicTcp>(load),
+    }
+}
+
+/// Opens sessions of a side and holds them until the end of the process.
+pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchError> {
+    match order.case.side {
+        Side::Session => hold_async::<Session>(order, starter),
+        Side::Tollfree => hold_async::<Tollfree>(order, starter),
+        Side::TonicUnix => hold_async::<TonicUnix>(order, starter),
+        Side::TonicTcp => hold_async::<TonicTcp>(order, starter),
+        Side::Floor => Err(failed(Side::Floor)("it has no sessions that could be held".to_owned())),
+    }
+}
+
+fn serve_async<S: AsyncSide>(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), BenchError> {
+    order::runtime(order.case.runtime)?.block_on(S::serve(order, ready)).map_err(failed(order.case.side))
+}
+
+fn measure_async<S: AsyncSide>(load: &Load) -> Result<Measured, BenchError> {
+    let calls = async {
+        let caller = S::connect(&load.address, load.case.size).await?;
+        load::run(caller, load).await
+    };
+    order::runtime(load.case.runtime)?.block_on(calls).map_err(failed(load.case.side))
+}
+
+fn hold_async<S: AsyncSide>(order: &idle::Hold, starter: &Starter) -> Result<(), BenchError> {
+    let runtime = order::runtime(order.case.runtime)?;
+    idle::wait_for_go(starter)?;
+    let held = async {
+        let mut held = Vec::with_capacity(order.sessions);
+        for nth in 1..=order.sessions {
+            let session = async {
+                let caller = S::connect(&order.address, order.case.size).await?;
+                load::check_echo(caller.clone(), order.case.size).await?;
+                Ok(caller)
+            };
+            let session: Result<_, String> = session.await;
+            held.push(session.map_err(|error| format!("session {nth}: {error}"))?);
+        }
+        starter.say(idle::Opened { sessions: held.len() });
+        // The runtime must go on turning: what idle sessions do there is what is measured.
+        std::future::pending::<Result<(), String>>().await
+    };
+    runtime.block_on(held).map_err(failed(order.case.side))
+}
+
+fn failed(side: Side) -> impl FnOnce(String) -> BenchError {
+    move |what| BenchError::Side { side: side.name(), what }
+}

@@ -1,0 +1,166 @@
+//! A bare session: the same calls as the stubs make, as bytes, without tonic, protobuf or metadata.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::{Bytes, BytesMut};
+use tollfree_session::GRPC_PREFIX_LEN;
+use tollfree_transport::{
+    Address, Attachment, Call, Chunk, Config, Emission, End, Ending, Incoming, Listener, Opening, Outgoing,
+    Stream,
+};
+
+use super::AsyncSide;
+use crate::load::EchoCall;
+use crate::order::{Serve, Serving};
+
+/// The method, as the stubs would name it.
+const PATH: &str = "/tollfree.bench.v1.Echo/Call";
+
+pub(super) struct Session;
+
+impl AsyncSide for Session {
+    type Caller = Caller;
+
+    async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
+        let text = format!("shm://{}", order.dir.join("session.sock").display());
+        let address: Address = text.parse().map_err(|error| format!("{error}"))?;
+        let mut listener = Listener::bind(&address, Config::default())
+            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
+        ready(Serving { address: text });
+        while let Some(attachment) = listener.accept().await {
+            tokio::spawn(serve_one(attachment));
+        }
+        Err(format!("listening on {address} ended"))
+    }
+
+    async fn connect(address: &str, _size: usize) -> Result<Caller, String> {
+        let address: Address = address.parse().map_err(|error| format!("{error}"))?;
+        let attachment = Attachment::connect(&address, &Config::default())
+            .await
+            .map_err(|error| format!("cannot connect: {error}"))?;
+        Ok(Caller { attachment: Arc::new(attachment) })
+    }
+}
+
+/// Answers one client's calls until it leaves.
+async fn serve_one(attachment: Attachment) {
+    while let Ok(call) = poll_fn(|cx| attachment.poll_accept(cx)).await {
+        let mut answer: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(answer(call));
+        // A small request is here already and its answer fits the ring: no task needs to be made for it.
+        let answered = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx).is_ready())).await;
+        if !answered {
+            tokio::spawn(answer);
+        }
+    }
+}
+
+/// Sends back what came. A client that does not get its answer reports that itself.
+async fn answer(call: Call) {
+    let stream = call.stream;
+    let mut message = Message::default();
+    loop {
+        match poll_fn(|cx| stream.poll_recv(cx)).await {
+            Ok(Incoming::Chunk(chunk)) => message.add(chunk),
+            Ok(Incoming::End(End::HalfClosed)) => break,
+            Ok(Incoming::Headers(_)) => {}
+            Ok(Incoming::End(_)) | Err(_) => return,
+        }
+    }
+    let mut emission = Emission {
+        headers: Some(Bytes::new()),
+        message: Some(Outgoing::new(message.take(), false)),
+        ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
+    };
+    let _ = poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await;
+}
+
+/// A client's end of the session, shared by all calls in flight.
+#[derive(Clone)]
+pub(super) struct Caller {
+    attachment: Arc<Attachment>,
+}
+
+impl EchoCall for Caller {
+    type Body = Bytes;
+
+    async fn call(&mut self, body: Bytes) -> Result<Bytes, String> {
+        let opening = Opening { path: PATH, deadline_ns: 0 };
+        let mut emission = Emission {
+            headers: None,
+            message: Some(Outgoing::new(body, false)),
+            ending: Some(Ending::HalfClose),
+        };
+        let mut opener = self.attachment.open();
+        let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission))
+            .await
+            .map_err(|error| format!("a call could not be opened: {error}"))?;
+        if !emission.is_empty() {
+            poll_fn(|cx| stream.poll_emit(cx, &mut emission))
+                .await
+                .map_err(|error| format!("a request could not be sent: {error}"))?;
+        }
+        reply(&stream).await
+    }
+}
+
+async fn reply(stream: &Stream) -> Result<Bytes, String> {
+    let mut message = Message::default();
+    loop {
+        match poll_fn(|cx| stream.poll_recv(cx)).await {
+            Ok(Incoming::Chunk(chunk)) => message.add(chunk),
+            Ok(Incoming::Headers(_)) => {}
+            Ok(Incoming::End(End::Trailers { code: 0, .. })) => return Ok(message.take()),
+            Ok(Incoming::End(end)) => return Err(format!("a call ended with {end:?}")),
+            Err(closed) => return Err(format!("the session ended: {closed}")),
+        }
+    }
+}
+
+/// A message as it arrives: one that comes in one piece is never copied.
+#[derive(Default)]
+struct Message {
+    whole: Bytes,
+    pieces: BytesMut,
+}
+
+impl Message {
+    fn add(&mut self, chunk: Chunk) {
+        let mut bytes = chunk.bytes;
+        if chunk.first {
+            let prefix = bytes.split_to(GRPC_PREFIX_LEN);
+            if chunk.last {
+                self.whole = bytes;
+                return;
+            }
+            let len = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
+            self.pieces.reserve(len as usize);
+        }
+        self.pieces.extend_from_slice(&bytes);
+    }
+
+    fn take(self) -> Bytes {
+        if self.pieces.is_empty() { self.whole } else { self.pieces.freeze() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_together_without_their_prefix() {
+        let chunk =
+            |bytes: &'static [u8], first, last| Chunk { bytes: Bytes::from_static(bytes), first, last };
+        let mut message = Message::default();
+        message.add(chunk(b"\0\0\0\0\x02ab", true, true));
+        assert_eq!(message.take(), "ab");
+        let mut message = Message::default();
+        message.add(chunk(b"\0\0\0\0\x06ab", true, false));
+        message.add(chunk(b"cd", false, false));
+        message.add(chunk(b"ef", false, true));
+        assert_eq!(message.take(), "abcdef");
+    }
+}

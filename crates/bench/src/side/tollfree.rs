@@ -1,0 +1,51 @@
+//! Tollfree under the same unmodified stubs, every setting as Tollfree has it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tollfree::{Channel, Server};
+
+use super::AsyncSide;
+use super::stub::{self, Stub};
+use crate::order::{Serve, Serving};
+
+/// Pause between two looks at whether the server's socket is there.
+const GLANCE: Duration = Duration::from_millis(1);
+
+pub(super) struct Tollfree;
+
+impl AsyncSide for Tollfree {
+    type Caller = Stub<Channel>;
+
+    async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
+        let path = order.dir.join("tollfree.sock");
+        let address = format!("shm://{}", path.display());
+        let serving = Server::builder().add_service(stub::server(order.case.size)).serve(&address);
+        tokio::pin!(serving);
+        // Both in one task: where the socket is seen, the server's turn is over and it listens.
+        tokio::select! {
+            biased;
+            ended = &mut serving => return Err(ending(&address, ended)),
+            () = appears(&path) => ready(Serving { address: address.clone() }),
+        }
+        Err(ending(&address, serving.await))
+    }
+
+    async fn connect(address: &str, size: usize) -> Result<Stub<Channel>, String> {
+        let channel = Channel::connect(address).await.map_err(|error| format!("cannot connect: {error}"))?;
+        Ok(Stub::new(channel, size))
+    }
+}
+
+async fn appears(path: &Path) {
+    while !path.exists() {
+        tokio::time::sleep(GLANCE).await;
+    }
+}
+
+fn ending(address: &str, ended: Result<(), tollfree::ServeError>) -> String {
+    match ended {
+        Ok(()) => format!("serving on {address} ended"),
+        Err(error) => format!("serving on {address} ended: {error}"),
+    }
+}

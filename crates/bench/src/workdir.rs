@@ -1,0 +1,54 @@
+//! A private directory for sockets, gone when the run ends however it ends.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::BenchError;
+
+/// A directory that only this user may enter, removed when dropped.
+#[derive(Debug)]
+pub struct Workdir {
+    dir: TempDir,
+}
+
+impl Workdir {
+    /// Makes one where the system keeps temporary files.
+    ///
+    /// # Errors
+    /// [`BenchError::System`] when that place cannot be written.
+    pub fn create() -> Result<Self, BenchError> {
+        let dir = tempfile::Builder::new()
+            .prefix("tollfree-")
+            .permissions(std::fs::Permissions::from_mode(0o700))
+            .tempdir()
+            .map_err(BenchError::system("cannot make a temporary directory for the sockets"))?;
+        Ok(Self { dir })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A path in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_private_and_goes_with_all_that_is_in_it() {
+        let dir = Workdir::create().unwrap();
+        let path = dir.path().to_owned();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        std::fs::write(dir.join("socket"), "").unwrap();
+        drop(dir);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,89 @@
+//! The `tollfree` command: one entrance to everything that Tollfree offers on a command line.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod demo;
+mod failure;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// gRPC without the RPC tax: measure what this machine would gain, and see it work.
+#[derive(Debug, Parser)]
+#[command(name = "tollfree", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "\
+Examples:
+  tollfree demo                            see the same calls over a socket and over Tollfree
+  tollfree bench echo                      compare all sides on this machine, in about a minute
+  tollfree bench echo --size 64 --json     the same for programs
+
+Results go to standard output, progress to standard error. Exit status: 0 done, 1 something failed,
+2 bad arguments or not possible on this machine, 128 + n ended by signal n.")]
+struct Cli {
+    /// Say more on standard error; twice, even more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure calls and sessions on this machine
+    #[command(subcommand)]
+    Bench(bench::Bench),
+
+    /// Make the same calls over a Unix socket and over Tollfree, with the same stub
+    Demo(demo::Demo),
+
+    /// A process that `bench` starts
+    #[command(hide = true)]
+    BenchPeer,
+
+    /// A process that `demo` starts
+    #[command(hide = true)]
+    DemoPeer,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    tell_progress(cli.verbose);
+    let done = match cli.command {
+        Command::Bench(bench) => bench.run(),
+        Command::Demo(demo) => demo.run(),
+        // Both told their starter, and so the user, what went wrong.
+        Command::BenchPeer => return silently(tollfree_bench::attend().is_ok()),
+        Command::DemoPeer => return silently(demo::attend().is_ok()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn silently(well: bool) -> ExitCode {
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn tell_progress(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::INFO,
+        2 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

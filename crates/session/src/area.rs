@@ -1,0 +1,92 @@
+//! Payload areas come and go: who may say what about which.
+//!
+//! ```text
+//! creator                                 peer
+//!   offer ───────AREA_OFFER n────────►  maps it (its fd comes over the socket)
+//!   uses it ◄────AREA_ACCEPT n───────   or  ◄──AREA_REFUSE n── : the area is no more
+//!   drop ────────AREA_DROP n─────────►  unmaps it
+//! ```
+//! A creator numbers its areas 0, 1, 2… and never uses a number again. Every offer is answered once, even where a drop
+//! overtakes the answer; a drop of an area that was refused means nothing.
+
+use bytes::BytesMut;
+use tollfree_layout::AreaIdx;
+use tollfree_layout::frame::{control, events};
+
+use crate::error::{Closed, Violation};
+use crate::frame::{Frame, head};
+use crate::receive::{AreaEvent, Received};
+use crate::{Inbound, Session};
+
+/// Of a peer's parting words this many bytes are kept.
+const REASON_LEN_MAX: usize = 200;
+
+impl<T: Default> Session<T> {
+    /// Answers an offered payload area.
+    pub fn answer_area(&mut self, area: AreaIdx, accept: bool) {
+        self.push_control(if accept { control::AREA_ACCEPT } else { control::AREA_REFUSE }, area, 0);
+    }
+
+    /// Offers a payload area whose fd is already on its way.
+    pub fn offer_area(&mut self, area: AreaIdx, len: u32) {
+        if self.closed.is_none() {
+            self.areas_offered.push(area);
+        }
+        self.push_control(control::AREA_OFFER, area, len);
+    }
+
+    /// Says that an area will not be referred to again.
+    pub fn drop_area(&mut self, area: AreaIdx) {
+        self.push_control(control::AREA_DROP, area, 0);
+    }
+
+    fn push_control(&mut self, code: u16, area: AreaIdx, len: u32) {
+        if self.closed.is_some() {
+            return;
+        }
+        let mut frame = head(area.0.into());
+        frame.events = events::CONTROL;
+        frame.code = code.into();
+        frame.chunk_len = len.into();
+        self.pending.push(frame);
+    }
+
+    pub(crate) fn receive_control(
+        &mut self,
+        frame: &Frame,
+        record: &impl Inbound,
+    ) -> Result<Received, Violation> {
+        let misplaced = Violation::Control { code: frame.code };
+        let area = AreaIdx(u32::try_from(frame.stream).map_err(|_| misplaced)?);
+        let event = match frame.code {
+            control::AREA_OFFER if area.0 == self.area_next => {
+                self.area_next = self.area_next.checked_add(1).ok_or(misplaced)?;
+                AreaEvent::Offered { area, len: frame.chunk_len }
+            }
+            control::AREA_ACCEPT => {
+                self.take_offer(area).ok_or(misplaced)?;
+                AreaEvent::Accepted(area)
+            }
+            control::AREA_REFUSE => {
+                self.take_offer(area).ok_or(misplaced)?;
+                AreaEvent::Refused(area)
+            }
+            control::AREA_DROP if area.0 < self.area_next => AreaEvent::Dropped(area),
+            control::CLOSE if frame.stream == 0 => {
+                let mut text = BytesMut::new();
+                record.append_to(frame.headers_at(), frame.headers_len.min(REASON_LEN_MAX), &mut text);
+                let text = String::from_utf8_lossy(&text).replace(|c: char| c.is_control(), "?");
+                self.end_session(Closed::ByPeer(text));
+                return Ok(Received::Closed);
+            }
+            _ => return Err(misplaced),
+        };
+        Ok(Received::Area(event))
+    }
+
+    fn take_offer(&mut self, area: AreaIdx) -> Option<()> {
+        let place = self.areas_offered.iter().position(|offered| *offered == area)?;
+        self.areas_offered.remove(place);
+        Some(())
+    }
+}

@@ -1,0 +1,111 @@
+//! Flow control: what a reader gives back, and when the peer is told.
+//!
+//! A chunk costs `len + CHUNK_CHARGE` of its stream's credit and of the session's. What the application has read is
+//! owed to the peer and granted again once half a window has gathered, so that credit costs one frame for many chunks.
+//! A stream whose reader keeps up (it empties the inbox) earns a larger window, out of a reserve of the session. The
+//! session's credit covers every live stream's first window and the reserve: a stream that nobody reads can't block another.
+
+use tollfree_layout::StreamId;
+use tollfree_layout::limits::{CHUNK_CHARGE, STREAM_WINDOW_MAX};
+
+use crate::Session;
+use crate::stream::{Chunk, RecvHalf};
+
+/// What a chunk of `len` bytes costs.
+pub(crate) fn charge(len: usize) -> u64 {
+    len as u64 + CHUNK_CHARGE
+}
+
+/// What a received chunk cost, its prefix not counted.
+pub(crate) fn charge_of(chunk: &Chunk) -> u64 {
+    let prefix = if chunk.first { crate::GRPC_PREFIX_LEN } else { 0 };
+    charge(chunk.bytes.len() - prefix)
+}
+
+/// How credit stands: a stream's, or the session's. In bytes, charges included.
+///
+/// `recv + unread + owed == window` at all times, for a stream as long as the peer may send on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Credit {
+    /// What this side may still send.
+    pub send: u64,
+    /// What the peer may still send.
+    pub recv: u64,
+    /// Received, and not yet read by the application.
+    pub unread: u64,
+    /// Read, and not yet granted again.
+    pub owed: u64,
+    /// Granted (so within `recv`) in a frame that found no room yet.
+    pub unsent: u64,
+    /// What the peer may send before anything is read.
+    pub window: u64,
+}
+
+impl<T: Default> Session<T> {
+    /// How the credit of a stream that has not ended stands; that of the session for [`StreamId::SESSION`].
+    /// For diagnosis: takes time in proportion to the number of streams.
+    pub fn credit(&self, id: StreamId) -> Option<Credit> {
+        let unsent = self.pending.granted(id);
+        if id == StreamId::SESSION {
+            let live = self.streams.values().filter(|stream| stream.live);
+            return Some(Credit {
+                send: self.send_credit,
+                recv: self.recv_credit,
+                unread: live.map(|stream| stream.inbox.unread()).sum(),
+                owed: self.owed,
+                unsent,
+                window: self.local.session_window,
+            });
+        }
+        let stream = self.streams.get(&id).filter(|stream| stream.live)?;
+        Some(Credit {
+            send: stream.send_credit,
+            recv: stream.recv_credit,
+            unread: stream.inbox.unread(),
+            owed: stream.owed,
+            unsent,
+            window: stream.window,
+        })
+    }
+
+    /// The application has read (or the session has dropped) bytes that cost `charge`.
+    pub(crate) fn owe_session(&mut self, charge: u64) {
+        self.owed += charge;
+        self.grant_session();
+    }
+
+    /// Grants what is owed to the session once it is much, or is more than the peer has left: were it kept back while
+    /// streams that nobody reads hold the rest, they would block the others.
+    pub(crate) fn grant_session(&mut self) {
+        if self.owed == 0 || (self.owed < self.local.session_window / 2 && self.owed < self.recv_credit) {
+            return;
+        }
+        let owed = std::mem::take(&mut self.owed);
+        self.recv_credit += owed;
+        if self.closed.is_none() {
+            self.pending.grant(StreamId::SESSION, owed);
+        }
+    }
+
+    /// A chunk of stream `id`, which is live, was read.
+    pub(crate) fn owe(&mut self, id: StreamId, charge: u64) {
+        self.owe_session(charge);
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.recv == RecvHalf::Ended {
+            return;
+        }
+        stream.owed += charge;
+        if stream.owed < stream.window / 2 {
+            return;
+        }
+        let mut grant = std::mem::take(&mut stream.owed);
+        if stream.inbox.is_empty() && stream.window < STREAM_WINDOW_MAX {
+            let raise = stream.window.min(STREAM_WINDOW_MAX - stream.window).min(self.reserve);
+            self.reserve -= raise;
+            stream.window += raise;
+            grant += raise;
+        }
+        stream.recv_credit += grant;
+        self.pending.grant(id, grant);
+    }
+}

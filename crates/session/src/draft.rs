@@ -1,0 +1,226 @@
+//! One frame while it is put together: what goes into it, and how much of a message.
+
+use bytes::Bytes;
+use tollfree_layout::frame::{AREA_RANGE_LEN, DEADLINE_LEN, FRAME_HEAD_LEN, FrameHead, events, flags};
+use tollfree_layout::limits::CHUNK_CHARGE;
+use tollfree_layout::{AreaIdx, ByteOff, StreamId};
+use zerocopy::IntoBytes;
+
+use crate::Outbound;
+use crate::credit::charge;
+use crate::emit::{Emission, Ending, Outgoing, Progress};
+use crate::frame::{head, range_bytes};
+use crate::stream::{SendHalf, Stream};
+
+/// A chunk up to this length is always sent inline; a longer rest goes through the payload area where there is one.
+const INLINE_LEN_MAX: usize = 8 * 1024;
+/// Where less than this fits, the sender waits for room or credit rather than cut a message into crumbs.
+pub(crate) const CRUMB_LEN: usize = 2 * 1024;
+
+/// The parts of a frame.
+pub(crate) struct Draft<'a> {
+    pub(crate) head: FrameHead,
+    pub(crate) deadline: Option<[u8; DEADLINE_LEN]>,
+    /// A method's path where it has to be spelled out.
+    pub(crate) path: Option<&'a [u8]>,
+    pub(crate) headers: &'a [u8],
+    pub(crate) trailers: &'a [u8],
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn new(id: StreamId) -> Draft<'a> {
+        Draft { head: head(id.0), deadline: None, path: None, headers: &[], trailers: &[] }
+    }
+
+    fn headers_len(&self) -> usize {
+        self.path.map_or(0, |path| 2 + path.len()) + self.headers.len()
+    }
+
+    /// Length of the frame without its chunk.
+    pub(crate) fn fixed_len(&self) -> usize {
+        let deadline_len = if self.deadline.is_some() { DEADLINE_LEN } else { 0 };
+        FRAME_HEAD_LEN + deadline_len + self.headers_len() + self.trailers.len()
+    }
+
+    fn stage(&mut self, out: &mut impl Outbound, chunk: &[u8]) -> bool {
+        // The caller has compared all lengths with what a record and the head can say.
+        self.head.headers_len = (self.headers_len() as u16).into();
+        self.head.trailers_len = (self.trailers.len() as u16).into();
+        let deadline = self.deadline.as_ref().map_or(&[][..], |deadline| &deadline[..]);
+        let path = self.path.unwrap_or_default();
+        let path_len = (path.len() as u16).to_le_bytes();
+        let path_len = if self.path.is_some() { &path_len[..] } else { &[] };
+        let head = self.head.as_bytes();
+        out.stage(&[head, deadline, path_len, path, self.headers, self.trailers, chunk]).is_ok()
+    }
+}
+
+/// How much of a message one frame takes, and where its bytes go.
+struct Cut {
+    len: usize,
+    area: Option<(AreaIdx, ByteOff)>,
+}
+
+/// What a frame may spend beside its stream's credit.
+pub(crate) struct Budget<'a> {
+    /// The session's credit.
+    pub(crate) credit: &'a mut u64,
+    /// Where less than this can be sent, wait for credit.
+    pub(crate) crumb_len: usize,
+}
+
+impl Budget<'_> {
+    /// Sends one frame: the draft's headers, and as much of message and ending as go with them. Takes out of the
+    /// emission what was sent.
+    pub(crate) fn send_frame<T>(
+        &mut self,
+        out: &mut impl Outbound,
+        stream: &mut Stream<T>,
+        draft: Draft<'_>,
+        emission: &mut Emission,
+    ) -> Progress {
+        let mut draft = draft;
+        let Emission { headers, message, ending } = emission;
+        if let Some(block) = headers.as_deref() {
+            draft.head.events |= events::HEADERS;
+            draft.headers = block;
+        }
+        let mut cut = None;
+        let mut ends_message = message.is_none();
+        if let Some(message) = message.as_ref() {
+            match self.cut(out, stream, draft.fixed_len(), message) {
+                Ok(found) => {
+                    ends_message = message.describe(found.len, &mut draft.head);
+                    cut = Some(found);
+                }
+                // Headers need no credit, and go ahead of a message that does.
+                Err(_) if draft.head.events & events::HEADERS != 0 => {}
+                Err(progress) => return progress,
+            }
+        }
+        let range;
+        let chunk: &[u8] = match (&cut, message.as_ref()) {
+            (Some(Cut { area: Some((area, at)), .. }), _) => {
+                draft.head.flags |= flags::IN_AREA;
+                range = range_bytes(*area, *at);
+                &range
+            }
+            (Some(Cut { len, .. }), Some(message)) => &message.data[message.sent..message.sent + len],
+            _ => &[],
+        };
+        let ends = ends_message && draft.end(ending.as_ref(), chunk.len(), out.record_len_max());
+        if !draft.stage(out, chunk) {
+            if cut.is_some_and(|cut| cut.area.is_some()) {
+                out.take_back();
+            }
+            return Progress::NeedRoom;
+        }
+        *headers = None;
+        if stream.send == SendHalf::Head {
+            stream.send = SendHalf::Open;
+        }
+        if let Some(cut) = cut {
+            stream.send_credit -= charge(cut.len);
+            *self.credit -= charge(cut.len);
+            stream.sending = message.as_mut().and_then(|message| message.advance(cut.len));
+            if stream.sending.is_none() {
+                *message = None;
+            }
+        }
+        if ends {
+            *ending = None;
+            stream.sending = None;
+            stream.send = SendHalf::Closed;
+        }
+        Progress::Done
+    }
+
+    /// Decides how much of a message the next frame takes; places it in the payload area if it goes there.
+    fn cut<T>(
+        &self,
+        out: &mut impl Outbound,
+        stream: &Stream<T>,
+        fixed_len: usize,
+        message: &Outgoing,
+    ) -> Result<Cut, Progress> {
+        let left = message.data.len() - message.sent;
+        let credit = stream.send_credit.min(*self.credit);
+        let granted = credit.checked_sub(CHUNK_CHARGE).ok_or(Progress::NeedCredit)?.min(left as u64) as usize;
+        if granted < left.min(self.crumb_len) {
+            return Err(Progress::NeedCredit);
+        }
+        let record_len_max = out.record_len_max();
+        let room = record_len_max.saturating_sub(fixed_len);
+        if granted > INLINE_LEN_MAX && room >= AREA_RANGE_LEN {
+            let len = out.area_chunk_max(granted).min(granted);
+            if len >= INLINE_LEN_MAX
+                && let Some(place) = out.put_in_area(&message.data[message.sent..message.sent + len])
+            {
+                return Ok(Cut { len, area: Some(place) });
+            }
+        }
+        // A record may be too short for more than crumbs.
+        let crumb_len = self.crumb_len.min(record_len_max.saturating_sub(FRAME_HEAD_LEN)).max(1);
+        let inline = room.min(granted);
+        if inline < left.min(crumb_len) || fixed_len > record_len_max {
+            Err(Progress::NeedRoom)
+        } else {
+            Ok(Cut { len: inline, area: None })
+        }
+    }
+}
+
+impl<'a> Draft<'a> {
+    /// Adds the ending where it fits beside a chunk of `chunk_len` bytes.
+    fn end(&mut self, ending: Option<&'a Ending>, chunk_len: usize, record_len_max: usize) -> bool {
+        match ending {
+            None => false,
+            Some(Ending::HalfClose) => {
+                self.head.events |= events::HALF_CLOSE;
+                true
+            }
+            Some(Ending::Trailers { code, block }) => {
+                if self.fixed_len() + block.len() + chunk_len > record_len_max {
+                    return false;
+                }
+                self.head.events |= events::TRAILERS;
+                self.head.code = (*code).into();
+                self.trailers = block;
+                true
+            }
+        }
+    }
+}
+
+impl Outgoing {
+    /// A message of which nothing is sent yet.
+    pub fn new(data: Bytes, compressed: bool) -> Outgoing {
+        Outgoing { data, compressed, sent: 0, begun: false }
+    }
+
+    /// What of it is still to be sent, once something of it was.
+    pub(crate) fn left(&self) -> Option<u32> {
+        self.begun.then(|| (self.data.len() - self.sent) as u32)
+    }
+
+    /// Says in a frame's head that the next `len` bytes come with it. Returns whether they are the last.
+    fn describe(&self, len: usize, head: &mut FrameHead) -> bool {
+        head.events |= events::MESSAGE;
+        head.chunk_len = (len as u32).into();
+        if !self.begun {
+            head.flags |= flags::FIRST;
+            head.message_len = (self.data.len() as u32).into();
+            head.flags |= if self.compressed { flags::COMPRESSED } else { 0 };
+        }
+        let last = self.sent + len == self.data.len();
+        head.flags |= if last { flags::LAST } else { 0 };
+        last
+    }
+
+    /// Notes that `len` bytes more are sent; `None` when that was all.
+    fn advance(&mut self, len: usize) -> Option<u32> {
+        self.begun = true;
+        self.sent += len;
+        self.left().filter(|left| *left > 0)
+    }
+}

@@ -1,0 +1,379 @@
+//! Edges that a simulation meets too seldom to be trusted with: one test each, named after what must hold.
+
+use bytes::Bytes;
+use tollfree_layout::StreamId;
+use tollfree_layout::frame::{control, events, flags};
+use tollfree_layout::limits::METHOD_COUNT_MAX;
+
+use crate::pending::Pending;
+use crate::script::{LIMITS, Script, Sink, session};
+use crate::{
+    Closed, Emission, EmitError, End, Ending, Incoming, Limits, Opening, Outgoing, Progress, Role, Session,
+};
+
+const ONE: StreamId = StreamId(1);
+const OPENING: Opening<'static> = Opening { path: "/a", deadline_ns: 0 };
+
+fn open(client: &mut Session<()>, out: &mut Sink, emission: &mut Emission) -> StreamId {
+    client.open(out, OPENING, emission).unwrap().unwrap()
+}
+
+fn message(len: usize) -> Option<Outgoing> {
+    Some(Outgoing::new(vec![3; len].into(), false))
+}
+
+fn trailers(code: u16) -> Option<Ending> {
+    Some(Ending::Trailers { code, block: Bytes::new() })
+}
+
+/// A server with stream 1 accepted, and headers sent.
+fn answering() -> (Session<()>, Sink) {
+    let (mut server, mut out) = (session(Role::Server), Sink::new());
+    Script::opening(1).send(&mut server).unwrap();
+    server.accept().unwrap();
+    let mut headers = Emission { headers: Some(Bytes::new()), ..Emission::default() };
+    assert_eq!(server.emit(&mut out, ONE, &mut headers), Ok(Progress::Done));
+    out.take();
+    (server, out)
+}
+
+#[test]
+fn a_waiting_cancellation_goes_before_the_next_call() {
+    let (mut client, mut out) = (session(Role::Client), Sink::new());
+    for _ in 0..LIMITS.stream_count {
+        open(&mut client, &mut out, &mut Emission::default());
+    }
+    assert_eq!(client.open(&mut out, OPENING, &mut Emission::default()), Ok(Err(Progress::NeedStream)));
+    client.forget(ONE, 1);
+    out.take();
+    out.room = 0;
+    assert_eq!(client.open(&mut out, OPENING, &mut Emission::default()), Ok(Err(Progress::NeedRoom)));
+    out.room = 2;
+    assert_eq!(open(&mut client, &mut out, &mut Emission::default()), StreamId(3));
+    let sent: Vec<u8> = out.take().iter().map(|head| head.events).collect();
+    assert_eq!(sent, [events::CANCEL, events::HEADERS]);
+}
+
+#[test]
+fn metadata_that_fit_no_record_are_refused_at_once() {
+    let limits = Limits { metadata_len_max: 15_000, ..LIMITS };
+    let block: Bytes = vec![0; 2000].into();
+    let mut out = Sink { record_len_max: 1976, ..Sink::new() };
+    let mut client: Session<()> = Session::new(Role::Client, limits, limits);
+    let mut emission = Emission { headers: Some(block.clone()), ..Emission::default() };
+    // Beside the headers: the head (24), and the path with its length (4).
+    let expected = EmitError::MetadataLen { len: 2000, max: 1976 - 28 };
+    assert_eq!(client.open(&mut out, OPENING, &mut emission), Err(expected));
+    let mut fits = Emission { headers: Some(block.slice(..1948)), ..Emission::default() };
+    open(&mut client, &mut out, &mut fits);
+
+    let mut server: Session<()> = Session::new(Role::Server, limits, limits);
+    Script::opening(1).send(&mut server).unwrap();
+    let expected = EmitError::MetadataLen { len: 2000, max: 1976 - 24 };
+    assert_eq!(server.emit(&mut out, ONE, &mut emission), Err(expected.clone()));
+    let ending = Some(Ending::Trailers { code: 0, block });
+    let mut last = Emission { ending, ..Emission::default() };
+    assert_eq!(server.emit(&mut out, ONE, &mut last), Err(expected));
+    assert_eq!(out.records.len(), 1, "only what fits was sent");
+}
+
+#[test]
+fn headers_that_leave_no_room_for_an_area_range_go_alone() {
+    let limits =
+        Limits { metadata_len_max: 4000, stream_window: 65_536, session_window: 200_000, stream_count: 2 };
+    let mut out = Sink { record_len_max: 1976, area: true, ..Sink::new() };
+    let mut client: Session<()> = Session::new(Role::Client, limits, limits);
+    let headers = Some(vec![0; 1976 - 28 - 8].into());
+    let mut emission = Emission { headers, message: message(20_000), ending: Some(Ending::HalfClose) };
+    let id = open(&mut client, &mut out, &mut emission);
+    assert_eq!(client.emit(&mut out, id, &mut emission), Ok(Progress::Done));
+    let sent: Vec<u8> = out.take().iter().map(|head| head.events).collect();
+    assert_eq!(sent, [events::HEADERS, events::MESSAGE | events::HALF_CLOSE]);
+}
+
+#[test]
+fn trailers_too_long_to_stand_beside_the_last_chunk_follow_it() {
+    let limits = Limits { metadata_len_max: 1900, ..LIMITS };
+    let mut server: Session<()> = Session::new(Role::Server, LIMITS, limits);
+    let mut out = Sink { record_len_max: 1976, ..Sink::new() };
+    Script::opening(1).send(&mut server).unwrap();
+    let ending = Some(Ending::Trailers { code: 0, block: vec![0; 1900].into() });
+    let mut emission = Emission { headers: Some(vec![0; 1900].into()), message: message(60), ending };
+    assert_eq!(server.emit(&mut out, ONE, &mut emission), Ok(Progress::Done));
+    let sent: Vec<u8> = out.take().iter().map(|head| head.events).collect();
+    assert_eq!(sent, [events::HEADERS, events::MESSAGE, events::TRAILERS]);
+}
+
+#[test]
+fn a_server_may_give_up_in_the_middle_of_a_message_but_not_end_well() {
+    let (mut server, mut out) = answering();
+    let mut emission = Emission { message: message(9000), ..Emission::default() };
+    assert_eq!(server.emit(&mut out, ONE, &mut emission), Ok(Progress::NeedCredit));
+    let mut well = Emission { ending: trailers(0), ..Emission::default() };
+    assert_eq!(server.emit(&mut out, ONE, &mut well), Err(EmitError::OutOfOrder("ending")));
+    let mut other = Emission { message: message(1), ..Emission::default() };
+    assert_eq!(server.emit(&mut out, ONE, &mut other), Err(EmitError::OutOfOrder("message")));
+    let mut badly = Emission { ending: trailers(13), ..Emission::default() };
+    assert_eq!(server.emit(&mut out, ONE, &mut badly), Ok(Progress::Done));
+    assert_eq!(out.take().last().unwrap().events, events::TRAILERS);
+    assert_eq!(server.live_count(), 0);
+}
+
+#[test]
+fn a_client_cannot_half_close_in_the_middle_of_a_message() {
+    let (mut client, mut out) = (session(Role::Client), Sink::new());
+    let mut emission = Emission { message: message(9000), ..Emission::default() };
+    let id = open(&mut client, &mut out, &mut emission);
+    assert_eq!(client.emit(&mut out, id, &mut emission), Ok(Progress::NeedCredit));
+    let mut ends = Emission { ending: Some(Ending::HalfClose), ..Emission::default() };
+    assert_eq!(client.emit(&mut out, id, &mut ends), Err(EmitError::OutOfOrder("ending")));
+}
+
+#[test]
+fn an_answer_leaves_a_finished_request_readable_and_drops_an_unfinished_one() {
+    for half_closed in [true, false] {
+        let (mut server, mut out) = answering();
+        Script::new(0, 1).message().send(&mut server).unwrap();
+        if half_closed {
+            Script::new(events::HALF_CLOSE, 1).send(&mut server).unwrap();
+        }
+        let mut emission = Emission { ending: trailers(0), ..Emission::default() };
+        assert_eq!(server.emit(&mut out, ONE, &mut emission), Ok(Progress::Done));
+        let chunk = server.recv(ONE);
+        if half_closed {
+            assert!(matches!(chunk, Some(Incoming::Chunk(_))));
+            assert_eq!(server.recv(ONE), Some(Incoming::End(End::HalfClosed)));
+        } else {
+            assert!(matches!(chunk, Some(Incoming::End(End::Cancelled { .. }))));
+        }
+        let credit = server.credit(StreamId::SESSION).unwrap();
+        assert_eq!(credit.recv + credit.owed, credit.window, "nothing of it holds credit");
+    }
+}
+
+#[test]
+fn credit_goes_before_messages_when_room_is_short() {
+    let (mut server, mut out) = answering();
+    Script::new(0, 1).chunk(3000, 3000, flags::FIRST | flags::LAST).send(&mut server).unwrap();
+    assert!(matches!(server.recv(ONE), Some(Incoming::Chunk(_))));
+    assert!(server.has_pending());
+    out.room = 1;
+    let mut emission = Emission { message: message(10), ..Emission::default() };
+    assert_eq!(server.emit(&mut out, ONE, &mut emission), Ok(Progress::NeedRoom));
+    assert_eq!(out.take()[0].events, events::CREDIT);
+}
+
+#[test]
+fn a_forgotten_stream_leaves_one_cancellation_and_no_grant() {
+    let (mut server, mut out) = answering();
+    Script::new(0, 1).chunk(3000, 3000, flags::FIRST | flags::LAST).send(&mut server).unwrap();
+    server.recv(ONE);
+    server.forget(ONE, 1);
+    server.stage_pending(&mut out).unwrap();
+    let sent: Vec<u8> = out.take().iter().map(|head| head.events).collect();
+    assert_eq!(sent, [events::CANCEL]);
+}
+
+#[test]
+fn what_a_stream_borrowed_of_the_reserve_comes_back() {
+    let limits = Limits { session_window: 100_000, ..LIMITS };
+    let mut server: Session<()> = Session::new(Role::Server, limits, limits);
+    let reserve = server.reserve;
+    Script::opening(1).send(&mut server).unwrap();
+    Script::new(0, 1).chunk(3000, 3000, flags::FIRST | flags::LAST).send(&mut server).unwrap();
+    server.recv(ONE);
+    assert_eq!(server.credit(ONE).unwrap().window, 2 * limits.stream_window, "who keeps up gets more");
+    assert_eq!(server.reserve, reserve - limits.stream_window);
+    server.cancel(ONE, 1);
+    assert_eq!(server.reserve, reserve);
+}
+
+#[test]
+fn a_client_never_stops_reading_for_its_own_cancellations() {
+    let limits = Limits { stream_count: 1000, ..LIMITS };
+    // As the handshake has it: a client says 0.
+    let mut client: Session<()> = Session::new(Role::Client, Limits { stream_count: 0, ..limits }, limits);
+    let mut out = Sink::new();
+    for _ in 0..limits.stream_count {
+        open(&mut client, &mut out, &mut Emission::default());
+    }
+    out.room = 0;
+    for id in 1..=1000 {
+        client.forget(StreamId(id), 1);
+    }
+    assert!(client.has_pending() && !client.is_congested());
+}
+
+#[test]
+fn calls_opened_and_cancelled_in_a_hurry_do_not_pile_up() {
+    let mut server = session(Role::Server);
+    let mut out = Sink::new();
+    for id in 1..=100 {
+        Script::opening(id).send(&mut server).unwrap();
+        Script::new(events::CANCEL, id).send(&mut server).unwrap();
+        assert!(server.stream_count() <= 2 * LIMITS.stream_count as usize);
+    }
+    server.stage_pending(&mut out).unwrap();
+    let sent = out.take();
+    assert_eq!(sent.len(), 100 - 4);
+    assert!(sent.iter().all(|head| head.events == events::CANCEL && head.flags == flags::REFUSED));
+    assert!(server.accept().is_none(), "calls that ended before they were seen are not shown");
+    assert_eq!(server.stream_count(), 0);
+    Script::opening(101).send(&mut server).unwrap();
+    assert_eq!(server.accept().unwrap().id, StreamId(101));
+}
+
+#[test]
+fn draining_keeps_calls_that_wait_to_be_accepted() {
+    let (mut server, mut out) = (session(Role::Server), Sink::new());
+    Script::opening(1).send(&mut server).unwrap();
+    server.drain();
+    Script::opening(2).message().send(&mut server).unwrap();
+    server.stage_pending(&mut out).unwrap();
+    let drain = out.take()[0];
+    assert_eq!((drain.events, drain.stream.get()), (events::DRAIN, 1));
+    assert_eq!(server.accept().unwrap().id, ONE);
+    assert!(server.accept().is_none());
+
+    let (mut client, mut out) = (session(Role::Client), Sink::new());
+    open(&mut client, &mut out, &mut Emission::default());
+    let late = open(&mut client, &mut out, &mut Emission::default());
+    Script::new(events::DRAIN, 1).send(&mut client).unwrap();
+    assert_eq!(client.recv(late), Some(Incoming::End(End::Cancelled { code: 14, refused: true })));
+    assert_eq!(client.recv(ONE), None, "the call that was received goes on");
+    assert_eq!(client.open(&mut out, OPENING, &mut Emission::default()), Err(EmitError::Draining));
+    client.forget(late, 1);
+    assert!(!client.has_pending(), "a refused call needs no cancellation");
+}
+
+#[test]
+fn polling_again_and_again_leaves_nothing_behind() {
+    let limits = Limits { session_window: 4096, ..LIMITS };
+    let mut client: Session<()> = Session::new(Role::Client, LIMITS, limits);
+    let mut out = Sink::new();
+    let mut emission = Emission { message: message(9000), ..Emission::default() };
+    let id = open(&mut client, &mut out, &mut emission);
+    for _ in 0..10_000 {
+        assert_eq!(client.emit(&mut out, id, &mut emission), Ok(Progress::NeedCredit));
+    }
+    Script::new(events::CREDIT, 0).chunk_len(4000).send(&mut client).unwrap();
+    Script::new(events::CREDIT, id.0).chunk_len(4000).send(&mut client).unwrap();
+    assert_eq!(client.ready.len(), 1);
+    assert!(client.next_ready().unwrap().write);
+    client.forget(id, 1);
+    assert!(client.next_ready().is_none());
+}
+
+#[test]
+fn a_hundred_thousand_calls_leave_no_trace() {
+    let (mut client, mut out) = (session(Role::Client), Sink::new());
+    let mut server = session(Role::Server);
+    for call in 1..=100_000 {
+        let id = open(&mut client, &mut out, &mut Emission::default());
+        Script::opening(call).send(&mut server).unwrap();
+        server.accept().unwrap();
+        server.forget(id, 1);
+        Script::new(events::TRAILERS, call).send(&mut client).unwrap();
+        client.forget(id, 1);
+        server.stage_pending(&mut out).unwrap();
+        out.records.clear();
+    }
+    for session in [&client, &server] {
+        assert_eq!(session.stream_count(), 0);
+        assert!(session.streams.capacity() <= 16 && session.ready.len() <= 65);
+        assert!(session.ready.capacity() <= 256 && session.accepted.capacity() <= 16);
+    }
+}
+
+#[test]
+fn a_closed_session_owes_nothing() {
+    let (mut server, mut out) = answering();
+    Script::new(0, 1).chunk(3000, 3000, flags::FIRST | flags::LAST).send(&mut server).unwrap();
+    Script::opening(2).send(&mut server).unwrap();
+    server.close(&mut out, Closed::Here("the test is over"));
+    assert_eq!(server.stream_count(), 1, "the call that nobody has seen is gone");
+    assert_eq!(server.recv(ONE), Some(Incoming::End(End::SessionClosed)));
+    server.offer_area(tollfree_layout::AreaIdx(0), 1);
+    server.cancel(ONE, 1);
+    server.drain();
+    assert!(!server.has_pending());
+    let last = out.take().pop().unwrap();
+    assert_eq!((last.events, last.code.get()), (events::CONTROL, control::CLOSE));
+}
+
+#[test]
+fn a_grant_beyond_32_bits_is_cut_and_joined_without_loss() {
+    let mut pending = Pending::default();
+    for amount in [5, u64::from(u32::MAX), u64::from(u32::MAX) * 3 + 7] {
+        pending.grant(ONE, amount);
+    }
+    assert_eq!(pending.granted(ONE), 4 * u64::from(u32::MAX) + 12);
+    assert_eq!(pending.len(), 5);
+}
+
+#[test]
+fn the_longest_message_is_counted_down_without_overflow() {
+    let (mut server, _) = answering();
+    Script::new(0, 1).chunk(100, u32::MAX, flags::FIRST).send(&mut server).unwrap();
+    assert_eq!(server.streams[&ONE].receiving, Some(u32::MAX - 100));
+    Script::new(0, 1).chunk(1000, 0, 0).send(&mut server).unwrap();
+    assert_eq!(server.streams[&ONE].receiving, Some(u32::MAX - 1100));
+}
+
+#[test]
+fn a_full_table_of_methods_still_takes_calls() {
+    let limits = Limits { stream_count: 1, ..LIMITS };
+    let mut client: Session<()> = Session::new(Role::Client, limits, limits);
+    let mut server: Session<()> = Session::new(Role::Server, limits, limits);
+    let mut out = Sink::new();
+    for call in 0..METHOD_COUNT_MAX + 3 {
+        let path = format!("/m/{call}");
+        let opening = Opening { path: &path, deadline_ns: 0 };
+        let id = client.open(&mut out, opening, &mut Emission::default()).unwrap().unwrap();
+        let record = crate::script::Record(out.records.pop().unwrap());
+        server.receive(&record).unwrap();
+        let accepted = server.accept().unwrap();
+        assert_eq!(accepted.path, path);
+        assert_eq!(accepted.method.is_some(), call < METHOD_COUNT_MAX);
+        drop(accepted);
+        assert!(server.method_paths.last().unwrap().is_unique(), "no block is kept for its path");
+        Script::new(events::CANCEL, id.0).send(&mut server).unwrap();
+        server.forget(id, 1);
+        Script::new(events::TRAILERS, id.0).send(&mut client).unwrap();
+        client.forget(id, 1);
+    }
+    assert_eq!(server.method_paths.len(), METHOD_COUNT_MAX);
+    let known = client.open(&mut out, Opening { path: "/m/7", deadline_ns: 0 }, &mut Emission::default());
+    assert!(known.unwrap().is_ok());
+    assert_eq!(out.take()[0].code.get(), 7);
+}
+
+#[test]
+fn windows_down_to_the_smallest_carry_any_message() {
+    for window in [crate::STREAM_WINDOW_MIN, 257, 300, 1000, 2111, 2112, 4095, 4223, 4224] {
+        let limits = Limits { stream_window: window, session_window: window, stream_count: 1, ..LIMITS };
+        let mut client: Session<()> = Session::new(Role::Client, limits, limits);
+        let mut server: Session<()> = Session::new(Role::Server, limits, limits);
+        let (mut up, mut down) = (Sink::new(), Sink::new());
+        let ending = Some(Ending::HalfClose);
+        let mut emission = Emission { message: message(20_000), ending, ..Emission::default() };
+        let id = open(&mut client, &mut up, &mut emission);
+        let (mut got, mut turns) = (0, 0);
+        while server.recv(id) != Some(Incoming::End(End::HalfClosed)) {
+            turns += 1;
+            assert!(turns < 1000, "window {window} carries no more after {got} bytes");
+            client.emit(&mut up, id, &mut emission).unwrap();
+            for record in up.records.drain(..) {
+                server.receive(&crate::script::Record(record)).unwrap();
+            }
+            while let Some(Incoming::Chunk(chunk)) = server.recv(id) {
+                got += chunk.bytes.len();
+            }
+            server.stage_pending(&mut down).unwrap();
+            for record in down.records.drain(..) {
+                client.receive(&crate::script::Record(record)).unwrap();
+            }
+        }
+        assert_eq!(got, 20_005);
+    }
+}

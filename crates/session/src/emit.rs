@@ -1,0 +1,262 @@
+//! Sending: from what the application wants to say to as few frames as it takes.
+
+use bytes::Bytes;
+use tollfree_layout::frame::{FRAME_HEAD_LEN, events, flags};
+use tollfree_layout::limits::{MESSAGE_LEN_MAX, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX};
+use tollfree_layout::{MethodIdx, StreamId};
+
+use crate::credit::charge;
+use crate::draft::{Budget, Draft};
+use crate::error::EmitError;
+use crate::stream::{RecvHalf, SendHalf, Stream};
+use crate::{Outbound, Role, Session};
+
+/// The method index of a path that is sent every time, because the table is full.
+pub(crate) const NOT_INTERNED: u16 = u16::MAX;
+
+/// A message on its way out.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// Its bytes, without any prefix.
+    pub data: Bytes,
+    /// Compressed as the `grpc-encoding` header says.
+    pub compressed: bool,
+    pub(crate) sent: usize,
+    pub(crate) begun: bool,
+}
+
+/// The last thing that a side says on a stream.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// A client has no more messages.
+    HalfClose,
+    /// A server's status and packed trailing metadata.
+    Trailers {
+        /// gRPC status code.
+        code: u16,
+        /// Packed metadata.
+        block: Bytes,
+    },
+}
+
+/// What is to be said on a stream, in the order of the fields. [`Session::emit`] takes out what it has sent, so that the
+/// same value is offered again until it is empty.
+#[derive(Clone, Debug, Default)]
+pub struct Emission {
+    /// Packed headers (a server's response headers; a client's go with [`Session::open`]).
+    pub headers: Option<Bytes>,
+    /// A message.
+    pub message: Option<Outgoing>,
+    /// The end of this side's half.
+    pub ending: Option<Ending>,
+}
+
+impl Emission {
+    /// Nothing is left to say.
+    pub fn is_empty(&self) -> bool {
+        self.headers.is_none() && self.message.is_none() && self.ending.is_none()
+    }
+}
+
+/// How a client opens a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening<'a> {
+    /// `/package.Service/Method`.
+    pub path: &'a str,
+    /// Deadline on this side's monotonic clock in nanoseconds; 0 for none.
+    pub deadline_ns: u64,
+}
+
+/// How far an emission got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All of it is staged.
+    Done,
+    /// The ring has no room; try again when the peer has read.
+    NeedRoom,
+    /// The peer has not read enough of this stream; [`Ready::write`](crate::Ready) tells when.
+    NeedCredit,
+    /// As many calls are under way as the server takes; try again when one has ended.
+    NeedStream,
+}
+
+impl<T: Default> Session<T> {
+    /// Opens a stream (client), with as much of `emission` as fits one frame. The rest, if any, is left in `emission`
+    /// for [`emit`](Session::emit). `Err(progress)` inside `Ok` means that nothing was sent: try again.
+    ///
+    /// # Errors
+    /// As [`EmitError`] says; nothing was sent then.
+    pub fn open(
+        &mut self,
+        out: &mut impl Outbound,
+        opening: Opening<'_>,
+        emission: &mut Emission,
+    ) -> Result<Result<StreamId, Progress>, EmitError> {
+        self.check_open(opening)?;
+        // A cancellation that waits makes place for this call at the server: it must get there first.
+        if self.pending.stage(out).is_err() {
+            return Ok(Err(Progress::NeedRoom));
+        }
+        if self.live_count >= self.stream_count_max {
+            return Ok(Err(Progress::NeedStream));
+        }
+        let id = StreamId(self.last_id + 1);
+        let mut draft = Draft::new(id);
+        let known = self.known_method(opening.path);
+        let code = match known {
+            Some(idx) => idx.0,
+            None => {
+                draft.head.flags |= flags::NAMES_METHOD;
+                draft.path = Some(opening.path.as_bytes());
+                let next = self.method_paths.len();
+                if next < METHOD_COUNT_MAX { next as u16 } else { NOT_INTERNED }
+            }
+        };
+        draft.head.events = events::HEADERS;
+        draft.head.code = code.into();
+        if opening.deadline_ns != 0 {
+            draft.head.flags |= flags::HAS_DEADLINE;
+            draft.deadline = Some(opening.deadline_ns.to_le_bytes());
+        }
+        let fixed_len = draft.fixed_len();
+        self.check_emission(out.record_len_max(), fixed_len, emission)?;
+        let mut stream =
+            Stream::new(SendHalf::Head, self.peer.stream_window, RecvHalf::Head, self.local.stream_window);
+        check_parts(Role::Client, &stream, emission)?;
+        let mut budget = Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len };
+        let sent = budget.send_frame(out, &mut stream, draft, emission);
+        if sent != Progress::Done {
+            return Ok(Err(sent));
+        }
+        self.last_id = id.0;
+        self.live_count += 1;
+        if known.is_none() && code != NOT_INTERNED {
+            let path = Bytes::copy_from_slice(opening.path.as_bytes());
+            self.method_paths.push(path.clone());
+            self.method_idx.insert(path, MethodIdx(code));
+        }
+        self.streams.insert(id, stream);
+        Ok(Ok(id))
+    }
+
+    fn check_open(&self, opening: Opening<'_>) -> Result<(), EmitError> {
+        debug_assert_eq!(self.role, Role::Client, "only clients open streams");
+        if let Some(closed) = &self.closed {
+            return Err(closed.clone().into());
+        }
+        if self.drain.is_some() {
+            return Err(EmitError::Draining);
+        }
+        match opening.path.len() {
+            1..=METHOD_PATH_LEN_MAX => Ok(()),
+            len => Err(EmitError::MethodPath { len }),
+        }
+    }
+
+    /// The index of a method. Calls come in runs of one method: the last is compared before any is looked up.
+    fn known_method(&mut self, path: &str) -> Option<MethodIdx> {
+        let last = self.method_paths.get(usize::from(self.method_last.0));
+        if last.is_some_and(|last| last == path) {
+            return Some(self.method_last);
+        }
+        self.method_last = *self.method_idx.get(path.as_bytes())?;
+        Some(self.method_last)
+    }
+
+    /// Compares metadata and message with what the peer takes and what a frame can say whose other parts take
+    /// `fixed_len` bytes of a record. A block that could never be staged must not wait for room.
+    fn check_emission(
+        &self,
+        record_len_max: usize,
+        fixed_len: usize,
+        emission: &Emission,
+    ) -> Result<(), EmitError> {
+        let check = |block: &Bytes, beside: usize| {
+            let room = record_len_max.min(usize::from(u16::MAX)).saturating_sub(beside);
+            let (len, max) = (block.len(), self.peer.metadata_len_max.min(room));
+            if len > max { Err(EmitError::MetadataLen { len, max }) } else { Ok(()) }
+        };
+        if let Some(block) = &emission.headers {
+            check(block, fixed_len)?;
+        }
+        if let Some(Ending::Trailers { block, .. }) = &emission.ending {
+            check(block, FRAME_HEAD_LEN)?;
+        }
+        match &emission.message {
+            Some(message) if message.data.len() > MESSAGE_LEN_MAX => {
+                Err(EmitError::MessageLen { len: message.data.len() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends as much of `emission` as room and credit allow, and takes out of it what was sent.
+    ///
+    /// A server that gives up in the middle of a message takes the rest of it out of the emission and ends with a
+    /// status other than OK.
+    ///
+    /// # Errors
+    /// [`EmitError::Ended`] when the call has ended meanwhile; others as they say.
+    pub fn emit(
+        &mut self,
+        out: &mut impl Outbound,
+        id: StreamId,
+        emission: &mut Emission,
+    ) -> Result<Progress, EmitError> {
+        if let Some(closed) = &self.closed {
+            return Err(closed.clone().into());
+        }
+        self.check_emission(out.record_len_max(), FRAME_HEAD_LEN, emission)?;
+        // Credit and cancellations go before messages, which may fill the ring time and again.
+        if self.pending.stage(out).is_err() {
+            return Ok(Progress::NeedRoom);
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return Err(EmitError::Ended) };
+        let mut budget = Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len };
+        let mut progress = Progress::Done;
+        stream.wants_credit = false;
+        while !emission.is_empty() && progress == Progress::Done {
+            if stream.send == SendHalf::Closed {
+                return Err(EmitError::Ended);
+            }
+            check_parts(self.role, stream, emission)?;
+            progress = budget.send_frame(out, stream, Draft::new(id), emission);
+        }
+        if progress == Progress::NeedCredit {
+            stream.wants_credit = true;
+            self.session_is_short |= self.send_credit < charge(self.crumb_len);
+        }
+        if self.role == Role::Server && stream.send == SendHalf::Closed && stream.live {
+            self.finish_answered(id);
+        }
+        Ok(progress)
+    }
+}
+
+/// Whether a stream may say now what an emission holds.
+fn check_parts<T>(role: Role, stream: &Stream<T>, emission: &Emission) -> Result<(), EmitError> {
+    if emission.headers.is_some() && stream.send != SendHalf::Head {
+        return Err(EmitError::OutOfOrder("headers"));
+    }
+    match &emission.message {
+        Some(message) => {
+            let headless =
+                role == Role::Server && stream.send == SendHalf::Head && emission.headers.is_none();
+            if headless || message.left() != stream.sending {
+                return Err(EmitError::OutOfOrder("message"));
+            }
+        }
+        None => {
+            let aborts = matches!(emission.ending, Some(Ending::Trailers { code: 1.., .. }));
+            if stream.sending.is_some() && emission.ending.is_some() && !aborts {
+                return Err(EmitError::OutOfOrder("ending"));
+            }
+        }
+    }
+    match (&emission.ending, role) {
+        (Some(Ending::HalfClose), Role::Server) | (Some(Ending::Trailers { .. }), Role::Client) => {
+            Err(EmitError::OutOfOrder("ending"))
+        }
+        _ => Ok(()),
+    }
+}

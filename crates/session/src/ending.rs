@@ -1,0 +1,137 @@
+//! How streams and the session end.
+
+use tollfree_layout::StreamId;
+use tollfree_layout::frame::{control, events, flags};
+use tollfree_layout::limits::HELLO_TEXT_MAX;
+use zerocopy::IntoBytes;
+
+use crate::error::{Closed, Violation};
+use crate::frame::head;
+use crate::pending::Pending;
+use crate::session::{CANCELLED, mark};
+use crate::stream::{End, RecvHalf, SendHalf};
+use crate::{Outbound, Role, Session};
+
+impl<T: Default> Session<T> {
+    /// The application lets go of a stream. One that has not ended is cancelled at the peer with `code`.
+    pub fn forget(&mut self, id: StreamId, code: u16) {
+        self.cancel(id, code);
+        if self.streams.remove(&id).is_none() {
+            return;
+        }
+        self.pending.forget(id);
+        // Its place in the queue of news stays behind. Many of those are swept out together.
+        if self.ready.len() > 2 * self.streams.len() + 64 {
+            self.ready.retain(|id| self.streams.contains_key(id));
+        }
+    }
+
+    /// Ends a stream in both directions and tells the peer. Does nothing to one that has ended.
+    pub fn cancel(&mut self, id: StreamId, code: u16) {
+        self.cancel_with(id, code, 0);
+    }
+
+    /// Ends a stream that was not looked at: the peer may safely send it again.
+    pub fn refuse(&mut self, id: StreamId, code: u16) {
+        self.cancel_with(id, code, flags::REFUSED);
+    }
+
+    fn cancel_with(&mut self, id: StreamId, code: u16, flag: u8) {
+        if self.streams.get(&id).is_some_and(|stream| stream.live) {
+            self.push_cancel(id, code, flag);
+            self.end_stream(id, End::Cancelled { code, refused: false });
+        }
+    }
+
+    pub(crate) fn push_cancel(&mut self, id: StreamId, code: u16, flag: u8) {
+        let mut frame = head(id.0);
+        frame.events = events::CANCEL;
+        frame.flags = flag;
+        frame.code = code.into();
+        self.pending.push(frame);
+    }
+
+    /// Both halves end. What was received before stays readable where `end` is the peer's regular last word, and is
+    /// dropped otherwise; either way it doesn't hold the session's credit any longer.
+    pub(crate) fn end_stream(&mut self, id: StreamId, end: End) {
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.live) else { return };
+        let unread = stream.inbox.unread();
+        if !matches!(end, End::Trailers { .. } | End::HalfClosed) {
+            stream.headers = None;
+            stream.inbox.clear();
+        }
+        stream.live = false;
+        stream.send = SendHalf::Closed;
+        stream.sending = None;
+        stream.wants_credit = false;
+        stream.recv = RecvHalf::Ended;
+        stream.receiving = None;
+        stream.end = Some(end);
+        mark(&mut self.ready, id, stream, true, true);
+        let lent = stream.window.saturating_sub(self.local.stream_window);
+        self.reserve += lent;
+        self.live_count -= 1;
+        self.owe_session(unread);
+    }
+
+    /// A server that has sent its trailers is done with the call, whatever the client still sends. What the client
+    /// had finished sending stays readable.
+    pub(crate) fn finish_answered(&mut self, id: StreamId) {
+        let half_closed = |end: &End| matches!(end, End::HalfClosed);
+        let end = self.streams.get(&id).and_then(|stream| stream.end.clone()).filter(half_closed);
+        self.end_stream(id, end.unwrap_or(End::Cancelled { code: CANCELLED, refused: false }));
+    }
+
+    /// The server takes no more calls: those not received yet are refused, those received go on.
+    pub fn drain(&mut self) {
+        if self.role == Role::Server && self.drain.is_none() && self.closed.is_none() {
+            self.drain = Some(self.last_id);
+            let mut frame = head(self.last_id);
+            frame.events = events::DRAIN;
+            self.pending.push(frame);
+        }
+    }
+
+    /// Ends the session from this side and tells the peer as far as there is room. Streams end. After a violation
+    /// this is how the peer is told; the reason latched stays.
+    pub fn close(&mut self, out: &mut impl Outbound, reason: Closed) {
+        if self.closed.as_ref().is_some_and(|closed| !matches!(closed, Closed::Violation(_))) {
+            return;
+        }
+        let text = reason.to_string();
+        let mut len = text.len().min(HELLO_TEXT_MAX);
+        while !text.is_char_boundary(len) {
+            len -= 1;
+        }
+        let mut frame = head(0);
+        frame.events = events::CONTROL;
+        frame.code = control::CLOSE.into();
+        frame.headers_len = (len as u16).into();
+        // Without room the peer learns of the end from the socket's hang-up.
+        let _ = out.stage(&[frame.as_bytes(), &text.as_bytes()[..len]]);
+        self.end_session(reason);
+    }
+
+    /// Ends the session without a word to the peer (it is gone, or not to be spoken to).
+    pub fn end_session(&mut self, reason: Closed) {
+        if self.closed.is_some() {
+            return;
+        }
+        self.closed = Some(reason);
+        for unseen in std::mem::take(&mut self.accepted) {
+            self.end_stream(unseen.id, End::SessionClosed);
+            self.streams.remove(&unseen.id);
+        }
+        let ids: Vec<StreamId> = self.streams.keys().copied().collect();
+        for id in ids {
+            self.end_stream(id, End::SessionClosed);
+        }
+        self.pending = Pending::default();
+        self.areas_offered = Vec::new();
+    }
+
+    pub(crate) fn violation(&mut self, violation: Violation) -> Violation {
+        self.end_session(Closed::Violation(violation));
+        violation
+    }
+}

@@ -1,0 +1,159 @@
+//! Frames between bytes and checked values.
+
+use tollfree_layout::frame::{
+    AREA_RANGE_LEN, AreaRange, DEADLINE_LEN, FRAME_HEAD_LEN, FrameHead, control, events, flags,
+};
+use tollfree_layout::{AreaIdx, ByteOff};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::Violation;
+use crate::{Inbound, Role};
+
+/// A received head, copied and checked: the lengths add up, events and flags go together. Where the parts lie in the
+/// record follows from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    pub(crate) events: u8,
+    pub(crate) flags: u8,
+    pub(crate) code: u16,
+    pub(crate) stream: u64,
+    pub(crate) headers_len: usize,
+    pub(crate) trailers_len: usize,
+    pub(crate) chunk_len: u32,
+    pub(crate) message_len: u32,
+}
+
+impl Frame {
+    /// Fetches and checks the head of a record that a peer of role `sender` wrote.
+    pub(crate) fn fetch(record: &impl Inbound, sender: Role) -> Result<Frame, Violation> {
+        let record_len = record.record_len();
+        if record_len < FRAME_HEAD_LEN {
+            return Err(Violation::FrameLen { record_len, announced: FRAME_HEAD_LEN });
+        }
+        let mut bytes = [0; FRAME_HEAD_LEN];
+        record.read(0, &mut bytes);
+        let head = FrameHead::ref_from_bytes(&bytes).expect("the length is the type's own");
+        let frame = Frame {
+            events: head.events,
+            flags: head.flags,
+            code: head.code.get(),
+            stream: head.stream.get(),
+            headers_len: head.headers_len.get().into(),
+            trailers_len: head.trailers_len.get().into(),
+            chunk_len: head.chunk_len.get(),
+            message_len: head.message_len.get(),
+        };
+        if !frame.makes_sense(sender) {
+            return Err(Violation::FrameKind { events: frame.events, flags: frame.flags });
+        }
+        let announced = frame.chunk_at().saturating_add(frame.inline_len());
+        if announced != record_len {
+            return Err(Violation::FrameLen { record_len, announced });
+        }
+        Ok(frame)
+    }
+
+    pub(crate) fn has(&self, event: u8) -> bool {
+        self.events & event != 0
+    }
+
+    pub(crate) fn flag(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn makes_sense(&self, sender: Role) -> bool {
+        use events::*;
+        let alone = CANCEL | CREDIT | DRAIN | CONTROL;
+        if self.flags & !flags::KNOWN != 0 || self.events == 0 {
+            return false;
+        }
+        if self.events & alone != 0 {
+            return self.trailers_len == 0 && self.message_len == 0 && self.makes_sense_alone(sender);
+        }
+        let foreign = match sender {
+            Role::Client => TRAILERS,
+            Role::Server => HALF_CLOSE,
+        };
+        let message_flags = flags::FIRST | flags::LAST | flags::COMPRESSED | flags::IN_AREA;
+        let open_flags = flags::NAMES_METHOD | flags::HAS_DEADLINE;
+        let opens = self.has(HEADERS) && sender == Role::Client;
+        let coded = opens || self.has(TRAILERS);
+        self.events & foreign == 0
+            && !self.flag(flags::REFUSED)
+            && (self.has(MESSAGE)
+                || (self.flags & message_flags == 0 && self.chunk_len == 0 && self.message_len == 0))
+            && (opens || self.flags & open_flags == 0)
+            && (coded || self.code == 0)
+            && (self.has(HEADERS) || self.headers_len == 0)
+            && (self.has(TRAILERS) || self.trailers_len == 0)
+            && (self.flag(flags::FIRST) || (self.message_len == 0 && !self.flag(flags::COMPRESSED)))
+    }
+
+    /// Fields that an event doesn't use are zero.
+    fn makes_sense_alone(&self, sender: Role) -> bool {
+        use events::*;
+        let (code, bare) = (self.code, self.headers_len == 0 && self.chunk_len == 0);
+        match self.events {
+            CANCEL => bare && (self.flags & !flags::REFUSED) == 0,
+            CREDIT => self.flags == 0 && code == 0 && self.headers_len == 0 && self.chunk_len != 0,
+            DRAIN => self.flags == 0 && code == 0 && bare && sender == Role::Server,
+            CONTROL if code == control::CLOSE => self.flags == 0 && self.chunk_len == 0,
+            CONTROL if code == control::AREA_OFFER => self.flags == 0 && self.headers_len == 0,
+            CONTROL => self.flags == 0 && bare,
+            _ => false,
+        }
+    }
+
+    pub(crate) fn headers_at(&self) -> usize {
+        FRAME_HEAD_LEN + if self.flag(flags::HAS_DEADLINE) { DEADLINE_LEN } else { 0 }
+    }
+
+    pub(crate) fn trailers_at(&self) -> usize {
+        self.headers_at() + self.headers_len
+    }
+
+    pub(crate) fn chunk_at(&self) -> usize {
+        self.trailers_at() + self.trailers_len
+    }
+
+    /// Bytes of the record that belong to the chunk.
+    fn inline_len(&self) -> usize {
+        if self.flag(flags::IN_AREA) {
+            AREA_RANGE_LEN
+        } else if self.has(events::MESSAGE) {
+            self.chunk_len as usize
+        } else {
+            0
+        }
+    }
+
+    pub(crate) fn deadline_ns(&self, record: &impl Inbound) -> u64 {
+        if !self.flag(flags::HAS_DEADLINE) {
+            return 0;
+        }
+        let mut bytes = [0; DEADLINE_LEN];
+        record.read(FRAME_HEAD_LEN, &mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Where the chunk lies in a payload area; `None` where reserved bits are set.
+    pub(crate) fn area_range(&self, record: &impl Inbound) -> Option<(AreaIdx, ByteOff)> {
+        let mut bytes = [0; AREA_RANGE_LEN];
+        record.read(self.chunk_at(), &mut bytes);
+        let range = AreaRange::ref_from_bytes(&bytes).expect("the length is the type's own");
+        (range.reserved.get() == 0).then_some((AreaIdx(range.area.get()), ByteOff(range.offset.get())))
+    }
+}
+
+/// The head of a frame without events: a start to set fields on.
+pub(crate) fn head(stream: u64) -> FrameHead {
+    FrameHead { stream: stream.into(), ..FrameHead::default() }
+}
+
+/// The bytes of an area range.
+pub(crate) fn range_bytes(area: AreaIdx, at: ByteOff) -> [u8; AREA_RANGE_LEN] {
+    let range = AreaRange { area: area.0.into(), reserved: 0.into(), offset: at.0.into() };
+    let mut bytes = [0; AREA_RANGE_LEN];
+    bytes.copy_from_slice(range.as_bytes());
+    bytes
+}

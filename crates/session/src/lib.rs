@@ -1,0 +1,103 @@
+//! The RPC state machine of one session: what the two ends may say to each other, and what it means.
+//!
+//! Sans-IO: a [`Session`] is fed received frames through [`Inbound`] and writes frames through [`Outbound`]. It has no
+//! clock, no sockets, no tasks and no unsafe code, so two of them and a seeded scheduler are a deterministic
+//! simulation (`tests/simulation.rs`). The transport owns time, memory and waking.
+//!
+//! # States
+//! A stream is one call. Each side sees two halves; arrows name the frame that was sent (`!`) or received (`?`).
+//!
+//! ```text
+//! client   send half:  Open ──!HALF_CLOSE──► Closed
+//!          recv half:  Head ──?HEADERS──► Body ──?TRAILERS──► Ended         (?TRAILERS in Head: trailers-only)
+//! server   recv half:  Body ──?HALF_CLOSE──► Ended                          (its ?HEADERS opened the stream)
+//!          send half:  Head ──!HEADERS──► Open ──!TRAILERS──► Closed
+//! both     any ──!CANCEL or ?CANCEL──► Ended         session closed ──► every stream Ended
+//! ```
+//! `transitions.rs` holds this as a table, state by event, and drives each field of it through a session. A server may
+//! end with a status other than OK in the middle of a message; nobody else may end there. An ended stream is remembered
+//! until the application [forgets](Session::forget) it.
+//!
+//! # Who writes what
+//! Every frame belongs to one stream, or to the session (stream 0). The client opens streams with consecutive ids.
+//! Either side grants credit for what it reads and spends what it was granted; a chunk costs its length and
+//! [`CHUNK_CHARGE`](tollfree_layout::limits::CHUNK_CHARGE).
+//!
+//! # Trust
+//! A frame is copied out of the peer's memory once and checked before it changes anything. What a peer may not do is a
+//! [`Violation`]; it is latched, ends the session, and harms no other. A frame for a stream that has ended is not a
+//! violation (the two sides learn of ends at different times): its bytes are dropped and its credit given back.
+#![forbid(unsafe_code)]
+
+mod area;
+mod credit;
+mod draft;
+mod emit;
+mod ending;
+mod error;
+mod frame;
+mod pending;
+mod receive;
+mod session;
+mod stream;
+
+#[cfg(test)]
+mod edges;
+#[cfg(test)]
+mod script;
+#[cfg(test)]
+mod transitions;
+#[cfg(test)]
+mod violations;
+
+pub use credit::Credit;
+pub use emit::{Emission, Ending, Opening, Outgoing, Progress};
+pub use error::{AreaFault, Closed, EmitError, Full, Violation};
+pub use receive::{AreaEvent, Received};
+pub use session::{Accepted, Limits, Ready, Role, STREAM_WINDOW_MIN, Session};
+pub use stream::{Chunk, End, Incoming};
+
+use bytes::BytesMut;
+use tollfree_layout::{AreaIdx, ByteOff};
+
+/// The prefix of a message in gRPC's framing: compressed flag and length. It stands before the first chunk of every
+/// received message, so that a decoder of that framing can be fed without another copy.
+pub const GRPC_PREFIX_LEN: usize = 5;
+
+/// One received record, and the payload areas its frame may point into. Nothing is read twice.
+pub trait Inbound {
+    /// Length of the record in bytes, fixed when it was fetched.
+    fn record_len(&self) -> usize;
+    /// Copies `dst.len()` bytes from offset `at`; the session has compared both with the length.
+    fn read(&self, at: usize, dst: &mut [u8]);
+    /// Appends `len` bytes from offset `at`.
+    fn append_to(&self, at: usize, len: usize, dst: &mut BytesMut);
+    /// Appends `len` bytes of a payload area of the peer.
+    ///
+    /// # Errors
+    /// When there is no such area or the range does not lie within it.
+    fn append_area(
+        &self,
+        area: AreaIdx,
+        at: ByteOff,
+        len: usize,
+        dst: &mut BytesMut,
+    ) -> Result<(), AreaFault>;
+}
+
+/// Where frames go.
+pub trait Outbound {
+    /// The longest record that can be staged, in bytes.
+    fn record_len_max(&self) -> usize;
+    /// Writes one record made of `parts`; the peer may see it later, in order.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room now; nothing was written then.
+    fn stage(&mut self, parts: &[&[u8]]) -> Result<(), Full>;
+    /// The longest chunk that [`put_in_area`](Outbound::put_in_area) would take now; 0 without an area.
+    fn area_chunk_max(&mut self, wanted: usize) -> usize;
+    /// Copies a chunk into the payload area and says where it lies. `None`: no area, or no room in it now.
+    fn put_in_area(&mut self, chunk: &[u8]) -> Option<(AreaIdx, ByteOff)>;
+    /// Takes back what the last `put_in_area` placed, because its record could not be staged.
+    fn take_back(&mut self);
+}

@@ -1,0 +1,310 @@
+//! Receiving: one record in, checked, and what changes because of it.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tollfree_layout::frame::{events, flags};
+use tollfree_layout::limits::{METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX};
+use tollfree_layout::metadata;
+use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
+
+use crate::credit::charge;
+use crate::error::Violation;
+use crate::frame::Frame;
+use crate::session::{Accepted, UNAVAILABLE, mark};
+use crate::stream::{Chunk, End, RecvHalf, SendHalf, Stream};
+use crate::{GRPC_PREFIX_LEN, Inbound, Role, Session};
+
+/// What the transport must do about the session's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AreaEvent {
+    /// The peer made an area; its fd comes over the socket. Map it and [`answer`](Session::answer_area).
+    Offered {
+        /// Its index.
+        area: AreaIdx,
+        /// Its length in bytes, unchecked.
+        len: u32,
+    },
+    /// The peer has mapped the area offered.
+    Accepted(AreaIdx),
+    /// The peer could not map the area offered.
+    Refused(AreaIdx),
+    /// The peer will not refer to its area again: unmap it.
+    Dropped(AreaIdx),
+}
+
+/// What a record was about, beyond what the session keeps to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Streams: see [`Session::next_ready`] and [`Session::accept`].
+    Frame,
+    /// Payload areas.
+    Area(AreaEvent),
+    /// The peer has ended the session.
+    Closed,
+}
+
+impl<T: Default> Session<T> {
+    /// Takes one record that the peer has sent.
+    ///
+    /// # Errors
+    /// A [`Violation`], which is also latched as the reason of the session's end.
+    pub fn receive(&mut self, record: &impl Inbound) -> Result<Received, Violation> {
+        if self.closed.is_some() {
+            return Ok(Received::Closed);
+        }
+        let received = self.receive_frame(record);
+        received.map_err(|violation| self.violation(violation))
+    }
+
+    fn receive_frame(&mut self, record: &impl Inbound) -> Result<Received, Violation> {
+        let frame = Frame::fetch(record, self.role.peer())?;
+        let id = StreamId(frame.stream);
+        match frame.events {
+            events::CONTROL => return self.receive_control(&frame, record),
+            events::CREDIT => self.receive_credit(id, u64::from(frame.chunk_len))?,
+            events::DRAIN => self.receive_drain(frame.stream)?,
+            events::CANCEL => self.receive_cancel(&frame)?,
+            _ if frame.has(events::HEADERS) && self.role == Role::Server => {
+                self.receive_opening(&frame, record)?
+            }
+            _ => self.receive_events(&frame, record)?,
+        }
+        Ok(Received::Frame)
+    }
+
+    /// A frame may be for a stream that has ended here; never for one that was not opened.
+    fn check_id(&self, stream: u64) -> Result<(), Violation> {
+        if stream == 0 || stream > self.last_id {
+            return Err(Violation::StreamId { stream, expected: self.last_id + 1 });
+        }
+        Ok(())
+    }
+
+    fn receive_opening(&mut self, frame: &Frame, record: &impl Inbound) -> Result<(), Violation> {
+        let expected = self.last_id + 1;
+        if frame.stream != expected {
+            return Err(Violation::StreamId { stream: frame.stream, expected });
+        }
+        let id = StreamId(frame.stream);
+        let mut block = copy_out(record, frame.headers_at(), frame.headers_len);
+        let path = self.receive_method(frame, &mut block)?;
+        check_block(&block, self.local.metadata_len_max)?;
+        self.last_id = expected;
+        if self.drain.is_some() {
+            // The client learns from DRAIN that this call was not looked at; its bytes count all the same.
+            return self.receive_for_nobody(frame);
+        }
+        if self.live_count >= self.stream_count_max {
+            return Err(Violation::StreamCount { max: self.stream_count_max });
+        }
+        // Calls that a client opens and cancels faster than they are forgotten here must not pile up.
+        if self.streams.len() >= 2 * self.stream_count_max as usize {
+            self.push_cancel(id, UNAVAILABLE, flags::REFUSED);
+            return self.receive_for_nobody(frame);
+        }
+        self.live_count += 1;
+        let stream =
+            Stream::new(SendHalf::Head, self.peer.stream_window, RecvHalf::Body, self.local.stream_window);
+        self.streams.insert(id, stream);
+        let method = Some(MethodIdx(frame.code)).filter(|idx| usize::from(idx.0) < self.method_paths.len());
+        self.accepted.push_back(Accepted {
+            id,
+            method,
+            path,
+            deadline_ns: frame.deadline_ns(record),
+            headers: block,
+        });
+        self.receive_rest(frame, record)
+    }
+
+    /// The path of the method that a call names; splits it off the headers block where it is spelled out.
+    fn receive_method(&mut self, frame: &Frame, block: &mut Bytes) -> Result<Bytes, Violation> {
+        let known = self.method_paths.len();
+        if !frame.flag(flags::NAMES_METHOD) {
+            let path = self.method_paths.get(usize::from(frame.code));
+            return path.cloned().ok_or(Violation::MethodIdx { idx: frame.code, known });
+        }
+        if block.len() < 2 {
+            return Err(Violation::MethodPath { len: 0 });
+        }
+        let len = usize::from(u16::from_le_bytes([block[0], block[1]]));
+        if len == 0 || len > METHOD_PATH_LEN_MAX || block.len() < 2 + len {
+            return Err(Violation::MethodPath { len });
+        }
+        // The table outlives the call: it must not keep the whole block.
+        let path = Bytes::copy_from_slice(&block[2..2 + len]);
+        block.advance(2 + len);
+        if usize::from(frame.code) == known && known < METHOD_COUNT_MAX {
+            self.method_paths.push(path.clone());
+        } else if frame.code != u16::MAX || known < METHOD_COUNT_MAX {
+            return Err(Violation::MethodIdx { idx: frame.code, known });
+        }
+        Ok(path)
+    }
+
+    /// HEADERS, MESSAGE, HALF_CLOSE, TRAILERS on a stream that exists, or did.
+    fn receive_events(&mut self, frame: &Frame, record: &impl Inbound) -> Result<(), Violation> {
+        self.check_id(frame.stream)?;
+        let id = StreamId(frame.stream);
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.live) else {
+            return self.receive_for_nobody(frame);
+        };
+        if frame.has(events::HEADERS) {
+            if stream.recv != RecvHalf::Head {
+                return Err(Violation::Order { event: "HEADERS", stream: id.0 });
+            }
+            stream.recv = RecvHalf::Body;
+            let block = copy_out(record, frame.headers_at(), frame.headers_len);
+            check_block(&block, self.local.metadata_len_max)?;
+            stream.headers = Some(block);
+        }
+        self.receive_rest(frame, record)
+    }
+
+    /// What follows the headers in a frame.
+    fn receive_rest(&mut self, frame: &Frame, record: &impl Inbound) -> Result<(), Violation> {
+        let id = StreamId(frame.stream);
+        if frame.has(events::MESSAGE) {
+            self.receive_chunk(frame, record)?;
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        if frame.has(events::HALF_CLOSE) {
+            if stream.recv != RecvHalf::Body || stream.receiving.is_some() {
+                return Err(Violation::Order { event: "HALF_CLOSE", stream: id.0 });
+            }
+            stream.recv = RecvHalf::Ended;
+            stream.end = Some(End::HalfClosed);
+        }
+        if frame.has(events::TRAILERS) {
+            if stream.receiving.is_some() && frame.code == 0 {
+                return Err(Violation::Order { event: "TRAILERS", stream: id.0 });
+            }
+            let block = copy_out(record, frame.trailers_at(), frame.trailers_len);
+            check_block(&block, self.local.metadata_len_max)?;
+            self.end_stream(id, End::Trailers { code: frame.code, block });
+            return Ok(());
+        }
+        mark(&mut self.ready, id, stream, true, false);
+        Ok(())
+    }
+
+    fn receive_chunk(&mut self, frame: &Frame, record: &impl Inbound) -> Result<(), Violation> {
+        let id = StreamId(frame.stream);
+        self.charge_session(frame)?;
+        let stream = self.streams.get_mut(&id).expect("the caller has looked it up");
+        if stream.recv != RecvHalf::Body {
+            return Err(Violation::Order { event: "MESSAGE", stream: id.0 });
+        }
+        let len = frame.chunk_len as usize;
+        let cost = charge(len);
+        stream.recv_credit =
+            stream.recv_credit.checked_sub(cost).ok_or(Violation::Overdrawn { stream: id.0 })?;
+        let misfit = Violation::Chunk { stream: id.0, chunk_len: frame.chunk_len };
+        let first = frame.flag(flags::FIRST);
+        let before = match (first, stream.receiving) {
+            (true, None) => frame.message_len,
+            (false, Some(left)) => left,
+            _ => return Err(misfit),
+        };
+        let after = before.checked_sub(frame.chunk_len).ok_or(misfit)?;
+        let last = frame.flag(flags::LAST);
+        if last != (after == 0) || (len == 0 && before != 0) {
+            return Err(misfit);
+        }
+        stream.receiving = if last { None } else { Some(after) };
+        let mut bytes = BytesMut::with_capacity(len + if first { GRPC_PREFIX_LEN } else { 0 });
+        if first {
+            bytes.put_u8(frame.flag(flags::COMPRESSED).into());
+            bytes.put_u32(frame.message_len);
+        }
+        if frame.flag(flags::IN_AREA) {
+            let outside = Violation::AreaRange { stream: id.0 };
+            let (area, at) = frame.area_range(record).ok_or(outside)?;
+            record.append_area(area, at, len, &mut bytes).map_err(|_| outside)?;
+        } else {
+            record.append_to(frame.chunk_at(), len, &mut bytes);
+        }
+        stream.inbox.push(Chunk { bytes: bytes.freeze(), first, last });
+        Ok(())
+    }
+
+    fn charge_session(&mut self, frame: &Frame) -> Result<(), Violation> {
+        let cost = charge(frame.chunk_len as usize);
+        self.recv_credit = self.recv_credit.checked_sub(cost).ok_or(Violation::Overdrawn { stream: 0 })?;
+        self.grant_session();
+        Ok(())
+    }
+
+    /// A chunk of a stream that has ended: only its cost matters, and that is given back at once.
+    fn receive_for_nobody(&mut self, frame: &Frame) -> Result<(), Violation> {
+        if frame.has(events::MESSAGE) {
+            self.charge_session(frame)?;
+            self.owe_session(charge(frame.chunk_len as usize));
+        }
+        Ok(())
+    }
+
+    fn receive_credit(&mut self, id: StreamId, amount: u64) -> Result<(), Violation> {
+        let overflow = Violation::CreditOverflow { stream: id.0 };
+        if id == StreamId::SESSION {
+            self.send_credit = self.send_credit.checked_add(amount).ok_or(overflow)?;
+            if std::mem::take(&mut self.session_is_short) {
+                for (id, stream) in &mut self.streams {
+                    if std::mem::take(&mut stream.wants_credit) {
+                        mark(&mut self.ready, *id, stream, false, true);
+                    }
+                }
+            }
+            return Ok(());
+        }
+        self.check_id(id.0)?;
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.send_credit = stream.send_credit.checked_add(amount).ok_or(overflow)?;
+            if std::mem::take(&mut stream.wants_credit) {
+                mark(&mut self.ready, id, stream, false, true);
+            }
+        }
+        Ok(())
+    }
+
+    fn receive_drain(&mut self, last: u64) -> Result<(), Violation> {
+        if last > self.last_id || self.drain.is_some_and(|before| last > before) {
+            return Err(Violation::StreamId { stream: last, expected: self.last_id + 1 });
+        }
+        self.drain = Some(last);
+        let refused: Vec<StreamId> = self.streams.keys().copied().filter(|id| id.0 > last).collect();
+        for id in refused {
+            self.end_stream(id, End::Cancelled { code: UNAVAILABLE, refused: true });
+        }
+        Ok(())
+    }
+
+    fn receive_cancel(&mut self, frame: &Frame) -> Result<(), Violation> {
+        self.check_id(frame.stream)?;
+        let id = StreamId(frame.stream);
+        if self.streams.get(&id).is_some_and(|stream| stream.live) {
+            let refused = frame.flag(flags::REFUSED);
+            self.end_stream(id, End::Cancelled { code: frame.code, refused });
+        }
+        Ok(())
+    }
+}
+
+/// A private copy of part of a record, in an allocation of just that length.
+fn copy_out(record: &impl Inbound, at: usize, len: usize) -> Bytes {
+    if len == 0 {
+        return Bytes::new();
+    }
+    let mut bytes = BytesMut::with_capacity(len);
+    record.append_to(at, len, &mut bytes);
+    bytes.freeze()
+}
+
+fn check_block(block: &[u8], max: usize) -> Result<(), Violation> {
+    if block.len() > max {
+        return Err(Violation::MetadataLen { len: block.len(), max });
+    }
+    for pair in metadata::pairs(block) {
+        pair?;
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! Frames as a peer would write them, by hand, for the tests of this crate.
+
+use bytes::BytesMut;
+use tollfree_layout::frame::{FrameHead, events, flags};
+use tollfree_layout::{AreaIdx, ByteOff};
+use zerocopy::IntoBytes;
+
+use crate::frame::head;
+use crate::{AreaFault, Full, Inbound, Limits, Outbound, Received, Role, Session, Violation};
+
+/// Limits small enough to be reached.
+pub(crate) const LIMITS: Limits =
+    Limits { stream_window: 4096, session_window: 12_000, stream_count: 2, metadata_len_max: 100 };
+
+pub(crate) fn session(role: Role) -> Session<()> {
+    Session::new(role, LIMITS, LIMITS)
+}
+
+/// A frame: the head, and the bytes of its parts.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub(crate) head: FrameHead,
+    pub(crate) parts: Vec<u8>,
+}
+
+impl Script {
+    pub(crate) fn new(events: u8, stream: u64) -> Script {
+        let mut head = head(stream);
+        head.events = events;
+        Script { head, parts: Vec::new() }
+    }
+
+    /// A call to the method with index 0, which it names if it is the first.
+    pub(crate) fn opening(stream: u64) -> Script {
+        let mut script = Script::new(events::HEADERS, stream);
+        if stream == 1 {
+            script = script.flags(flags::NAMES_METHOD).headers(&[2, 0, b'/', b'a']);
+        }
+        script
+    }
+
+    pub(crate) fn flags(mut self, flags: u8) -> Script {
+        self.head.flags |= flags;
+        self
+    }
+
+    pub(crate) fn code(mut self, code: u16) -> Script {
+        self.head.code = code.into();
+        self
+    }
+
+    pub(crate) fn headers(mut self, block: &[u8]) -> Script {
+        self.head.headers_len = (block.len() as u16).into();
+        self.parts.extend_from_slice(block);
+        self
+    }
+
+    /// A chunk of zeros, of a message of `message_len` where it is the first.
+    pub(crate) fn chunk(mut self, len: usize, message_len: u32, flags: u8) -> Script {
+        self.head.events |= events::MESSAGE;
+        self.head.chunk_len = (len as u32).into();
+        self.head.message_len = message_len.into();
+        self.parts.resize(self.parts.len() + len, 0);
+        self.flags(flags)
+    }
+
+    /// A whole message of one byte.
+    pub(crate) fn message(self) -> Script {
+        self.chunk(1, 1, flags::FIRST | flags::LAST)
+    }
+
+    pub(crate) fn chunk_len(mut self, len: u32) -> Script {
+        self.head.chunk_len = len.into();
+        self
+    }
+
+    pub(crate) fn raw(mut self, bytes: &[u8]) -> Script {
+        self.parts.extend_from_slice(bytes);
+        self
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        [self.head.as_bytes(), &self.parts].concat()
+    }
+
+    pub(crate) fn send(&self, session: &mut Session<()>) -> Result<Received, Violation> {
+        session.receive(&Record(self.bytes()))
+    }
+}
+
+/// A record; beside it area 0, of 1000 zeros.
+pub(crate) struct Record(pub(crate) Vec<u8>);
+
+impl Inbound for Record {
+    fn record_len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read(&self, at: usize, dst: &mut [u8]) {
+        dst.copy_from_slice(&self.0[at..at + dst.len()]);
+    }
+
+    fn append_to(&self, at: usize, len: usize, dst: &mut BytesMut) {
+        dst.extend_from_slice(&self.0[at..at + len]);
+    }
+
+    fn append_area(
+        &self,
+        area: AreaIdx,
+        at: ByteOff,
+        len: usize,
+        dst: &mut BytesMut,
+    ) -> Result<(), AreaFault> {
+        if area.0 != 0 || at.0.checked_add(len as u64).is_none_or(|end| end > 1000) {
+            return Err(AreaFault);
+        }
+        dst.resize(dst.len() + len, 0);
+        Ok(())
+    }
+}
+
+/// Takes `room` records, of at most `record_len_max` bytes; has an area that takes everything if `area` is set.
+pub(crate) struct Sink {
+    pub(crate) records: Vec<Vec<u8>>,
+    pub(crate) room: usize,
+    pub(crate) record_len_max: usize,
+    pub(crate) area: bool,
+}
+
+impl Sink {
+    pub(crate) fn new() -> Sink {
+        Sink { records: Vec::new(), room: usize::MAX, record_len_max: 16_312, area: false }
+    }
+
+    /// The heads of what was staged; forgets it.
+    pub(crate) fn take(&mut self) -> Vec<FrameHead> {
+        use zerocopy::FromBytes;
+        let heads = self.records.drain(..).map(|record| *FrameHead::ref_from_prefix(&record).unwrap().0);
+        heads.collect()
+    }
+}
+
+impl Outbound for Sink {
+    fn record_len_max(&self) -> usize {
+        self.record_len_max
+    }
+
+    fn stage(&mut self, parts: &[&[u8]]) -> Result<(), Full> {
+        let record = parts.concat();
+        if self.room == 0 || record.len() > self.record_len_max {
+            return Err(Full);
+        }
+        self.room -= 1;
+        self.records.push(record);
+        Ok(())
+    }
+
+    fn area_chunk_max(&mut self, wanted: usize) -> usize {
+        if self.area { wanted } else { 0 }
+    }
+
+    fn put_in_area(&mut self, _: &[u8]) -> Option<(AreaIdx, ByteOff)> {
+        self.area.then_some((AreaIdx(0), ByteOff(0)))
+    }
+
+    fn take_back(&mut self) {}
+}

@@ -1,0 +1,343 @@
+//! The session: its streams, its limits, and how it ends.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use bytes::Bytes;
+use tollfree_layout::limits::{self, CHUNK_CHARGE};
+use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
+
+use crate::credit::charge_of;
+use crate::draft::CRUMB_LEN;
+use crate::error::Closed;
+use crate::pending::Pending;
+use crate::stream::{Chunk, End, Incoming, Stream};
+use crate::{Full, Outbound};
+
+/// Which end of the session this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Opens streams.
+    Client,
+    /// Answers them.
+    Server,
+}
+
+impl Role {
+    /// The other end.
+    pub fn peer(self) -> Role {
+        match self {
+            Role::Client => Role::Server,
+            Role::Server => Role::Client,
+        }
+    }
+}
+
+/// The smallest window, of a stream or a session, through which any message can pass: the handshake refuses less.
+pub const STREAM_WINDOW_MIN: u64 = 4 * CHUNK_CHARGE;
+
+/// What one side of a session takes; each side tells the other in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Credit in bytes that each stream towards this side starts with; at least [`STREAM_WINDOW_MIN`].
+    pub stream_window: u64,
+    /// Credit in bytes that the session towards this side starts with. From `stream_window` times the calls at once
+    /// on, a stream that nobody reads can't hold up the others; with less it can.
+    pub session_window: u64,
+    /// Calls at once (a server's limit).
+    pub stream_count: u32,
+    /// Longest packed block of metadata, in bytes.
+    pub metadata_len_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            stream_window: limits::STREAM_WINDOW_DEFAULT,
+            session_window: limits::STREAM_WINDOW_DEFAULT * u64::from(limits::STREAM_COUNT_DEFAULT)
+                + limits::WINDOW_RESERVE,
+            stream_count: limits::STREAM_COUNT_DEFAULT,
+            metadata_len_max: limits::METADATA_LEN_MAX,
+        }
+    }
+}
+
+/// A call that a client has opened.
+#[derive(Clone, Debug)]
+pub struct Accepted {
+    /// Its stream.
+    pub id: StreamId,
+    /// Its method, if interned; else [`path`](Accepted::path) says it.
+    pub method: Option<MethodIdx>,
+    /// `/package.Service/Method`. Unchecked beyond its length: any bytes.
+    pub path: Bytes,
+    /// Deadline on the client's monotonic clock in nanoseconds; 0 for none.
+    pub deadline_ns: u64,
+    /// Packed metadata.
+    pub headers: Bytes,
+}
+
+/// A stream on which something can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The stream.
+    pub id: StreamId,
+    /// There is something to read.
+    pub read: bool,
+    /// Credit arrived for a waiting writer, or the stream ended under it.
+    pub write: bool,
+}
+
+/// Streams have consecutive ids that the receiver checks, so nobody can choose them to collide.
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("stream ids hash as u64");
+    }
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+pub(crate) type Streams<T> = HashMap<StreamId, Stream<T>, BuildHasherDefault<IdHasher>>;
+
+/// The state machine. `T` is whatever the transport keeps for each stream.
+#[derive(Debug)]
+pub struct Session<T> {
+    pub(crate) role: Role,
+    pub(crate) local: Limits,
+    pub(crate) peer: Limits,
+    /// Calls at once: the server's word.
+    pub(crate) stream_count_max: u32,
+    /// Where less than this can be sent, a sender waits for more credit.
+    pub(crate) crumb_len: usize,
+    pub(crate) streams: Streams<T>,
+    pub(crate) live_count: u32,
+    /// The last stream opened.
+    pub(crate) last_id: u64,
+    /// Paths of methods by index.
+    pub(crate) method_paths: Vec<Bytes>,
+    /// Client: indices by path, and the one used last.
+    pub(crate) method_idx: HashMap<Bytes, MethodIdx>,
+    pub(crate) method_last: MethodIdx,
+    pub(crate) send_credit: u64,
+    pub(crate) recv_credit: u64,
+    pub(crate) owed: u64,
+    pub(crate) reserve: u64,
+    pub(crate) pending: Pending,
+    pub(crate) ready: VecDeque<StreamId>,
+    /// Some stream waits, and the session's credit may be what it waits for.
+    pub(crate) session_is_short: bool,
+    pub(crate) accepted: VecDeque<Accepted>,
+    /// Areas offered here that the peer has not answered.
+    pub(crate) areas_offered: Vec<AreaIdx>,
+    /// The index that the peer's next area must have.
+    pub(crate) area_next: u32,
+    /// Streams above this id are not taken any more.
+    pub(crate) drain: Option<u64>,
+    pub(crate) closed: Option<Closed>,
+}
+
+impl<T: Default> Session<T> {
+    /// A session just after its handshake.
+    pub fn new(role: Role, local: Limits, peer: Limits) -> Session<T> {
+        let stream_count_max = match role {
+            Role::Client => peer.stream_count,
+            Role::Server => local.stream_count,
+        };
+        let first_windows = local.stream_window.saturating_mul(u64::from(stream_count_max));
+        // A reader may keep back half a window of what it has read; a sender that waited for more would wait for ever.
+        let granted = peer.stream_window.min(peer.session_window) / 2;
+        let crumb_len = granted.saturating_sub(CHUNK_CHARGE).clamp(1, CRUMB_LEN as u64) as usize;
+        Session {
+            role,
+            local,
+            peer,
+            stream_count_max,
+            crumb_len,
+            streams: Streams::default(),
+            live_count: 0,
+            last_id: 0,
+            method_paths: Vec::new(),
+            method_idx: HashMap::new(),
+            method_last: MethodIdx(0),
+            send_credit: peer.session_window,
+            recv_credit: local.session_window,
+            owed: 0,
+            reserve: local.session_window.saturating_sub(first_windows),
+            pending: Pending::default(),
+            ready: VecDeque::new(),
+            session_is_short: false,
+            accepted: VecDeque::new(),
+            areas_offered: Vec::new(),
+            area_next: 0,
+            drain: None,
+            closed: None,
+        }
+    }
+
+    /// Which end this is.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Why the session is over, if it is.
+    pub fn closed(&self) -> Option<&Closed> {
+        self.closed.as_ref()
+    }
+
+    /// Whether the server takes no new calls in this session any more.
+    pub fn is_draining(&self) -> bool {
+        self.drain.is_some()
+    }
+
+    /// Calls under way.
+    pub fn live_count(&self) -> u32 {
+        self.live_count
+    }
+
+    /// Streams that this side still remembers: calls under way, and ended ones not yet forgotten.
+    pub fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The transport's part of a stream.
+    pub fn user_mut(&mut self, id: StreamId) -> Option<&mut T> {
+        self.streams.get_mut(&id).map(|stream| &mut stream.user)
+    }
+
+    /// The next call that a client has opened. One that ended before it was asked for is never seen.
+    pub fn accept(&mut self) -> Option<Accepted> {
+        while let Some(accepted) = self.accepted.pop_front() {
+            match self.streams.get(&accepted.id) {
+                Some(stream) if stream.live => return Some(accepted),
+                _ => self.streams.remove(&accepted.id),
+            };
+        }
+        None
+    }
+
+    /// Whether a call is under way.
+    pub fn is_live(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.live)
+    }
+
+    /// Whether [`accept`](Session::accept) has one to give.
+    pub fn has_accepted(&self) -> bool {
+        !self.accepted.is_empty()
+    }
+
+    /// Whether [`open`](Session::open) would not answer that too many calls are under way.
+    pub fn may_open(&self) -> bool {
+        self.closed.is_some() || self.drain.is_some() || self.live_count < self.stream_count_max
+    }
+
+    /// The stream whose news are oldest among those that changed since they were last given.
+    pub fn next_ready(&mut self) -> Option<Ready> {
+        while let Some(id) = self.ready.pop_front() {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                let read = std::mem::take(&mut stream.ready_read);
+                let write = std::mem::take(&mut stream.ready_write);
+                return Some(Ready { id, read, write });
+            }
+        }
+        None
+    }
+
+    /// Takes the next thing received on a stream. `None`: nothing yet.
+    ///
+    /// A stream that was forgotten reads as [`End::SessionClosed`] or cancelled.
+    pub fn recv(&mut self, id: StreamId) -> Option<Incoming> {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            let end = match self.closed {
+                Some(_) => End::SessionClosed,
+                None => End::Cancelled { code: CANCELLED, refused: false },
+            };
+            return Some(Incoming::End(end));
+        };
+        if let Some(headers) = stream.headers.take() {
+            return Some(Incoming::Headers(headers));
+        }
+        if let Some(chunk) = stream.inbox.pop() {
+            // What an ended stream held was given back when it ended.
+            if stream.live {
+                self.owe(id, charge_of(&chunk));
+            }
+            return Some(Incoming::Chunk(chunk));
+        }
+        stream.end.clone().map(Incoming::End)
+    }
+
+    /// What is left to read on a stream whose end is known, if that is no more than one chunk and the end: a reader
+    /// that has just been given something takes it along. A call that has ended is forgotten thereby.
+    pub fn take_rest(&mut self, id: StreamId) -> Option<(Option<Chunk>, End, bool)> {
+        let stream = self.streams.get_mut(&id)?;
+        let end = stream.end.clone()?;
+        if stream.headers.is_some() || stream.inbox.has_more_than_one() {
+            return None;
+        }
+        let live = stream.live;
+        let chunk = stream.inbox.pop();
+        match &chunk {
+            Some(chunk) if live => self.owe(id, charge_of(chunk)),
+            _ => {}
+        }
+        if !live {
+            self.forget(id, CANCELLED);
+        }
+        Some((chunk, end, !live))
+    }
+
+    /// Whether a call has ended and nothing of it is left to read.
+    pub fn is_settled(&self, id: StreamId) -> bool {
+        self.streams
+            .get(&id)
+            .is_none_or(|stream| !stream.live && stream.headers.is_none() && stream.inbox.is_empty())
+    }
+
+    /// Whether small frames wait for room.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Whether so many small frames wait for room that nothing more should be received: the peer doesn't read.
+    ///
+    /// A client whose server keeps to the protocol never gets there (at most a grant and a cancellation a call wait,
+    /// and none is opened while they do), so that the two sides can't both stop reading.
+    pub fn is_congested(&self) -> bool {
+        self.pending.len() >= 2 * self.stream_count_max as usize + 64
+    }
+
+    /// Stages the small frames that wait.
+    ///
+    /// # Errors
+    /// [`Full`] when some still wait; call again when there is room.
+    pub fn stage_pending(&mut self, out: &mut impl Outbound) -> Result<(), Full> {
+        self.pending.stage(out)
+    }
+}
+
+/// Notes that a stream has news; it stands in the queue once.
+pub(crate) fn mark<T>(
+    ready: &mut VecDeque<StreamId>,
+    id: StreamId,
+    stream: &mut Stream<T>,
+    read: bool,
+    write: bool,
+) {
+    if !stream.ready_read && !stream.ready_write {
+        ready.push_back(id);
+    }
+    stream.ready_read |= read;
+    stream.ready_write |= write;
+}
+
+/// gRPC status CANCELLED.
+pub(crate) const CANCELLED: u16 = 1;
+/// gRPC status UNAVAILABLE.
+pub(crate) const UNAVAILABLE: u16 = 14;

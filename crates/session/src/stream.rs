@@ -1,0 +1,165 @@
+//! One call: its two halves, and what was received for it and not yet read.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::credit::charge_of;
+
+/// Part of a received message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// The bytes. On the first chunk of a message the [`GRPC_PREFIX_LEN`](crate::GRPC_PREFIX_LEN) bytes of gRPC's
+    /// prefix stand before them.
+    pub bytes: Bytes,
+    /// Begins a message.
+    pub first: bool,
+    /// Ends it.
+    pub last: bool,
+}
+
+/// How a call ended, as far as this side knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The client sends no more (server side). Until the call is answered, `Cancelled` or `SessionClosed` may follow.
+    HalfClosed,
+    /// The server's last word (client side).
+    Trailers {
+        /// The gRPC status as sent; values above 16 mean UNKNOWN.
+        code: u16,
+        /// Packed metadata, `grpc-message` among them.
+        block: Bytes,
+    },
+    /// Cancelled by the peer, or by the session's end on its behalf.
+    Cancelled {
+        /// The gRPC status that says why.
+        code: u16,
+        /// Nothing of the call was looked at: it may safely be sent again.
+        refused: bool,
+    },
+    /// The session is over; [`Session::closed`](crate::Session::closed) says why.
+    SessionClosed,
+}
+
+/// What a reader gets from a stream, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// Response headers (client side), packed.
+    Headers(Bytes),
+    /// Part of a message. The last message stays incomplete where a status other than OK follows.
+    Chunk(Chunk),
+    /// Nothing follows (but see [`End::HalfClosed`]). Given again to whoever asks again.
+    End(End),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendHalf {
+    /// Nothing sent yet.
+    Head,
+    /// Headers are sent.
+    Open,
+    /// The last event is sent, or will never be.
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecvHalf {
+    /// Headers are still to come (client side).
+    Head,
+    /// Messages may come.
+    Body,
+    /// Nothing more will come.
+    Ended,
+}
+
+/// Chunks not yet read, and what they cost. The first lives in the stream itself: most calls never have two.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    first: Option<Chunk>,
+    more: VecDeque<Chunk>,
+    unread: u64,
+}
+
+impl Inbox {
+    pub(crate) fn push(&mut self, chunk: Chunk) {
+        self.unread += charge_of(&chunk);
+        if self.first.is_none() && self.more.is_empty() {
+            self.first = Some(chunk);
+        } else {
+            self.more.push_back(chunk);
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Chunk> {
+        let chunk = self.first.take().or_else(|| self.more.pop_front())?;
+        self.unread -= charge_of(&chunk);
+        Some(chunk)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Inbox::default();
+    }
+
+    pub(crate) fn unread(&self) -> u64 {
+        self.unread
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none() && self.more.is_empty()
+    }
+
+    pub(crate) fn has_more_than_one(&self) -> bool {
+        usize::from(self.first.is_some()) + self.more.len() > 1
+    }
+}
+
+/// The part of a stream that the session keeps; `T` is the transport's own (wakers).
+#[derive(Debug)]
+pub(crate) struct Stream<T> {
+    pub(crate) user: T,
+    pub(crate) send: SendHalf,
+    /// What may still be sent.
+    pub(crate) send_credit: u64,
+    /// A message is begun and this much of it not sent.
+    pub(crate) sending: Option<u32>,
+    pub(crate) wants_credit: bool,
+    pub(crate) recv: RecvHalf,
+    /// What the peer may still send.
+    pub(crate) recv_credit: u64,
+    /// Read, and not yet granted again.
+    pub(crate) owed: u64,
+    /// What the peer may send at most before we read.
+    pub(crate) window: u64,
+    /// A message is begun and this much of it not received.
+    pub(crate) receiving: Option<u32>,
+    pub(crate) headers: Option<Bytes>,
+    pub(crate) inbox: Inbox,
+    pub(crate) end: Option<End>,
+    /// Counts against the limit of concurrent calls.
+    pub(crate) live: bool,
+    pub(crate) ready_read: bool,
+    pub(crate) ready_write: bool,
+}
+
+impl<T: Default> Stream<T> {
+    pub(crate) fn new(send: SendHalf, send_credit: u64, recv: RecvHalf, window: u64) -> Stream<T> {
+        Stream {
+            user: T::default(),
+            send,
+            send_credit,
+            sending: None,
+            wants_credit: false,
+            recv,
+            recv_credit: window,
+            owed: 0,
+            window,
+            receiving: None,
+            headers: None,
+            inbox: Inbox::default(),
+            end: None,
+            live: true,
+            ready_read: false,
+            ready_write: false,
+        }
+    }
+}

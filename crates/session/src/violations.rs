@@ -1,0 +1,214 @@
+//! Every violation, by name: the frames that commit it, and that it is latched.
+
+use tollfree_layout::frame::{AREA_RANGE_LEN, control, events, flags};
+use tollfree_layout::metadata::BlockError;
+
+use crate::script::{LIMITS, Record, Script, session};
+use crate::{Closed, End, Incoming, Limits, Received, Role, Session, Violation};
+
+const CREDIT_OVERFLOW: usize = 9;
+/// The ring's own; a session only latches it.
+const RING: usize = 14;
+const KIND_COUNT: usize = 15;
+
+/// Numbers the variants. Whoever adds one must add it here (or this doesn't compile) and then a case below.
+fn kind(violation: &Violation) -> usize {
+    match violation {
+        Violation::FrameLen { .. } => 0,
+        Violation::FrameKind { .. } => 1,
+        Violation::StreamId { .. } => 2,
+        Violation::StreamCount { .. } => 3,
+        Violation::MethodIdx { .. } => 4,
+        Violation::MethodPath { .. } => 5,
+        Violation::Order { .. } => 6,
+        Violation::Chunk { .. } => 7,
+        Violation::Overdrawn { .. } => 8,
+        Violation::CreditOverflow { .. } => CREDIT_OVERFLOW,
+        Violation::MetadataLen { .. } => 10,
+        Violation::Metadata(_) => 11,
+        Violation::AreaRange { .. } => 12,
+        Violation::Control { .. } => 13,
+        Violation::Ring(_) => RING,
+    }
+}
+
+fn opening(stream: u64) -> Script {
+    Script::opening(stream)
+}
+
+fn on(stream: u64) -> Script {
+    Script::new(0, stream)
+}
+
+fn named(block: &[u8]) -> Script {
+    Script::new(events::HEADERS, 1).flags(flags::NAMES_METHOD).headers(block)
+}
+
+fn in_area(area: u32, reserved: u32, offset: u64) -> Script {
+    let range = [&area.to_le_bytes()[..], &reserved.to_le_bytes(), &offset.to_le_bytes()].concat();
+    assert_eq!(range.len(), AREA_RANGE_LEN);
+    let whole = flags::FIRST | flags::LAST | flags::IN_AREA;
+    let mut script = Script::new(events::MESSAGE, 1).flags(whole).chunk_len(600).raw(&range);
+    script.head.message_len = 600.into();
+    script
+}
+
+/// Frames to a server: all are fine but the last.
+fn cases() -> Vec<(&'static str, Vec<Script>, Violation)> {
+    let order = |event| Violation::Order { event, stream: 1 };
+    let odd = |events, flags| Violation::FrameKind { events, flags };
+    let misfit = |chunk_len| Violation::Chunk { stream: 1, chunk_len };
+    let whole = flags::FIRST | flags::LAST;
+    let half_close = Script::new(events::HALF_CLOSE, 1);
+    let control = |code| Script::new(events::CONTROL, 0).code(code);
+    vec![
+        (
+            "a byte too much",
+            vec![opening(1).raw(&[0])],
+            Violation::FrameLen { record_len: 29, announced: 28 },
+        ),
+        ("no event", vec![on(1)], odd(0, 0)),
+        ("an unknown flag", vec![opening(1).flags(0x80)], odd(events::HEADERS, 0x90)),
+        ("two events that stand alone", vec![Script::new(0x30, 1)], odd(0x30, 0)),
+        ("a server's event", vec![Script::new(events::TRAILERS, 1)], odd(events::TRAILERS, 0)),
+        ("a client that drains", vec![Script::new(events::DRAIN, 0)], odd(events::DRAIN, 0)),
+        ("a grant of nothing", vec![Script::new(events::CREDIT, 0)], odd(events::CREDIT, 0)),
+        ("a length without a message", vec![opening(1), half_close.clone().chunk_len(3)], odd(4, 0)),
+        ("a code nobody asked for", vec![opening(1), half_close.clone().code(1)], odd(4, 0)),
+        ("an opening out of turn", vec![opening(2).code(0)], Violation::StreamId { stream: 2, expected: 1 }),
+        ("a call opened twice", vec![opening(1), opening(1)], Violation::StreamId { stream: 1, expected: 2 }),
+        ("a call nobody opened", vec![half_close.clone()], Violation::StreamId { stream: 1, expected: 1 }),
+        (
+            "credit for a call nobody opened",
+            vec![Script::new(events::CREDIT, 3).chunk_len(1)],
+            Violation::StreamId { stream: 3, expected: 1 },
+        ),
+        ("stream 0", vec![Script::new(events::CANCEL, 0)], Violation::StreamId { stream: 0, expected: 1 }),
+        ("a call too many", vec![opening(1), opening(2), opening(3)], Violation::StreamCount { max: 2 }),
+        (
+            "a method nobody named",
+            vec![Script::new(events::HEADERS, 1).code(3)],
+            Violation::MethodIdx { idx: 3, known: 0 },
+        ),
+        ("a method named out of turn", vec![opening(1).code(1)], Violation::MethodIdx { idx: 1, known: 0 }),
+        (
+            "a method not interned though there is room",
+            vec![opening(1).code(u16::MAX)],
+            Violation::MethodIdx { idx: u16::MAX, known: 0 },
+        ),
+        ("a path without a length", vec![named(&[1])], Violation::MethodPath { len: 0 }),
+        ("an empty path", vec![named(&[0, 0])], Violation::MethodPath { len: 0 }),
+        ("a path beyond its block", vec![named(&[3, 0, 1])], Violation::MethodPath { len: 3 }),
+        (
+            "half-closed in the middle of a message",
+            vec![opening(1), on(1).chunk(1, 2, flags::FIRST), half_close.clone()],
+            order("HALF_CLOSE"),
+        ),
+        ("half-closed twice", vec![opening(1), half_close.clone(), half_close.clone()], order("HALF_CLOSE")),
+        ("a message after the end", vec![opening(1), half_close, on(1).message()], order("MESSAGE")),
+        ("a chunk of no message", vec![opening(1), on(1).chunk(1, 0, flags::LAST)], misfit(1)),
+        (
+            "a message in a message",
+            vec![opening(1), on(1).chunk(1, 9, flags::FIRST), on(1).message()],
+            misfit(1),
+        ),
+        ("a chunk longer than its message", vec![opening(1), on(1).chunk(3, 2, whole)], misfit(3)),
+        ("a last chunk that is not", vec![opening(1), on(1).chunk(1, 2, whole)], misfit(1)),
+        ("an end that is not marked", vec![opening(1), on(1).chunk(2, 2, flags::FIRST)], misfit(2)),
+        ("an empty chunk of a message", vec![opening(1), on(1).chunk(0, 2, flags::FIRST)], misfit(0)),
+        (
+            "more than the stream's credit",
+            vec![opening(1), on(1).chunk(4033, 4033, whole)],
+            Violation::Overdrawn { stream: 1 },
+        ),
+        (
+            "more than the session's credit",
+            vec![opening(1), on(1).chunk(11_937, 11_937, whole)],
+            Violation::Overdrawn { stream: 0 },
+        ),
+        ("metadata too long", vec![named(&[&[1, 0, b'/'], &[0; 101][..]].concat())], {
+            Violation::MetadataLen { len: 101, max: 100 }
+        }),
+        ("metadata cut off", vec![named(&[1, 0, b'/', 1, 9])], BlockError::Truncated.into()),
+        ("an area nobody offered", vec![opening(1), in_area(1, 0, 0)], Violation::AreaRange { stream: 1 }),
+        ("reserved bits in a range", vec![opening(1), in_area(0, 1, 0)], Violation::AreaRange { stream: 1 }),
+        ("beyond the area's end", vec![opening(1), in_area(0, 0, 401)], Violation::AreaRange { stream: 1 }),
+        (
+            "an offset that wraps",
+            vec![opening(1), in_area(0, 0, u64::MAX)],
+            Violation::AreaRange { stream: 1 },
+        ),
+        ("an unknown control code", vec![control(9)], Violation::Control { code: 9 }),
+        ("an answer without an offer", vec![control(control::AREA_ACCEPT)], Violation::Control { code: 2 }),
+        ("a refusal without an offer", vec![control(control::AREA_REFUSE)], Violation::Control { code: 3 }),
+        ("a drop without an offer", vec![control(control::AREA_DROP)], Violation::Control { code: 4 }),
+        (
+            "an area offered twice",
+            vec![control(control::AREA_OFFER), control(control::AREA_OFFER)],
+            Violation::Control { code: 1 },
+        ),
+        ("a close about a stream", vec![Script::new(events::CONTROL, 1).code(5)], {
+            Violation::Control { code: 5 }
+        }),
+        (
+            "an area index beyond 32 bits",
+            vec![Script::new(events::CONTROL, 1 << 40).code(control::AREA_OFFER)],
+            Violation::Control { code: 1 },
+        ),
+    ]
+}
+
+#[test]
+fn every_violation_is_found_latched_and_ends_the_session() {
+    let mut reached = [false; KIND_COUNT];
+    // These two have tests of their own below.
+    (reached[CREDIT_OVERFLOW], reached[RING]) = (true, true);
+    for (name, mut scripts, expected) in cases() {
+        let mut server = session(Role::Server);
+        let last = scripts.pop().unwrap();
+        for script in scripts {
+            script.send(&mut server).unwrap_or_else(|early| panic!("{name}: {early} too early"));
+        }
+        assert_eq!(last.send(&mut server), Err(expected), "{name}");
+        assert_eq!(server.closed(), Some(&Closed::Violation(expected)), "{name}");
+        assert_eq!(
+            opening(1).send(&mut server),
+            Ok(Received::Closed),
+            "{name}: what comes later is not read"
+        );
+        assert_eq!(server.live_count(), 0, "{name}");
+        reached[kind(&expected)] = true;
+    }
+    assert_eq!(reached, [true; KIND_COUNT], "a kind of violation has no case");
+}
+
+#[test]
+fn a_record_shorter_than_a_head_is_no_frame() {
+    for len in 0..24 {
+        let received = session(Role::Server).receive(&Record(vec![1; len]));
+        assert_eq!(received, Err(Violation::FrameLen { record_len: len, announced: 24 }));
+    }
+}
+
+#[test]
+fn credit_beyond_any_number_is_a_violation() {
+    let rich = Limits { stream_window: u64::MAX - 1, session_window: u64::MAX - 1, ..LIMITS };
+    for (stream, frames) in [(0, 1), (1, 2)] {
+        let mut server: Session<()> = Session::new(Role::Server, LIMITS, rich);
+        if frames == 2 {
+            opening(1).send(&mut server).unwrap();
+        }
+        let grant = Script::new(events::CREDIT, stream).chunk_len(1);
+        assert_eq!(grant.send(&mut server), Ok(Received::Frame));
+        assert_eq!(grant.send(&mut server), Err(Violation::CreditOverflow { stream }));
+    }
+}
+
+#[test]
+fn what_the_ring_found_is_latched_like_the_rest() {
+    let mut client = session(Role::Client);
+    client.end_session(Closed::Violation(Violation::Ring("a cursor went back")));
+    client.end_session(Closed::HungUp);
+    assert!(matches!(client.closed(), Some(Closed::Violation(Violation::Ring(_)))), "the first reason stays");
+    assert_eq!(client.recv(tollfree_layout::StreamId(1)), Some(Incoming::End(End::SessionClosed)));
+}

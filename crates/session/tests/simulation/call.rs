@@ -1,0 +1,201 @@
+//! One call as the applications at both ends mean it, and what they have seen of it.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use tollfree_layout::{StreamId, metadata};
+use tollfree_session::{Chunk, Emission, End, Ending, GRPC_PREFIX_LEN, Outgoing};
+
+use super::rng::Rng;
+
+/// Bytes that all content is cut from: two cuts at different places differ.
+fn noise() -> &'static Bytes {
+    static NOISE: OnceLock<Bytes> = OnceLock::new();
+    NOISE.get_or_init(|| {
+        let mut rng = Rng::new(0xb0d1e5);
+        (0..65_536).flat_map(|_| rng.next().to_le_bytes()).collect::<Vec<u8>>().into()
+    })
+}
+
+fn content(id: u64, salt: usize, len: usize) -> Bytes {
+    let start = (id as usize * 7919 + salt * 104_729) % 131_072;
+    noise().slice(start..start + len)
+}
+
+/// A packed block of exactly `len` bytes, or none where a pair doesn't fit.
+pub(crate) fn block(id: u64, salt: usize, len: usize) -> Bytes {
+    let mut block = Vec::new();
+    if len >= 7 {
+        metadata::pack(&mut block, "x-a", &content(id, salt, len - 7)).unwrap();
+    }
+    block.into()
+}
+
+/// Why a sender doesn't go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    No,
+    /// Until the session says that the stream is ready for writing.
+    Credit,
+}
+
+/// What one end says on a call.
+pub(crate) struct Talk {
+    salt: usize,
+    /// Lengths of its messages.
+    pub(crate) plan: Vec<usize>,
+    pub(crate) headers: Option<Bytes>,
+    pub(crate) ending: Ending,
+    /// Messages handed over, and those of them that are wholly staged.
+    next: usize,
+    pub(crate) said_count: usize,
+    ending_given: bool,
+    pub(crate) emission: Emission,
+    pub(crate) wait: Wait,
+    pub(crate) done: bool,
+    pub(crate) aborted: bool,
+    /// The session refused to take more.
+    pub(crate) cut_off: bool,
+}
+
+impl Talk {
+    pub(crate) fn new(salt: usize, plan: Vec<usize>, headers: Option<Bytes>, ending: Ending) -> Talk {
+        Talk {
+            salt,
+            plan,
+            headers,
+            ending,
+            next: 0,
+            said_count: 0,
+            ending_given: false,
+            emission: Emission::default(),
+            wait: Wait::No,
+            done: false,
+            aborted: false,
+            cut_off: false,
+        }
+    }
+
+    pub(crate) fn message(&self, id: u64, idx: usize) -> Bytes {
+        content(id, self.salt + 10 * idx, self.plan[idx])
+    }
+
+    pub(crate) fn is_compressed(idx: usize) -> bool {
+        idx % 3 == 2
+    }
+
+    /// Hands the next things over once the last are staged.
+    pub(crate) fn fill(&mut self, id: u64, joined: bool) {
+        if !self.emission.is_empty() || self.ending_given {
+            return;
+        }
+        self.emission.headers = self.headers.take();
+        if self.next < self.plan.len() {
+            let message = self.message(id, self.next);
+            self.emission.message = Some(Outgoing::new(message, Talk::is_compressed(self.next)));
+            self.next += 1;
+        }
+        if self.next == self.plan.len() && (joined || self.emission.is_empty()) {
+            self.emission.ending = Some(self.ending.clone());
+            self.ending_given = true;
+        }
+    }
+
+    /// Gives up in the middle of whatever is being said.
+    pub(crate) fn abort(&mut self, code: u16) {
+        let ending = Ending::Trailers { code, block: Bytes::new() };
+        self.ending = ending.clone();
+        self.emission.message = None;
+        self.emission.ending = Some(ending);
+        self.ending_given = true;
+        self.aborted = true;
+        self.wait = Wait::No;
+    }
+
+    /// Counts what a call of the session has staged.
+    pub(crate) fn note(&mut self, had_message: bool) {
+        if had_message && self.emission.message.is_none() {
+            self.said_count += 1;
+        }
+        self.done = self.ending_given && self.emission.is_empty();
+    }
+}
+
+/// What one end has heard on a call.
+#[derive(Default)]
+pub(crate) struct Hearing {
+    pub(crate) headers: bool,
+    pub(crate) heard_count: usize,
+    pub(crate) partial: Option<(usize, usize)>,
+    pub(crate) end: Option<End>,
+    /// Nothing to read until the session says so.
+    pub(crate) waits: bool,
+    /// The reader stands still.
+    pub(crate) stopped: bool,
+}
+
+impl Hearing {
+    /// Compares a chunk with what was said.
+    pub(crate) fn chunk(&mut self, id: u64, said: &Talk, chunk: &Chunk) -> Result<(), String> {
+        let idx = self.heard_count;
+        if idx >= said.plan.len() {
+            return Err(format!("call {id}: a message {idx} that nobody sent"));
+        }
+        let mut bytes = chunk.bytes.clone();
+        let (len, at) = match (self.partial, chunk.first) {
+            (None, true) => {
+                let prefix = bytes.split_to(GRPC_PREFIX_LEN);
+                let len = u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize;
+                if len != said.plan[idx] || (prefix[0] == 1) != Talk::is_compressed(idx) {
+                    return Err(format!("call {id} message {idx}: prefix {prefix:?}"));
+                }
+                (len, 0)
+            }
+            (Some(partial), false) => partial,
+            odd => return Err(format!("call {id} message {idx}: chunk out of place {odd:?}")),
+        };
+        let end = at + bytes.len();
+        if end > len || said.message(id, idx)[at..end] != bytes || chunk.last != (end == len) {
+            return Err(format!("call {id} message {idx}: bytes {at}..{end} of {len} differ"));
+        }
+        self.partial = (!chunk.last).then_some((len, end));
+        self.heard_count += usize::from(chunk.last);
+        Ok(())
+    }
+
+    /// A regular end: everything that was said must have been heard.
+    pub(crate) fn is_complete(&self, said: &Talk) -> bool {
+        self.heard_count == said.said_count && (self.partial.is_none() || said.aborted)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(&self.end, Some(end) if *end != End::HalfClosed)
+    }
+}
+
+/// A call, seen from above.
+pub(crate) struct Call {
+    pub(crate) id: StreamId,
+    pub(crate) path: &'static str,
+    pub(crate) deadline_ns: u64,
+    pub(crate) headers: Bytes,
+    pub(crate) reply_headers: Bytes,
+    pub(crate) client: Talk,
+    pub(crate) server: Talk,
+    pub(crate) client_hears: Hearing,
+    pub(crate) server_hears: Hearing,
+    /// The server may answer before it has heard everything.
+    pub(crate) eager: bool,
+    pub(crate) accepted: bool,
+    pub(crate) client_forgot: bool,
+    pub(crate) server_forgot: bool,
+    pub(crate) client_cancelled: bool,
+    /// Cancelled by the server, with this code and as refused or not.
+    pub(crate) server_cancelled: Option<(u16, bool)>,
+}
+
+impl Call {
+    pub(crate) fn may_answer(&self) -> bool {
+        self.accepted && (self.eager || self.server_hears.end == Some(End::HalfClosed))
+    }
+}

@@ -1,0 +1,208 @@
+//! The scheduler: what happens next, until nothing is left to do.
+
+use std::collections::BTreeSet;
+
+use tollfree_layout::StreamId;
+use tollfree_session::{Closed, Role};
+
+use super::world::{Step, World};
+
+const ROLES: [Role; 2] = [Role::Client, Role::Server];
+
+/// Runs one seed to its end. `Err` says what was wrong; the trace is there if asked for.
+pub(crate) fn run(seed: u64, traced: bool) -> (Step, World) {
+    let mut world = World::new(seed, traced);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(&mut world)));
+    let result = result.unwrap_or_else(|_| Err("panicked".to_owned()));
+    (result, world)
+}
+
+fn story(world: &mut World) -> Step {
+    let step_count = 100 + world.rng.below(1500);
+    for step in 0..step_count {
+        one(world)?;
+        if step % 16 == 0 {
+            world.audit()?;
+        }
+    }
+    world.say(|| "no more calls".to_owned());
+    world.to_open = 0;
+    settle(world, false)?;
+    check_done(world, false)?;
+    world.say(|| "readers that stood still are let go".to_owned());
+    for idx in 0..world.calls.len() {
+        for role in ROLES {
+            let call = &world.calls[idx];
+            let (stopped, forgot) = match role {
+                Role::Client => (call.client_hears.stopped, call.client_forgot),
+                Role::Server => (call.server_hears.stopped, call.server_forgot),
+            };
+            if stopped && !forgot {
+                world.forget(role, idx);
+            }
+        }
+    }
+    settle(world, true)?;
+    check_done(world, true)?;
+    for idx in 0..world.calls.len() {
+        world.forget(Role::Client, idx);
+        world.forget(Role::Server, idx);
+    }
+    settle(world, true)?;
+    check_empty(world)
+}
+
+fn one(world: &mut World) -> Step {
+    let role = if world.rng.one_in(2) { Role::Client } else { Role::Server };
+    let some = world.rng.below(world.calls.len());
+    let any = !world.calls.is_empty();
+    match world.rng.below(400) {
+        0..=39 if world.to_open > 0 => world.open()?,
+        40..=129 if any => world.send(role, some)?,
+        130..=219 if any => {
+            let call = &world.calls[some];
+            let stopped = match role {
+                Role::Client => call.client_hears.stopped,
+                Role::Server => call.server_hears.stopped,
+            };
+            let count = 1 + world.rng.below(6);
+            if !stopped {
+                world.read(role, some, count)?;
+            }
+        }
+        220..=299 => {
+            for _ in 0..1 + world.rng.below(8) {
+                if !world.deliver(role)? {
+                    break;
+                }
+            }
+        }
+        300..=329 => world.wake(role),
+        330..=349 => world.stage_pending(role),
+        350..=373 => world.accept()?,
+        374..=389 => world.offer_or_drop_area(role),
+        390..=393 if any => world.cancel(role, some),
+        394..=396 if any => world.forget(role, some),
+        397 if world.rng.one_in(3) => {
+            world.server.session.drain();
+            world.say(|| "drain".to_owned());
+        }
+        398 if world.rng.one_in(4) => world.end(role),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Everything that can go on does, until nothing moves.
+fn settle(world: &mut World, all: bool) -> Step {
+    for round in 0.. {
+        if round > 200_000 {
+            return Err("does not come to rest".to_owned());
+        }
+        let before = (world.moves, world.client.out.staged_count, world.server.out.staged_count);
+        for role in ROLES {
+            world.stage_pending(role);
+            while world.deliver(role)? {}
+            world.wake(role);
+        }
+        for _ in 0..world.limits.1.stream_count {
+            world.accept()?;
+        }
+        for idx in 0..world.calls.len() {
+            for role in ROLES {
+                let call = &world.calls[idx];
+                let stopped = match role {
+                    Role::Client => call.client_hears.stopped,
+                    Role::Server => call.server_hears.stopped,
+                };
+                if all || !stopped {
+                    world.read(role, idx, 64)?;
+                }
+                world.send(role, idx)?;
+            }
+        }
+        let after = (world.moves, world.client.out.staged_count, world.server.out.staged_count);
+        if before == after && !(world.hung_up && hang_up(world)) {
+            break;
+        }
+        if round % 16 == 0 {
+            world.audit()?;
+        }
+    }
+    world.audit()
+}
+
+/// What was on its way has arrived: the end that doesn't know yet learns from its socket.
+fn hang_up(world: &mut World) -> bool {
+    let mut news = false;
+    for role in ROLES {
+        let session = &mut world.side(role).session;
+        news |= session.closed().is_none();
+        session.end_session(Closed::HungUp);
+    }
+    news
+}
+
+fn check_done(world: &World, all: bool) -> Step {
+    for call in &world.calls {
+        if !all && (call.client_hears.stopped || call.server_hears.stopped) {
+            continue;
+        }
+        let client = call.client_forgot || call.client_hears.is_over();
+        let server = !call.accepted
+            || call.server_forgot
+            || call.server.done
+            || call.server_hears.is_over()
+            || call.server.cut_off;
+        if !client || !server {
+            let said = (call.client.said_count, call.server.said_count);
+            let waits = (call.client.wait, call.server.wait);
+            return Err(format!(
+                "call {} never ended: client over {client}, server over {server}, said {said:?}, {waits:?}, heard {:?}",
+                call.id,
+                (call.client_hears.heard_count, call.server_hears.heard_count),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_empty(world: &World) -> Step {
+    for (name, side) in [("client", &world.client), ("server", &world.server)] {
+        let session = &side.session;
+        if session.stream_count() != 0 || session.live_count() != 0 || session.has_pending() {
+            return Err(format!("{name} keeps {} streams", session.stream_count()));
+        }
+        let credit = session.credit(StreamId::SESSION).ok_or("the session has credit")?;
+        if credit.recv + credit.owed != credit.window || credit.unread != 0 {
+            return Err(format!("{name} has lost credit: {credit:?}"));
+        }
+        if !world.hung_up && side.out.in_flight().next().is_some() {
+            return Err(format!("{name} has records nobody reads"));
+        }
+        if !world.hung_up && side.out.placed_count() != 0 {
+            return Err(format!("{name} has chunks in an area that no record points to"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs seeds; returns what they have seen, or how to see the first failure again.
+pub(crate) fn run_all(seeds: impl Iterator<Item = u64>) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    for seed in seeds {
+        let (result, world) = run(seed, false);
+        seen.extend(world.seen);
+        if let Err(wrong) = result {
+            let (_, world) = run(seed, true);
+            let trace = world.trace.unwrap_or_default();
+            let last = trace.len().saturating_sub(120);
+            panic!(
+                "seed {seed}: {wrong}\n{:#?}\n{}\nreplay with TOLLFREE_SEED={seed}",
+                world.limits,
+                trace[last..].join("\n")
+            );
+        }
+    }
+    seen
+}

@@ -1,0 +1,520 @@
+//! Two sessions, the wires between them, and the applications on top.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events};
+use tollfree_layout::{AreaIdx, StreamId};
+use tollfree_session::{
+    AreaEvent, Closed, EmitError, End, Ending, Limits, Opening, Progress, Received, Role, Session,
+};
+
+use super::call::{Call, Hearing, Talk, block};
+use super::rng::Rng;
+use super::wire::Wire;
+
+pub(crate) type Step = Result<(), String>;
+
+/// One end: its session and the wire it writes.
+pub(crate) struct Side {
+    pub(crate) session: Session<()>,
+    pub(crate) out: Wire,
+    next_area: u32,
+    /// An area offered and not answered.
+    offered: Option<AreaIdx>,
+}
+
+pub(crate) struct World {
+    pub(crate) rng: Rng,
+    pub(crate) client: Side,
+    pub(crate) server: Side,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) limits: (Limits, Limits),
+    /// Calls still to be opened.
+    pub(crate) to_open: usize,
+    pub(crate) trace: Option<Vec<String>>,
+    pub(crate) seen: BTreeSet<String>,
+    /// Counts everything that moved.
+    pub(crate) moves: u64,
+    pub(crate) hung_up: bool,
+}
+
+const PATHS: [&str; 3] = ["/a.A/One", "/b.Long.Package/AnotherMethod", "/c/C"];
+
+impl World {
+    pub(crate) fn new(seed: u64, traced: bool) -> World {
+        let mut rng = Rng::new(seed);
+        let limits = |rng: &mut Rng, stream_count| {
+            let stream_window = rng.pick(&[256, 300, 1000, 2112, 3000, 4200, 8192, 20_000, 65_536]);
+            let first_windows = stream_window * u64::from(stream_count);
+            Limits {
+                stream_window,
+                session_window: first_windows + rng.pick(&[0, 0, 1, stream_window, 10 * stream_window]),
+                stream_count,
+                metadata_len_max: rng.pick(&[64, 700, 1900, 15_360]),
+            }
+        };
+        let stream_count = 1 + rng.below(6) as u32;
+        let local = limits(&mut rng, stream_count);
+        let remote = limits(&mut rng, stream_count);
+        let side = |rng: &mut Rng, role, local, remote| Side {
+            session: Session::new(role, local, remote),
+            out: Wire::new(rng.pick(&[1976, 1976, 4024, 16_312])),
+            next_area: 0,
+            offered: None,
+        };
+        let client_word = Limits { stream_count: 0, ..local };
+        let client = side(&mut rng, Role::Client, client_word, remote);
+        let server = side(&mut rng, Role::Server, remote, client_word);
+        World {
+            to_open: 1 + rng.below(14),
+            rng,
+            client,
+            server,
+            calls: Vec::new(),
+            limits: (client_word, remote),
+            trace: traced.then(Vec::new),
+            seen: BTreeSet::new(),
+            moves: 0,
+            hung_up: false,
+        }
+    }
+
+    pub(crate) fn say(&mut self, what: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(what());
+        }
+    }
+
+    pub(crate) fn see(&mut self, what: &str) {
+        if !self.seen.contains(what) {
+            self.seen.insert(what.to_owned());
+        }
+    }
+
+    pub(crate) fn side(&mut self, role: Role) -> &mut Side {
+        match role {
+            Role::Client => &mut self.client,
+            Role::Server => &mut self.server,
+        }
+    }
+
+    fn message_len(&mut self) -> usize {
+        let window = self.limits.1.stream_window as usize;
+        let edge = self.rng.pick(&[0, 1, 100, 1900, 2048, 8192, 16_312, window, 2 * window, 60_000]);
+        let len = (edge + self.rng.below(5)).saturating_sub(self.rng.below(90));
+        // Windows of a few hundred bytes would cut the longest into thousands of chunks.
+        len.min(20 * window)
+    }
+
+    fn plan(&mut self, streaming: bool) -> Vec<usize> {
+        let count = if streaming { self.rng.below(6) } else { 1 };
+        (0..count).map(|_| self.message_len()).collect()
+    }
+
+    fn block_len(&mut self, max: usize) -> usize {
+        let near = max - self.rng.below(40).min(max);
+        self.rng.pick(&[0, 20, 20, 20, near])
+    }
+
+    pub(crate) fn open(&mut self) -> Step {
+        let (streams_up, streams_down) = (self.rng.one_in(2), self.rng.one_in(2));
+        let (plan, reply) = (self.plan(streams_up), self.plan(streams_down));
+        let path = self.rng.pick(&PATHS);
+        let id = self.calls.len() as u64 + 1;
+        let beside = FRAME_HEAD_LEN + 8 + 2 + path.len();
+        let room = |wire: &Wire, beside| tollfree_session::Outbound::record_len_max(wire) - beside;
+        let headers_max = self.limits.1.metadata_len_max.min(room(&self.client.out, beside));
+        let too_long = self.rng.one_in(40);
+        let headers_len = if too_long { headers_max + 42 } else { self.block_len(headers_max) };
+        let headers = block(id, 1, headers_len);
+        let reply_max = self.limits.0.metadata_len_max.min(room(&self.server.out, FRAME_HEAD_LEN));
+        let reply_headers = block(id, 2, self.block_len(reply_max));
+        let trailers = block(id, 3, self.block_len(reply_max));
+        let trailers_only = self.rng.one_in(6);
+        let code = if trailers_only { 5 } else { self.rng.pick(&[0, 0, 0, 13]) };
+        let reply_block = (!trailers_only).then(|| reply_headers.clone());
+        let reply = if trailers_only { vec![] } else { reply };
+        let mut call = Call {
+            id: StreamId(id),
+            path,
+            deadline_ns: self.rng.pick(&[0, 77]),
+            headers: headers.clone(),
+            reply_headers,
+            client: Talk::new(1000, plan, Some(headers), Ending::HalfClose),
+            server: Talk::new(5000, reply, reply_block, Ending::Trailers { code, block: trailers }),
+            client_hears: Hearing { stopped: self.rng.one_in(8), ..Hearing::default() },
+            server_hears: Hearing { stopped: self.rng.one_in(8), ..Hearing::default() },
+            eager: self.rng.one_in(3),
+            accepted: false,
+            client_forgot: false,
+            server_forgot: false,
+            client_cancelled: false,
+            server_cancelled: None,
+        };
+        call.client.fill(id, self.rng.one_in(2));
+        let had_message = call.client.emission.message.is_some();
+        let opening = Opening { path, deadline_ns: call.deadline_ns };
+        let opened = self.client.session.open(&mut self.client.out, opening, &mut call.client.emission);
+        self.say(|| {
+            format!("open {id}: {opened:?}, {:?} there, {:?} back", call.client.plan, call.server.plan)
+        });
+        match opened {
+            Ok(Ok(got)) => {
+                if got != call.id {
+                    return Err(format!("opened {got}, expected {id}"));
+                }
+                call.client.note(had_message);
+                self.calls.push(call);
+                self.to_open -= 1;
+                self.moves += 1;
+            }
+            Ok(Err(progress)) => self.see(&format!("{progress:?}")),
+            Err(EmitError::MetadataLen { .. }) if too_long => self.see("MetadataLen"),
+            Err(EmitError::Draining) => {
+                self.see("Draining");
+                self.to_open -= 1;
+            }
+            Err(EmitError::Closed(_)) => self.to_open = 0,
+            Err(error) => return Err(format!("open {id}: {error}")),
+        }
+        if too_long && !matches!(opened, Ok(Err(_)) | Err(_)) {
+            return Err(format!("open {id}: headers too long were taken"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn send(&mut self, role: Role, idx: usize) -> Step {
+        let joined = self.rng.one_in(2);
+        let gives_up = role == Role::Server && self.rng.one_in(25);
+        let call = &mut self.calls[idx];
+        let id = call.id;
+        let (talk, forgot) = match role {
+            Role::Client => (&mut call.client, call.client_forgot),
+            Role::Server if !call.may_answer() => return Ok(()),
+            Role::Server => (&mut call.server, call.server_forgot),
+        };
+        if talk.done || forgot || talk.cut_off || talk.wait != super::call::Wait::No {
+            return Ok(());
+        }
+        talk.fill(id.0, joined);
+        if gives_up && talk.emission.message.is_some() && talk.emission.headers.is_none() {
+            talk.abort(10);
+        }
+        let had_message = talk.emission.message.is_some();
+        let side = match role {
+            Role::Client => &mut self.client,
+            Role::Server => &mut self.server,
+        };
+        let emitted = side.session.emit(&mut side.out, id, &mut talk.emission);
+        talk.note(had_message);
+        let mut aborted = talk.aborted;
+        match &emitted {
+            Ok(Progress::NeedCredit) => {
+                talk.wait = super::call::Wait::Credit;
+                // A server may get tired of waiting, in the middle of a message or before it.
+                if role == Role::Server && talk.emission.headers.is_none() && self.rng.one_in(6) {
+                    talk.abort(4);
+                    aborted = true;
+                }
+            }
+            Ok(Progress::Done | Progress::NeedRoom) => {}
+            Err(EmitError::Ended | EmitError::Closed(_)) => talk.cut_off = true,
+            other => return Err(format!("{role:?} emit {id}: {other:?}")),
+        }
+        let name = match &emitted {
+            Ok(progress) => format!("{progress:?}"),
+            Err(EmitError::Ended) => "Ended".to_owned(),
+            Err(_) => "Closed".to_owned(),
+        };
+        self.say(|| format!("{role:?} emit {id}: {name}"));
+        self.see(&name);
+        if aborted {
+            self.see("aborted");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read(&mut self, role: Role, idx: usize, max: usize) -> Step {
+        for _ in 0..max {
+            let call = &mut self.calls[idx];
+            let id = call.id;
+            let (hears, said) = match role {
+                Role::Client if call.client_forgot => return Ok(()),
+                Role::Client => (&mut call.client_hears, &call.server),
+                Role::Server if !call.accepted || call.server_forgot => return Ok(()),
+                Role::Server => (&mut call.server_hears, &call.client),
+            };
+            if hears.waits {
+                return Ok(());
+            }
+            let side = match role {
+                Role::Client => &mut self.client,
+                Role::Server => &mut self.server,
+            };
+            use tollfree_session::Incoming;
+            let got = side.session.recv(id);
+            match &got {
+                None => {
+                    hears.waits = true;
+                    return Ok(());
+                }
+                Some(_) if hears.is_over() && !matches!(got, Some(Incoming::End(_))) => {
+                    return Err(format!("{role:?} {id}: {got:?} after the end"));
+                }
+                Some(Incoming::Headers(block)) => {
+                    if role == Role::Server || hears.headers || *block != call.reply_headers {
+                        return Err(format!("{role:?} {id}: odd headers"));
+                    }
+                    hears.headers = true;
+                }
+                Some(Incoming::Chunk(chunk)) => hears.chunk(id.0, said, chunk)?,
+                Some(Incoming::End(end)) => {
+                    let end = end.clone();
+                    return self.read_end(role, idx, end);
+                }
+            }
+            self.moves += 1;
+            self.say(|| format!("{role:?} reads {id}"));
+        }
+        Ok(())
+    }
+
+    fn read_end(&mut self, role: Role, idx: usize, end: End) -> Step {
+        let closed = self.side(role).session.closed().is_some();
+        let call = &mut self.calls[idx];
+        let id = call.id;
+        let (hears, said) = match role {
+            Role::Client => (&mut call.client_hears, &call.server),
+            Role::Server => (&mut call.server_hears, &call.client),
+        };
+        hears.waits = true;
+        if let Some(before) = &hears.end {
+            let goes_on = *before == End::HalfClosed && !matches!(end, End::Trailers { .. });
+            if *before != end && !goes_on {
+                return Err(format!("{role:?} {id}: {end:?} after {before:?}"));
+            }
+        }
+        let fits = match &end {
+            End::HalfClosed => role == Role::Server && said.done && hears.is_complete(said),
+            End::Trailers { code, block } => {
+                let Ending::Trailers { code: meant, block: meant_block } = &said.ending else {
+                    unreachable!()
+                };
+                let whole = *code != 0 || hears.heard_count == said.plan.len();
+                role == Role::Client
+                    && said.done
+                    && whole
+                    && hears.is_complete(said)
+                    && code == meant
+                    && block == meant_block
+            }
+            End::Cancelled { code, refused } => match role {
+                Role::Client => {
+                    // By DRAIN, or where too many ended calls wait to be forgotten: nobody looked at it.
+                    let unseen = *refused && !call.accepted;
+                    call.client_cancelled || call.server_cancelled == Some((*code, *refused)) || unseen
+                }
+                Role::Server => call.client_cancelled || call.server_cancelled.is_some() || call.server.done,
+            },
+            End::SessionClosed => closed,
+        };
+        if !fits {
+            let (heard, said) = (hears.heard_count, said.said_count);
+            return Err(format!("{role:?} {id}: {end:?} does not fit, heard {heard} of {said}"));
+        }
+        if hears.end.as_ref() != Some(&end) {
+            self.moves += 1;
+        }
+        hears.end = Some(end.clone());
+        let name = match end {
+            End::HalfClosed => "HalfClosed",
+            End::Trailers { .. } => "Trailers",
+            End::Cancelled { refused: false, .. } => "Cancelled",
+            End::Cancelled { refused: true, .. } => "Refused",
+            End::SessionClosed => "SessionClosed",
+        };
+        self.see(&format!("{role:?} end {name}"));
+        self.say(|| format!("{role:?} reads the end of {id}: {name}"));
+        Ok(())
+    }
+
+    /// Moves one record to the end `to`. False where there is none, or it doesn't read.
+    pub(crate) fn deliver(&mut self, to: Role) -> Result<bool, String> {
+        let (from, into) = match to {
+            Role::Client => (&mut self.server, &mut self.client),
+            Role::Server => (&mut self.client, &mut self.server),
+        };
+        if into.session.is_congested() {
+            return match to {
+                Role::Client => Err("the client is congested".to_owned()),
+                Role::Server => Ok(false),
+            };
+        }
+        let mut head = FrameHead::default();
+        let received = from.out.fetch(|record| {
+            head = super::wire::head_of(&record.bytes);
+            into.session.receive(record)
+        });
+        let Some(received) = received else { return Ok(false) };
+        let received =
+            received.map_err(|violation| format!("{to:?} saw a violation: {violation} in {head:?}"))?;
+        self.moves += 1;
+        self.say(|| format!("{to:?} receives {head:?}"));
+        self.see_frame(&head);
+        if let Received::Area(event) = received {
+            self.area_event(to, event);
+        }
+        Ok(true)
+    }
+
+    fn see_frame(&mut self, head: &FrameHead) {
+        for bit in 0..8 {
+            if head.events & 1 << bit != 0 {
+                self.see(&format!("event {bit}"));
+            }
+            if head.flags & 1 << bit != 0 {
+                self.see(&format!("flag {bit}"));
+            }
+        }
+        if head.events == events::CONTROL {
+            self.see(&format!("control {}", head.code));
+        }
+    }
+
+    fn area_event(&mut self, to: Role, event: AreaEvent) {
+        let accept = !self.rng.one_in(4);
+        let (into, from) = match to {
+            Role::Client => (&mut self.client, &mut self.server),
+            Role::Server => (&mut self.server, &mut self.client),
+        };
+        match event {
+            AreaEvent::Offered { area, .. } => {
+                if accept {
+                    from.out.mapped.insert(area.0);
+                }
+                into.session.answer_area(area, accept);
+            }
+            AreaEvent::Accepted(area) if into.offered == Some(area) => {
+                into.offered = None;
+                into.out.area = Some(area);
+            }
+            AreaEvent::Refused(area) if into.offered == Some(area) => into.offered = None,
+            AreaEvent::Accepted(_) | AreaEvent::Refused(_) => {}
+            AreaEvent::Dropped(area) => from.out.unmap(area),
+        }
+    }
+
+    pub(crate) fn offer_or_drop_area(&mut self, role: Role) {
+        let len = self.rng.pick(&[20_000, 40_000, 100_000]);
+        let drop_offered = self.rng.one_in(3);
+        let side = self.side(role);
+        if side.session.closed().is_some() {
+            return;
+        }
+        if let Some(area) = side.out.area.take() {
+            side.session.drop_area(area);
+        } else if let Some(area) = side.offered {
+            // A drop may overtake the answer.
+            if drop_offered {
+                side.offered = None;
+                side.session.drop_area(area);
+            }
+        } else {
+            let area = AreaIdx(side.next_area);
+            side.next_area += 1;
+            side.offered = Some(area);
+            side.out.add_area(area, len);
+            side.session.offer_area(area, len as u32);
+        }
+        self.say(|| format!("{role:?} offers or drops an area"));
+    }
+
+    pub(crate) fn accept(&mut self) -> Step {
+        let Some(accepted) = self.server.session.accept() else { return Ok(()) };
+        self.moves += 1;
+        self.say(|| format!("accept {}", accepted.id));
+        let call = self.calls.get_mut(accepted.id.0 as usize - 1).ok_or("a call that nobody opened")?;
+        let refused = matches!(call.client_hears.end, Some(End::Cancelled { refused: true, .. }));
+        let same = !call.accepted
+            && !refused
+            && accepted.path == Bytes::from_static(call.path.as_bytes())
+            && accepted.headers == call.headers
+            && accepted.deadline_ns == call.deadline_ns;
+        call.accepted = true;
+        if same { Ok(()) } else { Err(format!("{accepted:?} is not what was opened")) }
+    }
+
+    /// Wakes whoever waits for what has changed.
+    pub(crate) fn wake(&mut self, role: Role) {
+        while let Some(ready) = self.side(role).session.next_ready() {
+            let Some(call) = self.calls.get_mut(ready.id.0 as usize - 1) else { continue };
+            let (hears, talk) = match role {
+                Role::Client => (&mut call.client_hears, &mut call.client),
+                Role::Server => (&mut call.server_hears, &mut call.server),
+            };
+            if ready.read {
+                hears.waits = false;
+            }
+            if ready.write {
+                talk.wait = super::call::Wait::No;
+            }
+        }
+    }
+
+    pub(crate) fn stage_pending(&mut self, role: Role) {
+        let side = self.side(role);
+        let _ = side.session.stage_pending(&mut side.out);
+    }
+
+    pub(crate) fn cancel(&mut self, role: Role, idx: usize) {
+        let refuse = self.rng.one_in(2);
+        let call = &mut self.calls[idx];
+        let id = call.id;
+        match role {
+            Role::Client => {
+                call.client_cancelled = true;
+                self.client.session.cancel(id, 1);
+            }
+            Role::Server if call.accepted => {
+                call.server_cancelled = call.server_cancelled.or(Some((8, refuse)));
+                match refuse {
+                    true => self.server.session.refuse(id, 8),
+                    false => self.server.session.cancel(id, 8),
+                }
+            }
+            Role::Server => {}
+        }
+        self.say(|| format!("{role:?} cancels {id}"));
+    }
+
+    pub(crate) fn forget(&mut self, role: Role, idx: usize) {
+        let call = &mut self.calls[idx];
+        let id = call.id;
+        match role {
+            Role::Client => {
+                call.client_cancelled |= !call.client_hears.is_over();
+                call.client_forgot = true;
+                self.client.session.forget(id, 1);
+            }
+            Role::Server if call.accepted => {
+                call.server_cancelled = call.server_cancelled.or(Some((9, false)));
+                call.server_forgot = true;
+                self.server.session.forget(id, 9);
+            }
+            Role::Server => {}
+        }
+        self.say(|| format!("{role:?} forgets {id}"));
+    }
+
+    pub(crate) fn end(&mut self, role: Role) {
+        self.hung_up = true;
+        let says = self.rng.one_in(2);
+        let side = self.side(role);
+        match says {
+            true => side.session.close(&mut side.out, Closed::Here("the simulation ends it")),
+            false => side.session.end_session(Closed::HungUp),
+        }
+        self.say(|| format!("{role:?} ends the session"));
+    }
+}

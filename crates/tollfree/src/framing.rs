@@ -1,0 +1,113 @@
+//! gRPC's framing of messages in an HTTP body, taken apart for sending.
+//!
+//! tonic's encoder hands out chunks that hold one message, several, or (a foreign body) parts of one. Each message
+//! starts with a compressed flag (1 byte) and its length (4 bytes, big endian).
+
+use bytes::{Buf, Bytes, BytesMut};
+use tollfree_transport::Outgoing;
+
+const PREFIX_LEN: usize = 5;
+
+/// Chunks in, messages out.
+#[derive(Debug, Default)]
+pub(crate) struct Deframer {
+    /// Whole chunks arrive here and are cut without a copy.
+    chunk: Bytes,
+    /// The beginning of a message that ends in a later chunk.
+    partial: BytesMut,
+}
+
+impl Deframer {
+    /// Takes the next chunk of the body. The one before must have been taken apart by [`next`](Deframer::next).
+    pub(crate) fn push(&mut self, chunk: Bytes) {
+        debug_assert!(self.chunk.is_empty());
+        if self.partial.is_empty() {
+            self.chunk = chunk;
+        } else {
+            self.partial.extend_from_slice(&chunk);
+            if whole_len(&self.partial).is_some_and(|len| len <= self.partial.len()) {
+                self.chunk = std::mem::take(&mut self.partial).freeze();
+            }
+        }
+    }
+
+    /// The next whole message.
+    pub(crate) fn next(&mut self) -> Option<Outgoing> {
+        if !self.has_whole() {
+            return None;
+        }
+        let len = whole_len(&self.chunk)?;
+        let mut message = self.chunk.split_to(len);
+        let compressed = message[0] != 0;
+        message.advance(PREFIX_LEN);
+        Some(Outgoing::new(message, compressed))
+    }
+
+    /// Whether [`next`](Deframer::next) has one to give. If not, the next chunk may be pushed.
+    pub(crate) fn has_whole(&mut self) -> bool {
+        let whole = whole_len(&self.chunk).is_some_and(|len| len <= self.chunk.len());
+        if !whole && !self.chunk.is_empty() {
+            self.keep_partial();
+        }
+        whole
+    }
+
+    /// Sets aside the beginning of a message that later chunks will end.
+    fn keep_partial(&mut self) {
+        let rest = std::mem::take(&mut self.chunk);
+        self.partial.reserve(whole_len(&rest).unwrap_or(PREFIX_LEN).min(1 << 20));
+        self.partial.extend_from_slice(&rest);
+    }
+
+    /// Whether a message is begun and not ended.
+    pub(crate) fn is_partial(&self) -> bool {
+        !self.partial.is_empty() || !self.chunk.is_empty()
+    }
+}
+
+/// Length of the first message with its prefix, once the prefix is there.
+fn whole_len(bytes: &[u8]) -> Option<usize> {
+    let prefix: [u8; 4] = bytes.get(1..PREFIX_LEN)?.try_into().ok()?;
+    Some(PREFIX_LEN + u32::from_be_bytes(prefix) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(messages: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for message in messages {
+            bytes.push(0);
+            bytes.extend_from_slice(&(message.len() as u32).to_be_bytes());
+            bytes.extend_from_slice(message);
+        }
+        bytes
+    }
+
+    #[test]
+    fn messages_come_out_whole_however_the_body_is_cut() {
+        let messages: [&[u8]; 4] = [b"one", b"", b"three and more", b"4"];
+        let bytes = framed(&messages);
+        for size in 1..=bytes.len() {
+            let mut deframer = Deframer::default();
+            let mut got = Vec::new();
+            for chunk in bytes.chunks(size) {
+                deframer.push(Bytes::copy_from_slice(chunk));
+                while let Some(message) = deframer.next() {
+                    got.push(message.data);
+                }
+            }
+            assert_eq!(got, messages, "cut every {size} bytes");
+            assert!(!deframer.is_partial());
+        }
+    }
+
+    #[test]
+    fn a_body_that_ends_in_a_message_is_noticed() {
+        let mut deframer = Deframer::default();
+        deframer.push(Bytes::copy_from_slice(&framed(&[b"abc"])[..6]));
+        assert!(deframer.next().is_none());
+        assert!(deframer.is_partial());
+    }
+}

@@ -1,0 +1,154 @@
+//! Metadata between HTTP's header maps and packed blocks.
+//!
+//! What every gRPC call carries (`content-type: application/grpc`, `te: trailers`) does not travel; the receiver puts it
+//! back. Deadlines and status travel as numbers. Everything else goes through as it is, in order, duplicates too.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE};
+use tollfree_layout::metadata::{self, BlockError, Name, STATIC_NAMES};
+
+/// gRPC's content type, which goes without saying.
+pub(crate) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+/// The trailer that holds the status over HTTP/2.
+pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+/// The header that holds the timeout over HTTP/2.
+pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+static NAMES: LazyLock<[HeaderName; STATIC_NAMES.len()]> =
+    LazyLock::new(|| STATIC_NAMES.map(HeaderName::from_static));
+
+/// Packs a header map.
+///
+/// # Errors
+/// [`BlockError`] for a name or value longer than a pair can carry.
+pub(crate) fn pack(headers: &HeaderMap) -> Result<Bytes, BlockError> {
+    let mut block = Vec::new();
+    for (name, value) in headers {
+        let implied = name == CONTENT_TYPE && value == GRPC
+            || name == TE
+            || name == GRPC_TIMEOUT
+            || name == GRPC_STATUS;
+        if !implied {
+            metadata::pack(&mut block, name.as_str(), value.as_bytes())?;
+        }
+    }
+    Ok(block.into())
+}
+
+/// Adds the pairs of a block to a header map. Pairs that HTTP would not allow are left out, as an HTTP/2 stack does with
+/// a header it can't hold; the session has checked that the block is well formed.
+pub(crate) fn unpack(block: &Bytes, headers: &mut HeaderMap) {
+    for (name, value) in metadata::pairs(block).flatten() {
+        let name = match name {
+            Name::Static(idx) => NAMES[idx].clone(),
+            Name::Literal(bytes) => match HeaderName::from_bytes(bytes) {
+                Ok(name) => name,
+                Err(_) => continue,
+            },
+        };
+        if let Ok(value) = HeaderValue::from_maybe_shared(block.slice_ref(value)) {
+            headers.append(name, value);
+        }
+    }
+}
+
+/// The `grpc-status` of a header map, as a number that any peer may have sent.
+pub(crate) fn status_code(headers: &HeaderMap) -> Option<u16> {
+    headers.get(GRPC_STATUS).map(|value| {
+        let digits = value.to_str().ok().and_then(|text| text.parse().ok());
+        digits.unwrap_or(tonic::Code::Unknown as u16)
+    })
+}
+
+/// A status code as a header value; the usual ones without an allocation.
+pub(crate) fn status_value(code: u16) -> HeaderValue {
+    match code {
+        0 => HeaderValue::from_static("0"),
+        code => HeaderValue::from(code),
+    }
+}
+
+/// The timeout that a `grpc-timeout` header asks for. One that can't be read counts as none, as in tonic.
+pub(crate) fn timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(GRPC_TIMEOUT)?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    // gRPC allows eight digits.
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let count: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(count * 3600)),
+        "M" => Some(Duration::from_secs(count * 60)),
+        "S" => Some(Duration::from_secs(count)),
+        "m" => Some(Duration::from_millis(count)),
+        "u" => Some(Duration::from_micros(count)),
+        "n" => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+/// A timeout as a `grpc-timeout` header, in the finest unit whose eight digits suffice.
+pub(crate) fn timeout_value(timeout: Duration) -> HeaderValue {
+    const MAX: u128 = 99_999_999;
+    let units = [(1, "n"), (1_000, "u"), (1_000_000, "m"), (1_000_000_000, "S"), (60_000_000_000, "M")];
+    let nanos = timeout.as_nanos();
+    let fits = units.into_iter().find(|(unit, _)| nanos / unit <= MAX);
+    let (unit, letter) = fits.unwrap_or((3_600_000_000_000, "H"));
+    let text = format!("{}{letter}", (nanos / unit).min(MAX));
+    HeaderValue::from_str(&text).expect("digits and a letter")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_go_there_and_back_with_order_and_duplicates() {
+        let mut sent = HeaderMap::new();
+        sent.insert(CONTENT_TYPE, GRPC);
+        sent.insert(TE, HeaderValue::from_static("trailers"));
+        for (name, value) in
+            [("x-a", "1"), ("x-a", "2"), ("authorization", "b"), ("k-bin", "AAE"), ("x-a", "3")]
+        {
+            sent.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let mut got = HeaderMap::new();
+        unpack(&pack(&sent).unwrap(), &mut got);
+        sent.remove(CONTENT_TYPE);
+        sent.remove(TE);
+        assert_eq!(got, sent);
+        assert_eq!(got.get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2", "3"]);
+    }
+
+    #[test]
+    fn an_unusual_content_type_is_kept() {
+        let mut sent = HeaderMap::new();
+        sent.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc+json"));
+        let mut got = HeaderMap::new();
+        unpack(&pack(&sent).unwrap(), &mut got);
+        assert_eq!(got, sent);
+    }
+
+    #[test]
+    fn timeouts_are_read_as_grpc_writes_them() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(GRPC_TIMEOUT, HeaderValue::from_str(text).unwrap());
+            timeout(&headers)
+        };
+        assert_eq!(read("50m"), Some(Duration::from_millis(50)));
+        assert_eq!(read("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
+        for bad in ["", "m", "5", "123456789n", "+5m", "5x", "-1S", "é"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+        for nanos in [0, 1, 99_999_999, 100_000_000, 123_456_789_012, u64::MAX] {
+            let wanted = Duration::from_nanos(nanos);
+            let got = read(timeout_value(wanted).to_str().unwrap()).unwrap();
+            assert!(got <= wanted && wanted - got <= wanted / 100_000, "{wanted:?} became {got:?}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! One call on the server, from the client's headers to the trailers.
+
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body::Body as _;
+use tollfree_transport::{Emission, EmitError, Ending, Stream};
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower_service::Service;
+
+use crate::body::Deadline;
+use crate::framing::Deframer;
+use crate::metadata::{pack, status_code};
+use crate::status;
+
+/// A service with its types erased.
+pub(crate) trait Handler: Send + Sync {
+    /// Calls a clone of the service.
+    fn handle(&self, request: Request<Body>) -> HandlerFuture;
+}
+
+/// What a handler returns.
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+impl<S, B> Handler for S
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    fn handle(&self, request: Request<Body>) -> HandlerFuture {
+        let mut service = self.clone();
+        Box::pin(async move {
+            match std::future::poll_fn(|cx| service.poll_ready(cx)).await {
+                Ok(()) => {}
+                Err(never) => match never {},
+            }
+            match service.call(request).await {
+                Ok(response) => response.map(Body::new),
+                Err(never) => match never {},
+            }
+        })
+    }
+}
+
+enum State {
+    /// The handler has not answered yet.
+    Handler(HandlerFuture),
+    /// Its response is being sent.
+    Response(Body),
+    /// Its last words are being sent.
+    Ending,
+}
+
+/// A call that is being served. Resolves when everything is said or nobody listens any more.
+pub(crate) struct Serving {
+    stream: Arc<Stream>,
+    deadline: Deadline,
+    deframer: Deframer,
+    emission: Emission,
+    state: State,
+}
+
+impl Serving {
+    pub(crate) fn new(stream: Arc<Stream>, deadline_ns: Option<u64>, handler: HandlerFuture) -> Serving {
+        Serving {
+            stream,
+            deadline: Deadline::new(deadline_ns),
+            deframer: Deframer::default(),
+            emission: Emission::default(),
+            state: State::Handler(handler),
+        }
+    }
+
+    /// A call that is answered without a handler.
+    pub(crate) fn refused(stream: Stream, refusal: Status) -> Serving {
+        let handler: HandlerFuture = Box::pin(std::future::ready(Response::new(Body::empty())));
+        let mut serving = Serving::new(Arc::new(stream), None, handler);
+        serving.end_with(refusal);
+        serving
+    }
+
+    /// Ends the call with a status, after what is at hand was sent.
+    fn end_with(&mut self, last: Status) {
+        let mut headers = HeaderMap::new();
+        let code = last.code() as u16;
+        // tonic's own way of writing message, details and metadata of a status into headers.
+        if last.add_header(&mut headers).is_err() {
+            headers.clear();
+        }
+        self.emission.ending = Some(ending(code, &headers));
+        self.state = State::Ending;
+    }
+
+    /// Ends the call with a status at once; what is at hand is dropped.
+    fn abort_with(&mut self, last: Status) {
+        self.emission = Emission::default();
+        self.end_with(last);
+    }
+
+    /// One step; `true` when the call is over.
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        match &mut self.state {
+            State::Handler(handler) => {
+                // A handler that panics must not take the session's other calls with it.
+                match std::panic::catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
+                    Ok(Poll::Ready(response)) => self.begin_response(response),
+                    Ok(Poll::Pending) => {
+                        ready!(self.stream.poll_ended(cx));
+                        return Poll::Ready(true);
+                    }
+                    Err(_) => self.end_with(Status::internal("the handler panicked")),
+                }
+                Poll::Ready(false)
+            }
+            State::Response(_) => self.poll_response(cx),
+            State::Ending => {
+                let over = ready!(self.poll_emit(cx));
+                Poll::Ready(over || self.emission.is_empty())
+            }
+        }
+    }
+
+    fn begin_response(&mut self, response: Response<Body>) {
+        let (parts, body) = response.into_parts();
+        if parts.status != http::StatusCode::OK {
+            self.end_with(http_status(parts.status));
+            return;
+        }
+        if let Some(code) = status_code(&parts.headers) {
+            // Trailers-only: the status is in the headers, and there is no body.
+            match pack(&parts.headers) {
+                Ok(block) => {
+                    self.emission.ending = Some(Ending::Trailers { code, block });
+                    self.state = State::Ending;
+                }
+                Err(error) => {
+                    self.end_with(Status::resource_exhausted(format!("response metadata: {error}")))
+                }
+            }
+            return;
+        }
+        match pack(&parts.headers) {
+            Ok(block) => {
+                self.emission.headers = Some(block);
+                self.state = State::Response(body);
+            }
+            Err(error) => self.end_with(Status::resource_exhausted(format!("response metadata: {error}"))),
+        }
+    }
+
+    /// Gathers what the body has and sends it: headers, message and trailers go in one frame where they are there
+    /// together.
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        loop {
+            if self.emission.message.is_none() {
+                self.emission.message = self.deframer.next();
+            }
+            if self.emission.message.is_some() && self.deframer.has_whole() {
+                if ready!(self.poll_emit(cx)) {
+                    return Poll::Ready(true);
+                }
+                continue;
+            }
+            let State::Response(body) = &mut self.state else { return Poll::Ready(false) };
+            let frame = match std::panic::catch_unwind(AssertUnwindSafe(|| Pin::new(body).poll_frame(cx))) {
+                Ok(Poll::Ready(frame)) => frame,
+                Ok(Poll::Pending) if self.emission.is_empty() => {
+                    ready!(self.stream.poll_ended(cx));
+                    return Poll::Ready(true);
+                }
+                Ok(Poll::Pending) => {
+                    if ready!(self.poll_emit(cx)) {
+                        return Poll::Ready(true);
+                    }
+                    continue;
+                }
+                Err(_) => {
+                    self.end_with(Status::internal("the handler panicked"));
+                    return Poll::Ready(false);
+                }
+            };
+            match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.deframer.push(data),
+                    Err(frame) => self.end_with_trailers(&frame.into_trailers().unwrap_or_default()),
+                },
+                Some(Err(failure)) => self.end_with(failure),
+                None => self.end_with(Status::unknown("the handler's response has no status")),
+            }
+        }
+    }
+
+    fn end_with_trailers(&mut self, headers: &HeaderMap) {
+        let code = status_code(headers).unwrap_or(Code::Unknown as u16);
+        match pack(headers) {
+            Ok(block) => {
+                self.emission.ending = Some(Ending::Trailers { code, block });
+                self.state = State::Ending;
+            }
+            Err(error) => self.end_with(Status::resource_exhausted(format!("trailing metadata: {error}"))),
+        }
+    }
+
+    /// Sends what is at hand; `true` when nobody listens any more.
+    fn poll_emit(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        match ready!(self.stream.poll_emit(cx, &mut self.emission)) {
+            Ok(()) => Poll::Ready(false),
+            Err(EmitError::Ended | EmitError::Closed(_)) => Poll::Ready(true),
+            Err(error) => {
+                self.abort_with(status::emit(error, "the client"));
+                Poll::Ready(false)
+            }
+        }
+    }
+}
+
+impl Future for Serving {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        loop {
+            match this.poll_step(cx) {
+                Poll::Ready(true) => return Poll::Ready(()),
+                Poll::Ready(false) => {}
+                Poll::Pending if matches!(this.state, State::Ending) => return Poll::Pending,
+                Poll::Pending => {
+                    ready!(this.deadline.poll(cx));
+                    this.abort_with(status::deadline());
+                }
+            }
+        }
+    }
+}
+
+/// A status as the end of a call; a message too long to travel is left out.
+fn ending(code: u16, headers: &HeaderMap) -> Ending {
+    Ending::Trailers { code, block: pack(headers).unwrap_or_default() }
+}
+
+/// What a response that is not gRPC's means, after gRPC's table of HTTP status codes.
+fn http_status(status: http::StatusCode) -> Status {
+    let code = match status.as_u16() {
+        400 => Code::Internal,
+        401 => Code::Unauthenticated,
+        403 => Code::PermissionDenied,
+        404 => Code::Unimplemented,
+        429 | 502 | 503 | 504 => Code::Unavailable,
+        _ => Code::Unknown,
+    };
+    Status::new(code, format!("the service answered with HTTP status {status}"))
+}

@@ -1,0 +1,82 @@
+//! One thread that pumps both ends of a session: what a unary call costs without any waiting. Meant to be counted
+//! (`valgrind --tool=callgrind`), since instructions are the same on a busy machine.
+//!
+//! `cargo run --release -p tollfree-transport --example unary [CALLS]`
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tollfree_transport::{
+    Address, Attachment, Config, Emission, End, Ending, Incoming, Listener, Opening, Outgoing,
+};
+
+async fn call(client: &Attachment, body: Bytes) {
+    let opening = Opening { path: "/tollfree.bench.v1.Echo/Call", deadline_ns: 0 };
+    let mut emission = Emission {
+        headers: None,
+        message: Some(Outgoing::new(body, false)),
+        ending: Some(Ending::HalfClose),
+    };
+    let mut opener = client.open();
+    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.expect("it is open");
+    loop {
+        match poll_fn(|cx| stream.poll_recv(cx)).await {
+            Ok(Incoming::End(End::Trailers { code: 0, .. })) => return,
+            Ok(Incoming::End(end)) => panic!("{end:?}"),
+            Ok(_) => {}
+            Err(closed) => panic!("{closed}"),
+        }
+    }
+}
+
+async fn serve(server: &Attachment) {
+    loop {
+        let call = poll_fn(|cx| server.poll_accept(cx)).await.expect("the client is there");
+        let stream = call.stream;
+        let mut body = Bytes::new();
+        loop {
+            match poll_fn(|cx| stream.poll_recv(cx)).await {
+                Ok(Incoming::Chunk(chunk)) => body = chunk.bytes.slice(5..),
+                Ok(Incoming::End(End::HalfClosed)) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut emission = Emission {
+            headers: Some(Bytes::new()),
+            message: Some(Outgoing::new(body, false)),
+            ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
+        };
+        poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await.expect("the client reads");
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let count: u32 = std::env::args().nth(1).and_then(|arg| arg.parse().ok()).unwrap_or(100_000);
+    let address: Address =
+        format!("shm-abstract:tollfree-unary-{}", std::process::id()).parse().expect("an address");
+    let mut listener = Listener::bind(&address, Config::default()).expect("the name is free");
+    let client = Attachment::connect(&address, &Config::default()).await.expect("it listens");
+    let server = listener.accept().await.expect("a client connects");
+    let body = Bytes::from(vec![7; 64]);
+    let mut serving = pin!(serve(&server));
+    let began = Instant::now();
+    for _ in 0..count {
+        let mut calling = pin!(call(&client, body.clone()));
+        poll_fn(|cx| {
+            // The request goes out, the server answers, the answer comes in: no turn of the runtime is needed.
+            for _ in 0..3 {
+                if calling.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                assert!(serving.as_mut().poll(cx).is_pending());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+    println!("{} ns a call", began.elapsed().as_nanos() / u128::from(count));
+}

@@ -1,0 +1,477 @@
+//! What users of the transport hold: an attachment to a peer, and the streams of its calls.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use parking_lot::Mutex;
+use tokio::net::UnixStream;
+use tokio::runtime::Handle;
+use tollfree_layout::{MethodIdx, StreamId};
+use tollfree_session::{Accepted, Chunk, Closed, Emission, EmitError, End, Incoming, Opening, Progress};
+
+use crate::address::Address;
+use crate::config::Config;
+use crate::core::Core;
+use crate::handshake::{self, Attached, HandshakeError};
+use crate::shared::Shared;
+use crate::socket::PeerIdentity;
+use crate::stations::{Slot, Token};
+
+/// Why a client did not get a session.
+#[derive(Debug, thiserror::Error)]
+#[error("{address}: {kind}")]
+pub struct ConnectError {
+    /// Where to.
+    pub address: Address,
+    /// What happened.
+    pub kind: ConnectErrorKind,
+}
+
+/// The kinds of [`ConnectError`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectErrorKind {
+    /// There is no socket.
+    #[error("no server there (the socket does not exist)")]
+    NotFound,
+    /// A socket that nobody listens on.
+    #[error("no server there (nobody listens on the socket; its server has died)")]
+    Stale,
+    /// No permission to open the socket.
+    #[error("no permission to open the socket")]
+    Permission,
+    /// The socket call failed otherwise.
+    #[error("can't connect: {0}")]
+    Io(std::io::Error),
+    /// Connected, but no session came of it.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+}
+
+impl ConnectErrorKind {
+    /// Whether the same attempt may work later without anybody changing code or settings.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            ConnectErrorKind::Handshake(error) => error.is_transient(),
+            ConnectErrorKind::Permission => false,
+            _ => true,
+        }
+    }
+}
+
+/// This side's hold on a session. Dropping it ends the session; calls under way end UNAVAILABLE at both ends.
+pub struct Attachment {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attachment").field("peer", &self.shared.identity).finish_non_exhaustive()
+    }
+}
+
+/// A call that a client has opened, on its way to a handler.
+#[derive(Debug)]
+pub struct Call {
+    /// The method, if interned in this session.
+    pub method: Option<MethodIdx>,
+    /// `/package.Service/Method`, unchecked.
+    pub path: bytes::Bytes,
+    /// Packed metadata.
+    pub headers: bytes::Bytes,
+    /// Deadline on this side's monotonic clock in nanoseconds ([`now_ns`](crate::now_ns)).
+    pub deadline_ns: Option<u64>,
+    /// The call itself.
+    pub stream: Stream,
+}
+
+impl Attachment {
+    /// Connects to a server. Must be called in a tokio runtime with IO and time.
+    ///
+    /// # Errors
+    /// [`ConnectError`], which names the socket.
+    pub async fn connect(address: &Address, config: &Config) -> Result<Attachment, ConnectError> {
+        let error = |kind| ConnectError { address: address.clone(), kind };
+        let socket = UnixStream::connect(address.socket_path()).await.map_err(|source| {
+            error(match source.kind() {
+                std::io::ErrorKind::NotFound => ConnectErrorKind::NotFound,
+                std::io::ErrorKind::ConnectionRefused => ConnectErrorKind::Stale,
+                std::io::ErrorKind::PermissionDenied => ConnectErrorKind::Permission,
+                _ => ConnectErrorKind::Io(source),
+            })
+        })?;
+        let attached = handshake::connect(&socket, config).await.map_err(|kind| error(kind.into()))?;
+        Attachment::start(attached, socket, config).map_err(|source| error(ConnectErrorKind::Io(source)))
+    }
+
+    pub(crate) fn start(
+        attached: Attached,
+        socket: UnixStream,
+        config: &Config,
+    ) -> std::io::Result<Attachment> {
+        let shared = Shared::new(attached, socket, config);
+        shared.start_driver(&Handle::current())?;
+        Ok(Attachment { shared })
+    }
+
+    /// Why the session is over, if it is.
+    pub fn closed(&self) -> Option<Closed> {
+        match self.shared.enter() {
+            Ok(core) => core.session.closed().cloned(),
+            Err(closed) => Some(closed),
+        }
+    }
+
+    /// Whether new calls can be opened: not closed, and not draining.
+    pub fn is_open(&self) -> bool {
+        self.shared.enter().is_ok_and(|core| core.session.closed().is_none() && !core.session.is_draining())
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> PeerIdentity {
+        self.shared.identity
+    }
+
+    /// What the peer calls itself.
+    pub fn agent(&self) -> &str {
+        &self.shared.agent
+    }
+
+    /// Calls under way.
+    pub fn live_count(&self) -> u32 {
+        self.shared.enter().map_or(0, |core| core.session.live_count())
+    }
+
+    /// Begins to open a call (client).
+    pub fn open(&self) -> Opener {
+        Opener { shared: self.shared.clone(), number: None }
+    }
+
+    /// Waits for the next call (server). While further ones are at hand, what is sent on this session is held back for
+    /// a few emissions, so that the replies of a batch go out together: ask again soon, or [`flush`](Attachment::flush).
+    ///
+    /// # Errors
+    /// Ready with the reason when the session is over.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Result<Call, Closed>> {
+        let polled = self.shared.poll_wait(cx, Token::Accept, |core, _| match core.accept() {
+            Some(accepted) => Some(Ok(accepted)),
+            None => core.session.closed().cloned().map(Err),
+        });
+        polled.map(|result| result.and_then(|found| found).map(|accepted| self.call(accepted)))
+    }
+
+    /// The next call that has already arrived, without looking at the ring (server).
+    pub fn try_accept(&self) -> Option<Call> {
+        let accepted = self.shared.enter().ok()?.accept()?;
+        Some(self.call(accepted))
+    }
+
+    /// Sends what is held back, before something that may take long.
+    pub fn flush(&self) {
+        if let Ok(mut core) = self.shared.enter()
+            && core.held_count > 0
+        {
+            core.flush(&self.shared.socket);
+        }
+    }
+
+    fn call(&self, accepted: Accepted) -> Call {
+        let deadline_ns = match accepted.deadline_ns {
+            0 => None,
+            ns => Some(ns.saturating_add_signed(self.shared.clock_shift_ns)),
+        };
+        Call {
+            method: accepted.method,
+            path: accepted.path,
+            headers: accepted.headers,
+            deadline_ns,
+            stream: Stream::new(&self.shared, accepted.id),
+        }
+    }
+
+    /// Takes no more calls (server). The client is told which it may send again elsewhere.
+    pub fn drain(&self) {
+        if let Ok(mut core) = self.shared.enter() {
+            core.session.drain();
+            core.flush(&self.shared.socket);
+            // An idle client may not have parked; this is worth one wake-up.
+            crate::socket::ring(&self.shared.socket);
+        }
+    }
+
+    /// Ends the session; the peer is told `reason`.
+    pub fn close(&self, reason: &'static str) {
+        self.shared.close(reason);
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.shared.close("nobody here needs the session any more");
+    }
+}
+
+/// A call that is being opened (client).
+#[derive(Debug)]
+pub struct Opener {
+    shared: Arc<Shared>,
+    /// Set once the call has had to wait.
+    number: Option<u64>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("peer", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl Opener {
+    /// Opens the call with as much of `emission` as fits; what is left over goes by [`Stream::poll_emit`].
+    ///
+    /// # Errors
+    /// [`EmitError`]; nothing of the call was sent then, so it may be made elsewhere.
+    pub fn poll_open(
+        &mut self,
+        cx: &mut Context<'_>,
+        opening: Opening<'_>,
+        emission: &mut Emission,
+    ) -> Poll<Result<Stream, EmitError>> {
+        let number = match self.number {
+            Some(number) => number,
+            None => match self.try_open(opening, emission) {
+                Ok(result) => return Poll::Ready(result),
+                Err(number) => number,
+            },
+        };
+        self.number = Some(number);
+        let token = Token::Open(number);
+        let polled = self.shared.poll_wait(cx, token, |core, socket| {
+            let progress = core.session.open(&mut core.sending, opening, emission);
+            core.flush_soon(socket);
+            match progress {
+                Ok(Ok(id)) => Some(Ok(id)),
+                Err(error) => Some(Err(error)),
+                Ok(Err(progress)) => {
+                    core.wait_for(token, progress);
+                    None
+                }
+            }
+        });
+        polled.map(|result| match result {
+            Ok(opened) => opened.map(|id| Stream::new(&self.shared, id)),
+            Err(closed) => Err(closed.into()),
+        })
+    }
+
+    /// Opens the call if that is possible now; otherwise gives it a number to wait under.
+    fn try_open(
+        &self,
+        opening: Opening<'_>,
+        emission: &mut Emission,
+    ) -> Result<Result<Stream, EmitError>, u64> {
+        let mut core = match self.shared.enter() {
+            Ok(core) => core,
+            Err(closed) => return Ok(Err(closed.into())),
+        };
+        let core = &mut *core;
+        let progress = core.session.open(&mut core.sending, opening, emission);
+        core.flush_soon(&self.shared.socket);
+        match progress {
+            Ok(Ok(id)) => Ok(Ok(Stream::new(&self.shared, id))),
+            Err(error) => Ok(Err(error)),
+            Ok(Err(_)) => {
+                core.next_open += 1;
+                core.opens.push((core.next_open, Slot::default()));
+                Err(core.next_open)
+            }
+        }
+    }
+}
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        if let Some(number) = self.number
+            && let Ok(mut core) = self.shared.enter()
+        {
+            core.leave(Token::Open(number));
+            core.opens.retain(|(known, _)| *known != number);
+        }
+    }
+}
+
+/// One call. Dropping it before it has ended cancels it at the peer.
+#[derive(Debug)]
+pub struct Stream {
+    shared: Arc<Shared>,
+    id: StreamId,
+    /// Ended, and let go of.
+    gone: AtomicBool,
+    /// Received and not yet asked for.
+    taken: Mutex<Taken>,
+    has_taken: AtomicBool,
+}
+
+/// The rest of what a peer said on a call.
+#[derive(Debug, Default)]
+struct Taken {
+    chunk: Option<Chunk>,
+    end: Option<End>,
+}
+
+impl Taken {
+    fn next(&mut self) -> Option<Incoming> {
+        match self.chunk.take() {
+            Some(chunk) => Some(Incoming::Chunk(chunk)),
+            None => self.end.clone().map(Incoming::End),
+        }
+    }
+}
+
+/// gRPC status CANCELLED.
+const CANCELLED: u16 = 1;
+
+impl Stream {
+    fn new(shared: &Arc<Shared>, id: StreamId) -> Stream {
+        Stream {
+            shared: shared.clone(),
+            id,
+            gone: AtomicBool::new(false),
+            taken: Mutex::default(),
+            has_taken: AtomicBool::new(false),
+        }
+    }
+
+    /// Its number in the session, for logs.
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Sends what `emission` holds; ready when all of it is on its way.
+    ///
+    /// # Errors
+    /// [`EmitError::Ended`] when the call has ended meanwhile.
+    pub fn poll_emit(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
+        let token = Token::Write(self.id);
+        let polled = self.shared.poll_wait(cx, token, |core, socket| {
+            let progress = core.session.emit(&mut core.sending, self.id, emission);
+            core.flush_soon(socket);
+            match progress {
+                Ok(Progress::Done) => {
+                    if core.session.is_settled(self.id) && !self.gone.swap(true, Ordering::Relaxed) {
+                        core.forget(self.id, CANCELLED, socket);
+                    }
+                    Some(Ok(()))
+                }
+                Err(error) => Some(Err(error)),
+                Ok(progress) => {
+                    core.wait_for(token, progress);
+                    None
+                }
+            }
+        });
+        match polled {
+            Poll::Ready(Ok(result)) => Poll::Ready(result),
+            Poll::Ready(Err(closed)) => Poll::Ready(Err(closed.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// The next thing that the peer sent on this call.
+    ///
+    /// # Errors
+    /// Ready with the reason in a child of `fork`. A session that ends shows as [`Incoming::End`].
+    pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Incoming, Closed>> {
+        if self.has_taken.load(Ordering::Relaxed)
+            && let Some(incoming) = self.taken.lock().next()
+        {
+            return Poll::Ready(Ok(incoming));
+        }
+        // A peer that answers within one glance must not keep this task from ever yielding to the others.
+        let turn = ready!(tokio::task::coop::poll_proceed(cx));
+        let polled = self.shared.poll_wait(cx, Token::Read(self.id), |core, socket| {
+            let incoming = core.session.recv(self.id)?;
+            if !matches!(incoming, Incoming::End(_))
+                && let Some((chunk, end, forgotten)) = core.session.take_rest(self.id)
+            {
+                // What is left comes along, so that the usual call takes the lock once for all it reads.
+                *self.taken.lock() = Taken { chunk, end: Some(end) };
+                self.has_taken.store(true, Ordering::Relaxed);
+                if forgotten {
+                    self.gone.store(true, Ordering::Relaxed);
+                    core.wake_ready();
+                }
+            }
+            if core.session.has_pending() {
+                core.flush(socket);
+            }
+            Some(incoming)
+        });
+        if polled.is_ready() {
+            turn.made_progress();
+        }
+        polled
+    }
+
+    /// Why the session of this call is over, if it is.
+    pub fn session_closed(&self) -> Option<Closed> {
+        match self.shared.enter() {
+            Ok(core) => core.session.closed().cloned(),
+            Err(closed) => Some(closed),
+        }
+    }
+
+    /// Ready when the call has ended, so that whoever works for it can stop. Does not look at the ring itself: some
+    /// other task waits on the session (a server's always does).
+    pub fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let Ok(mut core) = self.shared.enter() else { return Poll::Ready(()) };
+        if !core.session.is_live(self.id) {
+            return Poll::Ready(());
+        }
+        if let Some(slot) = core.slot(Token::Write(self.id)) {
+            slot.wait(cx.waker());
+        }
+        Poll::Pending
+    }
+
+    /// Ends the call in both directions; the peer sees `code`, a gRPC status. Does nothing the second time.
+    pub fn cancel(&self, code: u16) {
+        if !self.gone.load(Ordering::Relaxed)
+            && !self.gone.swap(true, Ordering::Relaxed)
+            && let Ok(mut core) = self.shared.enter()
+        {
+            core.forget(self.id, code, &self.shared.socket);
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.cancel(CANCELLED);
+    }
+}
+
+impl Core {
+    /// The next call, and whether replies are held back for more.
+    fn accept(&mut self) -> Option<Accepted> {
+        let accepted = self.session.accept();
+        self.corked = self.session.has_accepted();
+        accepted
+    }
+
+    /// Notes what a token waits for, once.
+    fn wait_for(&mut self, token: Token, progress: Progress) {
+        match progress {
+            Progress::NeedRoom => {
+                if let Some(slot) = self.slot(token)
+                    && !std::mem::replace(&mut slot.wants_room, true)
+                {
+                    self.wants_room.push(token);
+                }
+            }
+            Progress::NeedStream if !self.wants_stream.contains(&token) => self.wants_stream.push(token),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,632 @@
+//! One side of a session with its memory: what everybody who holds the lock can do.
+//!
+//! All of it runs under one lock, in tasks of any runtime; nothing here waits. Wakers are gathered and called only after
+//! the lock is released ([`crate::shared`]).
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::Waker;
+
+use bytes::BytesMut;
+use smallvec::SmallVec;
+use tokio::net::UnixStream;
+use tokio::runtime;
+use tollfree_layout::control::CPU_UNKNOWN;
+use tollfree_layout::{AreaIdx, ByteOff, StreamId};
+use tollfree_region::{PeerRegion, Region};
+use tollfree_ring::{
+    RecordRead, RecordReceiver, RecordSender, RingReceiver, RingSender, RingViolation, Ringer, StageError,
+    Waiter,
+};
+use tollfree_session::{AreaEvent, AreaFault, Closed, Full, Inbound, Outbound, Received, Session, Violation};
+
+use crate::area::{AreaSender, AreasMapped};
+use crate::config::Config;
+use crate::handshake::Attached;
+use crate::socket::{self, Heard, now_ns};
+use crate::stations::{Slot, Stations, Token};
+use crate::waiting::SpinBudget;
+
+/// Records handled in one go before others get their turn.
+const PUMP_COUNT: usize = 64;
+/// Emissions held back at most before they are published together.
+const HELD_COUNT_MAX: u32 = 8;
+/// Descriptors that may lie between their arrival and the records that announce them.
+const FD_COUNT_MAX: usize = 2;
+
+/// The transport's part of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct StreamSlots {
+    pub(crate) read: Slot,
+    pub(crate) write: Slot,
+}
+
+/// The way out: ring and payload area.
+pub(crate) struct Sending {
+    pub(crate) ring: RingSender<Region, PeerRegion>,
+    pub(crate) area: AreaSender,
+    /// The ring found the peer's cursor forged while sending; the pump closes the session for it.
+    violation: Option<RingViolation>,
+}
+
+impl Outbound for Sending {
+    #[inline]
+    fn record_len_max(&self) -> usize {
+        self.ring.record_len_max()
+    }
+
+    #[inline]
+    fn stage(&mut self, parts: &[&[u8]]) -> Result<(), Full> {
+        match self.ring.stage(parts) {
+            Ok(()) => {
+                self.area.bind(self.ring.staged_end());
+                Ok(())
+            }
+            Err(StageError::Peer(violation)) => {
+                self.violation = Some(violation);
+                Err(Full)
+            }
+            Err(_) => Err(Full),
+        }
+    }
+
+    fn area_chunk_max(&mut self, wanted: usize) -> usize {
+        if !self.area.is_live() {
+            self.area.want();
+            return 0;
+        }
+        let consumed = match self.ring.consumed() {
+            Ok(consumed) => consumed,
+            Err(violation) => {
+                self.violation = Some(violation);
+                return 0;
+            }
+        };
+        self.area.chunk_len_max(consumed).min(wanted)
+    }
+
+    fn put_in_area(&mut self, chunk: &[u8]) -> Option<(AreaIdx, ByteOff)> {
+        self.area.place(chunk)
+    }
+
+    fn take_back(&mut self) {
+        self.area.take_back();
+    }
+}
+
+/// A record and the areas it may point into.
+struct Arrived<'a, R> {
+    record: R,
+    mapped: &'a AreasMapped,
+    in_area: std::cell::Cell<bool>,
+}
+
+impl<R: RecordRead> Inbound for Arrived<'_, R> {
+    #[inline]
+    fn record_len(&self) -> usize {
+        self.record.len()
+    }
+
+    #[inline]
+    fn read(&self, at: usize, dst: &mut [u8]) {
+        self.record.read(at, dst);
+    }
+
+    #[inline]
+    fn append_to(&self, at: usize, len: usize, dst: &mut BytesMut) {
+        self.record.append_to(at, len, dst);
+    }
+
+    fn append_area(
+        &self,
+        area: AreaIdx,
+        at: ByteOff,
+        len: usize,
+        dst: &mut BytesMut,
+    ) -> Result<(), AreaFault> {
+        self.in_area.set(true);
+        self.mapped.append(area, at, len, dst)
+    }
+}
+
+/// Everything under the lock.
+pub(crate) struct Core {
+    pub(crate) session: Session<StreamSlots>,
+    pub(crate) sending: Sending,
+    pub(crate) receiving: RingReceiver<Region, PeerRegion>,
+    pub(crate) waiter: Waiter<Region>,
+    pub(crate) ringer: Ringer<PeerRegion>,
+    mapped: AreasMapped,
+    fds: VecDeque<OwnedFd>,
+    pub(crate) stations: Stations,
+    pub(crate) budget: SpinBudget,
+    pub(crate) accept: Slot,
+    /// Tasks that wait to open a call, by their numbers.
+    pub(crate) opens: Vec<(u64, Slot)>,
+    pub(crate) next_open: u64,
+    /// Slots that wait for room in the ring or for a call to end.
+    pub(crate) wants_room: Vec<Token>,
+    pub(crate) wants_stream: Vec<Token>,
+    /// Emissions whose frames are staged and not published.
+    pub(crate) held_count: u32,
+    /// The accepting task has further calls at hand and holds replies back until it has seen to them.
+    pub(crate) corked: bool,
+    /// To be called once the lock is released.
+    pub(crate) wakes: SmallVec<[Waker; 8]>,
+    /// Counts what could end somebody's wait: a task that is looking itself sees here that it has to try again.
+    pub(crate) news: u64,
+    /// The drivers are to look after the session once the lock is released.
+    pub(crate) nudge: bool,
+    /// An area was just made: a driver has to see to its end.
+    pub(crate) area_made: bool,
+    area_len: usize,
+    release_lines: usize,
+}
+
+impl Core {
+    pub(crate) fn new(mut attached: Attached, config: &Config) -> Core {
+        // The peer has mapped it by now; the mapping stays without a descriptor.
+        attached.own.take_fd();
+        let (own, peer) = (Arc::new(attached.own), Arc::new(attached.peer));
+        Core {
+            session: Session::new(attached.role, config.limits, attached.peer_limits),
+            sending: Sending {
+                ring: RingSender::new(own.clone(), peer.clone(), attached.own_ring),
+                area: AreaSender::new(),
+                violation: None,
+            },
+            receiving: RingReceiver::new(own.clone(), peer.clone(), attached.peer_ring),
+            waiter: Waiter::new(own),
+            ringer: Ringer::new(peer),
+            mapped: AreasMapped::default(),
+            fds: VecDeque::new(),
+            stations: Stations::default(),
+            budget: SpinBudget::new(config.wait),
+            accept: Slot::default(),
+            opens: Vec::new(),
+            next_open: 0,
+            wants_room: Vec::new(),
+            wants_stream: Vec::new(),
+            wakes: SmallVec::new(),
+            held_count: 0,
+            corked: false,
+            news: 0,
+            nudge: false,
+            area_made: false,
+            area_len: config.area_len.min(attached.peer_area_len_max),
+            release_lines: attached.peer_ring.line_count() as usize / 4,
+        }
+    }
+
+    /// The slot of a token, while what it waits for exists.
+    pub(crate) fn slot(&mut self, token: Token) -> Option<&mut Slot> {
+        match token {
+            Token::Read(id) => self.session.user_mut(id).map(|slots| &mut slots.read),
+            Token::Write(id) => self.session.user_mut(id).map(|slots| &mut slots.write),
+            Token::Open(number) => self.opens.iter_mut().find(|(n, _)| *n == number).map(|(_, slot)| slot),
+            Token::Accept => Some(&mut self.accept),
+        }
+    }
+
+    pub(crate) fn wake(&mut self, token: Token) {
+        self.news += 1;
+        if let Some(waker) = self.slot(token).and_then(Slot::take) {
+            self.wakes.push(waker);
+        }
+    }
+
+    /// Handles what the peer has sent, up to a bound. Returns how many records that were.
+    pub(crate) fn pump(&mut self, socket: &UnixStream) -> usize {
+        let mut count = 0;
+        if self.held_count > 0 || self.session.has_pending() {
+            self.flush(socket);
+        }
+        while count < PUMP_COUNT && self.session.closed().is_none() && !self.session.is_congested() {
+            let received = match self.receiving.peek() {
+                Ok(None) => break,
+                Ok(Some(record)) => {
+                    let arrived = Arrived { record, mapped: &self.mapped, in_area: false.into() };
+                    let received = self.session.receive(&arrived);
+                    let in_area = arrived.in_area.get();
+                    self.receiving.advance();
+                    if in_area || self.receiving.unreleased_lines() >= self.release_lines {
+                        self.release(socket);
+                    }
+                    received
+                }
+                Err(violation) => Err(ring_violation(violation)),
+            };
+            count += 1;
+            match received {
+                Ok(Received::Frame) => {}
+                Ok(Received::Area(event)) => self.area_event(event, socket),
+                Ok(Received::Closed) => break,
+                Err(violation) => self.close(Closed::Violation(violation), socket),
+            }
+        }
+        if let Some(violation) = self.sending.violation.take() {
+            self.close(Closed::Violation(ring_violation(violation)), socket);
+        }
+        if count > 0 {
+            self.ended_wait();
+        }
+        self.wake_ready();
+        count
+    }
+
+    /// Gives consumed room back to the peer, and rings when it waits for that.
+    fn release(&mut self, socket: &UnixStream) {
+        if self.receiving.release() && self.ringer.should_ring_for_space() {
+            socket::ring(socket);
+        }
+    }
+
+    fn ended_wait(&mut self) {
+        let mut waited = None;
+        for station in &mut self.stations.list {
+            if station.wait_began_ns != 0 {
+                waited = Some(std::mem::take(&mut station.wait_began_ns));
+            }
+        }
+        if let Some(began) = waited {
+            self.budget.learn(now_ns().saturating_sub(began));
+        }
+    }
+
+    /// Gathers the wakers of everybody for whom something has changed.
+    pub(crate) fn wake_ready(&mut self) {
+        while let Some(ready) = self.session.next_ready() {
+            if ready.read {
+                self.wake(Token::Read(ready.id));
+            }
+            if ready.write {
+                self.wake(Token::Write(ready.id));
+            }
+        }
+        if self.accept.waiting && (self.session.has_accepted() || self.session.closed().is_some()) {
+            self.wake(Token::Accept);
+        }
+        if !self.wants_room.is_empty() && self.room_came() {
+            self.wake_room();
+        }
+        if !self.wants_stream.is_empty() && self.session.may_open() {
+            for token in std::mem::take(&mut self.wants_stream) {
+                self.wake(token);
+            }
+        }
+    }
+
+    /// Whether those who wait for room should try again.
+    pub(crate) fn room_came(&mut self) -> bool {
+        if self.session.closed().is_some() {
+            return true;
+        }
+        let most = self.sending.record_len_max();
+        self.sending.ring.has_room(most).unwrap_or(true)
+    }
+
+    /// Makes everything staged visible, together with small frames that wait, and rings when the peer sleeps.
+    pub(crate) fn flush(&mut self, socket: &UnixStream) {
+        if self.sending.area.is_wanted() {
+            self.make_area(socket);
+        }
+        if self.session.has_pending() {
+            let _ = self.session.stage_pending(&mut self.sending);
+        }
+        self.publish(socket);
+        if self.session.has_pending() && !self.stations.is_pumped() && !self.arm() {
+            // Room or records came while the doorbell was being armed: others may count on it, so the driver looks.
+            self.nudge = true;
+        }
+    }
+
+    /// Like [`flush`](Core::flush), but where somebody is about to look at the ring anyway, or the accepting task has
+    /// further calls at hand, leaves the publishing to them: several frames become visible by one store, and one look
+    /// at the peer's word is for all. [`Entered`](crate::shared::Entered) publishes what nobody would.
+    pub(crate) fn flush_soon(&mut self, socket: &UnixStream) {
+        self.held_count += 1;
+        if self.held_count >= HELD_COUNT_MAX || !self.holds_back() {
+            self.flush(socket);
+        }
+    }
+
+    /// Whether somebody will publish soon.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.corked || self.stations.is_pumped()
+    }
+
+    fn publish(&mut self, socket: &UnixStream) {
+        self.held_count = 0;
+        if self.sending.ring.publish() && self.ringer.should_ring() {
+            socket::ring(socket);
+        }
+    }
+
+    /// Arms the doorbell, for room too where somebody waits for that, and looks once more. `false`: there is something,
+    /// so this side stays awake.
+    pub(crate) fn arm(&mut self) -> bool {
+        let wants_space = !self.wants_room.is_empty() || self.session.has_pending();
+        self.waiter.park(wants_space);
+        // What the pump would not take now is no reason to stay awake.
+        let readable = !self.receiving.is_empty() && !self.session.is_congested();
+        let came = readable || (wants_space && self.room_came());
+        if came {
+            self.waiter.unpark();
+        }
+        !came
+    }
+
+    fn make_area(&mut self, socket: &UnixStream) {
+        let made = Region::create("tollfree-area", self.area_len)
+            .map_err(|error| error.to_string())
+            .and_then(|mut region| {
+                match socket::send(socket, b"a", region.take_fd().as_ref().map(std::os::fd::AsFd::as_fd)) {
+                    Ok(true) => Ok(region),
+                    Ok(false) => Err("the socket's buffer is full".to_string()),
+                    Err(error) => Err(error.to_string()),
+                }
+            });
+        match made {
+            Ok(region) => {
+                let idx = self.sending.area.offered(region);
+                self.session.offer_area(idx, self.area_len as u32);
+                self.area_made = true;
+                self.nudge = true;
+            }
+            Err(reason) => {
+                tracing::warn!(%reason, "no payload area: large messages of this session go through the ring");
+                self.sending.area.give_up();
+            }
+        }
+    }
+
+    fn area_event(&mut self, event: AreaEvent, socket: &UnixStream) {
+        let unasked = |code| Closed::Violation(Violation::Control { code });
+        use tollfree_layout::frame::control::*;
+        match event {
+            AreaEvent::Offered { area, len } => {
+                let fd = self.next_fd(socket);
+                match fd {
+                    Some(fd) if self.mapped.allows(area, len as usize) => {
+                        self.map_area(area, len as usize, fd, socket)
+                    }
+                    _ => self.close(unasked(AREA_OFFER), socket),
+                }
+            }
+            AreaEvent::Accepted(area) if self.sending.area.answered(area, true) => self.wake_room(),
+            AreaEvent::Refused(area) if self.sending.area.answered(area, false) => {
+                tracing::warn!("the peer could not map a payload area: large messages go through the ring");
+            }
+            // One that was refused here is dropped without ever having been mapped.
+            AreaEvent::Dropped(area) => self.mapped.remove(area),
+            AreaEvent::Accepted(_) => self.close(unasked(AREA_ACCEPT), socket),
+            AreaEvent::Refused(_) => self.close(unasked(AREA_REFUSE), socket),
+        }
+    }
+
+    fn wake_room(&mut self) {
+        for token in std::mem::take(&mut self.wants_room) {
+            // Also where nobody waits: a task that is just looking itself must be able to queue up again.
+            if let Some(slot) = self.slot(token) {
+                slot.wants_room = false;
+            }
+            self.wake(token);
+        }
+    }
+
+    fn map_area(&mut self, area: AreaIdx, len: usize, fd: OwnedFd, socket: &UnixStream) {
+        match PeerRegion::map(fd, len) {
+            Ok(region) => {
+                self.mapped.insert(area, region);
+                self.session.answer_area(area, true);
+            }
+            Err(error) if error.is_peer_fault() => {
+                tracing::warn!(%error, "refusing a payload area");
+                self.close(
+                    Closed::Violation(Violation::Control {
+                        code: tollfree_layout::frame::control::AREA_OFFER,
+                    }),
+                    socket,
+                );
+            }
+            Err(error) => {
+                tracing::warn!(%error, "can't map a payload area; the peer goes on without");
+                self.session.answer_area(area, false);
+            }
+        }
+    }
+
+    fn next_fd(&mut self, socket: &UnixStream) -> Option<OwnedFd> {
+        if self.fds.is_empty() {
+            self.hear(socket);
+        }
+        self.fds.pop_front()
+    }
+
+    /// Reads the socket empty: doorbells are forgotten, descriptors kept. `false` when the peer has hung up.
+    pub(crate) fn hear(&mut self, socket: &UnixStream) -> bool {
+        let mut buffer = [0; 256];
+        loop {
+            match socket::recv(socket, &mut buffer) {
+                Ok(Heard::Nothing) => return true,
+                Ok(Heard::HungUp) => return false,
+                Ok(Heard::Bytes(_, fds)) => {
+                    self.fds.extend(fds);
+                    if self.fds.len() > FD_COUNT_MAX {
+                        self.fds.clear();
+                        self.close(Closed::Violation(Violation::Control { code: 0 }), socket);
+                    }
+                }
+                // Out of descriptors: the record that announces one will find none, which ends the session in words.
+                Err(error) => {
+                    tracing::warn!(%error, "receiving from the peer's socket");
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// The peer is gone: what it had published still counts, then the session ends.
+    pub(crate) fn hang_up(&mut self, socket: &UnixStream) {
+        // A dead peer publishes nothing more; one that only closed its socket gets no longer than a full ring.
+        for _ in 0..PUMP_COUNT {
+            if self.pump(socket) == 0 {
+                break;
+            }
+        }
+        self.session.end_session(Closed::HungUp);
+        self.wake_ready();
+    }
+
+    /// Ends the session from this side: tells the peer as far as there is room, and hangs up.
+    pub(crate) fn close(&mut self, reason: Closed, socket: &UnixStream) {
+        match &reason {
+            Closed::Here(reason) => tracing::debug!(reason, "closing a session"),
+            reason => tracing::warn!(%reason, "closing a session"),
+        }
+        self.session.close(&mut self.sending, reason);
+        if self.sending.ring.publish() {
+            socket::ring(socket);
+        }
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        self.wake_ready();
+    }
+
+    /// Gives the payload area up when nothing went through it for a while.
+    pub(crate) fn drop_idle_area(&mut self, socket: &UnixStream) {
+        if let Some(area) = self.sending.area.take_idle() {
+            self.session.drop_area(area);
+            self.flush(socket);
+            // The peer may be idle without having parked; this is worth one wake-up.
+            socket::ring(socket);
+        }
+    }
+
+    /// Whether the peer's waiting thread runs on this processor; also says so to the peer.
+    pub(crate) fn shares_cpu(&mut self) -> bool {
+        let cpu = rustix::thread::sched_getcpu() as u32;
+        self.waiter.set_cpu(cpu);
+        let peer = self.ringer.peer_cpu();
+        peer == cpu && peer != CPU_UNKNOWN
+    }
+
+    /// A slot's task has gone (done, dropped, panicked): if it pumped, another takes over.
+    pub(crate) fn leave(&mut self, token: Token) {
+        if let Some(slot) = self.slot(token) {
+            slot.waiting = false;
+            slot.wants_room = false;
+        }
+        if let Some(station) = self.stations.pumped_by(token) {
+            let runtime = station.runtime;
+            self.hand_over(runtime);
+        }
+    }
+
+    /// The pumper of a station has gone: the next that waits is woken, and pumps from now on. Should it go too before
+    /// it gets its turn, its own leaving hands over again. Where there is none, tasks of other stations may count on a
+    /// doorbell that this one has put away, and small frames on somebody who sends them.
+    pub(crate) fn hand_over(&mut self, runtime: runtime::Id) {
+        let next = self.first_waiting(runtime);
+        let Some(station) = self.stations.find(runtime) else { return };
+        station.hand_over(next);
+        match next {
+            Some(next) => {
+                self.nudge |= !station.watched;
+                self.wake(next);
+            }
+            None => self.nudge |= self.session.has_pending() || self.stations.others_sleep(runtime),
+        }
+    }
+
+    /// The first slot of a station that still waits.
+    pub(crate) fn first_waiting(&mut self, runtime: runtime::Id) -> Option<Token> {
+        loop {
+            let token = self.stations.find(runtime)?.front()?;
+            if self.slot(token).is_some_and(|slot| slot.waits_in(runtime)) {
+                return Some(token);
+            }
+            // Borrowed apart: the slot may live in a stream of the session.
+            let mut stations = std::mem::take(&mut self.stations);
+            if let Some(station) = stations.find(runtime) {
+                station.drop_front(self.slot(token));
+            }
+            self.stations = stations;
+        }
+    }
+
+    /// Whether anybody counts on the doorbell: tasks in a station that nobody pumps, or frames that nobody would send.
+    pub(crate) fn anyone_sleeps(&mut self) -> bool {
+        let mut pumped = false;
+        for idx in 0..self.stations.list.len() {
+            let (runtime, is_pumped) = (self.stations.list[idx].runtime, self.stations.list[idx].is_pumped());
+            pumped |= is_pumped;
+            if !is_pumped && self.first_waiting(runtime).is_some() {
+                return true;
+            }
+        }
+        self.session.has_pending() && !pumped
+    }
+
+    /// The pumper of a station has stopped looking: it counts as asleep, if it waits at all.
+    pub(crate) fn demote_pumper(&mut self, runtime: runtime::Id) {
+        let mut stations = std::mem::take(&mut self.stations);
+        if let Some(station) = stations.find(runtime)
+            && let Some(token) = station.take_pumper()
+            && let Some(slot) = self.slot(token).filter(|slot| slot.waiting)
+        {
+            station.queue(token, slot);
+        }
+        self.stations = stations;
+    }
+
+    /// A station goes with its runtime. Its tasks, where they live on, have to wait elsewhere; and the other stations must
+    /// not count on it.
+    pub(crate) fn remove_station(&mut self, runtime: runtime::Id) {
+        for token in self.stations.remove(runtime) {
+            self.wake(token);
+        }
+        self.nudge = true;
+    }
+
+    /// Queues keep the places of tasks that have gone until they come to the front; many of those go out together.
+    fn sweep_queues(&mut self) {
+        let most = 2 * self.session.stream_count() + self.opens.len() + 64;
+        if self.stations.list.iter().all(|station| station.queue_len() <= most) {
+            return;
+        }
+        let mut stations = std::mem::take(&mut self.stations);
+        for station in &mut stations.list {
+            let runtime = station.runtime;
+            station.sweep(|token| match self.slot(*token) {
+                Some(slot) if slot.waits_in(runtime) => true,
+                Some(slot) => {
+                    slot.left_queue(runtime);
+                    false
+                }
+                None => false,
+            });
+        }
+        self.stations = stations;
+    }
+
+    /// A stream is let go of; tells the peer if it had not ended.
+    pub(crate) fn forget(&mut self, id: StreamId, code: u16, socket: &UnixStream) {
+        self.leave(Token::Read(id));
+        self.leave(Token::Write(id));
+        self.session.forget(id, code);
+        self.sweep_queues();
+        self.wake_ready();
+        if self.session.has_pending() {
+            self.flush(socket);
+        }
+    }
+}
+
+fn ring_violation(violation: RingViolation) -> Violation {
+    Violation::Ring(match violation {
+        RingViolation::ForgedSequence { .. } => "a head word with a wrong sequence",
+        RingViolation::ForgedLength { .. } => "a head word with an impossible length",
+        _ => "a cursor out of range",
+    })
+}

@@ -1,0 +1,346 @@
+//! The handshake: who is there, what both speak, and each other's region.
+//!
+//! # States
+//! ```text
+//! client   connect ─► check server's user ─► !HELLO + fd ─► ?WELCOME + fd ─► check, map ─► attached
+//!                                                       └─► ?REFUSAL ─► error in the server's words
+//! server   accept ─► check client's user ─► ?HELLO + fd ─► check, map ─► !WELCOME + fd ─► attached
+//!                              └────────────────┴─────────────┴─► !REFUSAL with reason and text
+//! ```
+//!
+//! # Trust
+//! Every number of a message is checked against limits before it is used; descriptors are checked by the region.
+//! Whatever else arrives, too late, too early or in excess, ends the handshake and is closed.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tollfree_layout::control::RING_OFF;
+use tollfree_layout::handshake::{
+    FEATURES, HTTP2_PREFACE, Hello, MAGIC, VERSION_MAX, VERSION_MIN, kind, reason,
+};
+use tollfree_layout::limits;
+use tollfree_region::{PeerRegion, Region, RegionError};
+use tollfree_ring::Geometry;
+use tollfree_session::{Limits, Role};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::config::Config;
+use crate::socket::{self, Heard, PeerIdentity, now_ns};
+
+/// Why two processes did not become a session.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The socket failed.
+    #[error("the socket failed: {0}")]
+    Io(#[from] io::Error),
+    /// No complete message in time.
+    #[error("no answer to the handshake within {0:?}: is the server stopped, or not a Tollfree server?")]
+    Timeout(Duration),
+    /// The peer hung up in the middle.
+    #[error("the peer hung up during the handshake")]
+    HungUp,
+    /// The peer speaks HTTP/2.
+    #[error("the peer speaks HTTP/2: it took this for a gRPC socket; use a unix: address for that")]
+    Http2,
+    /// The peer speaks something else.
+    #[error("the peer does not speak Tollfree's handshake (its message begins with {0:02x?})")]
+    Magic([u8; 8]),
+    /// A message that makes no sense at this point.
+    #[error("the peer's handshake is malformed: {0}")]
+    Malformed(&'static str),
+    /// No version in common.
+    #[error(
+        "no protocol version in common: the peer speaks {theirs_min} to {theirs_max}, this side {VERSION_MIN} to {VERSION_MAX}"
+    )]
+    Version {
+        /// Oldest the peer speaks.
+        theirs_min: u16,
+        /// Newest the peer speaks.
+        theirs_max: u16,
+    },
+    /// The peer insists on features that are not known here.
+    #[error("the peer requires features {0:#x} that this side does not know")]
+    Feature(u64),
+    /// The peer's user is not allowed.
+    #[error("user {uid} is not allowed here ({policy})")]
+    User {
+        /// Who it is.
+        uid: u32,
+        /// The policy in words.
+        policy: &'static str,
+    },
+    /// The peer's region or this side's was no good.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// A size in the message is outside the protocol's limits.
+    #[error("the peer announces {what} of {value}, which the protocol does not allow")]
+    Size {
+        /// Which.
+        what: &'static str,
+        /// The value.
+        value: u64,
+    },
+    /// The peer declined.
+    #[error("refused: {text}")]
+    Refused {
+        /// One of [`reason`].
+        reason: u32,
+        /// The peer's words.
+        text: String,
+    },
+}
+
+impl HandshakeError {
+    /// What to tell the peer: one of [`reason`].
+    fn reason(&self) -> u32 {
+        match self {
+            HandshakeError::Version { .. } => reason::VERSION,
+            HandshakeError::Feature(_) => reason::FEATURE,
+            HandshakeError::User { .. } => reason::USER,
+            HandshakeError::Region(error) if error.is_peer_fault() => reason::REGION,
+            HandshakeError::Size { .. } => reason::REGION,
+            HandshakeError::Region(_) | HandshakeError::Io(_) => reason::BUSY,
+            _ => reason::MALFORMED,
+        }
+    }
+
+    /// Whether the same attempt may work later, without anybody changing anything but load.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            HandshakeError::Io(_) | HandshakeError::Timeout(_) | HandshakeError::HungUp => true,
+            HandshakeError::Region(error) => error.is_exhausted(),
+            HandshakeError::Refused { reason, .. } => *reason == reason::BUSY,
+            _ => false,
+        }
+    }
+}
+
+/// What a handshake came to.
+pub(crate) struct Attached {
+    pub(crate) role: Role,
+    pub(crate) own: Region,
+    pub(crate) own_ring: Geometry,
+    pub(crate) peer: PeerRegion,
+    pub(crate) peer_ring: Geometry,
+    pub(crate) peer_limits: Limits,
+    pub(crate) peer_area_len_max: usize,
+    /// What to add to the peer's clock to get this side's, in nanoseconds.
+    pub(crate) clock_shift_ns: i64,
+    pub(crate) agent: String,
+    pub(crate) identity: PeerIdentity,
+}
+
+/// This side's name, for the peer's logs and headers.
+fn agent() -> String {
+    format!("tollfree-rust/{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The client's part, on a connected socket.
+pub(crate) async fn connect(stream: &UnixStream, config: &Config) -> Result<Attached, HandshakeError> {
+    within(config.handshake_timeout, async {
+        let identity = check_user(stream, config)?;
+        let (own, own_ring) = make_region("tollfree-client", config)?;
+        let hello = offer(kind::HELLO, config, &own, own_ring);
+        send(stream, &hello, Some(&own)).await?;
+        let (answer, fd) = recv(stream).await?;
+        if answer.kind.get() == kind::REFUSAL {
+            return Err(HandshakeError::Refused { reason: answer.reason.get(), text: answer.text() });
+        }
+        check_hello(&answer, kind::WELCOME)?;
+        attach(Role::Client, &answer, fd, own, own_ring, identity)
+    })
+    .await
+}
+
+/// The server's part, on an accepted socket. The client is told of every error that it can do something about.
+pub(crate) async fn accept(stream: &UnixStream, config: &Config) -> Result<Attached, HandshakeError> {
+    let result = within(config.handshake_timeout, async {
+        let identity = check_user(stream, config)?;
+        let (hello, fd) = recv(stream).await?;
+        check_hello(&hello, kind::HELLO)?;
+        let (own, own_ring) = make_region("tollfree-server", config)?;
+        let attached = attach(Role::Server, &hello, fd, own, own_ring, identity)?;
+        let mut welcome = offer(kind::WELCOME, config, &attached.own, own_ring);
+        welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
+        welcome.version_max = welcome.version_min;
+        send(stream, &welcome, Some(&attached.own)).await?;
+        Ok(attached)
+    })
+    .await;
+    if let Err(error) = &result {
+        let mut refusal = Hello::new(kind::REFUSAL);
+        refusal.reason = error.reason().into();
+        refusal.set_text(&error.to_string());
+        // The client may be gone, or not listening; the error itself is what counts.
+        let _ = socket::send(stream, refusal.as_bytes(), None);
+    }
+    result
+}
+
+async fn within<T>(
+    limit: Duration,
+    steps: impl Future<Output = Result<T, HandshakeError>>,
+) -> Result<T, HandshakeError> {
+    tokio::time::timeout(limit, steps).await.unwrap_or(Err(HandshakeError::Timeout(limit)))
+}
+
+fn check_user(stream: &UnixStream, config: &Config) -> Result<PeerIdentity, HandshakeError> {
+    let cred = stream.peer_cred()?;
+    let identity = PeerIdentity { pid: cred.pid().unwrap_or(0), uid: cred.uid(), gid: cred.gid() };
+    if !config.peers.allows(identity.uid) {
+        return Err(HandshakeError::User { uid: identity.uid, policy: config.peers.words() });
+    }
+    Ok(identity)
+}
+
+fn make_region(name: &str, config: &Config) -> Result<(Region, Geometry), HandshakeError> {
+    let ring_len = config.ring_len.clamp(limits::RING_LEN_MIN, limits::RING_LEN_MAX).next_power_of_two();
+    let ring = Geometry::new(RING_OFF, ring_len).expect("clamped to a power of two within limits");
+    Ok((Region::create(name, RING_OFF + ring_len)?, ring))
+}
+
+fn offer(kind: u32, config: &Config, own: &Region, ring: Geometry) -> Hello {
+    let mut hello = Hello::new(kind);
+    hello.region_len = (tollfree_region::ReadMemory::len(own) as u32).into();
+    hello.ring_len = (ring.ring_len as u32).into();
+    hello.stream_window = config.limits.stream_window.into();
+    hello.session_window = config.limits.session_window.into();
+    hello.stream_count = if kind == kind::WELCOME { config.limits.stream_count } else { 0 }.into();
+    hello.area_len_max = (limits::AREA_LEN_MAX as u32).into();
+    hello.metadata_len_max = (config.limits.metadata_len_max as u32).into();
+    hello.set_text(&agent());
+    hello.clock_ns = now_ns().into();
+    hello
+}
+
+fn check_hello(hello: &Hello, expected: u32) -> Result<(), HandshakeError> {
+    let (min, max) = (hello.version_min.get(), hello.version_max.get());
+    if min > max || min > VERSION_MAX || max < VERSION_MIN {
+        return Err(HandshakeError::Version { theirs_min: min, theirs_max: max });
+    }
+    if hello.kind.get() != expected {
+        return Err(HandshakeError::Malformed("a message of another kind was expected"));
+    }
+    let unknown = hello.required.get() & !FEATURES;
+    if unknown != 0 {
+        return Err(HandshakeError::Feature(unknown));
+    }
+    Ok(())
+}
+
+fn attach(
+    role: Role,
+    theirs: &Hello,
+    fd: Option<OwnedFd>,
+    own: Region,
+    own_ring: Geometry,
+    identity: PeerIdentity,
+) -> Result<Attached, HandshakeError> {
+    let received_ns = now_ns();
+    let fd = fd.ok_or(HandshakeError::Malformed("it came without the descriptor of a region"))?;
+    let size = |what, value: u32, min: usize, max: usize| match value as usize {
+        len if (min..=max).contains(&len) => Ok(len),
+        _ => Err(HandshakeError::Size { what, value: value.into() }),
+    };
+    let ring_len = size("a ring", theirs.ring_len.get(), limits::RING_LEN_MIN, limits::RING_LEN_MAX)?;
+    let region_len = size("a region", theirs.region_len.get(), RING_OFF + ring_len, limits::REGION_LEN_MAX)?;
+    let area_len_max = size("a longest payload area", theirs.area_len_max.get(), 0, u32::MAX as usize)?;
+    let metadata_len_max =
+        size("a longest metadata block", theirs.metadata_len_max.get(), 256, u32::MAX as usize)?;
+    for (what, window) in
+        [("a stream window", theirs.stream_window), ("a session window", theirs.session_window)]
+    {
+        if window.get() < tollfree_session::STREAM_WINDOW_MIN {
+            return Err(HandshakeError::Size { what, value: window.get() });
+        }
+    }
+    let peer_ring = Geometry::new(RING_OFF, ring_len)
+        .map_err(|_| HandshakeError::Size { what: "a ring", value: ring_len as u64 })?;
+    let peer = PeerRegion::map(fd, region_len)?;
+    let peer_limits = Limits {
+        stream_window: theirs.stream_window.get(),
+        session_window: theirs.session_window.get(),
+        stream_count: theirs.stream_count.get(),
+        metadata_len_max: metadata_len_max.min(limits::METADATA_LEN_MAX),
+    };
+    Ok(Attached {
+        role,
+        own,
+        own_ring,
+        peer,
+        peer_ring,
+        peer_limits,
+        peer_area_len_max: area_len_max.min(limits::AREA_LEN_MAX),
+        clock_shift_ns: clock_shift(theirs.clock_ns.get(), received_ns),
+        agent: theirs.text(),
+        identity,
+    })
+}
+
+/// Two processes of one host usually share one monotonic clock; in different time namespaces they don't. A message
+/// that is not older than a handshake may be says which, and then by how much the clocks differ.
+fn clock_shift(theirs_ns: u64, received_ns: u64) -> i64 {
+    const SAME_CLOCK_NS: u64 = 10_000_000_000;
+    match received_ns.checked_sub(theirs_ns) {
+        Some(age) if age < SAME_CLOCK_NS => 0,
+        _ => received_ns.wrapping_sub(theirs_ns) as i64,
+    }
+}
+
+async fn send(stream: &UnixStream, hello: &Hello, region: Option<&Region>) -> Result<(), HandshakeError> {
+    loop {
+        // A fresh socket has room for one message; waiting here is for a peer that has filled it on purpose.
+        if socket::send(stream, hello.as_bytes(), region.map(Region::fd))? {
+            return Ok(());
+        }
+        stream.writable().await?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn recv(stream: &UnixStream) -> Result<(Hello, Option<OwnedFd>), HandshakeError> {
+    let mut bytes = [0; limits::HELLO_LEN];
+    let mut len = 0;
+    let mut fds = Vec::new();
+    while len < bytes.len() {
+        stream.readable().await?;
+        let heard = stream.try_io(Interest::READABLE, || match socket::recv(stream, &mut bytes[len..])? {
+            Heard::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+            heard => Ok(heard),
+        });
+        match heard {
+            Ok(Heard::Bytes(count, more)) => {
+                len += count;
+                fds.extend(more);
+            }
+            Ok(_) => return Err(HandshakeError::HungUp),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error.into()),
+        }
+        check_start(&bytes[..len])?;
+        if fds.len() > 1 {
+            return Err(HandshakeError::Malformed("it came with more than one descriptor"));
+        }
+    }
+    let hello = Hello::read_from_bytes(&bytes).expect("the length is the type's own");
+    Ok((hello, fds.pop()))
+}
+
+/// A peer that speaks something else is told so at its first bytes: it may never send a whole message.
+fn check_start(bytes: &[u8]) -> Result<(), HandshakeError> {
+    let len = bytes.len().min(MAGIC.len());
+    if bytes[..len] == MAGIC[..len] {
+        return Ok(());
+    }
+    if bytes[..len] == HTTP2_PREFACE[..len] {
+        return Err(HandshakeError::Http2);
+    }
+    let mut start = [0; 8];
+    start[..len].copy_from_slice(&bytes[..len]);
+    Err(HandshakeError::Magic(start))
+}

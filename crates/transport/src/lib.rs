@@ -1,0 +1,58 @@
+//! Sessions between processes of one host: rendezvous, handshake, liveness, waiting, payload areas.
+//!
+//! A server binds an [`Address`] with a [`Listener`]; a client connects an [`Attachment`]; both then open, accept, send
+//! and receive calls as poll functions. The meaning of what is sent is [`tollfree_session`]'s; the memory is
+//! [`tollfree_region`]'s and [`tollfree_ring`]'s; this crate owns sockets, clocks, wakers and tasks.
+//!
+//! # Example
+//! ```
+//! # use std::{future::poll_fn, time::Duration};
+//! # use tollfree_transport::*;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let address: Address = format!("shm://{}/s.sock", directory.path().display()).parse()?;
+//! let mut listener = Listener::bind(&address, Config::default())?;
+//! let client = Attachment::connect(&address, &Config::default()).await?;
+//! let server = listener.accept().await.expect("it listens");
+//!
+//! let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
+//! let mut request = Emission {
+//!     message: Some(Outgoing::new("hello".into(), false)),
+//!     ending: Some(Ending::HalfClose),
+//!     ..Emission::default()
+//! };
+//! let mut opener = client.open();
+//! let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut request)).await?;
+//! let call = poll_fn(|cx| server.poll_accept(cx)).await?;
+//! assert_eq!(&call.path[..], b"/test.Echo/Call");
+//! # drop(stream);
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod address;
+mod area;
+mod attachment;
+mod config;
+mod core;
+mod driver;
+mod handshake;
+mod listener;
+mod rendezvous;
+mod shared;
+mod socket;
+mod stations;
+mod waiting;
+
+pub use address::{Address, AddressError};
+pub use attachment::{Attachment, Call, ConnectError, ConnectErrorKind, Opener, Stream};
+pub use config::{Config, PeerPolicy, WaitPolicy};
+pub use handshake::HandshakeError;
+pub use listener::Listener;
+pub use rendezvous::BindError;
+pub use socket::{PeerIdentity, now_ns};
+pub use tollfree_session::{
+    Chunk, Closed, Emission, EmitError, End, Ending, Incoming, Limits, Opening, Outgoing,
+};

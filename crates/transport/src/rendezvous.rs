@@ -1,0 +1,204 @@
+//! The socket at which clients and server meet: bound by exactly one server, and never in the way of the next.
+//!
+//! # Crash
+//! A server that was killed leaves its socket file. The next one holds a lock on the *directory* (`flock`, gone with its
+//! holder, no file of its own), connects to the socket to see whether anybody listens, and only then replaces it. Of two
+//! servers that start at once, one gets the address and the other a clear error. On shutdown the file is removed only
+//! if it is still the one that this server made.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+
+use crate::address::Address;
+
+/// Why an address could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// A live server has it.
+    #[error("{0} is in use by a running server")]
+    InUse(Address),
+    /// Something that is no socket lies there.
+    #[error("{path} exists and is not a socket; it is not touched")]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The directory can't be used.
+    #[error("the directory of {address} can't be used: {source}")]
+    Directory {
+        /// The address asked for.
+        address: Address,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Anything else.
+    #[error("{address} can't be bound: {source}")]
+    Io {
+        /// The address asked for.
+        address: Address,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A bound socket that removes its file when it goes.
+#[derive(Debug)]
+pub(crate) struct Rendezvous {
+    pub(crate) listener: StdListener,
+    file: Option<SocketFile>,
+}
+
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Rendezvous {
+    pub(crate) fn bind(address: &Address) -> Result<Rendezvous, BindError> {
+        let io = |source| BindError::Io { address: address.clone(), source };
+        let bound = match address {
+            Address::Abstract(name) => {
+                let name = SocketAddr::from_abstract_name(name.as_bytes()).map_err(io)?;
+                match StdListener::bind_addr(&name) {
+                    Ok(listener) => Rendezvous { listener, file: None },
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                        return Err(BindError::InUse(address.clone()));
+                    }
+                    Err(error) => return Err(io(error)),
+                }
+            }
+            Address::Path(path) => {
+                let _lock = lock_directory(path)
+                    .map_err(|source| BindError::Directory { address: address.clone(), source })?;
+                clear_stale(address, path)?;
+                let listener = StdListener::bind(path).map_err(io)?;
+                let found = std::fs::symlink_metadata(path).map_err(io)?;
+                let file = SocketFile { path: path.clone(), device: found.dev(), inode: found.ino() };
+                Rendezvous { listener, file: Some(file) }
+            }
+        };
+        bound.listener.set_nonblocking(true).map_err(io)?;
+        Ok(bound)
+    }
+}
+
+impl Drop for Rendezvous {
+    fn drop(&mut self) {
+        let Some(file) = &self.file else { return };
+        let Ok(_lock) = lock_directory(&file.path) else { return };
+        if let Ok(found) = std::fs::symlink_metadata(&file.path)
+            && (found.dev(), found.ino()) == (file.device, file.inode)
+        {
+            let _ = std::fs::remove_file(&file.path);
+        }
+    }
+}
+
+/// Holds off other servers of the same directory while one looks and binds; milliseconds at most.
+fn lock_directory(path: &Path) -> io::Result<OwnedFd> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("/"));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(directory, flags, Mode::empty())?;
+    loop {
+        match rustix::fs::flock(&fd, FlockOperation::LockExclusive) {
+            Ok(()) => return Ok(fd),
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Removes a socket file that nobody listens on; anything else stays and is an error.
+fn clear_stale(address: &Address, path: &Path) -> Result<(), BindError> {
+    let io = |source| BindError::Io { address: address.clone(), source };
+    let found = match std::fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io(error)),
+    };
+    if !found.file_type().is_socket() {
+        return Err(BindError::NotASocket { path: path.into() });
+    }
+    match StdStream::connect(path) {
+        Ok(_) => Err(BindError::InUse(address.clone())),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            tracing::info!(%address, "replacing the socket that a dead server left behind");
+            std::fs::remove_file(path).map_err(io)
+        }
+        // No permission, a full backlog, another kind of socket: somebody is there.
+        Err(_) => Err(BindError::InUse(address.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(directory: &tempfile::TempDir) -> Address {
+        Address::Path(directory.path().join("s.sock"))
+    }
+
+    #[test]
+    fn a_live_server_is_left_alone_and_a_dead_one_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = address(&directory);
+        let first = Rendezvous::bind(&address).unwrap();
+        assert!(matches!(Rendezvous::bind(&address), Err(BindError::InUse(_))));
+        let path = directory.path().join("s.sock");
+        drop(first);
+        assert!(!path.exists(), "a server that ends takes its socket away");
+        drop(StdListener::bind(&path).unwrap());
+        assert!(path.exists(), "the stale socket of a killed server");
+        Rendezvous::bind(&address).unwrap();
+    }
+
+    #[test]
+    fn a_successor_keeps_its_socket_when_the_old_server_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = address(&directory);
+        let old = Rendezvous::bind(&address).unwrap();
+        std::fs::remove_file(directory.path().join("s.sock")).unwrap();
+        let new = Rendezvous::bind(&address).unwrap();
+        drop(old);
+        assert!(directory.path().join("s.sock").exists());
+        drop(new);
+    }
+
+    #[test]
+    fn of_servers_that_start_at_once_exactly_one_wins() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = address(&directory);
+        drop(StdListener::bind(directory.path().join("s.sock")).unwrap());
+        for _ in 0..20 {
+            let barrier = std::sync::Barrier::new(4);
+            let won: Vec<_> = std::thread::scope(|scope| {
+                let start = || {
+                    barrier.wait();
+                    Rendezvous::bind(&address)
+                };
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(won.iter().filter(|result| result.is_ok()).count(), 1);
+        }
+    }
+
+    #[test]
+    fn what_is_no_socket_is_not_touched() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("s.sock"), "precious").unwrap();
+        assert!(matches!(Rendezvous::bind(&address(&directory)), Err(BindError::NotASocket { .. })));
+        assert_eq!(std::fs::read(directory.path().join("s.sock")).unwrap(), b"precious");
+        let nowhere = Address::Path(directory.path().join("no/such/s.sock"));
+        assert!(matches!(Rendezvous::bind(&nowhere), Err(BindError::Directory { .. })));
+    }
+}

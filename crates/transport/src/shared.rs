@@ -1,0 +1,357 @@
+//! A session that tasks of any runtime share: the lock, waiting, and the driver tasks.
+//!
+//! # Who pumps
+//! A task that waits looks at the ring itself: a few glances inside one `poll` (0.2 µs at most), then by waking itself,
+//! so that its runtime's other tasks and timers have their turns, for as long as the spin budget says. Then it arms the
+//! doorbell, looks once more, and sleeps; its runtime's driver task sleeps on the socket for all. Whoever pumps wakes
+//! everybody for whom something came ([`crate::stations`]). Nobody handles more than a bounded number of records in one
+//! `poll`, however many a peer sends.
+//!
+//! # Crash
+//! A pumping task that is dropped or panics leaves through its handle's `Drop`, which wakes another; one that just stops
+//! polling is noticed by the driver. A driver that goes with its runtime takes its station along. A fork's child finds
+//! [`forked`](tollfree_region::forked) set and touches nothing, the parent's epoll included.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use tokio::net::UnixStream;
+use tokio::runtime;
+use tokio::sync::Notify;
+use tollfree_ring::RecordReceiver;
+use tollfree_session::Closed;
+
+use crate::config::Config;
+use crate::core::Core;
+use crate::driver::Driver;
+use crate::handshake::Attached;
+use crate::socket::{PeerIdentity, now_ns};
+use crate::stations::{Duty, Token};
+
+/// Glances at an empty ring within one `poll`, with a pause after each: 0.2 µs together.
+const GLANCE_COUNT: usize = 14;
+/// Times that one `poll` may find records without finding what it waits for, before others have their turn.
+const ROUND_COUNT: usize = 4;
+
+/// What a child of `fork` is told.
+pub(crate) const FORKED: Closed =
+    Closed::Here("this process was forked from the one that holds the session; connect anew in the child");
+
+/// The lock and what needs none.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    /// Watched by the runtime that connected; other runtimes watch a duplicate.
+    pub(crate) socket: Arc<UnixStream>,
+    pub(crate) identity: PeerIdentity,
+    pub(crate) agent: String,
+    pub(crate) clock_shift_ns: i64,
+    pub(crate) area_idle: Duration,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if tollfree_region::forked() {
+            // Taking leave of epoll here would do so for the parent.
+            std::mem::forget(self.socket.clone());
+        }
+    }
+}
+
+/// The lock held. Wakers are called when it is released.
+pub(crate) struct Entered<'a> {
+    core: Option<MutexGuard<'a, Core>>,
+    socket: &'a UnixStream,
+}
+
+impl std::ops::Deref for Entered<'_> {
+    type Target = Core;
+    fn deref(&self) -> &Core {
+        self.core.as_ref().expect("held until dropped")
+    }
+}
+
+impl std::ops::DerefMut for Entered<'_> {
+    fn deref_mut(&mut self) -> &mut Core {
+        self.core.as_mut().expect("held until dropped")
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let Some(mut core) = self.core.take() else { return };
+        if core.held_count > 0 && !core.holds_back() {
+            core.flush(self.socket);
+        }
+        let nudge = std::mem::take(&mut core.nudge);
+        if core.wakes.is_empty() && !nudge {
+            return;
+        }
+        let wakes = std::mem::take(&mut core.wakes);
+        let mut ears: SmallVec<[Arc<Notify>; 2]> = SmallVec::new();
+        if nudge {
+            ears.extend(core.stations.list.iter().map(|station| station.ear.clone()));
+        }
+        drop(core);
+        wakes.into_iter().for_each(std::task::Waker::wake);
+        ears.iter().for_each(|ear| ear.notify_one());
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(attached: Attached, socket: UnixStream, config: &Config) -> Arc<Shared> {
+        Arc::new(Shared {
+            socket: Arc::new(socket),
+            identity: attached.identity,
+            agent: attached.agent.clone(),
+            clock_shift_ns: attached.clock_shift_ns,
+            area_idle: config.area_idle,
+            core: Mutex::new(Core::new(attached, config)),
+        })
+    }
+
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// In a child of `fork`, which must not touch the session.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<Entered<'_>, Closed> {
+        if tollfree_region::forked() {
+            return Err(FORKED);
+        }
+        Ok(Entered { core: Some(self.core.lock()), socket: &self.socket })
+    }
+
+    /// Makes `attempt` until it succeeds; between attempts pumps, spins and sleeps as the module says. `attempt` must be
+    /// harmless to repeat while it returns `None`.
+    pub(crate) fn poll_wait<R>(
+        self: &Arc<Self>,
+        cx: &mut Context<'_>,
+        token: Token,
+        mut attempt: impl FnMut(&mut Core, &UnixStream) -> Option<R>,
+    ) -> Poll<Result<R, Closed>> {
+        let mut core = match self.enter() {
+            Ok(core) => core,
+            Err(closed) => return Poll::Ready(Err(closed)),
+        };
+        let mut found = attempt(&mut core, &self.socket);
+        if found.is_none() {
+            // While this task looks itself, records for it need not wake it.
+            if let Some(slot) = core.slot(token) {
+                slot.waiting = false;
+            }
+            // Glances are for the one who pumps: the others' time is better spent on their own work.
+            let pumps = !core.stations.is_pumped() || core.stations.pumped_by(token).is_some();
+            let glances = if pumps || token == Token::Accept { GLANCE_COUNT } else { 0 };
+            found = self.look(&mut core, glances, &mut attempt);
+        }
+        let Some(found) = found else { return self.wait(core, cx, token) };
+        core.done(token);
+        Poll::Ready(Ok(found))
+    }
+
+    /// Pumps and tries again for as long as that helps, with a few glances at the ring when it is empty.
+    fn look<R>(
+        &self,
+        core: &mut Core,
+        mut glances: usize,
+        attempt: &mut impl FnMut(&mut Core, &UnixStream) -> Option<R>,
+    ) -> Option<R> {
+        for _ in 0..ROUND_COUNT {
+            let seen = core.news;
+            if core.pump(&self.socket) > 0 || core.news != seen {
+                let found = attempt(core, &self.socket);
+                if found.is_some() {
+                    return found;
+                }
+            } else if core.session.closed().is_some() {
+                return attempt(core, &self.socket);
+            }
+            while core.receiving.is_empty() {
+                if glances == 0 {
+                    return None;
+                }
+                glances -= 1;
+                std::hint::spin_loop();
+            }
+        }
+        None
+    }
+
+    /// Nothing there: spin on by waking oneself, follow another, or sleep.
+    fn wait<'a, R>(
+        self: &'a Arc<Self>,
+        mut core: Entered<'a>,
+        cx: &mut Context<'_>,
+        token: Token,
+    ) -> Poll<Result<R, Closed>> {
+        let runtime = match core.stations.pumped_by(token) {
+            Some(station) => station.runtime,
+            None => match self.station(core) {
+                Ok((runtime, entered)) => {
+                    core = entered;
+                    runtime
+                }
+                // A driver was started, without the lock: look again.
+                Err(None) => return poll_again(cx),
+                Err(Some(closed)) => return Poll::Ready(Err(closed)),
+            },
+        };
+        let duty = core.with_station(runtime, token, |station, slot| station.wait(token, slot, cx.waker()));
+        if duty != Duty::Pump {
+            return Poll::Pending;
+        }
+        let now = now_ns();
+        let budget = core.budget.ns();
+        let others_sleep = core.stations.others_sleep(runtime);
+        let station = core.stations.find(runtime).expect("found above");
+        if station.wait_began_ns == 0 {
+            station.wait_began_ns = now;
+        }
+        let spun = now - station.wait_began_ns;
+        if spun < budget {
+            station.look_count = station.look_count.wrapping_add(1);
+            let ear = (!station.watched).then(|| station.ear.clone());
+            if let Some(ear) = ear {
+                station.watched = true;
+                ear.notify_one();
+            }
+            if !others_sleep {
+                core.waiter.unpark();
+            }
+            let crowded = core.shares_cpu();
+            drop(core);
+            cx.waker().wake_by_ref();
+            if crowded {
+                // The peer can only go on when this processor is given up.
+                rustix::thread::sched_yield();
+            }
+            return Poll::Pending;
+        }
+        self.park(core, cx, token, runtime)
+    }
+
+    /// The spin budget is spent: sleep, unless something came meanwhile.
+    fn park<R>(
+        self: &Arc<Self>,
+        mut core: Entered<'_>,
+        cx: &mut Context<'_>,
+        token: Token,
+        runtime: runtime::Id,
+    ) -> Poll<Result<R, Closed>> {
+        if runtime::Handle::try_current().is_ok_and(|handle| handle.id() != runtime) {
+            // It pumped for a station where it does not live any more, and whose driver must not be what wakes it.
+            core.leave(token);
+            return poll_again(cx);
+        }
+        if !core.arm() {
+            // Something came between the last look and the doorbell being armed.
+            return poll_again(cx);
+        }
+        core.with_station(runtime, token, |station, slot| station.park(token, slot));
+        Poll::Pending
+    }
+
+    /// The station of the runtime that polls. `Err(None)`: it is new and its driver was started; try again.
+    fn station<'a>(
+        self: &'a Arc<Self>,
+        mut core: Entered<'a>,
+    ) -> Result<(runtime::Id, Entered<'a>), Option<Closed>> {
+        let Ok(handle) = runtime::Handle::try_current() else {
+            // Another executor: the session's own driver serves it too, wherever that is.
+            let first = core.stations.list.first().map(|station| station.runtime);
+            let gone = Closed::Here("no tokio runtime drives this session any more");
+            return first.map(|runtime| (runtime, core)).ok_or(Some(gone));
+        };
+        let id = handle.id();
+        if core.stations.find(id).is_some() {
+            return Ok((id, core));
+        }
+        drop(core);
+        self.start_driver(&handle)
+            .map_err(|_| Closed::Here("the session's socket can't be watched in this runtime"))?;
+        // A runtime that shuts down drops what is spawned at once.
+        if self.enter()?.stations.find(id).is_none() {
+            return Err(Some(Closed::Here(
+                "the runtime is shutting down: nobody can wait for a session in it",
+            )));
+        }
+        Err(None)
+    }
+
+    /// Starts the driver task of a runtime. The lock must be free: where the runtime is shutting down the task is
+    /// dropped at once.
+    ///
+    /// # Errors
+    /// When the runtime has no IO, or descriptors are out; in a child of `fork`.
+    pub(crate) fn start_driver(self: &Arc<Self>, handle: &runtime::Handle) -> io::Result<()> {
+        let forked = |_| io::Error::other("forked");
+        let is_first = self.enter().map_err(forked)?.stations.first_started();
+        let duplicate = if is_first {
+            None
+        } else {
+            let _in_runtime = handle.enter();
+            let duplicate = rustix::io::fcntl_dupfd_cloexec(&self.socket, 0)?;
+            Some(Arc::new(UnixStream::from_std(duplicate.into())?))
+        };
+        let ear = Arc::new(Notify::new());
+        let mut core = self.enter().map_err(forked)?;
+        if core.stations.find(handle.id()).is_some() {
+            // Another thread of the runtime was quicker.
+            return Ok(());
+        }
+        core.stations.add(handle.id(), ear.clone());
+        drop(core);
+        let driver =
+            Driver { shared: self.clone(), runtime: handle.id(), duplicate, ear, watch: None, area: None };
+        handle.spawn(driver.run());
+        Ok(())
+    }
+
+    /// Ends the session from this side.
+    pub(crate) fn close(&self, reason: &'static str) {
+        if let Ok(mut core) = self.enter()
+            && core.session.closed().is_none()
+        {
+            core.close(Closed::Here(reason), &self.socket);
+        }
+    }
+}
+
+impl Core {
+    /// Borrows a station and a slot at once; they live in different parts of the core.
+    fn with_station<R>(
+        &mut self,
+        runtime: runtime::Id,
+        token: Token,
+        act: impl FnOnce(&mut crate::stations::Station, &mut crate::stations::Slot) -> R,
+    ) -> R {
+        let mut stations = std::mem::take(&mut self.stations);
+        let station = stations.find(runtime).expect("the caller has found or made it");
+        let mut gone = crate::stations::Slot::default();
+        let slot = self.slot(token).unwrap_or(&mut gone);
+        let result = act(station, slot);
+        self.stations = stations;
+        result
+    }
+
+    /// A token has what it waited for.
+    fn done(&mut self, token: Token) {
+        if let Some(station) = self.stations.pumped_by(token) {
+            let (runtime, alone) = (station.runtime, station.queue_len() == 0);
+            if !alone && let Some(slot) = self.slot(token) {
+                // Not to be handed over to itself.
+                slot.waiting = false;
+            }
+            self.hand_over(runtime);
+        }
+    }
+}
+
+fn poll_again<R>(cx: &mut Context<'_>) -> Poll<R> {
+    cx.waker().wake_by_ref();
+    Poll::Pending
+}

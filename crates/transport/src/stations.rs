@@ -1,0 +1,230 @@
+//! Who pumps: of the tasks that wait on a session, one per runtime looks at the ring for all.
+//!
+//! # States
+//! A *slot* is one thing a task can wait for: reading or writing a stream, opening one, accepting one. A *station* is a
+//! runtime in which slots wait; it has a driver task that sleeps on the socket there.
+//!
+//! ```text
+//! station   Idle ──first waiter──► Pumped(by that slot) ──its spin budget is spent──► Armed ──doorbell──► Idle
+//!            ▲                      ▲  │ the pumper is done, dropped or panicked
+//!            └──── nobody waits ────│──┤
+//!                                   └──┘ somebody waits: that one is made the pumper, and woken
+//! ```
+//! A task may stop polling without a word (a `select!` that drops a future but keeps the stream), or be kept from running.
+//! So the driver watches a station while it is pumped: when nobody has looked at the ring for a tick, it does so itself
+//! and arms the doorbell.
+//!
+//! An async runtime's I/O handle belongs to that runtime, and a runtime may be busy, stopped or gone while another shares
+//! the channel: so nothing here is shared between stations but the ring under the lock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use tokio::runtime;
+use tokio::sync::Notify;
+use tollfree_layout::StreamId;
+
+/// What a task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    Read(StreamId),
+    Write(StreamId),
+    /// A call that could not be opened yet, by a number of its own.
+    Open(u64),
+    Accept,
+}
+
+/// The waker of one token.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    waker: Option<Waker>,
+    /// The task wants to be woken.
+    pub(crate) waiting: bool,
+    /// The station whose queue it stands in. It may stand in others where it waited before: those places don't count.
+    queued_in: Option<runtime::Id>,
+    /// It waits for room in the ring.
+    pub(crate) wants_room: bool,
+}
+
+impl Slot {
+    /// Puts the task to wait.
+    pub(crate) fn wait(&mut self, waker: &Waker) {
+        if !self.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            self.waker = Some(waker.clone());
+        }
+        self.waiting = true;
+    }
+
+    /// Whether a task waits here, in this station.
+    pub(crate) fn waits_in(&self, runtime: runtime::Id) -> bool {
+        self.waiting && self.queued_in == Some(runtime)
+    }
+
+    /// Its place in a station's queue is gone.
+    pub(crate) fn left_queue(&mut self, runtime: runtime::Id) {
+        if self.queued_in == Some(runtime) {
+            self.queued_in = None;
+        }
+    }
+
+    /// The waker, if the task waits; it does not any more then.
+    pub(crate) fn take(&mut self) -> Option<Waker> {
+        self.wants_room = false;
+        if !std::mem::take(&mut self.waiting) {
+            return None;
+        }
+        self.waker.take()
+    }
+}
+
+/// One runtime in which tasks wait on the session.
+#[derive(Debug)]
+pub(crate) struct Station {
+    pub(crate) runtime: runtime::Id,
+    pumper: Option<Token>,
+    waiters: VecDeque<Token>,
+    /// When the present wait began (monotonic ns); 0 when there is none.
+    pub(crate) wait_began_ns: u64,
+    /// Counts the pumper's looks at the ring, so that the driver sees whether it still looks.
+    pub(crate) look_count: u64,
+    /// The driver watches.
+    pub(crate) watched: bool,
+    /// Calls the driver.
+    pub(crate) ear: Arc<Notify>,
+}
+
+/// What a task that found nothing is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Duty {
+    /// Look at the ring again and again.
+    Pump,
+    /// Sleep: another task of its station pumps.
+    Follow,
+}
+
+/// All stations of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Stations {
+    pub(crate) list: Vec<Station>,
+    started: bool,
+}
+
+impl Stations {
+    /// True the first time it is asked: for the runtime that the session was made in.
+    pub(crate) fn first_started(&mut self) -> bool {
+        !std::mem::replace(&mut self.started, true)
+    }
+
+    pub(crate) fn find(&mut self, runtime: runtime::Id) -> Option<&mut Station> {
+        self.list.iter_mut().find(|station| station.runtime == runtime)
+    }
+
+    pub(crate) fn add(&mut self, runtime: runtime::Id, ear: Arc<Notify>) {
+        self.list.push(Station {
+            runtime,
+            pumper: None,
+            waiters: VecDeque::new(),
+            wait_began_ns: 0,
+            look_count: 0,
+            watched: false,
+            ear,
+        });
+    }
+
+    /// Takes a station away, and gives the tokens that stood in it.
+    pub(crate) fn remove(&mut self, runtime: runtime::Id) -> Vec<Token> {
+        let Some(place) = self.list.iter().position(|station| station.runtime == runtime) else {
+            return Vec::new();
+        };
+        let station = self.list.remove(place);
+        station.waiters.into_iter().chain(station.pumper).collect()
+    }
+
+    /// Whether tasks of another station may sleep, counting on the doorbell.
+    pub(crate) fn others_sleep(&self, runtime: runtime::Id) -> bool {
+        let sleeps = |station: &Station| {
+            station.runtime != runtime && station.pumper.is_none() && !station.waiters.is_empty()
+        };
+        self.list.len() > 1 && self.list.iter().any(sleeps)
+    }
+
+    /// Whether some task looks at the ring again and again.
+    pub(crate) fn is_pumped(&self) -> bool {
+        self.list.iter().any(Station::is_pumped)
+    }
+
+    /// The station that a token pumps for.
+    pub(crate) fn pumped_by(&mut self, token: Token) -> Option<&mut Station> {
+        self.list.iter_mut().find(|station| station.pumper == Some(token))
+    }
+}
+
+impl Station {
+    /// Puts a task to wait, and says whether it pumps. A server's accepting task always does: it is the one that most
+    /// records are for.
+    pub(crate) fn wait(&mut self, token: Token, slot: &mut Slot, waker: &Waker) -> Duty {
+        slot.wait(waker);
+        match self.pumper {
+            Some(pumper) if pumper != token && token != Token::Accept => {
+                self.queue(token, slot);
+                Duty::Follow
+            }
+            _ => {
+                self.pumper = Some(token);
+                Duty::Pump
+            }
+        }
+    }
+
+    /// The pumper goes to sleep like the others.
+    pub(crate) fn park(&mut self, token: Token, slot: &mut Slot) {
+        self.pumper = None;
+        self.queue(token, slot);
+    }
+
+    pub(crate) fn is_pumped(&self) -> bool {
+        self.pumper.is_some()
+    }
+
+    /// The pumper has what it waited for, or is gone; `next` pumps from now on.
+    pub(crate) fn hand_over(&mut self, next: Option<Token>) {
+        self.pumper = next;
+        self.wait_began_ns = 0;
+    }
+
+    /// The pumper has not looked for a while: whoever waits counts as asleep.
+    pub(crate) fn take_pumper(&mut self) -> Option<Token> {
+        self.pumper.take()
+    }
+
+    pub(crate) fn queue(&mut self, token: Token, slot: &mut Slot) {
+        if slot.queued_in != Some(self.runtime) {
+            slot.queued_in = Some(self.runtime);
+            self.waiters.push_back(token);
+        }
+    }
+
+    /// The first token in the queue; the caller says whether it still waits there.
+    pub(crate) fn front(&self) -> Option<Token> {
+        self.waiters.front().copied()
+    }
+
+    /// Takes the first token out of the queue.
+    pub(crate) fn drop_front(&mut self, slot: Option<&mut Slot>) {
+        self.waiters.pop_front();
+        if let Some(slot) = slot {
+            slot.left_queue(self.runtime);
+        }
+    }
+
+    /// How many stand in the queue, those included that do not wait any more.
+    pub(crate) fn queue_len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Takes those out of the queue of whom `stays` says no.
+    pub(crate) fn sweep(&mut self, stays: impl FnMut(&Token) -> bool) {
+        self.waiters.retain(stays);
+    }
+}
