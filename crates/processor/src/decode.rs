@@ -24,7 +24,7 @@ use crate::list::{Cursor, first_block, grow_block, keep_unknown, run_ahead};
 use crate::plan::finish::MAPS;
 use crate::plan::{FieldPlan, NONE, Plan, op};
 use crate::varint::{load64, unzigzag, varint, varint32};
-use crate::{finish, packed, tail};
+use crate::{finish, packed, tail, utf8};
 use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN};
 
 /// Where to go on when a message inside another ends, and how its own path step reads.
@@ -388,15 +388,17 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                         ($utf8:expr) => {{
                             let n = length!();
                             let from = s.buf.add(s.pos);
-                            if $utf8 && !tail::is_utf8(from, n, s.readable - s.pos) {
-                                s.pos += n;
-                                fail!(Why::Utf8);
-                            }
+                            let mut sound = true;
                             let at = if ALIAS {
+                                if $utf8 {
+                                    sound = utf8::check(from, n, s.readable - s.pos);
+                                }
                                 HEADER_LEN as usize + s.pos
                             } else {
                                 let to = s.base.add(s.cur);
-                                if n <= 32 && s.pos + 32 <= s.readable {
+                                if $utf8 {
+                                    sound = utf8::copy_checked(from, to, n, s.readable - s.pos);
+                                } else if n <= 32 && s.pos + 32 <= s.readable {
                                     to.cast::<[u64; 4]>()
                                         .write_unaligned(from.cast::<[u64; 4]>().read_unaligned());
                                 } else {
@@ -405,6 +407,10 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                                 s.cur += n;
                                 s.cur - n
                             };
+                            if !sound {
+                                s.pos += n;
+                                fail!(Why::Utf8);
+                            }
                             s.pos += n;
                             at as u64 | (n as u64) << 32
                         }};

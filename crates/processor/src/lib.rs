@@ -24,6 +24,7 @@ mod packed;
 mod plan;
 mod processor;
 mod tail;
+mod utf8;
 mod varint;
 mod verify;
 mod view;

@@ -1,4 +1,4 @@
-//! Hot module: the end of the input, fields that are skipped, and the UTF-8 test.
+//! Hot module: the end of the input, and fields that are skipped.
 
 use crate::fault::Why;
 use crate::varint;
@@ -113,52 +113,6 @@ fn long_varint(bytes: &[u8], longest: usize) -> Result<(u64, usize), Why> {
     }
 }
 
-/// Whether `len` bytes at `at` are UTF-8. `readable` bytes can be read there, at least `len`.
-///
-/// # Safety
-/// As said; and all `readable` bytes are initialised.
-#[inline(always)]
-pub(crate) unsafe fn is_utf8(at: *const u8, len: usize, readable: usize) -> bool {
-    // SAFETY: 32 bytes are readable where they are read; otherwise `len` are.
-    unsafe {
-        if len <= 32 && readable >= 32 && high_bits(at) & ((1u64 << len) - 1) == 0 {
-            return true;
-        }
-        is_utf8_long(std::slice::from_raw_parts(at, len))
-    }
-}
-
-#[inline(never)]
-fn is_utf8_long(bytes: &[u8]) -> bool {
-    simdutf8::basic::from_utf8(bytes).is_ok()
-}
-
-/// The highest bit of each of 32 bytes.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-unsafe fn high_bits(at: *const u8) -> u64 {
-    use std::arch::x86_64::{_mm_loadu_si128, _mm_movemask_epi8};
-    // SAFETY: the caller has 32 readable bytes; SSE2 belongs to every x86-64.
-    unsafe {
-        let low = _mm_movemask_epi8(_mm_loadu_si128(at.cast())) as u32;
-        let high = _mm_movemask_epi8(_mm_loadu_si128(at.add(16).cast())) as u32;
-        u64::from(low | high << 16)
-    }
-}
-
-/// The highest bit of each of 32 bytes.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-unsafe fn high_bits(at: *const u8) -> u64 {
-    let mut bits = 0;
-    for word in 0..4 {
-        // SAFETY: the caller has 32 readable bytes.
-        let w = unsafe { varint::load64(at.add(8 * word)) } & 0x8080_8080_8080_8080;
-        bits |= ((w >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * word);
-    }
-    bits
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,26 +139,6 @@ mod tests {
         assert_eq!(skip(&[], 0, 0, 0, 0, 9), Err(Why::Tag));
         assert_eq!(skip(&[], 0, 0, 1, 6, 9), Err(Why::Tag));
         assert_eq!(skip(&[], 1, 0, 1, 0, 9), Err(Why::Truncated));
-    }
-
-    #[test]
-    fn utf8_at_every_length() {
-        for len in 0..70usize {
-            let mut bytes = [b'a'; 128];
-            bytes[len..].fill(0xff);
-            // SAFETY: 128 bytes.
-            unsafe {
-                assert!(is_utf8(bytes.as_ptr(), len, 128));
-                assert!(len == 0 || !is_utf8(bytes.as_ptr().add(1), len, 127));
-                assert!(is_utf8(bytes.as_ptr(), len, len));
-            }
-        }
-        let text = "añ€😀".as_bytes();
-        // SAFETY: within `text`.
-        unsafe {
-            assert!(is_utf8(text.as_ptr(), text.len(), text.len()));
-            assert!(!is_utf8(text.as_ptr(), text.len() - 1, text.len()));
-        }
     }
 
     #[test]
