@@ -17,6 +17,7 @@ mod decode;
 mod encode;
 mod fault;
 mod finish;
+mod hot;
 mod limits;
 mod list;
 mod object;

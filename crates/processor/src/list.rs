@@ -100,9 +100,12 @@ impl Cursor {
 }
 
 /// Clears `len` bytes, and up to 63 behind them. (Straight stores: a loop would become a call of memset.)
+///
+/// # Safety
+/// So many bytes are there.
 #[inline(always)]
-unsafe fn zero(at: *mut u8, len: usize) {
-    // SAFETY: the caller (`take_zeroed`) has `len` + SLOP bytes there.
+pub(crate) unsafe fn zero(at: *mut u8, len: usize) {
+    // SAFETY: the caller has `len` + SLOP bytes there.
     unsafe {
         at.cast::<[u64; 8]>().write_unaligned([0; 8]);
         if len > 64 {

@@ -5,8 +5,8 @@ use crate::varint;
 use std::mem::MaybeUninit;
 
 /// Bytes of input that the patched tail repeats at most, and bytes it has in all.
-const REPEATED: usize = 32;
-const LEN: usize = 64;
+pub(crate) const REPEATED: usize = 64;
+const LEN: usize = 2 * REPEATED;
 
 /// The last bytes of the input with zeroes behind them; see `decode`, "Reading ahead".
 pub(crate) struct Tail(MaybeUninit<[u8; LEN]>);
@@ -22,7 +22,8 @@ impl Tail {
         Tail(MaybeUninit::uninit())
     }
 
-    /// Fills the tail; gives an address where byte `pos` of the input is at `address + pos`, for the last 32.
+    /// Fills the tail; gives an address where byte `pos` of the input is at `address + pos`, for the last
+    /// [`REPEATED`].
     ///
     /// # Safety
     /// `len` bytes are readable at `input`.
@@ -30,23 +31,33 @@ impl Tail {
     pub(crate) unsafe fn fill(&mut self, input: *const u8, len: usize) -> *const u8 {
         let kept = len.min(REPEATED);
         let to = self.0.as_mut_ptr().cast::<u8>();
-        // SAFETY: the last `kept <= 32` of `len` bytes, into 64; pieces of 8 and 1 bytes lie within `kept`. Noticed
+        // SAFETY: the last `kept <= REPEATED` of `len` bytes, into twice as many; pieces lie within `kept`. Noticed
         // by `the_tail_continues_the_input`.
         unsafe {
-            to.add(32).cast::<[u64; 4]>().write_unaligned([0; 4]);
+            to.add(REPEATED).cast::<[u64; 8]>().write_unaligned([0; 8]);
             let from = input.add(len - kept);
             if kept == REPEATED {
-                to.cast::<[u64; 4]>().write_unaligned(from.cast::<[u64; 4]>().read_unaligned());
+                to.cast::<[u64; 8]>().write_unaligned(from.cast::<[u64; 8]>().read_unaligned());
             } else {
-                to.cast::<[u64; 4]>().write_unaligned([0; 4]);
-                let mut at = 0;
-                while at + 8 <= kept {
-                    to.add(at).cast::<u64>().write_unaligned(varint::load64(from.add(at)));
-                    at += 8;
+                to.cast::<[u64; 8]>().write_unaligned([0; 8]);
+                // Two pieces that overlap where `kept` is no power of two.
+                macro_rules! piece {
+                    ($type:ty) => {{
+                        let last = kept - size_of::<$type>();
+                        let (low, high) = (from.cast::<$type>(), from.add(last).cast::<$type>());
+                        let (low, high) = (low.read_unaligned(), high.read_unaligned());
+                        to.cast::<$type>().write_unaligned(low);
+                        to.add(last).cast::<$type>().write_unaligned(high);
+                    }};
                 }
-                while at < kept {
-                    *to.add(at) = *from.add(at);
-                    at += 1;
+                match kept {
+                    32.. => piece!([u128; 2]),
+                    16.. => piece!(u128),
+                    8.. => piece!(u64),
+                    4.. => piece!(u32),
+                    2.. => piece!(u16),
+                    1 => piece!(u8),
+                    0 => {}
                 }
             }
         }
@@ -143,13 +154,13 @@ mod tests {
 
     #[test]
     fn the_tail_continues_the_input() {
-        for len in [0usize, 1, 31, 32, 33, 500] {
+        for len in (0usize..130).chain([500]) {
             let input: Vec<u8> = (0..len).map(|at| at as u8 | 1).collect();
             let mut tail = Tail::new();
             // SAFETY: all bytes that are read lie in the tail.
             unsafe {
                 let buf = tail.fill(input.as_ptr(), len);
-                for at in len.saturating_sub(32)..readable(len) {
+                for at in len.saturating_sub(REPEATED)..readable(len) {
                     assert_eq!(*buf.wrapping_add(at), input.get(at).copied().unwrap_or(0));
                 }
             }

@@ -35,6 +35,41 @@ pub(crate) unsafe fn copy_checked(from: *const u8, to: *mut u8, len: usize, read
     }
 }
 
+/// Copies a string that is long, or near the end of the input; false if it is to be UTF-8 and is not. (Apart and
+/// out of line, so that the loop which calls it keeps its registers.)
+///
+/// # Safety
+/// `len` bytes are readable at `from` and can be written at `to`; they do not overlap.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn copy_far<const UTF8: bool>(from: *const u8, to: *mut u8, len: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if UTF8 {
+            return copy_long(from, to, len);
+        }
+        to.copy_from_nonoverlapping(from, len);
+    }
+    true
+}
+
+/// Whether `len <= 64` bytes at `from` are ASCII.
+///
+/// # Safety
+/// 64 bytes are readable at `from`.
+#[inline(always)]
+pub(crate) unsafe fn is_ascii(from: *const u8, len: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let low = high_bits(from);
+        if len <= 32 {
+            return low & ((1 << len) - 1) == 0;
+        }
+        let bits = low | high_bits(from.add(32)) << 32;
+        bits << (64 - len as u32) == 0
+    }
+}
+
 /// # Safety
 /// `len` bytes are readable at `from`.
 #[inline(never)]
