@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-peers test lint doc loom
+.PHONY: help demo bench bench-peers test lint doc loom fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -34,3 +34,8 @@ doc: ## Build the documentation, warnings are errors
 loom: ## Run the concurrency models of the ring in every order that matters
 	@RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
 		cargo test --quiet --release --package tollfree-ring --test loom
+
+fuzz: ## Fuzz one target, T=name S=seconds (needs a nightly compiler and cargo-fuzz); finds go to fuzz/corpus
+	@test -f "fuzz/fuzz_targets/$(T).rs" || { echo "make fuzz: T is one of" $$(ls fuzz/fuzz_targets | sed 's/\.rs$$//') >&2; exit 1; }
+	@CARGO_TARGET_DIR=$(TARGET_DIR)/fuzz cargo +nightly fuzz run --fuzz-dir fuzz $(T) -- \
+		-max_total_time=$(or $(S),60) -max_len=10000 -rss_limit_mb=3000
