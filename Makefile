@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench test conformance lint doc loom
+.PHONY: help demo bench bench-peers test conformance lint doc loom fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -16,6 +16,9 @@ demo: ## Make the same calls over a Unix socket and over Tollfree (under 30 s af
 bench: ## Compare Tollfree with stock tonic on this machine (about a minute after the build)
 	@cargo build --quiet --release --package tollfree-cli
 	@exec $(TARGET_DIR)/release/tollfree bench echo
+
+bench-peers: ## Build C++ protobuf's side of `tollfree bench codec` (needs protobuf-compiler, libprotobuf-dev)
+	@crates/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
 test: lint ## Check everything: formatting, lints, tests, documentation, concurrency models
 	@cargo test --quiet --workspace
@@ -35,3 +38,8 @@ doc: ## Build the documentation, warnings are errors
 loom: ## Run the concurrency models of the ring in every order that matters
 	@RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
 		cargo test --quiet --release --package tollfree-ring --test loom
+
+fuzz: ## Fuzz one target, T=name S=seconds (needs a nightly compiler and cargo-fuzz); finds go to fuzz/corpus
+	@test -f "fuzz/fuzz_targets/$(T).rs" || { echo "make fuzz: T is one of" $$(ls fuzz/fuzz_targets | sed 's/\.rs$$//') >&2; exit 1; }
+	@CARGO_TARGET_DIR=$(TARGET_DIR)/fuzz cargo +nightly fuzz run --fuzz-dir fuzz $(T) -- \
+		-max_total_time=$(or $(S),60) -max_len=10000 -rss_limit_mb=3000

@@ -11,6 +11,7 @@
 //! read once at each boundary between calls.
 #![forbid(unsafe_code)]
 
+pub mod codec;
 pub mod cores;
 pub mod echo;
 mod error;

@@ -11,6 +11,7 @@ use tollfree_bench::idle::{self, IdlePlan};
 use tollfree_bench::interrupt::until_interrupted;
 use tollfree_bench::plan::{Placement, Plan, RuntimeKind, Side, bytes_in_words};
 
+use crate::bench_codec::CodecArgs;
 use crate::failure::Failure;
 
 /// What `tollfree bench` can measure.
@@ -18,6 +19,8 @@ use crate::failure::Failure;
 pub(crate) enum Bench {
     /// Time echo calls between two processes: Tollfree, stock tonic and the floor
     Echo(EchoArgs),
+    /// Time decoding, encoding, verifying and reading messages, beside other protobuf libraries
+    Codec(CodecArgs),
     /// Count what many idle sessions cost in processor time and memory
     IdleSessions(IdleArgs),
 }
@@ -26,6 +29,7 @@ impl Bench {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
             Self::Echo(arguments) => arguments.run(),
+            Self::Codec(arguments) => arguments.run(),
             Self::IdleSessions(arguments) => arguments.run(),
         }
     }

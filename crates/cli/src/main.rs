@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_codec;
 mod codec;
 mod demo;
 mod failure;

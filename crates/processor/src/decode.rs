@@ -4,7 +4,7 @@
 //!
 //! A tag and the varint behind it take at most 15 bytes and are read with 8-byte loads that may reach further,
 //! so the loop reads from the input only while 16 bytes are left in it. The last bytes are then read from a
-//! *patched tail*: a copy of the input's last 32 bytes with zeroes behind them. `buf` is set so that `buf + pos`
+//! *patched tail*: a copy of the input's last 64 bytes with zeroes behind them. `buf` is set so that `buf + pos`
 //! is right for both. A staged input lies in the arena, with room behind it, and needs no patch.
 //!
 //! # Room
@@ -19,12 +19,13 @@
 
 use crate::arena::{Arena, SLOP};
 use crate::fault::{Fault, Why};
+use crate::hot::{self, Place};
 use crate::limits::Limits;
 use crate::list::{Cursor, first_block, grow_block, keep_unknown, run_ahead};
 use crate::plan::finish::MAPS;
 use crate::plan::{FieldPlan, NONE, Plan, op};
 use crate::varint::{load64, unzigzag, varint, varint32};
-use crate::{finish, packed, tail};
+use crate::{finish, packed, tail, utf8};
 use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN};
 
 /// Where to go on when a message inside another ends, and how its own path step reads.
@@ -116,6 +117,11 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
         s.rec = s.take_zeroed(root_len);
         let mut patch = tail::Tail::new();
         let mut switch = if ALIAS { usize::MAX } else { len.saturating_sub(15) };
+        if !ALIAS && len <= tail::REPEATED {
+            s.buf = patch.fill(input, len);
+            s.readable = tail::readable(len);
+            switch = usize::MAX;
+        }
         let mut end = len;
         let mut stop = end.min(switch);
         let mut group = 0u32;
@@ -141,6 +147,14 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
         }
         enter!();
         loop {
+            if group == 0 {
+                let mut place = Place { type_idx: ty, end, group, fields_left };
+                let limit = switch.min(len);
+                hot::run::<ALIAS>(plan, &mut s, &mut place, frames, limit, limits.depth);
+                Place { type_idx: ty, end, group, fields_left } = place;
+                stop = end.min(switch);
+                enter!();
+            }
             let mut leave = false;
             if s.pos >= stop {
                 if s.pos < end {
@@ -148,6 +162,9 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     s.readable = tail::readable(len);
                     switch = usize::MAX;
                     stop = end;
+                    if group == 0 {
+                        continue;
+                    }
                 } else {
                     // The last field read, if any, has passed the end.
                     if s.pos > end {
@@ -392,15 +409,17 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                         ($utf8:expr) => {{
                             let n = length!();
                             let from = s.buf.add(s.pos);
-                            if $utf8 && !tail::is_utf8(from, n, s.readable - s.pos) {
-                                s.pos += n;
-                                fail!(Why::Utf8);
-                            }
+                            let mut sound = true;
                             let at = if ALIAS {
+                                if $utf8 {
+                                    sound = utf8::check(from, n, s.readable - s.pos);
+                                }
                                 HEADER_LEN as usize + s.pos
                             } else {
                                 let to = s.base.add(s.cur);
-                                if n <= 32 && s.pos + 32 <= s.readable {
+                                if $utf8 {
+                                    sound = utf8::copy_checked(from, to, n, s.readable - s.pos);
+                                } else if n <= 32 && s.pos + 32 <= s.readable {
                                     to.cast::<[u64; 4]>()
                                         .write_unaligned(from.cast::<[u64; 4]>().read_unaligned());
                                 } else {
@@ -409,6 +428,10 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                                 s.cur += n;
                                 s.cur - n
                             };
+                            if !sound {
+                                s.pos += n;
+                                fail!(Why::Utf8);
+                            }
                             s.pos += n;
                             at as u64 | (n as u64) << 32
                         }};

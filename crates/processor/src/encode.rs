@@ -62,6 +62,7 @@ impl Object<'_> {
     ///
     /// # Errors
     /// [`EncodeError`].
+    #[inline]
     pub fn encode<'b>(&self, buffer: &'b mut EncodeBuffer) -> Result<&'b [u8], EncodeError> {
         if self.plan.types[self.type_idx as usize].unsupported {
             return Err(EncodeError::UnsupportedLayout { type_idx: self.type_idx });

@@ -48,9 +48,9 @@ pub(crate) mod op {
     pub(crate) const ONEOF: u8 = 128;
 }
 
-/// One field, as the engines see it.
+/// One field, as the engines see it: a cache line.
 #[derive(Debug, Clone, Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct FieldPlan {
     /// Decoding operation by wire type.
     pub ops: [u8; 8],
@@ -102,11 +102,13 @@ pub(crate) mod finish {
     pub(crate) const REQUIRED: u8 = 4;
 }
 
-/// The values of an enum: a run without gaps, and all of them.
+/// The values of an enum: the lowest one, and a bit for each number from it on, as far as that is worth the room.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EnumPlan {
-    pub low: i32,
-    pub high: i32,
+    low: i32,
+    bit_count: u32,
+    /// The enum's part of [`Plan::enum_bits`].
+    first_word: u32,
 }
 
 /// A table and all that is derived from it.
@@ -119,6 +121,7 @@ pub(crate) struct Plan {
     pub required: Box<[u32]>,
     pub enums: Box<[EnumPlan]>,
     pub thrift: crate::thrift::ThriftPlan,
+    pub enum_bits: Box<[u64]>,
 }
 
 impl Plan {
@@ -136,7 +139,9 @@ impl Plan {
                 fields.push(field_plan(&table, field, bit as u32));
             }
         }
-        let enums = (0..table.enums().len() as u32).map(|idx| enum_plan(&table, idx)).collect();
+        let mut enum_bits = Vec::new();
+        let enums =
+            (0..table.enums().len() as u32).map(|idx| enum_plan(&table, idx, &mut enum_bits)).collect();
         Plan {
             types: types.into(),
             fields: fields.into(),
@@ -144,6 +149,7 @@ impl Plan {
             required: required.into(),
             enums,
             thrift: crate::thrift::ThriftPlan::new(&table),
+            enum_bits: enum_bits.into(),
             table,
         }
     }
@@ -163,8 +169,16 @@ impl Plan {
     /// Whether the closed enum has this value.
     #[inline(always)]
     pub(crate) fn has_value(&self, enum_idx: u32, value: i32) -> bool {
-        let plan = &self.enums[enum_idx as usize];
-        (plan.low..=plan.high).contains(&value) || self.has_far_value(enum_idx, value)
+        self.has_near_value(enum_idx, value) || self.has_far_value(enum_idx, value)
+    }
+
+    /// Whether the closed enum has this value near its lowest one. False tells nothing.
+    #[inline(always)]
+    pub(crate) fn has_near_value(&self, enum_idx: u32, value: i32) -> bool {
+        let Some(plan) = self.enums.get(enum_idx as usize) else { return false };
+        let bit = value.wrapping_sub(plan.low) as u32;
+        let word = self.enum_bits.get((plan.first_word + bit / 64) as usize);
+        bit < plan.bit_count && word.is_some_and(|word| word >> (bit % 64) & 1 != 0)
     }
 
     #[cold]
@@ -337,17 +351,21 @@ pub(crate) fn tag_bytes(number: u32, wire_type: usize) -> (u64, u8) {
     }
 }
 
-fn enum_plan(table: &Table, enum_idx: u32) -> EnumPlan {
+fn enum_plan(table: &Table, enum_idx: u32, bits: &mut Vec<u64>) -> EnumPlan {
     let values = table.values_of(enum_idx);
-    let Some(first) = values.first() else { return EnumPlan { low: 0, high: -1 } };
-    let mut high = first.number;
+    let low = values.first().map_or(0, |first| first.number);
+    let far = values.last().map_or(0, |last| last.number.wrapping_sub(low) as u32);
+    let worth = 1024 + 64 * values.len() as u32;
+    let bit_count = far.min(worth) + 1;
+    let first_word = bits.len();
+    bits.resize(first_word + bit_count.div_ceil(64) as usize, 0);
     for value in values {
-        if i64::from(value.number) > i64::from(high) + 1 {
-            break;
+        let bit = value.number.wrapping_sub(low) as u32;
+        if bit < bit_count {
+            bits[first_word + bit as usize / 64] |= 1 << (bit % 64);
         }
-        high = value.number;
     }
-    EnumPlan { low: first.number, high }
+    EnumPlan { low, bit_count, first_word: first_word as u32 }
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ impl Processor {
     ///
     /// # Errors
     /// [`DecodeError`]; nothing of the message is visible then, and the arena can be used again.
+    #[inline]
     pub fn decode<'a>(
         &'a self,
         type_idx: u32,
@@ -62,6 +63,7 @@ impl Processor {
     ///
     /// # Errors
     /// As [`Processor::decode`].
+    #[inline]
     pub fn decode_staged<'a>(
         &'a self,
         type_idx: u32,
@@ -75,7 +77,7 @@ impl Processor {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn start<'a>(
         &'a self,
         type_idx: u32,

@@ -1,12 +1,12 @@
-//! Hot module: the end of the input, fields that are skipped, and the UTF-8 test.
+//! Hot module: the end of the input, and fields that are skipped.
 
 use crate::fault::Why;
 use crate::varint;
 use std::mem::MaybeUninit;
 
 /// Bytes of input that the patched tail repeats at most, and bytes it has in all.
-const REPEATED: usize = 32;
-const LEN: usize = 64;
+pub(crate) const REPEATED: usize = 64;
+const LEN: usize = 2 * REPEATED;
 
 /// The last bytes of the input with zeroes behind them; see `decode`, "Reading ahead".
 pub(crate) struct Tail(MaybeUninit<[u8; LEN]>);
@@ -22,7 +22,8 @@ impl Tail {
         Tail(MaybeUninit::uninit())
     }
 
-    /// Fills the tail; gives an address where byte `pos` of the input is at `address + pos`, for the last 32.
+    /// Fills the tail; gives an address where byte `pos` of the input is at `address + pos`, for the last
+    /// [`REPEATED`].
     ///
     /// # Safety
     /// `len` bytes are readable at `input`.
@@ -30,23 +31,33 @@ impl Tail {
     pub(crate) unsafe fn fill(&mut self, input: *const u8, len: usize) -> *const u8 {
         let kept = len.min(REPEATED);
         let to = self.0.as_mut_ptr().cast::<u8>();
-        // SAFETY: the last `kept <= 32` of `len` bytes, into 64; pieces of 8 and 1 bytes lie within `kept`. Noticed
+        // SAFETY: the last `kept <= REPEATED` of `len` bytes, into twice as many; pieces lie within `kept`. Noticed
         // by `the_tail_continues_the_input`.
         unsafe {
-            to.add(32).cast::<[u64; 4]>().write_unaligned([0; 4]);
+            to.add(REPEATED).cast::<[u64; 8]>().write_unaligned([0; 8]);
             let from = input.add(len - kept);
             if kept == REPEATED {
-                to.cast::<[u64; 4]>().write_unaligned(from.cast::<[u64; 4]>().read_unaligned());
+                to.cast::<[u64; 8]>().write_unaligned(from.cast::<[u64; 8]>().read_unaligned());
             } else {
-                to.cast::<[u64; 4]>().write_unaligned([0; 4]);
-                let mut at = 0;
-                while at + 8 <= kept {
-                    to.add(at).cast::<u64>().write_unaligned(varint::load64(from.add(at)));
-                    at += 8;
+                to.cast::<[u64; 8]>().write_unaligned([0; 8]);
+                // Two pieces that overlap where `kept` is no power of two.
+                macro_rules! piece {
+                    ($type:ty) => {{
+                        let last = kept - size_of::<$type>();
+                        let (low, high) = (from.cast::<$type>(), from.add(last).cast::<$type>());
+                        let (low, high) = (low.read_unaligned(), high.read_unaligned());
+                        to.cast::<$type>().write_unaligned(low);
+                        to.add(last).cast::<$type>().write_unaligned(high);
+                    }};
                 }
-                while at < kept {
-                    *to.add(at) = *from.add(at);
-                    at += 1;
+                match kept {
+                    32.. => piece!([u128; 2]),
+                    16.. => piece!(u128),
+                    8.. => piece!(u64),
+                    4.. => piece!(u32),
+                    2.. => piece!(u16),
+                    1 => piece!(u8),
+                    0 => {}
                 }
             }
         }
@@ -113,52 +124,6 @@ fn long_varint(bytes: &[u8], longest: usize) -> Result<(u64, usize), Why> {
     }
 }
 
-/// Whether `len` bytes at `at` are UTF-8. `readable` bytes can be read there, at least `len`.
-///
-/// # Safety
-/// As said; and all `readable` bytes are initialised.
-#[inline(always)]
-pub(crate) unsafe fn is_utf8(at: *const u8, len: usize, readable: usize) -> bool {
-    // SAFETY: 32 bytes are readable where they are read; otherwise `len` are.
-    unsafe {
-        if len <= 32 && readable >= 32 && high_bits(at) & ((1u64 << len) - 1) == 0 {
-            return true;
-        }
-        is_utf8_long(std::slice::from_raw_parts(at, len))
-    }
-}
-
-#[inline(never)]
-fn is_utf8_long(bytes: &[u8]) -> bool {
-    simdutf8::basic::from_utf8(bytes).is_ok()
-}
-
-/// The highest bit of each of 32 bytes.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-unsafe fn high_bits(at: *const u8) -> u64 {
-    use std::arch::x86_64::{_mm_loadu_si128, _mm_movemask_epi8};
-    // SAFETY: the caller has 32 readable bytes; SSE2 belongs to every x86-64.
-    unsafe {
-        let low = _mm_movemask_epi8(_mm_loadu_si128(at.cast())) as u32;
-        let high = _mm_movemask_epi8(_mm_loadu_si128(at.add(16).cast())) as u32;
-        u64::from(low | high << 16)
-    }
-}
-
-/// The highest bit of each of 32 bytes.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-unsafe fn high_bits(at: *const u8) -> u64 {
-    let mut bits = 0;
-    for word in 0..4 {
-        // SAFETY: the caller has 32 readable bytes.
-        let w = unsafe { varint::load64(at.add(8 * word)) } & 0x8080_8080_8080_8080;
-        bits |= ((w >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * word);
-    }
-    bits
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,34 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn utf8_at_every_length() {
-        for len in 0..70usize {
-            let mut bytes = [b'a'; 128];
-            bytes[len..].fill(0xff);
-            // SAFETY: 128 bytes.
-            unsafe {
-                assert!(is_utf8(bytes.as_ptr(), len, 128));
-                assert!(len == 0 || !is_utf8(bytes.as_ptr().add(1), len, 127));
-                assert!(is_utf8(bytes.as_ptr(), len, len));
-            }
-        }
-        let text = "añ€😀".as_bytes();
-        // SAFETY: within `text`.
-        unsafe {
-            assert!(is_utf8(text.as_ptr(), text.len(), text.len()));
-            assert!(!is_utf8(text.as_ptr(), text.len() - 1, text.len()));
-        }
-    }
-
-    #[test]
     fn the_tail_continues_the_input() {
-        for len in [0usize, 1, 31, 32, 33, 500] {
+        for len in (0usize..130).chain([500]) {
             let input: Vec<u8> = (0..len).map(|at| at as u8 | 1).collect();
             let mut tail = Tail::new();
             // SAFETY: all bytes that are read lie in the tail.
             unsafe {
                 let buf = tail.fill(input.as_ptr(), len);
-                for at in len.saturating_sub(32)..readable(len) {
+                for at in len.saturating_sub(REPEATED)..readable(len) {
                     assert_eq!(*buf.wrapping_add(at), input.get(at).copied().unwrap_or(0));
                 }
             }

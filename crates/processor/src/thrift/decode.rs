@@ -20,7 +20,7 @@ use crate::fault::{Step, Why};
 use crate::limits::Limits;
 use crate::list::{Cursor, block_len, zero};
 use crate::plan::{NONE, Plan};
-use crate::{finish, tail};
+use crate::{finish, utf8};
 use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN, PRESENCE_OFF};
 
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
@@ -386,7 +386,7 @@ unsafe fn text<W: Wire, const ALIAS: bool>(
         let len = W::length(s)?;
         let from = s.buf.add(s.pos);
         let readable = cx.readable - s.pos;
-        if utf8 && !tail::is_utf8(from, len, readable) {
+        if utf8 && !utf8::check(from, len, readable) {
             return Err(Why::Utf8);
         }
         let at = if ALIAS {

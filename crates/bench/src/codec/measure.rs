@@ -1,0 +1,81 @@
+//! Timing: all rows of a payload by turns, a median for each.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use super::payload::Payload;
+use super::report::Row;
+
+/// Runs an operation a number of times and tells how long that took.
+pub(super) type Batch<'r> = Box<dyn FnMut(u32) -> Result<Duration, String> + 'r>;
+
+/// A row before it was measured.
+pub(super) struct Runner<'r> {
+    pub operation: &'static str,
+    pub side: &'static str,
+    pub batch: Result<Batch<'r>, String>,
+}
+
+impl<'r> Runner<'r> {
+    /// A row of `run`, called again and again.
+    pub(super) fn new(operation: &'static str, side: &'static str, mut run: impl FnMut() + 'r) -> Self {
+        let batch = move |count: u32| {
+            let start = Instant::now();
+            for _ in 0..count {
+                run();
+            }
+            Ok(start.elapsed())
+        };
+        Self { operation, side, batch: Ok(Box::new(batch)) }
+    }
+
+    pub(super) fn not_run(operation: &'static str, side: &'static str, why: impl Into<String>) -> Self {
+        Self { operation, side, batch: Err(why.into()) }
+    }
+}
+
+/// Copying the message's bytes: what no copying decoder can undercut.
+pub(super) fn memcpy(payload: &Payload) -> Runner<'_> {
+    let mut copy = payload.bytes.clone();
+    Runner::new("copy", "memcpy", move || {
+        copy.copy_from_slice(black_box(&payload.bytes));
+        black_box(&mut copy);
+    })
+}
+
+/// Runs each row once in each round, for about `time`.
+pub(super) fn interleaved(rows: Vec<Runner<'_>>, rounds: usize, time: Duration) -> Vec<Row> {
+    let mut ready: Vec<_> =
+        rows.into_iter().map(|row| (prepare(row.batch, time), row.operation, row.side)).collect();
+    let mut figures = vec![Vec::with_capacity(rounds); ready.len()];
+    for _ in 0..rounds {
+        for ((batch, ..), figures) in ready.iter_mut().zip(&mut figures) {
+            let Ok((run, count)) = batch else { continue };
+            match run(*count) {
+                Ok(elapsed) => figures.push(elapsed.as_nanos() as f64 / f64::from(*count)),
+                Err(why) => *batch = Err(why),
+            }
+        }
+    }
+    let finished = ready.into_iter().zip(figures);
+    finished
+        .map(|((batch, operation, side), rounds_ns)| match batch {
+            Ok(_) => Row::measured(operation, side, rounds_ns),
+            Err(why) => Row::not_run(operation, side, why),
+        })
+        .collect()
+}
+
+/// Warms a row up and finds how often it runs in `time`.
+fn prepare(batch: Result<Batch<'_>, String>, time: Duration) -> Result<(Batch<'_>, u32), String> {
+    let mut run = batch?;
+    let mut count = 1u32;
+    loop {
+        let elapsed = run(count)?;
+        if elapsed * 2 >= time || count >= 1 << 28 {
+            let one = elapsed.as_nanos().max(1) as f64 / f64::from(count);
+            return Ok((run, ((time.as_nanos() as f64 / one) as u32).clamp(1, 1 << 28)));
+        }
+        count *= 2;
+    }
+}

@@ -1,0 +1,163 @@
+//! `tollfree bench codec`: what decoding, encoding, verifying and reading a message costs, beside other libraries.
+//!
+//! Everything runs on one thread of one process (C++ in a process of its own, asked over a pipe), warm: the same
+//! message again and again, buffers and arenas used again where the library allows it. All rows of a payload run
+//! once in each round, so that a noisy minute hits all of them; a figure is the median of the rounds.
+
+mod cpp;
+mod lookalike;
+mod measure;
+mod ours;
+mod payload;
+mod peers;
+pub mod report;
+mod strict;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::BenchError;
+use measure::Runner;
+use payload::Payload;
+pub use report::CodecReport;
+
+/// What `tollfree bench codec` is asked to do.
+#[derive(Debug, Clone)]
+pub struct CodecPlan {
+    /// Directory of a HyperProtoBench-like corpus; look-alikes are generated if there is none.
+    pub corpus: Option<PathBuf>,
+    /// Only payloads whose name begins with one of these; all if there are none.
+    pub only: Vec<String>,
+    /// Rounds; every row runs once in each.
+    pub rounds: usize,
+    /// Time of a row in a round, in seconds.
+    pub seconds: f64,
+    /// Where `make bench-peers` has put the C++ programs.
+    pub cpp_dir: PathBuf,
+    /// Seed of the look-alikes.
+    pub seed: u64,
+}
+
+/// One payload is done.
+#[derive(Debug)]
+pub struct CodecStep<'s> {
+    /// Payloads done, this one among them.
+    pub done: usize,
+    /// Payloads in all.
+    pub total: usize,
+    /// Its name.
+    pub payload: &'s str,
+}
+
+impl CodecPlan {
+    fn check(&self) -> Result<(), BenchError> {
+        if !(1..=1000).contains(&self.rounds) {
+            return Err(BenchError::Refused("between 1 and 1000 rounds are possible".to_owned()));
+        }
+        if !(self.seconds > 0.0 && self.seconds <= 60.0) {
+            return Err(BenchError::Refused("a row takes more than 0 and at most 60 seconds".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// Measures all rows of all payloads.
+///
+/// # Errors
+/// [`BenchError::Refused`] if the plan is not possible or the corpus cannot be read. A row that cannot run is no
+/// error: it says why.
+pub fn run(plan: &CodecPlan, mut progress: impl FnMut(&CodecStep<'_>)) -> Result<CodecReport, BenchError> {
+    plan.check()?;
+    let mut payloads = match &plan.corpus {
+        Some(dir) => payload::from_corpus(dir)?,
+        None => payload::lookalikes(plan.seed),
+    };
+    if !plan.only.is_empty() {
+        payloads.retain(|payload| plan.only.iter().any(|start| payload.name.starts_with(start.as_str())));
+    }
+    if payloads.is_empty() {
+        return Err(BenchError::Refused("no payload has such a name".to_owned()));
+    }
+    let total = payloads.len();
+    let mut groups = Vec::with_capacity(total);
+    for (idx, payload) in payloads.iter().enumerate() {
+        groups.push(measure(plan, payload)?);
+        progress(&CodecStep { done: idx + 1, total, payload: &payload.name });
+    }
+    Ok(CodecReport::new(plan, groups))
+}
+
+fn measure(plan: &CodecPlan, payload: &Payload) -> Result<report::Group, BenchError> {
+    let ours = ours::Ours::new(payload)?;
+    let strict = strict::strict(&payload.descriptor_set).map(|set| ours::Ours::with_schema(payload, &set));
+    let mut rows: Vec<Runner<'_>> = vec![measure::memcpy(payload)];
+    rows.extend(ours.rows());
+    rows.push(match &strict {
+        Ok(Ok(strict)) => strict.decode("tollfree, UTF-8 checked"),
+        Ok(Err(error)) => Runner::not_run("decode", "tollfree, UTF-8 checked", error.to_string()),
+        Err(why) => Runner::not_run("decode", "tollfree, UTF-8 checked", why.clone()),
+    });
+    rows.extend(peers::rows(payload));
+    rows.extend(cpp::rows(&plan.cpp_dir, payload));
+    let round = Duration::from_secs_f64(plan.seconds);
+    Ok(report::Group {
+        payload: payload.name.clone(),
+        bytes: payload.bytes.len(),
+        fields: ours.field_count(),
+        object_len: ours.object_len(),
+        rows: measure::interleaved(rows, plan.rounds, round),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> CodecPlan {
+        CodecPlan {
+            corpus: None,
+            only: Vec::new(),
+            rounds: 1,
+            seconds: 1e-6,
+            cpp_dir: PathBuf::from("/nonexistent"),
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn every_lookalike_runs_in_every_engine() {
+        let mut steps = 0;
+        let report = run(&plan(), |step| steps += usize::from(step.done <= step.total)).unwrap();
+        assert_eq!(report.groups.len(), steps);
+        assert_eq!(steps, 67);
+        for group in &report.groups {
+            for row in &group.rows {
+                let may_miss = row.side.starts_with("C++") || row.side == "tollfree, UTF-8 checked";
+                assert!(row.ns.is_some() || may_miss, "{} {row:?}", group.payload);
+            }
+            assert!(group.rows.iter().any(|row| row.side.starts_with("C++") && row.not_run.is_some()));
+        }
+        assert!(report.table().contains("not run: "));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_messages() {
+        let bytes = |seed| -> Vec<Vec<u8>> {
+            payload::lookalikes(seed).into_iter().map(|payload| payload.bytes).collect()
+        };
+        assert_eq!(bytes(7), bytes(7));
+        assert_ne!(bytes(7), bytes(8));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for bad in [
+            CodecPlan { rounds: 0, ..plan() },
+            CodecPlan { seconds: f64::NAN, ..plan() },
+            CodecPlan { only: vec!["nothing".to_owned()], ..plan() },
+            CodecPlan { corpus: Some(PathBuf::from("/nonexistent")), ..plan() },
+        ] {
+            assert!(matches!(run(&bad, |_| ()), Err(BenchError::Refused(_))));
+        }
+    }
+}

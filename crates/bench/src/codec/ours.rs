@@ -1,0 +1,143 @@
+//! Tollfree's rows.
+
+use std::cell::RefCell;
+use std::hint::black_box;
+
+use tollfree_processor::{Arena, EncodeBuffer, Limits, Object, Processor, Record, Value};
+use tollfree_schema::Schema;
+
+use super::measure::Runner;
+use super::payload::Payload;
+use crate::BenchError;
+
+/// Largest object that is measured, in bytes.
+const ARENA_LIMIT: usize = 1 << 30;
+
+/// A payload with its processor, and the object that it decodes to.
+pub(super) struct Ours<'p> {
+    payload: &'p Payload,
+    processor: Processor,
+    type_idx: u32,
+    object: Vec<u8>,
+    fields: usize,
+}
+
+impl<'p> Ours<'p> {
+    pub(super) fn new(payload: &'p Payload) -> Result<Self, BenchError> {
+        Self::with_schema(payload, &payload.descriptor_set)
+    }
+
+    /// The same payload after another schema.
+    pub(super) fn with_schema(payload: &'p Payload, set: &[u8]) -> Result<Self, BenchError> {
+        let refused = |what: &dyn std::fmt::Display| BenchError::Refused(format!("{}: {what}", payload.name));
+        let schema = Schema::from_descriptor_set(set).map_err(|error| refused(&error))?;
+        let processor = Processor::new(schema.compile().map_err(|error| refused(&error))?);
+        let type_idx = processor
+            .type_by_name(&payload.type_name)
+            .ok_or_else(|| refused(&format!("the schema has no type {}", payload.type_name)))?;
+        let mut arena = Arena::with_limit(ARENA_LIMIT);
+        let decoded = processor
+            .decode(type_idx, &payload.bytes, &mut arena, &Limits::default())
+            .map_err(|error| refused(&error))?;
+        let (object, fields) = (decoded.bytes().to_vec(), count(decoded.root()));
+        Ok(Self { payload, processor, type_idx, object, fields })
+    }
+
+    /// Fields of the message and of those in it; every element of a list counts.
+    pub(super) fn field_count(&self) -> usize {
+        self.fields
+    }
+
+    /// Bytes of the linear object.
+    pub(super) fn object_len(&self) -> usize {
+        self.object.len()
+    }
+
+    fn verified(&self) -> Object<'_> {
+        self.processor.verify(self.type_idx, &self.object, 1000).expect("the decoder made it")
+    }
+
+    pub(super) fn decode(&self, side: &'static str) -> Runner<'_> {
+        let mut arena = Arena::with_limit(ARENA_LIMIT);
+        Runner::new("decode", side, move || {
+            let input = black_box(&self.payload.bytes);
+            black_box(
+                self.processor
+                    .decode(self.type_idx, input, &mut arena, &Limits::default())
+                    .expect("it decoded before"),
+            );
+        })
+    }
+
+    /// Decoding where the input lies: it is staged once, and stays in its place behind each object's header.
+    fn decode_aliasing(&self) -> Runner<'_> {
+        let input = &self.payload.bytes;
+        let mut arena = Arena::with_limit(ARENA_LIMIT);
+        arena.stage(input.len()).expect("it fits, as it did before").copy_from_slice(input);
+        Runner::new("decode", "tollfree, aliasing", move || {
+            black_box(arena.stage(input.len()).expect("it fitted before"));
+            let decoded = self.processor.decode_staged(self.type_idx, &mut arena, &Limits::default());
+            black_box(decoded.expect("it decoded before"));
+        })
+    }
+
+    pub(super) fn rows(&self) -> Vec<Runner<'_>> {
+        let object = self.verified();
+        let buffer = RefCell::new(EncodeBuffer::new());
+        vec![
+            self.decode("tollfree"),
+            self.decode_aliasing(),
+            Runner::new("encode", "tollfree", move || {
+                let mut buffer = buffer.borrow_mut();
+                black_box(black_box(&object).encode(&mut buffer).expect("it was decoded"));
+            }),
+            Runner::new("verify", "tollfree", || {
+                black_box(self.verified());
+            }),
+            Runner::new("access", "tollfree", move || {
+                black_box(read(black_box(&object).root()));
+            }),
+        ]
+    }
+}
+
+fn count(record: Record<'_>) -> usize {
+    record.fields().map(|(_, value)| count_value(value)).sum()
+}
+
+fn count_value(value: Value<'_>) -> usize {
+    match value {
+        Value::Message(record) => 1 + count(record),
+        Value::List(list) | Value::Map(list) => list.iter().map(count_value).sum(),
+        _ => 1,
+    }
+}
+
+/// Reads every field: numbers are summed, of strings the first and last byte are looked at.
+fn read(record: Record<'_>) -> u64 {
+    record.fields().fold(0, |sum, (_, value)| sum.wrapping_add(read_value(value)))
+}
+
+fn read_value(value: Value<'_>) -> u64 {
+    match value {
+        Value::Bool(value) => value.into(),
+        Value::I8(value) => value as u64,
+        Value::I16(value) => value as u64,
+        Value::I32(value) | Value::Enum(value) => value as u64,
+        Value::I64(value) => value as u64,
+        Value::U32(value) => value.into(),
+        Value::U64(value) => value,
+        Value::F32(value) => value.to_bits().into(),
+        Value::F64(value) => value.to_bits(),
+        Value::String(text) => ends(text.as_bytes()),
+        Value::Bytes(bytes) => ends(bytes),
+        Value::Message(record) => read(record),
+        Value::List(list) | Value::Map(list) => {
+            list.iter().fold(0, |sum, value| sum.wrapping_add(read_value(value)))
+        }
+    }
+}
+
+fn ends(bytes: &[u8]) -> u64 {
+    bytes.first().map_or(0, |byte| u64::from(*byte)) + bytes.last().map_or(0, |byte| u64::from(*byte))
+}

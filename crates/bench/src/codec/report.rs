@@ -1,0 +1,237 @@
+//! The codec benchmark's result: nanoseconds a message and a field first, bytes a second beside them.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::CodecPlan;
+use crate::cores::Cores;
+use crate::{BenchError, Machine};
+
+/// A whole run.
+#[derive(Debug, Serialize)]
+pub struct CodecReport {
+    /// Where; none if the machine could not be looked at.
+    pub machine: Option<Machine>,
+    /// Rounds; a figure is their median.
+    pub rounds: usize,
+    /// Time of a row in a round, in seconds.
+    pub seconds: f64,
+    /// Seed of the generated messages; none if they are a corpus'.
+    pub seed: Option<u64>,
+    /// One for each payload.
+    pub groups: Vec<Group>,
+}
+
+/// All rows of one payload.
+#[derive(Debug, Serialize)]
+pub struct Group {
+    /// Its name.
+    pub payload: String,
+    /// Bytes on the wire.
+    pub bytes: usize,
+    /// Fields, those of inner messages and all elements of lists among them.
+    pub fields: usize,
+    /// Bytes of the linear object.
+    pub object_len: usize,
+    /// The rows.
+    pub rows: Vec<Row>,
+}
+
+/// One operation of one library on one payload.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// `copy`, `decode` (and drop), `encode`, `verify` or `access` (to every field).
+    pub operation: &'static str,
+    /// The library and its mode.
+    pub side: &'static str,
+    /// Median of the rounds in nanoseconds a message; none if it was not run.
+    pub ns: Option<f64>,
+    /// Smallest and largest round, in nanoseconds a message.
+    pub ns_range: Option<(f64, f64)>,
+    /// Each round, in nanoseconds a message.
+    pub rounds_ns: Vec<f64>,
+    /// Median of the rounds' ratios to prost's same operation; 0.5 is twice as fast.
+    pub vs_prost: Option<f64>,
+    /// Why there are no figures.
+    pub not_run: Option<String>,
+}
+
+impl Row {
+    pub(super) fn measured(operation: &'static str, side: &'static str, rounds_ns: Vec<f64>) -> Self {
+        let (least, most) = rounds_ns
+            .iter()
+            .fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), ns| (least.min(*ns), most.max(*ns)));
+        Self {
+            operation,
+            side,
+            ns: median(rounds_ns.clone()),
+            ns_range: Some((least, most)),
+            rounds_ns,
+            vs_prost: None,
+            not_run: None,
+        }
+    }
+
+    pub(super) fn not_run(operation: &'static str, side: &'static str, why: String) -> Self {
+        Self {
+            operation,
+            side,
+            ns: None,
+            ns_range: None,
+            rounds_ns: Vec::new(),
+            vs_prost: None,
+            not_run: Some(why),
+        }
+    }
+}
+
+/// The middle one, or the mean of the middle two.
+fn median(mut figures: Vec<f64>) -> Option<f64> {
+    figures.sort_by(f64::total_cmp);
+    let (low, high) = (figures.get(figures.len().checked_sub(1)? / 2)?, figures.get(figures.len() / 2)?);
+    Some((low + high) / 2.0)
+}
+
+impl CodecReport {
+    pub(super) fn new(plan: &CodecPlan, mut groups: Vec<Group>) -> Self {
+        groups.iter_mut().for_each(compare);
+        let machine = Cores::choose().ok().map(|cores| Machine::look(&cores));
+        let seed = plan.corpus.is_none().then_some(plan.seed);
+        Self { machine, rounds: plan.rounds, seconds: plan.seconds, seed, groups }
+    }
+
+    /// The result as one JSON object.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report is plain data")
+    }
+
+    /// The result as a table for people.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = match &self.machine {
+            Some(machine) => format!(
+                "{}, Linux {}, {} build of Tollfree {}, one thread, medians of {} rounds of {} s\n",
+                machine.cpu, machine.kernel, machine.build, machine.version, self.rounds, self.seconds
+            ),
+            None => format!("one thread, medians of {} rounds of {} s\n", self.rounds, self.seconds),
+        };
+        if let Some(seed) = self.seed {
+            let _ = writeln!(text, "Messages with generated contents (seed {seed}): no corpus was given.");
+        }
+        for group in &self.groups {
+            group.write(&mut text);
+        }
+        text.push_str(
+            "\n: prost is the median of the rounds' ratios to prost's same operation (0.50 is twice as fast). decode \
+             is decode and drop;\naliasing reads the input where it lies. Where long blobs make most of a message, \
+             MB/s is memcpy's figure.\n",
+        );
+        text
+    }
+
+    /// Writes `rows.json`, `table.txt` and `rounds.csv` into a directory, which is made if need be.
+    ///
+    /// # Errors
+    /// [`BenchError::Write`].
+    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
+        fs::create_dir_all(dir).map_err(|source| BenchError::Write { path: dir.to_owned(), source })?;
+        for (name, text) in
+            [("rows.json", self.json() + "\n"), ("table.txt", self.table()), ("rounds.csv", self.csv())]
+        {
+            let path = dir.join(name);
+            fs::write(&path, text).map_err(|source| BenchError::Write { path, source })?;
+        }
+        Ok(())
+    }
+
+    fn csv(&self) -> String {
+        let mut text = String::from("payload,bytes,fields,operation,side,round,ns\n");
+        for group in &self.groups {
+            for row in &group.rows {
+                for (round_idx, ns) in row.rounds_ns.iter().enumerate() {
+                    let Group { payload, bytes, fields, .. } = group;
+                    let (operation, side, round) = (row.operation, row.side, round_idx + 1);
+                    let _ =
+                        writeln!(text, "{payload},{bytes},{fields},{operation},\"{side}\",{round},{ns:.2}");
+                }
+            }
+        }
+        text
+    }
+}
+
+impl Group {
+    fn write(&self, text: &mut String) {
+        let _ = writeln!(
+            text,
+            "\n{}: {} bytes, {} fields, object of {} bytes",
+            self.payload, self.bytes, self.fields, self.object_len
+        );
+        let _ = writeln!(
+            text,
+            "  {:<8}{:<26}{:>12} {:>10} {:>22} {:>9} {:>9}",
+            "", "", "ns", "ns a field", "(rounds)", ": prost", "MB/s"
+        );
+        for row in &self.rows {
+            let (Some(ns), Some((least, most))) = (row.ns, row.ns_range) else {
+                let why = row.not_run.as_deref().unwrap_or("no reason known");
+                let _ = writeln!(text, "  {:<8}{:<26} not run: {why}", row.operation, row.side);
+                continue;
+            };
+            let ratio = row.vs_prost.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+            let _ = writeln!(
+                text,
+                "  {:<8}{:<26}{ns:>12.1} {:>10.2} {:>22} {ratio:>9} {:>9.0}",
+                row.operation,
+                row.side,
+                ns / self.fields.max(1) as f64,
+                format!("({least:.1}..{most:.1})"),
+                self.bytes as f64 * 1000.0 / ns,
+            );
+        }
+    }
+}
+
+/// Sets every row beside prost's of the same operation, round by round.
+fn compare(group: &mut Group) {
+    let prost: Vec<_> = group
+        .rows
+        .iter()
+        .filter(|row| row.side == "prost")
+        .map(|row| (row.operation, row.rounds_ns.clone()))
+        .collect();
+    for row in &mut group.rows {
+        let Some((_, theirs)) = prost.iter().find(|(operation, _)| *operation == row.operation) else {
+            continue;
+        };
+        row.vs_prost = median(row.rounds_ns.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_ratios() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![1.0, 2.0]), Some(1.5));
+        let rows = vec![
+            Row::measured("decode", "tollfree", vec![1.0, 2.0, 4.0]),
+            Row::measured("decode", "prost", vec![2.0, 8.0, 8.0]),
+            Row::not_run("decode", "C++ protobuf, arena", "not built".to_owned()),
+        ];
+        let mut group = Group { payload: "p".to_owned(), bytes: 10, fields: 0, object_len: 40, rows };
+        compare(&mut group);
+        assert_eq!(group.rows[0].vs_prost, Some(0.5));
+        assert_eq!(group.rows[2].vs_prost, None);
+        let mut text = String::new();
+        group.write(&mut text);
+        assert!(text.contains("not run: not built") && text.contains("0.50"), "{text}");
+    }
+}

@@ -1,0 +1,26 @@
+//! What the fuzz targets do with the bytes that they are given.
+//!
+//! The targets in `fuzz/` are one line each; their kept corpora in `fuzz/corpus/` are replayed by this crate's tests, so
+//! that what was once found stays found. Every function here panics if a promise is broken.
+#![forbid(unsafe_code)]
+
+mod handshake;
+mod protobuf;
+mod records;
+
+pub use handshake::handshake;
+pub use protobuf::{object, protobuf, table};
+pub use records::{ring, session};
+
+/// A target's name and what it does with an input.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets, by the names that their corpora and their files in `fuzz/fuzz_targets` have.
+pub const TARGETS: &[Target] = &[
+    ("handshake", handshake),
+    ("object", object),
+    ("protobuf", protobuf),
+    ("ring", ring),
+    ("session", session),
+    ("table", table),
+];

@@ -1,0 +1,153 @@
+//! Messages, objects and tables from outside.
+
+use std::sync::LazyLock;
+
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, Value};
+use tollfree_layout::linear::{HEADER_LEN, Header};
+use tollfree_layout::table::Table;
+use tollfree_processor::{Arena, DecodeError, EncodeBuffer, Limits, Processor};
+use tollfree_schema::Schema;
+
+/// Types that the first byte of an input chooses from. `t3.Plain` comes first: it is the one that prost is asked about.
+const TYPES: [&str; 4] = ["t3.Plain", "t3.All", "t2.All", "t2.Must"];
+
+static SCHEMAS: LazyLock<(Processor, DescriptorPool)> = LazyLock::new(|| {
+    let schemas = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas");
+    let set = protox::compile(["all2.proto", "all3.proto"], [schemas]).expect("the schemas are valid");
+    let bytes = set.encode_to_vec();
+    let schema = Schema::from_descriptor_set(&bytes).expect("protox writes valid sets");
+    let pool = DescriptorPool::decode(&bytes[..]).expect("protox writes valid sets");
+    (Processor::new(schema.compile().expect("it has a table")), pool)
+});
+
+/// Bytes of an arena that an input may fill.
+const ARENA_LIMIT: usize = 1 << 24;
+
+fn limits() -> Limits {
+    Limits { fields: 100_000, ..Limits::default() }
+}
+
+/// Decodes a message: copying and aliasing agree, the object verifies, what it encodes to decodes to the same; of
+/// `t3.Plain`, prost accepts and refuses the same and sees the same in both forms.
+pub fn protobuf(data: &[u8]) {
+    let Some((choice, input)) = data.split_first() else { return };
+    let (processor, pool) = &*SCHEMAS;
+    let type_name = TYPES[usize::from(*choice) % TYPES.len()];
+    let ours = decode_all_ways(processor, type_name, input);
+    if let Ok(encoded) = &ours {
+        let again = decode_all_ways(processor, type_name, encoded);
+        assert_eq!(again.as_ref(), Ok(encoded), "what was encoded is canonical");
+    }
+    if type_name != TYPES[0] {
+        return;
+    }
+    let descriptor = pool.get_message_by_name(type_name).expect("the schema has it");
+    match (ours, DynamicMessage::decode(descriptor.clone(), input)) {
+        (Ok(encoded), Ok(before)) => {
+            let after =
+                DynamicMessage::decode(descriptor, &encoded[..]).expect("prost reads what was encoded");
+            assert!(same(&before, &after), "prost sees another message");
+        }
+        (Err(_), Err(_)) => {}
+        // Bounds of ours that prost does not have.
+        (Err(DecodeError::Limit { .. } | DecodeError::ArenaExhausted { .. }), Ok(_)) => {}
+        // prost refuses a known field of another wire type; protobuf's rule is to keep it as unknown.
+        (Ok(_), Err(error)) if error.to_string().contains("invalid wire type") => {}
+        (ours, theirs) => panic!("prost: {:?}, ours: {:?}", theirs.map(|_| ()), ours.map(|_| ())),
+    }
+}
+
+/// Decodes, copying and aliasing, verifies both objects and encodes them; all must agree.
+fn decode_all_ways(processor: &Processor, type_name: &str, input: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let type_idx = processor.type_by_name(type_name).expect("the schema has it");
+    let (mut copied, mut staged) = (Arena::with_limit(ARENA_LIMIT), Arena::with_limit(ARENA_LIMIT));
+    let mut buffer = EncodeBuffer::new();
+    staged.stage(input.len()).expect("inputs are short").copy_from_slice(input);
+    let other = processor.decode_staged(type_idx, &mut staged, &limits());
+    let object = match (processor.decode(type_idx, input, &mut copied, &limits()), &other) {
+        (Ok(object), Ok(_)) => object,
+        // The two fill their arenas differently, and may find different ends of them.
+        (Err(error), Err(_)) => return Err(error),
+        (ours @ Err(DecodeError::ArenaExhausted { .. }), _) => return ours.map(|_| Vec::new()),
+        (_, Err(error @ DecodeError::ArenaExhausted { .. })) => return Err(error.clone()),
+        (copying, aliasing) => {
+            panic!("copying: {:?}, aliasing: {:?}", copying.map(|_| ()), aliasing.as_ref().map(|_| ()))
+        }
+    };
+    let bytes = object.encode(&mut buffer).expect("it is short").to_vec();
+    let other = other.expect("looked at above");
+    assert_eq!(other.encode(&mut buffer).expect("it is short"), bytes, "aliasing differs from copying");
+    for object in [object, other] {
+        let moved = object.bytes().to_vec();
+        let verified = processor.verify(type_idx, &moved, 1000).expect("the decoder's object is sound");
+        assert_eq!(verified.encode(&mut buffer).expect("it is short"), bytes);
+        assert_eq!(format!("{:?}", verified.root()), format!("{:?}", object.root()));
+    }
+    Ok(bytes)
+}
+
+/// Verifies an object behind a header that is right in all but the place of the root, which the input's first word
+/// says. What is accepted is read and encoded without leaving it.
+pub fn object(data: &[u8]) {
+    let Some((choice, rest)) = data.split_first() else { return };
+    let Some((root, body)) = rest.split_first_chunk::<4>() else { return };
+    let (processor, _) = &*SCHEMAS;
+    let type_idx =
+        processor.type_by_name(TYPES[usize::from(*choice) % TYPES.len()]).expect("the schema has it");
+    let mut bytes = vec![0; HEADER_LEN as usize];
+    bytes.extend_from_slice(body);
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    let header = Header {
+        object_len: bytes.len() as u32,
+        root_off: u32::from_le_bytes(*root),
+        fingerprint: processor.table().fingerprint(),
+        type_idx,
+    };
+    bytes[..HEADER_LEN as usize].copy_from_slice(&header.to_bytes());
+    let Ok(object) = processor.verify(type_idx, &bytes, 100) else { return };
+    let text = format!("{:?}", object.root());
+    assert_eq!(text, format!("{:?}", object.root()));
+    let mut buffer = EncodeBuffer::new();
+    object.encode(&mut buffer).expect("an object of a few bytes encodes to a few");
+}
+
+/// Loads a table. What is accepted serves for decoding, verifying, reading and encoding.
+pub fn table(data: &[u8]) {
+    let Some((len, rest)) = data.split_first() else { return };
+    let message_len = usize::from(*len).min(rest.len());
+    let (message, blob) = rest.split_at(message_len);
+    let Ok(table) = Table::load(blob) else { return };
+    assert_eq!(Table::load(table.blob()).map(|again| again.fingerprint()), Ok(table.fingerprint()));
+    let processor = Processor::new(table);
+    let mut buffer = EncodeBuffer::new();
+    for type_idx in 0..processor.table().types().len().min(8) as u32 {
+        let mut arena = Arena::with_limit(1 << 20);
+        let Ok(object) = processor.decode(type_idx, message, &mut arena, &limits()) else { continue };
+        let verified =
+            processor.verify(type_idx, object.bytes(), 1000).expect("the decoder's object is sound");
+        assert!(!format!("{:?}", verified.root()).is_empty());
+        verified.encode(&mut buffer).expect("it was decoded from protobuf");
+    }
+}
+
+/// Equality by bits, so that a NaN equals itself.
+fn same(a: &DynamicMessage, b: &DynamicMessage) -> bool {
+    a.fields().count() == b.fields().count()
+        && a.fields()
+            .zip(b.fields())
+            .all(|((fa, va), (fb, vb))| fa.number() == fb.number() && same_value(va, vb))
+        && a.unknown_fields().eq(b.unknown_fields())
+}
+
+fn same_value(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::F64(a), Value::F64(b)) => a.to_bits() == b.to_bits(),
+        (Value::F32(a), Value::F32(b)) => a.to_bits() == b.to_bits(),
+        (Value::Message(a), Value::Message(b)) => same(a, b),
+        (Value::List(a), Value::List(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b))
+        }
+        _ => a == b,
+    }
+}

@@ -1,0 +1,134 @@
+//! Ring records and session frames from a hostile peer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::BytesMut;
+use tollfree_layout::control::CONSUMED_OFF;
+use tollfree_layout::limits::PAGE_LEN;
+use tollfree_layout::record::head_word;
+use tollfree_layout::{AreaIdx, ByteOff};
+use tollfree_region::{HeapMemory, WriteMemory};
+use tollfree_ring::{Geometry, RecordRead, RecordReceiver, RecordSender, RingReceiver, RingSender};
+use tollfree_session::{AreaFault, Inbound, Incoming, Limits, Role, Session};
+
+const RING_LEN: usize = 4096;
+
+/// Reads a ring whose words the peer has written as it likes, and writes one whose reader's cursor it forges. Each step
+/// of the input is a place and a word; a place's high bit makes the word a well-formed head for the receiver's position.
+pub fn ring(data: &[u8]) {
+    let geometry = Geometry::new(PAGE_LEN, RING_LEN).expect("a power of two");
+    let memory = || Arc::new(HeapMemory::new(geometry.end()));
+    let (own, peer) = (memory(), memory());
+    let mut receiver = RingReceiver::new(own.clone(), peer.clone(), geometry);
+    let mut sender = RingSender::new(own, peer.clone(), geometry);
+    let mut reason = None;
+    for step in data.chunks_exact(10) {
+        let (place, word) = step.split_at(2);
+        let place = u16::from_le_bytes([place[0], place[1]]);
+        let mut forged = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+        let mut off = usize::from(place & 0x1ff) * 8;
+        if place & 0x8000 != 0 {
+            forged = head_word(receiver.pos(), forged as u32);
+            off = PAGE_LEN + (receiver.pos().0 as usize * 64) % RING_LEN;
+        } else if place & 0x4000 != 0 {
+            off = CONSUMED_OFF;
+        } else {
+            off += PAGE_LEN;
+        }
+        peer.store_u64(off, forged, Ordering::Relaxed);
+        match receiver.peek() {
+            Ok(Some(record)) => {
+                assert!(record.len() <= geometry.record_len_max());
+                let mut copy = vec![0; record.len()];
+                record.read(0, &mut copy);
+                receiver.advance();
+                if place & 0x2000 != 0 {
+                    receiver.release();
+                }
+            }
+            Ok(None) => assert!(reason.is_none(), "a violation stays"),
+            Err(violation) => {
+                assert_eq!(*reason.get_or_insert(violation), violation, "the first violation stays");
+            }
+        }
+        assert!(receiver.unreleased_lines() <= RING_LEN / 64);
+        if sender.stage(&[&forged.to_le_bytes()[..usize::from(place % 9)]]).is_ok() {
+            sender.publish();
+        }
+    }
+}
+
+const LIMITS: Limits =
+    Limits { stream_window: 4096, session_window: 20_000, stream_count: 4, metadata_len_max: 200 };
+
+/// A record of the input, beside an area of which only the first 16 KiB exist.
+struct Forged<'d>(&'d [u8]);
+
+impl Inbound for Forged<'_> {
+    fn record_len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read(&self, at: usize, dst: &mut [u8]) {
+        dst.copy_from_slice(&self.0[at..at + dst.len()]);
+    }
+
+    fn append_to(&self, at: usize, len: usize, dst: &mut BytesMut) {
+        dst.extend_from_slice(&self.0[at..at + len]);
+    }
+
+    fn append_area(
+        &self,
+        area: AreaIdx,
+        at: ByteOff,
+        len: usize,
+        dst: &mut BytesMut,
+    ) -> Result<(), AreaFault> {
+        const AREA_LEN: usize = 16_384;
+        let end = (at.0 as usize).checked_add(len);
+        if area != AreaIdx(0) || end.is_none_or(|end| end > AREA_LEN) {
+            return Err(AreaFault);
+        }
+        dst.resize(dst.len() + len, 7);
+        Ok(())
+    }
+}
+
+/// Feeds a session the records of the input, each behind its length in two bytes. The first byte says which side the
+/// session is. The first violation stays; what the session keeps stays within its limits.
+pub fn session(data: &[u8]) {
+    let Some((first, mut rest)) = data.split_first() else { return };
+    let role = if first & 1 == 0 { Role::Server } else { Role::Client };
+    let mut session: Session<()> = Session::new(role, LIMITS, LIMITS);
+    let mut reason = None;
+    while let Some((len, more)) = rest.split_first_chunk::<2>() {
+        let (record, more) = more.split_at(usize::from(u16::from_le_bytes(*len)).min(more.len()));
+        rest = more;
+        if let Err(violation) = session.receive(&Forged(record)) {
+            assert!(reason.replace(violation).is_none(), "a session ends once");
+        }
+        assert!(reason.is_none() || session.closed().is_some(), "a violation closes the session");
+        assert!(session.live_count() <= LIMITS.stream_count);
+        assert!(session.stream_count() <= 2 * LIMITS.stream_count as usize);
+        if first & 2 != 0 {
+            take_all(&mut session);
+        }
+    }
+    take_all(&mut session);
+}
+
+fn take_all(session: &mut Session<()>) {
+    let mut opened = Vec::new();
+    while let Some(accepted) = session.accept() {
+        opened.push(accepted.id);
+    }
+    while session.next_ready().is_some() {}
+    for id in opened {
+        let mut taken = 0;
+        while let Some(Incoming::Chunk(_) | Incoming::Headers(_)) = session.recv(id) {
+            taken += 1;
+            assert!(taken < 100_000, "a stream does not end");
+        }
+    }
+}
