@@ -143,11 +143,10 @@ impl Shared {
             if let Some(slot) = core.slot(token) {
                 slot.waiting = false;
             }
-            // Looking is for the one who pumps: the others' time is better spent on their own work.
+            // Glances are for the one who pumps: the others' time is better spent on their own work.
             let pumps = !core.stations.is_pumped() || core.stations.pumped_by(token).is_some();
-            if pumps || token == Token::Accept {
-                found = self.look(&mut core, &mut attempt);
-            }
+            let glances = if pumps || token == Token::Accept { GLANCE_COUNT } else { 0 };
+            found = self.look(&mut core, glances, &mut attempt);
         }
         let Some(found) = found else { return self.wait(core, cx, token) };
         core.done(token);
@@ -158,9 +157,9 @@ impl Shared {
     fn look<R>(
         &self,
         core: &mut Core,
+        mut glances: usize,
         attempt: &mut impl FnMut(&mut Core, &UnixStream) -> Option<R>,
     ) -> Option<R> {
-        let mut glances = GLANCE_COUNT;
         for _ in 0..ROUND_COUNT {
             let seen = core.news;
             if core.pump(&self.socket) > 0 || core.news != seen {
