@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// Options of `tollfree bench codec`.
 #[derive(Debug, Args)]
 pub(crate) struct CodecArgs {
-    /// A HyperProtoBench-like corpus: <schema>.fds.binpb and <schema>/<type>.binpb [default: generated messages]
+    /// A HyperProtoBench-like corpus: SCHEMA.fds.binpb and SCHEMA/TYPE.binpb [default: generated messages]
     #[arg(long, value_name = "DIR")]
     corpus: Option<PathBuf>,
 
@@ -35,7 +35,7 @@ pub(crate) struct CodecArgs {
     #[arg(long, value_name = "DIR", default_value = "target/bench-peers")]
     cpp: PathBuf,
 
-    /// Directory for the raw data and the table [default: bench-out/codec-<time>]
+    /// Directory for the raw data and the table [default: bench-out/codec-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
