@@ -13,7 +13,7 @@ use tollfree_schema::Schema;
 const TYPES: [&str; 4] = ["t3.Plain", "t3.All", "t2.All", "t2.Must"];
 
 static SCHEMAS: LazyLock<(Processor, DescriptorPool)> = LazyLock::new(|| {
-    let schemas = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas");
+    let schemas = concat!(env!("CARGO_MANIFEST_DIR"), "/../processor/tests/fixture");
     let set = protox::compile(["all2.proto", "all3.proto"], [schemas]).expect("the schemas are valid");
     let bytes = set.encode_to_vec();
     let schema = Schema::from_descriptor_set(&bytes).expect("protox writes valid sets");

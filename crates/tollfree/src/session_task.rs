@@ -29,10 +29,10 @@ const INLINE_COUNT: usize = 16;
 /// A method whose first step takes longer than this is served in tasks of its own for a while, so that it holds up
 /// neither the ring nor other calls.
 const INLINE_NS: u64 = 20_000;
-/// Replies held back to go out together wait for a step of at most this long.
-const QUICK_NS: u64 = 4_000;
 /// The longest such while, in calls; then one is tried here again.
 const APART_COUNT_MAX: u32 = 1024;
+/// Replies held back to go out together wait for a step of at most this long.
+const QUICK_NS: u64 = 4_000;
 
 /// What is known of a method after its first call.
 struct Known {
