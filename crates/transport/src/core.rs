@@ -603,7 +603,10 @@ impl Core {
             && let Some(token) = station.take_pumper()
             && let Some(slot) = self.slot(token).filter(|slot| slot.waiting)
         {
-            tracing::debug!(?token, "a task that looks for others has not looked for a while; the driver does");
+            tracing::debug!(
+                ?token,
+                "a task that looks for others has not looked for a while; the driver does"
+            );
             station.queue(token, slot);
         }
         self.stations = stations;
