@@ -81,6 +81,7 @@ fn large_calls_do_not_rely_on_the_driver() {
     });
     let count = STEPPED_IN.load(Ordering::Relaxed);
     println!("the driver stepped in {count} times in {CALL_COUNT} calls");
-    // A task that the machine keeps from running for 2 ms is a good reason; one in every other call is not.
-    assert!(count < CALL_COUNT / 2, "the driver stepped in {count} times in {CALL_COUNT} calls");
+    // A task that the machine keeps from running for 2 ms is a good reason, and rare; a claim to pump that its task has
+    // forgotten shows in every third call or more.
+    assert!(count < CALL_COUNT / 10, "the driver stepped in {count} times in {CALL_COUNT} calls");
 }
