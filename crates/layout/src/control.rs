@@ -6,12 +6,14 @@
 //!   0    | (reserved: zero)                                                  |  line 0
 //!  64    | consumed | (reserved)                                             |  line 1
 //! 128    | waiting  | cpu   | (reserved)                                     |  line 2
-//! 192    | (reserved: zero) ...                                         4096 |
+//! 192    | load  | (reserved)                                             |  line 3
+//! 256    | (reserved: zero) ...                                         4096 |
 //! 4096   | ring_len bytes of ring                                            |
 //! ```
 //! `consumed` (u64, a [`RingPos`](crate::RingPos)): how far the creator has read the *peer's* ring.
 //! `waiting` (u32, see [`Waiting`]): whether the creator sleeps and what it sleeps for. `cpu` (u32): the processor
 //! its waiting thread last ran on, [`CPU_UNKNOWN`] when it doesn't say.
+//! `load` (u32): how busy the creator is as a whole, see [`load_word`]; only where the feature LOAD is in force.
 //! Each field lies in a line of its own with whatever is read together with it.
 
 use crate::limits::PAGE_LEN;
@@ -22,11 +24,23 @@ pub const CONSUMED_OFF: usize = 64;
 pub const WAITING_OFF: usize = 128;
 /// Offset of `cpu` (u32).
 pub const CPU_OFF: usize = 132;
+/// Offset of `load` (u32).
+pub const LOAD_OFF: usize = 192;
 /// Offset of the ring.
 pub const RING_OFF: usize = PAGE_LEN;
 
 /// `cpu` of a side that does not say where it runs.
 pub const CPU_UNKNOWN: u32 = u32::MAX;
+
+/// The `load` word for so many calls under way. 0, as in a fresh region, is left for a server that doesn't say.
+pub fn load_word(count: u32) -> u32 {
+    count.saturating_add(1)
+}
+
+/// The calls under way that a `load` word speaks of, if it says.
+pub fn load_of_word(word: u32) -> Option<u32> {
+    word.checked_sub(1)
+}
 
 /// The `waiting` word.
 ///
@@ -74,6 +88,15 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn load_words_go_there_and_back() {
+        assert_eq!(load_of_word(0), None, "a fresh region doesn't say");
+        for count in [0, 1, u32::MAX - 1] {
+            assert_eq!(load_of_word(load_word(count)), Some(count));
+        }
+        assert_eq!(load_of_word(load_word(u32::MAX)), Some(u32::MAX - 1));
+    }
 
     #[test]
     fn waiting_words_go_round() {

@@ -27,8 +27,14 @@ pub const HTTP2_PREFACE: &[u8; 8] = b"PRI * HT";
 pub const VERSION_MIN: u16 = 1;
 /// The newest version this code speaks.
 pub const VERSION_MAX: u16 = 1;
-/// Feature bits that this code knows. None are defined in version 1.
-pub const FEATURES: u64 = 0;
+/// Feature bits that this code knows: all of [`feature`].
+pub const FEATURES: u64 = feature::LOAD;
+
+/// Bits of [`Hello::features`].
+pub mod feature {
+    /// The server says in its control page how busy it is, and the client looks there.
+    pub const LOAD: u64 = 0x1;
+}
 
 /// Values of [`Hello::kind`].
 pub mod kind {
@@ -114,7 +120,7 @@ const _: () = {
 };
 
 impl Hello {
-    /// A message of `kind` with this code's versions and everything else zero.
+    /// A message of `kind` with this code's versions and features, and everything else zero.
     pub fn new(kind: u32) -> Hello {
         let mut hello = Hello::read_from_bytes(&[0u8; HELLO_LEN]).expect("the length is the type's own");
         hello.magic = MAGIC;

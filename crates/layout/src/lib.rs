@@ -1,9 +1,9 @@
 //! Every byte that two Tollfree processes share.
 //!
 //! This crate is the wire protocol as types: what a region looks like, what a ring record and the frame in it
-//! look like, what the two handshake messages look like, how metadata are packed, and what tables and linear objects
-//! look like. It holds no behaviour, maps no memory and does no IO. `spec/wire.md`, `spec/table.md` and
-//! `spec/linear.md` say the same in prose; where they differ from this, that is a bug.
+//! look like, what the two handshake messages look like, how metadata are packed, what extents, rows and refs of a pool
+//! look like, and what tables and linear objects look like. It holds no behaviour, maps no memory and does no IO. `spec/wire.md`, `spec/pool.md`,
+//! `spec/table.md` and `spec/linear.md` say the same in prose; where they differ from this, that is a bug.
 //!
 //! Beside the protocol stand what the processor shares: compiled message types ([`table`], `spec/table.md`) and decoded
 //! messages ([`linear`], `spec/linear.md`).
@@ -19,7 +19,10 @@ pub mod limits;
 pub mod linear;
 pub mod metadata;
 mod numbers;
+pub mod pool;
 pub mod record;
 pub mod table;
 
-pub use numbers::{AreaIdx, ByteOff, MethodIdx, RingPos, StreamId};
+pub use numbers::{
+    AreaIdx, ByteOff, ExtentIdx, Generation, MemberIdx, MethodIdx, PageIdx, RingPos, StreamId,
+};

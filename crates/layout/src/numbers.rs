@@ -37,6 +37,29 @@ number! {
     /// A payload area of one direction of a session. Its creator counts up from 0.
     AreaIdx(u32)
 }
+number! {
+    /// A member of a pool. Chosen at random by the coordinator, never 0, and not used again in a pool's life.
+    MemberIdx(u32)
+}
+number! {
+    /// An extent of one member. Its owner counts up from 1; never used again.
+    ExtentIdx(u32)
+}
+number! {
+    /// A page of an extent, counted from its first data page.
+    PageIdx(u32)
+}
+number! {
+    /// How often the block that begins at a page has been given up after refs to it were passed on.
+    Generation(u32)
+}
+
+impl PageIdx {
+    /// As an index.
+    pub const fn as_usize(self) -> usize {
+        self.0 as usize
+    }
+}
 
 impl StreamId {
     /// The session as a whole, in frames that can concern it.

@@ -38,12 +38,22 @@ impl Mark {
     }
 }
 
-/// Which process of a line of forks made an object.
+/// Which process of a line of forks made an object: [`Region::origin`](crate::Region::origin).
+///
+/// What belongs to a session must be left alone in a process that was forked since: memory of it isn't mapped there, and
+/// it is dropped without a word to the peer. What such a process makes itself has an origin of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Origin(u32);
+pub struct Origin(u32);
 
 impl Origin {
     /// This process; sets the mark where it is missing.
+    ///
+    /// # Errors
+    /// No page of memory, or a kernel before 4.14.
+    pub fn current() -> std::io::Result<Origin> {
+        Ok(Origin::here()?)
+    }
+
     pub(crate) fn here() -> Result<Origin, Errno> {
         let mark = match MARK.get() {
             Some(mark) => mark,
@@ -64,21 +74,11 @@ impl Origin {
         }
     }
 
-    /// Whether the object was made before a fork that led to this process.
+    /// Whether the object was made before a fork that led to this process. Costs two loads.
     #[inline]
-    pub(crate) fn is_elsewhere(self) -> bool {
+    pub fn is_elsewhere(self) -> bool {
         MARK.get().is_none_or(|mark| mark.word().load(Ordering::Relaxed) != self.0)
     }
-}
-
-/// Whether this process was forked from one that had created or mapped a region before.
-///
-/// Costs two loads. Whatever belongs to a session of the parent must then be left alone, and dropped without a word
-/// to the peer: memory of it is not mapped here. Regions that the child makes itself work.
-/// Stays true for the life of the child; `exec` starts afresh.
-#[inline]
-pub fn forked() -> bool {
-    MARK.get().is_some_and(|mark| mark.word().load(Ordering::Relaxed) != FIRST)
 }
 
 fn set_up() -> Result<Mark, Errno> {

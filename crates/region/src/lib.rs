@@ -32,7 +32,7 @@
 //! # Crash
 //! A memfd has no name. When a process dies, at whatever step, its mapping and descriptor go with it; the other side's
 //! mapping stays valid, with the last bytes, until it is dropped, and then the memory is free. Memory is charged to
-//! whoever created it. A forked child has no mapping of its parent's regions ([`forked`] tells); nothing survives exec.
+//! whoever created it. A forked child has no mapping of its parent's regions ([`Origin`] tells); nothing survives exec.
 //!
 //! # Example
 //! ```
@@ -65,7 +65,7 @@ mod own;
 mod peer;
 
 pub use error::{PeerFault, RegionError, Seals};
-pub use fork::forked;
+pub use fork::Origin;
 pub use heap::HeapMemory;
 #[cfg(loom)]
 pub use loom_memory::LoomMemory;

@@ -62,12 +62,24 @@ impl Mapping {
         self.origin.is_elsewhere()
     }
 
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
+    }
+
     /// The address of byte `at`, which the caller has checked.
     #[inline(always)]
     fn at(&self, at: usize) -> *mut u8 {
         // SAFETY: callers check `at <= len` (`check_range`), so the result is within or just past the mapping. The
         // range tests of `tests/regions.rs` would notice a missing check.
         unsafe { self.base.as_ptr().add(at) }
+    }
+
+    /// The address of the bytes from `at` on, after the range was checked.
+    #[inline(always)]
+    pub(crate) fn ptr(&self, at: usize, len: usize) -> NonNull<u8> {
+        check_range(at, len, self.len);
+        // SAFETY: within the mapping or just past it (just checked), whose base is not null. `tests/regions.rs`.
+        unsafe { self.base.add(at) }
     }
 
     // Loads are relaxed and followed by a fence where an acquire is asked for, as a peer's mapping is read-only and

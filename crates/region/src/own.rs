@@ -1,6 +1,7 @@
 //! A region that this process creates and alone may write.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use bytes::BytesMut;
@@ -10,6 +11,7 @@ use rustix::mm::ProtFlags;
 use rustix::process::{Resource, getrlimit};
 
 use crate::error::RegionError;
+use crate::fork::Origin;
 use crate::mapping::{Mapping, StepError};
 use crate::memory::{ReadMemory, WriteMemory};
 
@@ -74,10 +76,25 @@ impl Region {
         self.fd.take()
     }
 
+    /// The address of the `len` bytes from `at` on, for views of memory whose writer the caller trusts (members of a
+    /// pool). It is good while this object lives, in the process that made it.
+    ///
+    /// # Panics
+    /// Where the range is outside of the region.
+    #[inline]
+    pub fn ptr(&self, at: usize, len: usize) -> NonNull<u8> {
+        self.mapping.ptr(at, len)
+    }
+
     /// Whether this was made before a fork that led to this process: then it is not mapped here and must not be
     /// used, only dropped.
     pub fn is_inherited(&self) -> bool {
         self.mapping.is_inherited()
+    }
+
+    /// Which process made it, for what is to live no further than this does.
+    pub fn origin(&self) -> Origin {
+        self.mapping.origin()
     }
 }
 

@@ -1,6 +1,7 @@
 //! A region that the peer created, checked and mapped read-only.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use bytes::BytesMut;
@@ -43,6 +44,16 @@ impl PeerRegion {
             }
             Err((step, errno)) => Err(RegionError::from_errno(step, expected_len, errno)),
         }
+    }
+
+    /// The address of the `len` bytes from `at` on, for views of memory whose writer the caller trusts (members of a
+    /// pool). It is good while this object lives, in the process that made it.
+    ///
+    /// # Panics
+    /// Where the range is outside of the region.
+    #[inline]
+    pub fn ptr(&self, at: usize, len: usize) -> NonNull<u8> {
+        self.mapping.ptr(at, len)
     }
 
     /// Whether this was mapped before a fork that led to this process: then it is not mapped here and must not be

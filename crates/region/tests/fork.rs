@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
-use tollfree_region::{PeerRegion, ReadMemory, Region, WriteMemory, forked};
+use tollfree_region::{PeerRegion, ReadMemory, Region, WriteMemory};
 
 const LEN: usize = 8192;
 
@@ -36,9 +36,13 @@ fn first_failure(checks: &[bool]) -> i32 {
 fn a_child_notices_and_leaves_the_parents_memory_alone() {
     let own = Region::create("tollfree-parent", LEN).unwrap();
     let peer = PeerRegion::map(own.fd().try_clone_to_owned().unwrap(), LEN).unwrap();
-    assert!(!forked() && !own.is_inherited() && !peer.is_inherited() && is_mapped("tollfree-parent"));
+    let origin = own.origin();
+    assert!(
+        !origin.is_elsewhere() && !own.is_inherited() && !peer.is_inherited() && is_mapped("tollfree-parent")
+    );
     let status = in_child(|| {
-        let noticed = [forked(), own.is_inherited(), peer.is_inherited(), !is_mapped("tollfree-parent")];
+        let noticed =
+            [origin.is_elsewhere(), own.is_inherited(), peer.is_inherited(), !is_mapped("tollfree-parent")];
         // Something else comes to lie where the regions were: dropping them must not take it away.
         let fresh: Vec<Region> = (0..64).map(|_| Region::create("tollfree-child", LEN).unwrap()).collect();
         drop((own, peer));
@@ -46,12 +50,12 @@ fn a_child_notices_and_leaves_the_parents_memory_alone() {
             region.store_u64(0, 7, Ordering::Relaxed);
             !region.is_inherited() && region.load_u64(0, Ordering::Relaxed) == 7
         });
-        let still = [whole, forked(), is_mapped("tollfree-child")];
+        let still = [whole, origin.is_elsewhere(), is_mapped("tollfree-child")];
         drop(fresh);
         first_failure(&[&noticed[..], &still[..], &[!is_mapped("tollfree-child")]].concat())
     });
     assert_eq!(status, 0, "check {} failed in the child", libc::WEXITSTATUS(status));
-    assert!(!forked());
+    assert!(!origin.is_elsewhere());
 }
 
 #[test]
@@ -60,9 +64,9 @@ fn a_grandchild_knows_its_parents_regions_from_its_own() {
     let status = in_child(|| {
         let childs = Region::create("tollfree-second", LEN).unwrap();
         let status = in_child(|| {
-            let before = [own.is_inherited(), childs.is_inherited(), forked()];
+            let before = [own.is_inherited(), childs.is_inherited(), own.origin() != childs.origin()];
             let grandchilds = Region::create("tollfree-third", LEN).unwrap();
-            let after = [own.is_inherited(), childs.is_inherited(), !grandchilds.is_inherited(), forked()];
+            let after = [own.is_inherited(), childs.is_inherited(), !grandchilds.is_inherited()];
             first_failure(&[&before[..], &after[..]].concat())
         });
         if status == 0 && !childs.is_inherited() { 0 } else { 100 + libc::WEXITSTATUS(status) }

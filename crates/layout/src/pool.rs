@@ -1,0 +1,406 @@
+//! What members of a pool share: extents, rows of holds, refs, and messages to and from the coordinator.
+//!
+//! # Layout
+//! An *extent* is a region that its owner writes and every other member maps read-only:
+//!
+//! ```text
+//! offset 0                 8                                 24           28           32
+//!    0 | magic             | pool (16)                       | member     | extent     |
+//!   32 | page_count | reserved                                           ... zero     | 4096
+//! 4096 | directory: page_count entries of 16 bytes, up to a multiple of 4096           | data_off
+//!      | data: page_count pages of 4096 bytes                                          | file_len
+//!
+//! directory entry      63                32 31                 0
+//!   +0  state        | page_count of block | generation          |   0: no block begins here
+//!   +8  key          | 64 random bits, 0: no ref was passed on   |
+//! ```
+//!
+//! A *row* is a region that one reader of one extent writes and the extent's owner maps read-only:
+//!
+//! ```text
+//! word of page n, at 8 * n   63                32 31                 0
+//!                          | taken: counts takes  | held: holds now     |
+//! ```
+//!
+//! A *ref* as it travels:
+//!
+//! ```text
+//! offset 0                                 16           20           24
+//!    0 | pool (16)                         | member     | extent     |
+//!   24 | page       | generation | tag                  | 40
+//!   40 | offset                  | len                  | 56
+//! ```
+//!
+//! A *message* between a member and the coordinator:
+//!
+//! ```text
+//! offset 0                 8            12           16           20           24
+//!    0 | magic             | kind       | member     | extent     | reason     |
+//!   24 | amount                         | len                     | 40
+//!   40 | pool (16)                      | version    | reserved   | 64
+//! ```
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::limits::PAGE_LEN;
+use crate::{ExtentIdx, Generation, MemberIdx, PageIdx};
+
+/// The first eight bytes of an extent.
+pub const EXTENT_MAGIC: [u8; 8] = *b"TFEXTENT";
+/// The first eight bytes of a message.
+pub const POOL_MAGIC: [u8; 8] = *b"TOLLPOOL";
+/// The version of all that is described here.
+pub const POOL_VERSION: u32 = 1;
+/// Length of a pool's name of random bytes.
+pub const POOL_ID_LEN: usize = 16;
+
+/// Where an extent's directory begins.
+pub const DIRECTORY_OFF: usize = PAGE_LEN;
+/// Length of a directory entry.
+pub const ENTRY_LEN: usize = 16;
+/// Length of a word of a row.
+pub const HOLD_LEN: usize = 8;
+/// Length of a ref as it travels.
+pub const REF_LEN: usize = 56;
+/// Length of a message.
+pub const POOL_MESSAGE_LEN: usize = 64;
+
+/// Pages of the smallest extent.
+pub const EXTENT_PAGE_COUNT_MIN: usize = 16;
+/// Pages of the largest extent: 1 GiB of data.
+pub const EXTENT_PAGE_COUNT_MAX: usize = 1 << 18;
+/// Most holds that one reader has of one block.
+pub const HOLD_COUNT_MAX: u32 = u32::MAX;
+
+/// What a message says.
+pub mod pool_kind {
+    /// Member: I want in. `pool` and `member` are zero, or those of before the coordinator was lost.
+    pub const JOIN: u32 = 1;
+    /// Coordinator: you are in, as `member` of `pool`; `amount` is your quota, `len` the data bytes of an extent.
+    pub const WELCOME: u32 = 2;
+    /// Coordinator: you are not, for `reason`. The socket closes.
+    pub const REFUSAL: u32 = 3;
+    /// Member: I need `amount` bytes of capacity.
+    pub const NEED: u32 = 4;
+    /// Coordinator: here is the right to `amount` bytes.
+    pub const GRANT: u32 = 5;
+    /// Coordinator: there are not as many, for `reason`.
+    pub const DENY: u32 = 6;
+    /// Member: this descriptor is my `extent`, of `amount` data bytes, out of what was granted.
+    pub const EXTENT: u32 = 7;
+    /// Coordinator: others can map your `extent` now.
+    pub const EXTENT_OK: u32 = 8;
+    /// Member: I need `extent` of `member`.
+    pub const MAP: u32 = 9;
+    /// Coordinator: here it is, `amount` data bytes in a file of `len`.
+    pub const MAPPED: u32 = 10;
+    /// Member, then coordinator to the owner: these descriptors are my row for `extent` of `member`, and my life. To the
+    /// owner, `member` is the reader.
+    pub const ROW: u32 = 11;
+    /// Owner: I look at the row that `member` keeps for my `extent`.
+    pub const ROW_OK: u32 = 12;
+    /// Owner: I have no such extent.
+    pub const ROW_NO: u32 = 13;
+    /// Coordinator: the owner looks at your row for `extent` of `member`.
+    pub const WATCHED: u32 = 14;
+    /// Coordinator: you can't have `extent` of `member`, for `reason`.
+    pub const MAP_FAILED: u32 = 15;
+    /// Member: I have more than I need, by `amount` bytes.
+    pub const SURPLUS: u32 = 16;
+    /// Coordinator: give back what you can spare, up to `amount` bytes.
+    pub const TAKE_BACK: u32 = 17;
+    /// Member: I gave up `extent` (0: a grant that I made none of), and with it `amount` bytes.
+    pub const RETURNED: u32 = 18;
+    /// Coordinator: the owner of `extent` of `member` is dead or has given it up.
+    pub const DROP: u32 = 19;
+    /// Member: I no longer map `extent` of `member`.
+    pub const UNMAPPED: u32 = 20;
+    /// Member, after it was lost and came back: I map `extent` of `member`, of `amount` data bytes.
+    pub const PRESENT: u32 = 21;
+}
+
+/// Why a request is refused.
+pub mod pool_reason {
+    /// No such member or extent: dead, given up, or never there.
+    pub const GONE: u32 = 1;
+    /// It would exceed the member's quota.
+    pub const QUOTA: u32 = 2;
+    /// The pool has no more.
+    pub const CAPACITY: u32 = 3;
+    /// The coordinator keeps another pool.
+    pub const POOL: u32 = 4;
+    /// Another version.
+    pub const VERSION: u32 = 5;
+    /// The other side reads too slowly, or there are too many; try later.
+    pub const BUSY: u32 = 6;
+    /// Another user.
+    pub const USER: u32 = 7;
+    /// The message makes no sense.
+    pub const MALFORMED: u32 = 8;
+}
+
+/// The header of an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct ExtentHead {
+    /// [`EXTENT_MAGIC`].
+    pub magic: [u8; 8],
+    /// The pool it belongs to.
+    pub pool: [u8; POOL_ID_LEN],
+    /// Its owner.
+    pub member: U32,
+    /// Its number.
+    pub extent: U32,
+    /// Data pages; a power of two.
+    pub page_count: U32,
+    /// Zero; ignored.
+    pub reserved: U32,
+}
+
+/// A ref as it travels from one member to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RefHead {
+    /// The pool.
+    pub pool: [u8; POOL_ID_LEN],
+    /// Whose extent.
+    pub member: U32,
+    /// Which of its extents.
+    pub extent: U32,
+    /// First page of the block.
+    pub page: U32,
+    /// Generation of the block.
+    pub generation: U32,
+    /// What nobody can guess: SipHash-2-4 of `offset` and `len`, with the block's key as `k0`, and `page` and
+    /// `generation` as the low and the high half of `k1`.
+    pub tag: U64,
+    /// First byte, from the start of the block.
+    pub offset: U64,
+    /// Bytes.
+    pub len: U64,
+}
+
+/// A message between a member and the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct PoolMessage {
+    /// [`POOL_MAGIC`].
+    pub magic: [u8; 8],
+    /// One of [`pool_kind`].
+    pub kind: U32,
+    /// A member.
+    pub member: U32,
+    /// An extent.
+    pub extent: U32,
+    /// One of [`pool_reason`].
+    pub reason: U32,
+    /// Bytes of capacity.
+    pub amount: U64,
+    /// A length in bytes.
+    pub len: U64,
+    /// The pool.
+    pub pool: [u8; POOL_ID_LEN],
+    /// [`POOL_VERSION`].
+    pub version: U32,
+    /// Zero; ignored.
+    pub reserved: U32,
+}
+
+const _: () = {
+    use core::mem::offset_of;
+    assert!(size_of::<ExtentHead>() == 40 && offset_of!(ExtentHead, pool) == 8);
+    assert!(offset_of!(ExtentHead, member) == 24 && offset_of!(ExtentHead, extent) == 28);
+    assert!(offset_of!(ExtentHead, page_count) == 32);
+    assert!(size_of::<RefHead>() == REF_LEN && offset_of!(RefHead, member) == 16);
+    assert!(offset_of!(RefHead, extent) == 20 && offset_of!(RefHead, page) == 24);
+    assert!(offset_of!(RefHead, generation) == 28 && offset_of!(RefHead, tag) == 32);
+    assert!(offset_of!(RefHead, offset) == 40 && offset_of!(RefHead, len) == 48);
+    assert!(size_of::<PoolMessage>() == POOL_MESSAGE_LEN && offset_of!(PoolMessage, kind) == 8);
+    assert!(offset_of!(PoolMessage, member) == 12 && offset_of!(PoolMessage, extent) == 16);
+    assert!(offset_of!(PoolMessage, reason) == 20 && offset_of!(PoolMessage, amount) == 24);
+    assert!(offset_of!(PoolMessage, len) == 32 && offset_of!(PoolMessage, pool) == 40);
+    assert!(offset_of!(PoolMessage, version) == 56);
+};
+
+impl PoolMessage {
+    /// A message of `kind` with everything else zero.
+    pub fn new(kind: u32) -> PoolMessage {
+        PoolMessage {
+            magic: POOL_MAGIC,
+            kind: kind.into(),
+            member: 0.into(),
+            extent: 0.into(),
+            reason: 0.into(),
+            amount: 0.into(),
+            len: 0.into(),
+            pool: [0; POOL_ID_LEN],
+            version: POOL_VERSION.into(),
+            reserved: 0.into(),
+        }
+    }
+
+    /// The same about an extent of a member.
+    #[must_use]
+    pub fn about(mut self, member: MemberIdx, extent: ExtentIdx) -> PoolMessage {
+        self.member = member.0.into();
+        self.extent = extent.0.into();
+        self
+    }
+
+    /// The same with an amount.
+    #[must_use]
+    pub fn of(mut self, amount: u64) -> PoolMessage {
+        self.amount = amount.into();
+        self
+    }
+
+    /// The same with a reason.
+    #[must_use]
+    pub fn because(mut self, reason: u32) -> PoolMessage {
+        self.reason = reason.into();
+        self
+    }
+
+    /// Who or whose.
+    pub fn member(&self) -> MemberIdx {
+        MemberIdx(self.member.get())
+    }
+
+    /// Which extent.
+    pub fn extent(&self) -> ExtentIdx {
+        ExtentIdx(self.extent.get())
+    }
+}
+
+/// Where things lie in an extent of so many pages, and how long its rows are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtentShape {
+    page_count: u32,
+}
+
+impl ExtentShape {
+    /// The shape of an extent of `page_count` data pages: a power of two within the limits, or none.
+    pub fn of_pages(page_count: usize) -> Option<ExtentShape> {
+        let fits = (EXTENT_PAGE_COUNT_MIN..=EXTENT_PAGE_COUNT_MAX).contains(&page_count);
+        (fits && page_count.is_power_of_two()).then_some(ExtentShape { page_count: page_count as u32 })
+    }
+
+    /// The shape of an extent of as many data bytes.
+    pub fn of_data(data_len: u64) -> Option<ExtentShape> {
+        let page_len = PAGE_LEN as u64;
+        if !data_len.is_multiple_of(page_len) {
+            return None;
+        }
+        ExtentShape::of_pages(usize::try_from(data_len / page_len).ok()?)
+    }
+
+    /// Data pages.
+    pub const fn page_count(self) -> usize {
+        self.page_count as usize
+    }
+
+    /// Bytes of data.
+    pub const fn data_len(self) -> usize {
+        self.page_count() * PAGE_LEN
+    }
+
+    /// Where the data begin.
+    pub const fn data_off(self) -> usize {
+        DIRECTORY_OFF + (self.page_count() * ENTRY_LEN).next_multiple_of(PAGE_LEN)
+    }
+
+    /// Bytes of the extent's file.
+    pub const fn file_len(self) -> usize {
+        self.data_off() + self.data_len()
+    }
+
+    /// Bytes of the file of a row for it.
+    pub const fn row_len(self) -> usize {
+        (self.page_count() * HOLD_LEN).next_multiple_of(PAGE_LEN)
+    }
+}
+
+/// Where the directory's state word of a page lies; the key is 8 bytes on.
+pub const fn state_off(page: PageIdx) -> usize {
+    DIRECTORY_OFF + page.as_usize() * ENTRY_LEN
+}
+
+/// Where the directory's key of a page lies.
+pub const fn key_off(page: PageIdx) -> usize {
+    state_off(page) + 8
+}
+
+/// Where a row's word for a page lies.
+pub const fn hold_off(page: PageIdx) -> usize {
+    page.as_usize() * HOLD_LEN
+}
+
+/// The state word of a directory entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockState {
+    /// Pages of the block; 0 where none begins.
+    pub page_count: u32,
+    /// Its generation.
+    pub generation: Generation,
+}
+
+impl BlockState {
+    /// As the word.
+    pub const fn word(self) -> u64 {
+        ((self.page_count as u64) << 32) | self.generation.0 as u64
+    }
+
+    /// From the word; any word is one.
+    pub const fn from_word(word: u64) -> BlockState {
+        BlockState { page_count: (word >> 32) as u32, generation: Generation(word as u32) }
+    }
+}
+
+/// A word of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HoldWord {
+    /// Counts takes; wraps.
+    pub taken: u32,
+    /// Holds now; never wraps.
+    pub held: u32,
+}
+
+impl HoldWord {
+    /// As the word.
+    pub const fn word(self) -> u64 {
+        ((self.taken as u64) << 32) | self.held as u64
+    }
+
+    /// From the word; any word is one.
+    pub const fn from_word(word: u64) -> HoldWord {
+        HoldWord { taken: (word >> 32) as u32, held: word as u32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_powers_of_two_and_whole_pages() {
+        let shape = ExtentShape::of_pages(64).unwrap();
+        assert_eq!((shape.data_off(), shape.file_len(), shape.row_len()), (8192, 8192 + 64 * 4096, 4096));
+        assert_eq!(ExtentShape::of_data(64 * 4096), Some(shape));
+        let largest = ExtentShape::of_pages(EXTENT_PAGE_COUNT_MAX).unwrap();
+        assert!(largest.file_len().is_multiple_of(PAGE_LEN) && largest.row_len() == 2 << 20);
+        for wrong in [0, 8, 63, EXTENT_PAGE_COUNT_MAX * 2] {
+            assert_eq!(ExtentShape::of_pages(wrong), None);
+        }
+        assert_eq!(ExtentShape::of_data(64 * 4096 + 1), None);
+        assert_eq!(ExtentShape::of_data(u64::MAX), None);
+    }
+
+    #[test]
+    fn words_go_there_and_back() {
+        let state = BlockState { page_count: 3, generation: Generation(u32::MAX) };
+        assert_eq!(BlockState::from_word(state.word()), state);
+        let hold = HoldWord { taken: u32::MAX, held: 7 };
+        assert_eq!(HoldWord::from_word(hold.word()), hold);
+    }
+}

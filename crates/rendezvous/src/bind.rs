@@ -1,0 +1,272 @@
+//! The socket at which clients and server meet: bound by exactly one server, and never in the way of the next.
+//!
+//! # Crash
+//! A server that was killed leaves its socket file. The next one holds a lock on the *directory* (`flock`, gone with its
+//! holder, no file of its own), connects to the socket to see whether anybody listens who lives, and only then replaces it. Of two
+//! servers that start at once, one gets the address and the other a clear error. On shutdown the file is removed only
+//! if it is still the one that this server made.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tollfree_kill_points::{Point, here};
+
+use crate::address::Address;
+use crate::liveness::Liveness;
+
+/// Longest that a start waits for another that looks at the same directory.
+const BIND_PATIENCE: Duration = Duration::from_secs(2);
+/// Longest that a shutdown does; the file it leaves then is in nobody's way.
+const UNBIND_PATIENCE: Duration = Duration::from_millis(50);
+
+/// Why an address could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// A live server has it.
+    #[error("{0} is in use by a running server")]
+    InUse(Address),
+    /// Something that is no socket lies there.
+    #[error("{path} exists and is not a socket; it is not touched")]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The directory can't be used.
+    #[error("the directory of {address} can't be used: {source}")]
+    Directory {
+        /// The address asked for.
+        address: Address,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// This process can't have, or may not share, memory.
+    #[error("{address} can't be served: {source}")]
+    Memory {
+        /// The address asked for.
+        address: Address,
+        /// What is in the way.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Anything else.
+    #[error("{address} can't be bound: {source}")]
+    Io {
+        /// The address asked for.
+        address: Address,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A bound socket that removes its file when it goes.
+#[derive(Debug)]
+pub struct Rendezvous {
+    listener: StdListener,
+    file: Option<SocketFile>,
+    /// Whose it is: a child of `fork` that drops this must leave the file.
+    pid: u32,
+}
+
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Rendezvous {
+    /// Binds and listens, taking the place of a server that died there.
+    ///
+    /// # Errors
+    /// [`BindError::InUse`] where a live server has it; others where the directory or the kernel objects.
+    pub fn bind(address: &Address) -> Result<Rendezvous, BindError> {
+        let io = |source| BindError::Io { address: address.clone(), source };
+        let bound = match address {
+            Address::Abstract(name) => {
+                let name = SocketAddr::from_abstract_name(name.as_bytes()).map_err(io)?;
+                match StdListener::bind_addr(&name) {
+                    Ok(listener) => Rendezvous { listener, file: None, pid: std::process::id() },
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                        return Err(BindError::InUse(address.clone()));
+                    }
+                    Err(error) => return Err(io(error)),
+                }
+            }
+            Address::Path(path) => {
+                let _lock = lock_directory(path, BIND_PATIENCE)
+                    .map_err(|source| BindError::Directory { address: address.clone(), source })?;
+                here(Point::DirectoryLocked);
+                clear_stale(address, path)?;
+                let listener = StdListener::bind(path).map_err(io)?;
+                here(Point::SocketBound);
+                let found = std::fs::symlink_metadata(path).map_err(io)?;
+                let file = SocketFile { path: path.clone(), device: found.dev(), inode: found.ino() };
+                Rendezvous { listener, file: Some(file), pid: std::process::id() }
+            }
+        };
+        bound.listener.set_nonblocking(true).map_err(io)?;
+        Ok(bound)
+    }
+
+    /// Whether this process was forked from the one that bound it.
+    pub fn is_inherited(&self) -> bool {
+        self.pid != std::process::id()
+    }
+
+    /// The listening socket; accepting never blocks.
+    pub fn listener(&self) -> &StdListener {
+        &self.listener
+    }
+}
+
+impl Drop for Rendezvous {
+    fn drop(&mut self) {
+        let Some(file) = self.file.as_ref().filter(|_| !self.is_inherited()) else { return };
+        let Ok(_lock) = lock_directory(&file.path, UNBIND_PATIENCE) else { return };
+        if let Ok(found) = std::fs::symlink_metadata(&file.path)
+            && (found.dev(), found.ino()) == (file.device, file.inode)
+        {
+            here(Point::SocketUnbinding);
+            let _ = std::fs::remove_file(&file.path);
+        }
+    }
+}
+
+/// Holds off other servers of the same directory while one looks and binds; milliseconds at most.
+fn lock_directory(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("/"));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(directory, flags, Mode::empty())?;
+    let began = Instant::now();
+    loop {
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(fd),
+            // Whoever may read the directory may hold its lock; nobody has reason to for long.
+            Err(Errno::WOULDBLOCK) if began.elapsed() > patience => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds a lock on it"));
+            }
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(1)),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Who is behind a socket that takes connections.
+enum Listening {
+    /// The process that listens, as far as can be told.
+    Alive,
+    /// Nobody who would ever accept: the server has died, and a process that it forked keeps its socket open.
+    Died,
+}
+
+/// Whether somebody listens. Never waits: a stopped server's backlog may be full.
+fn knock(path: &Path) -> Result<Listening, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(match Liveness::of(listening_pid(socket)) {
+        Liveness::Dead => Listening::Died,
+        _ => Listening::Alive,
+    })
+}
+
+/// The process that listens at the other end of a socket, or 0 where that can't be told.
+fn listening_pid(socket: OwnedFd) -> i32 {
+    rustix::net::sockopt::socket_peercred(socket)
+        .map_or(0, |credentials| credentials.pid.as_raw_nonzero().get())
+}
+
+/// Removes a socket file that nobody listens on; anything else stays and is an error.
+fn clear_stale(address: &Address, path: &Path) -> Result<(), BindError> {
+    let io = |source| BindError::Io { address: address.clone(), source };
+    let found = match std::fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io(error)),
+    };
+    if !found.file_type().is_socket() {
+        return Err(BindError::NotASocket { path: path.into() });
+    }
+    match knock(path) {
+        Ok(Listening::Alive) => Err(BindError::InUse(address.clone())),
+        Ok(Listening::Died) | Err(Errno::CONNREFUSED) => {
+            tracing::info!(%address, "replacing the socket that a dead server left behind");
+            std::fs::remove_file(path).map_err(io)
+        }
+        // No permission, a full backlog, another kind of socket: somebody is there.
+        Err(_) => Err(BindError::InUse(address.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(directory: &tempfile::TempDir) -> Address {
+        Address::Path(directory.path().join("s.sock"))
+    }
+
+    #[test]
+    fn a_live_server_is_left_alone_and_a_dead_one_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = address(&directory);
+        let first = Rendezvous::bind(&address).unwrap();
+        assert!(matches!(Rendezvous::bind(&address), Err(BindError::InUse(_))));
+        let path = directory.path().join("s.sock");
+        drop(first);
+        assert!(!path.exists(), "a server that ends takes its socket away");
+        drop(StdListener::bind(&path).unwrap());
+        assert!(path.exists(), "the stale socket of a killed server");
+        Rendezvous::bind(&address).unwrap();
+    }
+
+    #[test]
+    fn a_successor_keeps_its_socket_when_the_old_server_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = address(&directory);
+        let old = Rendezvous::bind(&address).unwrap();
+        std::fs::remove_file(directory.path().join("s.sock")).unwrap();
+        let new = Rendezvous::bind(&address).unwrap();
+        drop(old);
+        assert!(directory.path().join("s.sock").exists());
+        drop(new);
+    }
+
+    #[test]
+    fn of_servers_that_start_at_once_exactly_one_wins() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = address(&directory);
+        drop(StdListener::bind(directory.path().join("s.sock")).unwrap());
+        for _ in 0..20 {
+            let barrier = std::sync::Barrier::new(4);
+            let won: Vec<_> = std::thread::scope(|scope| {
+                let start = || {
+                    barrier.wait();
+                    Rendezvous::bind(&address)
+                };
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(won.iter().filter(|result| result.is_ok()).count(), 1);
+        }
+    }
+
+    #[test]
+    fn what_is_no_socket_is_not_touched() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("s.sock"), "precious").unwrap();
+        assert!(matches!(Rendezvous::bind(&address(&directory)), Err(BindError::NotASocket { .. })));
+        assert_eq!(std::fs::read(directory.path().join("s.sock")).unwrap(), b"precious");
+        let nowhere = Address::Path(directory.path().join("no/such/s.sock"));
+        assert!(matches!(Rendezvous::bind(&nowhere), Err(BindError::Directory { .. })));
+    }
+}

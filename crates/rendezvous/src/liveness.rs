@@ -1,0 +1,86 @@
+//! Whether the process at the other end lives: its pidfd, beside its socket.
+//!
+//! The kernel closes a dead process's sockets, which is how its death is learnt, at once. But a child that it forked holds
+//! copies of all of them, for as long as it lives, and nothing can be closed by a fork. So the process itself is watched
+//! too: a pidfd becomes readable when it has ended, whoever holds what of it (`docs/adr/0010-death-by-pidfd.md`).
+//!
+//! # Trust
+//! The number comes from the kernel (`SO_PEERCRED`), not from the peer: that of the process that connected, or of the one
+//! that listens. It is used once, to get the pidfd, and a process that is gone by then is told by that. Were the number
+//! given to another process in the moment between, the session would end with that one's life: harm to nobody else.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// What there is to say of a process when it is first looked at.
+#[derive(Debug)]
+pub enum Liveness {
+    /// It has ended.
+    Dead,
+    /// It lives; the descriptor becomes readable when it doesn't any more.
+    Watched(OwnedFd),
+    /// Nothing but its socket can tell: it is this process itself, or not visible in this one's pid namespace, or policy
+    /// forbids the call.
+    Unknown,
+}
+
+impl Liveness {
+    /// Of the process that the kernel names for a socket.
+    pub fn of(pid: i32) -> Liveness {
+        // 0: in no pid namespace that this process sees.
+        let Some(pid) = Pid::from_raw(pid.max(0)).filter(|pid| *pid != rustix::process::getpid()) else {
+            return Liveness::Unknown;
+        };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) if is_dead(&pidfd) => Liveness::Dead,
+            Ok(pidfd) => Liveness::Watched(pidfd),
+            Err(Errno::SRCH) => Liveness::Dead,
+            Err(error) => {
+                tracing::debug!(%error, ?pid, "a peer's process can't be watched; its socket tells of its end");
+                Liveness::Unknown
+            }
+        }
+    }
+}
+
+/// Whether a pidfd's process has ended. One that nobody has waited for yet has, too.
+fn is_dead(pidfd: impl AsFd) -> bool {
+    let mut watched = [PollFd::new(&pidfd, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    loop {
+        match poll(&mut watched, Some(&now)) {
+            Err(Errno::INTR) => continue,
+            result => return result == Ok(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_lives_until_it_has_ended_waited_for_or_not() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = child.id() as i32;
+        let Liveness::Watched(pidfd) = Liveness::of(pid) else { panic!("it lives") };
+        assert!(!is_dead(&pidfd));
+        child.kill().unwrap();
+        while !is_dead(&pidfd) {
+            std::thread::yield_now();
+        }
+        assert!(matches!(Liveness::of(pid), Liveness::Dead), "nobody has waited for it");
+        child.wait().unwrap();
+        assert!(matches!(Liveness::of(pid), Liveness::Dead));
+    }
+
+    #[test]
+    fn itself_and_the_invisible_are_not_watched() {
+        for pid in [0, -1, std::process::id() as i32] {
+            assert!(matches!(Liveness::of(pid), Liveness::Unknown), "{pid}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The rendezvous socket after `connect`: bytes, file descriptors, doorbells, hang-up.
+//!
+//! What the bytes mean is for those above: a session's are doorbells after its handshake. All calls are non-blocking by their own flags (`MSG_DONTWAIT`), not by the state of the
+//! descriptor, which the two ends of an eventfd or pipe would share: no peer can make a doorbell block
+//! (`docs/adr/0001-doorbell-over-the-socket.md`).
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+/// File descriptors taken from one control message; more than a peer ever sends at once.
+const FD_COUNT_MAX: usize = 4;
+
+/// What one receive brought.
+#[derive(Debug)]
+pub enum Heard {
+    /// Bytes, and the descriptors that came with them.
+    Bytes(usize, Vec<OwnedFd>),
+    /// Bytes, and descriptors that could not all be had. All of them are closed.
+    Cut(usize, Lost),
+    /// Nothing now.
+    Nothing,
+    /// The peer is gone.
+    HungUp,
+}
+
+/// Why descriptors were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// More came at once than the protocol ever sends.
+    Excess,
+    /// This process can have no more.
+    OutOfDescriptors,
+}
+
+/// Receives once and never waits. Descriptors are close-on-exec.
+///
+/// # Errors
+/// What the kernel says, other than that the peer is gone.
+pub fn recv(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Heard> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FD_COUNT_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let result = loop {
+        match rustix::net::recvmsg(&socket, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
+            Err(Errno::INTR) => continue,
+            other => break other,
+        }
+    };
+    let message = match result {
+        Ok(message) => message,
+        Err(Errno::AGAIN) => return Ok(Heard::Nothing),
+        Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => return Ok(Heard::HungUp),
+        Err(error) => return Err(error.into()),
+    };
+    let mut fds = Vec::new();
+    for ancillary in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = ancillary {
+            fds.extend(rights);
+        }
+    }
+    if message.bytes == 0 {
+        return Ok(Heard::HungUp);
+    }
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        let lost = if fds.len() >= FD_COUNT_MAX { Lost::Excess } else { Lost::OutOfDescriptors };
+        return Ok(Heard::Cut(message.bytes, lost));
+    }
+    Ok(Heard::Bytes(message.bytes, fds))
+}
+
+/// Sends bytes, with a descriptor or without, and never waits. `Ok(false)`: the socket's buffer is full.
+///
+/// # Errors
+/// What the kernel says; that the peer is gone is `EPIPE` or `ECONNRESET`.
+pub fn send(socket: impl AsFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<bool> {
+    send_with(socket, bytes, fd.as_slice())
+}
+
+/// As [`send`], with several descriptors (4 at the most).
+///
+/// # Errors
+/// As [`send`].
+pub fn send_with(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<bool> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FD_COUNT_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::TOOMANYREFS.into());
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    loop {
+        return match rustix::net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, flags) {
+            Ok(sent) if sent == bytes.len() => Ok(true),
+            Ok(_) => Err(Errno::MSGSIZE.into()),
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+/// Rings the peer. A full buffer means that a doorbell is already there; a dead peer is noticed elsewhere.
+pub fn ring(socket: impl AsFd) {
+    let _ = send(socket, b"!", None);
+}
+
+/// Who is at the other end, from the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerIdentity {
+    /// Process id at the time of connect, in this process's pid namespace (0 where it has none there). For people to
+    /// read: a pid may be reused, so nothing is decided by it.
+    pub pid: i32,
+    /// Effective user id at the time of connect, as seen from this process's user namespace.
+    pub uid: u32,
+    /// Effective group id, likewise.
+    pub gid: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn bytes_fds_silence_and_hang_up_are_told_apart() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let mut buffer = [0; 8];
+        assert!(matches!(recv(&b, &mut buffer).unwrap(), Heard::Nothing));
+        ring(&a);
+        assert!(matches!(recv(&b, &mut buffer).unwrap(), Heard::Bytes(1, fds) if fds.is_empty()));
+        assert!(send(&a, b"f", Some(a.as_fd())).unwrap());
+        assert!(matches!(recv(&b, &mut buffer).unwrap(), Heard::Bytes(1, fds) if fds.len() == 1));
+        drop(a);
+        assert!(matches!(recv(&b, &mut buffer).unwrap(), Heard::HungUp));
+    }
+
+    #[test]
+    fn a_full_socket_does_not_block() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        while send(&a, &[0; 1024], None).unwrap() {}
+        ring(&a);
+    }
+}
