@@ -1,20 +1,30 @@
 //! The hostile peer, and what tests of several parts measure themselves by. For tests only.
 //!
 //! [`Door`] speaks the rendezvous socket by hand and can break every step of the handshake; [`HostilePeer`] is what a
-//! door becomes after a good handshake, and can break everything that follows. [`Census`] counts what a process holds,
-//! [`TimeLimit`] ends a test that hangs, even one that never yields.
+//! door becomes after a good handshake, and can break everything that follows. [`Shim`] stands between two honest peers and
+//! changes what they announce. [`Census`] counts what a process holds,
+//! [`TimeLimit`] ends a test that hangs, even one that never yields; [`Process`] is the test program once more, to be stopped
+//! or killed; [`fork()`] and [`forbid()`] are what the names say.
 #![forbid(unsafe_code)]
 
 mod census;
 mod chance;
 mod door;
+mod forbid;
+mod fork;
 mod frames;
 mod limit;
 mod peer;
+mod process;
+mod shim;
 
-pub use census::{Census, cpu_time};
+pub use census::{Census, cpu_time, resident_kib};
 pub use chance::Chance;
 pub use door::Door;
+pub use forbid::{Call, forbid};
+pub use fork::{Forked, fork};
 pub use frames::{Frame, opening_of};
 pub use limit::{Alone, TimeLimit, alone};
 pub use peer::{Flipper, HostilePeer};
+pub use process::{Process, Role};
+pub use shim::Shim;

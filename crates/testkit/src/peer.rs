@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tollfree_layout::RingPos;
-use tollfree_layout::control::{CONSUMED_OFF, RING_OFF, WAITING_OFF, Waiting};
+use tollfree_layout::control::{CONSUMED_OFF, LOAD_OFF, RING_OFF, WAITING_OFF, Waiting};
 use tollfree_layout::handshake::Hello;
 use tollfree_layout::limits::{LINE_LEN, RING_LEN_DEFAULT};
 use tollfree_layout::record::{HEAD_EMPTY, HEAD_LEN, head_len, head_word, line_count};
@@ -143,6 +143,11 @@ impl HostilePeer {
     /// Says to have read up to `pos` lines.
     pub fn forge_cursor(&mut self, pos: u64) {
         self.own.store_u64(CONSUMED_OFF, pos, Ordering::Release);
+    }
+
+    /// Says to have any number of calls under way.
+    pub fn forge_load(&mut self, word: u32) {
+        self.own.store_u32(LOAD_OFF, word, Ordering::Relaxed);
     }
 
     /// Where an honest cursor would stand.
