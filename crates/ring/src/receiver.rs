@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::BytesMut;
+use tollfree_kill_points::{Point, here};
 use tollfree_layout::RingPos;
 use tollfree_layout::control::CONSUMED_OFF;
 use tollfree_layout::limits::PAGE_LEN;
@@ -75,7 +76,10 @@ impl<W: WriteMemory, R: ReadMemory> RingReceiver<W, R> {
             return Ok(None);
         }
         match head_len(word, self.pos) {
-            Some(len) if len as usize <= self.ring.record_len_max() => Ok(Some(len)),
+            Some(len) if len as usize <= self.ring.record_len_max() => {
+                here(Point::RecordSeen);
+                Ok(Some(len))
+            }
             claimed => Err(self.violate(word, claimed)),
         }
     }
@@ -115,6 +119,7 @@ impl<W: WriteMemory, R: ReadMemory> RecordReceiver for RingReceiver<W, R> {
     fn advance(&mut self) {
         let len = self.peeked.take().expect("a record is peeked at before it is passed");
         self.pos.0 += line_count(len as usize) as u64;
+        here(Point::RecordConsumed);
     }
 
     #[inline]
@@ -128,9 +133,11 @@ impl<W: WriteMemory, R: ReadMemory> RecordReceiver for RingReceiver<W, R> {
         if self.released == self.pos {
             return false;
         }
+        here(Point::Releasing);
         // Pairs with the acquire in `RingSender::refresh`: all that was read was read before the lines are reused.
         self.own.store_u64(CONSUMED_OFF, self.pos.0, Ordering::Release);
         self.released = self.pos;
+        here(Point::Released);
         true
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tollfree_kill_points::{Point, here};
 use tollfree_layout::RingPos;
 use tollfree_layout::control::CONSUMED_OFF;
 use tollfree_layout::limits::{LINE_LEN, PAGE_LEN};
@@ -137,6 +138,7 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
                 self.write(self.staged, HEAD_LEN + off + kept, tail);
             }
             off += part.len();
+            here(Point::MidRecord);
         }
         self.first_len = len as u32;
     }
@@ -173,12 +175,14 @@ impl<W: WriteMemory, R: ReadMemory> RecordSender for RingSender<W, R> {
         if !self.make_room(lines)? {
             return Err(StageError::Full);
         }
+        here(Point::RoomReserved);
         if self.staged == self.published {
             self.stage_first(parts, len);
         } else {
             self.stage_next(parts, len);
         }
         self.staged.0 += lines;
+        here(Point::RecordStaged);
         Ok(())
     }
 
@@ -192,8 +196,10 @@ impl<W: WriteMemory, R: ReadMemory> RecordSender for RingSender<W, R> {
         let first = self.head_at(self.published);
         // All of the line, whatever the length: a copy of constant length, and nothing in it is secret to the peer.
         self.own.copy_in(first + HEAD_LEN, &self.first);
+        here(Point::Publishing);
         // Pairs with the acquire in `RingReceiver::peek`: whoever sees this head sees all that was staged.
         self.own.store_u64(first, head_word(self.published, self.first_len), Ordering::Release);
+        here(Point::Published);
         self.published = self.staged;
         // While the reader is busy: the lines written next come over into this processor's cache.
         let free_end = self.consumed.0 + self.ring.line_count();

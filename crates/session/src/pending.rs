@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use tollfree_kill_points::{Point, here};
 use tollfree_layout::StreamId;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events};
 use zerocopy::IntoBytes;
@@ -68,6 +69,7 @@ impl Pending {
             let bytes: &[u8] = frame.as_bytes();
             debug_assert_eq!(bytes.len(), FRAME_HEAD_LEN);
             out.stage(&[bytes])?;
+            here(if frame.events == events::CREDIT { Point::CreditStaged } else { Point::NoticeStaged });
             self.frames.pop_front();
         }
         Ok(())

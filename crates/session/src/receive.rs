@@ -1,6 +1,7 @@
 //! Receiving: one record in, checked, and what changes because of it.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tollfree_kill_points::{Point, here};
 use tollfree_layout::frame::{events, flags};
 use tollfree_layout::limits::{METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX};
 use tollfree_layout::metadata;
@@ -244,6 +245,7 @@ impl<T: Default> Session<T> {
     }
 
     fn receive_credit(&mut self, id: StreamId, amount: u64) -> Result<(), Violation> {
+        here(Point::CreditTaken);
         let overflow = Violation::CreditOverflow { stream: id.0 };
         if id == StreamId::SESSION {
             self.send_credit = self.send_credit.checked_add(amount).ok_or(overflow)?;
@@ -271,6 +273,7 @@ impl<T: Default> Session<T> {
             return Err(Violation::StreamId { stream: last, expected: self.last_id + 1 });
         }
         self.drain = Some(last);
+        here(Point::DrainTaken);
         let refused: Vec<StreamId> = self.streams.keys().copied().filter(|id| id.0 > last).collect();
         for id in refused {
             self.end_stream(id, End::Cancelled { code: UNAVAILABLE, refused: true });

@@ -9,15 +9,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
+use tollfree_kill_points::{Point, here};
 use tollfree_layout::{MethodIdx, StreamId};
+use tollfree_rendezvous::{Address, PeerIdentity};
 use tollfree_session::{Accepted, Chunk, Closed, Emission, EmitError, End, Incoming, Opening, Progress};
 
-use crate::address::Address;
 use crate::config::Config;
 use crate::core::Core;
 use crate::handshake::{self, Attached, HandshakeError};
+use crate::inherited::OfProcess;
 use crate::shared::Shared;
-use crate::socket::PeerIdentity;
 use crate::stations::{Slot, Token};
 use crate::streak::Streak;
 
@@ -28,6 +29,7 @@ pub struct ConnectError {
     /// Where to.
     pub address: Address,
     /// What happened.
+    #[source]
     pub kind: ConnectErrorKind,
 }
 
@@ -46,7 +48,7 @@ pub enum ConnectErrorKind {
     Permission,
     /// The socket call failed otherwise.
     #[error("can't connect: {0}")]
-    Io(std::io::Error),
+    Io(#[source] std::io::Error),
     /// Connected, but no session came of it.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
@@ -112,7 +114,8 @@ impl Attachment {
     /// [`ConnectError`], which names the socket.
     pub async fn connect(address: &Address, config: &Config) -> Result<Attachment, ConnectError> {
         let error = |kind| ConnectError { address: address.clone(), kind };
-        let socket = dial(address, config.handshake_timeout).await.map_err(|source| {
+        let dialled = dial(address, config.handshake_timeout).await;
+        let socket = dialled.map(OfProcess::new).map_err(|source| {
             error(match source.kind() {
                 std::io::ErrorKind::NotFound => ConnectErrorKind::NotFound,
                 std::io::ErrorKind::ConnectionRefused => ConnectErrorKind::Stale,
@@ -120,8 +123,10 @@ impl Attachment {
                 _ => ConnectErrorKind::Io(source),
             })
         })?;
+        here(Point::Connected);
         let attached = handshake::connect(&socket, config).await.map_err(|kind| error(kind.into()))?;
-        Attachment::start(attached, socket, config).map_err(|source| error(ConnectErrorKind::Io(source)))
+        Attachment::start(attached, socket.into_inner(), config)
+            .map_err(|source| error(ConnectErrorKind::Io(source)))
     }
 
     pub(crate) fn start(
@@ -129,8 +134,9 @@ impl Attachment {
         socket: UnixStream,
         config: &Config,
     ) -> std::io::Result<Attachment> {
-        let shared = Shared::new(attached, socket, config);
+        let shared = Shared::new(attached, socket, config)?;
         shared.start_driver(&Handle::current())?;
+        here(Point::SessionBegun);
         Ok(Attachment { shared, accepts: Streak::default() })
     }
 
@@ -145,6 +151,34 @@ impl Attachment {
     /// Whether new calls can be opened: not closed, and not draining.
     pub fn is_open(&self) -> bool {
         self.shared.enter().is_ok_and(|core| core.session.closed().is_none() && !core.session.is_draining())
+    }
+
+    /// Ready when no call can be opened here any more: the session is over, or its server drains (client). Does not look
+    /// at the ring itself, and one task at a time may wait so.
+    pub fn poll_over(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let Ok(mut core) = self.shared.enter() else { return Poll::Ready(()) };
+        if core.is_over() {
+            return Poll::Ready(());
+        }
+        core.accept.wait(cx.waker());
+        Poll::Pending
+    }
+
+    /// Says to the client how many calls the server as a whole has under way, where it wants to know ([`Config::load`]).
+    /// Costs a store; wakes nobody.
+    pub fn report_load(&self, count: u32) {
+        self.shared.load.report(count);
+    }
+
+    /// Calls under way at the server as a whole, as it said last. `None`: it doesn't say. Costs a load. A server may say
+    /// any number: this is good for choosing between servers that are trusted to serve, and for nothing else.
+    pub fn peer_load(&self) -> Option<u32> {
+        self.shared.load.peer()
+    }
+
+    /// Whether both sides have agreed that the server says how busy it is.
+    pub fn shares_load(&self) -> bool {
+        self.shared.load.is_shared()
     }
 
     /// Who is at the other end.
@@ -216,8 +250,23 @@ impl Attachment {
         if let Ok(mut core) = self.shared.enter() {
             core.session.drain();
             core.flush(&self.shared.socket);
+            here(Point::DrainSent);
             // An idle client may not have parked; this is worth one wake-up.
-            crate::socket::ring(&self.shared.socket);
+            tollfree_rendezvous::socket::ring(&self.shared.socket);
+        }
+    }
+
+    /// Changes [`Config::dedicated`]: for a thread that has other things to do at times.
+    pub fn set_dedicated(&self, dedicated: bool) {
+        self.shared.set_dedicated(dedicated);
+    }
+
+    /// Looks whether the peer has hung up or rung. For a caller whose runtime does not run between its calls, so that no
+    /// driver would notice: one system call.
+    pub fn attend(&self) {
+        let Ok(mut core) = self.shared.enter() else { return };
+        if core.session.closed().is_none() && !core.hear(&self.shared.socket) {
+            core.hang_up(&self.shared.socket);
         }
     }
 
@@ -463,7 +512,22 @@ impl Stream {
         Poll::Pending
     }
 
-    /// Ends the call in both directions; the peer sees `code`, a gRPC status. Does nothing the second time.
+    /// Ends the call in both directions, and leaves it to its reader to find out: for whoever sends beside one. The peer
+    /// sees `code`, a gRPC status. Does nothing to a call that has ended.
+    pub fn abort(&self, code: u16) {
+        if !self.gone.load(Ordering::Relaxed)
+            && let Ok(mut core) = self.shared.enter()
+        {
+            core.session.cancel(self.id, code);
+            core.wake_ready();
+            if core.session.has_pending() {
+                core.flush(&self.shared.socket);
+            }
+        }
+    }
+
+    /// Ends the call in both directions; the peer sees `code`, a gRPC status. Does nothing the second time. A reader is
+    /// not told: it is the reader who lets go of a call.
     pub fn cancel(&self, code: u16) {
         if !self.gone.load(Ordering::Relaxed)
             && !self.gone.swap(true, Ordering::Relaxed)

@@ -12,20 +12,25 @@ use bytes::BytesMut;
 use smallvec::SmallVec;
 use tokio::net::UnixStream;
 use tokio::runtime;
+use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::CPU_UNKNOWN;
 use tollfree_layout::limits::{AREA_LEN_MAX, AREA_LEN_MIN, PAGE_LEN};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId};
 use tollfree_region::{PeerRegion, Region};
+use tollfree_rendezvous::socket::{self, Heard, Lost};
 use tollfree_ring::{
     RecordRead, RecordReceiver, RecordSender, RingReceiver, RingSender, RingViolation, Ringer, StageError,
     Waiter,
 };
-use tollfree_session::{AreaEvent, AreaFault, Closed, Full, Inbound, Outbound, Received, Session, Violation};
+use tollfree_session::{
+    AreaEvent, AreaFault, Closed, Full, Inbound, Outbound, Received, Role, Session, Violation,
+};
 
 use crate::area::{AreaSender, AreasMapped};
+use crate::clock::now_ns;
 use crate::config::Config;
 use crate::handshake::Attached;
-use crate::socket::{self, Heard, Lost, now_ns};
+use crate::load::Load;
 use crate::stations::{Slot, Stations, Token};
 use crate::waiting::SpinBudget;
 
@@ -91,7 +96,9 @@ impl Outbound for Sending {
     }
 
     fn put_in_area(&mut self, chunk: &[u8]) -> Option<(AreaIdx, ByteOff)> {
-        self.area.place(chunk)
+        let placed = self.area.place(chunk);
+        here(Point::ChunkPlaced);
+        placed
     }
 
     fn take_back(&mut self) {
@@ -130,7 +137,9 @@ impl<R: RecordRead> Inbound for Arrived<'_, R> {
         dst: &mut BytesMut,
     ) -> Result<(), AreaFault> {
         self.in_area.set(true);
-        self.mapped.append(area, at, len, dst)
+        self.mapped.append(area, at, len, dst)?;
+        here(Point::ChunkCopied);
+        Ok(())
     }
 }
 
@@ -170,11 +179,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(mut attached: Attached, config: &Config) -> Core {
+    pub(crate) fn new(mut attached: Attached, config: &Config) -> (Core, Load) {
         // The peer has mapped it by now; the mapping stays without a descriptor.
         attached.own.take_fd();
         let (own, peer) = (Arc::new(attached.own), Arc::new(attached.peer));
-        Core {
+        let load = Load::new(attached.shares_load, own.clone(), peer.clone());
+        let core = Core {
             session: Session::new(attached.role, config.limits, attached.peer_limits),
             sending: Sending {
                 ring: RingSender::new(own.clone(), peer.clone(), attached.own_ring),
@@ -201,7 +211,8 @@ impl Core {
             area_made: false,
             area_len: area_len(config.area_len, attached.peer_area_len_max),
             release_lines: attached.peer_ring.line_count() as usize / 4,
-        }
+        };
+        (core, load)
     }
 
     /// The slot of a token, while what it waits for exists.
@@ -233,6 +244,7 @@ impl Core {
                 Ok(Some(record)) => {
                     let arrived = Arrived { record, mapped: &self.mapped, in_area: false.into() };
                     let received = self.session.receive(&arrived);
+                    here(Point::RecordHandled);
                     let in_area = arrived.in_area.get();
                     self.receiving.advance();
                     if in_area || self.receiving.unreleased_lines() >= self.release_lines {
@@ -289,7 +301,7 @@ impl Core {
                 self.wake(Token::Write(ready.id));
             }
         }
-        if self.accept.waiting && (self.session.has_accepted() || self.session.closed().is_some()) {
+        if self.accept.waiting && (self.session.has_accepted() || self.is_over()) {
             self.wake(Token::Accept);
         }
         if !self.wants_room.is_empty() && self.room_came() {
@@ -303,6 +315,11 @@ impl Core {
             }
             self.wake(token);
         }
+    }
+
+    /// Whether no call begins in this session any more, as far as this side decides that or knows.
+    pub(crate) fn is_over(&self) -> bool {
+        self.session.closed().is_some() || (self.session.role() == Role::Client && self.session.is_draining())
     }
 
     /// Whether those who wait for room should try again.
@@ -347,7 +364,9 @@ impl Core {
     fn publish(&mut self, socket: &UnixStream) {
         self.held_count = 0;
         if self.sending.ring.publish() && self.ringer.should_ring() {
+            here(Point::DoorbellDue);
             socket::ring(socket);
+            here(Point::DoorbellRung);
         }
     }
 
@@ -356,6 +375,7 @@ impl Core {
     pub(crate) fn arm(&mut self) -> bool {
         let wants_space = !self.wants_room.is_empty() || self.session.has_pending();
         self.waiter.park(wants_space);
+        here(Point::Parked);
         // What the pump would not take now is no reason to stay awake.
         let readable = !self.receiving.is_empty() && !self.session.is_congested();
         let came = readable || (wants_space && self.room_came());
@@ -373,6 +393,7 @@ impl Core {
         let made = Region::create("tollfree-area", self.area_len)
             .map_err(|error| error.to_string())
             .and_then(|mut region| {
+                here(Point::AreaMade);
                 match socket::send(socket, b"a", region.take_fd().as_ref().map(std::os::fd::AsFd::as_fd)) {
                     Ok(true) => Ok(region),
                     Ok(false) => Err("the socket's buffer is full".to_string()),
@@ -381,8 +402,10 @@ impl Core {
             });
         match made {
             Ok(region) => {
+                here(Point::AreaSent);
                 let idx = self.sending.area.offered(region);
                 self.session.offer_area(idx, self.area_len as u32);
+                here(Point::AreaOffered);
                 self.area_made = true;
                 self.nudge = true;
             }
@@ -399,6 +422,7 @@ impl Core {
         match event {
             AreaEvent::Offered { area, len } => {
                 let fd = self.next_fd(socket);
+                here(Point::AreaTaken);
                 match fd {
                     _ if !self.mapped.allows(area, len as usize) => self.close(unasked(AREA_OFFER), socket),
                     Some(Some(fd)) => self.map_area(area, len as usize, fd, socket),
@@ -411,12 +435,18 @@ impl Core {
                     }
                 }
             }
-            AreaEvent::Accepted(area) if self.sending.area.answered(area, true) => self.wake_room(),
+            AreaEvent::Accepted(area) if self.sending.area.answered(area, true) => {
+                here(Point::AreaAccepted);
+                self.wake_room();
+            }
             AreaEvent::Refused(area) if self.sending.area.answered(area, false) => {
                 tracing::warn!("the peer could not map a payload area: large messages go through the ring");
             }
             // One that was refused here is dropped without ever having been mapped.
-            AreaEvent::Dropped(area) => self.mapped.remove(area),
+            AreaEvent::Dropped(area) => {
+                self.mapped.remove(area);
+                here(Point::AreaUnmapped);
+            }
             AreaEvent::Accepted(_) => self.close(unasked(AREA_ACCEPT), socket),
             AreaEvent::Refused(_) => self.close(unasked(AREA_REFUSE), socket),
         }
@@ -436,6 +466,7 @@ impl Core {
         match PeerRegion::map(fd, len) {
             Ok(region) => {
                 self.mapped.insert(area, region);
+                here(Point::AreaMapped);
                 self.session.answer_area(area, true);
             }
             Err(error) if error.is_peer_fault() => {
@@ -497,6 +528,7 @@ impl Core {
 
     /// The peer is gone: what it had published still counts, then the session ends.
     pub(crate) fn hang_up(&mut self, socket: &UnixStream) {
+        here(Point::HangUpHeard);
         // A dead peer publishes nothing more; one that only closed its socket gets no longer than a full ring.
         for _ in 0..PUMP_COUNT {
             if self.pump(socket) == 0 {
@@ -514,10 +546,13 @@ impl Core {
             reason => tracing::warn!(%reason, "closing a session"),
         }
         self.session.close(&mut self.sending, reason);
+        here(Point::CloseStaged);
         if self.sending.ring.publish() {
+            here(Point::ClosePublished);
             socket::ring(socket);
         }
         let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        here(Point::SocketShutDown);
         self.wake_ready();
     }
 
@@ -525,7 +560,9 @@ impl Core {
     pub(crate) fn drop_idle_area(&mut self, socket: &UnixStream) {
         if let Some(area) = self.sending.area.take_idle() {
             self.session.drop_area(area);
+            here(Point::AreaDropping);
             self.flush(socket);
+            here(Point::AreaDropped);
             // The peer may be idle without having parked; this is worth one wake-up.
             socket::ring(socket);
         }
@@ -647,6 +684,7 @@ impl Core {
         self.leave(Token::Read(id));
         self.leave(Token::Write(id));
         self.session.forget(id, code);
+        here(Point::StreamForgotten);
         self.sweep_queues();
         self.wake_ready();
         if self.session.has_pending() {

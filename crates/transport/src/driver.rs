@@ -1,6 +1,6 @@
 //! The driver: the task that sleeps on the socket in one runtime, for all that wait there.
 //!
-//! It hears doorbells and the peer's hang-up; it watches the pumper of its station, and steps in when that has stopped
+//! It hears doorbells, the peer's hang-up and the end of its process; it watches the pumper of its station, and steps in when that has stopped
 //! looking at the ring; it gives up a payload area that nobody uses.
 
 use std::io;
@@ -13,6 +13,7 @@ use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use crate::liveness::DeathWatch;
 use crate::shared::{Entered, Shared};
 
 /// A pumper that has not looked at the ring for this long is not counted on any more.
@@ -24,8 +25,8 @@ const ROUND_COUNT: usize = 4;
 pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
     pub(crate) runtime: runtime::Id,
-    /// Watched instead of the session's own socket, which belongs to another runtime.
-    pub(crate) duplicate: Option<Arc<UnixStream>>,
+    /// Watched instead of the session's own socket and death watch, which belong to another runtime.
+    pub(crate) duplicate: Option<(Arc<UnixStream>, Option<Arc<DeathWatch>>)>,
     /// Where others call.
     pub(crate) ear: Arc<Notify>,
     /// While the station is pumped: when to look at the pumper next, and how often it had looked the last time.
@@ -47,7 +48,8 @@ enum Next {
 
 impl Driver {
     pub(crate) async fn run(mut self) {
-        let socket = self.duplicate.clone().unwrap_or_else(|| self.shared.socket.clone());
+        let (socket, death) =
+            self.duplicate.clone().unwrap_or_else(|| (self.shared.socket.clone(), self.shared.death.clone()));
         let never = Instant::now();
         loop {
             let (watch_at, area_at) = (self.watch.map(|(at, _)| at), self.area);
@@ -59,6 +61,12 @@ impl Driver {
                     // What comes from here on is a new event; what is there now is read below.
                     let _ = socket.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
                     self.rung()
+                }
+                ended = died(death.as_deref()), if death.is_some() => {
+                    if ended.is_err() {
+                        return;
+                    }
+                    self.hung_up()
                 }
                 () = self.ear.notified() => self.called(),
                 () = sleep_until(watch_at.unwrap_or(never)), if watch_at.is_some() => self.look_at_pumper(),
@@ -76,6 +84,7 @@ impl Driver {
 
     /// The doorbell rang, a descriptor came, or the peer hung up.
     fn rung(&mut self) -> Next {
+        tollfree_kill_points::here(tollfree_kill_points::Point::DoorbellHeard);
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
         let socket = &self.shared.socket;
         if !core.hear(socket) {
@@ -86,6 +95,14 @@ impl Driver {
             return Next::Over;
         }
         self.serve(core)
+    }
+
+    /// The peer's process has ended. Where its socket has not hung up, a process that it forked holds a copy.
+    fn hung_up(&mut self) -> Next {
+        let Ok(mut core) = self.shared.enter() else { return Next::Over };
+        core.hang_up(&self.shared.socket);
+        let _ = rustix::net::shutdown(&self.shared.socket, rustix::net::Shutdown::Both);
+        Next::Over
     }
 
     /// Somebody began to pump, made an area, or left something behind.
@@ -143,6 +160,14 @@ impl Driver {
         let exists = core.sending.area.exists();
         self.area = exists.then(|| Instant::now() + self.shared.area_idle);
         Next::Sleep
+    }
+}
+
+/// Waits for the end of the peer's process.
+async fn died(death: Option<&DeathWatch>) -> io::Result<()> {
+    match death {
+        Some(death) => death.wait().await,
+        None => std::future::pending().await,
     }
 }
 

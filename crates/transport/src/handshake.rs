@@ -14,22 +14,28 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::UnixStream;
+use tokio::sync::Notify;
+use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::RING_OFF;
 use tollfree_layout::handshake::{
-    FEATURES, HTTP2_PREFACE, Hello, MAGIC, VERSION_MAX, VERSION_MIN, kind, reason,
+    FEATURES, HTTP2_PREFACE, Hello, MAGIC, VERSION_MAX, VERSION_MIN, feature, kind, reason,
 };
 use tollfree_layout::limits;
 use tollfree_region::{PeerRegion, Region, RegionError};
+use tollfree_rendezvous::Liveness;
+use tollfree_rendezvous::PeerIdentity;
+use tollfree_rendezvous::socket::{self, Heard, Lost};
 use tollfree_ring::Geometry;
 use tollfree_session::{Limits, Role};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::clock::now_ns;
 use crate::config::Config;
-use crate::socket::{self, Heard, Lost, PeerIdentity, now_ns};
 
 /// Why two processes did not become a session.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +50,12 @@ pub enum HandshakeError {
     /// The peer hung up in the middle.
     #[error("the peer hung up during the handshake")]
     HungUp,
+    /// The process that connected, or listened, has ended; a child that it forked keeps its socket open.
+    #[error("the peer's process has died, and a process forked from it keeps its socket open")]
+    Dead,
+    /// All places for handshakes are taken, and this client had said nothing for a while.
+    #[error("many clients are connecting at once, and this one has not said anything yet; try again")]
+    Crowded,
     /// The peer speaks HTTP/2.
     #[error(
         "the peer speaks HTTP/2: one side has a shm: address and the other a unix: one for the same socket"
@@ -106,7 +118,7 @@ impl HandshakeError {
             HandshakeError::User { .. } => reason::USER,
             HandshakeError::Region(error) if error.is_peer_fault() => reason::REGION,
             HandshakeError::Size { .. } => reason::REGION,
-            HandshakeError::Region(_) | HandshakeError::Io(_) => reason::BUSY,
+            HandshakeError::Region(_) | HandshakeError::Io(_) | HandshakeError::Crowded => reason::BUSY,
             _ => reason::MALFORMED,
         }
     }
@@ -114,11 +126,34 @@ impl HandshakeError {
     /// Whether the same attempt may work later, without anybody changing anything but load.
     pub fn is_transient(&self) -> bool {
         match self {
-            HandshakeError::Io(_) | HandshakeError::Timeout(_) | HandshakeError::HungUp => true,
+            HandshakeError::Io(_)
+            | HandshakeError::Timeout(_)
+            | HandshakeError::HungUp
+            | HandshakeError::Crowded
+            | HandshakeError::Dead => true,
             HandshakeError::Region(error) => error.is_exhausted(),
             HandshakeError::Refused { reason, .. } => *reason == reason::BUSY,
             _ => false,
         }
+    }
+}
+
+/// A client's place among the handshakes under way at a server.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    heard: AtomicBool,
+    ended: Notify,
+}
+
+impl Turn {
+    /// Whether the client has not said HELLO yet, all of it.
+    pub(crate) fn is_silent(&self) -> bool {
+        !self.heard.load(Ordering::Relaxed)
+    }
+
+    /// Refuses the client, unless it has said HELLO meanwhile.
+    pub(crate) fn end(&self) {
+        self.ended.notify_one();
     }
 }
 
@@ -133,8 +168,12 @@ pub(crate) struct Attached {
     pub(crate) peer_area_len_max: usize,
     /// What to add to the peer's clock to get this side's, in nanoseconds.
     pub(crate) clock_shift_ns: i64,
+    /// Both sides have the feature LOAD.
+    pub(crate) shares_load: bool,
     pub(crate) agent: String,
     pub(crate) identity: PeerIdentity,
+    /// Becomes readable when the peer's process has ended.
+    pub(crate) pidfd: Option<OwnedFd>,
 }
 
 /// This side's name, for the peer's logs and headers.
@@ -145,7 +184,7 @@ fn agent() -> String {
 /// The client's part, on a connected socket.
 pub(crate) async fn connect(stream: &UnixStream, config: &Config) -> Result<Attached, HandshakeError> {
     within(config.handshake_timeout, async {
-        let identity = check_user(stream, config)?;
+        let peer = check_user(stream, config)?;
         let (own, own_ring) = make_region("tollfree-client", config)?;
         let hello = offer(kind::HELLO, config, &own, own_ring);
         // A server that refuses at first sight may have hung up by now, and its words lie in the socket.
@@ -159,19 +198,28 @@ pub(crate) async fn connect(stream: &UnixStream, config: &Config) -> Result<Atta
             return Err(HandshakeError::Refused { reason: answer.reason.get(), text: answer.text() });
         }
         check_hello(&answer, kind::WELCOME)?;
-        attach(Role::Client, &answer, fd, own, own_ring, identity)
+        attach(Role::Client, &answer, fd, own, own_ring, peer, config)
     })
     .await
 }
 
 /// The server's part, on an accepted socket. The client is told of every error that it can do something about.
-pub(crate) async fn accept(stream: &UnixStream, config: &Config) -> Result<Attached, HandshakeError> {
+pub(crate) async fn accept(
+    stream: &UnixStream,
+    config: &Config,
+    turn: &Turn,
+) -> Result<Attached, HandshakeError> {
     let result = within(config.handshake_timeout, async {
-        let identity = check_user(stream, config)?;
-        let (hello, fd) = recv(stream).await?;
+        let peer = check_user(stream, config)?;
+        let (hello, fd) = tokio::select! {
+            biased;
+            received = recv(stream) => received?,
+            () = turn.ended.notified() => return Err(HandshakeError::Crowded),
+        };
+        turn.heard.store(true, Ordering::Relaxed);
         check_hello(&hello, kind::HELLO)?;
         let (own, own_ring) = make_region("tollfree-server", config)?;
-        let attached = attach(Role::Server, &hello, fd, own, own_ring, identity)?;
+        let attached = attach(Role::Server, &hello, fd, own, own_ring, peer, config)?;
         let mut welcome = offer(kind::WELCOME, config, &attached.own, own_ring);
         welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
         welcome.version_max = welcome.version_min;
@@ -196,19 +244,38 @@ async fn within<T>(
     tokio::time::timeout(limit, steps).await.unwrap_or(Err(HandshakeError::Timeout(limit)))
 }
 
-fn check_user(stream: &UnixStream, config: &Config) -> Result<PeerIdentity, HandshakeError> {
+/// Who the peer is, and its pidfd where there is one.
+type Watched = (PeerIdentity, Option<OwnedFd>);
+
+fn check_user(stream: &UnixStream, config: &Config) -> Result<Watched, HandshakeError> {
     let cred = stream.peer_cred()?;
     let identity = PeerIdentity { pid: cred.pid().unwrap_or(0), uid: cred.uid(), gid: cred.gid() };
     if !config.peers.allows(identity.uid) {
         return Err(HandshakeError::User { uid: identity.uid, policy: config.peers.words() });
     }
-    Ok(identity)
+    match Liveness::of(identity.pid) {
+        Liveness::Dead => Err(HandshakeError::Dead),
+        Liveness::Watched(pidfd) => Ok((identity, Some(pidfd))),
+        Liveness::Unknown => Ok((identity, None)),
+    }
 }
 
-fn make_region(name: &str, config: &Config) -> Result<(Region, Geometry), HandshakeError> {
+/// Whether a session could have its region now.
+pub(crate) fn check_memory(config: &Config) -> Result<(), RegionError> {
+    make_region("tollfree-trial", config).map(drop)
+}
+
+fn make_region(name: &str, config: &Config) -> Result<(Region, Geometry), RegionError> {
     let ring_len = config.ring_len.clamp(limits::RING_LEN_MIN, limits::RING_LEN_MAX).next_power_of_two();
     let ring = Geometry::new(RING_OFF, ring_len).expect("clamped to a power of two within limits");
-    Ok((Region::create(name, RING_OFF + ring_len)?, ring))
+    let region = Region::create(name, RING_OFF + ring_len)?;
+    here(Point::RegionMade);
+    Ok((region, ring))
+}
+
+/// The features that this side wants to be in force.
+fn features(config: &Config) -> u64 {
+    if config.load { feature::LOAD } else { 0 }
 }
 
 fn offer(kind: u32, config: &Config, own: &Region, ring: Geometry) -> Hello {
@@ -220,6 +287,7 @@ fn offer(kind: u32, config: &Config, own: &Region, ring: Geometry) -> Hello {
     hello.stream_count = if kind == kind::WELCOME { config.limits.stream_count } else { 0 }.into();
     hello.area_len_max = (limits::AREA_LEN_MAX as u32).into();
     hello.metadata_len_max = (config.limits.metadata_len_max as u32).into();
+    hello.features = features(config).into();
     hello.set_text(&agent());
     hello.clock_ns = now_ns().into();
     hello
@@ -246,7 +314,8 @@ fn attach(
     fd: Option<OwnedFd>,
     own: Region,
     own_ring: Geometry,
-    identity: PeerIdentity,
+    (identity, pidfd): Watched,
+    config: &Config,
 ) -> Result<Attached, HandshakeError> {
     let received_ns = now_ns();
     let fd = fd.ok_or(HandshakeError::Malformed("it came without the descriptor of a region"))?;
@@ -272,6 +341,7 @@ fn attach(
     let peer_ring = Geometry::new(RING_OFF, ring_len)
         .map_err(|_| HandshakeError::Size { what: "a ring", value: ring_len as u64 })?;
     let peer = PeerRegion::map(fd, region_len)?;
+    here(Point::PeerMapped);
     let peer_limits = Limits {
         stream_window: theirs.stream_window.get(),
         session_window: theirs.session_window.get(),
@@ -287,8 +357,10 @@ fn attach(
         peer_limits,
         peer_area_len_max: area_len_max.min(limits::AREA_LEN_MAX),
         clock_shift_ns: clock_shift(theirs.clock_ns.get(), received_ns),
+        shares_load: theirs.features.get() & features(config) & feature::LOAD != 0,
         agent: theirs.text(),
         identity,
+        pidfd,
     })
 }
 
@@ -306,6 +378,7 @@ async fn send(stream: &UnixStream, hello: &Hello, region: Option<&Region>) -> Re
     loop {
         // A fresh socket has room for one message; waiting here is for a peer that has filled it on purpose.
         if socket::send(stream, hello.as_bytes(), region.map(Region::fd))? {
+            here(Point::HandshakeSent);
             return Ok(());
         }
         stream.writable().await?;
@@ -343,6 +416,7 @@ async fn recv(stream: &UnixStream) -> Result<(Hello, Option<OwnedFd>), Handshake
             return Err(TOO_MANY);
         }
     }
+    here(Point::HandshakeHeard);
     let hello = Hello::read_from_bytes(&bytes).expect("the length is the type's own");
     Ok((hello, fds.pop()))
 }

@@ -32,28 +32,28 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod address;
 mod area;
 mod attachment;
+mod clock;
 mod config;
 mod core;
 mod driver;
 mod handshake;
+mod inherited;
 mod listener;
-mod rendezvous;
+mod liveness;
+mod load;
 mod shared;
-mod socket;
 mod stations;
 mod streak;
 mod waiting;
 
-pub use address::{Address, AddressError};
 pub use attachment::{Attachment, Call, ConnectError, ConnectErrorKind, Opener, Stream};
+pub use clock::now_ns;
 pub use config::{Config, PeerPolicy, WaitPolicy};
 pub use handshake::HandshakeError;
 pub use listener::Listener;
-pub use rendezvous::BindError;
-pub use socket::{PeerIdentity, now_ns};
+pub use tollfree_rendezvous::{Address, AddressError, BindError, PeerIdentity};
 pub use tollfree_session::{
-    Chunk, Closed, Emission, EmitError, End, Ending, Incoming, Limits, Opening, Outgoing,
+    Chunk, Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Incoming, Limits, Opening, Outgoing,
 };

@@ -10,10 +10,11 @@
 //! # Crash
 //! A pumping task that is dropped or panics leaves through its handle's `Drop`, which wakes another; one that just stops
 //! polling is noticed by the driver. A driver that goes with its runtime takes its station along. A fork's child finds
-//! [`forked`](tollfree_region::forked) set and touches nothing, the parent's epoll included.
+//! [its region's origin](tollfree_region::Origin) elsewhere and touches nothing, the parent's epoll included.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -22,18 +23,26 @@ use smallvec::SmallVec;
 use tokio::net::UnixStream;
 use tokio::runtime;
 use tokio::sync::Notify;
+use tollfree_region::Origin;
+use tollfree_rendezvous::PeerIdentity;
 use tollfree_ring::RecordReceiver;
 use tollfree_session::Closed;
 
+use crate::clock::now_ns;
 use crate::config::Config;
 use crate::core::Core;
 use crate::driver::Driver;
 use crate::handshake::Attached;
-use crate::socket::{PeerIdentity, now_ns};
+use crate::liveness::DeathWatch;
+use crate::load::Load;
 use crate::stations::{Duty, Token};
 
 /// Glances at an empty ring within one `poll`, with a pause after each: 0.2 µs together.
 const GLANCE_COUNT: usize = 14;
+/// The same for a thread that has nothing else to do: 20 µs together, if waits are that long.
+const DEDICATED_GLANCE_COUNT: usize = 100 * GLANCE_COUNT;
+/// What a glance takes, about.
+const GLANCE_NS: u64 = 14;
 /// Times that one `poll` may find records without finding what it waits for, before others have their turn.
 const ROUND_COUNT: usize = 4;
 
@@ -44,19 +53,25 @@ pub(crate) const FORKED: Closed =
 /// The lock and what needs none.
 pub(crate) struct Shared {
     core: Mutex<Core>,
+    /// The process whose session it is.
+    origin: Origin,
     /// Watched by the runtime that connected; other runtimes watch a duplicate.
     pub(crate) socket: Arc<UnixStream>,
     pub(crate) identity: PeerIdentity,
     pub(crate) agent: String,
+    /// Tells of the end of the peer's process, whoever holds copies of its socket. Watched like the socket.
+    pub(crate) death: Option<Arc<DeathWatch>>,
     pub(crate) clock_shift_ns: i64,
     pub(crate) area_idle: Duration,
+    dedicated: AtomicBool,
+    pub(crate) load: Load,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if tollfree_region::forked() {
+        if self.origin.is_elsewhere() {
             // Taking leave of epoll here would do so for the parent.
-            std::mem::forget(self.socket.clone());
+            std::mem::forget((self.socket.clone(), self.death.clone()));
         }
     }
 }
@@ -101,16 +116,36 @@ impl Drop for Entered<'_> {
     }
 }
 
+impl Entered<'_> {
+    /// Lets a thread that waits for the lock have it for a moment.
+    fn let_others_in(&mut self) {
+        MutexGuard::bump(self.core.as_mut().expect("held until dropped"));
+    }
+}
+
 impl Shared {
-    pub(crate) fn new(attached: Attached, socket: UnixStream, config: &Config) -> Arc<Shared> {
-        Arc::new(Shared {
+    /// Must be called in the runtime that is to watch the socket.
+    pub(crate) fn new(
+        mut attached: Attached,
+        socket: UnixStream,
+        config: &Config,
+    ) -> io::Result<Arc<Shared>> {
+        let death = attached.pidfd.take().map(DeathWatch::new).transpose()?;
+        let (origin, identity, agent) = (attached.own.origin(), attached.identity, attached.agent.clone());
+        let clock_shift_ns = attached.clock_shift_ns;
+        let (core, load) = Core::new(attached, config);
+        Ok(Arc::new(Shared {
             socket: Arc::new(socket),
-            identity: attached.identity,
-            agent: attached.agent.clone(),
-            clock_shift_ns: attached.clock_shift_ns,
+            origin,
+            identity,
+            agent,
+            death: death.map(Arc::new),
+            clock_shift_ns,
             area_idle: config.area_idle,
-            core: Mutex::new(Core::new(attached, config)),
-        })
+            dedicated: config.dedicated.into(),
+            load,
+            core: Mutex::new(core),
+        }))
     }
 
     /// Takes the lock.
@@ -119,7 +154,7 @@ impl Shared {
     /// In a child of `fork`, which must not touch the session.
     #[inline]
     pub(crate) fn enter(&self) -> Result<Entered<'_>, Closed> {
-        if tollfree_region::forked() {
+        if self.origin.is_elsewhere() {
             return Err(FORKED);
         }
         Ok(Entered { core: Some(self.core.lock()), socket: &self.socket })
@@ -145,7 +180,11 @@ impl Shared {
             }
             // Glances are for the one who pumps: the others' time is better spent on their own work.
             let pumps = !core.stations.is_pumped() || core.stations.pumped_by(token).is_some();
-            let glances = if pumps || token == Token::Accept { GLANCE_COUNT } else { 0 };
+            let glances = match pumps || token == Token::Accept {
+                true if self.dedicated.load(Ordering::Relaxed) => core.dedicated_glances(),
+                true => GLANCE_COUNT,
+                false => 0,
+            };
             found = self.look(&mut core, glances, &mut attempt);
         }
         let Some(found) = found else { return self.wait(core, cx, token) };
@@ -156,7 +195,7 @@ impl Shared {
     /// Pumps and tries again for as long as that helps, with a few glances at the ring when it is empty.
     fn look<R>(
         &self,
-        core: &mut Core,
+        core: &mut Entered<'_>,
         mut glances: usize,
         attempt: &mut impl FnMut(&mut Core, &UnixStream) -> Option<R>,
     ) -> Option<R> {
@@ -176,6 +215,17 @@ impl Shared {
                 }
                 glances -= 1;
                 std::hint::spin_loop();
+                if glances > 0 && glances.is_multiple_of(GLANCE_COUNT) {
+                    let seen = core.news;
+                    core.let_others_in();
+                    // While another had the lock, what came for this task woke nobody, for this task was looking.
+                    if core.news != seen {
+                        let found = attempt(core, &self.socket);
+                        if found.is_some() {
+                            return found;
+                        }
+                    }
+                }
             }
         }
         None
@@ -302,7 +352,9 @@ impl Shared {
         } else {
             let _in_runtime = handle.enter();
             let duplicate = rustix::io::fcntl_dupfd_cloexec(&self.socket, 0)?;
-            Some(Arc::new(UnixStream::from_std(duplicate.into())?))
+            let socket = Arc::new(UnixStream::from_std(duplicate.into())?);
+            let death = self.death.as_ref().map(|death| death.duplicate()).transpose()?;
+            Some((socket, death.map(Arc::new)))
         };
         let ear = Arc::new(Notify::new());
         let mut core = self.enter().map_err(forked)?;
@@ -318,6 +370,11 @@ impl Shared {
         Ok(())
     }
 
+    /// See [`Attachment::set_dedicated`](crate::Attachment::set_dedicated).
+    pub(crate) fn set_dedicated(&self, dedicated: bool) {
+        self.dedicated.store(dedicated, Ordering::Relaxed);
+    }
+
     /// Ends the session from this side.
     pub(crate) fn close(&self, reason: &'static str) {
         if let Ok(mut core) = self.enter()
@@ -329,6 +386,13 @@ impl Shared {
 }
 
 impl Core {
+    /// How often a thread that has nothing else to do may look within one `poll`. On the peer's own processor it would
+    /// only keep the peer from answering.
+    fn dedicated_glances(&mut self) -> usize {
+        let worth = (self.budget.ns() / GLANCE_NS).min(DEDICATED_GLANCE_COUNT as u64) as usize;
+        if worth <= GLANCE_COUNT || self.shares_cpu() { GLANCE_COUNT } else { worth }
+    }
+
     /// Borrows a station and a slot at once; they live in different parts of the core.
     fn with_station<R>(
         &mut self,

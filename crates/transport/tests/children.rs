@@ -3,67 +3,27 @@
 mod echo;
 
 use std::future::poll_fn;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use echo::{Echo, alone_for, begin, call, check_calls, quiet_call, read_message, soon};
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
-use tollfree_testkit::{Census, cpu_time};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use tollfree_testkit::{Census, Process, Role, cpu_time};
 use tollfree_transport::*;
-
-/// Set in a process that a test has started: what it is to do.
-const ROLE: &str = "TOLLFREE_TEST_ROLE";
-/// And where its server is or is to be.
-const SOCKET: &str = "TOLLFREE_TEST_SOCKET";
-
-/// A child that is killed with its test.
-struct Process(Child);
-
-impl Process {
-    /// Starts this program again as `role`, and waits until it says that it is ready.
-    fn start(role: &str, socket: &std::path::Path) -> Process {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "as_child", "--ignored", "--nocapture"])
-            .env(ROLE, role)
-            .env(SOCKET, socket)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let process = Process(child);
-        assert!(lines.any(|line| line.unwrap().contains("READY")), "{role} never got ready");
-        // What else it says is read, so that it never waits for a full pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        process
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.0)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// What the children do. Not a test of itself.
 #[test]
 #[ignore = "runs in processes that other tests start"]
 fn as_child() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    let socket = std::path::PathBuf::from(std::env::var(SOCKET).unwrap());
+    let Some(role) = Role::of_this_process() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let address = Address::Path(socket);
-        match role.as_str() {
+        let address = Address::Path(role.socket.clone());
+        match role.name.as_str() {
             "server" => {
                 let mut listener = Listener::bind(&address, Config::default()).unwrap();
-                println!("READY");
+                role.ready();
                 serve_all(&mut listener).await;
             }
             "server short of descriptors" => {
@@ -71,12 +31,12 @@ fn as_child() {
                 let used = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
                 let limit = Rlimit { current: Some(used + 20), ..getrlimit(Resource::Nofile) };
                 setrlimit(Resource::Nofile, limit).unwrap();
-                println!("READY");
+                role.ready();
                 serve_all(&mut listener).await;
             }
             "client that calls for ever" => {
                 let client = Attachment::connect(&address, &Config::default()).await.unwrap();
-                println!("READY");
+                role.ready();
                 loop {
                     check_calls(&client, 10).await;
                 }
@@ -97,15 +57,11 @@ fn a_stopped_peer_costs_no_processor_and_goes_on_where_it_was() {
     alone_for(60, async {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("s.sock");
-        let server = Process::start("server", &socket);
+        let server = Process::start_ready("server", &socket, "");
         let client = Attachment::connect(&Address::Path(socket), &Config::default()).await.unwrap();
         check_calls(&client, 50).await;
         for _ in 0..3 {
-            kill_process(server.pid(), Signal::STOP).unwrap();
-            // The signal is sent, and takes effect when the kernel gets round to it.
-            while !is_stopped(server.pid()) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            server.signal(Signal::STOP);
             let client = &client;
             // Far more than ring and payload area hold: writers wait for room, readers for replies.
             let calls = (0..8).map(|idx| async move {
@@ -120,16 +76,10 @@ fn a_stopped_peer_costs_no_processor_and_goes_on_where_it_was() {
             assert!(early.is_err() && client.closed().is_none());
             let used = cpu_time() - before;
             assert!(used < Duration::from_millis(100), "{used:?} of processor while the peer stood still");
-            kill_process(server.pid(), Signal::CONT).unwrap();
+            server.signal(Signal::CONT);
             soon("calls after the peer went on", calls).await;
         }
     });
-}
-
-/// Whether a process stands still, as the kernel shows it.
-fn is_stopped(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 /// Polls all, until all are done.
@@ -160,7 +110,8 @@ fn a_killed_peer_ends_its_calls_and_leaves_nothing() {
         let mut chance = tollfree_testkit::Chance::new(30);
         for _ in 0..30 {
             let path = server.path();
-            let client = tokio::task::block_in_place(|| Process::start("client that calls for ever", &path));
+            let client =
+                tokio::task::block_in_place(|| Process::start_ready("client that calls for ever", &path, ""));
             tokio::time::sleep(Duration::from_micros(chance.below(3000))).await;
             drop(client);
             assert_eq!(server.next_end().await, Closed::HungUp);
@@ -173,7 +124,7 @@ fn a_killed_peer_ends_its_calls_and_leaves_nothing() {
         let socket = directory.path().join("s.sock");
         let address = Address::Path(socket.clone());
         for _ in 0..10 {
-            let dying = tokio::task::block_in_place(|| Process::start("server", &socket));
+            let dying = tokio::task::block_in_place(|| Process::start_ready("server", &socket, ""));
             let client = Attachment::connect(&address, &Config::default()).await.unwrap();
             check_calls(&client, 5).await;
             let quiet = quiet_call(&client).await;
@@ -194,7 +145,8 @@ fn a_server_out_of_descriptors_sheds_and_lives() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("s.sock");
         let address = Address::Path(socket.clone());
-        let _server = tokio::task::block_in_place(|| Process::start("server short of descriptors", &socket));
+        let _server =
+            tokio::task::block_in_place(|| Process::start_ready("server short of descriptors", &socket, ""));
         let first = Attachment::connect(&address, &Config::default()).await.unwrap();
         check_calls(&first, 10).await;
         let quick = Config { handshake_timeout: Duration::from_millis(200), ..Config::default() };

@@ -95,6 +95,11 @@ pub(crate) async fn serve(attachment: &Attachment) -> Closed {
 
 async fn answer(call: Call) {
     let Some(message) = read_message(&call.stream).await else { return };
+    reply(&call, message).await;
+}
+
+/// Answers a call with one message and OK.
+pub(crate) async fn reply(call: &Call, message: Bytes) {
     let mut emission = Emission {
         headers: Some(Bytes::new()),
         message: Some(Outgoing::new(message, false)),
@@ -120,7 +125,16 @@ pub(crate) async fn read_message(stream: &Stream) -> Option<Bytes> {
 
 /// Begins a call with one message.
 pub(crate) async fn begin(attachment: &Attachment, message: Bytes) -> Result<Stream, EmitError> {
-    let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
+    begin_at(attachment, "/test.Echo/Call", message).await
+}
+
+/// Begins a call of any method.
+pub(crate) async fn begin_at(
+    attachment: &Attachment,
+    path: &str,
+    message: Bytes,
+) -> Result<Stream, EmitError> {
+    let opening = Opening { path, deadline_ns: 0 };
     let mut emission = Emission {
         message: Some(Outgoing::new(message, false)),
         ending: Some(Ending::HalfClose),

@@ -90,7 +90,12 @@ fn refused() -> Vec<Refused> {
             reason::VERSION,
         ),
         ("another kind", with(|hello| hello.kind = kind::WELCOME.into()), all, reason::MALFORMED),
-        ("a feature that nobody knows", with(|hello| hello.required = 1.into()), all, reason::FEATURE),
+        (
+            "a feature that nobody knows",
+            with(|hello| hello.required = (1 << 63).into()),
+            all,
+            reason::FEATURE,
+        ),
         ("no descriptor", with(|_| ()), None, reason::MALFORMED),
         ("a ring too short", with(|hello| hello.ring_len = 2048.into()), all, reason::REGION),
         ("a ring too long", with(|hello| hello.ring_len = 65536.into()), all, reason::REGION),

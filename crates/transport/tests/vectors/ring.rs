@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
-use tollfree_layout::control::{CONSUMED_OFF, RING_OFF, WAITING_OFF};
+use tollfree_layout::control::{CONSUMED_OFF, RING_OFF, WAITING_OFF, load_of_word, load_word};
 use tollfree_layout::limits::{LINE_LEN, RING_LEN_MIN};
 use tollfree_layout::record::{HEAD_EMPTY, HEAD_LEN, record_len_max};
 use tollfree_region::{HeapMemory, ReadMemory, WriteMemory};
@@ -151,6 +151,13 @@ fn waiting() -> Vec<Value> {
     words
 }
 
+fn loads() -> Vec<Value> {
+    let word = |count: u32| json!({ "calls": count, "load": hex(&load_word(count).to_le_bytes()) });
+    let unsaid = json!({ "calls": null, "load": hex(&0u32.to_le_bytes()) });
+    assert_eq!(load_of_word(0), None);
+    [vec![unsaid], [0, 1, 1000, u32::MAX].map(word).to_vec()].concat()
+}
+
 #[test]
 fn rings_are_as_written_down() {
     let made = json!({
@@ -159,6 +166,7 @@ fn rings_are_as_written_down() {
         "steps": steps(),
         "forged_heads": forged(),
         "waiting": waiting(),
+        "load": loads(),
     });
     hold("ring.json", &made);
 }

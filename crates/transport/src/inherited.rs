@@ -1,0 +1,41 @@
+//! What a child of `fork` must not let go of: sockets that are registered with its parent's poller.
+//!
+//! Parent and child share one epoll instance, and what is registered there is the parent's. A socket of tokio's takes leave
+//! of the poller when it is dropped, which in a child would be for the parent: it would hear nothing of that socket any
+//! more. So a child leaves it as it is, open and registered, until it ends or executes another program.
+
+use std::ops::Deref;
+
+/// A socket that only the process that made it lets go of.
+#[derive(Debug)]
+pub(crate) struct OfProcess<T> {
+    socket: Option<T>,
+    pid: u32,
+}
+
+impl<T> OfProcess<T> {
+    /// This process's.
+    pub(crate) fn new(socket: T) -> OfProcess<T> {
+        OfProcess { socket: Some(socket), pid: std::process::id() }
+    }
+
+    /// For somebody who sees to it from here on.
+    pub(crate) fn into_inner(mut self) -> T {
+        self.socket.take().expect("there until now")
+    }
+}
+
+impl<T> Deref for OfProcess<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.socket.as_ref().expect("there until dropped")
+    }
+}
+
+impl<T> Drop for OfProcess<T> {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            std::mem::forget(self.socket.take());
+        }
+    }
+}
