@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http_body::Frame;
+use http_body::{Body as _, Frame};
 use tokio::time::{Instant, Sleep};
 use tollfree_transport::{Attachment, End, Incoming, Stream, now_ns};
+use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::metadata::{GRPC_STATUS, status_value, unpack};
+use crate::endpoint::CallGuard;
+use crate::metadata::{GRPC_STATUS, status_code, status_value, unpack};
+use crate::retry::Throttle;
 use crate::status;
 
 /// Fires when a call's deadline passes; costs nothing without one.
@@ -63,38 +66,152 @@ impl ClientCall {
         if let Some(failure) = self.failure.lock().take() {
             return failure;
         }
-        match end {
-            End::Cancelled { code, refused } => status::cancelled(code, refused, &self.peer),
-            _ => match self.stream.session_closed() {
-                Some(closed) => status::closed(&closed, &self.peer),
-                None => Status::internal(format!("{} ended the call without a status", self.peer)),
-            },
+        end_status(&self.stream, end, &self.peer)
+    }
+}
+
+/// The status for a call that ended without trailers.
+pub(crate) fn end_status(stream: &Stream, end: End, peer: &str) -> Status {
+    match end {
+        End::Cancelled { code, refused } => status::cancelled(code, refused, peer),
+        _ => match stream.session_closed() {
+            Some(closed) => status::closed(&closed, peer),
+            None => Status::internal(format!("{peer} ended the call without a status")),
+        },
+    }
+}
+
+/// The body of a response. Dropping it before its end cancels the call. By default an empty one, without a call.
+#[derive(Debug)]
+pub struct ResponseBody {
+    source: Source,
+    deadline: Deadline,
+    ended: bool,
+    /// What is to be done at the end of a call that its channel keeps count of.
+    afterwards: Option<Box<Afterwards>>,
+}
+
+/// Where a response comes from.
+#[derive(Debug)]
+enum Source {
+    Session(Arc<ClientCall>),
+    Http2(Body),
+}
+
+/// What a channel does when a call has ended.
+#[derive(Debug)]
+pub(crate) struct Afterwards {
+    pub(crate) _guard: CallGuard,
+    /// Told how it ended.
+    pub(crate) throttle: Option<Arc<Throttle>>,
+    /// Statuses that count as failures.
+    pub(crate) codes: Vec<Code>,
+}
+
+impl Afterwards {
+    fn end(self, code: Code) {
+        match self.throttle {
+            Some(throttle) if code == Code::Ok => throttle.succeeded(),
+            Some(throttle) if self.codes.contains(&code) => drop(throttle.failed()),
+            _ => {}
         }
     }
 }
 
-/// The body of a response. Dropping it before its end cancels the call.
-#[derive(Debug)]
-pub struct ResponseBody {
-    call: Arc<ClientCall>,
-    deadline: Deadline,
-    ended: bool,
-}
-
 impl ResponseBody {
     pub(crate) fn new(call: Arc<ClientCall>, deadline: Deadline) -> ResponseBody {
-        ResponseBody { call, deadline, ended: false }
+        ResponseBody { source: Source::Session(call), deadline, ended: false, afterwards: None }
     }
 
     /// The body of a trailers-only response.
     pub(crate) fn ended(call: Arc<ClientCall>) -> ResponseBody {
-        ResponseBody { call, deadline: Deadline::default(), ended: true }
+        let source = Source::Session(call);
+        ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None }
+    }
+
+    /// A body that tonic's transport receives.
+    pub(crate) fn http2(body: Body, deadline: Deadline) -> ResponseBody {
+        ResponseBody { source: Source::Http2(body), deadline, ended: false, afterwards: None }
+    }
+
+    /// Has something done when the call has ended; at once where it has.
+    pub(crate) fn afterwards(&mut self, afterwards: Afterwards) {
+        if !self.ended {
+            self.afterwards = Some(Box::new(afterwards));
+        }
+    }
+
+    fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Source::Session(call) = &self.source else { return Poll::Ready(None) };
+        let incoming = match call.stream.poll_recv(cx) {
+            Poll::Ready(Ok(incoming)) => incoming,
+            Poll::Ready(Err(closed)) => {
+                self.ended = true;
+                return Poll::Ready(Some(Err(status::closed(&closed, &call.peer))));
+            }
+            Poll::Pending => {
+                ready!(self.deadline.poll(cx));
+                self.ended = true;
+                call.stream.cancel(Code::DeadlineExceeded as u16);
+                return Poll::Ready(Some(Err(status::deadline())));
+            }
+        };
+        Poll::Ready(Some(match incoming {
+            Incoming::Chunk(chunk) => Ok(Frame::data(chunk.bytes)),
+            Incoming::End(End::Trailers { code, block }) => {
+                self.ended = true;
+                Ok(Frame::trailers(trailers(code, &block)))
+            }
+            Incoming::End(end) => {
+                self.ended = true;
+                Err(call.end_status(end))
+            }
+            Incoming::Headers(_) => Err(Status::internal("response headers came twice")),
+        }))
+    }
+
+    fn poll_http2(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Source::Http2(body) = &mut self.source else { return Poll::Ready(None) };
+        let polled = Pin::new(&mut *body).poll_frame(cx);
+        let Poll::Ready(frame) = polled else {
+            ready!(self.deadline.poll(cx));
+            self.ended = true;
+            // Dropping it resets the stream.
+            *body = Body::empty();
+            return Poll::Ready(Some(Err(status::deadline())));
+        };
+        self.ended = !matches!(&frame, Some(Ok(frame)) if frame.is_data());
+        Poll::Ready(frame.map(|frame| frame.map_err(|status| status::in_time(status, self.deadline.at_ns))))
+    }
+
+    /// Tells the channel how the call ended.
+    #[cold]
+    fn tell_end(&mut self, frame: &Option<Result<Frame<Bytes>, Status>>) {
+        let Some(afterwards) = self.afterwards.take() else { return };
+        let code = match frame {
+            Some(Ok(frame)) => frame
+                .trailers_ref()
+                .and_then(status_code)
+                .map_or(Code::Unknown, |code| Code::from_i32(code.into())),
+            Some(Err(status)) => status.code(),
+            None => Code::Unknown,
+        };
+        afterwards.end(code);
+    }
+}
+
+impl Default for ResponseBody {
+    fn default() -> ResponseBody {
+        let source = Source::Http2(Body::empty());
+        ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None }
     }
 }
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        self.call.stream.cancel(Code::Cancelled as u16);
+        if let Source::Session(call) = &self.source {
+            call.stream.cancel(Code::Cancelled as u16);
+        }
     }
 }
 
@@ -110,31 +227,14 @@ impl http_body::Body for ResponseBody {
         if this.ended {
             return Poll::Ready(None);
         }
-        let incoming = match this.call.stream.poll_recv(cx) {
-            Poll::Ready(Ok(incoming)) => incoming,
-            Poll::Ready(Err(closed)) => {
-                this.ended = true;
-                return Poll::Ready(Some(Err(status::closed(&closed, &this.call.peer))));
-            }
-            Poll::Pending => {
-                ready!(this.deadline.poll(cx));
-                this.ended = true;
-                this.call.stream.cancel(Code::DeadlineExceeded as u16);
-                return Poll::Ready(Some(Err(status::deadline())));
-            }
+        let frame = match &this.source {
+            Source::Session(_) => ready!(this.poll_session(cx)),
+            Source::Http2(_) => ready!(this.poll_http2(cx)),
         };
-        Poll::Ready(Some(match incoming {
-            Incoming::Chunk(chunk) => Ok(Frame::data(chunk.bytes)),
-            Incoming::End(End::Trailers { code, block }) => {
-                this.ended = true;
-                Ok(Frame::trailers(trailers(code, &block)))
-            }
-            Incoming::End(end) => {
-                this.ended = true;
-                Err(this.call.end_status(end))
-            }
-            Incoming::Headers(_) => Err(Status::internal("response headers came twice")),
-        }))
+        if this.ended && this.afterwards.is_some() {
+            this.tell_end(&frame);
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

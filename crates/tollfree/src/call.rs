@@ -3,16 +3,18 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use http_body::Body as _;
 use tollfree_transport::{Attachment, Emission, EmitError, End, Ending, Incoming, Opener, Opening, now_ns};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::body::{ClientCall, Deadline, ResponseBody, trailers};
-use crate::channel::{Acquire, Channel};
+use crate::channel::WaitForReady;
+use crate::endpoint::{Acquire, Endpoint};
 use crate::framing::Deframer;
 use crate::metadata::{GRPC, pack, timeout, unpack};
 use crate::status;
@@ -111,8 +113,25 @@ async fn send_rest(mut sender: RequestSender, call: Arc<ClientCall>) {
     if let Err(failure) = result {
         let code = failure.code() as u16;
         *call.failure.lock() = Some(failure);
-        call.stream.cancel(code);
+        // The application may be waiting for the response: it is to learn of this.
+        call.stream.abort(code);
     }
+}
+
+/// A timeout as a time on the monotonic clock; never 0, which means none.
+pub(crate) fn deadline_ns(timeout: Duration) -> u64 {
+    let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    now_ns().saturating_add(timeout).max(1)
+}
+
+/// Whether a call waits for a server instead of failing.
+pub(crate) fn does_wait(extensions: &Extensions, channel: bool) -> bool {
+    extensions.get::<WaitForReady>().map_or(channel, |wait| wait.0)
+}
+
+fn open_on(attachment: Arc<Attachment>) -> State {
+    let opener = attachment.open();
+    State::Open(attachment, opener)
 }
 
 enum State {
@@ -129,8 +148,12 @@ enum State {
 
 /// A call under way; resolves to the response's head. Dropping it cancels the call.
 pub(crate) struct ResponseFuture {
-    channel: Channel,
+    endpoint: Arc<Endpoint>,
     path: http::uri::PathAndQuery,
+    /// The application's, asked when there is no session.
+    extensions: Extensions,
+    /// What the channel does about [`WaitForReady`] by itself.
+    waits: bool,
     sender: Option<RequestSender>,
     deadline_ns: Option<u64>,
     deadline: Deadline,
@@ -139,6 +162,8 @@ pub(crate) struct ResponseFuture {
     kept: Option<Emission>,
     /// A call that no server has looked at moves over to a new session once.
     moved: bool,
+    /// It failed, and no server has looked at it.
+    unseen: bool,
 }
 
 impl std::fmt::Debug for ResponseFuture {
@@ -148,16 +173,51 @@ impl std::fmt::Debug for ResponseFuture {
 }
 
 impl ResponseFuture {
-    pub(crate) fn new(channel: Channel, request: Request<Body>) -> Result<ResponseFuture, Status> {
-        let (parts, body) = request.into_parts();
-        let wanted = match (timeout(&parts.headers), channel.timeout()) {
+    /// A call by an endpoint's session, or a new one. The shorter of the request's timeout and `limit` holds.
+    ///
+    /// # Errors
+    /// A request that can't be sent to anybody.
+    pub(crate) fn new(
+        endpoint: &Arc<Endpoint>,
+        limit: Option<Duration>,
+        waits: bool,
+        request: Request<Body>,
+    ) -> Result<ResponseFuture, Status> {
+        let wanted = match (timeout(request.headers()), limit) {
             (Some(call), Some(channel)) => Some(call.min(channel)),
             (call, channel) => call.or(channel),
         };
-        let deadline_ns = wanted.map(|timeout| {
-            let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-            now_ns().saturating_add(timeout).max(1)
-        });
+        let state = match endpoint.live() {
+            Some(attachment) => open_on(attachment),
+            None => State::Acquire(endpoint.acquire(does_wait(request.extensions(), waits))),
+        };
+        ResponseFuture::with(endpoint, state, wanted.map(deadline_ns), waits, request)
+    }
+
+    /// A call by a session that somebody has chosen, and by no other.
+    ///
+    /// # Errors
+    /// A request that can't be sent to anybody.
+    pub(crate) fn on(
+        endpoint: &Arc<Endpoint>,
+        attachment: Arc<Attachment>,
+        deadline_ns: Option<u64>,
+        request: Request<Body>,
+    ) -> Result<ResponseFuture, Status> {
+        let mut call = ResponseFuture::with(endpoint, open_on(attachment), deadline_ns, false, request)?;
+        call.moved = true;
+        Ok(call)
+    }
+
+    #[inline]
+    fn with(
+        endpoint: &Arc<Endpoint>,
+        state: State,
+        deadline_ns: Option<u64>,
+        waits: bool,
+        request: Request<Body>,
+    ) -> Result<ResponseFuture, Status> {
+        let (parts, body) = request.into_parts();
         let headers = pack(&parts.headers)
             .map_err(|error| Status::resource_exhausted(format!("request metadata: {error}")))?;
         let path = parts.uri.path_and_query().cloned();
@@ -166,21 +226,23 @@ impl ResponseFuture {
         let sender =
             RequestSender { body, deframer: Deframer::default(), emission, ended: false, failed: None };
         Ok(ResponseFuture {
-            state: match channel.live() {
-                Some(attachment) => {
-                    let opener = attachment.open();
-                    State::Open(attachment, opener)
-                }
-                None => State::Acquire(channel.acquire()),
-            },
-            channel,
+            state,
+            endpoint: endpoint.clone(),
             path,
+            extensions: parts.extensions,
+            waits,
             sender: Some(sender),
             deadline_ns,
             deadline: Deadline::new(deadline_ns),
             kept: None,
             moved: false,
+            unseen: false,
         })
+    }
+
+    /// Whether no server has looked at the call, which has failed.
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.unseen
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Status>> {
@@ -229,12 +291,15 @@ impl ResponseFuture {
                 self.move_over(&attachment);
                 return Poll::Ready(Ok(()));
             }
-            Err(error) => return Poll::Ready(Err(status::emit(error, self.channel.peer()))),
+            Err(error) => {
+                self.unseen = matches!(error, EmitError::Closed(_) | EmitError::Draining);
+                return Poll::Ready(Err(status::emit(error, &self.endpoint.name)));
+            }
         };
         let call = Arc::new(ClientCall {
             stream,
             failure: Default::default(),
-            peer: self.channel.peer().clone(),
+            peer: self.endpoint.name.clone(),
             attachment: attachment.clone(),
         });
         if sender.emission.is_empty() {
@@ -248,9 +313,11 @@ impl ResponseFuture {
 
     /// The session is over or draining, and its server has not looked at the call: it is made in a new one.
     fn move_over(&mut self, attachment: &Arc<Attachment>) {
-        self.moved = true;
-        self.channel.retire(attachment);
-        self.state = State::Acquire(self.channel.acquire());
+        let waits = does_wait(&self.extensions, self.waits);
+        // One that waits anyway does so until a session takes it.
+        self.moved = !waits;
+        self.endpoint.retire(attachment);
+        self.state = State::Acquire(self.endpoint.acquire(waits));
     }
 
     /// A server that drains has refused the call without looking at it. Moves it over if all of it is still here.
@@ -318,6 +385,7 @@ impl ResponseFuture {
                 return Poll::Ready(Ok(None));
             }
             Incoming::End(end) => {
+                self.unseen = matches!(end, End::Cancelled { refused: true, .. });
                 let (State::Send(call) | State::Receive(call)) = &self.state else {
                     unreachable!("the call has not moved")
                 };

@@ -4,38 +4,68 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Request;
-use parking_lot::Mutex;
-use tollfree_transport::{Address, Attachment, Config, ConnectError, PeerIdentity, PeerPolicy, WaitPolicy};
+use tollfree_transport::{Attachment, Config, ConnectError, PeerPolicy, WaitPolicy};
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::balance::{Balance, Balancer};
 use crate::body::ResponseBody;
-use crate::call::ResponseFuture;
-use crate::status;
-
-/// After a failed attempt to connect, calls fail at once for this long; doubled each time up to the maximum.
-const BACKOFF_FIRST: Duration = Duration::from_millis(20);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
+use crate::call::{ResponseFuture, does_wait};
+use crate::direct::Slot;
+use crate::endpoint::{Acquire, Endpoint};
+use crate::managed;
+use crate::path::Path;
+use crate::retry::Throttle;
+use crate::service_config::{ServiceConfig, ServiceConfigError};
 
 /// Why a channel could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
+    /// A blocking channel's own runtime can't be had.
+    #[error("no runtime for a blocking channel: {0}")]
+    Runtime(std::io::Error),
     /// Not an address of a session.
-    #[error(transparent)]
+    #[error("{0}; or http://host:port or unix:/path for a server that speaks HTTP/2")]
     Address(#[from] tollfree_transport::AddressError),
+    /// An address for HTTP/2 that is none.
+    #[error("\"{address}\" is not an address for HTTP/2: {source}; write http://host:port or unix:/path")]
+    Http2 {
+        /// As given.
+        address: String,
+        /// What tonic said.
+        source: tonic::transport::Error,
+    },
     /// Nobody there, or no session came of it.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// None of the endpoints can be reached; the status says why the first can't.
+    #[error("{}", .0.message())]
+    Unreachable(Status),
+    /// The service config can't be read, or asks for what there is not.
+    #[error(transparent)]
+    ServiceConfig(#[from] ServiceConfigError),
 }
 
-/// A way to a server over shared memory, for any client that tonic generates. Clones share the session.
+/// A call with this in its request's extensions waits for a server instead of failing where none can be reached
+/// (gRPC's wait-for-ready), or, with `false`, doesn't where the channel would. It waits until its deadline.
 ///
-/// A session that ends is replaced at the next call; a call whose outcome is unknown ends UNAVAILABLE and is never sent
-/// again by itself. A channel may be used from several runtimes at once.
+/// # Example
+/// ```
+/// let mut request = tonic::Request::new(());
+/// request.extensions_mut().insert(tollfree::WaitForReady(true));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitForReady(pub bool);
+
+/// A way to one server or several, over shared memory or HTTP/2, for any client that tonic generates. Clones share the
+/// connections.
+///
+/// A connection that ends is replaced; a call whose outcome is unknown ends UNAVAILABLE and is never sent again by itself,
+/// unless a retry policy ([`ChannelBuilder::service_config`]) says so. A channel may be used from several runtimes at once.
 ///
 /// # Example
 /// ```no_run
@@ -51,38 +81,59 @@ pub struct Channel {
     inner: Arc<Inner>,
 }
 
-struct Inner {
-    address: Address,
-    name: Arc<str>,
-    config: Config,
-    timeout: Option<Duration>,
-    current: Mutex<Option<Arc<Attachment>>>,
-    /// Held while connecting: others wait for the outcome instead of connecting too.
-    connecting: tokio::sync::Mutex<Backoff>,
+pub(crate) struct Inner {
+    /// The only endpoint, where it is a session and nothing has to be decided for a call.
+    plain: Option<Arc<Endpoint>>,
+    pub(crate) balancer: Balancer,
+    pub(crate) config: ServiceConfig,
+    pub(crate) throttle: Option<Arc<Throttle>>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) waits: bool,
 }
-
-#[derive(Debug, Default)]
-struct Backoff {
-    failures: u32,
-    until: Option<Instant>,
-    last: Option<Status>,
-}
-
-/// Resolves to a session, new or the one that another call has just made.
-pub(crate) type Acquire = Pin<Box<dyn Future<Output = Result<Arc<Attachment>, Status>> + Send>>;
 
 /// Settings of a channel; see [`Channel::builder`].
 #[derive(Clone, Debug)]
 pub struct ChannelBuilder {
-    uri: String,
+    uris: Vec<String>,
     config: Config,
     timeout: Option<Duration>,
+    balance: Option<Balance>,
+    waits: bool,
+    service_config: Option<String>,
 }
 
 impl ChannelBuilder {
+    /// A further server: of any kind, `shm:///path`, `shm-abstract:name`, `unix:/path` or `http://host:port`.
+    pub fn endpoint(mut self, uri: impl Into<String>) -> Self {
+        self.uris.push(uri.into());
+        self
+    }
+
+    /// How an endpoint is chosen for a call, where there are several. The service config's choice counts where this is
+    /// not said.
+    pub fn balance(mut self, balance: Balance) -> Self {
+        self.balance = Some(balance);
+        self
+    }
+
     /// A timeout for calls that bring none or a longer one.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// Whether calls wait for a server instead of failing where none can be reached; [`WaitForReady`] says it for one call.
+    pub fn wait_for_ready(mut self, waits: bool) -> Self {
+        self.waits = waits;
+        self
+    }
+
+    /// gRPC's service config, as JSON: `loadBalancingConfig`, `methodConfig` with `name`, `timeout`, `waitForReady` and
+    /// `retryPolicy`, `retryThrottling`, and `healthCheckConfig`, which as in gRPC is heeded by all balancing but
+    /// `pick_first`. Of a request to be sent again 256 KiB are kept; a longer one is sent once. Hedging and message limits
+    /// are refused, fields that gRPC doesn't know passed over.
+    pub fn service_config(mut self, json: impl Into<String>) -> Self {
+        self.service_config = Some(json.into());
         self
     }
 
@@ -98,59 +149,59 @@ impl ChannelBuilder {
         self
     }
 
-    /// Connects now.
+    /// Connects now; with several endpoints, to one at least.
     ///
     /// # Errors
     /// [`ChannelError`], which names the socket and what to do.
     pub async fn connect(self) -> Result<Channel, ChannelError> {
         let channel = self.connect_lazy()?;
-        channel.connect_now().await?;
+        match &channel.inner.plain {
+            Some(endpoint) => endpoint.connect_now().await?,
+            None => drop(channel.inner.balancer.pick(false, None).await.map_err(ChannelError::Unreachable)?),
+        }
         Ok(channel)
+    }
+
+    /// Connects now, for calls that block their threads: [`blocking`](crate::blocking).
+    ///
+    /// # Errors
+    /// [`ChannelError`], which names the socket and what to do.
+    pub fn connect_blocking(mut self) -> Result<crate::blocking::Channel, ChannelError> {
+        self.config.dedicated = true;
+        crate::blocking::Channel::new(self)
     }
 
     /// Connects at the first call.
     ///
     /// # Errors
-    /// [`ChannelError::Address`].
+    /// [`ChannelError::Address`], [`ChannelError::Http2`] or [`ChannelError::ServiceConfig`].
     pub fn connect_lazy(self) -> Result<Channel, ChannelError> {
-        let address: Address = self.uri.parse()?;
+        let managed = self.service_config.is_some() || self.uris.len() > 1;
+        let config =
+            self.service_config.as_deref().map(ServiceConfig::parse).transpose()?.unwrap_or_default();
+        let balance = self.balance.or(config.balance).unwrap_or_default();
+        let settings = Config { load: balance == Balance::LeastOutstanding, ..self.config };
+        let endpoints: Result<Vec<_>, _> =
+            self.uris.iter().map(|uri| Endpoint::new(uri, &settings).map(Arc::new)).collect();
+        let endpoints = endpoints?;
+        let plain = endpoints.first().filter(|endpoint| !managed && endpoint.is_session()).cloned();
+        let health = config.health_service.clone();
         Ok(Channel {
             inner: Arc::new(Inner {
-                name: address.to_string().into(),
-                address,
-                config: self.config,
+                plain,
+                balancer: Balancer::new(balance, endpoints, health),
+                throttle: config.throttling.map(|throttling| Arc::new(Throttle::new(throttling))),
+                config,
                 timeout: self.timeout,
-                current: Mutex::new(None),
-                connecting: tokio::sync::Mutex::default(),
+                waits: self.waits,
             }),
         })
     }
 }
 
-/// Which way a channel's calls take.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path {
-    /// The server's address.
-    pub address: Address,
-    /// The server's process while there is a session with it.
-    pub peer: Option<PeerIdentity>,
-}
-
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.peer {
-            Some(peer) => write!(
-                f,
-                "shared memory with process {} of user {}, met at {}",
-                peer.pid, peer.uid, self.address
-            ),
-            None => write!(f, "not connected to {}; the next call connects", self.address),
-        }
-    }
-}
-
 impl Channel {
-    /// Connects to `shm:///path/to.sock` or `shm-abstract:name`. Must be called in a tokio runtime with IO and time.
+    /// Connects to `shm:///path/to.sock` or `shm-abstract:name`, or over HTTP/2 to `unix:/path` or `http://host:port`. Must
+    /// be called in a tokio runtime with IO and time.
     ///
     /// # Errors
     /// [`ChannelError`], which names the socket and what to do.
@@ -158,94 +209,76 @@ impl Channel {
         Channel::builder(uri).connect().await
     }
 
-    /// A channel with settings.
+    /// A channel with settings, to one server or (with [`ChannelBuilder::endpoint`]) several.
     pub fn builder(uri: impl Into<String>) -> ChannelBuilder {
-        ChannelBuilder { uri: uri.into(), config: Config::default(), timeout: None }
+        ChannelBuilder {
+            uris: vec![uri.into()],
+            config: Config::default(),
+            timeout: None,
+            balance: None,
+            waits: false,
+            service_config: None,
+        }
     }
 
     /// Which way calls take now.
     pub fn path(&self) -> Path {
-        let peer = self.live().filter(|session| session.closed().is_none()).map(|session| session.peer());
-        Path { address: self.inner.address.clone(), peer }
+        let balancer = &self.inner.balancer;
+        let endpoints = balancer.endpoints().iter().map(|endpoint| endpoint.path()).collect();
+        Path { balance: balancer.balance, endpoints }
+    }
+
+    /// Whether all calls go by one session, with nothing to decide about them: the precondition of the shorter ways.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.inner.plain.is_some()
+    }
+
+    /// Looks after the sessions where no runtime runs that would.
+    pub(crate) fn attend(&self) {
+        for endpoint in self.inner.balancer.endpoints() {
+            if let Some(attachment) = endpoint.live() {
+                attachment.attend();
+                if attachment.closed().is_some() {
+                    endpoint.retire(&attachment);
+                }
+            }
+        }
     }
 
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.inner.timeout
     }
 
+    /// The name of the first endpoint: in a plain channel, of the only one.
     pub(crate) fn peer(&self) -> &Arc<str> {
-        &self.inner.name
+        &self.inner.balancer.endpoints()[0].name
     }
 
-    /// The session that calls use now. It may have ended without anybody having noticed yet.
+    /// The session that calls of a plain channel use now. It may have ended without anybody having noticed yet.
     pub(crate) fn live(&self) -> Option<Arc<Attachment>> {
-        self.inner.current.lock().clone()
+        self.inner.plain.as_ref()?.live()
     }
 
-    /// Gets hold of a session: the present one, or a new one.
-    pub(crate) fn acquire(&self) -> Acquire {
-        let channel = self.clone();
-        Box::pin(async move { channel.acquire_now().await })
+    /// Whether a call with these extensions waits for a server instead of failing.
+    pub(crate) fn waits(&self, extensions: &http::Extensions) -> bool {
+        does_wait(extensions, self.inner.waits)
+    }
+
+    /// Gets hold of the session of a plain channel: the present one, or a new one.
+    pub(crate) fn acquire(&self, waits: bool) -> Acquire {
+        self.inner.balancer.endpoints()[0].acquire(waits)
     }
 
     /// A session turned out to be over or draining: the next call makes a new one.
     pub(crate) fn retire(&self, attachment: &Arc<Attachment>) {
-        let mut current = self.inner.current.lock();
-        if current.as_ref().is_some_and(|known| Arc::ptr_eq(known, attachment)) {
-            *current = None;
-        }
+        self.inner.balancer.endpoints()[0].retire(attachment);
     }
-
-    async fn acquire_now(&self) -> Result<Arc<Attachment>, Status> {
-        let mut backoff = self.inner.connecting.lock().await;
-        if let Some(attachment) = self.live() {
-            return Ok(attachment);
-        }
-        if let (Some(until), Some(last)) = (backoff.until, &backoff.last)
-            && Instant::now() < until
-        {
-            return Err(last.clone());
-        }
-        match self.connect_now().await {
-            Ok(attachment) => {
-                *backoff = Backoff::default();
-                Ok(attachment)
-            }
-            Err(error) => {
-                let failed = status::connect(&error);
-                backoff.last = Some(failed.clone());
-                backoff.until = Some(Instant::now() + delay(backoff.failures));
-                backoff.failures = backoff.failures.saturating_add(1);
-                Err(failed)
-            }
-        }
-    }
-
-    async fn connect_now(&self) -> Result<Arc<Attachment>, ConnectError> {
-        let inner = &self.inner;
-        let attachment = Arc::new(Attachment::connect(&inner.address, &inner.config).await?);
-        tracing::info!(
-            address = %inner.name,
-            peer = ?attachment.peer(),
-            agent = attachment.agent(),
-            "calls go over shared memory: the address names a session and the server answered the handshake"
-        );
-        *inner.current.lock() = Some(attachment.clone());
-        Ok(attachment)
-    }
-}
-
-/// Exponential, with jitter so that clients of one server do not come back all at once.
-fn delay(failures: u32) -> Duration {
-    let full = BACKOFF_FIRST.saturating_mul(1 << failures.min(16)).min(BACKOFF_MAX);
-    let noise = tollfree_transport::now_ns() ^ u64::from(std::process::id());
-    let share = (noise.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / (1u64 << 24) as f64;
-    full.mul_f64(0.8 + 0.4 * share)
 }
 
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channel").field("address", &self.inner.address).finish_non_exhaustive()
+        let names: Vec<_> = self.inner.balancer.endpoints().iter().map(|endpoint| &endpoint.name).collect();
+        f.debug_struct("Channel").field("endpoints", &names).finish_non_exhaustive()
     }
 }
 
@@ -258,24 +291,55 @@ impl tower_service::Service<Request<Body>> for Channel {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> CallFuture {
-        CallFuture { inner: ResponseFuture::new(self.clone(), request).map_err(Some) }
+    #[inline]
+    fn call(&mut self, mut request: Request<Body>) -> CallFuture {
+        if let Some(slot) = Slot::of(&mut request) {
+            slot.fill(&mut request, Some(self.clone()));
+            return CallFuture { way: Way::Failed(None) };
+        }
+        let inner = &self.inner;
+        let way = match &inner.plain {
+            Some(endpoint) => match ResponseFuture::new(endpoint, inner.timeout, inner.waits, request) {
+                Ok(call) => Way::Plain(call),
+                Err(status) => Way::Failed(Some(status)),
+            },
+            None => Way::Managed(Box::pin(managed::run(inner.clone(), request))),
+        };
+        CallFuture { way }
     }
 }
 
 /// A call under way; resolves to the response's head. Dropping it cancels the call.
-#[derive(Debug)]
 pub struct CallFuture {
-    inner: Result<ResponseFuture, Option<Status>>,
+    way: Way,
+}
+
+type Managed = Pin<Box<dyn Future<Output = Result<http::Response<ResponseBody>, Status>> + Send>>;
+
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and need not be allocated")]
+enum Way {
+    /// By the only session.
+    Plain(ResponseFuture),
+    /// By an endpoint to be chosen, perhaps several times.
+    Managed(Managed),
+    /// Not at all.
+    Failed(Option<Status>),
+}
+
+impl fmt::Debug for CallFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallFuture").finish_non_exhaustive()
+    }
 }
 
 impl Future for CallFuture {
     type Output = Result<http::Response<ResponseBody>, Status>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.inner {
-            Ok(call) => Pin::new(call).poll(cx),
-            Err(status) => {
+        match &mut self.way {
+            Way::Plain(call) => Pin::new(call).poll(cx),
+            Way::Managed(call) => call.as_mut().poll(cx),
+            Way::Failed(status) => {
                 Poll::Ready(Err(status.take().unwrap_or_else(|| Status::internal("polled after its end"))))
             }
         }

@@ -18,18 +18,38 @@
 //! [`PeerIdentity`]. Errors are gRPC statuses that name the socket: a peer that dies is `UNAVAILABLE`.
 #![forbid(unsafe_code)]
 
+mod balance;
+pub mod blocking;
 mod body;
 mod call;
 mod channel;
+#[doc(hidden)]
+pub mod direct;
+mod endpoint;
 mod framing;
+mod health;
+mod layers;
+mod load;
+mod managed;
 mod metadata;
+mod path;
+mod replay;
+mod retry;
 mod server;
+mod service_config;
 mod serving;
 mod session_task;
+mod speech;
 mod status;
 
+pub use balance::Balance;
 pub use body::ResponseBody;
-pub use channel::{CallFuture, Channel, ChannelBuilder, ChannelError, Path};
+pub use channel::{CallFuture, Channel, ChannelBuilder, ChannelError, WaitForReady};
+pub use direct::{Generated, Way};
+pub use layers::{AnyFuture, AnyService};
+pub use load::ServerLoad;
+pub use path::{EndpointPath, EndpointState, Path, Transport};
 pub use server::Server;
+pub use service_config::ServiceConfigError;
 pub use status::ServeError;
 pub use tollfree_transport::{ConnectError, PeerIdentity, PeerPolicy, WaitPolicy};

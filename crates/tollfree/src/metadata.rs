@@ -1,7 +1,7 @@
 //! Metadata between HTTP's header maps and packed blocks.
 //!
 //! What every gRPC call carries (`content-type: application/grpc`, `te: trailers`) does not travel; the receiver puts it
-//! back. Deadlines and status travel as numbers. Everything else goes through as it is, in order, duplicates too.
+//! back. Deadlines and status travel as numbers, and what is about an HTTP connection not at all. Everything else goes through as it is, in order, duplicates too.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -31,11 +31,19 @@ pub(crate) fn pack(headers: &HeaderMap) -> Result<Bytes, BlockError> {
             || name == TE
             || name == GRPC_TIMEOUT
             || name == GRPC_STATUS;
-        if !implied {
+        if !implied && !belongs_to_a_connection(name) {
             metadata::pack(&mut block, name.as_str(), value.as_bytes())?;
         }
     }
     Ok(block.into())
+}
+
+/// Fields that are about one HTTP connection (RFC 9113, 8.2.2). HTTP/2 doesn't carry them, so neither does a session.
+fn belongs_to_a_connection(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade"
+    )
 }
 
 /// Adds the pairs of a block to a header map. Pairs that HTTP would not allow are left out, as an HTTP/2 stack does with
@@ -126,6 +134,17 @@ mod tests {
         sent.remove(TE);
         assert_eq!(got, sent);
         assert_eq!(got.get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2", "3"]);
+    }
+
+    #[test]
+    fn what_is_about_a_connection_stays_here() {
+        let mut sent = HeaderMap::new();
+        for name in ["connection", "x-a", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"] {
+            sent.append(HeaderName::from_static(name), HeaderValue::from_static("1"));
+        }
+        let mut got = HeaderMap::new();
+        unpack(&pack(&sent).unwrap(), &mut got);
+        assert_eq!(got.keys().collect::<Vec<_>>(), ["x-a"]);
     }
 
     #[test]

@@ -2,27 +2,37 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+#[cfg(feature = "tls")]
+use std::error::Error as _;
 use std::fmt;
 use std::future::pending;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tokio_stream::wrappers::UnixListenerStream;
 use tollfree_transport::{Address, Config, Listener, PeerPolicy, WaitPolicy};
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::Routes;
+#[cfg(feature = "tls")]
+use tonic::transport::ServerTlsConfig;
+use tonic::transport::server::TcpIncoming;
 use tower_service::Service;
 
+use crate::direct;
+use crate::layers::{self, AnyLayer, AnyService};
+use crate::load::{ServerLoad, TallyLayer};
 use crate::serving::Handler;
-use crate::session_task::{Services, SessionTask};
+use crate::session_task::{Age, Duty, Served, Services, SessionTask};
 use crate::status::ServeError;
 
 /// Serves generated services. Made by [`Server::builder`].
@@ -41,8 +51,17 @@ use crate::status::ServeError;
 #[derive(Clone)]
 pub struct Server {
     config: Config,
-    services: HashMap<&'static str, Arc<dyn Handler>>,
+    services: HashMap<&'static str, Served>,
     routes: Routes,
+    /// There are routes that no service of `services` stands for.
+    has_other_routes: bool,
+    layers: Vec<AnyLayer>,
+    load: ServerLoad,
+    age: Age,
+    /// Set where a thread serves and does nothing else: the sessions on it.
+    worker: Option<Arc<AtomicUsize>>,
+    #[cfg(feature = "tls")]
+    tls: Option<ServerTlsConfig>,
 }
 
 impl fmt::Debug for Server {
@@ -54,7 +73,18 @@ impl fmt::Debug for Server {
 impl Server {
     /// A server without services.
     pub fn builder() -> Server {
-        Server { config: Config::default(), services: HashMap::new(), routes: Routes::default() }
+        Server {
+            config: Config { load: true, ..Config::default() },
+            services: HashMap::new(),
+            routes: Routes::default(),
+            has_other_routes: false,
+            layers: Vec::new(),
+            load: ServerLoad::default(),
+            age: Age::default(),
+            worker: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
     }
 
     /// How sessions wait for requests.
@@ -79,6 +109,73 @@ impl Server {
         self
     }
 
+    /// What `https://` addresses are served with: the server's certificate and key, and whose clients are let in, as for
+    /// tonic's own server (feature `tls`). The configuration must name an identity. Other addresses are served as before:
+    /// shared memory never leaves the host and knows its peers from the kernel.
+    #[cfg(feature = "tls")]
+    pub fn tls_config(mut self, config: ServerTlsConfig) -> Server {
+        self.tls = Some(config);
+        self
+    }
+
+    /// How many calls the server as a whole may have under way, over all sessions and connections. Further ones are
+    /// answered with RESOURCE_EXHAUSTED at once, without a handler's having seen them, and counted
+    /// ([`ServerLoad::shed_count`]).
+    pub fn concurrency_limit(self, count: u32) -> Server {
+        self.load.tally().limit(count.max(1));
+        self
+    }
+
+    /// How busy the server is, for whoever watches it.
+    pub fn load(&self) -> ServerLoad {
+        self.load.clone()
+    }
+
+    /// How long a session or connection may exist. Then its client is told to make another (DRAIN, or GOAWAY): calls under
+    /// way go on, new ones go by the new one, and none fails for it. A tenth more or less, so that clients that came
+    /// together don't all come back together.
+    pub fn max_connection_age(mut self, age: Duration) -> Server {
+        self.age.age = Some(age);
+        self
+    }
+
+    /// How long calls may go on in a session or connection that has reached its age. Then it is closed, and they end
+    /// UNAVAILABLE. Without it they may go on for ever.
+    pub fn max_connection_age_grace(mut self, grace: Duration) -> Server {
+        self.age.grace = Some(grace);
+        self
+    }
+
+    /// Puts a layer of tower around all services, whichever way calls come, as tonic's own server does: the first one given
+    /// is the outermost. What a layer's service fails with becomes a gRPC status. Services within layers are called by
+    /// `http::Request`, also those that could be called in a shorter way.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let server = tollfree::Server::builder().layer(tower::timeout::TimeoutLayer::new(Duration::from_secs(5)));
+    /// ```
+    pub fn layer<L, B>(mut self, layer: L) -> Server
+    where
+        L: tower_layer::Layer<AnyService> + Send + Sync + 'static,
+        L::Service: Service<Request<Body>, Response = http::Response<B>> + Clone + Send + Sync + 'static,
+        <L::Service as Service<Request<Body>>>::Future: Send + 'static,
+        <L::Service as Service<Request<Body>>>::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.layers.push(layers::erase(layer));
+        self
+    }
+
+    /// Adds everything that tonic's routes hold. They must not hold a service that was added before.
+    pub fn add_routes(mut self, routes: Routes) -> Server {
+        let others = routes.into_axum_router().reset_fallback();
+        self.routes = Routes::from(self.routes.into_axum_router().merge(others));
+        self.has_other_routes = true;
+        self
+    }
+
     /// Adds a service, as for tonic's own server.
     pub fn add_service<S, B>(mut self, service: S) -> Server
     where
@@ -92,7 +189,19 @@ impl Server {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.services.insert(S::NAME, Arc::new(service.clone()));
+        let direct = direct::find::<S, Request<Body>>(&service);
+        match &direct {
+            Some(found) => tracing::debug!(
+                service = S::NAME,
+                intercepted = found.intercepted,
+                "unary calls over shared memory are served directly"
+            ),
+            None => tracing::debug!(
+                service = S::NAME,
+                "calls are served as HTTP requests: not generated by tollfree-build, or with other layers around it"
+            ),
+        }
+        self.services.insert(S::NAME, Served { handler: Arc::new(service.clone()), direct });
         self.routes = self.routes.add_service(service);
         self
     }
@@ -137,12 +246,44 @@ impl Server {
     }
 
     /// Serves several addresses at once, of any kind: `shm:///path`, `shm-abstract:name`, `unix:/path`,
-    /// `http://host:port`.
+    /// `http://host:port`, `https://host:port`.
     ///
     /// # Errors
     /// [`ServeError`] when one of them can't be bound; none is served then.
     pub async fn serve_many<'a>(self, uris: impl IntoIterator<Item = &'a str>) -> Result<(), ServeError> {
         self.serve_many_with_shutdown(uris, pending()).await
+    }
+
+    /// Serves one address on the calling thread, which does nothing else until the process ends: a worker, pinned to a
+    /// core of its own where the lowest latency is wanted. While a single client is attached and no handler is under way
+    /// it spins for longer than a task of a shared runtime may; otherwise it waits as any server does. Handlers run on
+    /// this thread, in a runtime that is made here.
+    ///
+    /// # Errors
+    /// [`ServeError`] when the address can't be bound or no runtime can be had.
+    ///
+    /// # Panics
+    /// In a task of a tokio runtime.
+    pub fn serve_blocking(self, uri: &str) -> Result<(), ServeError> {
+        self.serve_blocking_with_shutdown(uri, pending())
+    }
+
+    /// [`serve_blocking`](Server::serve_blocking) until `signal` resolves and the calls under way are answered.
+    ///
+    /// # Errors
+    /// [`ServeError`] when the address can't be bound or no runtime can be had.
+    ///
+    /// # Panics
+    /// In a task of a tokio runtime.
+    pub fn serve_blocking_with_shutdown(
+        mut self,
+        uri: &str,
+        signal: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|source| ServeError::Socket { address: uri.into(), source })?;
+        self.worker = Some(Arc::default());
+        runtime.block_on(self.serve_with_shutdown(uri, signal))
     }
 
     /// [`serve_many`](Server::serve_many) until `signal` resolves: new calls are refused, those under way answered.
@@ -155,19 +296,21 @@ impl Server {
         signal: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let (stop, stopped) = watch::channel(false);
-        let services: Services = Arc::new(self.services);
         let mut servers = JoinSet::new();
         let mut bound = Vec::new();
         for uri in uris {
-            bound.push(Bound::bind(uri, &self.config).await?);
+            bound.push(Bound::bind(uri, &self).await?);
         }
+        let duty = Arc::new(self.duty());
         for bound in bound {
-            servers.spawn(bound.run(services.clone(), self.routes.clone(), stopped.clone()));
+            servers.spawn(bound.run(duty.clone(), stopped.clone()));
         }
-        tokio::pin!(signal);
+        let publish = duty.tally.clone().publish();
+        tokio::pin!(signal, publish);
         let mut result = Ok(());
         loop {
             tokio::select! {
+                () = &mut publish => {}
                 () = &mut signal, if !*stop.borrow() => { _ = stop.send(true); }
                 ended = servers.join_next() => match ended {
                     Some(Ok(Ok(()))) => {}
@@ -183,11 +326,55 @@ impl Server {
     }
 }
 
+#[cfg(feature = "tls")]
+impl Server {
+    /// tonic's server with the identity that was given.
+    fn with_tls(&self, uri: &str) -> Result<tonic::transport::Server, ServeError> {
+        let config = self.tls.clone().ok_or_else(|| ServeError::Address {
+            address: uri.into(),
+            reason: "it needs a certificate and a key: give them to Server::tls_config".into(),
+        })?;
+        tonic::transport::Server::builder().tls_config(config).map_err(|error| ServeError::Tls {
+            address: uri.into(),
+            // tonic's own text says no more than "transport error".
+            reason: error.source().map_or_else(|| error.to_string(), ToString::to_string),
+        })
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+impl Server {
+    fn with_tls(&self, uri: &str) -> Result<tonic::transport::Server, ServeError> {
+        Err(ServeError::Address {
+            address: uri.into(),
+            reason: "TLS is not built in: build tollfree with its feature \"tls\"".into(),
+        })
+    }
+}
+
+impl Server {
+    /// What all sessions and connections have in common.
+    fn duty(self) -> Duty {
+        let tally = self.load.tally().clone();
+        if self.layers.is_empty() {
+            let others: Option<Arc<dyn Handler>> =
+                if self.has_other_routes { Some(Arc::new(self.routes.clone())) } else { None };
+            let services = Arc::new(self.services);
+            return Duty { services, others, routes: self.routes, tally, age: self.age, worker: self.worker };
+        }
+        // Layers see HTTP requests: nothing is called directly within them.
+        let services = self.services.into_iter().map(|(name, served)| (name, served.handler)).collect();
+        let all = layers::stack(services, self.routes, &self.layers);
+        let (others, routes) = (Some(all.handler()), all.into_routes());
+        Duty { services: Services::default(), others, routes, tally, age: self.age, worker: self.worker }
+    }
+}
+
 /// An address that is bound and not yet served.
 enum Bound {
     Shm(Listener),
     Unix(String, UnixListener, UnixFile),
-    Tcp(String, TcpListener),
+    Tcp(String, TcpListener, Box<tonic::transport::Server>),
 }
 
 /// Removes the file of a `unix:` socket when its server ends, if it is still the one that this server made.
@@ -222,13 +409,13 @@ async fn bind_unix(path: &str) -> io::Result<(UnixListener, UnixFile)> {
 }
 
 impl Bound {
-    async fn bind(uri: &str, config: &Config) -> Result<Bound, ServeError> {
+    async fn bind(uri: &str, server: &Server) -> Result<Bound, ServeError> {
         let socket = |source| ServeError::Socket { address: uri.into(), source };
         if uri.starts_with("shm:") || uri.starts_with("shm-abstract:") {
             let address: Address = uri.parse().map_err(|error: tollfree_transport::AddressError| {
                 ServeError::Address { address: uri.into(), reason: error.to_string() }
             })?;
-            return Ok(Bound::Shm(Listener::bind(&address, config.clone())?));
+            return Ok(Bound::Shm(Listener::bind(&address, server.config.clone())?));
         }
         if let Some(path) = uri.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
@@ -237,34 +424,49 @@ impl Bound {
         }
         if let Some(host) = uri.strip_prefix("http://") {
             let listener = TcpListener::bind(host.trim_end_matches('/')).await.map_err(socket)?;
-            return Ok(Bound::Tcp(uri.into(), listener));
+            return Ok(Bound::Tcp(uri.into(), listener, Box::default()));
+        }
+        if let Some(host) = uri.strip_prefix("https://") {
+            let http = server.with_tls(uri)?;
+            let listener = TcpListener::bind(host.trim_end_matches('/')).await.map_err(socket)?;
+            return Ok(Bound::Tcp(uri.into(), listener, Box::new(http)));
         }
         Err(ServeError::Address {
             address: uri.into(),
-            reason: "write shm:///path, shm-abstract:name, unix:/path or http://host:port".into(),
+            reason: "write shm:///path, shm-abstract:name, unix:/path, http://host:port or https://host:port"
+                .into(),
         })
     }
 
-    async fn run(
-        self,
-        services: Services,
-        routes: Routes,
-        stopped: watch::Receiver<bool>,
-    ) -> Result<(), ServeError> {
+    async fn run(self, duty: Arc<Duty>, stopped: watch::Receiver<bool>) -> Result<(), ServeError> {
         let http = |address: String| move |source| ServeError::Http { address, source };
         let mut stop = stopped.clone();
         let stop = async move {
             let _ = stop.wait_for(|stop| *stop).await;
         };
-        let builder = tonic::transport::Server::builder().add_routes(routes);
+        let age = duty.age;
+        let aged = move |mut builder: tonic::transport::Server| {
+            if let Some(age) = age.jittered() {
+                builder = builder.max_connection_age(age);
+            }
+            if let Some(grace) = age.grace {
+                builder = builder.max_connection_age_grace(grace);
+            }
+            builder
+        };
+        let tally = TallyLayer(duty.tally.clone());
+        let routes = duty.routes.clone();
         match self {
-            Bound::Shm(listener) => serve_sessions(listener, services, stopped).await,
+            Bound::Shm(listener) => serve_sessions(listener, duty, stopped).await,
             Bound::Unix(address, listener, _file) => {
                 let incoming = UnixListenerStream::new(listener);
+                let builder = aged(tonic::transport::Server::builder()).layer(tally).add_routes(routes);
                 builder.serve_with_incoming_shutdown(incoming, stop).await.map_err(http(address))?;
             }
-            Bound::Tcp(address, listener) => {
-                let incoming = TcpListenerStream::new(listener);
+            Bound::Tcp(address, listener, builder) => {
+                // As tonic does where it binds itself: a reply does not wait for the acknowledgement of the one before.
+                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                let builder = aged(*builder).layer(tally).add_routes(routes);
                 builder.serve_with_incoming_shutdown(incoming, stop).await.map_err(http(address))?;
             }
         }
@@ -272,7 +474,7 @@ impl Bound {
     }
 }
 
-async fn serve_sessions(mut listener: Listener, services: Services, stopped: watch::Receiver<bool>) {
+async fn serve_sessions(mut listener: Listener, duty: Arc<Duty>, stopped: watch::Receiver<bool>) {
     let mut stop = stopped.clone();
     tracing::info!(address = %listener.address(), "serving over shared memory");
     let mut sessions = JoinSet::new();
@@ -281,7 +483,7 @@ async fn serve_sessions(mut listener: Listener, services: Services, stopped: wat
             attached = listener.accept() => match attached {
                 Some(attachment) => {
                     tracing::debug!(peer = ?attachment.peer(), agent = attachment.agent(), "a client attached");
-                    sessions.spawn(SessionTask::new(attachment, services.clone()).run(stopped.clone()));
+                    sessions.spawn(SessionTask::new(attachment, duty.clone()).run(stopped.clone()));
                 }
                 None => break,
             },

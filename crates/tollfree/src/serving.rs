@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::Body as _;
-use tollfree_transport::{Emission, EmitError, Ending, Stream};
+use tollfree_transport::Stream;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
@@ -17,6 +17,7 @@ use tower_service::Service;
 use crate::body::Deadline;
 use crate::framing::Deframer;
 use crate::metadata::{pack, status_code};
+use crate::speech::Speech;
 use crate::status;
 
 /// A service with its types erased.
@@ -61,20 +62,18 @@ enum State {
 
 /// A call that is being served. Resolves when everything is said or nobody listens any more.
 pub(crate) struct Serving {
-    stream: Arc<Stream>,
+    speech: Speech<Arc<Stream>>,
     deadline: Deadline,
     deframer: Deframer,
-    emission: Emission,
     state: State,
 }
 
 impl Serving {
     pub(crate) fn new(stream: Arc<Stream>, deadline_ns: Option<u64>, handler: HandlerFuture) -> Serving {
         Serving {
-            stream,
+            speech: Speech::new(stream),
             deadline: Deadline::new(deadline_ns),
             deframer: Deframer::default(),
-            emission: Emission::default(),
             state: State::Handler(handler),
         }
     }
@@ -89,20 +88,8 @@ impl Serving {
 
     /// Ends the call with a status, after what is at hand was sent.
     fn end_with(&mut self, last: Status) {
-        let mut headers = HeaderMap::new();
-        let code = last.code() as u16;
-        // tonic's own way of writing message, details and metadata of a status into headers.
-        if last.add_header(&mut headers).is_err() {
-            headers.clear();
-        }
-        self.emission.ending = Some(ending(code, &headers));
+        self.speech.end_with(last);
         self.state = State::Ending;
-    }
-
-    /// Ends the call with a status at once; what is at hand is dropped.
-    fn abort_with(&mut self, last: Status) {
-        self.emission = Emission::default();
-        self.end_with(last);
     }
 
     /// One step; `true` when the call is over.
@@ -113,7 +100,7 @@ impl Serving {
                 match std::panic::catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
                     Ok(Poll::Ready(response)) => self.begin_response(response),
                     Ok(Poll::Pending) => {
-                        ready!(self.stream.poll_ended(cx));
+                        ready!(self.speech.poll_ended(cx));
                         return Poll::Ready(true);
                     }
                     Err(_) => self.end_with(Status::internal("the handler panicked")),
@@ -122,8 +109,8 @@ impl Serving {
             }
             State::Response(_) => self.poll_response(cx),
             State::Ending => {
-                let over = ready!(self.poll_emit(cx));
-                Poll::Ready(over || self.emission.is_empty())
+                let over = ready!(self.speech.poll_emit(cx));
+                Poll::Ready(over || self.speech.is_said())
             }
         }
     }
@@ -136,20 +123,13 @@ impl Serving {
         }
         if let Some(code) = status_code(&parts.headers) {
             // Trailers-only: the status is in the headers, and there is no body.
-            match pack(&parts.headers) {
-                Ok(block) => {
-                    self.emission.ending = Some(Ending::Trailers { code, block });
-                    self.state = State::Ending;
-                }
-                Err(error) => {
-                    self.end_with(Status::resource_exhausted(format!("response metadata: {error}")))
-                }
-            }
+            self.speech.end_with_headers(code, &parts.headers, "response metadata");
+            self.state = State::Ending;
             return;
         }
         match pack(&parts.headers) {
             Ok(block) => {
-                self.emission.headers = Some(block);
+                self.speech.emission.headers = Some(block);
                 self.state = State::Response(body);
             }
             Err(error) => self.end_with(Status::resource_exhausted(format!("response metadata: {error}"))),
@@ -160,29 +140,30 @@ impl Serving {
     /// together.
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
-            if self.emission.message.is_none() {
-                self.emission.message = self.deframer.next();
+            if self.speech.emission.message.is_none() {
+                self.speech.emission.message = self.deframer.next();
             }
-            if self.emission.message.is_some() && self.deframer.has_whole() {
-                if ready!(self.poll_emit(cx)) {
+            if self.speech.emission.message.is_some() && self.deframer.has_whole() {
+                if ready!(self.speech.poll_emit(cx)) {
                     return Poll::Ready(true);
                 }
                 continue;
             }
             // A stream that always has something would never come to wait for its deadline.
             if self.deadline.is_past() {
-                self.abort_with(status::deadline());
+                self.speech.abort_with(status::deadline());
+                self.state = State::Ending;
                 return Poll::Ready(false);
             }
             let State::Response(body) = &mut self.state else { return Poll::Ready(false) };
             let frame = match std::panic::catch_unwind(AssertUnwindSafe(|| Pin::new(body).poll_frame(cx))) {
                 Ok(Poll::Ready(frame)) => frame,
-                Ok(Poll::Pending) if self.emission.is_empty() => {
-                    ready!(self.stream.poll_ended(cx));
+                Ok(Poll::Pending) if self.speech.is_said() => {
+                    ready!(self.speech.poll_ended(cx));
                     return Poll::Ready(true);
                 }
                 Ok(Poll::Pending) => {
-                    if ready!(self.poll_emit(cx)) {
+                    if ready!(self.speech.poll_emit(cx)) {
                         return Poll::Ready(true);
                     }
                     continue;
@@ -205,25 +186,8 @@ impl Serving {
 
     fn end_with_trailers(&mut self, headers: &HeaderMap) {
         let code = status_code(headers).unwrap_or(Code::Unknown as u16);
-        match pack(headers) {
-            Ok(block) => {
-                self.emission.ending = Some(Ending::Trailers { code, block });
-                self.state = State::Ending;
-            }
-            Err(error) => self.end_with(Status::resource_exhausted(format!("trailing metadata: {error}"))),
-        }
-    }
-
-    /// Sends what is at hand; `true` when nobody listens any more.
-    fn poll_emit(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        match ready!(self.stream.poll_emit(cx, &mut self.emission)) {
-            Ok(()) => Poll::Ready(false),
-            Err(EmitError::Ended | EmitError::Closed(_)) => Poll::Ready(true),
-            Err(error) => {
-                self.abort_with(status::emit(error, "the client"));
-                Poll::Ready(false)
-            }
-        }
+        self.speech.end_with_headers(code, headers, "trailing metadata");
+        self.state = State::Ending;
     }
 }
 
@@ -239,16 +203,12 @@ impl Future for Serving {
                 Poll::Pending if matches!(this.state, State::Ending) => return Poll::Pending,
                 Poll::Pending => {
                     ready!(this.deadline.poll(cx));
-                    this.abort_with(status::deadline());
+                    this.speech.abort_with(status::deadline());
+                    this.state = State::Ending;
                 }
             }
         }
     }
-}
-
-/// A status as the end of a call; a message too long to travel is left out.
-fn ending(code: u16, headers: &HeaderMap) -> Ending {
-    Ending::Trailers { code, block: pack(headers).unwrap_or_default() }
 }
 
 /// What a response that is not gRPC's means, after gRPC's table of HTTP status codes.

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, TE, USER_AGENT};
@@ -12,17 +14,81 @@ use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Sleep;
 use tollfree_layout::MethodIdx;
 use tollfree_transport::{Attachment, Call, now_ns};
 use tonic::Status;
 use tonic::body::Body;
+use tonic::service::Routes;
 
 use crate::body::RequestBody;
+use crate::direct::{self, Begun, DirectMethod, Found};
+use crate::endpoint::chance;
+use crate::load::{Admission, Counted, Tally};
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack};
 use crate::serving::{Handler, Serving};
 
+/// A service, and the shorter way to it if it has one.
+#[derive(Clone)]
+pub(crate) struct Served {
+    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) direct: Option<Found>,
+}
+
 /// Services by name, shared by all sessions of a server.
-pub(crate) type Services = Arc<HashMap<&'static str, Arc<dyn Handler>>>;
+pub(crate) type Services = Arc<HashMap<&'static str, Served>>;
+
+/// What all sessions of a server have in common.
+pub(crate) struct Duty {
+    pub(crate) services: Services,
+    /// Whatever serves calls to other names.
+    pub(crate) others: Option<Arc<dyn Handler>>,
+    /// All of it for tonic's server.
+    pub(crate) routes: Routes,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) age: Age,
+    /// Set where a thread serves and does nothing else: the sessions on it.
+    pub(crate) worker: Option<Arc<AtomicUsize>>,
+}
+
+/// How old a session may become.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Age {
+    pub(crate) age: Option<Duration>,
+    /// How long its calls may go on then.
+    pub(crate) grace: Option<Duration>,
+}
+
+impl Age {
+    /// The age for one session: a tenth more or less.
+    pub(crate) fn jittered(&self) -> Option<Duration> {
+        self.age.map(|age| age.mul_f64(0.9 + 0.2 * chance()))
+    }
+}
+
+/// How a session comes to its end.
+struct Ending {
+    /// The next thing to happen to it, and when.
+    alarm: Option<Pin<Box<Sleep>>>,
+    draining: bool,
+    /// Why it is closed when its calls have ended.
+    reason: &'static str,
+}
+
+impl Ending {
+    fn new(age: &Age) -> Ending {
+        let alarm = age.jittered().map(|age| Box::pin(tokio::time::sleep(age)));
+        Ending { alarm, draining: false, reason: "the server is shutting down" }
+    }
+
+    /// Resolves when something is to happen.
+    async fn alarmed(alarm: &mut Option<Pin<Box<Sleep>>>) {
+        match alarm {
+            Some(alarm) => alarm.as_mut().await,
+            None => std::future::pending().await,
+        }
+    }
+}
 
 /// Calls served in the session's own task before it looks at the ring again.
 const INLINE_COUNT: usize = 16;
@@ -37,6 +103,7 @@ const QUICK_NS: u64 = 4_000;
 /// What is known of a method after its first call.
 struct Known {
     handler: Option<Arc<dyn Handler>>,
+    direct: Option<DirectMethod>,
     uri: Uri,
     pace: Pace,
 }
@@ -76,27 +143,54 @@ impl Pace {
 
 pub(crate) struct SessionTask {
     attachment: Arc<Attachment>,
-    services: Services,
+    duty: Arc<Duty>,
     /// By their indices in the session, of which there is a limited number.
     methods: Vec<Option<Known>>,
     /// Given to each request: who is at the other end.
     extensions: Extensions,
     agent: HeaderValue,
     tasks: JoinSet<()>,
+    /// Set where the thread serves sessions and does nothing else: how many there are.
+    worker: Option<Seat>,
+}
+
+/// One session's place on a thread that serves sessions and does nothing else. Counts them.
+#[derive(Debug)]
+pub(crate) struct Seat(Arc<AtomicUsize>);
+
+impl Seat {
+    pub(crate) fn take(count: &Arc<AtomicUsize>) -> Seat {
+        count.fetch_add(1, Ordering::Relaxed);
+        Seat(count.clone())
+    }
+
+    fn is_only_one(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 1
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl SessionTask {
-    pub(crate) fn new(attachment: Attachment, services: Services) -> SessionTask {
+    pub(crate) fn new(attachment: Attachment, duty: Arc<Duty>) -> SessionTask {
         let mut extensions = Extensions::new();
         extensions.insert(attachment.peer());
         let agent = HeaderValue::from_str(attachment.agent());
+        let attachment = Arc::new(attachment);
+        duty.tally.attach(&attachment);
+        let worker = duty.worker.as_ref().map(Seat::take);
         SessionTask {
             agent: agent.unwrap_or(HeaderValue::from_static("tollfree")),
-            attachment: Arc::new(attachment),
-            services,
+            attachment,
+            duty,
             methods: Vec::new(),
             extensions,
             tasks: JoinSet::new(),
+            worker,
         }
     }
 
@@ -105,13 +199,16 @@ impl SessionTask {
         let asked = shutdown.clone();
         let stop = async move { drop(shutdown.wait_for(|stop| *stop).await) };
         tokio::pin!(stop);
-        let mut draining = false;
+        let mut ending = Ending::new(&self.duty.age);
         loop {
             // Calls that never stop coming must keep neither the shutdown nor other tasks waiting.
             tokio::task::consume_budget().await;
-            if !draining && asked.has_changed().unwrap_or(true) {
-                self.attachment.drain();
-                draining = true;
+            if !ending.draining && asked.has_changed().unwrap_or(true) {
+                self.drain(&mut ending);
+            }
+            if let Some(seat) = &self.worker {
+                // With others on the thread, other sessions or handlers, nobody may spin for long.
+                self.attachment.set_dedicated(self.tasks.is_empty() && seat.is_only_one());
             }
             let attachment = self.attachment.clone();
             tokio::select! {
@@ -123,17 +220,30 @@ impl SessionTask {
                         return;
                     }
                 },
-                () = &mut stop, if !draining => {
-                    self.attachment.drain();
-                    draining = true;
+                () = &mut stop, if !ending.draining => self.drain(&mut ending),
+                () = Ending::alarmed(&mut ending.alarm), if ending.alarm.is_some() => {
+                    if ending.draining {
+                        self.attachment.close("the session is older than the server allows, and so were its calls");
+                        return;
+                    }
+                    ending.reason = "the session has reached its greatest age";
+                    self.drain(&mut ending);
+                    ending.alarm = self.duty.age.grace.map(|grace| Box::pin(tokio::time::sleep(grace)));
                 }
                 Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => {}
-                () = std::future::ready(()), if draining && self.attachment.live_count() == 0 => {
-                    self.attachment.close("the server is shutting down");
+                () = std::future::ready(()), if ending.draining && self.attachment.live_count() == 0 => {
+                    self.attachment.close(ending.reason);
                     return;
                 }
             }
         }
+    }
+
+    /// Takes no more calls; those under way go on.
+    fn drain(&self, ending: &mut Ending) {
+        self.attachment.drain();
+        ending.draining = true;
+        ending.alarm = None;
     }
 
     async fn serve_batch(&mut self, first: Call) {
@@ -150,9 +260,21 @@ impl SessionTask {
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
     async fn serve(&mut self, call: Call) {
         let method = call.method;
+        let counted = match self.duty.tally.admit() {
+            Admission::Uncounted => None,
+            Admission::Counted(counted) => Some(counted),
+            Admission::Shed(refusal) => {
+                let mut refused = Serving::refused(call.stream, refusal);
+                let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut refused).poll(cx))).await;
+                if polled.is_pending() {
+                    self.tasks.spawn(refused);
+                }
+                return;
+            }
+        };
         let (mut serving, inline) = self.begin(call);
         if !inline {
-            self.tasks.spawn(serving);
+            self.spawn(serving, counted);
             return;
         }
         if !self.known(method).is_some_and(|known| known.pace.quick) {
@@ -165,15 +287,30 @@ impl SessionTask {
             known.pace.learn(step_ns);
         }
         if polled.is_pending() {
-            self.tasks.spawn(serving);
+            self.spawn(serving, counted);
+        } else if let Begun::Direct(serving) = serving
+            && let Some(direct) = self.known(method).and_then(|known| known.direct.as_mut())
+        {
+            direct.ended(serving);
         }
+    }
+
+    /// Serves the rest of a call in a task of its own.
+    fn spawn(&mut self, serving: impl Future<Output = ()> + Send + 'static, counted: Option<Counted>) {
+        match counted {
+            None => self.tasks.spawn(serving),
+            Some(counted) => self.tasks.spawn(async move {
+                serving.await;
+                drop(counted);
+            }),
+        };
     }
 
     fn known(&mut self, method: Option<MethodIdx>) -> Option<&mut Known> {
         self.methods.get_mut(usize::from(method?.0))?.as_mut()
     }
 
-    fn begin(&mut self, call: Call) -> (Serving, bool) {
+    fn begin(&mut self, call: Call) -> (Begun, bool) {
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
             Some(idx) => {
@@ -189,52 +326,81 @@ impl SessionTask {
             }
         };
         if place.is_none() {
-            *place = known(&call.path, &self.services);
+            *place = known(&call.path, &self.duty);
         }
         let Some(known) = place else {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");
-            return (Serving::refused(call.stream, refusal), true);
+            return (Begun::Http(Serving::refused(call.stream, refusal)), true);
         };
         let Some(handler) = &known.handler else {
             let refusal = Status::unimplemented(format!("no service here has the method {}", known.uri));
-            return (Serving::refused(call.stream, refusal), true);
+            return (Begun::Http(Serving::refused(call.stream, refusal)), true);
         };
         let inline = known.pace.is_inline();
-        let (handler, uri) = (handler.clone(), known.uri.clone());
-        let stream = Arc::new(call.stream);
-        let mut request = Request::new(Body::new(RequestBody::new(stream.clone())));
-        *request.method_mut() = Method::POST;
-        *request.version_mut() = Version::HTTP_2;
-        *request.uri_mut() = uri;
-        *request.extensions_mut() = self.extensions.clone();
-        *request.headers_mut() = self.headers(&call.headers, call.deadline_ns);
-        (Serving::new(stream, call.deadline_ns, handler.handle(request)), inline)
-    }
-
-    /// The headers that HTTP/2 would have carried.
-    fn headers(&self, block: &Bytes, deadline_ns: Option<u64>) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(6);
-        unpack(block, &mut headers);
-        headers.entry(CONTENT_TYPE).or_insert(GRPC);
-        headers.insert(TE, HeaderValue::from_static("trailers"));
-        headers.entry(USER_AGENT).or_insert_with(|| self.agent.clone());
-        if let Some(deadline_ns) = deadline_ns {
-            let left = std::time::Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
-            headers.insert(GRPC_TIMEOUT, timeout_value(left));
+        let (agent, extensions) = (&self.agent, &self.extensions);
+        if let Some(direct) = &mut known.direct
+            && let Some(run) = direct.run(&call)
+        {
+            let serving = if direct.is_intercepted() {
+                let request = request(&call, Body::empty(), known.uri.clone(), agent, extensions);
+                direct.begin_intercepted(call, run, &**handler, request)
+            } else {
+                let mut headers = HeaderMap::new();
+                direct::unpack(&call.headers, &mut headers);
+                insert_timeout(&mut headers, call.deadline_ns);
+                direct.begin(call, run, headers, extensions.clone())
+            };
+            return (Begun::Direct(serving), inline);
         }
-        headers
+        let mut request = request(&call, Body::empty(), known.uri.clone(), agent, extensions);
+        let stream = Arc::new(call.stream);
+        *request.body_mut() = Body::new(RequestBody::new(stream.clone()));
+        let serving = Serving::new(stream, call.deadline_ns, handler.handle(request));
+        (Begun::Http(serving), inline)
+    }
+}
+
+/// What HTTP/2 would have made of a call.
+fn request(call: &Call, body: Body, uri: Uri, agent: &HeaderValue, extensions: &Extensions) -> Request<Body> {
+    let mut request = Request::new(body);
+    *request.method_mut() = Method::POST;
+    *request.version_mut() = Version::HTTP_2;
+    *request.uri_mut() = uri;
+    *request.extensions_mut() = extensions.clone();
+    *request.headers_mut() = headers(&call.headers, call.deadline_ns, agent);
+    request
+}
+
+/// The headers that HTTP/2 would have carried.
+fn headers(block: &Bytes, deadline_ns: Option<u64>, agent: &HeaderValue) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(6);
+    unpack(block, &mut headers);
+    headers.entry(CONTENT_TYPE).or_insert(GRPC);
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    headers.entry(USER_AGENT).or_insert_with(|| agent.clone());
+    insert_timeout(&mut headers, deadline_ns);
+    headers
+}
+
+fn insert_timeout(headers: &mut HeaderMap, deadline_ns: Option<u64>) {
+    if let Some(deadline_ns) = deadline_ns {
+        let left = std::time::Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+        headers.insert(GRPC_TIMEOUT, timeout_value(left));
     }
 }
 
 /// Finds the service of a path. `None`: the path is not one.
-fn known(path: &Bytes, services: &Services) -> Option<Known> {
+fn known(path: &Bytes, duty: &Duty) -> Option<Known> {
     let text = std::str::from_utf8(path).ok()?;
     let (service, method) = text.strip_prefix('/')?.split_once('/')?;
     if method.is_empty() || method.contains('/') {
         return None;
     }
     let uri = Uri::from(PathAndQuery::from_maybe_shared(path.clone()).ok()?);
-    Some(Known { handler: services.get(service).cloned(), uri, pace: Pace::default() })
+    let served = duty.services.get(service);
+    let handler = served.map(|served| &served.handler).or(duty.others.as_ref()).cloned();
+    let direct = served.and_then(|served| DirectMethod::new(served.direct.clone()?, method));
+    Some(Known { handler, direct, uri, pace: Pace::default() })
 }
 
 #[cfg(test)]

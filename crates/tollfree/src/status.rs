@@ -1,5 +1,7 @@
 //! The one place where what happens to a session becomes a gRPC status.
 
+use std::error::Error;
+
 use tollfree_transport::{BindError, Closed, ConnectError, ConnectErrorKind, EmitError};
 use tonic::{Code, Status};
 
@@ -28,6 +30,69 @@ pub(crate) fn connect(error: &ConnectError) -> Status {
         ConnectErrorKind::Permission => Status::permission_denied(error.to_string()),
         _ => Status::unavailable(error.to_string()),
     }
+}
+
+/// An HTTP/2 server that could not be reached.
+pub(crate) fn http2_connect(error: &tonic::transport::Error, peer: &str) -> Status {
+    Status::unavailable(format!("{peer}: can't connect: {}", innermost(error)))
+}
+
+/// A call over HTTP/2 that brought no response.
+pub(crate) fn http2(error: tonic::transport::Error, peer: &str) -> Status {
+    if innermost(&error).is::<tonic::TimeoutExpired>() {
+        return deadline();
+    }
+    let told = format!("{peer}: {}", innermost(&error));
+    if is_cancelled(&error) {
+        return Status::cancelled(told);
+    }
+    let status = Status::from_error(Box::new(error));
+    match status.code() {
+        // What breaks a connection is the server's going, whichever way the libraries put it.
+        Code::Unknown | Code::Cancelled => Status::unavailable(told),
+        code => Status::new(code, told),
+    }
+}
+
+/// A call over HTTP/2 that was cancelled after its deadline has met the deadline: a server's clock may ring first, and then
+/// it resets the stream. `deadline_ns` is on the monotonic clock.
+pub(crate) fn in_time(status: Status, deadline_ns: Option<u64>) -> Status {
+    let is_late = deadline_ns.is_some_and(|deadline_ns| tollfree_transport::now_ns() >= deadline_ns);
+    if is_late && status.code() == Code::Cancelled { deadline() } else { status }
+}
+
+/// Whether a call over HTTP/2 was cancelled, by its own request or by the server; nothing is wrong with the connection.
+fn is_cancelled(error: &tonic::transport::Error) -> bool {
+    let reset = innermost(error).downcast_ref::<h2::Error>();
+    reset.is_some_and(|error| error.is_reset() && error.reason() == Some(h2::Reason::CANCEL))
+}
+
+/// Whether a call that failed over HTTP/2 can't have reached a handler: there was no connection, the connection ended before
+/// the call was sent, or the server's GOAWAY or REFUSED_STREAM says so.
+pub(crate) fn is_unseen_by_http2(error: &tonic::transport::Error) -> bool {
+    let mut source: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        let is_unsent = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
+        if is_unsent || error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            let reason = error.reason();
+            return reason == Some(h2::Reason::REFUSED_STREAM)
+                || (error.is_go_away() && error.is_remote() && reason == Some(h2::Reason::NO_ERROR));
+        }
+        source = error.source();
+    }
+    false
+}
+
+/// The cause behind the layers.
+fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost
 }
 
 /// A call that the peer cancelled, or that was cancelled here for it.
@@ -70,6 +135,15 @@ pub enum ServeError {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// The certificate or the key can't be used.
+    #[cfg(feature = "tls")]
+    #[error("{address} can't be served with this certificate and key: {reason}")]
+    Tls {
+        /// As given.
+        address: String,
+        /// What rustls said.
+        reason: String,
+    },
     /// The HTTP/2 server ended with an error.
     #[error("serving {address} over HTTP/2: {source}")]
     Http {
@@ -89,6 +163,14 @@ mod tests {
         let status = closed(&Closed::HungUp, "shm:///run/x.sock");
         assert_eq!(status.code(), Code::Unavailable);
         assert_eq!(status.message(), "session with shm:///run/x.sock the peer hung up");
+    }
+
+    #[test]
+    fn a_call_that_is_cancelled_after_its_deadline_has_met_it() {
+        let after = |deadline_ns| in_time(Status::cancelled("reset"), deadline_ns).code();
+        assert_eq!(after(Some(1)), Code::DeadlineExceeded);
+        assert_eq!((after(Some(u64::MAX)), after(None)), (Code::Cancelled, Code::Cancelled));
+        assert_eq!(in_time(Status::aborted("other"), Some(1)).code(), Code::Aborted);
     }
 
     #[test]

@@ -33,6 +33,11 @@ async fn errors_lead_to_their_causes() {
     let error = tollfree::Channel::connect("shm:///no/such/x.sock").await.unwrap_err();
     let tollfree::ChannelError::Connect(connect) = &error else { panic!("{error:?}") };
     assert_eq!(connect.address.to_string(), "shm:///no/such/x.sock");
+    let source = connect.source().expect("what happened");
+    assert!(
+        source.to_string().contains("does not exist") && !source.to_string().contains("shm:"),
+        "{source}"
+    );
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The four kinds of calls, and what a handler sees of its caller.
 
+use crate::stubs::probe::Ask;
 use tokio_stream::StreamExt;
-use tollfree_stubs::probe::Ask;
 use tonic::{Code, Request};
 
 use crate::lab::{Lab, Way};

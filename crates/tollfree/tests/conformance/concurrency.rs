@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::stubs::probe::Ask;
 use tokio::task::JoinSet;
-use tollfree_stubs::probe::Ask;
 
 use crate::lab::{Lab, Way, until};
 

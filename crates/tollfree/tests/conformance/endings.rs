@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollfree_stubs::probe::{Ask, Fault};
+use crate::stubs::probe::{Ask, Fault};
 use tonic::{Code, Request};
 
 use crate::lab::{Lab, Way, until};
@@ -126,7 +126,38 @@ async fn a_request_stream_is_let_go_of_when_its_call_has_failed(way: Way) {
     until("the handler is dropped", || lab.witness.live() == 0).await;
 }
 
+/// tonic's handle ends a request in the middle; whoever waits for the response learns of it, and so does the handler.
+async fn a_cancelled_request_ends_a_call_that_waits(way: Way) {
+    let lab = Lab::start(way).await;
+    for after_answer in [false, true] {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let mut request = Request::new(tokio_stream::wrappers::ReceiverStream::new(receiver));
+        let cancel = request.cancellation_handle();
+        sender.send(Ask { lens: vec![1], ..Ask::default() }).await.unwrap();
+        let mut client = lab.client();
+        let status = if after_answer {
+            let mut stream = client.both(request).await.unwrap().into_inner();
+            assert_eq!(stream.message().await.unwrap().unwrap().body.len(), 1);
+            let waiting = tokio::spawn(async move { stream.message().await });
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            cancel.cancel();
+            tokio::time::timeout(SLOW, waiting).await.expect("the reader is told").unwrap().unwrap_err()
+        } else {
+            let read = lab.witness.read();
+            let waiting = tokio::spawn(async move { client.up(request).await });
+            until("the handler reads", || lab.witness.read() > read).await;
+            cancel.cancel();
+            tokio::time::timeout(SLOW, waiting).await.expect("the caller is told").unwrap().unwrap_err()
+        };
+        assert_eq!(status.code(), Code::Cancelled, "{status}");
+        until("the handler is dropped", || lab.witness.live() == 0).await;
+        drop(sender);
+    }
+    assert!(lab.client().unary(Ask::default()).await.is_ok(), "the session lives");
+}
+
 crate::rows!(
+    a_cancelled_request_ends_a_call_that_waits,
     a_timeout_ends_a_call_on_both_sides,
     a_handler_sees_what_is_left_of_the_time,
     a_dropped_call_drops_its_handler,
@@ -184,6 +215,24 @@ mod ours {
         until("the handler is dropped", || lab.witness.begun() == 1 && lab.witness.live() == 0).await;
     }
 
+    /// A message that can't be sent, long after the call has begun: the caller hears of it, and why.
+    #[tokio::test]
+    async fn a_request_that_fails_under_way_ends_the_call_with_its_reason() {
+        let lab = Lab::start(Way::Shm).await;
+        let mut client = lab.client().max_encoding_message_size(1_000);
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let asks = tokio_stream::wrappers::ReceiverStream::new(receiver);
+        let waiting = tokio::spawn(async move { client.up(asks).await });
+        sender.send(Ask::default()).await.unwrap();
+        until("the handler reads", || lab.witness.read() == 1).await;
+        sender.send(Ask { body: vec![1; 2_000], ..Ask::default() }).await.unwrap();
+        let outcome = tokio::time::timeout(SLOW, waiting).await.expect("the caller is told").unwrap();
+        let status = outcome.unwrap_err();
+        assert_eq!(status.code(), Code::OutOfRange, "{status}");
+        until("the handler is dropped", || lab.witness.live() == 0).await;
+        assert!(lab.client().unary(Ask::default()).await.is_ok(), "the session lives");
+    }
+
     #[tokio::test]
     async fn a_deadline_holds_while_nobody_reads_the_stream() {
         let lab = Lab::start(Way::Shm).await;
@@ -198,7 +247,7 @@ mod ours {
         let lab = Lab::start(Way::Shm).await;
         let channel =
             tollfree::Channel::builder(&*lab.uri).timeout(Duration::from_millis(50)).connect().await.unwrap();
-        let mut client = tollfree_stubs::probe::probe_client::ProbeClient::new(channel);
+        let mut client = crate::stubs::probe::probe_client::ProbeClient::new(channel);
         let slow = Ask { wait_ms: 60_000, ..Ask::default() };
         for asked in [None, Some(10), Some(30_000)] {
             let mut request = Request::new(slow.clone());

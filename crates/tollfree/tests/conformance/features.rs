@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crate::stubs::probe::Ask;
+use crate::stubs::probe::probe_client::ProbeClient;
+use crate::stubs::probe::probe_server::ProbeServer;
 use tokio_stream::StreamExt;
-use tollfree_stubs::probe::Ask;
-use tollfree_stubs::probe::probe_client::ProbeClient;
-use tollfree_stubs::probe::probe_server::ProbeServer;
 use tonic::codec::CompressionEncoding::Gzip;
+use tonic::service::LayerExt as _;
 use tonic::{Code, Request, Status};
 use tonic_reflection::pb::v1 as reflection;
 
@@ -83,7 +84,7 @@ async fn messages_over_the_limits_are_refused(way: Way) {
     let answered = |len: u32| Ask { lens: vec![len], ..Ask::default() };
     let plain = || lab.client();
     assert!(plain().unary(sized(9_000)).await.is_ok());
-    let refused = async |what: &str, mut client: ProbeClient<crate::lab::AnyChannel>, ask: Ask| {
+    let refused = async |what: &str, mut client: ProbeClient<crate::carrier::AnyChannel>, ask: Ask| {
         let status = client.unary(ask).await.expect_err(what);
         assert!(status.message().contains("too large"), "{what}: {status}");
         assert_eq!(status.code(), Code::OutOfRange, "{what}");
@@ -123,9 +124,59 @@ async fn layers_go_around_a_channel(way: Way) {
     crate::lab::until("the handler is dropped", || lab.witness.live() == 0).await;
 }
 
+async fn layers_go_around_a_service(way: Way) {
+    let witness = Witness::default();
+    let layers = tower::ServiceBuilder::new()
+        .concurrency_limit(1)
+        .map_request(|mut request: http::Request<tonic::body::Body>| {
+            request.headers_mut().insert("x-head-layer", http::HeaderValue::from_static("of the server"));
+            request
+        })
+        .map_response(|mut response: http::Response<tonic::body::Body>| {
+            response.headers_mut().insert("x-layer", http::HeaderValue::from_static("answered"));
+            response
+        })
+        .into_inner();
+    let service = layers.named_layer(ProbeServer::new(Probe::new(witness.clone())));
+    let lab = Lab::serve(way, tollfree::Server::builder().add_service(service), witness).await;
+    let answer = lab.client().unary(Ask::default()).await.unwrap();
+    assert_eq!(answer.metadata().get("x-head-layer").unwrap(), "of the server");
+    assert_eq!(answer.metadata().get("x-layer").unwrap(), "answered");
+    let fault = Some(crate::stubs::probe::Fault { code: 5, ..Default::default() });
+    let status = lab.client().unary(Ask { fault, ..Ask::default() }).await.unwrap_err();
+    assert_eq!(status.metadata().get("x-layer").unwrap(), "answered", "an error passes the layer, too");
+    let mut stream = lab.client().down(Ask { lens: vec![1; 3], ..Ask::default() }).await.unwrap();
+    assert_eq!(stream.metadata().get("x-layer").unwrap(), "answered");
+    for _ in 0..3 {
+        assert!(stream.get_mut().message().await.unwrap().is_some());
+    }
+    assert!(stream.get_mut().message().await.unwrap().is_none());
+}
+
+/// A layer may answer instead of the service, as those that check or shed do.
+async fn a_layer_may_answer_itself(way: Way) {
+    let witness = Witness::default();
+    let guard = tower::util::MapFutureLayer::new(|answer| async move {
+        let answered: Result<http::Response<tonic::body::Body>, std::convert::Infallible> = tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = tokio::time::sleep(Duration::from_millis(20)) => {
+                Ok(Status::unavailable("shed").into_http())
+            }
+        };
+        answered
+    });
+    let service = guard.named_layer(ProbeServer::new(Probe::new(witness.clone())));
+    let lab = Lab::serve(way, tollfree::Server::builder().add_service(service), witness).await;
+    let status = lab.client().unary(Ask { wait_ms: 60_000, ..Ask::default() }).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, "shed"));
+    crate::lab::until("the handler is dropped", || lab.witness.live() == 0).await;
+    assert!(lab.client().unary(Ask::default()).await.is_ok());
+}
+
 async fn reflection_works_unmodified(way: Way) {
     let service = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(tollfree_stubs::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(crate::stubs::FILE_DESCRIPTOR_SET)
         .build_v1()
         .unwrap();
     let server = tollfree::Server::builder().add_service(service);
@@ -177,6 +228,8 @@ crate::rows!(
     gzip_that_the_server_does_not_take_is_refused,
     messages_over_the_limits_are_refused,
     layers_go_around_a_channel,
+    layers_go_around_a_service,
+    a_layer_may_answer_itself,
     reflection_works_unmodified,
     health_works_unmodified,
 );

@@ -1,22 +1,20 @@
 //! A server and a client with one transport between them.
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
-use tollfree_stubs::probe::probe_client::ProbeClient;
-use tollfree_stubs::probe::probe_server::ProbeServer;
-use tonic::body::Body;
-use tower::Service;
+use crate::stubs::probe::probe_client::ProbeClient;
+use crate::stubs::probe::probe_server::ProbeServer;
 
+use crate::carrier::{AnyChannel, connect};
 use crate::probe::{Probe, Witness};
 
 /// What lies between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Shm,
+    /// The same with both ends told never to spin: the doorbell is rung for every wait.
+    Parked,
     Abstract,
     Http2,
 }
@@ -25,41 +23,6 @@ impl Way {
     /// Whether it is shared memory: for the few rows where tonic's own transport falls short of gRPC.
     pub(crate) fn is_ours(self) -> bool {
         self != Way::Http2
-    }
-}
-
-type StdError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A channel of either kind.
-#[derive(Clone, Debug)]
-pub(crate) enum AnyChannel {
-    Ours(tollfree::Channel),
-    Tonic(tonic::transport::Channel),
-}
-
-impl Service<Request<Body>> for AnyChannel {
-    type Response = Response<Body>;
-    type Error = StdError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, StdError>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StdError>> {
-        match self {
-            AnyChannel::Ours(channel) => channel.poll_ready(cx).map_err(Into::into),
-            AnyChannel::Tonic(channel) => channel.poll_ready(cx).map_err(Into::into),
-        }
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match self {
-            AnyChannel::Ours(channel) => {
-                let call = channel.call(request);
-                Box::pin(async move { Ok(call.await?.map(Body::new)) })
-            }
-            AnyChannel::Tonic(channel) => {
-                let call = channel.call(request);
-                Box::pin(async move { Ok(call.await?) })
-            }
-        }
     }
 }
 
@@ -96,13 +59,14 @@ impl Lab {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s.sock");
         let uri = match way {
-            Way::Shm => format!("shm://{}", path.display()),
+            Way::Shm | Way::Parked => format!("shm://{}", path.display()),
             Way::Abstract => {
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
                 format!("shm-abstract:tollfree-test-{}-{number}", std::process::id())
             }
             Way::Http2 => format!("unix:{}", path.display()),
         };
+        let server = if way == Way::Parked { server.wait(tollfree::WaitPolicy::Park) } else { server };
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = uri.clone();
         let server =
@@ -131,24 +95,6 @@ impl Lab {
             .expect("the server does not panic")
             .expect("the server ends without an error");
     }
-}
-
-/// Connects as soon as the server listens.
-pub(crate) async fn connect(way: Way, uri: &str) -> AnyChannel {
-    for _ in 0..2000 {
-        let connected = match way {
-            Way::Http2 => {
-                let endpoint = tonic::transport::Endpoint::try_from(uri.to_string()).unwrap();
-                endpoint.connect().await.map(AnyChannel::Tonic).ok()
-            }
-            _ => tollfree::Channel::connect(uri).await.map(AnyChannel::Ours).ok(),
-        };
-        if let Some(channel) = connected {
-            return channel;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    panic!("nobody listens at {uri}");
 }
 
 /// Waits for something that other tasks bring about.

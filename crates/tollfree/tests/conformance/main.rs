@@ -1,21 +1,29 @@
-//! One suite over three transports: what a generated client and server observe must not depend on what is between them.
+//! One suite over four transports: what a generated client and server observe must not depend on what is between them.
 //!
-//! Each row is a function that gets a [`lab::Way`] and is run over shared memory (a path and an abstract name) and over
+//! Each row is a function that gets a [`lab::Way`] and is run over shared memory (a path, an abstract name, and with
+//! both ends told never to spin) and over
 //! HTTP/2 on a Unix socket, which is tonic's own; each on a current-thread and a multi-thread runtime. So every
 //! assertion is first of all true of tonic.
 
+mod addresses;
 mod calls;
+mod carrier;
 mod concurrency;
 mod endings;
+mod faults;
 mod features;
 mod lab;
 mod metadata;
 mod names;
 mod peers;
 mod probe;
+mod races;
 mod shutdown;
 mod sizes;
 mod statuses;
+
+/// The stubs under test: those that tonic generates.
+use tollfree_stubs as stubs;
 
 /// Runs rows over every transport and runtime.
 #[macro_export]
@@ -27,6 +35,9 @@ macro_rules! rows {
         mod shm_multi {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shm)).await })*
+        }
+        mod shm_parked {
+            $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Parked)).await })*
         }
         mod shm_abstract {
             $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Abstract)).await })*

@@ -1,7 +1,7 @@
 //! Services and methods that are not there.
 
+use crate::stubs::probe::{Answer, Ask};
 use http::uri::PathAndQuery;
-use tollfree_stubs::probe::{Answer, Ask};
 use tonic::client::Grpc;
 use tonic::{Code, Request, Status};
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::stubs::probe::probe_server;
+use crate::stubs::probe::{Answer, Ask, Fault};
 use futures_util::stream::{self, BoxStream};
-use tollfree_stubs::probe::probe_server;
-use tollfree_stubs::probe::{Answer, Ask, Fault};
 use tonic::metadata::{KeyAndValueRef, MetadataMap};
 use tonic::{Code, Request, Response, Status, Streaming};
 

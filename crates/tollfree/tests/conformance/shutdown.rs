@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tollfree_stubs::probe::Ask;
+use crate::stubs::probe::Ask;
 use tonic::Code;
 
-use crate::lab::{Lab, Way, connect, until};
+use crate::carrier::connect;
+use crate::lab::{Lab, Way, until};
 
 /// tonic's own channel has several words for a connection that ends under a call.
 fn expect_gone(way: Way, status: &tonic::Status) {
@@ -89,7 +90,7 @@ async fn a_successor_is_found_by_the_same_channel(way: Way) {
     let witness = lab.witness.clone();
     let probe = crate::probe::Probe::new(witness.clone());
     let server = tokio::spawn(async move {
-        let service = tollfree_stubs::probe::probe_server::ProbeServer::new(probe);
+        let service = crate::stubs::probe::probe_server::ProbeServer::new(probe);
         tollfree::Server::builder().add_service(service).serve(&uri).await
     });
     drop(connect(way, &lab.uri).await);

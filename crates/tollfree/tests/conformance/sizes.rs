@@ -1,7 +1,7 @@
 //! Messages from nothing to 256 MiB.
 
+use crate::stubs::probe::Ask;
 use tokio_stream::StreamExt;
-use tollfree_stubs::probe::Ask;
 
 use crate::lab::{Lab, Way};
 use crate::probe::pattern;

@@ -1,6 +1,6 @@
 //! How calls end: code, message, details; before, within and after messages.
 
-use tollfree_stubs::probe::{Ask, Fault};
+use crate::stubs::probe::{Ask, Fault};
 use tonic::Code;
 
 use crate::lab::{Lab, Way};

@@ -1,0 +1,236 @@
+//! Choosing an endpoint for a call, and keeping endpoints connected.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tonic::Status;
+
+use crate::endpoint::{Connection, Endpoint, Health};
+use crate::health;
+
+/// A connection that lasted at least this long has not failed.
+const PROVEN: Duration = Duration::from_millis(50);
+
+/// How a channel chooses an endpoint for a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Balance {
+    /// The first in the list that can be reached. One further down is used while those before it fail, and no longer.
+    #[default]
+    PickFirst,
+    /// Each in turn.
+    RoundRobin,
+    /// The one with the fewest calls under way: by the word of the server, where it is reached through a session, for
+    /// that counts everybody's calls; by the channel's own calls elsewhere.
+    LeastOutstanding,
+}
+
+impl fmt::Display for Balance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Balance::PickFirst => "pick_first",
+            Balance::RoundRobin => "round_robin",
+            Balance::LeastOutstanding => "least_outstanding",
+        })
+    }
+}
+
+/// An endpoint and a connection to it.
+#[derive(Clone)]
+pub(crate) struct Picked {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) connection: Connection,
+}
+
+/// Chooses among endpoints.
+pub(crate) struct Balancer {
+    pub(crate) balance: Balance,
+    endpoints: Vec<Arc<Endpoint>>,
+    /// The service that health is asked for, if it is.
+    health: Option<Arc<str>>,
+    /// Counts choices.
+    turn: AtomicUsize,
+    /// The last choice of `pick_first`, to say when it changes.
+    chosen: AtomicUsize,
+    /// Something became of an endpoint.
+    changed: Arc<Notify>,
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        self.endpoints.iter().for_each(|endpoint| endpoint.let_go());
+    }
+}
+
+/// What a look at the endpoints came to.
+enum Look {
+    Picked(Picked),
+    /// One of them is being connected for the first time, or again.
+    Wait,
+    /// None of them can be reached now.
+    Failing(Status),
+}
+
+impl Balancer {
+    pub(crate) fn new(balance: Balance, endpoints: Vec<Arc<Endpoint>>, health: Option<Arc<str>>) -> Balancer {
+        Balancer {
+            balance,
+            health,
+            turn: AtomicUsize::new(0),
+            chosen: AtomicUsize::new(usize::MAX),
+            changed: Arc::default(),
+            endpoints,
+        }
+    }
+
+    /// Chooses an endpoint, not `avoid` if there is another. With `wait` it waits until there is one; without, only while
+    /// one is being connected that has not failed.
+    ///
+    /// # Errors
+    /// UNAVAILABLE when all fail, with the reason of the first.
+    pub(crate) async fn pick(&self, wait: bool, avoid: Option<&Arc<Endpoint>>) -> Result<Picked, Status> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(Status::internal(
+                "a channel with several endpoints is to be called in a tokio runtime",
+            ));
+        }
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match self.look(avoid) {
+                Look::Picked(picked) => return Ok(picked),
+                Look::Failing(status) if !wait => return Err(status),
+                _ => changed.await,
+            }
+        }
+    }
+
+    fn look(&self, avoid: Option<&Arc<Endpoint>>) -> Look {
+        match self.balance {
+            Balance::PickFirst => self.look_in_order(avoid),
+            _ => self.look_around(avoid),
+        }
+    }
+
+    fn look_in_order(&self, avoid: Option<&Arc<Endpoint>>) -> Look {
+        let mut first_failure = None;
+        for (idx, endpoint) in self.endpoints.iter().enumerate() {
+            if let Some(connection) = endpoint.ready() {
+                let last = self.chosen.swap(idx, Ordering::Relaxed);
+                if last != idx && last != usize::MAX {
+                    tracing::info!(
+                        from = %self.endpoints[last].name,
+                        to = %endpoint.name,
+                        "calls go to another endpoint: it is the first that can be reached"
+                    );
+                }
+                return Look::Picked(Picked { endpoint: endpoint.clone(), connection });
+            }
+            self.keep(endpoint);
+            match endpoint.failing() {
+                Some(status) => first_failure = first_failure.or(Some(status)),
+                // Just lost: while it is tried again, a call that was there already goes on to the next.
+                None if avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint))
+                    && self.endpoints.len() > 1 => {}
+                None => return Look::Wait,
+            }
+        }
+        first_failure.map_or(Look::Wait, Look::Failing)
+    }
+
+    fn look_around(&self, avoid: Option<&Arc<Endpoint>>) -> Look {
+        let count = self.endpoints.len();
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) % count;
+        let (mut best, mut spare): (Option<(u32, Picked)>, _) = (None, None);
+        let (mut failure, mut waits) = (None, false);
+        for step in 0..count {
+            let endpoint = &self.endpoints[(first + step) % count];
+            self.keep(endpoint);
+            let Some(connection) = endpoint.ready() else {
+                match endpoint.failing() {
+                    Some(status) => failure = failure.or(Some(status)),
+                    None => waits = true,
+                }
+                continue;
+            };
+            let picked = Picked { endpoint: endpoint.clone(), connection };
+            if avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint)) {
+                spare = Some(picked);
+                continue;
+            }
+            if self.balance == Balance::RoundRobin {
+                return Look::Picked(picked);
+            }
+            let load = endpoint.load();
+            if best.as_ref().is_none_or(|(least, _)| load < *least) {
+                best = Some((load, picked));
+            }
+        }
+        match (best.map(|(_, picked)| picked).or(spare), failure) {
+            (Some(picked), _) => Look::Picked(picked),
+            (None, Some(status)) if !waits => Look::Failing(status),
+            _ => Look::Wait,
+        }
+    }
+
+    /// Sees to it that an endpoint gets connected, and connected again.
+    fn keep(&self, endpoint: &Arc<Endpoint>) {
+        endpoint.keep(|| {
+            // `pick_first` knows no health, as in gRPC.
+            let health = self.health.clone().filter(|_| self.balance != Balance::PickFirst);
+            keep(endpoint.clone(), health, self.changed.clone())
+        });
+    }
+
+    pub(crate) fn endpoints(&self) -> &[Arc<Endpoint>] {
+        &self.endpoints
+    }
+}
+
+/// Keeps one endpoint connected, and watches its health where that is asked for.
+async fn keep(endpoint: Arc<Endpoint>, service: Option<Arc<str>>, changed: Arc<Notify>) {
+    loop {
+        if service.is_some() {
+            endpoint.set_health(Health::Unknown);
+        }
+        let connection = match endpoint.connection().await {
+            Ok(connection) => connection,
+            Err(_) => {
+                changed.notify_waiters();
+                tokio::time::sleep(endpoint.pause()).await;
+                continue;
+            }
+        };
+        let began = Instant::now();
+        changed.notify_waiters();
+        match &service {
+            None => over(&endpoint, &connection).await,
+            Some(service) => tokio::select! {
+                () = over(&endpoint, &connection) => {}
+                () = health::watch(&endpoint, &connection, service, &changed) => {}
+            },
+        }
+        endpoint.retire_connection(&connection);
+        changed.notify_waiters();
+        if began.elapsed() >= PROVEN {
+            endpoint.proven();
+        } else {
+            endpoint.ended_early();
+            tokio::time::sleep(endpoint.pause()).await;
+        }
+    }
+}
+
+/// Resolves when a connection is of no use for new calls any more.
+async fn over(endpoint: &Endpoint, connection: &Connection) {
+    match connection {
+        Connection::Session(attachment) => poll_fn(|cx| attachment.poll_over(cx)).await,
+        Connection::Http2(..) => endpoint.broken.notified().await,
+    }
+}

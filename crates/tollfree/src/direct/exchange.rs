@@ -1,0 +1,174 @@
+//! One unary call of a client, from packed request to packed reply, without an `http::Request`.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use tollfree_transport::{Attachment, Emission, EmitError, End, Ending, Incoming, Opening, Outgoing, Stream};
+use tonic::{Code, Status};
+
+use super::message::Gather;
+use crate::body::{Deadline, end_status};
+use crate::call::deadline_ns;
+use crate::channel::Channel;
+use crate::status;
+
+/// What is called, and until when.
+pub(super) struct Request<'a> {
+    pub(super) channel: &'a Channel,
+    pub(super) path: &'static str,
+    /// Packed metadata.
+    pub(super) block: Bytes,
+    /// On the monotonic clock.
+    pub(super) deadline_ns: Option<u64>,
+    /// Waits for a server instead of failing.
+    pub(super) waits: bool,
+    /// Limit for the reply in bytes.
+    pub(super) len_max: Option<usize>,
+}
+
+/// What a server said.
+pub(super) struct Reply {
+    /// Packed; `None` for a reply of nothing but trailers.
+    pub(super) headers: Option<Bytes>,
+    pub(super) message: Option<Bytes>,
+    pub(super) code: u16,
+    /// Packed.
+    pub(super) trailers: Bytes,
+}
+
+/// How an attempt ended that came to no reply.
+struct Failed {
+    status: Status,
+    /// No server has looked at the call: it may be made in another session.
+    unseen: bool,
+}
+
+impl From<Status> for Failed {
+    fn from(status: Status) -> Failed {
+        Failed { status, unseen: false }
+    }
+}
+
+/// Makes the call. One that no server has looked at moves over to a new session once; `message` is asked again then.
+///
+/// # Errors
+/// The status of a call that ended without trailers.
+pub(super) async fn exchange(
+    request: Request<'_>,
+    message: &(dyn Fn() -> Result<Bytes, Status> + Sync),
+) -> Result<Reply, Status> {
+    let channel = request.channel;
+    let mut deadline = Deadline::new(request.deadline_ns);
+    let mut moved = false;
+    loop {
+        let attachment = match channel.live() {
+            Some(attachment) => attachment,
+            None => {
+                let mut acquire = channel.acquire(request.waits);
+                poll_fn(|cx| guard(acquire.as_mut().poll(cx), &mut deadline, cx)).await??
+            }
+        };
+        match attempt(&request, &attachment, message()?, &mut deadline).await {
+            Ok(reply) => return Ok(reply),
+            // One that is open refuses for another reason, and would again.
+            Err(failed) if failed.unseen && !moved && !attachment.is_open() => {
+                // One that waits anyway does so until a session takes it.
+                moved = !request.waits;
+                channel.retire(&attachment);
+            }
+            Err(failed) => return Err(failed.status),
+        }
+    }
+}
+
+/// `polled`, or the deadline's status once that has passed.
+fn guard<T>(polled: Poll<T>, deadline: &mut Deadline, cx: &mut Context<'_>) -> Poll<Result<T, Status>> {
+    match polled {
+        Poll::Ready(done) => Poll::Ready(Ok(done)),
+        Poll::Pending => {
+            ready!(deadline.poll(cx));
+            Poll::Ready(Err(status::deadline()))
+        }
+    }
+}
+
+async fn attempt(
+    request: &Request<'_>,
+    attachment: &Arc<Attachment>,
+    message: Bytes,
+    deadline: &mut Deadline,
+) -> Result<Reply, Failed> {
+    let peer = request.channel.peer();
+    let mut opener = attachment.open();
+    let opening = Opening { path: request.path, deadline_ns: request.deadline_ns.unwrap_or(0) };
+    let mut emission = Emission {
+        headers: Some(request.block.clone()),
+        message: Some(Outgoing::new(message, false)),
+        ending: Some(Ending::HalfClose),
+    };
+    let opened = poll_fn(|cx| guard(opener.poll_open(cx, opening, &mut emission), deadline, cx)).await?;
+    let stream = match opened {
+        Ok(stream) => stream,
+        Err(error) => {
+            let unseen = matches!(error, EmitError::Closed(_) | EmitError::Draining);
+            return Err(Failed { status: status::emit(error, peer), unseen });
+        }
+    };
+    let mut gather = Gather::new(request.len_max);
+    let mut headers = None;
+    loop {
+        let incoming = poll_fn(|cx| poll_incoming(cx, &stream, &mut emission, peer, deadline)).await?;
+        match incoming {
+            Incoming::Headers(block) => headers = Some(block),
+            Incoming::Chunk(chunk) => gather.add(chunk)?,
+            Incoming::End(End::Trailers { code, block }) => {
+                return Ok(Reply { headers, message: gather.take(), code, trailers: block });
+            }
+            Incoming::End(end) => {
+                let unseen = matches!(end, End::Cancelled { refused: true, .. });
+                return Err(Failed { status: end_status(&stream, end, peer), unseen });
+            }
+        }
+    }
+}
+
+/// Sends what is left of the request, and waits for the next thing that the server says: it may answer before it has
+/// read everything.
+fn poll_incoming(
+    cx: &mut Context<'_>,
+    stream: &Stream,
+    emission: &mut Emission,
+    peer: &str,
+    deadline: &mut Deadline,
+) -> Poll<Result<Incoming, Status>> {
+    if !emission.is_empty() {
+        match stream.poll_emit(cx, emission) {
+            Poll::Ready(Ok(())) | Poll::Pending => {}
+            // The reader learns how the call ended.
+            Poll::Ready(Err(EmitError::Ended | EmitError::Closed(_))) => *emission = Emission::default(),
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(status::emit(error, peer))),
+        }
+    }
+    match guard(stream.poll_recv(cx), deadline, cx) {
+        Poll::Pending => Poll::Pending,
+        Poll::Ready(Ok(received)) => Poll::Ready(received.map_err(|closed| status::closed(&closed, peer))),
+        Poll::Ready(Err(late)) => {
+            stream.cancel(Code::DeadlineExceeded as u16);
+            Poll::Ready(Err(late))
+        }
+    }
+}
+
+/// A deadline on the monotonic clock, of the shorter of two timeouts.
+pub(super) fn deadline(
+    call: Option<std::time::Duration>,
+    channel: Option<std::time::Duration>,
+) -> Option<u64> {
+    let timeout = match (call, channel) {
+        (Some(call), Some(channel)) => call.min(channel),
+        (call, channel) => call.or(channel)?,
+    };
+    Some(deadline_ns(timeout))
+}

@@ -1,0 +1,231 @@
+//! Messages between their types and the bytes that travel.
+
+use std::cell::RefCell;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use prost::Message;
+use tollfree_layout::metadata::{BlockError, Name, pairs};
+use tollfree_transport::Chunk;
+use tonic::Status;
+
+use crate::metadata::{self, GRPC_STATUS};
+
+/// Messages up to this length are encoded in a buffer that their thread uses again; longer ones get one of their own.
+const SHARED_LEN_MAX: usize = 4 * 1024;
+/// Length of that buffer.
+const SHARED_LEN: usize = 16 * 1024;
+/// tonic's limit for received messages where none is set.
+pub(super) const RECEIVED_LEN_MAX: usize = 4 * 1024 * 1024;
+/// gRPC's prefix, which the session puts before a message's first chunk.
+const PREFIX_LEN: usize = tollfree_transport::GRPC_PREFIX_LEN;
+
+thread_local! {
+    static SHARED: RefCell<BytesMut> = RefCell::new(BytesMut::new());
+}
+
+/// Encodes a message of `len` bytes, its [`encoded_len`](Message::encoded_len).
+fn encode<M: Message>(message: &M, len: usize) -> Bytes {
+    if len > SHARED_LEN_MAX {
+        let mut bytes = Vec::with_capacity(len);
+        message.encode_raw(&mut bytes);
+        return bytes.into();
+    }
+    SHARED.with_borrow_mut(|shared| {
+        // Takes the room back that earlier messages have left, unless one of them is still on its way.
+        if shared.capacity() < len && !shared.try_reclaim(SHARED_LEN) {
+            shared.reserve(SHARED_LEN);
+        }
+        message.encode_raw(shared);
+        shared.split().freeze()
+    })
+}
+
+/// Encodes a message, if it is not longer than its sender allows.
+///
+/// # Errors
+/// The status that tonic's encoder gives.
+pub(super) fn encode_within<M: Message>(message: &M, len_max: Option<usize>) -> Result<Bytes, Status> {
+    let len = message.encoded_len();
+    let limit = len_max.unwrap_or(usize::MAX);
+    if len > limit {
+        return Err(Status::out_of_range(format!(
+            "Error, encoded message length too large: found {len} bytes, the limit is: {limit} bytes"
+        )));
+    }
+    if len > u32::MAX as usize {
+        return Err(Status::resource_exhausted(format!(
+            "Cannot return body with more than 4GB of data but got {len} bytes"
+        )));
+    }
+    Ok(encode(message, len))
+}
+
+/// Decodes a message.
+///
+/// # Errors
+/// INTERNAL, as tonic's decoder says it.
+pub(super) fn decode<M: Message + Default>(bytes: Bytes) -> Result<M, Status> {
+    M::decode(bytes).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// Puts the first message of a call together from its chunks. One that comes in one chunk is not copied.
+#[derive(Debug)]
+pub(super) struct Gather {
+    len_max: usize,
+    whole: Bytes,
+    pieces: BytesMut,
+    complete: bool,
+}
+
+impl Gather {
+    /// Takes messages of up to `len_max` bytes.
+    pub(super) fn new(len_max: Option<usize>) -> Gather {
+        let len_max = len_max.unwrap_or(RECEIVED_LEN_MAX);
+        Gather { len_max, whole: Bytes::new(), pieces: BytesMut::new(), complete: false }
+    }
+
+    /// Takes the next chunk. What follows the first message is only looked at.
+    ///
+    /// # Errors
+    /// The status that tonic's decoder gives for a message that is too long, or compressed without a word about how.
+    pub(super) fn add(&mut self, chunk: Chunk) -> Result<(), Status> {
+        let Chunk { mut bytes, first, last } = chunk;
+        if first {
+            let compressed = bytes.get_u8() != 0;
+            let len = bytes.get_u32() as usize;
+            if compressed {
+                return Err(Status::internal(
+                    "protocol error: received message with compressed-flag but no grpc-encoding was specified",
+                ));
+            }
+            let limit = self.len_max;
+            if len > limit {
+                return Err(Status::out_of_range(format!(
+                    "Error, decoded message length too large: found {len} bytes, the limit is: {limit} bytes"
+                )));
+            }
+            if last && !self.complete {
+                self.whole = bytes;
+                self.complete = true;
+                return Ok(());
+            }
+            if !self.complete {
+                // Once the second chunk has come too the length is more than a word.
+                self.pieces = BytesMut::with_capacity(len.min(4 * bytes.len()));
+            }
+        }
+        if !self.complete {
+            self.pieces.extend_from_slice(&bytes);
+            if last {
+                self.whole = std::mem::take(&mut self.pieces).freeze();
+                self.complete = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// The message, if one has come.
+    pub(super) fn take(&mut self) -> Option<Bytes> {
+        std::mem::take(&mut self.complete).then(|| std::mem::take(&mut self.whole))
+    }
+}
+
+const _: () = assert!(PREFIX_LEN == 5);
+
+/// Names that gRPC keeps for itself: an application's metadata under these names don't travel, as in tonic.
+const RESERVED: [&str; 3] = ["grpc-message", "grpc-message-type", "content-type"];
+
+/// Packs an application's metadata; nothing when there are none.
+///
+/// # Errors
+/// [`BlockError`] for a name or value longer than a pair can carry.
+pub(super) fn pack(mut headers: HeaderMap) -> Result<Bytes, BlockError> {
+    if headers.is_empty() {
+        return Ok(Bytes::new());
+    }
+    for name in RESERVED {
+        headers.remove(name);
+    }
+    metadata::pack(&headers)
+}
+
+/// The application's metadata of a block.
+pub(crate) fn unpack(block: &Bytes, headers: &mut HeaderMap) {
+    if !block.is_empty() {
+        metadata::unpack(block, headers);
+        headers.remove(CONTENT_TYPE);
+        headers.remove(GRPC_STATUS);
+    }
+}
+
+/// Whether a block says how messages are compressed, or may be: that is left to tonic.
+pub(super) fn says_encoding(block: &Bytes) -> bool {
+    let is_encoding = |name: Name<'_>| matches!(name.as_bytes(), b"grpc-encoding" | b"grpc-accept-encoding");
+    pairs(block).flatten().any(|(name, _)| is_encoding(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(bytes: &'static [u8], first: bool, last: bool) -> Chunk {
+        Chunk { bytes: Bytes::from_static(bytes), first, last }
+    }
+
+    #[test]
+    fn a_message_comes_together_and_only_the_first_counts() {
+        let mut gather = Gather::new(None);
+        assert!(gather.take().is_none());
+        gather.add(chunk(b"\0\0\0\0\x06ab", true, false)).unwrap();
+        gather.add(chunk(b"cd", false, false)).unwrap();
+        gather.add(chunk(b"ef", false, true)).unwrap();
+        gather.add(chunk(b"\0\0\0\0\x02xy", true, true)).unwrap();
+        gather.add(chunk(b"\0\0\0\0\x04xy", true, false)).unwrap();
+        gather.add(chunk(b"zw", false, true)).unwrap();
+        assert_eq!(gather.take().unwrap(), "abcdef");
+        assert!(gather.take().is_none());
+    }
+
+    #[test]
+    fn a_message_in_one_chunk_is_not_copied() {
+        let bytes = Bytes::from_static(b"\0\0\0\0\x02ab");
+        let mut gather = Gather::new(Some(2));
+        gather.add(Chunk { bytes: bytes.clone(), first: true, last: true }).unwrap();
+        assert_eq!(gather.take().unwrap().as_ptr(), bytes[PREFIX_LEN..].as_ptr());
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_before_it_has_come() {
+        let mut gather = Gather::new(Some(5));
+        let status = gather.add(chunk(b"\0\0\0\0\x06ab", true, false)).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::OutOfRange);
+        assert!(status.message().contains("found 6 bytes, the limit is: 5 bytes"), "{status}");
+        let status = Gather::new(None).add(chunk(b"\x01\0\0\0\0", true, true)).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Internal);
+    }
+
+    #[test]
+    fn a_buffer_is_used_again_once_its_messages_are_gone() {
+        let text = "x".repeat(1000);
+        let mut held = Vec::new();
+        for _ in 0..100 {
+            let bytes = encode_within(&text, None).unwrap();
+            assert_eq!(String::decode(bytes.clone()).unwrap(), text);
+            held.push(bytes);
+        }
+        drop(held);
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..1000 {
+            seen.insert(encode_within(&text, None).unwrap().as_ptr());
+        }
+        assert!(seen.len() <= 2 * SHARED_LEN / 1000, "{} places", seen.len());
+    }
+
+    #[test]
+    fn a_sender_limit_holds() {
+        let status = encode_within(&"x".repeat(100), Some(50)).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::OutOfRange);
+    }
+}

@@ -1,0 +1,92 @@
+//! A method of a session's server that is called without an `http::Request`, and the calls begun in it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::{Extensions, HeaderMap, Request};
+use tollfree_transport::Call;
+use tonic::body::Body;
+
+use super::message::says_encoding;
+use super::run::{Found, Run};
+use super::{DirectServing, Slot};
+use crate::serving::{Handler, Serving};
+
+/// A method that is called directly where a call allows it.
+pub(crate) struct DirectMethod {
+    found: Found,
+    name: String,
+    /// What ran the last call that came to its end in the session's own task.
+    idle: Option<Box<dyn Run>>,
+}
+
+impl DirectMethod {
+    /// The method of that name, if it can be called directly.
+    pub(crate) fn new(found: Found, name: &str) -> Option<DirectMethod> {
+        let idle = Some(found.direct.method(name)?);
+        Some(DirectMethod { found, name: name.to_owned(), idle })
+    }
+
+    /// What runs the next call, if that can be a direct one: how messages are compressed is left to tonic.
+    pub(crate) fn run(&mut self, call: &Call) -> Option<Box<dyn Run>> {
+        if says_encoding(&call.headers) {
+            return None;
+        }
+        self.idle.take().or_else(|| self.found.direct.method(&self.name))
+    }
+
+    /// Whether interceptors are to see requests first.
+    pub(crate) fn is_intercepted(&self) -> bool {
+        self.found.intercepted
+    }
+
+    /// Begins a call.
+    pub(crate) fn begin(
+        &self,
+        call: Call,
+        run: Box<dyn Run>,
+        headers: HeaderMap,
+        extensions: Extensions,
+    ) -> DirectServing {
+        let len_max = self.found.direct.max_decoding_message_size();
+        DirectServing::new(call.stream, call.deadline_ns, run, len_max, headers, extensions)
+    }
+
+    /// Begins a call whose request interceptors see first, without its message.
+    pub(crate) fn begin_intercepted(
+        &self,
+        call: Call,
+        run: Box<dyn Run>,
+        handler: &dyn Handler,
+        mut request: Request<Body>,
+    ) -> DirectServing {
+        let slot = Slot::default();
+        request.extensions_mut().insert(slot.clone());
+        let len_max = self.found.direct.max_decoding_message_size();
+        let intercepted = handler.handle(request);
+        DirectServing::intercepted(call.stream, call.deadline_ns, run, len_max, intercepted, slot)
+    }
+
+    /// A call has come to its end in the session's own task.
+    pub(crate) fn ended(&mut self, serving: DirectServing) {
+        self.idle = serving.into_run();
+    }
+}
+
+/// A call that was begun, on one way or the other.
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack of the session's task, and shortly")]
+pub(crate) enum Begun {
+    Http(Serving),
+    Direct(DirectServing),
+}
+
+impl Future for Begun {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut *self {
+            Begun::Http(serving) => Pin::new(serving).poll(cx),
+            Begun::Direct(serving) => Pin::new(serving).poll(cx),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! What the code calls that `tollfree-build` generates: calls that go from typed message to session and back.
+//!
+//! Not for use by hand: it changes together with the generator. What stands here takes a call only where the outcome is
+//! what tonic's own layers would have made of it; every other call goes the way of level 1, as an `http::Request`, and
+//! [`Way`] says why.
+
+mod client;
+mod exchange;
+mod handler;
+mod message;
+mod method;
+mod run;
+mod serving;
+mod slot;
+
+pub use client::{Generated, Grpc, Way};
+pub use handler::{Handler, handler, unimplemented};
+pub use run::{Answer, Direct, Raw, Run, introduce, type_id, unary};
+pub use slot::pass;
+
+pub(crate) use message::unpack;
+pub(crate) use method::{Begun, DirectMethod};
+pub(crate) use run::{Found, find};
+pub(crate) use serving::DirectServing;
+pub(crate) use slot::Slot;
+
+/// A method of a service, as the generator knows it.
+#[derive(Debug)]
+pub struct Method {
+    /// `package.Service`.
+    pub service: &'static str,
+    /// `Method`.
+    pub name: &'static str,
+    /// `/package.Service/Method`.
+    pub path: &'static str,
+}

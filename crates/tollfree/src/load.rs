@@ -1,0 +1,234 @@
+//! How busy a server is: its calls counted over all sessions and connections, limited, and told to clients.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Frame;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tollfree_transport::Attachment;
+use tonic::Status;
+use tonic::body::Body;
+use tower_service::Service;
+
+/// Clients are told at most this often.
+const TELL_EVERY: Duration = Duration::from_millis(1);
+
+/// How busy a server is; from [`Server::load`](crate::Server::load). Clones look at the same server.
+#[derive(Clone, Debug, Default)]
+pub struct ServerLoad {
+    tally: Arc<Tally>,
+}
+
+impl ServerLoad {
+    /// Calls under way, over all sessions and connections. Counted where there is a limit, or a client that chooses by it;
+    /// 0 otherwise.
+    pub fn under_way(&self) -> u32 {
+        self.tally.under_way.load(Ordering::Relaxed)
+    }
+
+    /// Calls turned away because of the limit, so far.
+    pub fn shed_count(&self) -> u64 {
+        self.tally.shed_count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+}
+
+/// Counts a server's calls.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    under_way: AtomicU32,
+    shed_count: AtomicU64,
+    /// Calls at once; 0: no limit.
+    limit: AtomicU32,
+    /// Somebody wants the count. Calls begun before aren't in it.
+    counts: AtomicBool,
+    /// Sessions whose clients want to be told.
+    told: Mutex<Vec<Weak<Attachment>>>,
+    /// There is something to tell, or nobody to tell it to: the publisher need not be called.
+    news: AtomicBool,
+    changed: Notify,
+}
+
+/// Whether a call is taken.
+pub(crate) enum Admission {
+    /// It is, and nobody counts.
+    Uncounted,
+    /// It is; it counts until this goes.
+    Counted(Counted),
+    /// It isn't, for this reason.
+    Shed(Status),
+}
+
+/// A call under way.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    tally: Arc<Tally>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.tally.under_way.fetch_sub(1, Ordering::SeqCst);
+        self.tally.tell();
+    }
+}
+
+impl Tally {
+    pub(crate) fn limit(&self, count: u32) {
+        self.limit.store(count, Ordering::Relaxed);
+        self.counts.store(true, Ordering::Relaxed);
+    }
+
+    /// A call has come.
+    #[inline]
+    pub(crate) fn admit(self: &Arc<Self>) -> Admission {
+        if !self.counts.load(Ordering::Relaxed) {
+            return Admission::Uncounted;
+        }
+        self.count()
+    }
+
+    fn count(self: &Arc<Self>) -> Admission {
+        let before = self.under_way.fetch_add(1, Ordering::SeqCst);
+        let counted = Counted { tally: self.clone() };
+        let limit = self.limit.load(Ordering::Relaxed);
+        if limit != 0 && before >= limit {
+            self.shed_count.fetch_add(1, Ordering::Relaxed);
+            let words =
+                format!("the server has its limit of {limit} calls under way; try again later, or elsewhere");
+            return Admission::Shed(Status::resource_exhausted(words));
+        }
+        self.tell();
+        Admission::Counted(counted)
+    }
+
+    fn tell(&self) {
+        // Whoever tells clears this before it reads the count: one of the two sees the other's step.
+        if !self.news.load(Ordering::SeqCst) && !self.news.swap(true, Ordering::SeqCst) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// A session whose client may want to know.
+    pub(crate) fn attach(&self, attachment: &Arc<Attachment>) {
+        if attachment.shares_load() {
+            self.counts.store(true, Ordering::Relaxed);
+            let mut told = self.told.lock();
+            told.push(Arc::downgrade(attachment));
+            // The next change is told again, and there may have been one that was not.
+            self.news.store(false, Ordering::SeqCst);
+            attachment.report_load(self.under_way.load(Ordering::SeqCst));
+        }
+    }
+
+    /// Tells all that want to know, whenever there is something to tell. Never ends.
+    pub(crate) async fn publish(self: Arc<Self>) {
+        loop {
+            self.changed.notified().await;
+            // Whatever changes from here on is told in the next turn.
+            self.news.store(false, Ordering::SeqCst);
+            let count = self.under_way.load(Ordering::SeqCst);
+            {
+                let mut told = self.told.lock();
+                told.retain(|session| match session.upgrade() {
+                    Some(session) => {
+                        session.report_load(count);
+                        true
+                    }
+                    None => false,
+                });
+                if told.is_empty() {
+                    // Nobody listens: nothing is news until somebody does.
+                    self.news.store(true, Ordering::SeqCst);
+                }
+            }
+            tokio::time::sleep(TELL_EVERY).await;
+        }
+    }
+}
+
+/// Counts the calls that come over HTTP/2.
+#[derive(Clone, Debug)]
+pub(crate) struct TallyLayer(pub(crate) Arc<Tally>);
+
+impl<S> tower_layer::Layer<S> for TallyLayer {
+    type Service = TallyService<S>;
+
+    fn layer(&self, inner: S) -> TallyService<S> {
+        TallyService { inner, tally: self.0.clone() }
+    }
+}
+
+/// A service whose calls are counted.
+#[derive(Clone, Debug)]
+pub(crate) struct TallyService<S> {
+    inner: S,
+    tally: Arc<Tally>,
+}
+
+impl<S, R> Service<Request<R>> for TallyService<S>
+where
+    S: Service<Request<R>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = Response<CountedBody>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<CountedBody>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<R>) -> Self::Future {
+        let counted = match self.tally.admit() {
+            Admission::Uncounted => None,
+            Admission::Counted(counted) => Some(counted),
+            Admission::Shed(status) => {
+                let response = status.into_http::<Body>();
+                return Box::pin(async move { Ok(response.map(|body| CountedBody { body, counted: None })) });
+            }
+        };
+        let response = self.inner.call(request);
+        Box::pin(async move { Ok(response.await?.map(|body| CountedBody { body, counted })) })
+    }
+}
+
+/// A response body that counts as a call until it has ended, or is dropped.
+#[derive(Debug)]
+pub(crate) struct CountedBody {
+    body: Body,
+    counted: Option<Counted>,
+}
+
+impl http_body::Body for CountedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
+            self.counted = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,87 @@
+//! Which way a channel's calls take, for people and logs.
+
+use std::fmt;
+
+use tollfree_transport::PeerIdentity;
+
+use crate::balance::Balance;
+
+/// How an endpoint is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Transport {
+    /// Through a session, over shared memory.
+    SharedMemory,
+    /// Over TCP or a Unix socket, as tonic does it.
+    Http2,
+}
+
+/// How an endpoint fares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndpointState {
+    /// Not connected, and nothing known against it.
+    Idle,
+    /// Calls can be made there.
+    Ready,
+    /// Not used now, for this reason; it is tried again by itself.
+    Failing(String),
+}
+
+/// One endpoint of a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndpointPath {
+    /// The server's address.
+    pub address: String,
+    /// How it is reached.
+    pub transport: Transport,
+    /// How it fares.
+    pub state: EndpointState,
+    /// The server's process while there is a session with it.
+    pub peer: Option<PeerIdentity>,
+}
+
+/// Which way a channel's calls take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Path {
+    /// How an endpoint is chosen for a call.
+    pub balance: Balance,
+    /// In the order in which they were given.
+    pub endpoints: Vec<EndpointPath>,
+}
+
+impl Path {
+    /// The first endpoint that is ready: the one that calls use, where one is used.
+    pub fn ready(&self) -> Option<&EndpointPath> {
+        self.endpoints.iter().find(|endpoint| endpoint.state == EndpointState::Ready)
+    }
+}
+
+impl fmt::Display for EndpointPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.state, self.transport, self.peer) {
+            (EndpointState::Ready, Transport::SharedMemory, Some(peer)) => write!(
+                f,
+                "shared memory with process {} of user {}, met at {}",
+                peer.pid, peer.uid, self.address
+            ),
+            (EndpointState::Ready, ..) => write!(f, "HTTP/2 with {}", self.address),
+            (EndpointState::Failing(reason), ..) => write!(f, "not using {}: {reason}", self.address),
+            (EndpointState::Idle, ..) => {
+                write!(f, "not connected to {}; the next call connects", self.address)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [endpoint] = &self.endpoints[..] {
+            return endpoint.fmt(f);
+        }
+        write!(f, "{} of {} endpoints", self.balance, self.endpoints.len())?;
+        self.endpoints.iter().try_for_each(|endpoint| write!(f, "; {endpoint}"))
+    }
+}

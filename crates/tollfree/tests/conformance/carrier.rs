@@ -1,0 +1,71 @@
+//! What carries a client's calls: a channel of ours, or tonic's own.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tonic::body::Body;
+use tower::Service;
+
+use crate::lab::Way;
+
+/// Handlers see what HTTP/2 would have brought.
+pub(crate) const AS_HTTP: bool = true;
+
+type StdError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A channel of either kind.
+#[derive(Clone, Debug)]
+pub(crate) enum AnyChannel {
+    Ours(tollfree::Channel),
+    Tonic(tonic::transport::Channel),
+}
+
+impl Service<Request<Body>> for AnyChannel {
+    type Response = Response<Body>;
+    type Error = StdError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, StdError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StdError>> {
+        match self {
+            AnyChannel::Ours(channel) => channel.poll_ready(cx).map_err(Into::into),
+            AnyChannel::Tonic(channel) => channel.poll_ready(cx).map_err(Into::into),
+        }
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        match self {
+            AnyChannel::Ours(channel) => {
+                let call = channel.call(request);
+                Box::pin(async move { Ok(call.await?.map(Body::new)) })
+            }
+            AnyChannel::Tonic(channel) => {
+                let call = channel.call(request);
+                Box::pin(async move { Ok(call.await?) })
+            }
+        }
+    }
+}
+
+/// Connects as soon as the server listens.
+pub(crate) async fn connect(way: Way, uri: &str) -> AnyChannel {
+    for _ in 0..2000 {
+        let connected = match way {
+            Way::Http2 => {
+                let endpoint = tonic::transport::Endpoint::try_from(uri.to_string()).unwrap();
+                endpoint.connect().await.map(AnyChannel::Tonic).ok()
+            }
+            Way::Parked => {
+                let parked = tollfree::Channel::builder(uri).wait(tollfree::WaitPolicy::Park);
+                parked.connect().await.map(AnyChannel::Ours).ok()
+            }
+            _ => tollfree::Channel::connect(uri).await.map(AnyChannel::Ours).ok(),
+        };
+        if let Some(channel) = connected {
+            return channel;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("nobody listens at {uri}");
+}
