@@ -1,0 +1,303 @@
+//! The module of a service's trait and server.
+
+use proc_macro2::TokenStream;
+use prost_build::Service;
+use quote::{format_ident, quote};
+use syn::Ident;
+
+use crate::client::codec;
+use crate::names::{self, Names};
+use crate::service::Options;
+
+/// What the code of all methods needs to know.
+struct Context<'a> {
+    options: &'a Options,
+    /// `package.Service`.
+    full_name: &'a str,
+    /// The trait.
+    handler: Ident,
+    codec: syn::Path,
+}
+
+pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStream, String> {
+    let module = format_ident!("{}", names::module(&service.name, "server"));
+    let server = format_ident!("{}Server", service.name);
+    let full_name = &names::full(service, options.emit_package);
+    let context =
+        Context { options, full_name, handler: format_ident!("{}", service.name), codec: codec(options)? };
+    let handler = &context.handler;
+    let docs = options.docs(full_name, &service.comments.leading);
+    let mod_attributes = options.server_mods.of(options.package(service))?;
+    let attributes = options.servers.of(full_name)?;
+    let trait_attributes = options.traits.of(&service.name)?;
+    let trait_doc = format!(
+        " Generated trait containing gRPC methods that should be implemented for use with {}Server.",
+        service.name
+    );
+    let methods: Vec<Names<'_>> = service
+        .methods
+        .iter()
+        .map(|method| Names::new(method, &options.proto_path))
+        .collect::<Result<_, String>>()?;
+    let declared: TokenStream = methods.iter().map(|names| context.declaration(names)).collect();
+    let routed: TokenStream = methods.iter().map(|names| context.route(names)).collect();
+    let direct: TokenStream = methods.iter().filter_map(|names| context.direct(names)).collect();
+    let (constructors, settings) = (constructors(), settings());
+    Ok(quote! {
+        /// Generated server implementations.
+        #mod_attributes
+        pub mod #module {
+            #![allow(unused_variables, dead_code, missing_docs, clippy::wildcard_imports, clippy::let_unit_value)]
+            use tonic::codegen::*;
+
+            #[doc = #trait_doc]
+            #trait_attributes
+            #[async_trait]
+            pub trait #handler: std::marker::Send + std::marker::Sync + 'static {
+                #declared
+            }
+
+            #docs
+            #attributes
+            #[derive(Debug)]
+            pub struct #server<T> {
+                inner: Arc<T>,
+                accept_compression_encodings: EnabledCompressionEncodings,
+                send_compression_encodings: EnabledCompressionEncodings,
+                max_decoding_message_size: Option<usize>,
+                max_encoding_message_size: Option<usize>,
+                wrapper: Option<std::any::TypeId>,
+            }
+
+            impl<T> #server<T> {
+                #constructors
+                #settings
+            }
+
+            impl<T, B> tonic::codegen::Service<http::Request<B>> for #server<T>
+            where
+                T: #handler,
+                B: Body + std::marker::Send + 'static,
+                B::Error: Into<StdError> + std::marker::Send + 'static,
+            {
+                type Response = http::Response<tonic::body::Body>;
+                type Error = std::convert::Infallible;
+                type Future = BoxFuture<Self::Response, Self::Error>;
+
+                fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<std::result::Result<(), Self::Error>> {
+                    ::tollfree::direct::introduce(self);
+                    Poll::Ready(Ok(()))
+                }
+
+                fn call(&mut self, mut req: http::Request<B>) -> Self::Future {
+                    if ::tollfree::direct::pass(&mut req) {
+                        return Box::pin(std::future::ready(Ok(http::Response::default())));
+                    }
+                    match req.uri().path() {
+                        #routed
+                        _ => Box::pin(std::future::ready(Ok(::tollfree::direct::unimplemented()))),
+                    }
+                }
+            }
+
+            impl<T: #handler> ::tollfree::direct::Direct for #server<T> {
+                fn method(&self, name: &str) -> Option<Box<dyn ::tollfree::direct::Run>> {
+                    match name {
+                        #direct
+                        _ => None,
+                    }
+                }
+
+                fn max_decoding_message_size(&self) -> Option<usize> {
+                    self.max_decoding_message_size
+                }
+
+                fn wrapper(&self) -> Option<std::any::TypeId> {
+                    self.wrapper
+                }
+            }
+
+            impl<T> Clone for #server<T> {
+                fn clone(&self) -> Self {
+                    Self {
+                        inner: self.inner.clone(),
+                        accept_compression_encodings: self.accept_compression_encodings,
+                        send_compression_encodings: self.send_compression_encodings,
+                        max_decoding_message_size: self.max_decoding_message_size,
+                        max_encoding_message_size: self.max_encoding_message_size,
+                        wrapper: self.wrapper,
+                    }
+                }
+            }
+
+            /// Generated gRPC service name
+            pub const SERVICE_NAME: &str = #full_name;
+
+            impl<T> tonic::server::NamedService for #server<T> {
+                const NAME: &'static str = SERVICE_NAME;
+            }
+        }
+    })
+}
+
+fn constructors() -> TokenStream {
+    quote! {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+                wrapper: None,
+            }
+        }
+
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            let mut server = Self::new(inner);
+            server.wrapper = Some(::tollfree::direct::type_id::<InterceptedService<Self, F>>());
+            InterceptedService::new(server, interceptor)
+        }
+    }
+}
+
+fn settings() -> TokenStream {
+    quote! {
+        /// Accepts requests that are compressed in this encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+
+        /// Compresses responses in this encoding for clients that accept it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+
+        /// The longest message that is decoded, in bytes: 4 MiB unless said here.
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+
+        /// The longest message that is encoded, in bytes: any unless said here.
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+}
+
+impl Context<'_> {
+    /// A method in the trait, and the type of its stream of responses.
+    fn declaration(&self, names: &Names<'_>) -> TokenStream {
+        let Names { method, request, response } = names;
+        let name = format_ident!("{}", method.name);
+        let proto_name = &method.proto_name;
+        let docs = self.options.docs(&format!("{}.{proto_name}", self.full_name), &method.comments.leading);
+        let receiver =
+            if self.options.use_arc_self { quote!(self: std::sync::Arc<Self>) } else { quote!(&self) };
+        let request =
+            if method.client_streaming { quote!(tonic::Streaming<#request>) } else { quote!(#request) };
+        let stubs = self.options.generate_default_stubs;
+        let (stream, answer) = match (method.server_streaming, stubs) {
+            (false, _) => (None, quote!(#response)),
+            (true, true) => (None, quote!(BoxStream<#response>)),
+            (true, false) => {
+                let stream = format_ident!("{proto_name}Stream");
+                let doc = format!(" Server streaming response type for the {proto_name} method.");
+                let declared = quote! {
+                    #[doc = #doc]
+                    type #stream: tonic::codegen::tokio_stream::Stream<
+                            Item = std::result::Result<#response, tonic::Status>,
+                        > + std::marker::Send + 'static;
+                };
+                (Some(declared), quote!(Self::#stream))
+            }
+        };
+        let body = if stubs {
+            quote!({ Err(tonic::Status::unimplemented("Not yet implemented")) })
+        } else {
+            quote!(;)
+        };
+        quote! {
+            #stream
+            #docs
+            async fn #name(
+                #receiver,
+                request: tonic::Request<#request>,
+            ) -> std::result::Result<tonic::Response<#answer>, tonic::Status> #body
+        }
+    }
+
+    /// A closure that calls a method of the trait.
+    fn closure(&self, names: &Names<'_>) -> TokenStream {
+        let Names { method, request, .. } = names;
+        let (handler, name) = (&self.handler, format_ident!("{}", method.name));
+        let request =
+            if method.client_streaming { quote!(tonic::Streaming<#request>) } else { quote!(#request) };
+        let receiver = if self.options.use_arc_self { quote!(inner) } else { quote!(&inner) };
+        quote! {
+            move |request: tonic::Request<#request>| {
+                let inner = Arc::clone(&inner);
+                async move { <T as #handler>::#name(#receiver, request).await }
+            }
+        }
+    }
+
+    /// The arm that serves a method from an HTTP request.
+    fn route(&self, names: &Names<'_>) -> TokenStream {
+        let method = names.method;
+        let path = format!("/{}/{}", self.full_name, method.proto_name);
+        let (codec, closure) = (&self.codec, self.closure(names));
+        let kind = match (method.client_streaming, method.server_streaming) {
+            (false, false) => quote!(unary),
+            (false, true) => quote!(server_streaming),
+            (true, false) => quote!(client_streaming),
+            (true, true) => quote!(streaming),
+        };
+        quote! {
+            #path => {
+                let inner = self.inner.clone();
+                let method = ::tollfree::direct::handler(#closure);
+                let mut grpc = tonic::server::Grpc::new(#codec::default())
+                    .apply_compression_config(
+                        self.accept_compression_encodings,
+                        self.send_compression_encodings,
+                    )
+                    .apply_max_message_size_config(
+                        self.max_decoding_message_size,
+                        self.max_encoding_message_size,
+                    );
+                Box::pin(async move { Ok(grpc.#kind(method, req).await) })
+            }
+        }
+    }
+
+    /// The arm that serves a method from the session; none for those that only go over HTTP.
+    fn direct(&self, names: &Names<'_>) -> Option<TokenStream> {
+        let method = names.method;
+        if !self.options.is_direct() || method.client_streaming || method.server_streaming {
+            return None;
+        }
+        let (name, closure) = (&method.proto_name, self.closure(names));
+        Some(quote! {
+            #name => {
+                let inner = self.inner.clone();
+                Some(::tollfree::direct::unary(#closure, self.max_encoding_message_size))
+            }
+        })
+    }
+}

@@ -1,0 +1,21 @@
+//! Generates the stubs of the same services as `tollfree-stubs`, with Tollfree's generator, and
+//! blocking clients beside them. The second call has unusual names, types and settings, for a test to compile.
+
+use std::path::Path;
+
+fn main() -> std::io::Result<()> {
+    let out = std::env::var_os("OUT_DIR").ok_or_else(|| std::io::Error::other("cargo sets OUT_DIR"))?;
+    tollfree_build::configure()
+        .build_blocking_client(true)
+        .file_descriptor_set_path(Path::new(&out).join("descriptors.bin"))
+        .compile_protos(&["probe.proto", "greeter.proto"], &["../stubs/proto"])?;
+    let unusual = Path::new(&out).join("unusual");
+    std::fs::create_dir_all(&unusual)?;
+    tollfree_build::configure()
+        .out_dir(&unusual)
+        .include_file("all.rs")
+        .use_arc_self(true)
+        .generate_default_stubs(true)
+        .bytes(".golden.kinds.v1")
+        .compile_protos(&["kinds.proto", "bare.proto"], &["../build/tests/protos"])
+}

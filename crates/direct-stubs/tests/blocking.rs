@@ -1,0 +1,140 @@
+//! The clients that block: all kinds of calls, against a worker's thread.
+
+use std::pin::Pin;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use tokio_stream::{Stream, StreamExt};
+use tollfree::blocking::Channel;
+use tollfree::{Generated as _, Server, Way};
+use tollfree_direct_stubs::probe::probe_blocking_client::ProbeBlockingClient;
+use tollfree_direct_stubs::probe::probe_server::{Probe, ProbeServer};
+use tollfree_direct_stubs::probe::{Answer, Ask};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+/// Says back what it is told.
+struct Parrot;
+
+type Answers = Pin<Box<dyn Stream<Item = Result<Answer, Status>> + Send>>;
+
+fn answer(ask: Ask) -> Answer {
+    Answer { body: ask.body, ..Answer::default() }
+}
+
+#[tonic::async_trait]
+impl Probe for Parrot {
+    async fn unary(&self, request: Request<Ask>) -> Result<Response<Answer>, Status> {
+        let marked = request.metadata().contains_key("marked");
+        let ask = request.into_inner();
+        tokio::time::sleep(Duration::from_millis(ask.wait_ms.into())).await;
+        if ask.fault.is_some() {
+            return Err(Status::data_loss("as asked for"));
+        }
+        Ok(Response::new(Answer { seen_count: marked.into(), ..answer(ask) }))
+    }
+
+    type DownStream = Answers;
+
+    async fn down(&self, request: Request<Ask>) -> Result<Response<Answers>, Status> {
+        let ask = request.into_inner();
+        let answers =
+            ask.lens.into_iter().map(|len| Ok(Answer { body: vec![7; len as usize], ..Answer::default() }));
+        Ok(Response::new(Box::pin(tokio_stream::iter(answers.collect::<Vec<_>>()))))
+    }
+
+    async fn up(&self, request: Request<Streaming<Ask>>) -> Result<Response<Answer>, Status> {
+        let mut asks = request.into_inner();
+        let mut seen = Answer::default();
+        while let Some(ask) = asks.message().await? {
+            seen.seen_count += 1;
+            seen.seen_len += ask.body.len() as u64;
+        }
+        Ok(Response::new(seen))
+    }
+
+    type BothStream = Answers;
+
+    async fn both(&self, request: Request<Streaming<Ask>>) -> Result<Response<Answers>, Status> {
+        Ok(Response::new(Box::pin(request.into_inner().map(|ask| ask.map(answer)))))
+    }
+}
+
+fn with_worker(test: impl FnOnce(Channel)) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("parrot.sock");
+    let uri = format!("shm://{}", path.display());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let (ready, listening) = mpsc::channel();
+    let address = uri.clone();
+    let worker = std::thread::spawn(move || {
+        let signal = async move {
+            while !path.exists() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            ready.send(()).unwrap();
+            let _ = stopped.await;
+        };
+        let server = Server::builder().add_service(ProbeServer::new(Parrot));
+        server.serve_blocking_with_shutdown(&address, signal).unwrap();
+    });
+    listening.recv().unwrap();
+    test(Channel::connect(uri).unwrap());
+    drop(stop);
+    worker.join().unwrap();
+}
+
+fn ask(body: &[u8]) -> Ask {
+    Ask { body: body.to_vec(), ..Ask::default() }
+}
+
+#[test]
+fn all_kinds_of_calls() {
+    with_worker(|channel| {
+        let mut client = ProbeBlockingClient::new(channel);
+        assert_eq!(client.way(), Way::Direct);
+        for len in [0, 1, 300, 100_000] {
+            let body = vec![3; len];
+            assert_eq!(client.unary(ask(&body)).unwrap().into_inner().body, body);
+        }
+        let refused = client.unary(Ask { fault: Some(Default::default()), ..Ask::default() }).unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (Code::DataLoss, "as asked for"));
+
+        let lens = [5, 0, 70_000];
+        let answers = client.down(Ask { lens: lens.to_vec(), ..Ask::default() }).unwrap().into_inner();
+        let found: Vec<_> = answers.map(|answer| answer.unwrap().body.len() as u32).collect();
+        assert_eq!(found, lens);
+
+        let seen = client.up((0..10).map(|_| ask(&[1; 40_000]))).unwrap().into_inner();
+        assert_eq!((seen.seen_count, seen.seen_len), (10, 400_000));
+
+        let mut answers = client.both([ask(b"one"), ask(b"two")]).unwrap().into_inner();
+        assert_eq!(answers.message().unwrap().unwrap().body, b"one");
+        assert_eq!(answers.message().unwrap().unwrap().body, b"two");
+        assert!(answers.message().unwrap().is_none());
+        assert!(answers.trailers().unwrap().is_some());
+    });
+}
+
+#[test]
+fn interceptors_settings_and_deadlines_hold() {
+    with_worker(|channel| {
+        let mark = |mut request: Request<()>| {
+            request.metadata_mut().insert("marked", "yes".parse().unwrap());
+            Ok(request)
+        };
+        let mut marking = ProbeBlockingClient::with_interceptor(channel.clone(), mark);
+        assert_eq!(marking.unary(ask(b"")).unwrap().into_inner().seen_count, 1);
+
+        let mut small =
+            ProbeBlockingClient::new(channel.clone()).configure(|inner| inner.max_decoding_message_size(10));
+        assert_eq!(small.unary(ask(&[0; 100])).unwrap_err().code(), Code::OutOfRange);
+
+        let mut client = ProbeBlockingClient::new(channel);
+        let mut slow = Request::new(Ask { wait_ms: 60_000, ..Ask::default() });
+        slow.set_timeout(Duration::from_millis(50));
+        let began = Instant::now();
+        assert_eq!(client.unary(slow).unwrap_err().code(), Code::DeadlineExceeded);
+        assert!(began.elapsed() < Duration::from_secs(30));
+        assert!(client.unary(ask(b"after it")).is_ok(), "the worker lives");
+    });
+}

@@ -1,0 +1,48 @@
+//! The suite that tonic's stubs pass (`crates/tollfree/tests/conformance`), with the stubs that `tollfree-build` generates
+//! on both ends: what is observed must be the same.
+
+mod carrier;
+mod ours;
+
+#[path = "../../../tollfree/tests/conformance/calls.rs"]
+mod calls;
+#[path = "../../../tollfree/tests/conformance/concurrency.rs"]
+mod concurrency;
+#[path = "../../../tollfree/tests/conformance/endings.rs"]
+mod endings;
+#[path = "../../../tollfree/tests/conformance/features.rs"]
+mod features;
+#[allow(dead_code, reason = "no row here runs over HTTP/2")]
+#[path = "../../../tollfree/tests/conformance/lab.rs"]
+mod lab;
+#[path = "../../../tollfree/tests/conformance/metadata.rs"]
+mod metadata;
+#[path = "../../../tollfree/tests/conformance/names.rs"]
+mod names;
+#[path = "../../../tollfree/tests/conformance/peers.rs"]
+mod peers;
+#[path = "../../../tollfree/tests/conformance/probe.rs"]
+mod probe;
+#[path = "../../../tollfree/tests/conformance/shutdown.rs"]
+mod shutdown;
+#[path = "../../../tollfree/tests/conformance/sizes.rs"]
+mod sizes;
+#[path = "../../../tollfree/tests/conformance/statuses.rs"]
+mod statuses;
+
+/// The stubs under test: those that `tollfree-build` generates.
+use tollfree_direct_stubs as stubs;
+
+/// Runs rows over shared memory; over HTTP/2 these stubs are tonic's own client and server inside.
+#[macro_export]
+macro_rules! rows {
+    ($($name:ident),* $(,)?) => {
+        mod shm {
+            $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shm)).await })*
+        }
+        mod shm_multi {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shm)).await })*
+        }
+    };
+}

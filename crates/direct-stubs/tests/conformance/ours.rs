@@ -1,0 +1,123 @@
+//! Which way calls take, and what only these stubs could get wrong.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tollfree::{Generated as _, Way as CallWay};
+use tonic::codec::CompressionEncoding::Gzip;
+use tonic::{Code, Request, Status};
+
+use crate::lab::{Lab, Way, until};
+use crate::probe::{Probe, Witness};
+use crate::stubs::probe::probe_client::ProbeClient;
+use crate::stubs::probe::probe_server::ProbeServer;
+use crate::stubs::probe::{Ask, Fault};
+
+#[tokio::test]
+async fn clients_say_which_way_their_calls_take() {
+    let lab = Lab::start(Way::Shm).await;
+    let pass = |request: Request<()>| Ok::<_, Status>(request);
+    assert_eq!(lab.client().way(), CallWay::Direct);
+    assert_eq!(ProbeClient::with_interceptor(lab.channel.clone(), pass).way(), CallWay::Direct);
+    let origin = "http://host".parse().unwrap();
+    assert_eq!(ProbeClient::with_origin(lab.channel.clone(), origin).way(), CallWay::Direct);
+    let http = |way: CallWay, word: &str| {
+        assert!(matches!(way, CallWay::Http(reason) if reason.contains(word)), "{way}");
+    };
+    http(lab.client().send_compressed(Gzip).way(), "compression");
+    http(lab.client().accept_compressed(Gzip).way(), "compression");
+    let origin = "http://host/prefix".parse().unwrap();
+    http(ProbeClient::with_origin(lab.channel.clone(), origin).way(), "origin");
+    let layered = tower::ServiceBuilder::new().concurrency_limit(1).service(lab.channel.clone());
+    let mut layered = ProbeClient::new(layered);
+    http(layered.way(), "channel alone");
+    assert!(layered.unary(Ask::default()).await.is_ok());
+    let by_hand = tonic::service::interceptor::InterceptedService::new(lab.channel.clone(), pass);
+    let mut by_hand = ProbeClient::new(by_hand);
+    http(by_hand.way(), "channel alone");
+    assert!(by_hand.unary(Ask::default()).await.is_ok());
+}
+
+/// tonic's stubs on one end, these on the other.
+#[tokio::test]
+async fn both_kinds_of_stubs_talk_to_each_other() {
+    use tollfree_stubs::probe as theirs;
+    let lab = Lab::start(Way::Shm).await;
+    let mut client = theirs::probe_client::ProbeClient::new(lab.channel.clone());
+    let ask = theirs::Ask { body: vec![7; 100_000], ..theirs::Ask::default() };
+    let answer = client.unary(ask).await.unwrap().into_inner();
+    assert_eq!(answer.body, [7; 100_000]);
+    assert!(answer.headers.is_empty(), "served directly: {:?}", answer.headers);
+    assert_eq!(answer.peer_pid, std::process::id());
+    let fault = Some(theirs::Fault { code: 5, message: "no".into(), ..theirs::Fault::default() });
+    let status = client.unary(theirs::Ask { fault, ..theirs::Ask::default() }).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::NotFound, "no"));
+}
+
+#[tokio::test]
+async fn a_panic_in_an_interceptor_or_a_handler_harms_one_call() {
+    let witness = Witness::default();
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = calls.clone();
+    let guarded = ProbeServer::with_interceptor(Probe::new(witness.clone()), move |request: Request<()>| {
+        assert!(counted.fetch_add(1, Ordering::SeqCst) != 1, "as asked");
+        Ok(request)
+    });
+    let lab = Lab::serve(Way::Shm, tollfree::Server::builder().add_service(guarded), witness).await;
+    let mut client = lab.client();
+    assert!(client.unary(Ask::default()).await.is_ok());
+    for fault in [None, Some(Fault { panic: true, ..Fault::default() })] {
+        let status = client.unary(Ask { fault, ..Ask::default() }).await.unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::Internal, "the handler panicked"));
+    }
+    assert!(client.unary(Ask::default()).await.is_ok());
+    assert_eq!((calls.load(Ordering::SeqCst), lab.witness.begun()), (4, 3));
+    until("nothing is left of the handlers", || lab.witness.live() == 0).await;
+}
+
+#[tokio::test]
+async fn interceptors_hand_on_extensions_and_timeouts() {
+    let witness = Witness::default();
+    #[derive(Clone)]
+    struct Late;
+    let guarded = ProbeServer::with_interceptor(Probe::new(witness.clone()), |mut request: Request<()>| {
+        assert!(request.extensions().get::<tollfree::PeerIdentity>().is_some());
+        request.extensions_mut().insert(Late);
+        let method = request.metadata().get("x-head-method").cloned();
+        let method = method.ok_or_else(|| Status::unauthenticated("nobody said which method"))?;
+        request.metadata_mut().insert("x-head-seen", method);
+        Ok(request)
+    });
+    let lab = Lab::serve(Way::Shm, tollfree::Server::builder().add_service(guarded), witness).await;
+    let mut client = ProbeClient::with_interceptor(lab.channel.clone(), |mut request: Request<()>| {
+        let method = request.extensions().get::<tonic::GrpcMethod<'_>>().expect("as tonic says it");
+        let method = format!("{}/{}", method.service(), method.method());
+        request.metadata_mut().insert("x-head-method", method.parse().expect("ascii"));
+        request.set_timeout(Duration::from_millis(50));
+        Ok(request)
+    });
+    let answer = client.unary(Ask::default()).await.unwrap();
+    assert_eq!(answer.metadata().get("x-head-seen").unwrap(), "tollfree.probe.v1.Probe/Unary");
+    assert_eq!(answer.get_ref().peer_pid, std::process::id());
+    let status = client.unary(Ask { wait_ms: 60_000, ..Ask::default() }).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    until("the handler is dropped", || lab.witness.live() == 0).await;
+    let status = lab.client().unary(Ask::default()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+}
+
+#[tokio::test]
+async fn a_handle_cancels_a_call() {
+    let lab = Lab::start(Way::Shm).await;
+    let mut request = Request::new(Ask { wait_ms: 60_000, ..Ask::default() });
+    let handle = request.cancellation_handle();
+    let mut client = lab.client();
+    let call = tokio::spawn(async move { client.unary(request).await });
+    // Such a call goes the way that tonic's own client takes, which heeds the handle.
+    handle.cancel();
+    let status =
+        tokio::time::timeout(Duration::from_secs(10), call).await.expect("ends").unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Cancelled, "{status}");
+    until("no handler is left", || lab.witness.live() == 0).await;
+}
