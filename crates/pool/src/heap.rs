@@ -1,0 +1,499 @@
+//! A member's own extents: which blocks are free, owned, passed on, or waiting until nobody holds them.
+//!
+//! All under one lock, held for a bounded number of steps. `holds` draws the states of a block.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+use tollfree_layout::limits::PAGE_LEN;
+use tollfree_layout::pool::BlockState;
+use tollfree_layout::{ExtentIdx, Generation, MemberIdx, PageIdx};
+use tollfree_region::PeerRegion;
+
+use crate::buddy::{Buddy, ORDER_COUNT, order_of};
+use crate::error::{RefError, Refusal, Shortage};
+use crate::extent::OwnExtent;
+use crate::holds::{Directory, Survey};
+
+/// Blocks of one order that are kept whole when they are given back: the next one of that size is warm and needs no
+/// splitting.
+const WARM_COUNT_MAX: usize = 8;
+/// Blocks in limbo that are looked at whenever one joins them. Two, so that limbo shrinks faster than it grows.
+const SWEEP_COUNT: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Free,
+    /// Only refs of this member, none passed on.
+    Owned,
+    /// Passed on, and refs of this member.
+    Exported,
+    /// Passed on, and no refs of this member.
+    Limbo,
+    /// Its generation was raised while a stale ref was being tried.
+    Condemned,
+}
+
+/// What the owner knows of the block that begins at a page.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    state: State,
+    order: u8,
+    /// Whether limbo's queue has it.
+    queued: bool,
+    generation: u32,
+    /// Refs of this member, clones aside.
+    locals: u32,
+    key: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    extent: Arc<OwnExtent>,
+    buddy: Buddy,
+    blocks: Box<[Block]>,
+    readers: Vec<MemberIdx>,
+    /// Of each reader, in the same order.
+    rows: Vec<PeerRegion>,
+}
+
+/// Where a block is: the slot of its extent, and its first page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockAt {
+    slot: u32,
+    pub(crate) page: PageIdx,
+}
+
+/// A block just allocated or found again.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) extent: Arc<OwnExtent>,
+    pub(crate) at: BlockAt,
+    /// Bytes of the block.
+    pub(crate) len: usize,
+}
+
+/// What was asked of the coordinator and not answered yet, and its last "no".
+#[derive(Debug, Default)]
+pub(crate) struct Asking {
+    pub(crate) need: Option<u64>,
+    pub(crate) denied: Option<(Shortage, Instant)>,
+    pub(crate) surplus: bool,
+    /// Threads that wait for memory.
+    pub(crate) waiting: u32,
+}
+
+/// A member's own extents.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    slots: Vec<Option<Slot>>,
+    warm: [SmallVec<[BlockAt; WARM_COUNT_MAX]>; ORDER_COUNT],
+    limbo: VecDeque<BlockAt>,
+    survey: Survey,
+    keys: RandomState,
+    free_bytes: u64,
+    total_bytes: u64,
+    last_idx: u32,
+    pub(crate) asking: Asking,
+}
+
+impl Heap {
+    pub(crate) fn new() -> Heap {
+        Heap {
+            slots: Vec::new(),
+            warm: Default::default(),
+            limbo: VecDeque::new(),
+            survey: Survey::default(),
+            keys: RandomState::new(),
+            free_bytes: 0,
+            total_bytes: 0,
+            last_idx: 0,
+            asking: Asking::default(),
+        }
+    }
+
+    /// The number of the next extent; never used before.
+    pub(crate) fn next_idx(&mut self) -> ExtentIdx {
+        self.last_idx += 1;
+        ExtentIdx(self.last_idx)
+    }
+
+    pub(crate) fn add(&mut self, extent: Arc<OwnExtent>) {
+        let page_count = extent.shape.page_count();
+        let len = extent.shape.data_len() as u64;
+        let slot = Slot {
+            extent,
+            buddy: Buddy::new(page_count),
+            blocks: vec![Block::default(); page_count].into(),
+            readers: Vec::new(),
+            rows: Vec::new(),
+        };
+        match self.slots.iter_mut().find(|slot| slot.is_none()) {
+            Some(room) => *room = Some(slot),
+            None => self.slots.push(Some(slot)),
+        }
+        self.free_bytes += len;
+        self.total_bytes += len;
+    }
+
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.free_bytes
+    }
+
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    pub(crate) fn limbo_count(&self) -> usize {
+        self.limbo.len()
+    }
+
+    pub(crate) fn extents(&self) -> impl Iterator<Item = &Arc<OwnExtent>> {
+        self.slots.iter().flatten().map(|slot| &slot.extent)
+    }
+
+    pub(crate) fn row_count(&self) -> usize {
+        self.slots.iter().flatten().map(|slot| slot.rows.len()).sum()
+    }
+
+    fn slot(&mut self, at: BlockAt) -> &mut Slot {
+        self.slots[at.slot as usize].as_mut().expect("an extent with a block in use stays")
+    }
+
+    /// A block for `len` bytes (at least 1).
+    #[inline]
+    pub(crate) fn allocate(&mut self, len: usize) -> Option<Found> {
+        let order = order_of(len.div_ceil(PAGE_LEN));
+        let at = match self.warm.get_mut(usize::from(order))?.pop() {
+            Some(at) => at,
+            None => self.split(order)?,
+        };
+        self.free_bytes -= block_len(order);
+        let slot = self.slot(at);
+        let block = &mut slot.blocks[at.page.as_usize()];
+        debug_assert_eq!((block.state, block.locals), (State::Free, 0));
+        *block = Block { state: State::Owned, order, locals: 1, key: 0, ..*block };
+        Some(Found { extent: slot.extent.clone(), at, len: block_len(order) as usize })
+    }
+
+    fn split(&mut self, order: u8) -> Option<BlockAt> {
+        self.slots.iter_mut().enumerate().find_map(|(idx, slot)| {
+            let page = slot.as_mut()?.buddy.allocate(order)?;
+            Some(BlockAt { slot: idx as u32, page })
+        })
+    }
+
+    /// As [`allocate`](Self::allocate), when that has failed: joins what is kept whole, and looks through all of limbo.
+    pub(crate) fn allocate_thoroughly(&mut self, len: usize) -> Option<Found> {
+        self.sweep(self.limbo.len());
+        self.join();
+        self.allocate(len)
+    }
+
+    /// Gives the blocks that are kept whole back to their extents.
+    fn join(&mut self) {
+        for order in 0..ORDER_COUNT {
+            while let Some(at) = self.warm[order].pop() {
+                self.slot(at).buddy.free(at.page, order as u8);
+            }
+        }
+    }
+
+    /// One ref of this member less.
+    #[inline]
+    pub(crate) fn release(&mut self, at: BlockAt) {
+        let block = &mut self.slot(at).blocks[at.page.as_usize()];
+        block.locals -= 1;
+        if block.locals > 0 {
+            return;
+        }
+        match block.state {
+            State::Owned => self.give_back(at),
+            State::Exported => {
+                block.state = State::Limbo;
+                if !std::mem::replace(&mut block.queued, true) {
+                    self.limbo.push_back(at);
+                }
+                self.sweep(SWEEP_COUNT);
+            }
+            state => unreachable!("a ref to a block that is {state:?}"),
+        }
+    }
+
+    /// Nobody has it: it is free.
+    fn give_back(&mut self, at: BlockAt) {
+        let block = &mut self.slot(at).blocks[at.page.as_usize()];
+        block.state = State::Free;
+        let order = block.order;
+        self.free_bytes += block_len(order);
+        let warm = &mut self.warm[usize::from(order)];
+        if warm.len() < WARM_COUNT_MAX {
+            warm.push(at);
+        } else {
+            self.slot(at).buddy.free(at.page, order);
+        }
+        crate::steps::reached("given-up");
+    }
+
+    /// Looks at the `count` blocks that have been longest in limbo.
+    pub(crate) fn sweep(&mut self, count: usize) {
+        for _ in 0..count.min(self.limbo.len()) {
+            let Some(at) = self.limbo.pop_front() else { return };
+            if !self.try_give_back(at) {
+                self.limbo.push_back(at);
+            }
+        }
+    }
+
+    /// Whether the queue is done with the block.
+    fn try_give_back(&mut self, at: BlockAt) -> bool {
+        let slot = self.slots[at.slot as usize].as_mut().expect("limbo keeps its extent");
+        let block = &mut slot.blocks[at.page.as_usize()];
+        if block.state == State::Limbo && self.survey.nobody_holds(&slot.rows, at.page) {
+            let known = BlockState { page_count: 1 << block.order, generation: Generation(block.generation) };
+            if !Directory::new(&slot.extent.region).condemn(at.page, known) {
+                tracing::warn!(page = at.page.0, "a block has had its last generation and is not used again");
+                return true;
+            }
+            block.generation += 1;
+            block.state = State::Condemned;
+        }
+        match block.state {
+            State::Limbo => false,
+            State::Condemned if !Survey::nobody_is_left(&slot.rows, at.page) => false,
+            State::Condemned => {
+                block.queued = false;
+                self.give_back(at);
+                true
+            }
+            // A ref came home; when it is dropped, the block queues again.
+            _ => {
+                block.queued = false;
+                true
+            }
+        }
+    }
+
+    /// Makes a ref of this block fit to be passed on.
+    #[inline]
+    pub(crate) fn export(&mut self, at: BlockAt) -> (Generation, u64) {
+        let slot = self.slots[at.slot as usize].as_mut().expect("an extent with a block in use stays");
+        let block = &mut slot.blocks[at.page.as_usize()];
+        let generation = Generation(block.generation);
+        if block.state == State::Owned {
+            // A keyed hash with a secret of this process: nobody guesses it, nobody learns one from another.
+            block.key = self.keys.hash_one((slot.extent.idx.0, at.page.0, block.generation)) | 1;
+            block.state = State::Exported;
+            let state = BlockState { page_count: 1 << block.order, generation };
+            Directory::new(&slot.extent.region).publish(at.page, state, block.key);
+        }
+        (generation, block.key)
+    }
+
+    /// Whether this member's one ref is all there is: nobody else has ever been given one.
+    #[inline]
+    pub(crate) fn is_sole(&mut self, at: BlockAt) -> bool {
+        let block = &self.slot(at).blocks[at.page.as_usize()];
+        block.state == State::Owned && block.locals == 1
+    }
+
+    /// A ref of an own block that came back over the wire.
+    pub(crate) fn come_home(
+        &mut self,
+        extent: ExtentIdx,
+        page: PageIdx,
+        generation: Generation,
+        is_genuine: impl Fn(u64) -> bool,
+    ) -> Result<Found, RefError> {
+        let slots = self.slots.iter_mut().enumerate();
+        let (idx, slot) = slots
+            .filter_map(|(idx, slot)| Some((idx, slot.as_mut()?)))
+            .find(|(_, slot)| slot.extent.idx == extent)
+            .ok_or(RefError::Gone)?;
+        let block = slot.blocks.get_mut(page.as_usize()).ok_or(RefError::Malformed("its page"))?;
+        if block.generation != generation.0 {
+            return Err(RefError::Stale);
+        }
+        match block.state {
+            State::Exported | State::Limbo if is_genuine(block.key) => {}
+            State::Condemned => return Err(RefError::Stale),
+            _ => return Err(RefError::Forged),
+        }
+        block.locals = block.locals.checked_add(1).ok_or(RefError::Full)?;
+        block.state = State::Exported;
+        let (at, len) = (BlockAt { slot: idx as u32, page }, block_len(block.order) as usize);
+        Ok(Found { extent: slot.extent.clone(), at, len })
+    }
+
+    /// One more ref of this member to the block that has this address in it; and the address of its first byte.
+    pub(crate) fn at_address(&mut self, address: usize) -> Option<(Found, usize)> {
+        let slots = self.slots.iter_mut().enumerate();
+        for (idx, slot) in slots.filter_map(|(idx, slot)| Some((idx, slot.as_mut()?))) {
+            let base = slot.extent.data(PageIdx(0), slot.extent.shape.data_len()).as_ptr() as usize;
+            let Some(off) = address.checked_sub(base).filter(|off| *off < slot.extent.shape.data_len())
+            else {
+                continue;
+            };
+            let page = off / PAGE_LEN;
+            for order in 0..ORDER_COUNT as u8 {
+                let first = page & !((1 << order) - 1);
+                let block = &mut slot.blocks[first];
+                if block.locals > 0 && block.order >= order {
+                    block.locals = block.locals.checked_add(1)?;
+                    let at = BlockAt { slot: idx as u32, page: PageIdx(first as u32) };
+                    let len = block_len(block.order) as usize;
+                    let found = Found { extent: slot.extent.clone(), at, len };
+                    return Some((found, base + first * PAGE_LEN));
+                }
+            }
+            return None;
+        }
+        None
+    }
+
+    /// A reader's row for an extent; false where there is no such extent.
+    pub(crate) fn watch(&mut self, reader: MemberIdx, extent: ExtentIdx, row: PeerRegion) -> bool {
+        let Some(slot) = self.slots.iter_mut().flatten().find(|slot| slot.extent.idx == extent) else {
+            return false;
+        };
+        // A reader that mapped it before has none of its old holds.
+        slot.forget(reader);
+        slot.readers.push(reader);
+        slot.rows.push(row);
+        true
+    }
+
+    /// How long a row for an extent is.
+    pub(crate) fn row_len(&self, extent: ExtentIdx) -> Option<usize> {
+        self.extents().find(|own| own.idx == extent).map(|own| own.shape.row_len())
+    }
+
+    /// A reader is dead: so are its holds.
+    pub(crate) fn forget(&mut self, reader: MemberIdx) {
+        for slot in self.slots.iter_mut().flatten() {
+            slot.forget(reader);
+        }
+        self.sweep(self.limbo.len());
+    }
+
+    /// Takes out extents that nothing is in, as long as `keep` bytes stay free and no more than `most` are given up.
+    pub(crate) fn take_idle(&mut self, keep: u64, most: u64) -> Vec<Arc<OwnExtent>> {
+        self.sweep(self.limbo.len());
+        self.join();
+        let mut taken = Vec::new();
+        let mut taken_bytes = 0;
+        for place in &mut self.slots {
+            let Some(slot) = place else { continue };
+            let len = slot.extent.shape.data_len() as u64;
+            if slot.buddy.is_idle() && self.free_bytes >= keep + len && taken_bytes + len <= most {
+                self.free_bytes -= len;
+                self.total_bytes -= len;
+                taken_bytes += len;
+                taken.extend(place.take().map(|slot| slot.extent));
+            }
+        }
+        taken
+    }
+
+    /// What an answer "no" means to those who wait.
+    pub(crate) fn deny(&mut self, reason: Refusal) {
+        let shortage = match reason {
+            Refusal::Quota => Shortage::Quota,
+            _ => Shortage::Capacity,
+        };
+        self.asking.need = None;
+        self.asking.denied = Some((shortage, Instant::now()));
+    }
+}
+
+impl Slot {
+    fn forget(&mut self, reader: MemberIdx) {
+        while let Some(idx) = self.readers.iter().position(|known| *known == reader) {
+            self.readers.swap_remove(idx);
+            self.rows.swap_remove(idx);
+        }
+    }
+}
+
+fn block_len(order: u8) -> u64 {
+    (PAGE_LEN as u64) << order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollfree_layout::pool::ExtentShape;
+
+    fn heap() -> Heap {
+        let mut heap = Heap::new();
+        let shape = ExtentShape::of_pages(16).unwrap();
+        let idx = heap.next_idx();
+        heap.add(Arc::new(OwnExtent::create([1; 16], MemberIdx(1), idx, shape).unwrap()));
+        heap
+    }
+
+    #[test]
+    fn what_was_passed_on_is_free_only_with_a_new_generation() {
+        let mut heap = heap();
+        let found = heap.allocate(5000).unwrap();
+        assert_eq!((found.len, heap.free_bytes()), (8192, 14 * 4096));
+        let (generation, key) = heap.export(found.at);
+        let home = heap.come_home(ExtentIdx(1), found.at.page, generation, |known| known == key).unwrap();
+        assert_eq!(home.at, found.at);
+        assert!(!heap.is_sole(found.at));
+        heap.release(found.at);
+        heap.release(home.at);
+        assert_eq!((heap.free_bytes(), heap.limbo_count()), (16 * 4096, 0), "no reader: free at once");
+        let again = heap.allocate(5000).unwrap();
+        assert_eq!(again.at, found.at, "the warm one");
+        let stale = heap.come_home(ExtentIdx(1), found.at.page, generation, |_| true);
+        assert!(matches!(stale, Err(RefError::Stale)));
+        let (next, next_key) = heap.export(again.at);
+        assert!(next > generation && next_key != key);
+    }
+
+    #[test]
+    fn what_never_left_needs_no_generation() {
+        let mut heap = heap();
+        let found = heap.allocate(1).unwrap();
+        heap.release(found.at);
+        let again = heap.allocate(1).unwrap();
+        assert_eq!(heap.export(again.at).0, Generation(0));
+    }
+
+    #[test]
+    fn made_up_refs_to_own_blocks_are_refused() {
+        let mut heap = heap();
+        let found = heap.allocate(4096).unwrap();
+        let page = found.at.page;
+        let zero = Generation(0);
+        let unsent = heap.come_home(ExtentIdx(1), page, zero, |_| true);
+        assert!(matches!(unsent, Err(RefError::Forged)), "no ref of it was passed on");
+        let (_, key) = heap.export(found.at);
+        for (extent, page, wrong) in [(2, page, 0), (1, PageIdx(99), 0), (1, PageIdx(9), 0), (1, page, 2)] {
+            let home = heap.come_home(ExtentIdx(extent), page, zero, |known| known == key ^ wrong);
+            assert!(home.is_err());
+        }
+    }
+
+    #[test]
+    fn idle_extents_are_given_up_and_others_stay() {
+        let mut heap = heap();
+        let shape = ExtentShape::of_pages(32).unwrap();
+        let idx = heap.next_idx();
+        heap.add(Arc::new(OwnExtent::create([1; 16], MemberIdx(1), idx, shape).unwrap()));
+        let found = heap.allocate(4096).unwrap();
+        assert!(heap.take_idle(u64::MAX / 2, u64::MAX).is_empty(), "none to spare");
+        assert_eq!(heap.take_idle(0, u64::MAX).len(), 1);
+        assert!(heap.at_address(found.extent.data(found.at.page, 1).as_ptr() as usize + 17).is_some());
+        heap.release(found.at);
+        heap.release(found.at);
+        assert_eq!(heap.take_idle(0, u64::MAX).len(), 1);
+        assert_eq!((heap.free_bytes(), heap.total_bytes()), (0, 0));
+        assert!(heap.allocate(1).is_none());
+    }
+}

@@ -1,0 +1,163 @@
+//! The handle of a member.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tollfree_rendezvous::Address;
+
+use crate::buffer::Buffer;
+use crate::config::{Capacity, Config};
+use crate::coordinator::Coordinator;
+use crate::counts::{Counts, Usage};
+use crate::error::{AllocError, JoinError, RefError};
+use crate::inner::Inner;
+use crate::refs::Ref;
+
+/// This process's membership of a pool. Cloning is cheap; all clones, and all refs and buffers that came of them, are one
+/// member, which leaves when the last of them is dropped.
+///
+/// All methods may be called from any thread and, unless they say that they wait, under a lock or within a task.
+#[derive(Clone)]
+pub struct Pool {
+    inner: Arc<Inner>,
+}
+
+impl Pool {
+    pub(crate) fn of(inner: Arc<Inner>) -> Pool {
+        Pool { inner }
+    }
+
+    /// Makes a pool, with its coordinator in this process, and joins it. Waits for the join, milliseconds.
+    ///
+    /// The coordinator is a thread. It ends with this member; other members keep what they have.
+    ///
+    /// # Errors
+    /// [`JoinError::Bind`] where the address is in use; others as for [`join`](Self::join).
+    pub fn create(address: &Address, capacity: Capacity, config: Config) -> Result<Pool, JoinError> {
+        let coordinator = Coordinator::start(address, capacity)?;
+        crate::agent::join(address, config, Some(coordinator)).map(Pool::of)
+    }
+
+    /// Joins the pool that is coordinated at `address`. Waits for the coordinator's answer, at most
+    /// [`Config::patience`]. A thread of this process keeps in touch with the coordinator from then on; it sleeps unless
+    /// something happens.
+    ///
+    /// # Errors
+    /// [`JoinError`], which names the address.
+    pub fn join(address: &Address, config: Config) -> Result<Pool, JoinError> {
+        crate::agent::join(address, config, None).map(Pool::of)
+    }
+
+    /// Memory to produce `len` bytes into. Waits as [`Config::when_short`] says, if there is none.
+    ///
+    /// # Errors
+    /// [`AllocError::Exhausted`], counted; [`AllocError::TooLong`], [`AllocError::Empty`].
+    pub fn buffer(&self, len: usize) -> Result<Buffer, AllocError> {
+        let patience = self.inner.patience_when_short();
+        Ok(Buffer::new(self.inner.allocate(len, patience)?, len))
+    }
+
+    /// As [`buffer`](Self::buffer), but never waits: if more has to be asked for, it is, and may be there the next time.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    #[inline]
+    pub fn try_buffer(&self, len: usize) -> Result<Buffer, AllocError> {
+        Ok(Buffer::new(self.inner.allocate(len, Duration::ZERO)?, len))
+    }
+
+    /// A ref to a copy of these bytes.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    pub fn copy_from_slice(&self, bytes: &[u8]) -> Result<Ref, AllocError> {
+        let mut buffer = self.buffer(bytes.len())?;
+        buffer.extend_from_slice(bytes);
+        Ok(buffer.freeze().expect("an empty buffer was refused"))
+    }
+
+    /// Takes hold of what [`Ref::to_bytes`] of another member (or of this one) gave. Waits, at most [`Config::patience`],
+    /// the first time that an extent is read from.
+    ///
+    /// # Errors
+    /// [`RefError`]; refs that are forged or stale are counted.
+    pub fn map_ref(&self, bytes: &[u8]) -> Result<Ref, RefError> {
+        self.inner.map(bytes)
+    }
+
+    /// As [`map_ref`](Self::map_ref), but never waits.
+    ///
+    /// # Errors
+    /// [`RefError::NotHere`] where the extent isn't mapped yet: [`fetch`](Self::fetch) it. Others as
+    /// [`map_ref`](Self::map_ref).
+    #[inline]
+    pub fn try_map_ref(&self, bytes: &[u8]) -> Result<Ref, RefError> {
+        self.inner.try_map(bytes)
+    }
+
+    /// As [`map_ref`](Self::map_ref), asynchronously, and for as long as it takes. Needs no particular runtime.
+    ///
+    /// # Errors
+    /// As [`map_ref`](Self::map_ref).
+    pub async fn fetch(&self, bytes: &[u8]) -> Result<Ref, RefError> {
+        loop {
+            match self.inner.try_map(bytes) {
+                Err(RefError::NotHere) => {}
+                result => return result,
+            }
+            let fetch = self.inner.fetch(bytes)?;
+            poll_fn(|cx| fetch.poll(cx)).await.map_err(|fault| self.inner.count(fault.into()))?;
+        }
+    }
+
+    /// A ref to bytes that already lie in the pool and that somebody in this process holds: no copy is made. `None` for any
+    /// other bytes.
+    #[inline]
+    pub fn ref_of(&self, bytes: &Bytes) -> Option<Ref> {
+        self.inner.ref_of(bytes)
+    }
+
+    /// Whether this handle and a ref belong to the same member.
+    pub fn has(&self, bytes: &Ref) -> bool {
+        Arc::ptr_eq(&self.inner, &bytes.held.inner)
+    }
+
+    /// Whether the coordinator is there. Without one, refs go on working, and so does memory that the member has; there is
+    /// no more, and extents that were never mapped here can't be.
+    pub fn is_attached(&self) -> bool {
+        self.inner.link.is_attached()
+    }
+
+    /// What this member has counted.
+    pub fn counts(&self) -> Counts {
+        self.inner.counters.read()
+    }
+
+    /// What this member has now.
+    pub fn usage(&self) -> Usage {
+        self.inner.usage()
+    }
+
+    /// Looks through all blocks that others may still hold, rather than a few at a time, and frees what they don't.
+    pub fn sweep(&self) {
+        if !self.inner.is_elsewhere() {
+            let mut heap = self.inner.heap.lock();
+            let count = heap.limbo_count();
+            heap.sweep(count);
+        }
+    }
+
+    /// The pool's name: the same for all members, and no other pool's.
+    pub fn id(&self) -> [u8; 16] {
+        self.inner.id
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("member", &self.inner.member).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,65 @@
+//! Where pools of tests are, and how large.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::time::{Duration, Instant};
+
+use tollfree_pool::{Address, Capacity, Config, Pool, Usage, WhenShort};
+
+pub(crate) const KIB: u64 = 1024;
+pub(crate) const BATCH: u64 = 64 * KIB;
+
+/// A directory with room for a coordinator's socket.
+pub(crate) struct Place {
+    _directory: tempfile::TempDir,
+    pub(crate) address: Address,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        let directory = tempfile::tempdir().unwrap();
+        let address = format!("shm://{}/pool.sock", directory.path().display()).parse().unwrap();
+        Place { _directory: directory, address }
+    }
+
+    /// A small pool: 16 batches of 64 KiB, 4 a member.
+    pub(crate) fn create(&self) -> Pool {
+        Pool::create(&self.address, capacity(), config()).unwrap()
+    }
+
+    pub(crate) fn join(&self) -> Pool {
+        Pool::join(&self.address, config()).unwrap()
+    }
+}
+
+pub(crate) fn capacity() -> Capacity {
+    Capacity { total: 16 * BATCH, member_quota: 4 * BATCH, batch: BATCH }
+}
+
+/// Nothing is asked for before it is needed; waits are long enough for a busy machine.
+pub(crate) fn config() -> Config {
+    Config {
+        when_short: WhenShort::Wait(Duration::from_secs(10)),
+        low_watermark: 0,
+        high_watermark: u64::MAX,
+        patience: Duration::from_secs(10),
+    }
+}
+
+/// Waits until `is_so`, ten seconds at the most.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(10), "not within ten seconds: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until all of a member's own memory is free.
+pub(crate) fn until_all_is_free(pool: &Pool) -> Usage {
+    until("all memory is free", || {
+        pool.sweep();
+        pool.usage().free_bytes == pool.usage().total_bytes && pool.usage().limbo_count == 0
+    });
+    pool.usage()
+}
