@@ -7,10 +7,12 @@
 mod handshake;
 mod protobuf;
 mod records;
+mod thrift;
 
 pub use handshake::handshake;
 pub use protobuf::{object, protobuf, table};
 pub use records::{ring, session};
+pub use thrift::thrift;
 
 /// A target's name and what it does with an input.
 pub type Target = (&'static str, fn(&[u8]));
@@ -23,4 +25,5 @@ pub const TARGETS: &[Target] = &[
     ("ring", ring),
     ("session", session),
     ("table", table),
+    ("thrift", thrift),
 ];

@@ -11,6 +11,7 @@
 //! whenever a presence word, a string, a list or a message begins: 32 scalars of at most 15 bytes fit.
 //! Reading 32 bytes that end at a string's end stays in the object, which begins with 32 bytes of header.
 
+use crate::copy;
 use crate::object::Object;
 use crate::plan::{FieldPlan, Plan, op};
 use thiserror::Error;
@@ -234,7 +235,7 @@ impl Writer<'_> {
                 let from = self.base.add(off + len - 32).cast::<[u64; 4]>();
                 self.to.add(at - 32).cast::<[u64; 4]>().write_unaligned(from.read_unaligned());
             } else {
-                self.to.add(at - len).copy_from_nonoverlapping(from, len);
+                copy::long(from, self.to.add(at - len), len);
             }
             Ok((at - len, len))
         }
@@ -402,7 +403,7 @@ impl Writer<'_> {
             if matches!(shape, op::FIXED32 | op::FIXED64) {
                 at = self.room(at, count * elem_len)?;
                 at -= count * elem_len;
-                self.to.add(at).copy_from_nonoverlapping(self.base.add(first), count * elem_len);
+                copy::long(self.base.add(first), self.to.add(at), count * elem_len);
             } else {
                 for idx in (0..count).rev() {
                     at = self.room(at, 0)?;

@@ -17,7 +17,7 @@ const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
 /// # Safety
 /// The record at `s.rec` is of type `type_idx`, and `field` is a oneof's member in it.
 #[inline(never)]
-pub(crate) unsafe fn choose(plan: &Plan, s: Cursor, type_idx: u32, field: &FieldPlan) {
+pub(crate) unsafe fn choose(plan: &Plan, s: &Cursor, type_idx: u32, field: &FieldPlan) {
     let tag = s.rec + field.oneof_off as usize;
     // SAFETY: tag word, presence words and slots lie in the record (checked by the table's loader).
     unsafe {
@@ -67,12 +67,12 @@ pub(crate) fn entry_is_known(plan: &Plan, map: &FieldPlan, entry: &[u8]) -> bool
 #[inline(never)]
 pub(crate) unsafe fn record<const ALIAS: bool>(
     plan: &Plan,
-    mut s: Cursor,
+    s: &mut Cursor,
     arena: &mut Arena<'_>,
     type_idx: u32,
     merged: bool,
     missing: &mut bool,
-) -> Result<Cursor, Why> {
+) -> Result<(), Why> {
     let plan_type = &plan.types[type_idx as usize];
     // SAFETY: the caller's promises; offsets come from the plan.
     unsafe {
@@ -99,11 +99,11 @@ pub(crate) unsafe fn record<const ALIAS: bool>(
             *missing |= first_missing(plan, s.base, type_idx, s.rec).is_some();
         }
     }
-    Ok(s)
+    Ok(())
 }
 
 /// Leaves the last entry of each key in the maps of one record.
-unsafe fn maps(plan: &Plan, s: Cursor, type_idx: u32, rec: usize) {
+unsafe fn maps(plan: &Plan, s: &Cursor, type_idx: u32, rec: usize) {
     for field in plan.fields_of(type_idx).iter().filter(|field| field.ops[2] == op::MAP) {
         // SAFETY: the slot of a map holds 0 or the offset of a block of entries.
         unsafe {
@@ -119,7 +119,7 @@ unsafe fn maps(plan: &Plan, s: Cursor, type_idx: u32, rec: usize) {
 ///
 /// # Safety
 /// `rec` is a complete record of type `type_idx`; records nest at most as deep as frames ever did.
-pub(crate) unsafe fn all_maps(plan: &Plan, s: Cursor, type_idx: u32, rec: usize) {
+pub(crate) unsafe fn all_maps(plan: &Plan, s: &Cursor, type_idx: u32, rec: usize) {
     // SAFETY: presence bits are set only for slots that hold a record's or a block's offset.
     unsafe {
         maps(plan, s, type_idx, rec);
@@ -156,7 +156,7 @@ unsafe fn key<'a>(base: *mut u8, entry: usize, field: &FieldPlan, kind: Kind) ->
 ///
 /// # Safety
 /// `block` is the block of the map's entries; their keys are scalars or strings.
-pub(crate) unsafe fn last_of_each_key(plan: &Plan, s: Cursor, map: &FieldPlan, block: usize) {
+pub(crate) unsafe fn last_of_each_key(plan: &Plan, s: &Cursor, map: &FieldPlan, block: usize) {
     let key_field = &plan.fields_of(map.aux_idx)[0];
     let key_row = plan.table.fields_of(map.aux_idx)[0];
     let stride = map.elem_len as usize;

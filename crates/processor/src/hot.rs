@@ -187,12 +187,11 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                         HEADER_LEN as usize + (at as usize - buf as usize)
                     } else {
                         let to = base.add(cur);
-                        if n > SHORT || readable as usize - (at as usize) < SHORT {
-                            if !utf8::copy_far::<$utf8>(at, to, n) {
+                        let ahead = readable as usize - at as usize;
+                        if n > SHORT || ahead < SHORT || $utf8 && !utf8::is_ascii(at, n) {
+                            if !utf8::copy_far::<$utf8>(at, to, n, ahead) {
                                 break;
                             }
-                        } else if $utf8 && !utf8::is_ascii(at, n) {
-                            break;
                         } else {
                             to.cast::<[u64; 4]>().write_unaligned(at.cast::<[u64; 4]>().read_unaligned());
                             if n > 32 {

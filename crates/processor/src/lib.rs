@@ -13,6 +13,7 @@ compile_error!(
 );
 
 mod arena;
+mod copy;
 mod decode;
 mod encode;
 mod fault;

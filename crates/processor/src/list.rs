@@ -6,13 +6,13 @@ use crate::plan::FieldPlan;
 use crate::varint;
 use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN, SPAN_LEN};
 
-/// What the engine keeps in registers. Copied into the functions here and back, so that it may stay there.
+/// Where the engine reads and writes. Always handed on by reference: a copy in wide pieces waits for the narrow stores
+/// that it was written with.
 ///
 /// # Invariant
 /// `base` is the arena's memory of `cap` bytes; `cur` bytes are in use. Room for what is still to be copied
 /// is always there: `cap - cur >= (len - pos) + SLOP`. So strings, which take no more bytes than they have on
 /// the wire, are copied without a check; whoever takes more room restores it with [`Cursor::room`].
-#[derive(Clone, Copy)]
 pub(crate) struct Cursor {
     pub base: *mut u8,
     pub cap: usize,
@@ -152,13 +152,13 @@ pub(crate) unsafe fn first_block<const ALIAS: bool>(
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn grow_block<const ALIAS: bool>(
-    mut s: Cursor,
+    s: &mut Cursor,
     arena: &mut Arena<'_>,
     elem_len: u32,
     block: usize,
     count: u32,
     run: u32,
-) -> Result<(Cursor, usize), Why> {
+) -> Result<usize, Why> {
     let capacity = (u64::from(count) + u64::from(run)).max(2 * u64::from(count));
     let need = block_len(capacity, elem_len);
     // SAFETY: the caller's invariant; the old block lies below `cur` and the new one above it; it holds
@@ -171,7 +171,7 @@ pub(crate) unsafe fn grow_block<const ALIAS: bool>(
         let header = LIST_HEADER_LEN as usize;
         let from = s.base.add(block + header);
         from.copy_to_nonoverlapping(s.base.add(new + header), count as usize * elem_len as usize);
-        Ok((s, new))
+        Ok(new)
     }
 }
 
@@ -239,12 +239,12 @@ pub(crate) fn run_ahead(input: &[u8], field: &FieldPlan, tag: u64, from: usize, 
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn keep_unknown<const ALIAS: bool>(
-    mut s: Cursor,
+    s: &mut Cursor,
     arena: &mut Arena<'_>,
     input: *const u8,
     from: usize,
     to: usize,
-) -> Result<Cursor, Why> {
+) -> Result<(), Why> {
     // SAFETY: `from..to` lies in the input; it was consumed, so the invariant gives room for its copy.
     unsafe {
         if ALIAS {
@@ -263,11 +263,11 @@ pub(crate) unsafe fn keep_unknown<const ALIAS: bool>(
 /// # Safety
 /// The cursor's invariant; `at..at + len` lies in the object.
 pub(crate) unsafe fn keep_unknown_at<const ALIAS: bool>(
-    mut s: Cursor,
+    s: &mut Cursor,
     arena: &mut Arena<'_>,
     at: usize,
     len: usize,
-) -> Result<Cursor, Why> {
+) -> Result<(), Why> {
     let header = LIST_HEADER_LEN as usize;
     // SAFETY: the record's first word is 0 or the offset of a block of spans, kept so by this function alone.
     unsafe {
@@ -278,14 +278,14 @@ pub(crate) unsafe fn keep_unknown_at<const ALIAS: bool>(
             let (last_off, last_len) = (s.word(last) as usize, s.word(last + 4) as usize);
             if last_off + last_len == at {
                 s.set_word(last + 4, (last_len + len) as u32);
-                return Ok(s);
+                return Ok(());
             }
         }
         if count == capacity {
             if block == 0 {
-                block = first_block::<ALIAS>(&mut s, arena, SPAN_LEN, 1)?;
+                block = first_block::<ALIAS>(s, arena, SPAN_LEN, 1)?;
             } else {
-                (s, block) = grow_block::<ALIAS>(s, arena, SPAN_LEN, block, count, 1)?;
+                block = grow_block::<ALIAS>(s, arena, SPAN_LEN, block, count, 1)?;
             }
             s.set_word(s.rec, block as u32);
         }
@@ -293,6 +293,6 @@ pub(crate) unsafe fn keep_unknown_at<const ALIAS: bool>(
         s.set_word(span, at as u32);
         s.set_word(span + 4, len as u32);
         s.set_word(block, count + 1);
-        Ok(s)
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Hot module: packed runs of scalars.
 
 use crate::arena::Arena;
+use crate::copy;
 use crate::fault::Why;
 use crate::list::{Cursor, first_block, grow_block, keep_unknown_at};
 use crate::plan::{FieldPlan, Plan, op, tag_bytes};
@@ -14,12 +15,12 @@ use tollfree_layout::linear::LIST_HEADER_LEN;
 #[inline(never)]
 pub(crate) unsafe fn run<const ALIAS: bool>(
     plan: &Plan,
-    s: Cursor,
+    s: &mut Cursor,
     arena: &mut Arena<'_>,
     field: &FieldPlan,
     shape: u8,
     run: &[u8],
-) -> Result<Cursor, Why> {
+) -> Result<(), Why> {
     // A staged run lies in the arena and may move when it grows: its place is kept as a position.
     let at = s.pos - run.len();
     let more = match shape {
@@ -30,19 +31,19 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
         _ => run.iter().filter(|byte| **byte < 0x80).count(),
     };
     if more == 0 {
-        return Ok(s);
+        return Ok(());
     }
     let staged = run.as_ptr();
     // SAFETY: the invariant; `room_for` gives a block with room for `more` elements behind `count`; the run is
     // `staged` bytes outside the arena, or at position `at` of the staged input inside it. Values are written
     // only within these elements: a run has as many values as it has final bytes.
     unsafe {
-        let (mut s, block, count) = room_for::<ALIAS>(s, arena, field, more as u32)?;
+        let (block, count) = room_for::<ALIAS>(s, arena, field, more as u32)?;
         let from = if ALIAS { s.buf.add(at) } else { staged };
         let run = std::slice::from_raw_parts(from, run.len());
         let to = s.base.add(block + LIST_HEADER_LEN as usize + count as usize * field.elem_len as usize);
         match shape {
-            op::FIXED32 | op::FIXED64 => to.copy_from_nonoverlapping(from, run.len()),
+            op::FIXED32 | op::FIXED64 => copy::long(from, to, run.len()),
             op::VARINT64 => each(run, |idx, value| to.cast::<u64>().add(idx).write_unaligned(value))?,
             op::VARINT32 => each(run, |idx, value| to.cast::<u32>().add(idx).write_unaligned(value as u32))?,
             op::SINT64 => each(run, |idx, value| to.cast::<u64>().add(idx).write_unaligned(unzigzag(value)))?,
@@ -50,21 +51,21 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                 to.cast::<u32>().add(idx).write_unaligned(unzigzag(value & 0xffff_ffff) as u32);
             })?,
             op::BOOL => each(run, |idx, value| to.add(idx).write(u8::from(value != 0)))?,
-            _ => return closed(plan, s, arena, field, block, run.to_vec()),
+            _ => return closed::<ALIAS>(plan, s, arena, field, block, run.to_vec()),
         }
         s.set_word(block, count + more as u32);
-        set_present(&mut s, field);
-        Ok(s)
+        set_present(s, field);
+        Ok(())
     }
 }
 
-/// A block with room for `more` elements: cursor, block, elements that it has.
+/// A block with room for `more` elements, and how many it has.
 unsafe fn room_for<const ALIAS: bool>(
-    mut s: Cursor,
+    s: &mut Cursor,
     arena: &mut Arena<'_>,
     field: &FieldPlan,
     more: u32,
-) -> Result<(Cursor, usize, u32), Why> {
+) -> Result<(usize, u32), Why> {
     // SAFETY: the caller's invariant; the slot holds 0 or a block of this field.
     unsafe {
         let slot = s.rec + field.slot_off as usize;
@@ -72,17 +73,17 @@ unsafe fn room_for<const ALIAS: bool>(
         let (count, capacity) = if block == 0 { (0, 0) } else { (s.word(block), s.word(block + 4)) };
         if capacity - count < more {
             if block == 0 {
-                block = first_block::<ALIAS>(&mut s, arena, field.elem_len, more)?;
+                block = first_block::<ALIAS>(s, arena, field.elem_len, more)?;
             } else {
-                (s, block) = grow_block::<ALIAS>(s, arena, field.elem_len, block, count, more)?;
+                block = grow_block::<ALIAS>(s, arena, field.elem_len, block, count, more)?;
             }
             s.set_word(slot, block as u32);
         }
-        Ok((s, block, count))
+        Ok((block, count))
     }
 }
 
-unsafe fn set_present(s: &mut Cursor, field: &FieldPlan) {
+unsafe fn set_present(s: &Cursor, field: &FieldPlan) {
     let at = s.rec + field.presence_off as usize;
     // SAFETY: the presence word lies in the record.
     unsafe { s.set_word(at, s.word(at) | field.presence_bit) };
@@ -110,14 +111,14 @@ fn each(run: &[u8], mut put: impl FnMut(usize, u64)) -> Result<(), Why> {
 }
 
 /// Values of a closed enum: those that it lacks become unknown fields, each by itself.
-unsafe fn closed(
+unsafe fn closed<const ALIAS: bool>(
     plan: &Plan,
-    mut s: Cursor,
+    s: &mut Cursor,
     arena: &mut Arena<'_>,
     field: &FieldPlan,
     block: usize,
     run: Vec<u8>,
-) -> Result<Cursor, Why> {
+) -> Result<(), Why> {
     let mut unknown = Vec::new();
     // SAFETY: as for `run`: the block has room for every value of the run.
     unsafe {
@@ -133,7 +134,7 @@ unsafe fn closed(
         })?;
         s.set_word(block, count);
         if count > 0 {
-            set_present(&mut s, field);
+            set_present(s, field);
         } else {
             s.set_word(s.rec + field.slot_off as usize, 0);
         }
@@ -146,12 +147,12 @@ unsafe fn closed(
                 rest >>= 7;
             }
             bytes.push(rest as u8);
-            s.room::<false>(arena, bytes.len().next_multiple_of(8))?;
+            s.room::<ALIAS>(arena, bytes.len().next_multiple_of(8))?;
             let at = s.cur;
             s.base.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             s.cur += bytes.len();
-            s = keep_unknown_at::<false>(s, arena, at, bytes.len())?;
+            keep_unknown_at::<ALIAS>(s, arena, at, bytes.len())?;
         }
-        Ok(s)
+        Ok(())
     }
 }

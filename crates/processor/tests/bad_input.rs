@@ -257,6 +257,38 @@ fn required_fields_that_are_missing() {
     accepted(T2, &bytes(10, &whole), &bytes(10, &whole));
 }
 
+#[test]
+fn more_fields_than_the_limit() {
+    // The field before the one too many is of another type, and in it has a higher place than the other type has.
+    let (p, _) = schemas();
+    let type_idx = p.type_by_name(T2).unwrap();
+    let inner = [varint(1, 1), bytes(3, b"b")].concat();
+    let input = [bytes(17, b"x"), bytes(17, b"y"), bytes(10, &inner), varint(15, 1)].concat();
+    let said = |fields| {
+        let limits = Limits { fields, ..Limits::default() };
+        let mut arena = Arena::with_limit(1 << 16);
+        p.decode(type_idx, &input, &mut arena, &limits).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let paths = ["t2.All", "t2.All", "t2.All", "t2.All.f_must", "t2.All.f_must", "t2.All"];
+    let offsets = [0, 4, 8, 10, 12, 15];
+    for (limit, (path, offset)) in paths.into_iter().zip(offsets).enumerate() {
+        let expected = format!("{path}: more than {limit} fields at byte {offset}");
+        assert_eq!(said(limit as u32), Err(expected));
+    }
+    assert_eq!(said(6), Ok(()));
+}
+
+#[test]
+fn unknown_enum_values_in_a_run_that_outgrows_the_arena() {
+    // Each becomes an unknown field that is longer than it was; the arena moves while the staged input lies in it.
+    let values = [vec![77u8; 3000], vec![1]].concat();
+    let input = [bytes(5, &values), bytes(2, b"behind"), varint(15, 9), bytes(5, &[77; 900])].concat();
+    let unknown = [vec![varint(5, 77); 3900].concat()].concat();
+    let known = [bytes(2, b"behind"), bytes(5, &[1]), varint(15, 9), unknown].concat();
+    let (p, _) = schemas();
+    assert_eq!(again(&p, T2, &input).unwrap(), known);
+}
+
 /// An object of `t3.All` with lists, a message and bytes, and where its parts lie.
 struct Forge {
     processor: Processor,

@@ -20,7 +20,7 @@ use crate::fault::{Step, Why};
 use crate::limits::Limits;
 use crate::list::{Cursor, block_len, zero};
 use crate::plan::{NONE, Plan};
-use crate::{finish, utf8};
+use crate::{copy, finish, utf8};
 use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN, PRESENCE_OFF};
 
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
@@ -386,17 +386,21 @@ unsafe fn text<W: Wire, const ALIAS: bool>(
         let len = W::length(s)?;
         let from = s.buf.add(s.pos);
         let readable = cx.readable - s.pos;
-        if utf8 && !utf8::check(from, len, readable) {
-            return Err(Why::Utf8);
-        }
         let at = if ALIAS {
+            if utf8 && !utf8::check(from, len, readable) {
+                return Err(Why::Utf8);
+            }
             HEADER_LEN as usize + s.pos
         } else {
             let to = cx.base.add(*cur);
-            if len <= 32 && readable >= 32 {
+            if utf8 {
+                if !utf8::copy_checked(from, to, len, readable) {
+                    return Err(Why::Utf8);
+                }
+            } else if len <= 32 && readable >= 32 {
                 to.cast::<[u64; 4]>().write_unaligned(from.cast::<[u64; 4]>().read_unaligned());
             } else {
-                to.copy_from_nonoverlapping(from, len);
+                copy::long(from, to, len);
             }
             *cur += len;
             *cur - len
@@ -570,6 +574,6 @@ unsafe fn last_of_each_key(cx: &Context<'_, '_>, at: At, f: &ThriftField, block:
     // fields, which run parallel to the table's.
     unsafe {
         let field_idx = std::ptr::from_ref(f).offset_from(plan.thrift.fields.as_ptr());
-        finish::last_of_each_key(plan, s, &plan.fields[field_idx as usize], block);
+        finish::last_of_each_key(plan, &s, &plan.fields[field_idx as usize], block);
     }
 }
