@@ -1,0 +1,96 @@
+//! `tollfree-interop`: serves gRPC's test services, and runs every pairing of clients and servers.
+#![forbid(unsafe_code)]
+
+mod foreign;
+mod pairings;
+mod table;
+mod tools;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tokio::io::AsyncReadExt as _;
+use tonic::transport::{Identity, ServerTlsConfig};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// gRPC's interoperability tests over Tollfree.
+#[derive(Debug, Parser)]
+#[command(name = "tollfree-interop")]
+enum Command {
+    /// Serve the test services until the standard input ends
+    Serve {
+        /// shm:///path, shm-abstract:name, unix:/path, http://host:port, https://host:port
+        #[arg(required = true)]
+        addresses: Vec<String>,
+        /// The certificate for https, a PEM file
+        #[arg(long, requires = "key")]
+        certificate: Option<PathBuf>,
+        /// Its key, a PEM file
+        #[arg(long, requires = "certificate")]
+        key: Option<PathBuf>,
+    },
+    /// Run every pairing and tool, and compare the results with what the document says
+    Suite {
+        /// Where grpc-go's `client` and `server`, `grpcurl` and `ghz` are
+        #[arg(long)]
+        tools: PathBuf,
+        /// The go.mod that pins them
+        #[arg(long)]
+        versions: PathBuf,
+        /// The document that shows the results
+        #[arg(long)]
+        document: PathBuf,
+        /// Put the results into the document instead of comparing
+        #[arg(long)]
+        write: bool,
+    },
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let outcome = match Command::parse() {
+        Command::Serve { addresses, certificate, key } => serve(addresses, certificate.zip(key)).await,
+        Command::Suite { tools, versions, document, write } => suite(tools, versions, document, write).await,
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tollfree-interop: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(addresses: Vec<String>, identity: Option<(PathBuf, PathBuf)>) -> Result<(), Error> {
+    let mut server = tollfree_interop::server();
+    if let Some((certificate, key)) = identity {
+        let read = |path: PathBuf| {
+            std::fs::read(&path).map_err(|error| format!("{} can't be read: {error}", path.display()))
+        };
+        let identity = Identity::from_pem(read(certificate)?, read(key)?);
+        server = server.tls_config(ServerTlsConfig::new().identity(identity));
+    }
+    // Whoever has started this may be killed: the end of its pipe ends this too.
+    let parent_is_gone = async {
+        let mut ignored = [0; 64];
+        while tokio::io::stdin().read(&mut ignored).await.is_ok_and(|len| len > 0) {}
+    };
+    server.serve_many_with_shutdown(addresses.iter().map(String::as_str), parent_is_gone).await?;
+    Ok(())
+}
+
+async fn suite(tools: PathBuf, versions: PathBuf, document: PathBuf, write: bool) -> Result<(), Error> {
+    let lab = foreign::Lab::start(&tools)?;
+    let pairings = pairings::run(&lab).await;
+    let checks = tools::run(&lab).await;
+    lab.stop().await?;
+    let versions = table::Versions::read(&versions)?;
+    let results = table::render(&pairings, &checks, &versions);
+    let failures = table::failures(&pairings, &checks);
+    if !failures.is_empty() {
+        return Err(format!("not as it should be:\n  {}", failures.join("\n  ")).into());
+    }
+    if write { table::write(&document, &results) } else { table::compare(&document, &results) }
+}
