@@ -43,7 +43,7 @@ pub async fn run(plan: &Plan, mut progress: impl FnMut(&Step<'_>)) -> Result<Rep
     for placement in &plan.placements {
         cores.seats(*placement)?;
     }
-    let machine = Machine::look(&cores);
+    let machine = Machine::look(&cores, &plan.malloc.settings());
     let mut rows: Vec<Row> = plan.cases().into_iter().map(Row::new).collect();
     let total = plan.rounds * rows.len();
     let mut done = 0;
@@ -74,12 +74,13 @@ pub async fn run(plan: &Plan, mut progress: impl FnMut(&Step<'_>)) -> Result<Rep
 
 async fn measure(plan: &Plan, case: Case, seats: Seats) -> Result<Measured, BenchError> {
     let dir = Workdir::create()?;
+    let malloc = plan.malloc.settings();
     let serve = Serve { case, core: seats.server, dir: dir.path().to_owned() };
-    let mut server = Peer::start("server", &["bench-peer"], &Order::Serve(serve)).await?;
+    let mut server = Peer::start("server", &["bench-peer"], &malloc, &Order::Serve(serve)).await?;
     let Serving { address } = server.hear(START).await?;
     let load = Load { case, core: seats.client, address, warm_up: plan.warm_up(), measure: plan.measure() };
     let within = load.warm_up + load.measure + PATIENCE;
-    let mut client = Peer::start("client", &["bench-peer"], &Order::Load(load)).await?;
+    let mut client = Peer::start("client", &["bench-peer"], &malloc, &Order::Load(load)).await?;
     let measured = client.hear(within).await?;
     client.stop().await;
     server.stop().await;

@@ -111,7 +111,7 @@ pub async fn run(plan: &IdlePlan, mut progress: impl FnMut(&str)) -> Result<Idle
     if plan.side == Side::Floor {
         return Err(BenchError::Refused("the floor has no sessions that could be idle".to_owned()));
     }
-    let machine = Machine::look(&Cores::choose()?);
+    let machine = Machine::look(&Cores::choose()?, &[]);
     let dir = Workdir::create()?;
     let case = Case {
         side: plan.side,
@@ -121,10 +121,10 @@ pub async fn run(plan: &IdlePlan, mut progress: impl FnMut(&str)) -> Result<Idle
         runtime: RuntimeKind::Current,
     };
     let serve = Serve { case, core: None, dir: dir.path().to_owned() };
-    let mut server = Peer::start("server", &["bench-peer"], &Order::Serve(serve)).await?;
+    let mut server = Peer::start("server", &["bench-peer"], &[], &Order::Serve(serve)).await?;
     let Serving { address } = server.hear(PROMPTLY).await?;
     let hold = Hold { case, address, sessions: plan.sessions };
-    let mut client = Peer::start("client", &["bench-peer"], &Order::Idle(hold)).await?;
+    let mut client = Peer::start("client", &["bench-peer"], &[], &Order::Idle(hold)).await?;
     let Ready {} = client.hear(PROMPTLY).await?;
     let (server_pid, client_pid) = (pid_of(&server)?, pid_of(&client)?);
 

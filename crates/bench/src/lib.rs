@@ -3,7 +3,7 @@
 //! The library behind `tollfree bench`: every *side* (tonic over TCP, tonic over a Unix socket, Tollfree, …) is
 //! measured the same way, so that their figures may be compared. A measurement is a server process and a client
 //! process, both fresh for each row and round, both the same executable with the same allocator (the system's
-//! malloc, its environment settings inherited), both pinned as the placement says. Rounds of all sides are
+//! malloc with the same settings), both pinned as the placement says. Rounds of all sides are
 //! interleaved, so that a noisy minute hits all of them.
 //!
 //! What one call costs is everything between the client's code holding the request's bytes and holding the reply's:
@@ -24,6 +24,7 @@ mod order;
 pub mod peer;
 pub mod plan;
 pub mod plot;
+pub mod pool;
 pub mod process;
 pub mod report;
 mod side;
@@ -46,4 +47,10 @@ pub fn attend() -> Result<(), BenchError> {
 #[expect(unreachable_pub, reason = "generated code")]
 pub(crate) mod proto {
     tonic::include_proto!("tollfree.bench.v1");
+}
+
+/// The same service's stubs as `tollfree-build` generates them.
+#[expect(unreachable_pub, reason = "generated code")]
+pub(crate) mod direct {
+    include!(concat!(env!("OUT_DIR"), "/direct/tollfree.bench.v1.rs"));
 }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::latency::Latencies;
@@ -40,6 +41,42 @@ pub(crate) async fn run<C: EchoCall>(caller: C, load: &Load) -> Result<Measured,
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| format!("a calling task came to grief: {error}"))??;
     }
+    measured(&common, load)
+}
+
+/// Measures callers that block, each on a thread of its own: their calls are over when they are first polled.
+pub(crate) fn run_on_threads<C: EchoCall>(
+    connect: impl Fn() -> Result<C, String>,
+    load: &Load,
+) -> Result<Measured, String> {
+    let callers = (0..load.case.inflight).map(|_| connect()).collect::<Result<Vec<C>, String>>()?;
+    over(check_echo(callers[0].clone(), load.case.size))?;
+    let from = Instant::now() + load.warm_up;
+    let window = Window { from, until: from + load.measure };
+    let common = Arc::new(Mutex::new(Latencies::default()));
+    let threads: Vec<_> = callers
+        .into_iter()
+        .map(|caller| {
+            let (body, common) = (body_of(load.case.size).into(), common.clone());
+            std::thread::spawn(move || over(call_on(caller, body, window, common)))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().map_err(|_| "a calling thread panicked".to_owned())??;
+    }
+    measured(&common, load)
+}
+
+/// The outcome of calls that never wait for a runtime.
+fn over<T>(calls: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let mut calls = std::pin::pin!(calls);
+    match calls.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => Err("a call that should block its thread did not".to_owned()),
+    }
+}
+
+fn measured(common: &Mutex<Latencies>, load: &Load) -> Result<Measured, String> {
     let latencies = std::mem::take(&mut *common.lock().unwrap_or_else(PoisonError::into_inner));
     if latencies.count() == 0 {
         return Err(format!("no call ended within {} s; measure for longer", load.measure.as_secs_f64()));

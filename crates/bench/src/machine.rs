@@ -26,7 +26,7 @@ pub struct Machine {
     pub client_core: Option<CoreIdx>,
     /// The allocator in both processes of every side.
     pub allocator: &'static str,
-    /// Settings of the allocator that both inherited.
+    /// Settings of the allocator in the environment of both.
     pub allocator_settings: BTreeMap<String, String>,
     /// `release`, or `debug`, whose figures mean nothing.
     pub build: &'static str,
@@ -37,8 +37,9 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks around.
-    pub fn look(cores: &Cores) -> Self {
+    /// Looks around. `settings` are what the processes get beside what they inherit.
+    pub fn look(cores: &Cores, settings: &[(&str, &str)]) -> Self {
+        let given = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let line = |text: &str, key: &str| {
@@ -61,6 +62,7 @@ impl Machine {
                 .filter(|(name, _)| {
                     name.starts_with("MALLOC_") || name == "GLIBC_TUNABLES" || name == "LD_PRELOAD"
                 })
+                .chain(given)
                 .collect(),
             build: if cfg!(debug_assertions) { "debug" } else { "release" },
             version: env!("CARGO_PKG_VERSION"),

@@ -10,7 +10,7 @@ use crate::cores::{self, CoreIdx};
 use crate::latency::Latencies;
 use crate::peer::Starter;
 use crate::plan::{Case, RuntimeKind};
-use crate::{idle, side};
+use crate::{idle, pool, side};
 
 /// An order to a process started as `bench-peer`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub(crate) enum Order {
     Load(Load),
     /// Open many sessions, use each once and keep them; see [`idle`].
     Idle(idle::Hold),
+    /// Play a part in a pool's figure; see [`pool`].
+    Pool(pool::Part),
 }
 
 /// How to serve.
@@ -74,6 +76,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
     let core = match order {
         Order::Serve(serve) => serve.core,
         Order::Load(load) => load.core,
+        Order::Pool(part) => part.core,
         Order::Idle(_) => None,
     };
     crate::process::raise_file_limit()?;
@@ -86,6 +89,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
             Ok(())
         }
         Order::Idle(hold) => idle::hold(hold, starter),
+        Order::Pool(part) => pool::act(part, starter),
     }
 }
 

@@ -74,17 +74,20 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts this executable again with `arguments` and gives it its first order.
+    /// Starts this executable again with `arguments`, with `settings` added to its environment, and gives it its first
+    /// order.
     ///
     /// # Errors
     /// [`PeerError::Start`], or [`PeerError::Ended`] when it died at once.
     pub async fn start(
         role: &'static str,
         arguments: &[&str],
+        settings: &[(&str, &str)],
         order: &impl Serialize,
     ) -> Result<Self, PeerError> {
         let mut child = Command::new("/proc/self/exe")
             .args(arguments)
+            .envs(settings.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

@@ -59,8 +59,14 @@ axis! {
         Floor = "floor",
         /// A session carrying bytes, without tonic.
         Session = "session",
+        /// Tollfree's own stubs, from typed message to session.
+        TollfreeDirect = "tollfree-direct",
+        /// Tollfree's own stubs, blocking: a thread that calls and a thread that serves.
+        TollfreeBlocking = "tollfree-blocking",
         /// Unmodified tonic stubs over Tollfree.
         Tollfree = "tollfree",
+        /// The same, neither end ever spinning: for cores that must not.
+        TollfreePark = "tollfree-park",
         /// Stock tonic over a Unix socket: what the others are compared with.
         TonicUnix = "tonic-unix",
         /// Stock tonic over TCP on the loopback interface.
@@ -87,6 +93,29 @@ axis! {
         Current = "current",
         /// Work stealing among two workers.
         Multi = "multi",
+    }
+}
+
+axis! {
+    /// What malloc does with memory that is free again, in both processes of every side.
+    Malloc, "malloc setting", {
+        /// Up to 64 MiB stay with the process, as services that carry large messages set their allocator.
+        Keep = "keep",
+        /// As it is: glibc gives much of it back in each call of a large message, and the kernel zeroes it again.
+        System = "system",
+    }
+}
+
+impl Malloc {
+    /// Environment variables that tell glibc's malloc. Those of the user's own stand above them.
+    pub fn settings(self) -> Vec<(&'static str, &'static str)> {
+        let all = match self {
+            Malloc::Keep => {
+                &[("MALLOC_TRIM_THRESHOLD_", "67108864"), ("MALLOC_MMAP_THRESHOLD_", "33554432")][..]
+            }
+            Malloc::System => &[],
+        };
+        all.iter().copied().filter(|(name, _)| std::env::var_os(name).is_none()).collect()
     }
 }
 
@@ -138,6 +167,8 @@ pub struct Plan {
     pub seconds: f64,
     /// Rounds per row.
     pub rounds: usize,
+    /// What malloc keeps, on all sides alike.
+    pub malloc: Malloc,
 }
 
 impl Plan {
@@ -224,6 +255,7 @@ mod tests {
             runtimes: vec![RuntimeKind::Current],
             seconds: 0.5,
             rounds: 3,
+            malloc: Malloc::Keep,
         }
     }
 

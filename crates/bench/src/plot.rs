@@ -33,7 +33,10 @@ fn colour(side: Side) -> &'static str {
     match side {
         Side::Floor => "#7a7a7a",
         Side::Session => "#009e73",
+        Side::TollfreeDirect => "#e69f00",
+        Side::TollfreeBlocking => "#cc79a7",
         Side::Tollfree => "#d55e00",
+        Side::TollfreePark => "#f0c419",
         Side::TonicUnix => "#0072b2",
         Side::TonicTcp => "#b05fa0",
     }

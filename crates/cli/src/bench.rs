@@ -9,9 +9,10 @@ use tollfree_bench::cores::Cores;
 use tollfree_bench::echo::{self, Step};
 use tollfree_bench::idle::{self, IdlePlan};
 use tollfree_bench::interrupt::until_interrupted;
-use tollfree_bench::plan::{Placement, Plan, RuntimeKind, Side, bytes_in_words};
+use tollfree_bench::plan::{Malloc, Placement, Plan, RuntimeKind, Side, bytes_in_words};
 
 use crate::bench_codec::CodecArgs;
+use crate::bench_pool::PoolArgs;
 use crate::failure::Failure;
 
 /// What `tollfree bench` can measure.
@@ -21,6 +22,8 @@ pub(crate) enum Bench {
     Echo(EchoArgs),
     /// Time decoding, encoding, verifying and reading messages, beside other protobuf libraries
     Codec(CodecArgs),
+    /// Time passing by reference through a memory pool
+    Pool(PoolArgs),
     /// Count what many idle sessions cost in processor time and memory
     IdleSessions(IdleArgs),
 }
@@ -30,6 +33,7 @@ impl Bench {
         match self {
             Self::Echo(arguments) => arguments.run(),
             Self::Codec(arguments) => arguments.run(),
+            Self::Pool(arguments) => arguments.run(),
             Self::IdleSessions(arguments) => arguments.run(),
         }
     }
@@ -50,7 +54,8 @@ pub(crate) struct EchoArgs {
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',', default_value = "split")]
     placement: Vec<Placement>,
 
-    /// What carries the calls: floor, session, tollfree, tonic-unix, tonic-tcp [default: all]
+    /// What carries the calls: floor, session, tollfree-direct, tollfree-blocking, tollfree, tollfree-park, tonic-unix,
+    /// tonic-tcp [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
 
@@ -65,6 +70,10 @@ pub(crate) struct EchoArgs {
     /// Rounds; all rows run once in each
     #[arg(long, value_name = "R", default_value_t = 3)]
     rounds: usize,
+
+    /// What malloc does with free memory, on all sides: keep (up to 64 MiB stay with the process), system (as it is)
+    #[arg(long, value_name = "SETTING", default_value = "keep")]
+    malloc: Malloc,
 
     /// Directory for the raw data, the table and the plot [default: bench-out/echo-TIME]
     #[arg(long, value_name = "DIR")]
@@ -85,6 +94,7 @@ impl EchoArgs {
             runtimes: self.runtime.clone(),
             seconds: self.seconds,
             rounds: self.rounds,
+            malloc: self.malloc,
         }
     }
 

@@ -11,11 +11,12 @@ use crate::failure::Failure;
 /// Options of `tollfree bench codec`.
 #[derive(Debug, Args)]
 pub(crate) struct CodecArgs {
-    /// A HyperProtoBench-like corpus: SCHEMA.fds.binpb and SCHEMA/TYPE.binpb [default: generated messages]
+    /// Corpora: SCHEMA.fds.binpb and SCHEMA/TYPE.binpb, or Thrift messages in compact/ and binary/, in the directory or in
+    /// those in it [default: generated messages]
     #[arg(long, value_name = "DIR")]
     corpus: Option<PathBuf>,
 
-    /// Only payloads whose name begins so, as bench2/ or bench3/M3
+    /// Only payloads whose name begins so, as bench2/, bench3/M3 or thrift-compact/
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<String>,
 
@@ -35,7 +36,7 @@ pub(crate) struct CodecArgs {
     #[arg(long, value_name = "DIR", default_value = "target/bench-peers")]
     cpp: PathBuf,
 
-    /// Directory for the raw data and the table [default: bench-out/codec-TIME]
+    /// Directory for the raw data, the table and the plot [default: bench-out/codec-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -65,7 +66,7 @@ impl CodecArgs {
         let dir = self.out.unwrap_or_else(|| PathBuf::from(format!("bench-out/codec-{began}")));
         report.save(&dir)?;
         print(&if self.json { report.json() + "\n" } else { report.table() })?;
-        eprintln!("raw data and table are in {}", dir.display());
+        eprintln!("raw data, table and plot are in {}", dir.display());
         Ok(())
     }
 }

@@ -3,9 +3,11 @@
 
 mod bench;
 mod bench_codec;
+mod bench_pool;
 mod codec;
 mod demo;
 mod failure;
+mod pool;
 
 use std::process::ExitCode;
 
@@ -44,6 +46,10 @@ enum Command {
     /// Make the same calls over a Unix socket and over Tollfree, with the same stub
     Demo(demo::Demo),
 
+    /// Coordinate a memory pool
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
+
     /// A process that `bench` starts
     #[command(hide = true)]
     BenchPeer,
@@ -60,6 +66,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench.run(),
         Command::Codec(codec) => codec.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Pool(pool) => pool.run(),
         // Both told their starter, and so the user, what went wrong.
         Command::BenchPeer => return silently(tollfree_bench::attend().is_ok()),
         Command::DemoPeer => return silently(demo::attend().is_ok()),

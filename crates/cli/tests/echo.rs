@@ -21,6 +21,16 @@ fn a_row_has_the_fields_that_others_rely_on() {
     let scratch = Scratch::new();
     let done = tollfree(&scratch).args(TINY).args(["--size", "64", "--side", "tonic-unix"]).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let settings = |stdout: &[u8]| {
+        let report: Value = serde_json::from_slice(stdout).unwrap();
+        report["machine"]["allocator_settings"].as_object().unwrap().len()
+    };
+    assert_eq!(settings(&done.stdout), 2, "what malloc keeps is part of the result");
+    let plain = tollfree(&scratch)
+        .args(TINY)
+        .args(["--size", "64", "--side", "floor", "--malloc", "system"])
+        .output();
+    assert_eq!(settings(&plain.unwrap().stdout), 0);
     let rows = rows(&done.stdout);
     assert_eq!(rows.len(), 2, "one for each number in flight");
     for (row, inflight) in rows.iter().zip([1, 64]) {
@@ -53,7 +63,7 @@ fn every_side_that_there_is_runs_over_every_axis() {
     let done = tollfree(&scratch).args(TINY).args(axes).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let rows = rows(&done.stdout);
-    assert_eq!(rows.len(), 5 * 2 * 2 * 2);
+    assert_eq!(rows.len(), 8 * 2 * 2 * 2);
     for row in rows {
         assert!(row["p50_ns"].is_u64() && row["not_run"].is_null(), "{row}");
     }
@@ -86,9 +96,13 @@ fn raw_data_table_and_plot_are_written_and_nothing_else_stays() {
 fn bad_arguments_are_answered_in_words_with_status_2() {
     let scratch = Scratch::new();
     for (arguments, words) in [
-        (&["--side", "pigeon"][..], "there are floor, session, tollfree, tonic-unix, tonic-tcp"),
+        (
+            &["--side", "pigeon"][..],
+            "there are floor, session, tollfree-direct, tollfree-blocking, tollfree, tollfree-park, tonic-unix, tonic-tcp",
+        ),
         (&["--placement", "moon"][..], "split, same-core, unpinned"),
         (&["--runtime", "fast"][..], "current, multi"),
+        (&["--malloc", "mine"][..], "keep, system"),
         (&["--size", "many"][..], "--size"),
         (&["--size", "999999999999"][..], "too large"),
         (&["--inflight", "0"][..], "calls in flight"),

@@ -22,7 +22,7 @@ pub(super) fn message(set: &[u8], type_name: &str, seed: u64) -> Vec<u8> {
 }
 
 /// SplitMix64, by Steele, Lea and Flood (2014).
-struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -33,7 +33,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }

@@ -10,8 +10,11 @@ mod measure;
 mod ours;
 mod payload;
 mod peers;
+mod plot;
 pub mod report;
 mod strict;
+mod thrift;
+mod thrift_peer;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,7 +27,8 @@ pub use report::CodecReport;
 /// What `tollfree bench codec` is asked to do.
 #[derive(Debug, Clone)]
 pub struct CodecPlan {
-    /// Directory of a HyperProtoBench-like corpus; look-alikes are generated if there is none.
+    /// Directory of a corpus, HyperProtoBench-like or of Thrift messages, or of several; look-alikes are generated if there is
+    /// none.
     pub corpus: Option<PathBuf>,
     /// Only payloads whose name begins with one of these; all if there are none.
     pub only: Vec<String>,
@@ -50,6 +54,10 @@ pub struct CodecStep<'s> {
 }
 
 impl CodecPlan {
+    fn round(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
     fn check(&self) -> Result<(), BenchError> {
         if !(1..=1000).contains(&self.rounds) {
             return Err(BenchError::Refused("between 1 and 1000 rounds are possible".to_owned()));
@@ -68,21 +76,41 @@ impl CodecPlan {
 /// error: it says why.
 pub fn run(plan: &CodecPlan, mut progress: impl FnMut(&CodecStep<'_>)) -> Result<CodecReport, BenchError> {
     plan.check()?;
-    let mut payloads = match &plan.corpus {
-        Some(dir) => payload::from_corpus(dir)?,
-        None => payload::lookalikes(plan.seed),
-    };
-    if !plan.only.is_empty() {
-        payloads.retain(|payload| plan.only.iter().any(|start| payload.name.starts_with(start.as_str())));
+    let (mut protobuf, mut thrift) = (Vec::new(), Vec::new());
+    match &plan.corpus {
+        Some(dir) => {
+            for place in payload::places(dir)? {
+                protobuf.extend(payload::from_corpus(&place)?);
+                thrift.extend(thrift::from_corpus(&place)?);
+            }
+            if protobuf.is_empty() && thrift.is_empty() {
+                let words = "holds neither <schema>.fds.binpb nor compact/ and binary/ with Thrift messages";
+                return Err(BenchError::Refused(format!("{} {words}", dir.display())));
+            }
+        }
+        None => {
+            protobuf = payload::lookalikes(plan.seed);
+            thrift = thrift::lookalikes(plan.seed);
+        }
     }
-    if payloads.is_empty() {
+    let wanted =
+        |name: &str| plan.only.is_empty() || plan.only.iter().any(|start| name.starts_with(start.as_str()));
+    protobuf.retain(|payload| wanted(&payload.name));
+    thrift.retain(|payload| wanted(&payload.name));
+    let total = protobuf.len() + thrift.len();
+    if total == 0 {
         return Err(BenchError::Refused("no payload has such a name".to_owned()));
     }
-    let total = payloads.len();
     let mut groups = Vec::with_capacity(total);
-    for (idx, payload) in payloads.iter().enumerate() {
-        groups.push(measure(plan, payload)?);
-        progress(&CodecStep { done: idx + 1, total, payload: &payload.name });
+    let mut add = |group: report::Group| {
+        progress(&CodecStep { done: groups.len() + 1, total, payload: &group.payload });
+        groups.push(group);
+    };
+    for payload in &protobuf {
+        add(measure(plan, payload)?);
+    }
+    for payload in &thrift {
+        add(thrift::group(plan, payload)?);
     }
     Ok(CodecReport::new(plan, groups))
 }
@@ -90,7 +118,7 @@ pub fn run(plan: &CodecPlan, mut progress: impl FnMut(&CodecStep<'_>)) -> Result
 fn measure(plan: &CodecPlan, payload: &Payload) -> Result<report::Group, BenchError> {
     let ours = ours::Ours::new(payload)?;
     let strict = strict::strict(&payload.descriptor_set).map(|set| ours::Ours::with_schema(payload, &set));
-    let mut rows: Vec<Runner<'_>> = vec![measure::memcpy(payload)];
+    let mut rows: Vec<Runner<'_>> = vec![measure::memcpy(&payload.bytes)];
     rows.extend(ours.rows());
     rows.push(match &strict {
         Ok(Ok(strict)) => strict.decode("tollfree, UTF-8 checked"),
@@ -99,13 +127,13 @@ fn measure(plan: &CodecPlan, payload: &Payload) -> Result<report::Group, BenchEr
     });
     rows.extend(peers::rows(payload));
     rows.extend(cpp::rows(&plan.cpp_dir, payload));
-    let round = Duration::from_secs_f64(plan.seconds);
     Ok(report::Group {
         payload: payload.name.clone(),
         bytes: payload.bytes.len(),
         fields: ours.field_count(),
         object_len: ours.object_len(),
-        rows: measure::interleaved(rows, plan.rounds, round),
+        baseline: peers::PROST,
+        rows: measure::interleaved(rows, plan.rounds, plan.round()),
     })
 }
 
@@ -129,13 +157,21 @@ mod tests {
         let mut steps = 0;
         let report = run(&plan(), |step| steps += usize::from(step.done <= step.total)).unwrap();
         assert_eq!(report.groups.len(), steps);
-        assert_eq!(steps, 67);
+        assert_eq!(steps, 79);
         for group in &report.groups {
             for row in &group.rows {
                 let may_miss = row.side.starts_with("C++") || row.side == "tollfree, UTF-8 checked";
                 assert!(row.ns.is_some() || may_miss, "{} {row:?}", group.payload);
             }
-            assert!(group.rows.iter().any(|row| row.side.starts_with("C++") && row.not_run.is_some()));
+            let cpp = group.rows.iter().any(|row| row.side.starts_with("C++") && row.not_run.is_some());
+            assert_eq!(cpp, group.baseline == "prost");
+            for operation in ["decode", "encode"] {
+                let compared = |side: &str| {
+                    let mut rows = group.rows.iter().filter(|row| row.operation == operation);
+                    rows.find(|row| row.side == side).is_some_and(|row| row.vs_baseline.is_some())
+                };
+                assert!(compared("tollfree") && compared(group.baseline), "{}", group.payload);
+            }
         }
         assert!(report.table().contains("not run: "));
     }

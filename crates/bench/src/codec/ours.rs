@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::hint::black_box;
 
-use tollfree_processor::{Arena, EncodeBuffer, Limits, Object, Processor, Record, Value};
+use tollfree_processor::thrift::Protocol;
+use tollfree_processor::{Arena, DecodeError, EncodeBuffer, Limits, Object, Processor, Record, Value};
 use tollfree_schema::Schema;
 
 use super::measure::Runner;
@@ -13,11 +14,19 @@ use crate::BenchError;
 /// Largest object that is measured, in bytes.
 const ARENA_LIMIT: usize = 1 << 30;
 
-/// A payload with its processor, and the object that it decodes to.
+/// What is between message and object.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Codec {
+    Protobuf,
+    Thrift(Protocol),
+}
+
+/// A message with its processor, and the object that it decodes to.
 pub(super) struct Ours<'p> {
-    payload: &'p Payload,
+    input: &'p [u8],
     processor: Processor,
     type_idx: u32,
+    codec: Codec,
     object: Vec<u8>,
     fields: usize,
 }
@@ -35,12 +44,21 @@ impl<'p> Ours<'p> {
         let type_idx = processor
             .type_by_name(&payload.type_name)
             .ok_or_else(|| refused(&format!("the schema has no type {}", payload.type_name)))?;
+        Self::of(&payload.bytes, processor, type_idx, Codec::Protobuf).map_err(|error| refused(&error))
+    }
+
+    pub(super) fn of(
+        input: &'p [u8],
+        processor: Processor,
+        type_idx: u32,
+        codec: Codec,
+    ) -> Result<Self, DecodeError> {
+        let mut ours = Self { input, processor, type_idx, codec, object: Vec::new(), fields: 0 };
         let mut arena = Arena::with_limit(ARENA_LIMIT);
-        let decoded = processor
-            .decode(type_idx, &payload.bytes, &mut arena, &Limits::default())
-            .map_err(|error| refused(&error))?;
+        let decoded = ours.object(&mut arena)?;
         let (object, fields) = (decoded.bytes().to_vec(), count(decoded.root()));
-        Ok(Self { payload, processor, type_idx, object, fields })
+        (ours.object, ours.fields) = (object, fields);
+        Ok(ours)
     }
 
     /// Fields of the message and of those in it; every element of a list counts.
@@ -53,6 +71,18 @@ impl<'p> Ours<'p> {
         self.object.len()
     }
 
+    #[inline(always)]
+    fn object<'a>(&'a self, arena: &'a mut Arena<'_>) -> Result<Object<'a>, DecodeError> {
+        let (input, limits) = (black_box(self.input), Limits::default());
+        match self.codec {
+            Codec::Protobuf => self.processor.decode(self.type_idx, input, arena, &limits),
+            Codec::Thrift(protocol) => self
+                .processor
+                .decode_thrift(protocol, self.type_idx, input, 0, arena, &limits)
+                .map(|(object, _)| object),
+        }
+    }
+
     fn verified(&self) -> Object<'_> {
         self.processor.verify(self.type_idx, &self.object, 1000).expect("the decoder made it")
     }
@@ -60,37 +90,55 @@ impl<'p> Ours<'p> {
     pub(super) fn decode(&self, side: &'static str) -> Runner<'_> {
         let mut arena = Arena::with_limit(ARENA_LIMIT);
         Runner::new("decode", side, move || {
-            let input = black_box(&self.payload.bytes);
-            black_box(
-                self.processor
-                    .decode(self.type_idx, input, &mut arena, &Limits::default())
-                    .expect("it decoded before"),
-            );
+            black_box(self.object(&mut arena).expect("it decoded before"));
         })
     }
 
     /// Decoding where the input lies: it is staged once, and stays in its place behind each object's header.
     fn decode_aliasing(&self) -> Runner<'_> {
-        let input = &self.payload.bytes;
+        let (input, limits) = (self.input, Limits::default());
         let mut arena = Arena::with_limit(ARENA_LIMIT);
         arena.stage(input.len()).expect("it fits, as it did before").copy_from_slice(input);
         Runner::new("decode", "tollfree, aliasing", move || {
             black_box(arena.stage(input.len()).expect("it fitted before"));
-            let decoded = self.processor.decode_staged(self.type_idx, &mut arena, &Limits::default());
+            let decoded = match self.codec {
+                Codec::Protobuf => self.processor.decode_staged(self.type_idx, &mut arena, &limits),
+                Codec::Thrift(protocol) => self
+                    .processor
+                    .decode_thrift_staged(protocol, self.type_idx, 0, &mut arena, &limits)
+                    .map(|(object, _)| object),
+            };
             black_box(decoded.expect("it decoded before"));
         })
     }
 
+    fn encode(&self) -> Runner<'_> {
+        let object = self.verified();
+        match self.codec {
+            Codec::Protobuf => {
+                let buffer = RefCell::new(EncodeBuffer::new());
+                Runner::new("encode", "tollfree", move || {
+                    let mut buffer = buffer.borrow_mut();
+                    black_box(black_box(&object).encode(&mut buffer).expect("it was decoded"));
+                })
+            }
+            Codec::Thrift(protocol) => {
+                let mut out = Vec::new();
+                Runner::new("encode", "tollfree", move || {
+                    out.clear();
+                    black_box(&object).encode_thrift(protocol, &mut out).expect("it was decoded");
+                    black_box(&mut out);
+                })
+            }
+        }
+    }
+
     pub(super) fn rows(&self) -> Vec<Runner<'_>> {
         let object = self.verified();
-        let buffer = RefCell::new(EncodeBuffer::new());
         vec![
             self.decode("tollfree"),
             self.decode_aliasing(),
-            Runner::new("encode", "tollfree", move || {
-                let mut buffer = buffer.borrow_mut();
-                black_box(black_box(&object).encode(&mut buffer).expect("it was decoded"));
-            }),
+            self.encode(),
             Runner::new("verify", "tollfree", || {
                 black_box(self.verified());
             }),

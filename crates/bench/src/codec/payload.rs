@@ -20,8 +20,16 @@ pub(super) struct Payload {
 
 const SET_TYPE: &str = "google.protobuf.FileDescriptorSet";
 
-/// All payloads of a corpus: `<schema>.fds.binpb` and beside it a directory of messages, `<schema>/<type>.binpb`.
-/// The descriptor sets are payloads, too, where `descriptor.fds.binpb` is there.
+/// The directories in which a corpus may lie: the one that was named, and those in it.
+pub(super) fn places(dir: &Path) -> Result<Vec<std::path::PathBuf>, BenchError> {
+    let mut places = listed(dir)?;
+    places.retain(|place| place.is_dir());
+    places.insert(0, dir.to_owned());
+    Ok(places)
+}
+
+/// All payloads of a corpus, if there is one: `<schema>.fds.binpb` and beside it a directory of messages,
+/// `<schema>/<type>.binpb`. The descriptor sets are payloads, too, where `descriptor.fds.binpb` is there.
 pub(super) fn from_corpus(dir: &Path) -> Result<Vec<Payload>, BenchError> {
     let mut payloads = Vec::new();
     let descriptor = dir.join("descriptor.fds.binpb");
@@ -50,9 +58,6 @@ pub(super) fn from_corpus(dir: &Path) -> Result<Vec<Payload>, BenchError> {
         if let Some(descriptor_set) = &descriptor {
             payloads.push(structured(schema, descriptor_set.clone(), set));
         }
-    }
-    if payloads.is_empty() {
-        return Err(BenchError::Refused(format!("{} holds no <schema>.fds.binpb", dir.display())));
     }
     payloads.sort_by(|a, b| (a.bytes.len(), &a.name).cmp(&(b.bytes.len(), &b.name)));
     Ok(payloads)

@@ -7,7 +7,7 @@ use tollfree_codec_peers::{Entry, Peer, SCHEMAS, entries};
 use super::measure::Runner;
 use super::payload::Payload;
 
-const PROST: &str = "prost";
+pub(super) const PROST: &str = "prost";
 const BUFFA: &str = "buffa";
 const BUFFA_VIEW: &str = "buffa, view";
 

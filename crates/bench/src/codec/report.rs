@@ -36,6 +36,8 @@ pub struct Group {
     pub fields: usize,
     /// Bytes of the linear object.
     pub object_len: usize,
+    /// The side that the others are compared with.
+    pub baseline: &'static str,
     /// The rows.
     pub rows: Vec<Row>,
 }
@@ -53,8 +55,8 @@ pub struct Row {
     pub ns_range: Option<(f64, f64)>,
     /// Each round, in nanoseconds a message.
     pub rounds_ns: Vec<f64>,
-    /// Median of the rounds' ratios to prost's same operation; 0.5 is twice as fast.
-    pub vs_prost: Option<f64>,
+    /// Median of the rounds' ratios to the baseline's same operation; 0.5 is twice as fast.
+    pub vs_baseline: Option<f64>,
     /// Why there are no figures.
     pub not_run: Option<String>,
 }
@@ -70,7 +72,7 @@ impl Row {
             ns: median(rounds_ns.clone()),
             ns_range: Some((least, most)),
             rounds_ns,
-            vs_prost: None,
+            vs_baseline: None,
             not_run: None,
         }
     }
@@ -82,7 +84,7 @@ impl Row {
             ns: None,
             ns_range: None,
             rounds_ns: Vec::new(),
-            vs_prost: None,
+            vs_baseline: None,
             not_run: Some(why),
         }
     }
@@ -98,7 +100,7 @@ fn median(mut figures: Vec<f64>) -> Option<f64> {
 impl CodecReport {
     pub(super) fn new(plan: &CodecPlan, mut groups: Vec<Group>) -> Self {
         groups.iter_mut().for_each(compare);
-        let machine = Cores::choose().ok().map(|cores| Machine::look(&cores));
+        let machine = Cores::choose().ok().map(|cores| Machine::look(&cores, &[]));
         let seed = plan.corpus.is_none().then_some(plan.seed);
         Self { machine, rounds: plan.rounds, seconds: plan.seconds, seed, groups }
     }
@@ -126,22 +128,25 @@ impl CodecReport {
             group.write(&mut text);
         }
         text.push_str(
-            "\n: prost is the median of the rounds' ratios to prost's same operation (0.50 is twice as fast). decode \
-             is decode and drop;\naliasing reads the input where it lies. Where long blobs make most of a message, \
-             MB/s is memcpy's figure.\n",
+            "\n: prost (or : thrift) is the median of the rounds' ratios to that library's same operation (0.50 is twice as \
+             fast).\ndecode is decode and drop; aliasing reads the input where it lies. Where long blobs make most of a \
+             message,\nMB/s is memcpy's figure. Time is the thread's own processor time.\n",
         );
         text
     }
 
-    /// Writes `rows.json`, `table.txt` and `rounds.csv` into a directory, which is made if need be.
+    /// Writes `rows.json`, `table.txt`, `rounds.csv` and `ratios.svg` into a directory, which is made if need be.
     ///
     /// # Errors
     /// [`BenchError::Write`].
     pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
         fs::create_dir_all(dir).map_err(|source| BenchError::Write { path: dir.to_owned(), source })?;
-        for (name, text) in
-            [("rows.json", self.json() + "\n"), ("table.txt", self.table()), ("rounds.csv", self.csv())]
-        {
+        for (name, text) in [
+            ("rows.json", self.json() + "\n"),
+            ("table.txt", self.table()),
+            ("rounds.csv", self.csv()),
+            ("ratios.svg", super::plot::ratios(self)),
+        ] {
             let path = dir.join(name);
             fs::write(&path, text).map_err(|source| BenchError::Write { path, source })?;
         }
@@ -174,7 +179,13 @@ impl Group {
         let _ = writeln!(
             text,
             "  {:<8}{:<26}{:>12} {:>10} {:>22} {:>9} {:>9}",
-            "", "", "ns", "ns a field", "(rounds)", ": prost", "MB/s"
+            "",
+            "",
+            "ns",
+            "ns a field",
+            "(rounds)",
+            format!(": {}", self.baseline),
+            "MB/s"
         );
         for row in &self.rows {
             let (Some(ns), Some((least, most))) = (row.ns, row.ns_range) else {
@@ -182,7 +193,7 @@ impl Group {
                 let _ = writeln!(text, "  {:<8}{:<26} not run: {why}", row.operation, row.side);
                 continue;
             };
-            let ratio = row.vs_prost.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+            let ratio = row.vs_baseline.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
             let _ = writeln!(
                 text,
                 "  {:<8}{:<26}{ns:>12.1} {:>10.2} {:>22} {ratio:>9} {:>9.0}",
@@ -196,19 +207,20 @@ impl Group {
     }
 }
 
-/// Sets every row beside prost's of the same operation, round by round.
-fn compare(group: &mut Group) {
-    let prost: Vec<_> = group
+/// Sets every row beside the baseline's of the same operation, round by round.
+pub(super) fn compare(group: &mut Group) {
+    let baseline: Vec<_> = group
         .rows
         .iter()
-        .filter(|row| row.side == "prost")
+        .filter(|row| row.side == group.baseline)
         .map(|row| (row.operation, row.rounds_ns.clone()))
         .collect();
     for row in &mut group.rows {
-        let Some((_, theirs)) = prost.iter().find(|(operation, _)| *operation == row.operation) else {
+        let Some((_, theirs)) = baseline.iter().find(|(operation, _)| *operation == row.operation) else {
             continue;
         };
-        row.vs_prost = median(row.rounds_ns.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect());
+        row.vs_baseline =
+            median(row.rounds_ns.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect());
     }
 }
 
@@ -226,10 +238,11 @@ mod tests {
             Row::measured("decode", "prost", vec![2.0, 8.0, 8.0]),
             Row::not_run("decode", "C++ protobuf, arena", "not built".to_owned()),
         ];
-        let mut group = Group { payload: "p".to_owned(), bytes: 10, fields: 0, object_len: 40, rows };
+        let mut group =
+            Group { payload: "p".to_owned(), bytes: 10, fields: 0, object_len: 40, baseline: "prost", rows };
         compare(&mut group);
-        assert_eq!(group.rows[0].vs_prost, Some(0.5));
-        assert_eq!(group.rows[2].vs_prost, None);
+        assert_eq!(group.rows[0].vs_baseline, Some(0.5));
+        assert_eq!(group.rows[2].vs_baseline, None);
         let mut text = String::new();
         group.write(&mut text);
         assert!(text.contains("not run: not built") && text.contains("0.50"), "{text}");

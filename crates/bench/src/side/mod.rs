@@ -7,6 +7,8 @@ mod floor;
 mod session;
 mod stub;
 mod tollfree;
+mod tollfree_blocking;
+mod tollfree_direct;
 mod tonic_tcp;
 mod tonic_unix;
 
@@ -20,7 +22,8 @@ use crate::peer::Starter;
 use crate::plan::Side;
 
 use self::session::Session;
-use self::tollfree::Tollfree;
+use self::tollfree::{Tollfree, TollfreePark};
+use self::tollfree_direct::TollfreeDirect;
 use self::tonic_tcp::TonicTcp;
 use self::tonic_unix::TonicUnix;
 
@@ -41,7 +44,12 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
     match order.case.side {
         Side::Floor => floor::serve(order, ready).map_err(failed(Side::Floor)),
         Side::Session => serve_async::<Session>(order, ready),
+        Side::TollfreeDirect => serve_async::<TollfreeDirect>(order, ready),
+        Side::TollfreeBlocking => {
+            tollfree_blocking::serve(order, ready).map_err(failed(Side::TollfreeBlocking))
+        }
         Side::Tollfree => serve_async::<Tollfree>(order, ready),
+        Side::TollfreePark => serve_async::<TollfreePark>(order, ready),
         Side::TonicUnix => serve_async::<TonicUnix>(order, ready),
         Side::TonicTcp => serve_async::<TonicTcp>(order, ready),
     }
@@ -52,7 +60,10 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
     match load.case.side {
         Side::Floor => floor::measure(load).map_err(failed(Side::Floor)),
         Side::Session => measure_async::<Session>(load),
+        Side::TollfreeDirect => measure_async::<TollfreeDirect>(load),
+        Side::TollfreeBlocking => tollfree_blocking::measure(load).map_err(failed(Side::TollfreeBlocking)),
         Side::Tollfree => measure_async::<Tollfree>(load),
+        Side::TollfreePark => measure_async::<TollfreePark>(load),
         Side::TonicUnix => measure_async::<TonicUnix>(load),
         Side::TonicTcp => measure_async::<TonicTcp>(load),
     }
@@ -62,10 +73,14 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
 pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchError> {
     match order.case.side {
         Side::Session => hold_async::<Session>(order, starter),
+        Side::TollfreeDirect => hold_async::<TollfreeDirect>(order, starter),
         Side::Tollfree => hold_async::<Tollfree>(order, starter),
+        Side::TollfreePark => hold_async::<TollfreePark>(order, starter),
         Side::TonicUnix => hold_async::<TonicUnix>(order, starter),
         Side::TonicTcp => hold_async::<TonicTcp>(order, starter),
-        Side::Floor => Err(failed(Side::Floor)("it has no sessions that could be held".to_owned())),
+        side @ (Side::Floor | Side::TollfreeBlocking) => {
+            Err(failed(side)("its sessions are not held by a runtime".to_owned()))
+        }
     }
 }
 

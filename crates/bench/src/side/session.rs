@@ -21,13 +21,18 @@ const PATH: &str = "/tollfree.bench.v1.Echo/Call";
 
 pub(super) struct Session;
 
+/// The process does nothing but this, as the floor's.
+fn config() -> Config {
+    Config { dedicated: true, ..Config::default() }
+}
+
 impl AsyncSide for Session {
     type Caller = Caller;
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
         let text = format!("shm://{}", order.dir.join("session.sock").display());
         let address: Address = text.parse().map_err(|error| format!("{error}"))?;
-        let mut listener = Listener::bind(&address, Config::default())
+        let mut listener = Listener::bind(&address, config())
             .map_err(|error| format!("cannot listen on {address}: {error}"))?;
         ready(Serving { address: text });
         while let Some(attachment) = listener.accept().await {
@@ -38,7 +43,7 @@ impl AsyncSide for Session {
 
     async fn connect(address: &str, _size: usize) -> Result<Caller, String> {
         let address: Address = address.parse().map_err(|error| format!("{error}"))?;
-        let attachment = Attachment::connect(&address, &Config::default())
+        let attachment = Attachment::connect(&address, &config())
             .await
             .map_err(|error| format!("cannot connect: {error}"))?;
         Ok(Caller { attachment: Arc::new(attachment) })

@@ -17,7 +17,7 @@ const TONIC_LIMIT: usize = 4 << 20;
 const FIELD_ROOM: usize = 64;
 
 /// The message limit for bodies of `size` bytes: tonic's own as long as that is enough.
-fn limit(size: usize) -> usize {
+pub(super) fn limit(size: usize) -> usize {
     (size + FIELD_ROOM).max(TONIC_LIMIT)
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tollfree::{Channel, Server};
+use tollfree::{Channel, Server, WaitPolicy};
 
 use super::AsyncSide;
 use super::stub::{self, Stub};
@@ -18,17 +18,7 @@ impl AsyncSide for Tollfree {
     type Caller = Stub<Channel>;
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-        let path = order.dir.join("tollfree.sock");
-        let address = format!("shm://{}", path.display());
-        let serving = Server::builder().add_service(stub::server(order.case.size)).serve(&address);
-        tokio::pin!(serving);
-        // Both in one task: where the socket is seen, the server's turn is over and it listens.
-        tokio::select! {
-            biased;
-            ended = &mut serving => return Err(ending(&address, ended)),
-            () = appears(&path) => ready(Serving { address: address.clone() }),
-        }
-        Err(ending(&address, serving.await))
+        serve(Server::builder().add_service(stub::server(order.case.size)), order, ready).await
     }
 
     async fn connect(address: &str, size: usize) -> Result<Stub<Channel>, String> {
@@ -37,13 +27,45 @@ impl AsyncSide for Tollfree {
     }
 }
 
-async fn appears(path: &Path) {
+/// The same where no core may spin: every wait is slept through.
+pub(super) struct TollfreePark;
+
+impl AsyncSide for TollfreePark {
+    type Caller = Stub<Channel>;
+
+    async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
+        let server = Server::builder().wait(WaitPolicy::Park);
+        serve(server.add_service(stub::server(order.case.size)), order, ready).await
+    }
+
+    async fn connect(address: &str, size: usize) -> Result<Stub<Channel>, String> {
+        let channel = Channel::builder(address).wait(WaitPolicy::Park).connect().await;
+        Ok(Stub::new(channel.map_err(|error| format!("cannot connect: {error}"))?, size))
+    }
+}
+
+/// Serves in the order's directory, and calls `ready` once clients may connect.
+pub(super) async fn serve(server: Server, order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
+    let path = order.dir.join("tollfree.sock");
+    let address = format!("shm://{}", path.display());
+    let serving = server.serve(&address);
+    tokio::pin!(serving);
+    // Both in one task: where the socket is seen, the server's turn is over and it listens.
+    tokio::select! {
+        biased;
+        ended = &mut serving => return Err(ending(&address, ended)),
+        () = appears(&path) => ready(Serving { address: address.clone() }),
+    }
+    Err(ending(&address, serving.await))
+}
+
+pub(super) async fn appears(path: &Path) {
     while !path.exists() {
         tokio::time::sleep(GLANCE).await;
     }
 }
 
-fn ending(address: &str, ended: Result<(), tollfree::ServeError>) -> String {
+pub(super) fn ending(address: &str, ended: Result<(), tollfree::ServeError>) -> String {
     match ended {
         Ok(()) => format!("serving on {address} ended"),
         Err(error) => format!("serving on {address} ended: {error}"),

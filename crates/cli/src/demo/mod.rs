@@ -68,10 +68,12 @@ impl Demo {
 async fn show(seats: Seats, mut tell: impl FnMut(&str) -> Result<(), Failure>) -> Result<Findings, Failure> {
     let dir = Workdir::create()?;
     let serve = Serve { dir: dir.path().to_owned(), core: seats.server };
-    let mut server = Peer::start("server", &["demo-peer"], &Order::Serve(serve)).await.map_err(failed)?;
+    let mut server =
+        Peer::start("server", &["demo-peer"], &[], &Order::Serve(serve)).await.map_err(failed)?;
     let serving: Serving = server.hear(PATIENCE).await.map_err(failed)?;
     let visit = Visit { core: seats.client, measure: MEASURE, serving };
-    let mut client = Peer::start("client", &["demo-peer"], &Order::Visit(visit)).await.map_err(failed)?;
+    let mut client =
+        Peer::start("client", &["demo-peer"], &[], &Order::Visit(visit)).await.map_err(failed)?;
     tell(&introduction(seats, &server, &client))?;
 
     let mut tours = Vec::new();

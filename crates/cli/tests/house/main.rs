@@ -4,7 +4,9 @@
 //! Every rule is a function from text to complaints, so that `rules` can show that it is able to complain.
 
 mod documents;
+mod faults;
 mod parts;
+mod pools;
 mod sources;
 mod spec;
 

@@ -1,7 +1,6 @@
 //! `spec/wire.md` says what the code does: its constants, its structures, its states.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem::{offset_of, size_of, size_of_val};
 
 use tollfree_layout::frame::{AreaRange, FrameHead};
 use tollfree_layout::handshake::{HTTP2_PREFACE, Hello, MAGIC};
@@ -21,6 +20,7 @@ fn constants() -> BTreeMap<String, u64> {
         control::CONSUMED_OFF,
         control::WAITING_OFF,
         control::CPU_OFF,
+        control::LOAD_OFF,
         control::RING_OFF,
         control::CPU_UNKNOWN,
         record::HEAD_LEN,
@@ -52,6 +52,7 @@ fn constants() -> BTreeMap<String, u64> {
         handshake::VERSION_MIN,
         handshake::VERSION_MAX,
         handshake::FEATURES,
+        handshake::feature::LOAD,
         handshake::kind::HELLO,
         handshake::kind::WELCOME,
         handshake::kind::REFUSAL,
@@ -101,8 +102,12 @@ const NOT_NUMBERS: [&str; 3] = ["MAGIC", "HTTP2_PREFACE", "STATIC_NAMES"];
 
 /// The constants that the layout's sources declare.
 fn declared() -> BTreeSet<String> {
-    let files = ["control", "record", "frame", "handshake", "metadata", "limits"];
-    let texts = files.map(|file| read(&format!("crates/layout/src/{file}.rs")));
+    declared_in(&["control", "record", "frame", "handshake", "metadata", "limits"])
+}
+
+/// The constants that some of them declare.
+pub(crate) fn declared_in(files: &[&str]) -> BTreeSet<String> {
+    let texts: Vec<String> = files.iter().map(|file| read(&format!("crates/layout/src/{file}.rs"))).collect();
     let name = |line: &str| {
         let rest = line.trim_start().strip_prefix("pub const ")?;
         rest.split_once(':').map(|(name, _)| name.to_owned()).filter(|name| !name.contains('('))
@@ -110,7 +115,7 @@ fn declared() -> BTreeSet<String> {
     texts.iter().flat_map(|text| text.lines().filter_map(name)).collect()
 }
 
-fn number(text: &str) -> Option<u64> {
+pub(crate) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
@@ -118,7 +123,7 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// Rows that name a constant and its value.
-fn stated(text: &str) -> Vec<(String, u64)> {
+pub(crate) fn stated(text: &str) -> Vec<(String, u64)> {
     let constant = |row: Vec<&str>| {
         let name = row.first()?.strip_prefix('`')?.strip_suffix('`')?;
         let is_constant = name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
@@ -128,7 +133,7 @@ fn stated(text: &str) -> Vec<(String, u64)> {
 }
 
 /// What a document says of constants, against what they are.
-fn differences(stated: &[(String, u64)], constants: &BTreeMap<String, u64>) -> Vec<String> {
+pub(crate) fn differences(stated: &[(String, u64)], constants: &BTreeMap<String, u64>) -> Vec<String> {
     let mut complaints = Vec::new();
     for (name, value) in stated {
         match constants.get(name) {
@@ -175,15 +180,17 @@ fn static_names_are_those_of_the_code() {
 macro_rules! fields {
     ($type:ty, $value:expr, $($field:ident),*) => {{
         let value = $value;
-        let fields = vec![$((stringify!($field), offset_of!($type, $field), size_of_val(&value.$field))),*];
+        let fields = vec![$((stringify!($field), std::mem::offset_of!($type, $field), std::mem::size_of_val(&value.$field))),*];
         let end = fields.iter().fold(0, |end, (name, offset, len)| {
             assert_eq!(*offset, end, "a field before {name} is missing here");
             end + len
         });
-        assert_eq!(end, size_of::<$type>(), "a field is missing here");
+        assert_eq!(end, std::mem::size_of::<$type>(), "a field is missing here");
         fields
     }};
 }
+
+pub(crate) use fields;
 
 #[test]
 fn structures_are_those_of_the_code() {

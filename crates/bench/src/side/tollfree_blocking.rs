@@ -1,0 +1,56 @@
+//! Tollfree under its own stubs, blocking: no runtime is asked for anything while calls go on.
+
+use tollfree::blocking::Channel;
+use tollfree::{Generated as _, Server, Way};
+
+use super::stub::limit;
+use super::tollfree::{appears, ending};
+use super::tollfree_direct::service;
+use crate::direct::EchoRequest;
+use crate::direct::echo_blocking_client::EchoBlockingClient;
+use crate::load::{self, EchoCall};
+use crate::order::{Load, Measured, Serve, Serving};
+
+/// Serves on this thread, and calls `ready` once clients may connect.
+pub(super) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
+    let path = order.dir.join("tollfree.sock");
+    let address = format!("shm://{}", path.display());
+    let listening = async {
+        appears(&path).await;
+        ready(Serving { address: address.clone() });
+        std::future::pending().await
+    };
+    let server = Server::builder().add_service(service(order.case.size));
+    Err(ending(&address, server.serve_blocking_with_shutdown(&address, listening)))
+}
+
+/// Calls with a thread and a session for each call in flight.
+pub(super) fn measure(load: &Load) -> Result<Measured, String> {
+    load::run_on_threads(|| connect(&load.address, load.case.size), load)
+}
+
+fn connect(address: &str, size: usize) -> Result<Caller, String> {
+    let channel = Channel::connect(address).map_err(|error| format!("cannot connect: {error}"))?;
+    let client = EchoBlockingClient::new(channel);
+    let client = client.configure(|inner| inner.max_decoding_message_size(limit(size)));
+    match client.way() {
+        Way::Direct => Ok(Caller { client }),
+        way => Err(format!("calls would go {way}")),
+    }
+}
+
+#[derive(Clone)]
+struct Caller {
+    client: EchoBlockingClient<tollfree::Channel>,
+}
+
+impl EchoCall for Caller {
+    type Body = Vec<u8>;
+
+    async fn call(&mut self, body: Vec<u8>) -> Result<Vec<u8>, String> {
+        match self.client.call(EchoRequest { body }) {
+            Ok(reply) => Ok(reply.into_inner().body),
+            Err(status) => Err(format!("a call failed: {status}")),
+        }
+    }
+}
