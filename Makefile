@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-peers test conformance lint doc loom fuzz
+.PHONY: help demo bench bench-peers test conformance interop interop-table lint doc loom fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -28,6 +28,15 @@ conformance: ## Run protobuf's own conformance suite against the engine (fetches
 	@cargo build --quiet --package tollfree-conformance
 	@crates/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
 
+interop: ## Run gRPC's interoperability tests in every pairing with grpc-go, and grpcurl and ghz (fetches and builds them)
+	@cargo build --quiet --package tollfree-interop
+	@crates/interop/tools/build $(TARGET_DIR)/interop
+	@$(TARGET_DIR)/debug/tollfree-interop suite --tools $(TARGET_DIR)/interop/bin \
+		--versions crates/interop/tools/go.mod --document docs/interop.md $(INTEROP_FLAGS)
+
+interop-table: ## Run them, and put the results into docs/interop.md
+	@$(MAKE) --no-print-directory interop INTEROP_FLAGS=--write
+
 lint: ## Check formatting and lints, warnings are errors
 	@cargo fmt --all --check
 	@cargo clippy --quiet --workspace --all-targets -- -D warnings
@@ -35,9 +44,9 @@ lint: ## Check formatting and lints, warnings are errors
 doc: ## Build the documentation, warnings are errors
 	@RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items
 
-loom: ## Run the concurrency models of the ring in every order that matters
+loom: ## Run the concurrency models of ring and pool in every order that matters
 	@RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
-		cargo test --quiet --release --package tollfree-ring --test loom
+		cargo test --quiet --release --package tollfree-ring --package tollfree-pool --test loom
 
 fuzz: ## Fuzz one target, T=name S=seconds (needs a nightly compiler and cargo-fuzz); finds go to fuzz/corpus
 	@test -f "fuzz/fuzz_targets/$(T).rs" || { echo "make fuzz: T is one of" $$(ls fuzz/fuzz_targets | sed 's/\.rs$$//') >&2; exit 1; }
