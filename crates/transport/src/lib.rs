@@ -55,5 +55,6 @@ pub use handshake::HandshakeError;
 pub use listener::Listener;
 pub use tollfree_rendezvous::{Address, AddressError, BindError, PeerIdentity};
 pub use tollfree_session::{
-    Chunk, Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Incoming, Limits, Opening, Outgoing,
+    Arrival, Chunk, Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Incoming, Limits, Opening,
+    Outgoing,
 };
