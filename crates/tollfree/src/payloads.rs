@@ -178,6 +178,11 @@ impl Outlet for Stream {
 }
 
 impl Sharing {
+    /// The pool to agree on with peers. A child of `fork` is no member of its parent's.
+    pub(crate) fn pool_id(&self) -> Option<[u8; 16]> {
+        self.pool.as_ref().filter(|pool| !pool.is_inherited()).map(Pool::id)
+    }
+
     /// Whether messages of this length are counted, and may go by ref.
     #[inline]
     pub(crate) fn is_large(&self, len: usize) -> bool {
