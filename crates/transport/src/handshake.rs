@@ -260,8 +260,7 @@ async fn within<T>(
 type Watched = (PeerIdentity, Option<OwnedFd>);
 
 fn check_user(stream: &UnixStream, config: &Config) -> Result<Watched, HandshakeError> {
-    let cred = stream.peer_cred()?;
-    let identity = PeerIdentity { pid: cred.pid().unwrap_or(0), uid: cred.uid(), gid: cred.gid() };
+    let identity = PeerIdentity::of(stream)?;
     if !config.peers.allows(identity.uid) {
         return Err(HandshakeError::User { uid: identity.uid, policy: config.peers.words() });
     }
