@@ -20,6 +20,7 @@ pub mod interrupt;
 pub mod latency;
 mod load;
 mod machine;
+pub mod notnets;
 mod order;
 pub mod peer;
 pub mod plan;
