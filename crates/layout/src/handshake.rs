@@ -11,7 +11,8 @@
 //!   24 | required          | region_len | ring_len   | stream_window           |  48
 //!   48 | session_window    | clock_ns                | stream_count | area_len_max |  72
 //!   72 | metadata_len_max  | reason     | text_len   | reserved                |  88
-//!   88 | text (120)                                                   ... reserved |  256
+//!   88 | text (120)                                                            |  208
+//!  208 | token                   | reserved                                     |  256
 //! ```
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -28,12 +29,16 @@ pub const VERSION_MIN: u16 = 1;
 /// The newest version this code speaks.
 pub const VERSION_MAX: u16 = 1;
 /// Feature bits that this code knows: all of [`feature`].
-pub const FEATURES: u64 = feature::LOAD;
+pub const FEATURES: u64 = feature::LOAD | feature::UPGRADE;
+/// Length of a token, and of the answer to one.
+pub const TOKEN_LEN: usize = 16;
 
 /// Bits of [`Hello::features`].
 pub mod feature {
     /// The server says in its control page how busy it is, and the client looks there.
     pub const LOAD: u64 = 0x1;
+    /// The client presents a token that the server gave it over TCP, and the server answers it.
+    pub const UPGRADE: u64 = 0x2;
 }
 
 /// Values of [`Hello::kind`].
@@ -60,6 +65,8 @@ pub mod reason {
     pub const BUSY: u32 = 5;
     /// The message was not a handshake.
     pub const MALFORMED: u32 = 6;
+    /// The token is not one that the server has given out, or not any more.
+    pub const TOKEN: u32 = 7;
 }
 
 /// A handshake message.
@@ -102,8 +109,10 @@ pub struct Hello {
     pub reserved: U32,
     /// UTF-8: the sender's name and version, or the refusal in words.
     pub text: [u8; HELLO_TEXT_MAX],
+    /// With [`feature::UPGRADE`]: the token in a HELLO, the answer to it in a WELCOME. Otherwise zero; ignored.
+    pub token: [u8; TOKEN_LEN],
     /// Zero; ignored.
-    pub tail: [u8; 48],
+    pub tail: [u8; 32],
 }
 
 const _: () = {
@@ -116,18 +125,18 @@ const _: () = {
     assert!(offset_of!(Hello, clock_ns) == 56 && offset_of!(Hello, stream_count) == 64);
     assert!(offset_of!(Hello, area_len_max) == 68 && offset_of!(Hello, metadata_len_max) == 72);
     assert!(offset_of!(Hello, reason) == 76 && offset_of!(Hello, text_len) == 80);
-    assert!(offset_of!(Hello, text) == 88);
+    assert!(offset_of!(Hello, text) == 88 && offset_of!(Hello, token) == 208);
 };
 
 impl Hello {
-    /// A message of `kind` with this code's versions and features, and everything else zero.
+    /// A message of `kind` with this code's versions and those features that need no field, and everything else zero.
     pub fn new(kind: u32) -> Hello {
         let mut hello = Hello::read_from_bytes(&[0u8; HELLO_LEN]).expect("the length is the type's own");
         hello.magic = MAGIC;
         hello.kind = kind.into();
         hello.version_min = VERSION_MIN.into();
         hello.version_max = VERSION_MAX.into();
-        hello.features = FEATURES.into();
+        hello.features = (FEATURES & !feature::UPGRADE).into();
         hello
     }
 

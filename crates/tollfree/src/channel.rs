@@ -1,6 +1,7 @@
 //! The client's end: a channel that any generated client takes.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,6 +21,7 @@ use crate::managed;
 use crate::path::Path;
 use crate::retry::Throttle;
 use crate::service_config::{ServiceConfig, ServiceConfigError};
+use crate::upgrade::{Settings, Upgrade};
 
 /// Why a channel could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,9 @@ pub enum ChannelError {
     /// None of the endpoints can be reached; the status says why the first can't.
     #[error("{}", .0.message())]
     Unreachable(Status),
+    /// Calls are to move over to shared memory by themselves, and that can't come to anything.
+    #[error("moving over to shared memory: {0}")]
+    Upgrade(String),
     /// The service config can't be read, or asks for what there is not.
     #[error(transparent)]
     ServiceConfig(#[from] ServiceConfigError),
@@ -100,6 +105,7 @@ pub struct ChannelBuilder {
     balance: Option<Balance>,
     waits: bool,
     service_config: Option<String>,
+    upgrade: Settings,
 }
 
 impl ChannelBuilder {
@@ -149,6 +155,37 @@ impl ChannelBuilder {
         self
     }
 
+    /// Whether calls to `http://host:port` move over to shared memory by themselves. Where this is not said they do if a
+    /// directory is known ([`upgrade_directory`](Self::upgrade_directory)).
+    pub fn upgrade(mut self, policy: Upgrade) -> Self {
+        self.upgrade.policy = Some(policy);
+        self
+    }
+
+    /// A directory in which a server's local socket may lie, at any depth: what a server on `http://host:port` offers
+    /// elsewhere is not used. May be said several times. Where it is not said, the environment's
+    /// `TOLLFREE_UPGRADE_DIRECTORY` counts, which lists directories as `PATH` does.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let channel = tollfree::Channel::builder("http://localhost:50051").upgrade_directory("/run/app").connect().await?;
+    /// println!("{}", channel.path());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn upgrade_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.upgrade.directories.push(directory.into());
+        self
+    }
+
+    /// Whether calls may move over where something stands between the client and the server: a proxy, which will not see
+    /// them any more, or a translation of addresses. They don't unless this is said.
+    pub fn upgrade_through_proxies(mut self, through: bool) -> Self {
+        self.upgrade.through_proxies = through;
+        self
+    }
+
     /// Connects now; with several endpoints, to one at least.
     ///
     /// # Errors
@@ -174,15 +211,16 @@ impl ChannelBuilder {
     /// Connects at the first call.
     ///
     /// # Errors
-    /// [`ChannelError::Address`], [`ChannelError::Http2`] or [`ChannelError::ServiceConfig`].
+    /// [`ChannelError::Address`], [`ChannelError::Http2`], [`ChannelError::Upgrade`] or [`ChannelError::ServiceConfig`].
     pub fn connect_lazy(self) -> Result<Channel, ChannelError> {
         let managed = self.service_config.is_some() || self.uris.len() > 1;
         let config =
             self.service_config.as_deref().map(ServiceConfig::parse).transpose()?.unwrap_or_default();
         let balance = self.balance.or(config.balance).unwrap_or_default();
+        let plan = self.upgrade.plan()?;
         let settings = Config { load: balance == Balance::LeastOutstanding, ..self.config };
         let endpoints: Result<Vec<_>, _> =
-            self.uris.iter().map(|uri| Endpoint::new(uri, &settings).map(Arc::new)).collect();
+            self.uris.iter().map(|uri| Endpoint::new(uri, &settings, &plan).map(Arc::new)).collect();
         let endpoints = endpoints?;
         let plain = endpoints.first().filter(|endpoint| !managed && endpoint.is_session()).cloned();
         let health = config.health_service.clone();
@@ -218,6 +256,7 @@ impl Channel {
             balance: None,
             waits: false,
             service_config: None,
+            upgrade: Settings::default(),
         }
     }
 

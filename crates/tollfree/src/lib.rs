@@ -41,6 +41,7 @@ mod serving;
 mod session_task;
 mod speech;
 mod status;
+mod upgrade;
 
 pub use balance::Balance;
 pub use body::ResponseBody;
@@ -53,3 +54,4 @@ pub use server::Server;
 pub use service_config::ServiceConfigError;
 pub use status::ServeError;
 pub use tollfree_transport::{ConnectError, PeerIdentity, PeerPolicy, WaitPolicy};
+pub use upgrade::Upgrade;

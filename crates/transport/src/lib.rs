@@ -46,6 +46,7 @@ mod load;
 mod shared;
 mod stations;
 mod streak;
+mod tokens;
 mod waiting;
 
 pub use attachment::{Attachment, Call, ConnectError, ConnectErrorKind, Opener, Stream};
@@ -53,7 +54,10 @@ pub use clock::now_ns;
 pub use config::{Config, PeerPolicy, WaitPolicy};
 pub use handshake::HandshakeError;
 pub use listener::Listener;
-pub use tollfree_rendezvous::{Address, AddressError, BindError, PeerIdentity};
+pub use tokens::{Token, TokenError, Tokens};
+pub use tollfree_rendezvous::{
+    Address, AddressError, BeneathError, BindError, FileId, PeerIdentity, SocketBeneath,
+};
 pub use tollfree_session::{
     Chunk, Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Incoming, Limits, Opening, Outgoing,
 };

@@ -5,7 +5,7 @@ mod echo;
 
 use bytes::Bytes;
 use echo::{Echo, alone_for, call, check_calls};
-use tollfree_layout::handshake::{FEATURES, Hello, VERSION_MAX, VERSION_MIN, kind, reason};
+use tollfree_layout::handshake::{FEATURES, Hello, VERSION_MAX, VERSION_MIN, feature, kind, reason};
 use tollfree_testkit::{Census, Shim};
 use tollfree_transport::*;
 
@@ -105,10 +105,12 @@ fn unknown_features_are_passed_over_and_required_ones_refused() {
         let server = Echo::start(Config::default());
         for kind in [kind::HELLO, kind::WELCOME] {
             let (client, _) = through(&server, kind, |hello| {
-                hello.features = u64::MAX.into();
+                // All but the one that is said together with a token.
+                hello.features = (!feature::UPGRADE).into();
                 // What a later version may give a meaning to.
                 hello.reserved = u32::MAX.into();
-                hello.tail = [0xff; 48];
+                hello.token = [0xff; 16];
+                hello.tail = [0xff; 32];
             })
             .await;
             client.unwrap_or_else(|error| panic!("{kind}: {error}"));

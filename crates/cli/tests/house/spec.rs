@@ -52,7 +52,9 @@ fn constants() -> BTreeMap<String, u64> {
         handshake::VERSION_MIN,
         handshake::VERSION_MAX,
         handshake::FEATURES,
+        handshake::TOKEN_LEN,
         handshake::feature::LOAD,
+        handshake::feature::UPGRADE,
         handshake::kind::HELLO,
         handshake::kind::WELCOME,
         handshake::kind::REFUSAL,
@@ -62,6 +64,7 @@ fn constants() -> BTreeMap<String, u64> {
         handshake::reason::REGION,
         handshake::reason::BUSY,
         handshake::reason::MALFORMED,
+        handshake::reason::TOKEN,
         metadata::NAME_LEN_MAX,
         metadata::VALUE_LEN_MAX,
         limits::LINE_LEN,
@@ -216,6 +219,7 @@ fn structures_are_those_of_the_code() {
         text_len,
         reserved,
         text,
+        token,
         tail
     );
     let head = fields!(
