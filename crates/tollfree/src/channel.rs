@@ -89,6 +89,8 @@ pub struct Channel {
 pub(crate) struct Inner {
     /// The only endpoint, where it is a session and nothing has to be decided for a call.
     plain: Option<Arc<Endpoint>>,
+    /// The same, or one on TCP whose calls may move over to a session.
+    lone: Option<Arc<Endpoint>>,
     pub(crate) balancer: Balancer,
     pub(crate) config: ServiceConfig,
     pub(crate) throttle: Option<Arc<Throttle>>,
@@ -222,11 +224,13 @@ impl ChannelBuilder {
         let endpoints: Result<Vec<_>, _> =
             self.uris.iter().map(|uri| Endpoint::new(uri, &settings, &plan).map(Arc::new)).collect();
         let endpoints = endpoints?;
-        let plain = endpoints.first().filter(|endpoint| !managed && endpoint.is_session()).cloned();
+        let lone = endpoints.first().filter(|endpoint| !managed && endpoint.may_have_session()).cloned();
+        let plain = lone.clone().filter(|endpoint| endpoint.is_session());
         let health = config.health_service.clone();
         Ok(Channel {
             inner: Arc::new(Inner {
                 plain,
+                lone,
                 balancer: Balancer::new(balance, endpoints, health),
                 throttle: config.throttling.map(|throttling| Arc::new(Throttle::new(throttling))),
                 config,
@@ -272,6 +276,16 @@ impl Channel {
         self.inner.plain.is_some()
     }
 
+    /// Whether calls go by one session, at times at least: the shorter ways are open whenever there is one.
+    pub(crate) fn may_be_direct(&self) -> bool {
+        self.inner.lone.is_some()
+    }
+
+    /// Whether the shorter ways are open now.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.is_plain() || self.live().is_some()
+    }
+
     /// Looks after the sessions where no runtime runs that would.
     pub(crate) fn attend(&self) {
         for endpoint in self.inner.balancer.endpoints() {
@@ -293,9 +307,9 @@ impl Channel {
         &self.inner.balancer.endpoints()[0].name
     }
 
-    /// The session that calls of a plain channel use now. It may have ended without anybody having noticed yet.
+    /// The session that calls use now that may be direct. It may have ended without anybody having noticed yet.
     pub(crate) fn live(&self) -> Option<Arc<Attachment>> {
-        self.inner.plain.as_ref()?.live()
+        self.inner.lone.as_ref()?.live()
     }
 
     /// Whether a call with these extensions waits for a server instead of failing.

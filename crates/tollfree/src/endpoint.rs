@@ -150,6 +150,11 @@ impl Endpoint {
         matches!(self.kind, Kind::Session { .. })
     }
 
+    /// Whether calls to it go over shared memory, or may come to.
+    pub(crate) fn may_have_session(&self) -> bool {
+        self.is_session() || self.mover().is_some()
+    }
+
     /// What it takes to move calls over from TCP, where that is wanted.
     pub(crate) fn mover(&self) -> Option<&Mover> {
         match &self.kind {

@@ -155,7 +155,7 @@ async fn calls_go_back_when_the_session_dies_and_over_again() {
 #[tokio::test]
 async fn calls_that_a_draining_session_refuses_go_on_elsewhere() {
     // Sessions end all the time, connections too.
-    let both = Both::with(Server::builder().max_connection_age(Duration::from_millis(30))).await;
+    let both = Both::with(Server::builder().max_connection_age(Duration::from_millis(60))).await;
     let channel = both.channel().connect().await.unwrap();
     let (mut over, mut back) = (0, 0);
     in_time("both ways, several times", async {
