@@ -72,8 +72,10 @@ pub enum BeneathError {
         /// As named.
         path: PathBuf,
     },
-    /// The kernel knows no `openat2` (before Linux 5.6), or a filter forbids it.
-    #[error("{path} can't be looked up safely here: openat2 is not to be had ({source})")]
+    /// The kernel knows no `openat2` (before Linux 5.6), a filter forbids it, or there is no `/proc`.
+    #[error(
+        "{path} can't be looked up safely: openat2 and /proc are needed, and one of them is not there ({source})"
+    )]
     Unsupported {
         /// As named.
         path: PathBuf,
@@ -124,7 +126,11 @@ impl SocketBeneath {
         if (FileId { device: found.st_dev, inode: found.st_ino }) != id {
             return Err(BeneathError::Another { path: path.into() });
         }
-        Ok(SocketBeneath { file, address: Address::Path(path.into()) })
+        let beneath = SocketBeneath { file, address: Address::Path(path.into()) };
+        match std::fs::symlink_metadata(beneath.socket_path()) {
+            Ok(_) => Ok(beneath),
+            Err(source) => Err(BeneathError::Unsupported { path: path.into(), source }),
+        }
     }
 
     /// As it was named, for people.

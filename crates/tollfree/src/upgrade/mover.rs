@@ -126,7 +126,7 @@ impl Mover {
         let mut state = self.state.lock();
         match outcome {
             Ok((session, socket)) => {
-                let why = format!("the server at {name} offered {socket}, and is the one behind it");
+                let why = format!("the server on TCP offered {socket}, and is the one behind it");
                 tracing::info!(address = name, peer = ?session.peer(), "calls go over shared memory: {why}");
                 *state = State { session: Some(session.clone()), why, failed: false };
                 Some(session)

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, SocketAddrUnix};
@@ -386,74 +385,6 @@ async fn calls_of_a_blocking_channel_move_over_too() {
     });
     assert_eq!(in_time("moving over", pid).await.unwrap(), std::process::id() as i32);
     assert!(both.last_by_session());
-}
-
-/// What was logged on this thread about calls and the way they go.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target().starts_with("tollfree::")
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
-        tracing::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Message(String);
-        impl tracing::field::Visit for Message {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                if field.name() == "message" {
-                    self.0 = format!("{value:?}");
-                }
-            }
-        }
-        let mut message = Message(String::new());
-        event.record(&mut message);
-        if message.0.starts_with("calls ") {
-            self.0.lock().unwrap().push(message.0);
-        }
-    }
-    fn enter(&self, _: &tracing::Id) {}
-    fn exit(&self, _: &tracing::Id) {}
-}
-
-#[tokio::test]
-async fn one_line_of_log_says_which_way_and_why() {
-    let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
-    let lines = |at_least: usize| {
-        let log = log.clone();
-        async move {
-            until("it is logged", || log.0.lock().unwrap().len() >= at_least).await;
-            std::mem::take(&mut *log.0.lock().unwrap())
-        }
-    };
-    let both = Both::open().await;
-    lines(0).await;
-    let away = both.street.path("away.sock");
-    let staying = Channel::builder(&*both.http).upgrade_directory(&away).connect().await.unwrap();
-    until_stays(&staying, "does not lie in").await;
-    // It tries again, and has nothing new to say.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let said = lines(1).await;
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(
-        said[0].contains("over HTTP/2, not over shared memory: ") && said[0].contains("away.sock"),
-        "{said:?}"
-    );
-    drop(staying);
-    let moving = both.channel().connect().await.unwrap();
-    until_over(&moving).await;
-    let said = lines(1).await;
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].contains("over shared memory: the server at http://"), "{said:?}");
-    let off = both.channel().upgrade(Upgrade::Off).connect().await.unwrap();
-    let said = lines(1).await;
-    assert!(said.len() == 1 && said[0].contains("told to stay on TCP"), "{said:?}");
-    drop(off);
 }
 
 /// What children do. Not a test of itself.
