@@ -13,7 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tollfree_transport::{Attachment, Config, FileId, SocketBeneath, Token};
 use tonic::Status;
@@ -28,9 +28,12 @@ use crate::status;
 
 /// Asking, the handshake and confirming must be over within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Before the next attempt after one that failed; doubled each time up to the maximum.
+/// Before the next attempt after one that failed; doubled each time up to the maximum. A new connection over TCP, which may
+/// be to another server, ends a pause.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The maximum where calls fail meanwhile.
+const PAUSE_MAX_REQUIRED: Duration = Duration::from_secs(5);
 /// A session that lasted at least this long has not failed.
 const PROVEN: Duration = Duration::from_millis(50);
 
@@ -41,7 +44,7 @@ pub(crate) struct Mover {
     through_proxies: bool,
     config: Config,
     /// Of the TCP connection that was made last.
-    ends: Arc<Mutex<Option<Ends>>>,
+    ends: watch::Sender<Option<Ends>>,
     state: Mutex<State>,
 }
 
@@ -63,7 +66,7 @@ impl Mover {
                 directories: directories.clone(),
                 through_proxies: *through_proxies,
                 config: config.clone(),
-                ends: Arc::default(),
+                ends: watch::Sender::new(None),
                 state: Mutex::new(State {
                     session: None,
                     why: "the server has not been asked yet whether it offers shared memory".into(),
@@ -147,6 +150,19 @@ impl Mover {
         }
     }
 
+    /// Waits before the next attempt.
+    async fn rest(&self, pause: Duration) {
+        let mut connections = self.ends.subscribe();
+        let pause = pause.mul_f64(0.8 + 0.4 * chance());
+        tokio::time::sleep(pause.min(PAUSE_FIRST)).await;
+        let rest = tokio::time::sleep(pause.saturating_sub(PAUSE_FIRST));
+        tokio::select! {
+            () = rest => {}
+            // Never an error: this holds the sender.
+            _ = connections.changed() => {}
+        }
+    }
+
     /// One attempt to move over. `Err`: why not.
     async fn attempt(&self, endpoint: &Endpoint) -> Result<(Arc<Attachment>, String), String> {
         let connection = endpoint.connection().await.map_err(|status| status.message().to_owned())?;
@@ -156,7 +172,7 @@ impl Mover {
         let name = &endpoint.name;
         let offer = Offered::read(&say(&mut channel, name, ASK, None).await?)?;
         if !self.through_proxies {
-            let own = self.ends.lock().map(|ends| ends.to_string()).unwrap_or_default();
+            let own = self.ends.borrow().map(|ends| ends.to_string()).unwrap_or_default();
             if own != offer.seen {
                 return Err(format!(
                     "something stands between the client and the server, a proxy or a translation of addresses: the \
@@ -246,8 +262,9 @@ pub(crate) async fn keep(endpoint: &Arc<Endpoint>, changed: &Notify) {
                 continue;
             }
         }
-        tokio::time::sleep(pause.mul_f64(0.8 + 0.4 * chance())).await;
-        pause = (pause * 2).min(PAUSE_MAX);
+        mover.rest(pause).await;
+        let longest = if mover.required { PAUSE_MAX_REQUIRED } else { PAUSE_MAX };
+        pause = (pause * 2).min(longest);
     }
 }
 
@@ -255,7 +272,7 @@ pub(crate) async fn keep(endpoint: &Arc<Endpoint>, changed: &Notify) {
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     http: HttpConnector,
-    ends: Arc<Mutex<Option<Ends>>>,
+    ends: watch::Sender<Option<Ends>>,
 }
 
 type Connecting<E> = Pin<Box<dyn Future<Output = Result<TokioIo<TcpStream>, E>> + Send>>;
@@ -274,10 +291,10 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             let connected = connecting.await?;
             let socket = connected.inner();
-            *ends.lock() = match (socket.local_addr(), socket.peer_addr()) {
+            ends.send_replace(match (socket.local_addr(), socket.peer_addr()) {
                 (Ok(client), Ok(server)) => Some(Ends { client, server }),
                 _ => None,
-            };
+            });
             Ok(connected)
         })
     }
