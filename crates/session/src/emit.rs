@@ -8,7 +8,7 @@ use tollfree_layout::{MethodIdx, StreamId};
 use crate::credit::charge;
 use crate::draft::{Budget, Draft};
 use crate::error::EmitError;
-use crate::stream::{RecvHalf, SendHalf, Stream};
+use crate::stream::{RecvHalf, SendHalf, Stream, Watched};
 use crate::{Outbound, Role, Session};
 
 /// The method index of a path that is sent every time, because the table is full.
@@ -80,7 +80,7 @@ pub enum Progress {
     NeedStream,
 }
 
-impl<T: Default> Session<T> {
+impl<T: Watched> Session<T> {
     /// Opens a stream (client), with as much of `emission` as fits one frame. The rest, if any, is left in `emission`
     /// for [`emit`](Session::emit). `Err(progress)` inside `Ok` means that nothing was sent: try again.
     ///
@@ -211,7 +211,7 @@ impl<T: Default> Session<T> {
         if self.pending.stage(out).is_err() {
             return Ok(Progress::NeedRoom);
         }
-        let Some(stream) = self.streams.get_mut(&id) else { return Err(EmitError::Ended) };
+        let Some(stream) = self.streams.get_mut(id) else { return Err(EmitError::Ended) };
         let mut budget = Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len };
         let mut progress = Progress::Done;
         stream.wants_credit = false;

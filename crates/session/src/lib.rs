@@ -40,6 +40,7 @@ mod pending;
 mod receive;
 mod session;
 mod stream;
+mod streams;
 
 #[cfg(test)]
 mod edges;
@@ -55,7 +56,7 @@ pub use emit::{Emission, Ending, Opening, Outgoing, Progress};
 pub use error::{AreaFault, Closed, EmitError, Full, Violation};
 pub use receive::{AreaEvent, Received};
 pub use session::{Accepted, Limits, Ready, Role, STREAM_WINDOW_MIN, Session};
-pub use stream::{Chunk, End, Incoming};
+pub use stream::{Arrival, Chunk, End, Incoming, Watched};
 
 use bytes::BytesMut;
 use tollfree_layout::{AreaIdx, ByteOff};

@@ -59,5 +59,6 @@ pub use tollfree_rendezvous::{
     Address, AddressError, BeneathError, BindError, FileId, PeerIdentity, SocketBeneath,
 };
 pub use tollfree_session::{
-    Chunk, Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Incoming, Limits, Opening, Outgoing,
+    Arrival, Chunk, Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Incoming, Limits, Opening,
+    Outgoing,
 };
