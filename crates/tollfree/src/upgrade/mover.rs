@@ -34,6 +34,8 @@ const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The maximum where calls fail meanwhile.
 const PAUSE_MAX_REQUIRED: Duration = Duration::from_secs(5);
+/// The longest header of an offer: an address with the longest path that a socket can have is shorter.
+const HEADER_LEN_MAX: usize = 128;
 /// A session that lasted at least this long has not failed.
 const PROVEN: Duration = Duration::from_millis(50);
 
@@ -121,32 +123,44 @@ impl Mover {
         Connector { http, ends: self.ends.clone() }
     }
 
+    /// Notes what an attempt came to, and says it if it is news.
     fn settle(
         &self,
         name: &str,
         outcome: Result<(Arc<Attachment>, String), String>,
     ) -> Option<Arc<Attachment>> {
-        let mut state = self.state.lock();
-        match outcome {
+        let (session, why) = match outcome {
             Ok((session, socket)) => {
                 let why = format!("the server on TCP offered {socket}, and is the one behind it");
+                (Some(session), why)
+            }
+            Err(why) => (None, why),
+        };
+        let is_news = {
+            let mut state = self.state.lock();
+            let is_news = session.is_some() || !state.failed || state.why != why;
+            *state = State { session: session.clone(), why: why.clone(), failed: session.is_none() };
+            is_news
+        };
+        match &session {
+            Some(session) => {
                 tracing::info!(address = name, peer = ?session.peer(), "calls go over shared memory: {why}");
-                *state = State { session: Some(session.clone()), why, failed: false };
-                Some(session)
             }
-            Err(why) => {
-                let is_news = !state.failed || state.why != why;
-                if is_news && self.required {
-                    tracing::warn!(
-                        address = name,
-                        "calls fail: shared memory is required, and is not to be had: {why}"
-                    );
-                } else if is_news {
-                    tracing::info!(address = name, "calls go over HTTP/2, not over shared memory: {why}");
-                }
-                *state = State { session: None, why, failed: true };
-                None
-            }
+            None if is_news => self.say_without(name, &why),
+            None => {}
+        }
+        session
+    }
+
+    /// Says what becomes of calls while there is no session.
+    fn say_without(&self, name: &str, why: &str) {
+        if self.required {
+            tracing::warn!(
+                address = name,
+                "calls fail: shared memory is required, and is not to be had: {why}"
+            );
+        } else {
+            tracing::info!(address = name, "calls go over HTTP/2, not over shared memory: {why}");
         }
     }
 
@@ -208,15 +222,20 @@ struct Offered {
 
 impl Offered {
     fn read(headers: &HeaderMap) -> Result<Offered, String> {
-        let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-        let Some(address) = text(OFFER) else { return Err("the server offers no local socket".into()) };
+        // Long enough for whatever there can be; it is shown to people.
+        let text = |name: HeaderName| {
+            let value = headers.get(name)?.to_str().ok()?;
+            (value.len() <= HEADER_LEN_MAX).then_some(value)
+        };
+        if !headers.contains_key(OFFER) {
+            return Err("the server offers no local socket".into());
+        }
         let bad = |name: HeaderName| format!("the server's offer has no {name}, or one that can't be read");
         let file = text(FILE).and_then(|file| file.parse().ok()).ok_or_else(|| bad(FILE))?;
         let token = text(TOKEN).and_then(|token| token.parse().ok()).ok_or_else(|| bad(TOKEN))?;
         let seen = text(SEEN).ok_or_else(|| bad(SEEN))?;
-        if !address.starts_with("shm:///") {
-            return Err(bad(OFFER));
-        }
+        let address =
+            text(OFFER).filter(|address| address.starts_with("shm:///")).ok_or_else(|| bad(OFFER))?;
         Ok(Offered { address: address.into(), file, seen: seen.into(), token })
     }
 }
@@ -255,7 +274,7 @@ pub(crate) async fn keep(endpoint: &Arc<Endpoint>, changed: &Notify) {
             let began = Instant::now();
             poll_fn(|cx| session.poll_over(cx)).await;
             mover.retire(&session);
-            tracing::info!(address = %endpoint.name, "{}", mover.why());
+            mover.say_without(&endpoint.name, &mover.why());
             changed.notify_waiters();
             if began.elapsed() >= PROVEN {
                 pause = PAUSE_FIRST;

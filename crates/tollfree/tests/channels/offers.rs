@@ -209,7 +209,9 @@ async fn an_offer_of_nothing_or_nonsense_is_not_taken() {
     forgery.is_refused(vec![("tollfree-offer", "shm-abstract:x".into())], "can't be read").await;
     let good = offer(&stale, &stale);
     for (idx, (name, _)) in good.iter().enumerate() {
-        for bad in ["", "nonsense", "shm://", "1:2:3", &"f".repeat(31)] {
+        for bad in
+            ["", "nonsense", "shm://", "1:2:3", &"f".repeat(31), &format!("shm:///{}", "x".repeat(200))]
+        {
             let mut offer = good.clone();
             offer[idx].1 = bad.into();
             let words = format!("has no {name}, or one that can't be read");
