@@ -22,6 +22,7 @@ use tollfree_kill_points::{Point, here};
 use crate::address::Address;
 use crate::beneath::FileId;
 use crate::liveness::Liveness;
+use crate::socket::PeerIdentity;
 
 /// Longest that a start waits for another that looks at the same directory.
 const BIND_PATIENCE: Duration = Duration::from_secs(2);
@@ -187,8 +188,7 @@ fn knock(path: &Path) -> Result<Listening, Errno> {
 
 /// The process that listens at the other end of a socket, or 0 where that can't be told.
 fn listening_pid(socket: OwnedFd) -> i32 {
-    rustix::net::sockopt::socket_peercred(socket)
-        .map_or(0, |credentials| credentials.pid.as_raw_nonzero().get())
+    PeerIdentity::of(&socket).map_or(0, |listening| listening.pid)
 }
 
 /// Removes a socket file that nobody listens on; anything else stays and is an error.

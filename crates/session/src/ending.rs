@@ -16,7 +16,7 @@ impl<T: Watched> Session<T> {
     /// The application lets go of a stream. One that has not ended is cancelled at the peer with `code`.
     pub fn forget(&mut self, id: StreamId, code: u16) {
         self.cancel(id, code);
-        if !self.streams.remove(id) {
+        if !self.remove_stream(id) {
             return;
         }
         self.pending.forget(id);
@@ -39,6 +39,9 @@ impl<T: Watched> Session<T> {
     fn cancel_with(&mut self, id: StreamId, code: u16, flag: u8) {
         if self.streams.get(id).is_some_and(|stream| stream.live) {
             self.push_cancel(id, code, flag);
+            if self.role == Role::Client {
+                self.ropes.cancelled(self.last_id);
+            }
             self.end_stream(id, End::Cancelled { code, refused: false });
         }
     }
@@ -58,7 +61,7 @@ impl<T: Watched> Session<T> {
         let unread = stream.inbox.unread();
         if !matches!(end, End::Trailers { .. } | End::HalfClosed) {
             stream.headers = None;
-            stream.inbox.clear();
+            stream.inbox.clear().for_each(|rope| self.ropes.take(rope));
         }
         stream.live = false;
         stream.send = SendHalf::Closed;
@@ -127,6 +130,7 @@ impl<T: Watched> Session<T> {
             self.end_stream(id, End::SessionClosed);
         }
         self.pending = Pending::default();
+        self.ropes.end();
         self.areas_offered = Vec::new();
     }
 

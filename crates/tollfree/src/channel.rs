@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Request;
+use tollfree_pool::Pool;
 use tollfree_transport::{Attachment, Config, ConnectError, PeerPolicy, WaitPolicy};
 use tonic::Status;
 use tonic::body::Body;
@@ -19,6 +20,7 @@ use crate::direct::Slot;
 use crate::endpoint::{Acquire, Endpoint};
 use crate::managed;
 use crate::path::Path;
+use crate::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::retry::Throttle;
 use crate::service_config::{ServiceConfig, ServiceConfigError};
 use crate::upgrade::{Settings, Upgrade};
@@ -103,6 +105,7 @@ pub(crate) struct Inner {
 pub struct ChannelBuilder {
     uris: Vec<String>,
     config: Config,
+    sharing: Sharing,
     timeout: Option<Duration>,
     balance: Option<Balance>,
     waits: bool,
@@ -148,6 +151,42 @@ impl ChannelBuilder {
     /// How tasks wait for replies.
     pub fn wait(mut self, wait: WaitPolicy) -> Self {
         self.config.wait = wait;
+        self
+    }
+
+    /// Lets large payloads go by ref, through a pool that this process is a member of, to servers that are members of the
+    /// same. To all others they go inline; [`Channel::path`] says which.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollfree::pool::{Config, Pool};
+    ///
+    /// let pool = Pool::join(&"shm:///run/app/pool.sock".parse()?, Config::default())?;
+    /// let channel = tollfree::Channel::builder("shm:///run/app/scaler.sock").pool(pool.clone()).connect().await?;
+    /// let mut pixels = pool.buffer(1 << 20)?; // to produce into; `Bytes` of it go by ref with no copy at all
+    /// pixels.resize_zeroed(1 << 20).fill(7);
+    /// let pixels = bytes::Bytes::from(pixels.freeze()?);
+    /// // let reply = ScalerClient::new(channel.clone()).scale(Image { pixels }).await?;
+    /// println!("{}: {:?}", channel.path(), channel.payloads());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn pool(mut self, pool: Pool) -> Self {
+        self.sharing.pool = Some(pool);
+        self
+    }
+
+    /// From which length on, in bytes, something goes by ref: a field of level 2, or a message of level 1
+    /// ([`REF_THRESHOLD_DEFAULT`](crate::REF_THRESHOLD_DEFAULT) unless this says otherwise).
+    pub fn ref_threshold(mut self, len: usize) -> Self {
+        self.sharing.threshold = len.max(1);
+        self
+    }
+
+    /// What happens to payloads for which the pool has no room.
+    pub fn when_pool_full(mut self, policy: WhenPoolFull) -> Self {
+        self.sharing.when_full = policy;
         self
     }
 
@@ -221,8 +260,12 @@ impl ChannelBuilder {
         let balance = self.balance.or(config.balance).unwrap_or_default();
         let plan = self.upgrade.plan()?;
         let settings = Config { load: balance == Balance::LeastOutstanding, ..self.config };
-        let endpoints: Result<Vec<_>, _> =
-            self.uris.iter().map(|uri| Endpoint::new(uri, &settings, &plan).map(Arc::new)).collect();
+        let sharing = Arc::new(self.sharing);
+        let endpoints: Result<Vec<_>, _> = self
+            .uris
+            .iter()
+            .map(|uri| Endpoint::new(uri, &settings, &sharing, &plan).map(Arc::new))
+            .collect();
         let endpoints = endpoints?;
         let lone = endpoints.first().filter(|endpoint| !managed && endpoint.may_have_session()).cloned();
         let plain = lone.clone().filter(|endpoint| endpoint.is_session());
@@ -256,6 +299,7 @@ impl Channel {
         ChannelBuilder {
             uris: vec![uri.into()],
             config: Config::default(),
+            sharing: Sharing::default(),
             timeout: None,
             balance: None,
             waits: false,
@@ -269,6 +313,16 @@ impl Channel {
         let balancer = &self.inner.balancer;
         let endpoints = balancer.endpoints().iter().map(|endpoint| endpoint.path()).collect();
         Path { balance: balancer.balance, endpoints }
+    }
+
+    /// What became of large payloads so far.
+    pub fn payloads(&self) -> Payloads {
+        self.sharing().payloads.clone()
+    }
+
+    /// What the channel was told about large payloads.
+    pub(crate) fn sharing(&self) -> &Arc<Sharing> {
+        &self.inner.balancer.endpoints()[0].sharing
     }
 
     /// Whether all calls go by one session, with nothing to decide about them: the precondition of the shorter ways.

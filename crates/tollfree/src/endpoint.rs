@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tollfree_transport::{Address, Attachment, Config, ConnectError, PeerIdentity};
+use tollfree_transport::{Address, Attachment, Config, ConnectError, PeerIdentity, PeerPool};
 use tonic::Status;
 
 use crate::channel::ChannelError;
-use crate::path::{EndpointPath, EndpointState, Transport};
+use crate::path::{EndpointPath, EndpointState, PayloadPath, Transport};
+use crate::payloads::Sharing;
 use crate::status;
 use crate::upgrade::{Mover, Plan};
 
@@ -74,6 +75,7 @@ struct Backoff {
 /// One server of a channel.
 pub(crate) struct Endpoint {
     pub(crate) name: Arc<str>,
+    pub(crate) sharing: Arc<Sharing>,
     kind: Kind,
     /// Held while connecting: others wait for the outcome instead of connecting too.
     connecting: tokio::sync::Mutex<()>,
@@ -111,7 +113,12 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ChannelError::Address`] or [`ChannelError::Http2`].
-    pub(crate) fn new(uri: &str, config: &Config, plan: &Plan) -> Result<Endpoint, ChannelError> {
+    pub(crate) fn new(
+        uri: &str,
+        config: &Config,
+        sharing: &Arc<Sharing>,
+        plan: &Plan,
+    ) -> Result<Endpoint, ChannelError> {
         let (name, kind) = if uri.starts_with("http://") || uri.starts_with("unix:") {
             let error = |source| ChannelError::Http2 { address: uri.into(), source };
             let endpoint = tonic::transport::Endpoint::from_shared(uri.to_owned()).map_err(error)?;
@@ -135,6 +142,7 @@ impl Endpoint {
         };
         Ok(Endpoint {
             name: name.into(),
+            sharing: sharing.clone(),
             kind,
             connecting: tokio::sync::Mutex::default(),
             backoff: Mutex::default(),
@@ -317,9 +325,15 @@ impl Endpoint {
         }
     }
 
+    async fn attach(&self, address: &Address, config: &Config) -> Result<Attachment, ConnectError> {
+        let mut config = config.clone();
+        config.pool = self.sharing.pool_id();
+        Attachment::connect(address, &config).await
+    }
+
     async fn try_connect(&self) -> Result<Connection, Unreached> {
         let connected = match &self.kind {
-            Kind::Session { address, config, current } => match Attachment::connect(address, config).await {
+            Kind::Session { address, config, current } => match self.attach(address, config).await {
                 Ok(attachment) => {
                     let attachment = Arc::new(attachment);
                     tracing::info!(
@@ -412,6 +426,16 @@ impl Endpoint {
             (None, Some(_)) => EndpointState::Ready,
             (None, None) => EndpointState::Idle,
         };
+        let payloads = match (self.sharing.pool_id(), self.live()) {
+            (None, _) => PayloadPath::NoPool,
+            (Some(_), None) if self.is_session() => PayloadPath::Unknown,
+            (Some(_), None) => PayloadPath::Http2,
+            (Some(_), Some(attachment)) => match attachment.peer_pool() {
+                PeerPool::Same => PayloadPath::ByRef,
+                PeerPool::Other => PayloadPath::OtherPool,
+                PeerPool::None => PayloadPath::NoPoolThere,
+            },
+        };
         let transport = match &self.kind {
             Kind::Session { .. } => Transport::SharedMemory,
             Kind::Http2 { mover: Ok(mover), .. } if mover.required || peer.is_some() => {
@@ -424,7 +448,7 @@ impl Endpoint {
             Kind::Http2 { mover: Ok(mover), .. } => mover.why(),
             Kind::Http2 { mover: Err(why), .. } => (*why).into(),
         };
-        EndpointPath { address: self.name.to_string(), transport, state, reason, peer }
+        EndpointPath { address: self.name.to_string(), transport, state, reason, peer, payloads }
     }
 }
 

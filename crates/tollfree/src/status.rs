@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use tollfree_pool::{AllocError, RefError, RopeError};
 use tollfree_transport::{BindError, Closed, ConnectError, ConnectErrorKind, EmitError};
 use tonic::{Code, Status};
 
@@ -112,6 +113,30 @@ pub(crate) fn deadline() -> Status {
     Status::deadline_exceeded("the deadline has passed")
 }
 
+/// A payload for which the pool has no room, where that is to be said.
+pub(crate) fn pool_full(shortage: &AllocError) -> Status {
+    Status::resource_exhausted(format!("a payload was to go by ref, and {shortage}"))
+}
+
+/// A received message whose refs can't be had.
+pub(crate) fn refs(error: &RefError) -> Status {
+    let told = format!("a ref in the message is of no use: {error}");
+    match error {
+        error if error.is_forbidden() => Status::permission_denied(told),
+        RefError::Stale => Status::failed_precondition(told),
+        RefError::Full | RefError::Region(_) => Status::resource_exhausted(told),
+        RefError::Gone | RefError::Coordinator | RefError::Timeout(_) | RefError::Refused(_) => {
+            Status::unavailable(told)
+        }
+        _ => Status::internal(told),
+    }
+}
+
+/// A received message that says it has refs, and makes no sense.
+pub(crate) fn rope(error: &RopeError) -> Status {
+    Status::internal(format!("protocol error: {error}"))
+}
+
 /// Why a server does not serve.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -171,6 +196,24 @@ mod tests {
         assert_eq!(after(Some(1)), Code::DeadlineExceeded);
         assert_eq!((after(Some(u64::MAX)), after(None)), (Code::Cancelled, Code::Cancelled));
         assert_eq!(in_time(Status::aborted("other"), Some(1)).code(), Code::Aborted);
+    }
+
+    #[test]
+    fn refs_that_cant_be_had_have_a_status_each() {
+        for (error, code) in [
+            (RefError::Forged, Code::PermissionDenied),
+            (RefError::ForeignPool, Code::PermissionDenied),
+            (RefError::Malformed("its page"), Code::PermissionDenied),
+            (RefError::Stale, Code::FailedPrecondition),
+            (RefError::Gone, Code::Unavailable),
+            (RefError::Coordinator, Code::Unavailable),
+            (RefError::Full, Code::ResourceExhausted),
+            (RefError::Empty, Code::Internal),
+        ] {
+            let status = refs(&error);
+            assert_eq!(status.code(), code, "{status}");
+            assert!(status.message().contains(&error.to_string()), "{status}");
+        }
     }
 
     #[test]

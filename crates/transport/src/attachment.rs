@@ -13,11 +13,12 @@ use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::{MethodIdx, StreamId};
 use tollfree_rendezvous::{Address, PeerIdentity, SocketBeneath};
-use tollfree_session::{Accepted, Arrival, Closed, Emission, EmitError, Incoming, Opening, Progress};
+use tollfree_session::{self as session, Accepted, Closed, Emission, EmitError, Opening, Progress};
 
 use crate::config::Config;
 use crate::core::Core;
-use crate::handshake::{self, Attached, HandshakeError};
+use crate::handshake::{self, Attached, HandshakeError, PeerPool};
+use crate::incoming::{Arrival, Incoming};
 use crate::inherited::OfProcess;
 use crate::shared::Shared;
 use crate::stations::{Slot, Token};
@@ -215,6 +216,16 @@ impl Attachment {
         self.shared.load.is_shared()
     }
 
+    /// Whether the two sides are members of one pool, so that messages may be ropes.
+    pub fn peer_pool(&self) -> PeerPool {
+        self.shared.peer_pool
+    }
+
+    /// Ropes sent that the peer has not taken hold of yet.
+    pub fn ropes_in_flight(&self) -> usize {
+        self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())
+    }
+
     /// Who is at the other end.
     pub fn peer(&self) -> PeerIdentity {
         self.shared.identity
@@ -267,7 +278,7 @@ impl Attachment {
         }
     }
 
-    fn call(&self, accepted: Accepted, arrival: Option<Arrival>) -> Call {
+    fn call(&self, accepted: Accepted, arrival: Option<session::Arrival>) -> Call {
         let deadline_ns = match accepted.deadline_ns {
             0 => None,
             ns => Some(ns.saturating_add_signed(self.shared.clock_shift_ns)),
@@ -425,11 +436,16 @@ pub struct Stream {
 const CANCELLED: u16 = 1;
 
 impl Stream {
-    fn new(shared: Arc<Shared>, id: StreamId, arrival: Option<Arrival>) -> Stream {
+    fn new(shared: Arc<Shared>, id: StreamId, arrival: Option<session::Arrival>) -> Stream {
         let has_taken = arrival.is_some().into();
-        let arrival = arrival.unwrap_or_default();
+        let arrival = arrival.map(|arrival| Arrival::of(&shared, arrival)).unwrap_or_default();
         let gone = arrival.forgotten.into();
         Stream { shared, id, gone, taken: Mutex::new(arrival), has_taken, emits: Streak::default() }
+    }
+
+    /// Ropes sent in its session that the peer has not taken hold of yet.
+    pub fn ropes_in_flight(&self) -> usize {
+        self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())
     }
 
     /// Its number in the session, for logs.
@@ -507,7 +523,7 @@ impl Stream {
         if self.has_taken.load(Ordering::Relaxed) {
             let taken = std::mem::take(&mut *self.taken.lock());
             self.has_taken.store(false, Ordering::Relaxed);
-            if taken != Arrival::default() {
+            if !taken.is_empty() {
                 return Poll::Ready(Ok(taken));
             }
         }
@@ -522,7 +538,7 @@ impl Stream {
             if core.session.has_pending() {
                 core.flush(socket);
             }
-            Some(arrival)
+            Some(Arrival::of(&self.shared, arrival))
         });
         if polled.is_ready() {
             turn.made_progress();
@@ -567,6 +583,7 @@ impl Stream {
             if core.session.has_pending() {
                 core.flush(&self.shared.socket);
             }
+            core.leave_to_driver();
         }
     }
 
@@ -590,7 +607,7 @@ impl Drop for Stream {
 
 impl Core {
     /// The next call with what has come of it, and whether replies are held back for more.
-    fn accept(&mut self) -> Option<(Accepted, Option<Arrival>)> {
+    fn accept(&mut self) -> Option<(Accepted, Option<session::Arrival>)> {
         let accepted = self.session.accept();
         self.corked = self.session.has_accepted();
         accepted.map(|accepted| {

@@ -29,7 +29,7 @@ use tollfree_session::{
 use crate::area::{AreaSender, AreasMapped};
 use crate::clock::now_ns;
 use crate::config::Config;
-use crate::handshake::Attached;
+use crate::handshake::{Attached, PeerPool};
 use crate::load::Load;
 use crate::stations::{Slot, Stations, Token};
 use crate::waiting::SpinBudget;
@@ -197,7 +197,8 @@ impl Core {
         let (own, peer) = (Arc::new(attached.own), Arc::new(attached.peer));
         let load = Load::new(attached.shares_load, own.clone(), peer.clone());
         let core = Core {
-            session: Session::new(attached.role, config.limits, attached.peer_limits),
+            session: Session::new(attached.role, config.limits, attached.peer_limits)
+                .with_ropes(attached.peer_pool == PeerPool::Same),
             sending: Sending {
                 ring: RingSender::new(own.clone(), peer.clone(), attached.own_ring),
                 area: AreaSender::new(),
@@ -619,7 +620,7 @@ impl Core {
                 self.nudge |= !station.watched;
                 self.wake(next);
             }
-            None => self.nudge |= self.session.has_pending() || self.stations.others_sleep(runtime),
+            None => self.nudge |= self.waits_by_itself() || self.stations.others_sleep(runtime),
         }
     }
 
@@ -649,7 +650,18 @@ impl Core {
                 return true;
             }
         }
-        self.session.has_pending() && !pumped
+        self.waits_by_itself() && !pumped
+    }
+
+    /// Whether something is to happen that no task waits for: room for frames, the peer's word that it has taken a rope, or
+    /// ropes on calls that were cancelled.
+    fn waits_by_itself(&self) -> bool {
+        self.session.has_pending() || self.session.ropes_in_flight() > 0 || self.session.expects_strays()
+    }
+
+    /// Has a driver see to what happens by itself, if nobody looks at the ring.
+    pub(crate) fn leave_to_driver(&mut self) {
+        self.nudge |= self.waits_by_itself() && !self.stations.is_pumped();
     }
 
     /// The pumper of a station has stopped looking: it counts as asleep, if it waits at all.
@@ -700,6 +712,10 @@ impl Core {
 
     /// A stream is let go of; tells the peer if it had not ended.
     pub(crate) fn forget(&mut self, id: StreamId, code: u16, socket: &UnixStream) {
+        // Another task may be in the middle of sending on it, or watch for its end.
+        if let Some(waker) = self.slot(Token::Write(id)).and_then(Slot::take) {
+            self.wakes.push(waker);
+        }
         self.leave(Token::Read(id));
         self.leave(Token::Write(id));
         self.session.forget(id, code);
@@ -709,6 +725,7 @@ impl Core {
         if self.session.has_pending() {
             self.flush(socket);
         }
+        self.leave_to_driver();
     }
 }
 

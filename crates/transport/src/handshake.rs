@@ -166,6 +166,17 @@ impl Turn {
     }
 }
 
+/// What a peer says about pools, compared with this side's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerPool {
+    /// One side or both are members of none.
+    None,
+    /// The two are members of different pools.
+    Other,
+    /// They are members of the same: messages may be ropes.
+    Same,
+}
+
 /// What a handshake came to.
 pub(crate) struct Attached {
     pub(crate) role: Role,
@@ -181,6 +192,7 @@ pub(crate) struct Attached {
     pub(crate) shares_load: bool,
     /// The server's answer to the token, where one was presented.
     pub(crate) answer: Option<Token>,
+    pub(crate) peer_pool: PeerPool,
     pub(crate) agent: String,
     pub(crate) identity: PeerIdentity,
     /// Becomes readable when the peer's process has ended.
@@ -277,8 +289,7 @@ async fn within<T>(
 type Watched = (PeerIdentity, Option<OwnedFd>);
 
 fn check_user(stream: &UnixStream, config: &Config) -> Result<Watched, HandshakeError> {
-    let cred = stream.peer_cred()?;
-    let identity = PeerIdentity { pid: cred.pid().unwrap_or(0), uid: cred.uid(), gid: cred.gid() };
+    let identity = PeerIdentity::of(stream)?;
     if !config.peers.allows(identity.uid) {
         return Err(HandshakeError::User { uid: identity.uid, policy: config.peers.words() });
     }
@@ -304,7 +315,9 @@ fn make_region(name: &str, config: &Config) -> Result<(Region, Geometry), Region
 
 /// The features that this side wants to be in force.
 fn features(config: &Config) -> u64 {
-    if config.load { feature::LOAD } else { 0 }
+    let load = if config.load { feature::LOAD } else { 0 };
+    let pool = if config.pool.is_some() { feature::POOL } else { 0 };
+    load | pool
 }
 
 fn offer(kind: u32, config: &Config, own: &Region, ring: Geometry) -> Hello {
@@ -317,6 +330,7 @@ fn offer(kind: u32, config: &Config, own: &Region, ring: Geometry) -> Hello {
     hello.area_len_max = (limits::AREA_LEN_MAX as u32).into();
     hello.metadata_len_max = (config.limits.metadata_len_max as u32).into();
     hello.features = features(config).into();
+    hello.pool = config.pool.unwrap_or_default();
     hello.set_text(&agent());
     hello.clock_ns = now_ns().into();
     hello
@@ -408,6 +422,16 @@ fn attach(
         clock_shift_ns: clock_shift(theirs.clock_ns.get(), received_ns),
         shares_load: theirs.features.get() & features(config) & feature::LOAD != 0,
         answer: None,
+        peer_pool: match config.pool {
+            Some(own) if theirs.features.get() & feature::POOL != 0 => {
+                if theirs.pool == own {
+                    PeerPool::Same
+                } else {
+                    PeerPool::Other
+                }
+            }
+            _ => PeerPool::None,
+        },
         agent: theirs.text(),
         identity,
         pidfd,

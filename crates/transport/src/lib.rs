@@ -39,6 +39,7 @@ mod config;
 mod core;
 mod driver;
 mod handshake;
+mod incoming;
 mod inherited;
 mod listener;
 mod liveness;
@@ -52,13 +53,13 @@ mod waiting;
 pub use attachment::{Attachment, Call, ConnectError, ConnectErrorKind, Opener, Stream};
 pub use clock::now_ns;
 pub use config::{Config, PeerPolicy, WaitPolicy};
-pub use handshake::HandshakeError;
+pub use handshake::{HandshakeError, PeerPool};
+pub use incoming::{Arrival, Chunk, Claim, Incoming};
 pub use listener::Listener;
 pub use tokens::{Token, TokenError, Tokens};
 pub use tollfree_rendezvous::{
     Address, AddressError, BeneathError, BindError, FileId, PeerIdentity, SocketBeneath,
 };
 pub use tollfree_session::{
-    Arrival, Chunk, Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Incoming, Limits, Opening,
-    Outgoing,
+    Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, Opening, Outgoing,
 };

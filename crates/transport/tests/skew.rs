@@ -109,8 +109,9 @@ fn unknown_features_are_passed_over_and_required_ones_refused() {
                 hello.features = (!feature::UPGRADE).into();
                 // What a later version may give a meaning to.
                 hello.reserved = u32::MAX.into();
+                hello.pool = [0xff; 16];
                 hello.token = [0xff; 16];
-                hello.tail = [0xff; 32];
+                hello.tail = [0xff; 16];
             })
             .await;
             client.unwrap_or_else(|error| panic!("{kind}: {error}"));

@@ -198,7 +198,8 @@ impl Mover {
         let path = offer.address.strip_prefix("shm://").unwrap_or_default();
         let socket = SocketBeneath::find(&self.directories, Path::new(path), offer.file)
             .map_err(|error| format!("the server's offer is no good: {error}"))?;
-        let met = Attachment::connect_with(&socket, &self.config, &offer.token).await;
+        let config = Config { pool: endpoint.sharing.pool_id(), ..self.config.clone() };
+        let met = Attachment::connect_with(&socket, &config, &offer.token).await;
         let (session, answer) = met.map_err(|error| format!("the server's offer is no good: {error}"))?;
         let answer = HeaderValue::try_from(answer.to_string()).map_err(|_| "not a header")?;
         let confirmed = say(&mut channel, name, CONFIRM, Some((ANSWER, answer))).await?;
