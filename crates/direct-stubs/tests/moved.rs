@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use tollfree::{Channel, Generated, PeerIdentity, Server, Way};
+use tollfree::pool::{Address, Capacity, Config, Pool};
+use tollfree::{Channel, ChannelBuilder, Generated, PayloadPath, PeerIdentity, Server, Way};
 use tollfree_direct_stubs::greeter::greeter_client::GreeterClient;
 use tollfree_direct_stubs::greeter::greeter_server::{Greeter, GreeterServer};
 use tollfree_direct_stubs::greeter::{HelloReply, HelloRequest};
@@ -25,25 +26,33 @@ impl Greeter for Host {
 
 /// A server at both addresses, whose sessions and connections reach this age, and a channel to it.
 async fn place(age: Option<Duration>) -> (tempfile::TempDir, tokio::task::JoinHandle<()>, Channel) {
-    let directory = tempfile::tempdir().unwrap();
+    let (directory, server) = (tempfile::tempdir().unwrap(), Server::builder());
+    let server = if let Some(age) = age { server.max_connection_age(age) } else { server };
+    let (serving, channel) = place_with(&directory, server, |builder| builder).await;
+    (directory, serving, channel)
+}
+
+/// The same in a directory and with settings of both ends.
+async fn place_with(
+    directory: &tempfile::TempDir,
+    server: Server,
+    settle: impl Fn(ChannelBuilder) -> ChannelBuilder,
+) -> (tokio::task::JoinHandle<()>, Channel) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (http, shm) =
         (format!("http://{free}"), format!("shm://{}", directory.path().join("s.sock").display()));
-    let mut server = Server::builder().add_service(GreeterServer::new(Host));
-    if let Some(age) = age {
-        server = server.max_connection_age(age);
-    }
+    let server = server.add_service(GreeterServer::new(Host));
     let uris = [http.clone(), shm];
     let serving =
         tokio::spawn(async move { server.serve_many(uris.iter().map(String::as_str)).await.unwrap() });
-    let builder = Channel::builder(http).upgrade_directory(directory.path());
+    let builder = settle(Channel::builder(http).upgrade_directory(directory.path()));
     let channel = loop {
         match builder.clone().connect().await {
             Ok(channel) => break channel,
             Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
         }
     };
-    (directory, serving, channel)
+    (serving, channel)
 }
 
 #[tokio::test]
@@ -101,4 +110,20 @@ async fn calls_that_lose_their_session_unseen_go_on_over_tcp() {
         last = text;
         assert_eq!(count.load(Ordering::SeqCst), made, "once a call");
     }
+}
+
+#[tokio::test]
+async fn members_of_a_pool_have_it_in_common_when_they_have_moved_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let address: Address = format!("shm://{}/pool.sock", directory.path().display()).parse().unwrap();
+    let pool = Pool::create(&address, Capacity::default(), Config::default()).unwrap();
+    let server = Server::builder().pool(Pool::join(&address, Config::default()).unwrap());
+    let (_serving, channel) = place_with(&directory, server, |builder| builder.pool(pool.clone())).await;
+    let began = Instant::now();
+    while channel.path().endpoints[0].payloads != PayloadPath::ByRef {
+        assert!(began.elapsed() < Duration::from_secs(20), "{}", channel.path());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let reply = GreeterClient::new(channel).hello(HelloRequest { name: "x".repeat(100_000) }).await.unwrap();
+    assert_eq!(reply.into_inner().text, "session 0");
 }
