@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-peers test conformance interop interop-table lint doc loom fuzz
+.PHONY: help demo bench bench-check bench-peers test conformance interop interop-table lint doc loom fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -16,6 +16,9 @@ demo: ## Make the same calls over a Unix socket and over Tollfree (under 30 s af
 bench: ## Compare Tollfree with stock tonic on this machine (about a minute after the build)
 	@cargo build --quiet --release --package tollfree-cli
 	@exec $(TARGET_DIR)/release/tollfree bench echo
+
+bench-check: ## Count the instructions of a call, and compare with the counts kept (WRITE=--write keeps them; needs valgrind)
+	@crates/bench/instructions $(TARGET_DIR)/instructions $(WRITE)
 
 bench-peers: ## Build C++ protobuf's side of `tollfree bench codec` (needs protobuf-compiler, libprotobuf-dev)
 	@crates/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
