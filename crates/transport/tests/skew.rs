@@ -21,6 +21,8 @@ async fn through(
 ) -> (Result<Attachment, ConnectError>, Vec<Hello>) {
     let front = server.directory.path().join("front.sock");
     let shim = Shim::start(&front, &server.path(), move |hello| {
+        // A descriptor takes its time through the shim, and the ring doesn't: an offer would come without it.
+        hello.area_len_max = 0.into();
         if hello.kind.get() == kind {
             edit(hello);
         }
@@ -30,7 +32,7 @@ async fn through(
     if let Ok(client) = &result {
         check_calls(client, 20).await;
         let large = Bytes::from(vec![4; 1 << 20]);
-        assert_eq!(call(client, large.clone()).await, Some(large), "through payload areas");
+        assert_eq!(call(client, large.clone()).await, Some(large), "in many records");
     }
     (result, shim.seen())
 }
