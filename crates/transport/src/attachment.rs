@@ -511,7 +511,7 @@ impl Stream {
     /// What comes first. Of the end a copy, for it is given again.
     fn next_taken(&self, arrival: &mut Arrival) -> Option<Incoming> {
         let only_end = arrival.headers.is_none() && arrival.chunk.is_none();
-        if only_end { arrival.end.clone().map(Incoming::End) } else { arrival.next() }
+        if only_end { arrival.end.clone().map(Incoming::End) } else { arrival.take_first() }
     }
 
     /// What the peer has sent on this call, as much of it as makes one [`Arrival`]: of the usual unary call everything, for
