@@ -1,0 +1,116 @@
+//! What a process counts of itself: processor time, bytes copied, bytes through sockets.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use tollfree_pool::Pool;
+
+/// Figures of one process since it began; those of two moments are subtracted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Processor time of all threads, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Of this, in the image library.
+    pub codec_ns: u64,
+    /// Bytes that Tollfree says it copied.
+    pub copied_bytes: u64,
+    /// Bytes that system calls carried in and out, as the kernel counts them: each is copied once on its way.
+    pub socket_bytes: u64,
+    /// Requests that services worked on.
+    pub requests: u64,
+}
+
+impl Tally {
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
+            codec_ns: self.codec_ns.saturating_sub(before.codec_ns),
+            copied_bytes: self.copied_bytes.saturating_sub(before.copied_bytes),
+            socket_bytes: self.socket_bytes.saturating_sub(before.socket_bytes),
+            requests: self.requests.saturating_sub(before.requests),
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.cpu_ns += other.cpu_ns;
+        self.codec_ns += other.codec_ns;
+        self.copied_bytes += other.copied_bytes;
+        self.socket_bytes += other.socket_bytes;
+        self.requests += other.requests;
+    }
+}
+
+/// Counts as it goes.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    codec_ns: AtomicU64,
+    requests: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Does something with the image library, on this thread.
+    pub(crate) fn codec<T>(&self, work: impl FnOnce() -> T) -> T {
+        let before = cpu_time(ClockId::ThreadCPUTime);
+        let done = work();
+        let took = cpu_time(ClockId::ThreadCPUTime).saturating_sub(before);
+        self.codec_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        done
+    }
+
+    pub(crate) fn read(&self, pool: Option<&Pool>) -> Tally {
+        Tally {
+            cpu_ns: cpu_time(ClockId::ProcessCPUTime).as_nanos() as u64,
+            codec_ns: self.codec_ns.load(Ordering::Relaxed),
+            copied_bytes: pool.map_or(0, |pool| pool.counts().copied_bytes),
+            socket_bytes: socket_bytes(),
+            requests: self.requests.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn cpu_time(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
+}
+
+/// What `read`, `write` and their kin carried; of files, too, but nothing here reads files while it is measured.
+fn socket_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let line = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+    line("rchar:").unwrap_or(0) + line("wchar:").unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn bytes_through_sockets_are_counted_by_the_kernel() {
+        let counters = Counters::default();
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        let before = counters.read(None);
+        one.write_all(&[1; 50_000]).unwrap();
+        other.read_exact(&mut [0; 50_000]).unwrap();
+        let carried = counters.read(None).since(before).socket_bytes;
+        // Other tests of this process carry some, too.
+        assert!(carried >= 100_000, "{carried}");
+    }
+
+    #[test]
+    fn time_in_the_codec_is_part_of_the_processor_time() {
+        let counters = Counters::default();
+        let before = counters.read(None);
+        let spun = counters.codec(|| (0..3_000_000_u64).fold(1, |all, n| std::hint::black_box(all ^ n)));
+        let tally = counters.read(None).since(before);
+        assert!(spun > 0 && tally.codec_ns > 0 && tally.codec_ns <= tally.cpu_ns, "{tally:?}");
+    }
+}
