@@ -80,8 +80,8 @@ pub struct PerCall {
     pub cpu_outside_codec_ns: f64,
     /// Bytes that Tollfree says it copied; of tonic nobody counts them.
     pub copied_bytes: Option<f64>,
-    /// Bytes that system calls carried in and out.
-    pub socket_bytes: f64,
+    /// Bytes that system calls wrote: copied into the kernel, and out of it again by who reads them.
+    pub sent_bytes: f64,
 }
 
 /// One round of a case.
@@ -206,7 +206,7 @@ impl Row {
             cpu_ns: each(sum.cpu_ns),
             cpu_outside_codec_ns: each(sum.cpu_ns.saturating_sub(sum.codec_ns)),
             copied_bytes: (self.case.side != Side::Tonic).then(|| each(sum.copied_bytes)),
-            socket_bytes: each(sum.socket_bytes),
+            sent_bytes: each(sum.sent_bytes),
         }
     }
 
@@ -292,7 +292,7 @@ impl Report {
                     "less codec",
                     "copied",
                     "in movers",
-                    "syscalls"
+                    "sent"
                 );
                 setting = heading;
             }
@@ -303,7 +303,7 @@ impl Report {
         }
         text.push_str(
             "\ncopied: bytes that the library copied for each call, in all processes, and in those that only pass on; \
-             syscalls: bytes that system calls carried.\n",
+             sent: bytes that system calls wrote, each of which is copied into the kernel and out of it.\n",
         );
         text
     }
@@ -375,6 +375,6 @@ fn line(row: &Row) -> String {
         micros(all.cpu_outside_codec_ns),
         copied(all),
         copied(movers),
-        all.socket_bytes
+        all.sent_bytes
     )
 }

@@ -3,6 +3,8 @@
 mod closed;
 mod images;
 mod open;
+#[cfg(test)]
+mod rehearsal;
 mod social;
 mod values;
 
