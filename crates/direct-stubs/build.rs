@@ -8,7 +8,9 @@ fn main() -> std::io::Result<()> {
     tollfree_build::configure()
         .build_blocking_client(true)
         .file_descriptor_set_path(Path::new(&out).join("descriptors.bin"))
-        .compile_protos(&["probe.proto", "greeter.proto"], &["../stubs/proto"])?;
+        .bytes(".tollfree.freight.v1.Cargo.body")
+        .bytes(".tollfree.freight.v1.Cargo.parts")
+        .compile_protos(&["probe.proto", "greeter.proto", "freight.proto"], &["../stubs/proto"])?;
     let unusual = Path::new(&out).join("unusual");
     std::fs::create_dir_all(&unusual)?;
     tollfree_build::configure()

@@ -4,9 +4,12 @@ use prost::Message;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let files = protox::compile(["probe.proto", "greeter.proto"], ["proto"])?;
+    let files = protox::compile(["probe.proto", "greeter.proto", "freight.proto"], ["proto"])?;
     let out = std::path::PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), files.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(files)?;
+    let cargo = ["body", "parts"].map(|field| format!(".tollfree.freight.v1.Cargo.{field}"));
+    let settings =
+        cargo.into_iter().fold(tonic_prost_build::configure(), |settings, field| settings.bytes(field));
+    settings.compile_fds(files)?;
     Ok(())
 }

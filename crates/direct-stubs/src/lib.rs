@@ -13,5 +13,11 @@ pub mod greeter {
     tonic::include_proto!("tollfree.greeter.v1");
 }
 
+/// The service that carries bytes.
+#[allow(missing_docs, unreachable_pub)]
+pub mod freight {
+    tonic::include_proto!("tollfree.freight.v1");
+}
+
 /// Descriptors of all files, as the reflection service wants them.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

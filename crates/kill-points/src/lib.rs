@@ -116,6 +116,9 @@ points! {
     CreditTaken: Both,
     /// Another frame that a session owes (CANCEL, DRAIN, an area's answer) is staged.
     NoticeStaged: Both,
+    // Ropes.
+    /// Hold was taken of a rope's parts, and its sender not told.
+    RopeTaken: Both,
     // Payload areas.
     /// A payload area is made, and its descriptor not sent.
     AreaMade: Both,

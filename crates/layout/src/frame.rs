@@ -50,8 +50,11 @@ pub mod flags {
     pub const HAS_DEADLINE: u8 = 0x20;
     /// Cancelled before any part of the call was looked at: safe to send again elsewhere.
     pub const REFUSED: u8 = 0x40;
-    /// All bits that version 1 knows.
+    /// All bits that version 1 knows without features.
     pub const KNOWN: u8 = 0x7f;
+    /// The message is a rope: parts of it lie in the pool that both sides are members of (on its first chunk). With the
+    /// feature POOL.
+    pub const ROPE: u8 = 0x80;
 }
 
 /// Values of `code` in a CONTROL frame.
@@ -66,6 +69,8 @@ pub mod control {
     pub const AREA_DROP: u16 = 4;
     /// The session ends; the headers block holds the reason as UTF-8 text.
     pub const CLOSE: u16 = 5;
+    /// With the feature POOL: `chunk_len` ropes from the number `stream` on need not be kept any longer.
+    pub const ROPES_TAKEN: u16 = 6;
 }
 
 /// The fixed start of every frame.

@@ -11,13 +11,15 @@
 //!   24 | required          | region_len | ring_len   | stream_window           |  48
 //!   48 | session_window    | clock_ns                | stream_count | area_len_max |  72
 //!   72 | metadata_len_max  | reason     | text_len   | reserved                |  88
-//!   88 | text (120)                                                   ... reserved |  256
+//!   88 | text (120)                                                            |  208
+//!  208 | pool (16)                         | reserved                          |  256
 //! ```
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::limits::{HELLO_LEN, HELLO_TEXT_MAX};
+use crate::pool::POOL_ID_LEN;
 
 /// The first eight bytes of every handshake message.
 pub const MAGIC: [u8; 8] = *b"TOLLFREE";
@@ -28,12 +30,15 @@ pub const VERSION_MIN: u16 = 1;
 /// The newest version this code speaks.
 pub const VERSION_MAX: u16 = 1;
 /// Feature bits that this code knows: all of [`feature`].
-pub const FEATURES: u64 = feature::LOAD;
+pub const FEATURES: u64 = feature::LOAD | feature::POOL;
 
 /// Bits of [`Hello::features`].
 pub mod feature {
     /// The server says in its control page how busy it is, and the client looks there.
     pub const LOAD: u64 = 0x1;
+    /// Messages may have parts in the pool that [`Hello::pool`](super::Hello::pool) names. In force only where both name the
+    /// same one.
+    pub const POOL: u64 = 0x2;
 }
 
 /// Values of [`Hello::kind`].
@@ -102,8 +107,10 @@ pub struct Hello {
     pub reserved: U32,
     /// UTF-8: the sender's name and version, or the refusal in words.
     pub text: [u8; HELLO_TEXT_MAX],
+    /// With the feature POOL: the name of the pool that the sender is a member of.
+    pub pool: [u8; POOL_ID_LEN],
     /// Zero; ignored.
-    pub tail: [u8; 48],
+    pub tail: [u8; 32],
 }
 
 const _: () = {
@@ -116,7 +123,7 @@ const _: () = {
     assert!(offset_of!(Hello, clock_ns) == 56 && offset_of!(Hello, stream_count) == 64);
     assert!(offset_of!(Hello, area_len_max) == 68 && offset_of!(Hello, metadata_len_max) == 72);
     assert!(offset_of!(Hello, reason) == 76 && offset_of!(Hello, text_len) == 80);
-    assert!(offset_of!(Hello, text) == 88);
+    assert!(offset_of!(Hello, text) == 88 && offset_of!(Hello, pool) == 208);
 };
 
 impl Hello {

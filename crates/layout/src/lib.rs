@@ -21,8 +21,9 @@ pub mod metadata;
 mod numbers;
 pub mod pool;
 pub mod record;
+pub mod rope;
 pub mod table;
 
 pub use numbers::{
-    AreaIdx, ByteOff, ExtentIdx, Generation, MemberIdx, MethodIdx, PageIdx, RingPos, StreamId,
+    AreaIdx, ByteOff, ExtentIdx, Generation, MemberIdx, MethodIdx, PageIdx, RingPos, RopeIdx, StreamId,
 };

@@ -49,3 +49,8 @@ pub const STREAM_WINDOW_MAX: u64 = 1024 * 1024;
 pub const WINDOW_RESERVE: u64 = 16 * 1024 * 1024;
 /// What every chunk costs in credit beside its bytes, so that empty messages are not free.
 pub const CHUNK_CHARGE: u64 = 64;
+
+/// Refs in one rope.
+pub const ROPE_REF_COUNT_MAX: usize = 1024;
+/// Ropes that a sender keeps for a peer that has not taken them, unless it says so earlier; further messages go inline.
+pub const ROPE_COUNT_MAX: usize = 4096;

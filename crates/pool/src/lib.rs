@@ -41,6 +41,7 @@
 mod agent;
 mod buddy;
 mod buffer;
+mod composer;
 mod config;
 mod coordinator;
 mod counts;
@@ -56,9 +57,11 @@ mod link;
 mod payload;
 mod pool;
 mod refs;
+mod rope;
 mod steps;
 
 pub use buffer::Buffer;
+pub use composer::{Composed, Composer};
 pub use config::{Capacity, Config, WhenShort};
 pub use coordinator::Coordinator;
 pub use counts::{Counts, Usage};
@@ -66,6 +69,7 @@ pub use error::{AllocError, JoinError, RefError, Refusal, Shortage};
 pub use payload::{Payload, WriteError};
 pub use pool::Pool;
 pub use refs::Ref;
+pub use rope::{Plan, Rope, RopeError};
 #[cfg(feature = "steps")]
 pub use steps::STEPS;
 pub use tollfree_layout::pool::REF_LEN;

@@ -120,6 +120,16 @@ impl Pool {
         self.inner.ref_of(bytes)
     }
 
+    #[inline]
+    pub(crate) fn ref_of_slice(&self, bytes: &[u8]) -> Option<Ref> {
+        self.inner.ref_of(bytes)
+    }
+
+    /// Longest to wait for a coordinator's answer, or an owner's ([`Config::patience`]).
+    pub fn patience(&self) -> Duration {
+        self.inner.config.patience
+    }
+
     /// Whether this handle and a ref belong to the same member.
     pub fn has(&self, bytes: &Ref) -> bool {
         Arc::ptr_eq(&self.inner, &bytes.held.inner)

@@ -56,6 +56,9 @@ impl<T: Default> Session<T> {
         frame: &Frame,
         record: &impl Inbound,
     ) -> Result<Received, Violation> {
+        if frame.code == control::ROPES_TAKEN {
+            return self.receive_taken(frame).map(|()| Received::Frame);
+        }
         let misplaced = Violation::Control { code: frame.code };
         let area = AreaIdx(u32::try_from(frame.stream).map_err(|_| misplaced)?);
         let event = match frame.code {

@@ -10,6 +10,7 @@ use crate::Outbound;
 use crate::credit::charge;
 use crate::emit::{Emission, Ending, Outgoing, Progress};
 use crate::frame::{head, range_bytes};
+use crate::rope::{Keep, Ropes};
 use crate::stream::{SendHalf, Stream};
 
 /// A chunk up to this length is always sent inline; a longer rest goes through the payload area where there is one.
@@ -67,6 +68,7 @@ pub(crate) struct Budget<'a> {
     pub(crate) credit: &'a mut u64,
     /// Where less than this can be sent, wait for credit.
     pub(crate) crumb_len: usize,
+    pub(crate) ropes: &'a mut Ropes,
 }
 
 impl Budget<'_> {
@@ -122,6 +124,9 @@ impl Budget<'_> {
         if let Some(cut) = cut {
             stream.send_credit -= charge(cut.len);
             *self.credit -= charge(cut.len);
+            if let Some(keep) = message.as_mut().and_then(|message| message.keep.take()) {
+                self.ropes.sent(keep);
+            }
             stream.sending = message.as_mut().and_then(|message| message.advance(cut.len));
             if stream.sending.is_none() {
                 *message = None;
@@ -195,7 +200,23 @@ impl<'a> Draft<'a> {
 impl Outgoing {
     /// A message of which nothing is sent yet.
     pub fn new(data: Bytes, compressed: bool) -> Outgoing {
-        Outgoing { data, compressed, sent: 0, begun: false }
+        Outgoing { data, compressed, keep: None, is_rope: false, sent: 0, begun: false }
+    }
+
+    /// A message of which parts lie in the pool that both sides are members of: `data` says how
+    /// ([`tollfree_layout::rope`]), and `keep` lives until the peer has taken hold of them.
+    pub fn rope(data: Bytes, compressed: bool, keep: Keep) -> Outgoing {
+        Outgoing { data, compressed, keep: Some(keep), is_rope: true, sent: 0, begun: false }
+    }
+
+    /// Whether parts of it lie in a pool.
+    pub fn is_rope(&self) -> bool {
+        self.is_rope
+    }
+
+    /// Whether something of it was sent.
+    pub fn is_begun(&self) -> bool {
+        self.begun
     }
 
     /// What of it is still to be sent, once something of it was.
@@ -211,6 +232,7 @@ impl Outgoing {
             head.flags |= flags::FIRST;
             head.message_len = (self.data.len() as u32).into();
             head.flags |= if self.compressed { flags::COMPRESSED } else { 0 };
+            head.flags |= if self.is_rope { flags::ROPE } else { 0 };
         }
         let last = self.sent + len == self.data.len();
         head.flags |= if last { flags::LAST } else { 0 };

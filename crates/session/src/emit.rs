@@ -8,6 +8,7 @@ use tollfree_layout::{MethodIdx, StreamId};
 use crate::credit::charge;
 use crate::draft::{Budget, Draft};
 use crate::error::EmitError;
+use crate::rope::Keep;
 use crate::stream::{RecvHalf, SendHalf, Stream};
 use crate::{Outbound, Role, Session};
 
@@ -21,6 +22,9 @@ pub struct Outgoing {
     pub data: Bytes,
     /// Compressed as the `grpc-encoding` header says.
     pub compressed: bool,
+    /// For a rope: what its parts are kept by. The bytes are those of [`tollfree_layout::rope`] then.
+    pub(crate) keep: Option<Keep>,
+    pub(crate) is_rope: bool,
     pub(crate) sent: usize,
     pub(crate) begun: bool,
 }
@@ -94,7 +98,7 @@ impl<T: Default> Session<T> {
     ) -> Result<Result<StreamId, Progress>, EmitError> {
         self.check_open(opening)?;
         // A cancellation that waits makes place for this call at the server: it must get there first.
-        if self.pending.stage(out).is_err() {
+        if self.stage_pending(out).is_err() {
             return Ok(Err(Progress::NeedRoom));
         }
         if self.live_count >= self.stream_count_max {
@@ -123,7 +127,8 @@ impl<T: Default> Session<T> {
         let mut stream =
             Stream::new(SendHalf::Head, self.peer.stream_window, RecvHalf::Head, self.local.stream_window);
         check_parts(Role::Client, &stream, emission)?;
-        let mut budget = Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len };
+        let mut budget =
+            Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len, ropes: &mut self.ropes };
         let sent = budget.send_frame(out, &mut stream, draft, emission);
         if sent != Progress::Done {
             return Ok(Err(sent));
@@ -186,6 +191,9 @@ impl<T: Default> Session<T> {
             Some(message) if message.data.len() > MESSAGE_LEN_MAX => {
                 Err(EmitError::MessageLen { len: message.data.len() })
             }
+            Some(message) if message.is_rope && !self.ropes.agreed => {
+                Err(EmitError::OutOfOrder("a rope, where no pool is in common,"))
+            }
             _ => Ok(()),
         }
     }
@@ -208,11 +216,12 @@ impl<T: Default> Session<T> {
         }
         self.check_emission(out.record_len_max(), FRAME_HEAD_LEN, emission)?;
         // Credit and cancellations go before messages, which may fill the ring time and again.
-        if self.pending.stage(out).is_err() {
+        if self.stage_pending(out).is_err() {
             return Ok(Progress::NeedRoom);
         }
         let Some(stream) = self.streams.get_mut(&id) else { return Err(EmitError::Ended) };
-        let mut budget = Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len };
+        let mut budget =
+            Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len, ropes: &mut self.ropes };
         let mut progress = Progress::Done;
         stream.wants_credit = false;
         while !emission.is_empty() && progress == Progress::Done {

@@ -16,7 +16,7 @@ impl<T: Default> Session<T> {
     /// The application lets go of a stream. One that has not ended is cancelled at the peer with `code`.
     pub fn forget(&mut self, id: StreamId, code: u16) {
         self.cancel(id, code);
-        if self.streams.remove(&id).is_none() {
+        if !self.remove_stream(id) {
             return;
         }
         self.pending.forget(id);
@@ -58,7 +58,7 @@ impl<T: Default> Session<T> {
         let unread = stream.inbox.unread();
         if !matches!(end, End::Trailers { .. } | End::HalfClosed) {
             stream.headers = None;
-            stream.inbox.clear();
+            stream.inbox.clear().for_each(|rope| self.ropes.take(rope));
         }
         stream.live = false;
         stream.send = SendHalf::Closed;
@@ -127,6 +127,7 @@ impl<T: Default> Session<T> {
             self.end_stream(id, End::SessionClosed);
         }
         self.pending = Pending::default();
+        self.ropes.end();
         self.areas_offered = Vec::new();
     }
 

@@ -24,8 +24,9 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Fetches and checks the head of a record that a peer of role `sender` wrote.
-    pub(crate) fn fetch(record: &impl Inbound, sender: Role) -> Result<Frame, Violation> {
+    /// Fetches and checks the head of a record that a peer of role `sender` wrote; `ropes` says whether both sides have a
+    /// pool in common.
+    pub(crate) fn fetch(record: &impl Inbound, sender: Role, ropes: bool) -> Result<Frame, Violation> {
         let record_len = record.record_len();
         if record_len < FRAME_HEAD_LEN {
             return Err(Violation::FrameLen { record_len, announced: FRAME_HEAD_LEN });
@@ -43,7 +44,8 @@ impl Frame {
             chunk_len: head.chunk_len.get(),
             message_len: head.message_len.get(),
         };
-        if !frame.makes_sense(sender) {
+        let known = flags::KNOWN | if ropes { flags::ROPE } else { 0 };
+        if frame.flags & !known != 0 || !frame.makes_sense(sender) {
             return Err(Violation::FrameKind { events: frame.events, flags: frame.flags });
         }
         let announced = frame.chunk_at().saturating_add(frame.inline_len());
@@ -64,7 +66,7 @@ impl Frame {
     fn makes_sense(&self, sender: Role) -> bool {
         use events::*;
         let alone = CANCEL | CREDIT | DRAIN | CONTROL;
-        if self.flags & !flags::KNOWN != 0 || self.events == 0 {
+        if self.events == 0 {
             return false;
         }
         if self.events & alone != 0 {
@@ -74,7 +76,8 @@ impl Frame {
             Role::Client => TRAILERS,
             Role::Server => HALF_CLOSE,
         };
-        let message_flags = flags::FIRST | flags::LAST | flags::COMPRESSED | flags::IN_AREA;
+        let message_flags = flags::FIRST | flags::LAST | flags::COMPRESSED | flags::IN_AREA | flags::ROPE;
+        let first_flags = flags::COMPRESSED | flags::ROPE;
         let open_flags = flags::NAMES_METHOD | flags::HAS_DEADLINE;
         let opens = self.has(HEADERS) && sender == Role::Client;
         let coded = opens || self.has(TRAILERS);
@@ -86,7 +89,7 @@ impl Frame {
             && (coded || self.code == 0)
             && (self.has(HEADERS) || self.headers_len == 0)
             && (self.has(TRAILERS) || self.trailers_len == 0)
-            && (self.flag(flags::FIRST) || (self.message_len == 0 && !self.flag(flags::COMPRESSED)))
+            && (self.flag(flags::FIRST) || (self.message_len == 0 && self.flags & first_flags == 0))
     }
 
     /// Fields that an event doesn't use are zero.
@@ -98,7 +101,9 @@ impl Frame {
             CREDIT => self.flags == 0 && code == 0 && self.headers_len == 0 && self.chunk_len != 0,
             DRAIN => self.flags == 0 && code == 0 && bare && sender == Role::Server,
             CONTROL if code == control::CLOSE => self.flags == 0 && self.chunk_len == 0,
-            CONTROL if code == control::AREA_OFFER => self.flags == 0 && self.headers_len == 0,
+            CONTROL if matches!(code, control::AREA_OFFER | control::ROPES_TAKEN) => {
+                self.flags == 0 && self.headers_len == 0
+            }
             CONTROL => self.flags == 0 && bare,
             _ => false,
         }

@@ -38,6 +38,7 @@ mod error;
 mod frame;
 mod pending;
 mod receive;
+mod rope;
 mod session;
 mod stream;
 
@@ -54,6 +55,7 @@ pub use credit::Credit;
 pub use emit::{Emission, Ending, Opening, Outgoing, Progress};
 pub use error::{AreaFault, Closed, EmitError, Full, Violation};
 pub use receive::{AreaEvent, Received};
+pub use rope::Keep;
 pub use session::{Accepted, Limits, Ready, Role, STREAM_WINDOW_MIN, Session};
 pub use stream::{Chunk, End, Incoming};
 

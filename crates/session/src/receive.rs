@@ -57,7 +57,7 @@ impl<T: Default> Session<T> {
     }
 
     fn receive_frame(&mut self, record: &impl Inbound) -> Result<Received, Violation> {
-        let frame = Frame::fetch(record, self.role.peer())?;
+        let frame = Frame::fetch(record, self.role.peer(), self.ropes.agreed)?;
         let id = StreamId(frame.stream);
         match frame.events {
             events::CONTROL => return self.receive_control(&frame, record),
@@ -224,7 +224,8 @@ impl<T: Default> Session<T> {
         } else {
             record.append_to(frame.chunk_at(), len, &mut bytes);
         }
-        stream.inbox.push(Chunk { bytes: bytes.freeze(), first, last });
+        let rope = frame.flag(flags::ROPE).then(|| self.ropes.received());
+        stream.inbox.push(Chunk { bytes: bytes.freeze(), first, last, rope });
         Ok(())
     }
 
@@ -235,11 +236,15 @@ impl<T: Default> Session<T> {
         Ok(())
     }
 
-    /// A chunk of a stream that has ended: only its cost matters, and that is given back at once.
+    /// A chunk of a stream that has ended: only its cost matters, and that is given back at once, as are a rope's parts.
     fn receive_for_nobody(&mut self, frame: &Frame) -> Result<(), Violation> {
         if frame.has(events::MESSAGE) {
             self.charge_session(frame)?;
             self.owe_session(charge(frame.chunk_len as usize));
+            if frame.flag(flags::ROPE) {
+                let rope = self.ropes.received();
+                self.ropes.take(rope);
+            }
         }
         Ok(())
     }

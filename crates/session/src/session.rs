@@ -11,6 +11,7 @@ use crate::credit::charge_of;
 use crate::draft::CRUMB_LEN;
 use crate::error::Closed;
 use crate::pending::Pending;
+use crate::rope::Ropes;
 use crate::stream::{Chunk, End, Incoming, Stream};
 use crate::{Full, Outbound};
 
@@ -130,6 +131,7 @@ pub struct Session<T> {
     pub(crate) owed: u64,
     pub(crate) reserve: u64,
     pub(crate) pending: Pending,
+    pub(crate) ropes: Ropes,
     pub(crate) ready: VecDeque<StreamId>,
     /// Some stream waits, and the session's credit may be what it waits for.
     pub(crate) session_is_short: bool,
@@ -171,6 +173,7 @@ impl<T: Default> Session<T> {
             owed: 0,
             reserve: local.session_window.saturating_sub(first_windows),
             pending: Pending::default(),
+            ropes: Ropes::default(),
             ready: VecDeque::new(),
             session_is_short: false,
             accepted: VecDeque::new(),
@@ -216,10 +219,19 @@ impl<T: Default> Session<T> {
         while let Some(accepted) = self.accepted.pop_front() {
             match self.streams.get(&accepted.id) {
                 Some(stream) if stream.live => return Some(accepted),
-                _ => self.streams.remove(&accepted.id),
+                _ => self.remove_stream(accepted.id),
             };
         }
         None
+    }
+
+    /// Forgets a stream, and what of it was not read.
+    pub(crate) fn remove_stream(&mut self, id: StreamId) -> bool {
+        let Some(mut stream) = self.streams.remove(&id) else { return false };
+        if self.ropes.agreed {
+            stream.inbox.clear().for_each(|rope| self.ropes.take(rope));
+        }
+        true
     }
 
     /// Whether a call is under way.
@@ -305,7 +317,7 @@ impl<T: Default> Session<T> {
 
     /// Whether small frames wait for room.
     pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
+        !self.pending.is_empty() || self.ropes.has_taken()
     }
 
     /// Whether so many small frames wait for room that nothing more should be received: the peer doesn't read.
@@ -321,7 +333,8 @@ impl<T: Default> Session<T> {
     /// # Errors
     /// [`Full`] when some still wait; call again when there is room.
     pub fn stage_pending(&mut self, out: &mut impl Outbound) -> Result<(), Full> {
-        self.pending.stage(out)
+        self.pending.stage(out)?;
+        self.ropes.stage(out)
     }
 }
 

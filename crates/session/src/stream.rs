@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use tollfree_layout::RopeIdx;
 
 use crate::credit::charge_of;
 
@@ -16,6 +17,8 @@ pub struct Chunk {
     pub first: bool,
     /// Ends it.
     pub last: bool,
+    /// On the first chunk of a rope: which one. To be [taken](crate::Session::take_rope) once.
+    pub rope: Option<RopeIdx>,
 }
 
 /// How a call ended, as far as this side knows.
@@ -96,8 +99,10 @@ impl Inbox {
         Some(chunk)
     }
 
-    pub(crate) fn clear(&mut self) {
-        *self = Inbox::default();
+    /// Drops everything, and gives the ropes that nobody will take now.
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = RopeIdx> + use<> {
+        let Inbox { first, more, .. } = std::mem::take(self);
+        first.into_iter().chain(more).filter_map(|chunk| chunk.rope)
     }
 
     pub(crate) fn unread(&self) -> u64 {

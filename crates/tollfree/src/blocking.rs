@@ -104,6 +104,11 @@ impl Channel {
         self.inner.path()
     }
 
+    /// What became of large payloads so far.
+    pub fn payloads(&self) -> crate::Payloads {
+        self.inner.payloads()
+    }
+
     /// The channel for a generated asynchronous client, whose calls [`run`](Channel::run) can wait for.
     pub fn get_ref(&self) -> &crate::Channel {
         &self.inner

@@ -9,12 +9,14 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use tokio::time::{Instant, Sleep};
-use tollfree_transport::{Attachment, End, Incoming, Stream, now_ns};
+use tollfree_transport::{Attachment, End, Stream, now_ns};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::endpoint::CallGuard;
+use crate::inflow::{Inflow, Step};
 use crate::metadata::{GRPC_STATUS, status_code, status_value, unpack};
+use crate::payloads::Sharing;
 use crate::retry::Throttle;
 use crate::status;
 
@@ -56,6 +58,7 @@ pub(crate) struct ClientCall {
     /// What went wrong while sending, for the reader to report.
     pub(crate) failure: parking_lot::Mutex<Option<Status>>,
     pub(crate) peer: Arc<str>,
+    pub(crate) sharing: Arc<Sharing>,
     /// Keeps the session while the call lasts, also when the channel has turned to another one.
     pub(crate) attachment: Arc<Attachment>,
 }
@@ -94,7 +97,7 @@ pub struct ResponseBody {
 /// Where a response comes from.
 #[derive(Debug)]
 enum Source {
-    Session(Arc<ClientCall>),
+    Session(Arc<ClientCall>, Inflow),
     Http2(Body),
 }
 
@@ -120,12 +123,13 @@ impl Afterwards {
 
 impl ResponseBody {
     pub(crate) fn new(call: Arc<ClientCall>, deadline: Deadline) -> ResponseBody {
-        ResponseBody { source: Source::Session(call), deadline, ended: false, afterwards: None }
+        let source = Source::Session(call, Inflow::default());
+        ResponseBody { source, deadline, ended: false, afterwards: None }
     }
 
     /// The body of a trailers-only response.
     pub(crate) fn ended(call: Arc<ClientCall>) -> ResponseBody {
-        let source = Source::Session(call);
+        let source = Source::Session(call, Inflow::default());
         ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None }
     }
 
@@ -142,9 +146,9 @@ impl ResponseBody {
     }
 
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Source::Session(call) = &self.source else { return Poll::Ready(None) };
-        let incoming = match call.stream.poll_recv(cx) {
-            Poll::Ready(Ok(incoming)) => incoming,
+        let Source::Session(call, inflow) = &mut self.source else { return Poll::Ready(None) };
+        let step = match inflow.poll(cx, &call.stream, &call.sharing) {
+            Poll::Ready(Ok(step)) => step,
             Poll::Ready(Err(closed)) => {
                 self.ended = true;
                 return Poll::Ready(Some(Err(status::closed(&closed, &call.peer))));
@@ -156,17 +160,22 @@ impl ResponseBody {
                 return Poll::Ready(Some(Err(status::deadline())));
             }
         };
-        Poll::Ready(Some(match incoming {
-            Incoming::Chunk(chunk) => Ok(Frame::data(chunk.bytes)),
-            Incoming::End(End::Trailers { code, block }) => {
+        Poll::Ready(Some(match step {
+            Step::Data(bytes) => Ok(Frame::data(bytes)),
+            Step::Failed(failure) => {
+                self.ended = true;
+                call.stream.cancel(failure.code() as u16);
+                Err(failure)
+            }
+            Step::End(End::Trailers { code, block }) => {
                 self.ended = true;
                 Ok(Frame::trailers(trailers(code, &block)))
             }
-            Incoming::End(end) => {
+            Step::End(end) => {
                 self.ended = true;
                 Err(call.end_status(end))
             }
-            Incoming::Headers(_) => Err(Status::internal("response headers came twice")),
+            Step::Headers => Err(Status::internal("response headers came twice")),
         }))
     }
 
@@ -209,7 +218,7 @@ impl Default for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        if let Source::Session(call) = &self.source {
+        if let Source::Session(call, _) = &self.source {
             call.stream.cancel(Code::Cancelled as u16);
         }
     }
@@ -228,7 +237,7 @@ impl http_body::Body for ResponseBody {
             return Poll::Ready(None);
         }
         let frame = match &this.source {
-            Source::Session(_) => ready!(this.poll_session(cx)),
+            Source::Session(..) => ready!(this.poll_session(cx)),
             Source::Http2(_) => ready!(this.poll_http2(cx)),
         };
         if this.ended && this.afterwards.is_some() {
@@ -255,12 +264,14 @@ pub(crate) fn trailers(code: u16, block: &Bytes) -> HeaderMap {
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     stream: Arc<Stream>,
+    sharing: Arc<Sharing>,
+    inflow: Inflow,
     ended: bool,
 }
 
 impl RequestBody {
-    pub(crate) fn new(stream: Arc<Stream>) -> RequestBody {
-        RequestBody { stream, ended: false }
+    pub(crate) fn new(stream: Arc<Stream>, sharing: Arc<Sharing>) -> RequestBody {
+        RequestBody { stream, sharing, inflow: Inflow::default(), ended: false }
     }
 }
 
@@ -272,22 +283,24 @@ impl http_body::Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.ended {
+        let this = &mut *self;
+        if this.ended {
             return Poll::Ready(None);
         }
-        let incoming = ready!(self.stream.poll_recv(cx));
-        if !matches!(incoming, Ok(Incoming::Chunk(_))) {
-            self.ended = true;
+        let step = ready!(this.inflow.poll(cx, &this.stream, &this.sharing));
+        if !matches!(step, Ok(Step::Data(_))) {
+            this.ended = true;
         }
-        Poll::Ready(match incoming {
-            Ok(Incoming::Chunk(chunk)) => Some(Ok(Frame::data(chunk.bytes))),
-            Ok(Incoming::End(End::HalfClosed)) => None,
-            Ok(Incoming::End(End::Cancelled { .. })) => {
+        Poll::Ready(match step {
+            Ok(Step::Data(bytes)) => Some(Ok(Frame::data(bytes))),
+            Ok(Step::Failed(failure)) => Some(Err(failure)),
+            Ok(Step::End(End::HalfClosed)) => None,
+            Ok(Step::End(End::Cancelled { .. })) => {
                 Some(Err(Status::cancelled("the client cancelled the call")))
             }
             Err(closed) => Some(Err(status::closed(&closed, "the client"))),
             Ok(_) => {
-                let closed = self.stream.session_closed();
+                let closed = this.stream.session_closed();
                 Some(Err(closed.map_or_else(
                     || Status::cancelled("the call has ended"),
                     |closed| status::closed(&closed, "the client"),

@@ -8,7 +8,9 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use http_body::Body as _;
-use tollfree_transport::{Attachment, Emission, EmitError, End, Ending, Incoming, Opener, Opening, now_ns};
+use tollfree_transport::{
+    Attachment, Emission, EmitError, End, Ending, Incoming, Opener, Opening, Outgoing, now_ns,
+};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -17,6 +19,7 @@ use crate::channel::WaitForReady;
 use crate::endpoint::{Acquire, Endpoint};
 use crate::framing::Deframer;
 use crate::metadata::{GRPC, pack, timeout, unpack};
+use crate::payloads::Sharing;
 use crate::status;
 
 /// Sends a request body message by message.
@@ -29,6 +32,10 @@ struct RequestSender {
     ended: bool,
     /// The body failed after the message at hand.
     failed: Option<Status>,
+    /// The session that it goes to, once that is known: large messages may be made ropes for it.
+    session: Option<(Arc<Sharing>, Arc<Attachment>)>,
+    /// The first message as it was before it became a rope, while it may have to go to another session.
+    plain: Option<Outgoing>,
 }
 
 impl RequestSender {
@@ -37,6 +44,9 @@ impl RequestSender {
         while self.emission.message.is_none() && !self.ended {
             if let Some(message) = self.deframer.next() {
                 self.emission.message = Some(message);
+                if let Err(refused) = self.wrap() {
+                    return Poll::Ready(Err(refused));
+                }
                 break;
             }
             if let Some(failure) = self.failed.take() {
@@ -56,6 +66,31 @@ impl RequestSender {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Makes the message at hand a rope, where that is worth it and the session can have one.
+    fn wrap(&mut self) -> Result<(), Status> {
+        let Some((sharing, session)) = &self.session else { return Ok(()) };
+        sharing.wrap(&mut self.emission.message, session.peer_pool(), &**session)
+    }
+
+    /// It goes to this session.
+    fn address(&mut self, sharing: &Arc<Sharing>, session: &Arc<Attachment>) -> Result<(), Status> {
+        if self.session.is_none() {
+            self.session = Some((sharing.clone(), session.clone()));
+            self.plain = self.emission.message.clone().filter(|message| sharing.is_large(message.data.len()));
+            self.wrap()?;
+        }
+        Ok(())
+    }
+
+    /// It goes to another session after all, and nothing of it has gone anywhere.
+    fn readdress(&mut self) {
+        if self.session.take().is_some()
+            && let Some(plain) = self.plain.take()
+        {
+            self.emission.message = Some(plain);
+        }
     }
 
     /// Looks whether the body ends right after the message at hand, so that both go in one frame.
@@ -223,8 +258,15 @@ impl ResponseFuture {
         let path = parts.uri.path_and_query().cloned();
         let path = path.ok_or_else(|| Status::internal("a request without a path"))?;
         let emission = Emission { headers: Some(headers), ..Emission::default() };
-        let sender =
-            RequestSender { body, deframer: Deframer::default(), emission, ended: false, failed: None };
+        let sender = RequestSender {
+            body,
+            deframer: Deframer::default(),
+            emission,
+            ended: false,
+            failed: None,
+            session: None,
+            plain: None,
+        };
         Ok(ResponseFuture {
             state,
             endpoint: endpoint.clone(),
@@ -282,6 +324,7 @@ impl ResponseFuture {
         if sender.ended && !self.moved && self.kept.is_none() {
             self.kept = Some(sender.emission.clone());
         }
+        sender.address(&self.endpoint.sharing, attachment)?;
         let opening = Opening { path: self.path.as_str(), deadline_ns: self.deadline_ns.unwrap_or(0) };
         let stream = match ready!(opener.poll_open(cx, opening, &mut sender.emission)) {
             Ok(stream) => stream,
@@ -300,6 +343,7 @@ impl ResponseFuture {
             stream,
             failure: Default::default(),
             peer: self.endpoint.name.clone(),
+            sharing: self.endpoint.sharing.clone(),
             attachment: attachment.clone(),
         });
         if sender.emission.is_empty() {
@@ -316,6 +360,9 @@ impl ResponseFuture {
         let waits = does_wait(&self.extensions, self.waits);
         // One that waits anyway does so until a session takes it.
         self.moved = !waits;
+        if let Some(sender) = &mut self.sender {
+            sender.readdress();
+        }
         self.endpoint.retire(attachment);
         self.state = State::Acquire(self.endpoint.acquire(waits));
     }
@@ -335,6 +382,8 @@ impl ResponseFuture {
             emission,
             ended: true,
             failed: None,
+            session: None,
+            plain: None,
         });
         self.move_over(&attachment);
         true

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Request;
+use tollfree_pool::Pool;
 use tollfree_transport::{Attachment, Config, ConnectError, PeerPolicy, WaitPolicy};
 use tonic::Status;
 use tonic::body::Body;
@@ -18,6 +19,7 @@ use crate::direct::Slot;
 use crate::endpoint::{Acquire, Endpoint};
 use crate::managed;
 use crate::path::Path;
+use crate::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::retry::Throttle;
 use crate::service_config::{ServiceConfig, ServiceConfigError};
 
@@ -96,6 +98,7 @@ pub(crate) struct Inner {
 pub struct ChannelBuilder {
     uris: Vec<String>,
     config: Config,
+    sharing: Sharing,
     timeout: Option<Duration>,
     balance: Option<Balance>,
     waits: bool,
@@ -143,6 +146,27 @@ impl ChannelBuilder {
         self
     }
 
+    /// Lets large payloads go by ref, through a pool that this process is a member of, to servers that are members of the
+    /// same. To all others they go inline; [`Channel::path`] says which.
+    pub fn pool(mut self, pool: Pool) -> Self {
+        self.config.pool = Some(pool.id());
+        self.sharing.pool = Some(pool);
+        self
+    }
+
+    /// From which length on, in bytes, something goes by ref: a field of level 2, or a message of level 1
+    /// ([`REF_THRESHOLD_DEFAULT`](crate::REF_THRESHOLD_DEFAULT) unless this says otherwise).
+    pub fn ref_threshold(mut self, len: usize) -> Self {
+        self.sharing.threshold = len.max(1);
+        self
+    }
+
+    /// What happens to payloads for which the pool has no room.
+    pub fn when_pool_full(mut self, policy: WhenPoolFull) -> Self {
+        self.sharing.when_full = policy;
+        self
+    }
+
     /// Which users' servers are trusted.
     pub fn peers(mut self, peers: PeerPolicy) -> Self {
         self.config.peers = peers;
@@ -181,8 +205,9 @@ impl ChannelBuilder {
             self.service_config.as_deref().map(ServiceConfig::parse).transpose()?.unwrap_or_default();
         let balance = self.balance.or(config.balance).unwrap_or_default();
         let settings = Config { load: balance == Balance::LeastOutstanding, ..self.config };
+        let sharing = Arc::new(self.sharing);
         let endpoints: Result<Vec<_>, _> =
-            self.uris.iter().map(|uri| Endpoint::new(uri, &settings).map(Arc::new)).collect();
+            self.uris.iter().map(|uri| Endpoint::new(uri, &settings, &sharing).map(Arc::new)).collect();
         let endpoints = endpoints?;
         let plain = endpoints.first().filter(|endpoint| !managed && endpoint.is_session()).cloned();
         let health = config.health_service.clone();
@@ -214,6 +239,7 @@ impl Channel {
         ChannelBuilder {
             uris: vec![uri.into()],
             config: Config::default(),
+            sharing: Sharing::default(),
             timeout: None,
             balance: None,
             waits: false,
@@ -226,6 +252,16 @@ impl Channel {
         let balancer = &self.inner.balancer;
         let endpoints = balancer.endpoints().iter().map(|endpoint| endpoint.path()).collect();
         Path { balance: balancer.balance, endpoints }
+    }
+
+    /// What became of large payloads so far.
+    pub fn payloads(&self) -> Payloads {
+        self.sharing().payloads.clone()
+    }
+
+    /// What the channel was told about large payloads.
+    pub(crate) fn sharing(&self) -> &Arc<Sharing> {
+        &self.inner.balancer.endpoints()[0].sharing
     }
 
     /// Whether all calls go by one session, with nothing to decide about them: the precondition of the shorter ways.

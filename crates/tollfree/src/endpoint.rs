@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tollfree_transport::{Address, Attachment, Config, ConnectError, PeerIdentity};
+use tollfree_transport::{Address, Attachment, Config, ConnectError, PeerIdentity, PeerPool};
 use tonic::Status;
 
 use crate::channel::ChannelError;
-use crate::path::{EndpointPath, EndpointState, Transport};
+use crate::path::{EndpointPath, EndpointState, PayloadPath, Transport};
+use crate::payloads::Sharing;
 use crate::status;
 
 /// After a failed attempt to connect, calls fail at once for this long; doubled each time up to the maximum.
@@ -64,6 +65,7 @@ struct Backoff {
 /// One server of a channel.
 pub(crate) struct Endpoint {
     pub(crate) name: Arc<str>,
+    pub(crate) sharing: Arc<Sharing>,
     kind: Kind,
     /// Held while connecting: others wait for the outcome instead of connecting too.
     connecting: tokio::sync::Mutex<()>,
@@ -101,7 +103,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ChannelError::Address`] or [`ChannelError::Http2`].
-    pub(crate) fn new(uri: &str, config: &Config) -> Result<Endpoint, ChannelError> {
+    pub(crate) fn new(uri: &str, config: &Config, sharing: &Arc<Sharing>) -> Result<Endpoint, ChannelError> {
         let (name, kind) = if uri.starts_with("http://") || uri.starts_with("unix:") {
             let error = |source| ChannelError::Http2 { address: uri.into(), source };
             let endpoint = tonic::transport::Endpoint::from_shared(uri.to_owned()).map_err(error)?;
@@ -116,6 +118,7 @@ impl Endpoint {
         };
         Ok(Endpoint {
             name: name.into(),
+            sharing: sharing.clone(),
             kind,
             connecting: tokio::sync::Mutex::default(),
             backoff: Mutex::default(),
@@ -359,8 +362,18 @@ impl Endpoint {
             (None, Some(_)) => EndpointState::Ready,
             (None, None) => EndpointState::Idle,
         };
+        let payloads = match (&self.sharing.pool, self.live()) {
+            (None, _) => PayloadPath::NoPool,
+            (Some(_), None) if self.is_session() => PayloadPath::Unknown,
+            (Some(_), None) => PayloadPath::Http2,
+            (Some(_), Some(attachment)) => match attachment.peer_pool() {
+                PeerPool::Same => PayloadPath::ByRef,
+                PeerPool::Other => PayloadPath::OtherPool,
+                PeerPool::None => PayloadPath::NoPoolThere,
+            },
+        };
         let transport = if self.is_session() { Transport::SharedMemory } else { Transport::Http2 };
-        EndpointPath { address: self.name.to_string(), transport, state, peer }
+        EndpointPath { address: self.name.to_string(), transport, state, peer, payloads }
     }
 }
 

@@ -40,6 +40,39 @@ pub struct EndpointPath {
     pub state: EndpointState,
     /// The server's process while there is a session with it.
     pub peer: Option<PeerIdentity>,
+    /// How large payloads go there.
+    pub payloads: PayloadPath,
+}
+
+/// How large payloads go to an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PayloadPath {
+    /// By ref: both ends are members of one pool.
+    ByRef,
+    /// Inline: the channel was given no pool.
+    NoPool,
+    /// Inline: the server was given none.
+    NoPoolThere,
+    /// Inline: the server is a member of another pool.
+    OtherPool,
+    /// Inline: there is no shared memory on the way.
+    Http2,
+    /// There is no session now that would say.
+    Unknown,
+}
+
+impl PayloadPath {
+    /// What to add to a description of the way, where a pool was given.
+    fn words(self) -> &'static str {
+        match self {
+            PayloadPath::NoPool | PayloadPath::Unknown => "",
+            PayloadPath::ByRef => ", large payloads by ref",
+            PayloadPath::NoPoolThere => ", large payloads inline since the server has no pool",
+            PayloadPath::OtherPool => ", large payloads inline since the server is in another pool",
+            PayloadPath::Http2 => ", large payloads inline",
+        }
+    }
 }
 
 /// Which way a channel's calls take.
@@ -64,10 +97,13 @@ impl fmt::Display for EndpointPath {
         match (&self.state, self.transport, self.peer) {
             (EndpointState::Ready, Transport::SharedMemory, Some(peer)) => write!(
                 f,
-                "shared memory with process {} of user {}, met at {}",
-                peer.pid, peer.uid, self.address
+                "shared memory with process {} of user {}, met at {}{}",
+                peer.pid,
+                peer.uid,
+                self.address,
+                self.payloads.words()
             ),
-            (EndpointState::Ready, ..) => write!(f, "HTTP/2 with {}", self.address),
+            (EndpointState::Ready, ..) => write!(f, "HTTP/2 with {}{}", self.address, self.payloads.words()),
             (EndpointState::Failing(reason), ..) => write!(f, "not using {}: {reason}", self.address),
             (EndpointState::Idle, ..) => {
                 write!(f, "not connected to {}; the next call connects", self.address)

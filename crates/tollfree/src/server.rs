@@ -19,6 +19,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnixListenerStream;
+use tollfree_pool::Pool;
 use tollfree_transport::{Address, Config, Listener, PeerPolicy, WaitPolicy};
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -31,6 +32,7 @@ use tower_service::Service;
 use crate::direct;
 use crate::layers::{self, AnyLayer, AnyService};
 use crate::load::{ServerLoad, TallyLayer};
+use crate::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::serving::Handler;
 use crate::session_task::{Age, Duty, Served, Services, SessionTask};
 use crate::status::ServeError;
@@ -51,6 +53,7 @@ use crate::status::ServeError;
 #[derive(Clone)]
 pub struct Server {
     config: Config,
+    sharing: Sharing,
     services: HashMap<&'static str, Served>,
     routes: Routes,
     /// There are routes that no service of `services` stands for.
@@ -75,6 +78,7 @@ impl Server {
     pub fn builder() -> Server {
         Server {
             config: Config { load: true, ..Config::default() },
+            sharing: Sharing::default(),
             services: HashMap::new(),
             routes: Routes::default(),
             has_other_routes: false,
@@ -91,6 +95,32 @@ impl Server {
     pub fn wait(mut self, wait: WaitPolicy) -> Server {
         self.config.wait = wait;
         self
+    }
+
+    /// Lets large payloads go by ref, through a pool that this process is a member of, to clients that are members of the
+    /// same. To all others they go inline.
+    pub fn pool(mut self, pool: Pool) -> Server {
+        self.config.pool = Some(pool.id());
+        self.sharing.pool = Some(pool);
+        self
+    }
+
+    /// From which length on, in bytes, something goes by ref: a field of level 2, or a message of level 1
+    /// ([`REF_THRESHOLD_DEFAULT`](crate::REF_THRESHOLD_DEFAULT) unless this says otherwise).
+    pub fn ref_threshold(mut self, len: usize) -> Server {
+        self.sharing.threshold = len.max(1);
+        self
+    }
+
+    /// What happens to payloads for which the pool has no room.
+    pub fn when_pool_full(mut self, policy: WhenPoolFull) -> Server {
+        self.sharing.when_full = policy;
+        self
+    }
+
+    /// What becomes of large payloads, for whoever watches.
+    pub fn payloads(&self) -> Payloads {
+        self.sharing.payloads.clone()
     }
 
     /// Which users may connect over shared memory.
@@ -356,17 +386,27 @@ impl Server {
     /// What all sessions and connections have in common.
     fn duty(self) -> Duty {
         let tally = self.load.tally().clone();
+        let sharing = Arc::new(self.sharing);
         if self.layers.is_empty() {
             let others: Option<Arc<dyn Handler>> =
                 if self.has_other_routes { Some(Arc::new(self.routes.clone())) } else { None };
             let services = Arc::new(self.services);
-            return Duty { services, others, routes: self.routes, tally, age: self.age, worker: self.worker };
+            return Duty {
+                services,
+                others,
+                routes: self.routes,
+                tally,
+                sharing,
+                age: self.age,
+                worker: self.worker,
+            };
         }
         // Layers see HTTP requests: nothing is called directly within them.
         let services = self.services.into_iter().map(|(name, served)| (name, served.handler)).collect();
         let all = layers::stack(services, self.routes, &self.layers);
         let (others, routes) = (Some(all.handler()), all.into_routes());
-        Duty { services: Services::default(), others, routes, tally, age: self.age, worker: self.worker }
+        let services = Services::default();
+        Duty { services, others, routes, tally, sharing, age: self.age, worker: self.worker }
     }
 }
 

@@ -15,6 +15,7 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::body::Deadline;
+use crate::direct::Passing;
 use crate::framing::Deframer;
 use crate::metadata::{pack, status_code};
 use crate::speech::Speech;
@@ -65,15 +66,23 @@ pub(crate) struct Serving {
     speech: Speech<Arc<Stream>>,
     deadline: Deadline,
     deframer: Deframer,
+    /// How payloads are passed; not known for a call that is refused.
+    passing: Option<Passing>,
     state: State,
 }
 
 impl Serving {
-    pub(crate) fn new(stream: Arc<Stream>, deadline_ns: Option<u64>, handler: HandlerFuture) -> Serving {
+    pub(crate) fn new(
+        stream: Arc<Stream>,
+        deadline_ns: Option<u64>,
+        handler: HandlerFuture,
+        passing: Option<Passing>,
+    ) -> Serving {
         Serving {
             speech: Speech::new(stream),
             deadline: Deadline::new(deadline_ns),
             deframer: Deframer::default(),
+            passing,
             state: State::Handler(handler),
         }
     }
@@ -81,7 +90,7 @@ impl Serving {
     /// A call that is answered without a handler.
     pub(crate) fn refused(stream: Stream, refusal: Status) -> Serving {
         let handler: HandlerFuture = Box::pin(std::future::ready(Response::new(Body::empty())));
-        let mut serving = Serving::new(Arc::new(stream), None, handler);
+        let mut serving = Serving::new(Arc::new(stream), None, handler, None);
         serving.end_with(refusal);
         serving
     }
@@ -142,6 +151,14 @@ impl Serving {
         loop {
             if self.speech.emission.message.is_none() {
                 self.speech.emission.message = self.deframer.next();
+                if let Some(Passing { sharing, peer }) = &self.passing
+                    && let Err(refused) =
+                        sharing.wrap(&mut self.speech.emission.message, *peer, &*self.speech.stream)
+                {
+                    self.speech.emission.message = None;
+                    self.end_with(refused);
+                    return Poll::Ready(false);
+                }
             }
             if self.speech.emission.message.is_some() && self.deframer.has_whole() {
                 if ready!(self.speech.poll_emit(cx)) {

@@ -14,18 +14,19 @@ use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
-use tollfree_transport::{Attachment, Call, now_ns};
+use tollfree_transport::{Attachment, Call, PeerPool, now_ns};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 
 use crate::body::RequestBody;
-use crate::direct::{self, Begun, DirectMethod, Found};
+use crate::direct::{self, Begun, DirectMethod, Found, Passing};
 use crate::endpoint::chance;
 use crate::load::{Admission, Counted, Tally};
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack};
+use crate::payloads::Sharing;
 use crate::serving::{Handler, Serving};
 
 /// A service, and the shorter way to it if it has one.
@@ -46,6 +47,7 @@ pub(crate) struct Duty {
     /// All of it for tonic's server.
     pub(crate) routes: Routes,
     pub(crate) tally: Arc<Tally>,
+    pub(crate) sharing: Arc<Sharing>,
     pub(crate) age: Age,
     /// Set where a thread serves and does nothing else: the sessions on it.
     pub(crate) worker: Option<Arc<AtomicUsize>>,
@@ -97,6 +99,9 @@ const INLINE_COUNT: usize = 16;
 const INLINE_NS: u64 = 20_000;
 /// The longest such while, in calls; then one is tried here again.
 const APART_COUNT_MAX: u32 = 1024;
+/// A session that is to end waits at most so long for its client to take hold of payloads that were sent by ref.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_STEP: Duration = Duration::from_millis(1);
 /// Replies held back to go out together wait for a step of at most this long.
 const QUICK_NS: u64 = 4_000;
 
@@ -200,6 +205,7 @@ impl SessionTask {
         let stop = async move { drop(shutdown.wait_for(|stop| *stop).await) };
         tokio::pin!(stop);
         let mut ending = Ending::new(&self.duty.age);
+        let mut linger = None;
         loop {
             // Calls that never stop coming must keep neither the shutdown nor other tasks waiting.
             tokio::task::consume_budget().await;
@@ -231,7 +237,7 @@ impl SessionTask {
                     ending.alarm = self.duty.age.grace.map(|grace| Box::pin(tokio::time::sleep(grace)));
                 }
                 Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => {}
-                () = std::future::ready(()), if ending.draining && self.attachment.live_count() == 0 => {
+                () = all_is_taken(&self.attachment, &mut linger), if ending.draining && self.attachment.live_count() == 0 => {
                     self.attachment.close(ending.reason);
                     return;
                 }
@@ -326,7 +332,7 @@ impl SessionTask {
             }
         };
         if place.is_none() {
-            *place = known(&call.path, &self.duty);
+            *place = known(&call.path, &self.duty, self.attachment.peer_pool());
         }
         let Some(known) = place else {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");
@@ -354,9 +360,18 @@ impl SessionTask {
         }
         let mut request = request(&call, Body::empty(), known.uri.clone(), agent, extensions);
         let stream = Arc::new(call.stream);
-        *request.body_mut() = Body::new(RequestBody::new(stream.clone()));
-        let serving = Serving::new(stream, call.deadline_ns, handler.handle(request));
+        let passing = Passing { sharing: self.duty.sharing.clone(), peer: self.attachment.peer_pool() };
+        *request.body_mut() = Body::new(RequestBody::new(stream.clone(), passing.sharing.clone()));
+        let serving = Serving::new(stream, call.deadline_ns, handler.handle(request), Some(passing));
         (Begun::Http(serving), inline)
+    }
+}
+
+/// Ready when the client has taken hold of all payloads that were sent to it, or has had the time to.
+async fn all_is_taken(attachment: &Attachment, linger: &mut Option<Instant>) {
+    let until = *linger.get_or_insert_with(|| Instant::now() + LINGER);
+    while attachment.ropes_in_flight() > 0 && Instant::now() < until {
+        tokio::time::sleep(LINGER_STEP).await;
     }
 }
 
@@ -390,7 +405,7 @@ fn insert_timeout(headers: &mut HeaderMap, deadline_ns: Option<u64>) {
 }
 
 /// Finds the service of a path. `None`: the path is not one.
-fn known(path: &Bytes, duty: &Duty) -> Option<Known> {
+fn known(path: &Bytes, duty: &Duty, peer: PeerPool) -> Option<Known> {
     let text = std::str::from_utf8(path).ok()?;
     let (service, method) = text.strip_prefix('/')?.split_once('/')?;
     if method.is_empty() || method.contains('/') {
@@ -399,7 +414,8 @@ fn known(path: &Bytes, duty: &Duty) -> Option<Known> {
     let uri = Uri::from(PathAndQuery::from_maybe_shared(path.clone()).ok()?);
     let served = duty.services.get(service);
     let handler = served.map(|served| &served.handler).or(duty.others.as_ref()).cloned();
-    let direct = served.and_then(|served| DirectMethod::new(served.direct.clone()?, method));
+    let passing = || Passing { sharing: duty.sharing.clone(), peer };
+    let direct = served.and_then(|served| DirectMethod::new(served.direct.clone()?, method, passing()));
     Some(Known { handler, direct, uri, pace: Pace::default() })
 }
 

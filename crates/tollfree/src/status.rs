@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use tollfree_pool::{AllocError, RefError, RopeError};
 use tollfree_transport::{BindError, Closed, ConnectError, ConnectErrorKind, EmitError};
 use tonic::{Code, Status};
 
@@ -110,6 +111,30 @@ pub(crate) fn cancelled(code: u16, refused: bool, peer: &str) -> Status {
 /// The deadline of a call has passed here.
 pub(crate) fn deadline() -> Status {
     Status::deadline_exceeded("the deadline has passed")
+}
+
+/// A payload for which the pool has no room, where that is to be said.
+pub(crate) fn pool_full(shortage: &AllocError) -> Status {
+    Status::resource_exhausted(format!("a payload was to go by ref, and {shortage}"))
+}
+
+/// A received message whose refs can't be had.
+pub(crate) fn refs(error: &RefError) -> Status {
+    let told = format!("a ref in the message is of no use: {error}");
+    match error {
+        error if error.is_forbidden() => Status::permission_denied(told),
+        RefError::Stale => Status::failed_precondition(told),
+        RefError::Full | RefError::Region(_) => Status::resource_exhausted(told),
+        RefError::Gone | RefError::Coordinator | RefError::Timeout(_) | RefError::Refused(_) => {
+            Status::unavailable(told)
+        }
+        _ => Status::internal(told),
+    }
+}
+
+/// A received message that says it has refs, and makes no sense.
+pub(crate) fn rope(error: &RopeError) -> Status {
+    Status::internal(format!("protocol error: {error}"))
 }
 
 /// Why a server does not serve.

@@ -12,11 +12,12 @@ use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::{MethodIdx, StreamId};
 use tollfree_rendezvous::{Address, PeerIdentity};
-use tollfree_session::{Accepted, Chunk, Closed, Emission, EmitError, End, Incoming, Opening, Progress};
+use tollfree_session::{Accepted, Closed, Emission, EmitError, End, Opening, Progress};
 
 use crate::config::Config;
 use crate::core::Core;
-use crate::handshake::{self, Attached, HandshakeError};
+use crate::handshake::{self, Attached, HandshakeError, PeerPool};
+use crate::incoming::{Chunk, Incoming};
 use crate::inherited::OfProcess;
 use crate::shared::Shared;
 use crate::stations::{Slot, Token};
@@ -179,6 +180,16 @@ impl Attachment {
     /// Whether both sides have agreed that the server says how busy it is.
     pub fn shares_load(&self) -> bool {
         self.shared.load.is_shared()
+    }
+
+    /// Whether the two sides are members of one pool, so that messages may be ropes.
+    pub fn peer_pool(&self) -> PeerPool {
+        self.shared.peer_pool
+    }
+
+    /// Ropes sent that the peer has not taken hold of yet.
+    pub fn ropes_in_flight(&self) -> usize {
+        self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())
     }
 
     /// Who is at the other end.
@@ -416,6 +427,11 @@ impl Stream {
         }
     }
 
+    /// Ropes sent in its session that the peer has not taken hold of yet.
+    pub fn ropes_in_flight(&self) -> usize {
+        self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())
+    }
+
     /// Its number in the session, for logs.
     pub fn id(&self) -> StreamId {
         self.id
@@ -469,10 +485,11 @@ impl Stream {
         let turn = ready!(tokio::task::coop::poll_proceed(cx));
         let polled = self.shared.poll_wait(cx, Token::Read(self.id), |core, socket| {
             let incoming = core.session.recv(self.id)?;
-            if !matches!(incoming, Incoming::End(_))
+            if !matches!(incoming, tollfree_session::Incoming::End(_))
                 && let Some((chunk, end, forgotten)) = core.session.take_rest(self.id)
             {
                 // What is left comes along, so that the usual call takes the lock once for all it reads.
+                let chunk = chunk.map(|chunk| Chunk::of(&self.shared, chunk));
                 *self.taken.lock() = Taken { chunk, end: Some(end) };
                 self.has_taken.store(true, Ordering::Relaxed);
                 if forgotten {
@@ -483,7 +500,7 @@ impl Stream {
             if core.session.has_pending() {
                 core.flush(socket);
             }
-            Some(incoming)
+            Some(Incoming::of(&self.shared, incoming))
         });
         if polled.is_ready() {
             turn.made_progress();

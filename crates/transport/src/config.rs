@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tollfree_layout::limits;
+use tollfree_layout::pool::POOL_ID_LEN;
 use tollfree_session::Limits;
 
 /// How a task waits for the peer.
@@ -88,6 +89,9 @@ pub struct Config {
     /// A server: says how busy it is to clients that want to know
     /// ([`Attachment::report_load`](crate::Attachment::report_load)). A client: wants to know.
     pub load: bool,
+    /// The name of the pool that this process is a member of, where messages may be ropes of it
+    /// ([`Outgoing::rope`](crate::Outgoing::rope)). They may only if the peer names the same one.
+    pub pool: Option<[u8; POOL_ID_LEN]>,
 }
 
 impl Default for Config {
@@ -102,6 +106,7 @@ impl Default for Config {
             area_idle: Duration::from_millis(500),
             handshake_timeout: Duration::from_secs(5),
             load: false,
+            pool: None,
         }
     }
 }

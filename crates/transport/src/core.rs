@@ -29,7 +29,7 @@ use tollfree_session::{
 use crate::area::{AreaSender, AreasMapped};
 use crate::clock::now_ns;
 use crate::config::Config;
-use crate::handshake::Attached;
+use crate::handshake::{Attached, PeerPool};
 use crate::load::Load;
 use crate::stations::{Slot, Stations, Token};
 use crate::waiting::SpinBudget;
@@ -185,7 +185,8 @@ impl Core {
         let (own, peer) = (Arc::new(attached.own), Arc::new(attached.peer));
         let load = Load::new(attached.shares_load, own.clone(), peer.clone());
         let core = Core {
-            session: Session::new(attached.role, config.limits, attached.peer_limits),
+            session: Session::new(attached.role, config.limits, attached.peer_limits)
+                .with_ropes(attached.peer_pool == PeerPool::Same),
             sending: Sending {
                 ring: RingSender::new(own.clone(), peer.clone(), attached.own_ring),
                 area: AreaSender::new(),
@@ -600,7 +601,7 @@ impl Core {
                 self.nudge |= !station.watched;
                 self.wake(next);
             }
-            None => self.nudge |= self.session.has_pending() || self.stations.others_sleep(runtime),
+            None => self.nudge |= self.waits_by_itself() || self.stations.others_sleep(runtime),
         }
     }
 
@@ -630,7 +631,13 @@ impl Core {
                 return true;
             }
         }
-        self.session.has_pending() && !pumped
+        self.waits_by_itself() && !pumped
+    }
+
+    /// Whether something is to happen that no task waits for: frames that found no room, and the peer's word that it has
+    /// taken a rope, until when the rope's parts are kept.
+    fn waits_by_itself(&self) -> bool {
+        self.session.has_pending() || self.session.ropes_in_flight() > 0
     }
 
     /// The pumper of a station has stopped looking: it counts as asleep, if it waits at all.
@@ -690,6 +697,7 @@ impl Core {
         if self.session.has_pending() {
             self.flush(socket);
         }
+        self.nudge |= self.session.ropes_in_flight() > 0 && !self.stations.is_pumped();
     }
 }
 

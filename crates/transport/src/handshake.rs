@@ -157,6 +157,17 @@ impl Turn {
     }
 }
 
+/// What a peer says about pools, compared with this side's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerPool {
+    /// One side or both are members of none.
+    None,
+    /// The two are members of different pools.
+    Other,
+    /// They are members of the same: messages may be ropes.
+    Same,
+}
+
 /// What a handshake came to.
 pub(crate) struct Attached {
     pub(crate) role: Role,
@@ -170,6 +181,7 @@ pub(crate) struct Attached {
     pub(crate) clock_shift_ns: i64,
     /// Both sides have the feature LOAD.
     pub(crate) shares_load: bool,
+    pub(crate) peer_pool: PeerPool,
     pub(crate) agent: String,
     pub(crate) identity: PeerIdentity,
     /// Becomes readable when the peer's process has ended.
@@ -275,7 +287,9 @@ fn make_region(name: &str, config: &Config) -> Result<(Region, Geometry), Region
 
 /// The features that this side wants to be in force.
 fn features(config: &Config) -> u64 {
-    if config.load { feature::LOAD } else { 0 }
+    let load = if config.load { feature::LOAD } else { 0 };
+    let pool = if config.pool.is_some() { feature::POOL } else { 0 };
+    load | pool
 }
 
 fn offer(kind: u32, config: &Config, own: &Region, ring: Geometry) -> Hello {
@@ -288,6 +302,7 @@ fn offer(kind: u32, config: &Config, own: &Region, ring: Geometry) -> Hello {
     hello.area_len_max = (limits::AREA_LEN_MAX as u32).into();
     hello.metadata_len_max = (config.limits.metadata_len_max as u32).into();
     hello.features = features(config).into();
+    hello.pool = config.pool.unwrap_or_default();
     hello.set_text(&agent());
     hello.clock_ns = now_ns().into();
     hello
@@ -358,6 +373,16 @@ fn attach(
         peer_area_len_max: area_len_max.min(limits::AREA_LEN_MAX),
         clock_shift_ns: clock_shift(theirs.clock_ns.get(), received_ns),
         shares_load: theirs.features.get() & features(config) & feature::LOAD != 0,
+        peer_pool: match config.pool {
+            Some(own) if theirs.features.get() & feature::POOL != 0 => {
+                if theirs.pool == own {
+                    PeerPool::Same
+                } else {
+                    PeerPool::Other
+                }
+            }
+            _ => PeerPool::None,
+        },
         agent: theirs.text(),
         identity,
         pidfd,

@@ -39,6 +39,7 @@ mod config;
 mod core;
 mod driver;
 mod handshake;
+mod incoming;
 mod inherited;
 mod listener;
 mod liveness;
@@ -51,9 +52,10 @@ mod waiting;
 pub use attachment::{Attachment, Call, ConnectError, ConnectErrorKind, Opener, Stream};
 pub use clock::now_ns;
 pub use config::{Config, PeerPolicy, WaitPolicy};
-pub use handshake::HandshakeError;
+pub use handshake::{HandshakeError, PeerPool};
+pub use incoming::{Chunk, Claim, Incoming};
 pub use listener::Listener;
 pub use tollfree_rendezvous::{Address, AddressError, BindError, PeerIdentity};
 pub use tollfree_session::{
-    Chunk, Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Incoming, Limits, Opening, Outgoing,
+    Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, Opening, Outgoing,
 };

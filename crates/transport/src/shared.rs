@@ -32,7 +32,7 @@ use crate::clock::now_ns;
 use crate::config::Config;
 use crate::core::Core;
 use crate::driver::Driver;
-use crate::handshake::Attached;
+use crate::handshake::{Attached, PeerPool};
 use crate::liveness::DeathWatch;
 use crate::load::Load;
 use crate::stations::{Duty, Token};
@@ -59,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) socket: Arc<UnixStream>,
     pub(crate) identity: PeerIdentity,
     pub(crate) agent: String,
+    pub(crate) peer_pool: PeerPool,
     /// Tells of the end of the peer's process, whoever holds copies of its socket. Watched like the socket.
     pub(crate) death: Option<Arc<DeathWatch>>,
     pub(crate) clock_shift_ns: i64,
@@ -102,16 +103,19 @@ impl Drop for Entered<'_> {
             core.flush(self.socket);
         }
         let nudge = std::mem::take(&mut core.nudge);
-        if core.wakes.is_empty() && !nudge {
+        if core.wakes.is_empty() && !nudge && !core.session.has_spent() {
             return;
         }
         let wakes = std::mem::take(&mut core.wakes);
+        let spent = core.session.take_spent();
         let mut ears: SmallVec<[Arc<Notify>; 2]> = SmallVec::new();
         if nudge {
             ears.extend(core.stations.list.iter().map(|station| station.ear.clone()));
         }
         drop(core);
         wakes.into_iter().for_each(std::task::Waker::wake);
+        // A pool takes locks of its own, and may make system calls.
+        drop(spent);
         ears.iter().for_each(|ear| ear.notify_one());
     }
 }
@@ -132,13 +136,14 @@ impl Shared {
     ) -> io::Result<Arc<Shared>> {
         let death = attached.pidfd.take().map(DeathWatch::new).transpose()?;
         let (origin, identity, agent) = (attached.own.origin(), attached.identity, attached.agent.clone());
-        let clock_shift_ns = attached.clock_shift_ns;
+        let (clock_shift_ns, peer_pool) = (attached.clock_shift_ns, attached.peer_pool);
         let (core, load) = Core::new(attached, config);
         Ok(Arc::new(Shared {
             socket: Arc::new(socket),
             origin,
             identity,
             agent,
+            peer_pool,
             death: death.map(Arc::new),
             clock_shift_ns,
             area_idle: config.area_idle,

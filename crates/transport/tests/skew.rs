@@ -108,7 +108,8 @@ fn unknown_features_are_passed_over_and_required_ones_refused() {
                 hello.features = u64::MAX.into();
                 // What a later version may give a meaning to.
                 hello.reserved = u32::MAX.into();
-                hello.tail = [0xff; 48];
+                hello.pool = [0xff; 16];
+                hello.tail = [0xff; 32];
             })
             .await;
             client.unwrap_or_else(|error| panic!("{kind}: {error}"));

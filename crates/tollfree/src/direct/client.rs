@@ -10,6 +10,7 @@ use http::{Extensions, HeaderMap, Uri, Version};
 use http_body::Body as HttpBody;
 use prost::Message;
 use tokio_stream::Stream;
+use tollfree_transport::Attachment;
 use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::codec::{Codec, CompressionEncoding, Streaming};
@@ -19,7 +20,7 @@ use tonic::{Request, Response, Status};
 use tower_service::Service;
 
 use super::exchange::{self, Reply};
-use super::message::{decode, encode_within, pack, unpack};
+use super::message::{decode, pack, unpack};
 use super::{Method, Slot};
 use crate::body::trailers;
 use crate::channel::Channel;
@@ -396,11 +397,14 @@ async fn call<M1: Message, M2: Message + Default>(
         len_max: settings.decoding_len_max,
     };
     let len_max = settings.encoding_len_max;
-    let mut reply = exchange::exchange(request, &|| encode_within(message, len_max)).await?;
+    let encode = |attachment: &Attachment| {
+        channel.sharing().encode(message, len_max, attachment.peer_pool(), attachment)
+    };
+    let mut reply = exchange::exchange(request, &encode).await?;
     if reply.code != 0 {
         return Err(failure(&reply));
     }
-    let Some(bytes) = reply.message.take() else {
+    let Some(message) = reply.message.take() else {
         return Err(Status::internal("Missing response message."));
     };
     let mut headers = HeaderMap::new();
@@ -412,7 +416,7 @@ async fn call<M1: Message, M2: Message + Default>(
         unpack(&reply.trailers, &mut trailers);
         headers.extend(trailers);
     }
-    Ok(Response::from_parts(MetadataMap::from_headers(headers), decode(bytes)?, Extensions::new()))
+    Ok(Response::from_parts(MetadataMap::from_headers(headers), decode(message)?, Extensions::new()))
 }
 
 /// The status of a reply that is none, as tonic reads it out of headers and trailers.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tollfree_transport::{Attachment, Emission, EmitError, End, Ending, Incoming, Opening, Outgoing, Stream};
 use tonic::{Code, Status};
 
-use super::message::Gather;
+use super::message::{Gather, Gathered, Received};
 use crate::body::{Deadline, end_status};
 use crate::call::deadline_ns;
 use crate::channel::Channel;
@@ -32,7 +32,7 @@ pub(super) struct Request<'a> {
 pub(super) struct Reply {
     /// Packed; `None` for a reply of nothing but trailers.
     pub(super) headers: Option<Bytes>,
-    pub(super) message: Option<Bytes>,
+    pub(super) message: Option<Received>,
     pub(super) code: u16,
     /// Packed.
     pub(super) trailers: Bytes,
@@ -57,7 +57,7 @@ impl From<Status> for Failed {
 /// The status of a call that ended without trailers.
 pub(super) async fn exchange(
     request: Request<'_>,
-    message: &(dyn Fn() -> Result<Bytes, Status> + Sync),
+    message: &(dyn Fn(&Attachment) -> Result<Outgoing, Status> + Sync),
 ) -> Result<Reply, Status> {
     let channel = request.channel;
     let mut deadline = Deadline::new(request.deadline_ns);
@@ -70,7 +70,7 @@ pub(super) async fn exchange(
                 poll_fn(|cx| guard(acquire.as_mut().poll(cx), &mut deadline, cx)).await??
             }
         };
-        match attempt(&request, &attachment, message()?, &mut deadline).await {
+        match attempt(&request, &attachment, message(&attachment)?, &mut deadline).await {
             Ok(reply) => return Ok(reply),
             // One that is open refuses for another reason, and would again.
             Err(failed) if failed.unseen && !moved && !attachment.is_open() => {
@@ -97,7 +97,7 @@ fn guard<T>(polled: Poll<T>, deadline: &mut Deadline, cx: &mut Context<'_>) -> P
 async fn attempt(
     request: &Request<'_>,
     attachment: &Arc<Attachment>,
-    message: Bytes,
+    message: Outgoing,
     deadline: &mut Deadline,
 ) -> Result<Reply, Failed> {
     let peer = request.channel.peer();
@@ -105,7 +105,7 @@ async fn attempt(
     let opening = Opening { path: request.path, deadline_ns: request.deadline_ns.unwrap_or(0) };
     let mut emission = Emission {
         headers: Some(request.block.clone()),
-        message: Some(Outgoing::new(message, false)),
+        message: Some(message),
         ending: Some(Ending::HalfClose),
     };
     let opened = poll_fn(|cx| guard(opener.poll_open(cx, opening, &mut emission), deadline, cx)).await?;
@@ -124,12 +124,33 @@ async fn attempt(
             Incoming::Headers(block) => headers = Some(block),
             Incoming::Chunk(chunk) => gather.add(chunk)?,
             Incoming::End(End::Trailers { code, block }) => {
-                return Ok(Reply { headers, message: gather.take(), code, trailers: block });
+                let message = match received(&mut gather, request.channel, deadline).await {
+                    // What came with a failure is of no interest, but that it came is.
+                    Err(_) if code != 0 => Some(Received::Whole(Bytes::new())),
+                    received => received?,
+                };
+                return Ok(Reply { headers, message, code, trailers: block });
             }
             Incoming::End(end) => {
                 let unseen = matches!(end, End::Cancelled { refused: true, .. });
                 return Err(Failed { status: end_status(&stream, end, peer), unseen });
             }
+        }
+    }
+}
+
+/// The message that came, with hold taken of all its parts.
+async fn received(
+    gather: &mut Gather,
+    channel: &Channel,
+    deadline: &mut Deadline,
+) -> Result<Option<Received>, Status> {
+    match gather.take(channel.sharing())? {
+        None => Ok(None),
+        Some(Gathered::Here(message)) => Ok(Some(message)),
+        Some(Gathered::Fetching(mut fetching)) => {
+            let rope = poll_fn(|cx| guard(fetching.as_mut().poll(cx), deadline, cx)).await??;
+            gather.check(Received::Rope(rope)).map(Some)
         }
     }
 }

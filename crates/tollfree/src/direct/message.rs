@@ -7,10 +7,13 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use prost::Message;
 use tollfree_layout::metadata::{BlockError, Name, pairs};
-use tollfree_transport::Chunk;
+use tollfree_pool::Rope;
+use tollfree_transport::{Chunk, Claim};
 use tonic::Status;
 
+use crate::inflow::{self, Fetching, Mapped, rope_len_max};
 use crate::metadata::{self, GRPC_STATUS};
+use crate::payloads::Sharing;
 
 /// Messages up to this length are encoded in a buffer that their thread uses again; longer ones get one of their own.
 const SHARED_LEN_MAX: usize = 4 * 1024;
@@ -26,7 +29,7 @@ thread_local! {
 }
 
 /// Encodes a message of `len` bytes, its [`encoded_len`](Message::encoded_len).
-fn encode<M: Message>(message: &M, len: usize) -> Bytes {
+pub(crate) fn encode<M: Message>(message: &M, len: usize) -> Bytes {
     if len > SHARED_LEN_MAX {
         let mut bytes = Vec::with_capacity(len);
         message.encode_raw(&mut bytes);
@@ -42,12 +45,12 @@ fn encode<M: Message>(message: &M, len: usize) -> Bytes {
     })
 }
 
-/// Encodes a message, if it is not longer than its sender allows.
+/// Whether a message is not longer than its sender allows.
 ///
 /// # Errors
 /// The status that tonic's encoder gives.
-pub(super) fn encode_within<M: Message>(message: &M, len_max: Option<usize>) -> Result<Bytes, Status> {
-    let len = message.encoded_len();
+#[inline]
+pub(crate) fn check_len(len: usize, len_max: Option<usize>) -> Result<(), Status> {
     let limit = len_max.unwrap_or(usize::MAX);
     if len > limit {
         return Err(Status::out_of_range(format!(
@@ -59,15 +62,43 @@ pub(super) fn encode_within<M: Message>(message: &M, len_max: Option<usize>) -> 
             "Cannot return body with more than 4GB of data but got {len} bytes"
         )));
     }
-    Ok(encode(message, len))
+    Ok(())
+}
+
+/// A message that was received, in as many pieces as it lies in.
+pub(crate) enum Received {
+    Whole(Bytes),
+    Rope(Rope),
+}
+
+impl Received {
+    fn len(&self) -> usize {
+        match self {
+            Received::Whole(bytes) => bytes.len(),
+            Received::Rope(rope) => rope.remaining(),
+        }
+    }
 }
 
 /// Decodes a message.
 ///
 /// # Errors
 /// INTERNAL, as tonic's decoder says it.
-pub(super) fn decode<M: Message + Default>(bytes: Bytes) -> Result<M, Status> {
-    M::decode(bytes).map_err(|error| Status::internal(error.to_string()))
+pub(super) fn decode<M: Message + Default>(message: Received) -> Result<M, Status> {
+    let decoded = match message {
+        Received::Whole(bytes) => M::decode(bytes),
+        Received::Rope(rope) => decode_rope(rope),
+    };
+    decoded.map_err(|error| Status::internal(error.to_string()))
+}
+
+#[cold]
+fn decode_rope<M: Message + Default>(rope: Rope) -> Result<M, prost::DecodeError> {
+    let mut segments = rope.clone().into_segments();
+    match (segments.next(), segments.next()) {
+        (Some(only), None) => M::decode(only),
+        _ => M::decode(rope),
+    }
 }
 
 /// Puts the first message of a call together from its chunks. One that comes in one chunk is not copied.
@@ -77,13 +108,23 @@ pub(super) struct Gather {
     whole: Bytes,
     pieces: BytesMut,
     complete: bool,
+    /// Bytes put together out of pieces, each of which was copied for that.
+    joined: usize,
+    claim: Option<Claim>,
 }
 
 impl Gather {
     /// Takes messages of up to `len_max` bytes.
     pub(super) fn new(len_max: Option<usize>) -> Gather {
         let len_max = len_max.unwrap_or(RECEIVED_LEN_MAX);
-        Gather { len_max, whole: Bytes::new(), pieces: BytesMut::new(), complete: false }
+        Gather {
+            len_max,
+            whole: Bytes::new(),
+            pieces: BytesMut::new(),
+            complete: false,
+            joined: 0,
+            claim: None,
+        }
     }
 
     /// Takes the next chunk. What follows the first message is only looked at.
@@ -91,7 +132,7 @@ impl Gather {
     /// # Errors
     /// The status that tonic's decoder gives for a message that is too long, or compressed without a word about how.
     pub(super) fn add(&mut self, chunk: Chunk) -> Result<(), Status> {
-        let Chunk { mut bytes, first, last } = chunk;
+        let Chunk { mut bytes, first, last, rope } = chunk;
         if first {
             let compressed = bytes.get_u8() != 0;
             let len = bytes.get_u32() as usize;
@@ -101,10 +142,11 @@ impl Gather {
                 ));
             }
             let limit = self.len_max;
-            if len > limit {
-                return Err(Status::out_of_range(format!(
-                    "Error, decoded message length too large: found {len} bytes, the limit is: {limit} bytes"
-                )));
+            if len > if rope.is_some() { rope_len_max(limit) } else { limit } {
+                return Err(too_long(len, limit));
+            }
+            if !self.complete {
+                self.claim = rope;
             }
             if last && !self.complete {
                 self.whole = bytes;
@@ -120,16 +162,52 @@ impl Gather {
             self.pieces.extend_from_slice(&bytes);
             if last {
                 self.whole = std::mem::take(&mut self.pieces).freeze();
+                self.joined = self.whole.len();
                 self.complete = true;
             }
         }
         Ok(())
     }
 
-    /// The message, if one has come.
-    pub(super) fn take(&mut self) -> Option<Bytes> {
-        std::mem::take(&mut self.complete).then(|| std::mem::take(&mut self.whole))
+    /// The message, if one has come: as it is, or with hold taken of its refs, or what to wait for until then.
+    ///
+    /// # Errors
+    /// The status for a message whose refs can't be had.
+    pub(super) fn take(&mut self, sharing: &Sharing) -> Result<Option<Gathered>, Status> {
+        if !std::mem::take(&mut self.complete) {
+            return Ok(None);
+        }
+        let bytes = std::mem::take(&mut self.whole);
+        let Some(claim) = self.claim.take() else {
+            if sharing.is_large(bytes.len()) {
+                sharing.payloads.received_inline(bytes.len(), bytes.len() + self.joined);
+            }
+            return Ok(Some(Gathered::Here(Received::Whole(bytes))));
+        };
+        Ok(Some(match inflow::map(sharing, bytes, claim)? {
+            Mapped::Here(rope) => Gathered::Here(self.check(Received::Rope(rope))?),
+            Mapped::Fetching(fetching) => Gathered::Fetching(fetching),
+        }))
     }
+
+    /// Holds the receiver's limit against a message of which no more than its refs has come.
+    pub(super) fn check(&self, message: Received) -> Result<Received, Status> {
+        let (len, limit) = (message.len(), self.len_max);
+        if len > limit { Err(too_long(len, limit)) } else { Ok(message) }
+    }
+}
+
+/// What a gathered message is.
+pub(super) enum Gathered {
+    Here(Received),
+    /// Its extents are on their way here.
+    Fetching(Fetching),
+}
+
+fn too_long(len: usize, limit: usize) -> Status {
+    Status::out_of_range(format!(
+        "Error, decoded message length too large: found {len} bytes, the limit is: {limit} bytes"
+    ))
 }
 
 const _: () = assert!(PREFIX_LEN == 5);
@@ -171,29 +249,40 @@ mod tests {
     use super::*;
 
     fn chunk(bytes: &'static [u8], first: bool, last: bool) -> Chunk {
-        Chunk { bytes: Bytes::from_static(bytes), first, last }
+        Chunk { bytes: Bytes::from_static(bytes), first, last, rope: None }
+    }
+
+    fn take(gather: &mut Gather) -> Option<Bytes> {
+        match gather.take(&Sharing::default()).unwrap()? {
+            Gathered::Here(Received::Whole(bytes)) => Some(bytes),
+            _ => panic!("no rope came"),
+        }
+    }
+
+    fn encode_within<M: Message>(message: &M) -> Bytes {
+        encode(message, message.encoded_len())
     }
 
     #[test]
     fn a_message_comes_together_and_only_the_first_counts() {
         let mut gather = Gather::new(None);
-        assert!(gather.take().is_none());
+        assert!(take(&mut gather).is_none());
         gather.add(chunk(b"\0\0\0\0\x06ab", true, false)).unwrap();
         gather.add(chunk(b"cd", false, false)).unwrap();
         gather.add(chunk(b"ef", false, true)).unwrap();
         gather.add(chunk(b"\0\0\0\0\x02xy", true, true)).unwrap();
         gather.add(chunk(b"\0\0\0\0\x04xy", true, false)).unwrap();
         gather.add(chunk(b"zw", false, true)).unwrap();
-        assert_eq!(gather.take().unwrap(), "abcdef");
-        assert!(gather.take().is_none());
+        assert_eq!(take(&mut gather).unwrap(), "abcdef");
+        assert!(take(&mut gather).is_none());
     }
 
     #[test]
     fn a_message_in_one_chunk_is_not_copied() {
         let bytes = Bytes::from_static(b"\0\0\0\0\x02ab");
         let mut gather = Gather::new(Some(2));
-        gather.add(Chunk { bytes: bytes.clone(), first: true, last: true }).unwrap();
-        assert_eq!(gather.take().unwrap().as_ptr(), bytes[PREFIX_LEN..].as_ptr());
+        gather.add(Chunk { bytes: bytes.clone(), first: true, last: true, rope: None }).unwrap();
+        assert_eq!(take(&mut gather).unwrap().as_ptr(), bytes[PREFIX_LEN..].as_ptr());
     }
 
     #[test]
@@ -211,21 +300,21 @@ mod tests {
         let text = "x".repeat(1000);
         let mut held = Vec::new();
         for _ in 0..100 {
-            let bytes = encode_within(&text, None).unwrap();
+            let bytes = encode_within(&text);
             assert_eq!(String::decode(bytes.clone()).unwrap(), text);
             held.push(bytes);
         }
         drop(held);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..1000 {
-            seen.insert(encode_within(&text, None).unwrap().as_ptr());
+            seen.insert(encode_within(&text).as_ptr());
         }
         assert!(seen.len() <= 2 * SHARED_LEN / 1000, "{} places", seen.len());
     }
 
     #[test]
     fn a_sender_limit_holds() {
-        let status = encode_within(&"x".repeat(100), Some(50)).unwrap_err();
+        let status = check_len(100, Some(50)).unwrap_err();
         assert_eq!(status.code(), tonic::Code::OutOfRange);
     }
 }

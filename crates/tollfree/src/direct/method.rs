@@ -8,7 +8,7 @@ use tollfree_transport::Call;
 use tonic::body::Body;
 
 use super::message::says_encoding;
-use super::run::{Found, Run};
+use super::run::{Found, Passing, Run};
 use super::{DirectServing, Slot};
 use crate::serving::{Handler, Serving};
 
@@ -16,15 +16,23 @@ use crate::serving::{Handler, Serving};
 pub(crate) struct DirectMethod {
     found: Found,
     name: String,
+    passing: Passing,
     /// What ran the last call that came to its end in the session's own task.
     idle: Option<Box<dyn Run>>,
 }
 
 impl DirectMethod {
     /// The method of that name, if it can be called directly.
-    pub(crate) fn new(found: Found, name: &str) -> Option<DirectMethod> {
-        let idle = Some(found.direct.method(name)?);
-        Some(DirectMethod { found, name: name.to_owned(), idle })
+    pub(crate) fn new(found: Found, name: &str, passing: Passing) -> Option<DirectMethod> {
+        let mut method = DirectMethod { found, name: name.to_owned(), passing, idle: None };
+        method.idle = Some(method.make()?);
+        Some(method)
+    }
+
+    fn make(&self) -> Option<Box<dyn Run>> {
+        let mut run = self.found.direct.method(&self.name)?;
+        run.set_passing(self.passing.clone());
+        Some(run)
     }
 
     /// What runs the next call, if that can be a direct one: how messages are compressed is left to tonic.
@@ -32,7 +40,7 @@ impl DirectMethod {
         if says_encoding(&call.headers) {
             return None;
         }
-        self.idle.take().or_else(|| self.found.direct.method(&self.name))
+        self.idle.take().or_else(|| self.make())
     }
 
     /// Whether interceptors are to see requests first.

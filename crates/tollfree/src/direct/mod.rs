@@ -15,10 +15,10 @@ mod slot;
 
 pub use client::{Generated, Grpc, Way};
 pub use handler::{Handler, handler, unimplemented};
-pub use run::{Answer, Direct, Raw, Run, introduce, type_id, unary};
+pub use run::{Answer, Direct, Passing, Raw, Run, introduce, type_id, unary};
 pub use slot::pass;
 
-pub(crate) use message::unpack;
+pub(crate) use message::{check_len, encode, unpack};
 pub(crate) use method::{Begun, DirectMethod};
 pub(crate) use run::{Found, find};
 pub(crate) use serving::DirectServing;

@@ -8,24 +8,32 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::Bytes;
 use http::{Extensions, HeaderMap};
 use prost::Message;
+use tollfree_transport::{Outgoing, PeerPool, Stream};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
-use super::message::{decode, encode_within};
+use super::message::{Received, decode};
+use crate::payloads::Sharing;
 
 /// A request as the session has it.
 pub struct Raw {
-    pub(crate) message: Bytes,
+    pub(crate) message: Received,
     pub(crate) headers: HeaderMap,
     pub(crate) extensions: Extensions,
 }
 
 /// What a handler said: metadata and encoded message, or a status.
-pub type Answer = Result<(HeaderMap, Bytes), Status>;
+pub type Answer = Result<(HeaderMap, Outgoing), Status>;
+
+/// How payloads are passed in a session.
+#[derive(Clone)]
+pub struct Passing {
+    pub(crate) sharing: Arc<Sharing>,
+    pub(crate) peer: PeerPool,
+}
 
 /// Runs one method's handler, one call after the other, in the same memory.
 pub trait Run: Send {
@@ -34,8 +42,12 @@ pub trait Run: Send {
     /// # Errors
     /// The status for a message that can't be decoded.
     fn begin(&mut self, request: Raw) -> Result<(), Status>;
-    /// Goes on with it.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answer>;
+    /// Goes on with it; the answer is to go to `stream`.
+    fn poll(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<Answer>;
+    /// How payloads are passed, from now on.
+    fn set_passing(&mut self, passing: Passing);
+    /// How payloads are passed.
+    fn passing(&self) -> Option<&Passing>;
 }
 
 /// A generated server, as the session calls it.
@@ -56,7 +68,13 @@ where
     F: Fn(Request<M1>) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Response<M2>, Status>> + Send + 'static,
 {
-    Box::new(Unary { handler, future: Box::pin(None), encoding_len_max, messages: PhantomData })
+    Box::new(Unary {
+        handler,
+        future: Box::pin(None),
+        encoding_len_max,
+        passing: None,
+        messages: PhantomData,
+    })
 }
 
 struct Unary<F, Fut, M1, M2> {
@@ -64,6 +82,7 @@ struct Unary<F, Fut, M1, M2> {
     /// Its place is kept between calls, so that a call need not allocate one.
     future: Pin<Box<Option<Fut>>>,
     encoding_len_max: Option<usize>,
+    passing: Option<Passing>,
     messages: PhantomData<fn(M1) -> M2>,
 }
 
@@ -82,7 +101,7 @@ where
         Ok(())
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
+    fn poll(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<Answer> {
         let Some(future) = self.future.as_mut().as_pin_mut() else {
             return Poll::Ready(Err(Status::internal("no call was begun")));
         };
@@ -90,9 +109,20 @@ where
         self.future.set(None);
         Poll::Ready(answered.and_then(|response| {
             let (metadata, message, _) = response.into_parts();
-            let bytes = encode_within(&message, self.encoding_len_max)?;
-            Ok((metadata.into_headers(), bytes))
+            let Some(Passing { sharing, peer }) = &self.passing else {
+                return Err(Status::internal("the session has not said how payloads are passed"));
+            };
+            let message = sharing.encode(&message, self.encoding_len_max, *peer, stream)?;
+            Ok((metadata.into_headers(), message))
         }))
+    }
+
+    fn set_passing(&mut self, passing: Passing) {
+        self.passing = Some(passing);
+    }
+
+    fn passing(&self) -> Option<&Passing> {
+        self.passing.as_ref()
     }
 }
 

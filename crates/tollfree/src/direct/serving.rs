@@ -10,9 +10,10 @@ use tollfree_transport::{End, Ending, Incoming, Outgoing, Stream};
 use tonic::Status;
 
 use super::Slot;
-use super::message::{Gather, pack};
+use super::message::{Gather, Gathered, Received, pack};
 use super::run::{Raw, Run};
 use crate::body::Deadline;
+use crate::inflow::Fetching;
 use crate::metadata::status_code;
 use crate::serving::HandlerFuture;
 use crate::speech::Speech;
@@ -23,6 +24,8 @@ enum State {
     Intercept(HandlerFuture, Slot),
     /// The message has not come yet.
     Read(HeaderMap, Extensions),
+    /// Parts of it lie in extents that are on their way here.
+    Fetch(HeaderMap, Extensions, Fetching),
     /// The handler has not answered yet.
     Handler,
     /// What it said is being sent.
@@ -113,10 +116,24 @@ impl DirectServing {
                 Poll::Ready(false)
             }
             State::Read(..) => self.poll_read(cx),
+            State::Fetch(.., fetching) => match fetching.as_mut().poll(cx) {
+                Poll::Ready(rope) => {
+                    let checked = rope.and_then(|rope| self.gather.check(Received::Rope(rope)));
+                    match checked {
+                        Ok(message) => self.begin(message),
+                        Err(refused) => self.end_with(refused),
+                    }
+                    Poll::Ready(false)
+                }
+                Poll::Pending => {
+                    ready!(self.speech.poll_ended(cx));
+                    Poll::Ready(true)
+                }
+            },
             State::Handler => {
                 let Some(run) = &mut self.run else { return Poll::Ready(true) };
                 // A handler that panics must not take the session's other calls with it.
-                match std::panic::catch_unwind(AssertUnwindSafe(|| run.poll(cx))) {
+                match std::panic::catch_unwind(AssertUnwindSafe(|| run.poll(cx, &self.speech.stream))) {
                     Ok(Poll::Ready(Ok((headers, message)))) => self.reply(headers, message),
                     Ok(Poll::Ready(Err(last))) => self.end_with(last),
                     Ok(Poll::Pending) => {
@@ -158,14 +175,26 @@ impl DirectServing {
                 Ok(_) | Err(_) => return Poll::Ready(true),
             }
         }
-        let Some(message) = self.gather.take() else {
-            self.end_with(Status::internal("Missing request message."));
-            return Poll::Ready(false);
-        };
-        let (State::Read(headers, extensions), Some(run)) =
+        let Some(passing) = self.run.as_ref().and_then(|run| run.passing()) else { return Poll::Ready(true) };
+        match self.gather.take(&passing.sharing) {
+            Ok(Some(Gathered::Here(message))) => self.begin(message),
+            Ok(Some(Gathered::Fetching(fetching))) => {
+                if let State::Read(headers, extensions) = std::mem::replace(&mut self.state, State::Handler) {
+                    self.state = State::Fetch(headers, extensions, fetching);
+                }
+            }
+            Ok(None) => self.end_with(Status::internal("Missing request message.")),
+            Err(refused) => self.end_with(refused),
+        }
+        Poll::Ready(false)
+    }
+
+    /// Gives the message to the handler.
+    fn begin(&mut self, message: Received) {
+        let (State::Read(headers, extensions) | State::Fetch(headers, extensions, _), Some(run)) =
             (std::mem::replace(&mut self.state, State::Handler), &mut self.run)
         else {
-            return Poll::Ready(true);
+            return;
         };
         let request = Raw { message, headers, extensions };
         match std::panic::catch_unwind(AssertUnwindSafe(|| run.begin(request))) {
@@ -173,14 +202,13 @@ impl DirectServing {
             Ok(Err(refused)) => self.end_with(refused),
             Err(_) => self.panicked(),
         }
-        Poll::Ready(false)
     }
 
-    fn reply(&mut self, headers: HeaderMap, message: Bytes) {
+    fn reply(&mut self, headers: HeaderMap, message: Outgoing) {
         match pack(headers) {
             Ok(block) => {
                 self.speech.emission.headers = Some(block);
-                self.speech.emission.message = Some(Outgoing::new(message, false));
+                self.speech.emission.message = Some(message);
                 self.speech.emission.ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
                 self.state = State::Ending;
             }

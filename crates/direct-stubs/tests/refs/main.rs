@@ -1,0 +1,5 @@
+//! Large payloads that go by ref inside calls: with the stubs of `tollfree-build` and with those of tonic, on both ends.
+
+mod freight;
+mod lab;
+mod levels;

@@ -1,0 +1,201 @@
+//! Ropes: messages of which parts lie in a pool, and how long their sender keeps those.
+//!
+//! ```text
+//! sender                                   receiver
+//!   keeps the parts of rope n
+//!   first chunk, ROPE ──────────────────►  counts: this is rope n
+//!   …further chunks ────────────────────►  takes hold of the parts, or has no use for them
+//!   lets go of them ◄──── ROPES_TAKEN n
+//! ```
+//! Both sides count the ropes of a direction from 0, in the order of their first chunks. Each is taken exactly once, in any
+//! order, also where its stream has ended: a rope may outlive its call. What the parts are is not known here.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use tollfree_kill_points::{Point, here};
+use tollfree_layout::RopeIdx;
+use tollfree_layout::frame::{control, events};
+use zerocopy::IntoBytes;
+
+use crate::frame::{Frame, head};
+use crate::{Full, Outbound, Session, Violation};
+
+/// What has to stay as it is until the peer has taken a rope.
+#[derive(Clone)]
+pub struct Keep(Arc<dyn Any + Send + Sync>);
+
+impl Keep {
+    /// Anything that keeps the parts of a rope.
+    pub fn new(parts: impl Any + Send + Sync) -> Keep {
+        Keep(Arc::new(parts))
+    }
+}
+
+impl fmt::Debug for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keep").field("clones", &Arc::strong_count(&self.0)).finish()
+    }
+}
+
+/// The ropes of a session, both ways.
+#[derive(Debug, Default)]
+pub(crate) struct Ropes {
+    /// Both sides are members of one pool.
+    pub(crate) agreed: bool,
+    /// Sent from `sent_first` on; those that the peer has taken are `None`.
+    sent: VecDeque<Option<Keep>>,
+    sent_first: u64,
+    in_flight: usize,
+    received_count: u64,
+    /// Runs of ropes taken here that the peer has not been told about: the first, and how many.
+    taken: VecDeque<(u64, u32)>,
+    /// Taken by the peer; to be dropped when the session is not locked.
+    spent: Vec<Keep>,
+}
+
+impl Ropes {
+    /// The first chunk of a rope is staged.
+    pub(crate) fn sent(&mut self, keep: Keep) {
+        self.sent.push_back(Some(keep));
+        self.in_flight += 1;
+    }
+
+    /// The first chunk of a rope has come.
+    pub(crate) fn received(&mut self) -> RopeIdx {
+        self.received_count += 1;
+        RopeIdx(self.received_count - 1)
+    }
+
+    /// A received rope needs its sender no longer.
+    pub(crate) fn take(&mut self, rope: RopeIdx) {
+        match self.taken.back_mut() {
+            Some((first, count)) if first.wrapping_add((*count).into()) == rope.0 && *count < u32::MAX => {
+                *count += 1;
+            }
+            _ => self.taken.push_back((rope.0, 1)),
+        }
+    }
+
+    /// The peer has taken `count` ropes from `first` on. `None`: it had not got them, or had taken them before.
+    fn let_go(&mut self, first: u64, count: u32) -> Option<()> {
+        let start = usize::try_from(first.checked_sub(self.sent_first)?).ok()?;
+        let end = start.checked_add(count as usize).filter(|end| *end <= self.sent.len())?;
+        for keep in self.sent.range_mut(start..end) {
+            self.spent.push(keep.take()?);
+            self.in_flight -= 1;
+        }
+        while let Some(None) = self.sent.front() {
+            self.sent.pop_front();
+            self.sent_first += 1;
+        }
+        Some(())
+    }
+
+    /// The session is over: nobody takes anything any more, nor is told.
+    pub(crate) fn end(&mut self) {
+        self.spent.extend(self.sent.drain(..).flatten());
+        self.in_flight = 0;
+        self.taken.clear();
+    }
+
+    pub(crate) fn has_taken(&self) -> bool {
+        !self.taken.is_empty()
+    }
+
+    /// Stages what the peer has not been told, as far as there is room.
+    pub(crate) fn stage(&mut self, out: &mut impl Outbound) -> Result<(), Full> {
+        while let Some((first, count)) = self.taken.front() {
+            let mut frame = head(*first);
+            frame.events = events::CONTROL;
+            frame.code = control::ROPES_TAKEN.into();
+            frame.chunk_len = (*count).into();
+            out.stage(&[frame.as_bytes()])?;
+            here(Point::NoticeStaged);
+            self.taken.pop_front();
+        }
+        Ok(())
+    }
+}
+
+impl<T: Default> Session<T> {
+    /// Both sides are members of one pool: messages may be ropes.
+    #[must_use]
+    pub fn with_ropes(mut self, agreed: bool) -> Session<T> {
+        self.ropes.agreed = agreed;
+        self
+    }
+
+    /// A rope that came with a chunk needs its sender no longer: hold was taken of its parts, or nobody wants them. To be
+    /// said once for each.
+    pub fn take_rope(&mut self, rope: RopeIdx) {
+        if self.closed.is_none() {
+            self.ropes.take(rope);
+        }
+    }
+
+    /// Ropes sent that the peer has not taken.
+    pub fn ropes_in_flight(&self) -> usize {
+        self.ropes.in_flight
+    }
+
+    /// What need not be kept any more, to be dropped when it suits: that may take a while.
+    pub fn take_spent(&mut self) -> Vec<Keep> {
+        std::mem::take(&mut self.ropes.spent)
+    }
+
+    /// Whether [`take_spent`](Self::take_spent) has something to give.
+    pub fn has_spent(&self) -> bool {
+        !self.ropes.spent.is_empty()
+    }
+
+    pub(crate) fn receive_taken(&mut self, frame: &Frame) -> Result<(), Violation> {
+        let misplaced = Violation::Control { code: frame.code };
+        if !self.ropes.agreed || frame.chunk_len == 0 {
+            return Err(misplaced);
+        }
+        self.ropes.let_go(frame.stream, frame.chunk_len).ok_or(misplaced)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(ropes: &Ropes) -> Vec<u64> {
+        let kept = ropes.sent.iter().enumerate().filter(|(_, keep)| keep.is_some());
+        kept.map(|(idx, _)| ropes.sent_first + idx as u64).collect()
+    }
+
+    #[test]
+    fn ropes_are_let_go_of_once_and_in_any_order() {
+        let mut ropes = Ropes::default();
+        let parts: Vec<Arc<u8>> = (0..5).map(Arc::new).collect();
+        parts.iter().for_each(|part| ropes.sent(Keep::new(part.clone())));
+        assert!(ropes.let_go(1, 2).is_some());
+        assert_eq!((kept(&ropes), ropes.in_flight), (vec![0, 3, 4], 3));
+        assert!(ropes.let_go(0, 1).is_some());
+        assert_eq!(ropes.sent_first, 3, "what is behind both is forgotten");
+        for (first, count) in [(0, 1), (2, 1), (5, 1), (4, 2), (u64::MAX, 1), (3, u32::MAX)] {
+            assert!(ropes.let_go(first, count).is_none(), "{count} from {first} on");
+        }
+        assert!(ropes.let_go(3, 1).is_some() && ropes.let_go(3, 1).is_none(), "twice");
+        let spent = std::mem::take(&mut ropes.spent).len();
+        assert_eq!((spent, kept(&ropes)), (4, vec![4]));
+        ropes.end();
+        assert_eq!((ropes.spent.len(), ropes.in_flight), (1, 0));
+        drop(ropes);
+        assert!(parts.iter().all(|part| Arc::strong_count(part) == 1));
+    }
+
+    #[test]
+    fn what_was_taken_one_after_the_other_is_said_in_one_frame() {
+        let mut ropes = Ropes::default();
+        for rope in [0, 1, 2, 7, 8, 4] {
+            ropes.take(RopeIdx(rope));
+        }
+        assert_eq!(ropes.taken, [(0, 3), (7, 2), (4, 1)]);
+    }
+}

@@ -1,0 +1,224 @@
+//! Received messages, put together again where they are ropes.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tollfree_layout::limits::ROPE_REF_COUNT_MAX;
+use tollfree_layout::rope::{ROPE_ENTRY_LEN, ROPE_HEAD_LEN};
+use tollfree_pool::{Plan, Pool, RefError, Rope};
+use tollfree_transport::{Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, Stream};
+use tonic::Status;
+
+use crate::payloads::{Payloads, Sharing};
+use crate::status;
+
+/// Longest rope, as it travels, of a message of `len` bytes.
+pub(crate) fn rope_len_max(len: usize) -> usize {
+    len.saturating_add(ROPE_HEAD_LEN + ROPE_REF_COUNT_MAX * ROPE_ENTRY_LEN)
+}
+
+/// A rope whose extents are on their way here.
+pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<Rope, Status>> + Send>>;
+
+/// A rope that came, with hold taken of its refs, or about to be.
+pub(crate) enum Mapped {
+    Here(Rope),
+    Fetching(Fetching),
+}
+
+/// Takes hold of a rope's refs. The sender is told as soon as that is done, or can't be.
+///
+/// # Errors
+/// The status for a message that is no rope or has refs that can't be had.
+pub(crate) fn map(sharing: &Sharing, bytes: Bytes, claim: Claim) -> Result<Mapped, Status> {
+    let copied = bytes.len();
+    let plan = Plan::parse(bytes).map_err(|error| status::rope(&error))?;
+    let Some(pool) = &sharing.pool else {
+        return Err(Status::internal("a message with refs came, and there is no pool here"));
+    };
+    match plan.try_map(pool) {
+        Ok(rope) => {
+            drop(claim);
+            sharing.payloads.received_by_ref(plan.ref_bytes(), copied);
+            Ok(Mapped::Here(rope))
+        }
+        Err(RefError::NotHere) => {
+            let fetching = fetch(plan, copied, pool.clone(), sharing.payloads.clone(), claim);
+            Ok(Mapped::Fetching(Box::pin(fetching)))
+        }
+        Err(error) => {
+            sharing.payloads.refused();
+            Err(status::refs(&error))
+        }
+    }
+}
+
+/// The same where extents have to be fetched first.
+async fn fetch(
+    plan: Plan,
+    copied: usize,
+    pool: Pool,
+    payloads: Payloads,
+    claim: Claim,
+) -> Result<Rope, Status> {
+    // An owner that was stopped doesn't answer.
+    let limit = pool.patience();
+    let fetched = tokio::time::timeout(limit, plan.fetch(&pool)).await;
+    drop(claim);
+    match fetched.unwrap_or(Err(RefError::Timeout(limit))) {
+        Ok(rope) => {
+            payloads.received_by_ref(plan.ref_bytes(), copied);
+            Ok(rope)
+        }
+        Err(error) => {
+            payloads.refused();
+            Err(status::refs(&error))
+        }
+    }
+}
+
+/// What a reader of an HTTP body is given.
+pub(crate) enum Step {
+    /// Response headers.
+    Headers,
+    /// Bytes of messages in gRPC's framing.
+    Data(Bytes),
+    /// The peer has said all.
+    End(End),
+    /// A message can't be had: the call is to end so.
+    Failed(Status),
+}
+
+/// Reads a call for an HTTP body: chunks as they come, ropes as the bytes that they stand for.
+#[derive(Default)]
+pub(crate) struct Inflow {
+    state: State,
+}
+
+#[derive(Default)]
+enum State {
+    /// Between messages, or in one that is no rope.
+    #[default]
+    Plain,
+    /// In the middle of a rope. Its reader has been told how long it will be, once that is known.
+    Gathering(Gathering),
+    Fetching(Fetching),
+    /// Pieces to be given, never none.
+    Giving(VecDeque<Bytes>),
+}
+
+struct Gathering {
+    claim: Claim,
+    compressed: u8,
+    /// Bytes that the rope says it has as it travels.
+    len: usize,
+    pieces: BytesMut,
+    told: bool,
+}
+
+impl Gathering {
+    /// The prefix of the message that the rope stands for, once enough of it is there; `Err` for a rope much longer than that.
+    fn prefix(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some(len) = Plan::stated_len(&self.pieces).filter(|_| !self.told) else { return Ok(None) };
+        if self.len > rope_len_max(len) {
+            return Err(Status::internal("protocol error: a message with refs is longer than without"));
+        }
+        self.told = true;
+        let mut prefix = BytesMut::with_capacity(GRPC_PREFIX_LEN);
+        prefix.put_u8(self.compressed);
+        prefix.put_u32(len as u32);
+        Ok(Some(prefix.freeze()))
+    }
+}
+
+impl Inflow {
+    /// The next thing received.
+    ///
+    /// # Errors
+    /// Ready with the reason in a child of `fork`.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &Stream,
+        sharing: &Arc<Sharing>,
+    ) -> Poll<Result<Step, Closed>> {
+        loop {
+            match &mut self.state {
+                State::Giving(pieces) => {
+                    let piece = pieces.pop_front();
+                    if pieces.is_empty() {
+                        self.state = State::Plain;
+                    }
+                    if let Some(piece) = piece {
+                        return Poll::Ready(Ok(Step::Data(piece)));
+                    }
+                }
+                State::Fetching(fetching) => match ready!(fetching.as_mut().poll(cx)) {
+                    Ok(rope) => self.state = State::Giving(rope.into_segments().collect()),
+                    Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
+                },
+                State::Plain | State::Gathering(_) => match ready!(stream.poll_recv(cx))? {
+                    Incoming::Headers(_) => return Poll::Ready(Ok(Step::Headers)),
+                    Incoming::End(end) => return Poll::Ready(Ok(Step::End(end))),
+                    Incoming::Chunk(chunk) => match self.add(chunk, sharing) {
+                        Ok(Some(data)) => return Poll::Ready(Ok(Step::Data(data))),
+                        Ok(None) => {}
+                        Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
+                    },
+                },
+            }
+        }
+    }
+
+    /// Takes the next chunk. What can be given to the reader of it is given at once.
+    fn add(&mut self, chunk: Chunk, sharing: &Sharing) -> Result<Option<Bytes>, Status> {
+        let Chunk { mut bytes, first, last, rope } = chunk;
+        if let State::Plain = self.state {
+            let Some(claim) = rope else {
+                if first && bytes.len() >= GRPC_PREFIX_LEN {
+                    let len = (&bytes[1..GRPC_PREFIX_LEN]).get_u32() as usize;
+                    if sharing.is_large(len) {
+                        sharing.payloads.received_inline(len, len);
+                    }
+                }
+                return Ok(Some(bytes));
+            };
+            let (compressed, len) = (bytes.get_u8(), bytes.get_u32() as usize);
+            self.state = State::Gathering(Gathering {
+                claim,
+                compressed,
+                len,
+                pieces: BytesMut::from(bytes),
+                told: false,
+            });
+        } else if let State::Gathering(gathering) = &mut self.state {
+            gathering.pieces.extend_from_slice(&bytes);
+        }
+        let State::Gathering(gathering) = &mut self.state else { return Ok(None) };
+        let prefix = gathering.prefix()?;
+        if !last {
+            return Ok(prefix);
+        }
+        let State::Gathering(gathering) = std::mem::take(&mut self.state) else { return Ok(None) };
+        self.state = match map(sharing, gathering.pieces.freeze(), gathering.claim)? {
+            Mapped::Here(rope) => State::Giving(rope.into_segments().collect()),
+            Mapped::Fetching(fetching) => State::Fetching(fetching),
+        };
+        Ok(prefix)
+    }
+}
+
+impl std::fmt::Debug for Inflow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = match &self.state {
+            State::Plain => "plain",
+            State::Gathering(_) => "gathering",
+            State::Fetching(_) => "fetching",
+            State::Giving(_) => "giving",
+        };
+        f.debug_tuple("Inflow").field(&state).finish()
+    }
+}

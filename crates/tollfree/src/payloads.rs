@@ -1,0 +1,307 @@
+//! Large payloads: whether they go by ref, and what came of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use prost::Message;
+use tollfree_layout::limits::ROPE_COUNT_MAX;
+use tollfree_pool::{AllocError, Composed, Pool, Shortage};
+use tollfree_transport::{Attachment, Keep, Outgoing, PeerPool, Stream};
+use tonic::Status;
+
+use crate::direct::{check_len, encode};
+use crate::status;
+
+/// From this length on, bytes go by ref where both ends are members of one pool, unless told otherwise. Measured by
+/// `tollfree bench pool threshold`.
+pub const REF_THRESHOLD_DEFAULT: usize = 32 * 1024;
+
+/// What happens to a payload that should go by ref when the pool has no room for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenPoolFull {
+    /// It goes inline, as without a pool.
+    #[default]
+    Inline,
+    /// The call ends RESOURCE_EXHAUSTED: for who would rather know than go slower. A pool that has room and needs a moment
+    /// to hand it out is not full; the payload goes inline then.
+    Refuse,
+}
+
+/// What became of the large messages of a channel, or of a server: those of at least the threshold. Clones count the same.
+#[derive(Clone, Default)]
+pub struct Payloads {
+    counters: Arc<Counters>,
+}
+
+#[derive(Default)]
+struct Counters {
+    sent_by_ref: AtomicU64,
+    sent_by_ref_bytes: AtomicU64,
+    sent_inline: AtomicU64,
+    sent_inline_bytes: AtomicU64,
+    received_by_ref: AtomicU64,
+    received_by_ref_bytes: AtomicU64,
+    received_inline: AtomicU64,
+    received_inline_bytes: AtomicU64,
+    pool_full: AtomicU64,
+    refused_refs: AtomicU64,
+    copied_bytes: AtomicU64,
+}
+
+/// What [`Payloads`] have counted. Shorter messages are not counted at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PayloadCounts {
+    /// Messages sent with one ref or more.
+    pub sent_by_ref: u64,
+    /// Bytes of these that were in refs.
+    pub sent_by_ref_bytes: u64,
+    /// Large messages sent without.
+    pub sent_inline: u64,
+    /// Bytes of these.
+    pub sent_inline_bytes: u64,
+    /// Messages received with one ref or more.
+    pub received_by_ref: u64,
+    /// Bytes of these that were in refs.
+    pub received_by_ref_bytes: u64,
+    /// Large messages received without.
+    pub received_inline: u64,
+    /// Bytes of these.
+    pub received_inline_bytes: u64,
+    /// Messages for whose payloads the pool had no room.
+    pub pool_full: u64,
+    /// Messages refused because a ref in them was forged, stale, of another pool, or not to be had.
+    pub refused_refs: u64,
+    /// Bytes that were copied for all these messages, here: into encoded messages, into the pool, into shared memory and
+    /// out of it. Not what tonic copies (level 1), nor fields that are decoded into a `Vec` or `String` of their own.
+    pub copied_bytes: u64,
+}
+
+impl Payloads {
+    /// What was counted so far.
+    pub fn counts(&self) -> PayloadCounts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &*self.counters;
+        PayloadCounts {
+            sent_by_ref: read(&counters.sent_by_ref),
+            sent_by_ref_bytes: read(&counters.sent_by_ref_bytes),
+            sent_inline: read(&counters.sent_inline),
+            sent_inline_bytes: read(&counters.sent_inline_bytes),
+            received_by_ref: read(&counters.received_by_ref),
+            received_by_ref_bytes: read(&counters.received_by_ref_bytes),
+            received_inline: read(&counters.received_inline),
+            received_inline_bytes: read(&counters.received_inline_bytes),
+            pool_full: read(&counters.pool_full),
+            refused_refs: read(&counters.refused_refs),
+            copied_bytes: read(&counters.copied_bytes),
+        }
+    }
+
+    fn sent_inline(&self, len: usize, copied: usize) {
+        add(&self.counters.sent_inline, 1);
+        add(&self.counters.sent_inline_bytes, len);
+        add(&self.counters.copied_bytes, copied);
+    }
+
+    fn sent_by_ref(&self, composed: &Composed) {
+        add(&self.counters.sent_by_ref, 1);
+        add(&self.counters.sent_by_ref_bytes, composed.ref_bytes);
+        add(&self.counters.copied_bytes, composed.copied + composed.bytes.len());
+    }
+
+    /// A large message came without refs; `copied` counts each time that a byte of it was.
+    pub(crate) fn received_inline(&self, len: usize, copied: usize) {
+        add(&self.counters.received_inline, 1);
+        add(&self.counters.received_inline_bytes, len);
+        add(&self.counters.copied_bytes, copied);
+    }
+
+    /// A message came with refs to `ref_bytes` bytes.
+    pub(crate) fn received_by_ref(&self, ref_bytes: usize, copied: usize) {
+        add(&self.counters.received_by_ref, 1);
+        add(&self.counters.received_by_ref_bytes, ref_bytes);
+        add(&self.counters.copied_bytes, copied);
+    }
+
+    pub(crate) fn refused(&self) {
+        add(&self.counters.refused_refs, 1);
+    }
+}
+
+fn add(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(count as u64, Ordering::Relaxed);
+}
+
+impl fmt::Debug for Payloads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counts().fmt(f)
+    }
+}
+
+/// What a channel or a server was told about large payloads.
+#[derive(Clone, Debug)]
+pub(crate) struct Sharing {
+    pub(crate) pool: Option<Pool>,
+    pub(crate) threshold: usize,
+    pub(crate) when_full: WhenPoolFull,
+    pub(crate) payloads: Payloads,
+}
+
+impl Default for Sharing {
+    fn default() -> Sharing {
+        Sharing {
+            pool: None,
+            threshold: REF_THRESHOLD_DEFAULT,
+            when_full: WhenPoolFull::default(),
+            payloads: Payloads::default(),
+        }
+    }
+}
+
+/// Where ropes go: knows how many the peer has not taken yet.
+pub(crate) trait Outlet {
+    fn ropes_in_flight(&self) -> usize;
+}
+
+impl Outlet for Attachment {
+    fn ropes_in_flight(&self) -> usize {
+        Attachment::ropes_in_flight(self)
+    }
+}
+
+impl Outlet for Stream {
+    fn ropes_in_flight(&self) -> usize {
+        Stream::ropes_in_flight(self)
+    }
+}
+
+impl Sharing {
+    /// Whether messages of this length are counted, and may go by ref.
+    #[inline]
+    pub(crate) fn is_large(&self, len: usize) -> bool {
+        len >= self.threshold
+    }
+
+    /// The pool, if messages to that peer may be ropes now.
+    fn pool_for(&self, peer: PeerPool, outlet: &impl Outlet) -> Option<&Pool> {
+        let pool = self.pool.as_ref().filter(|_| peer == PeerPool::Same)?;
+        // A peer that never takes what it gets must not make this side keep ever more.
+        (outlet.ropes_in_flight() < ROPE_COUNT_MAX).then_some(pool)
+    }
+
+    /// Encodes a message of level 2: its large fields go by ref, and long runs of others.
+    ///
+    /// # Errors
+    /// A message longer than its sender allows; RESOURCE_EXHAUSTED as [`WhenPoolFull::Refuse`] says.
+    #[inline]
+    pub(crate) fn encode<M: Message>(
+        &self,
+        message: &M,
+        len_max: Option<usize>,
+        peer: PeerPool,
+        outlet: &impl Outlet,
+    ) -> Result<Outgoing, Status> {
+        let len = message.encoded_len();
+        check_len(len, len_max)?;
+        if !self.is_large(len) {
+            return Ok(Outgoing::new(encode(message, len), false));
+        }
+        self.encode_large(message, len, self.pool_for(peer, outlet))
+    }
+
+    #[cold]
+    fn encode_large<M: Message>(
+        &self,
+        message: &M,
+        len: usize,
+        pool: Option<&Pool>,
+    ) -> Result<Outgoing, Status> {
+        let Some(pool) = pool else {
+            // Into the encoded message, and from there into shared memory.
+            self.payloads.sent_inline(len, 2 * len);
+            return Ok(Outgoing::new(encode(message, len), false));
+        };
+        let mut composer = pool.compose(len, self.threshold);
+        message.encode_raw(&mut composer);
+        match composer.finish() {
+            Ok(composed) => self.outgoing(composed, false),
+            // A child of `fork` is no member.
+            Err(_) => {
+                self.payloads.sent_inline(len, 2 * len);
+                Ok(Outgoing::new(encode(message, len), false))
+            }
+        }
+    }
+
+    /// A message that is encoded already (level 1), by ref as a whole if it is large.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED as [`WhenPoolFull::Refuse`] says.
+    #[inline]
+    pub(crate) fn wrap(
+        &self,
+        message: &mut Option<Outgoing>,
+        peer: PeerPool,
+        outlet: &impl Outlet,
+    ) -> Result<(), Status> {
+        match message {
+            Some(whole) if self.is_large(whole.data.len()) && !whole.is_begun() && !whole.is_rope() => {
+                let pool = self.pool_for(peer, outlet);
+                if let Some(wrapped) = self.wrap_large(&whole.data, whole.compressed, pool)? {
+                    *message = Some(wrapped);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn wrap_large(
+        &self,
+        data: &Bytes,
+        compressed: bool,
+        pool: Option<&Pool>,
+    ) -> Result<Option<Outgoing>, Status> {
+        match pool.map(|pool| Composed::whole(pool, data)) {
+            Some(Ok(composed)) => self.outgoing(composed, compressed).map(Some),
+            tried => {
+                if let Some(Err(shortage)) = tried {
+                    self.note(&shortage)?;
+                }
+                self.payloads.sent_inline(data.len(), data.len());
+                Ok(None)
+            }
+        }
+    }
+
+    /// The pool had no room.
+    fn note(&self, shortage: &AllocError) -> Result<(), Status> {
+        add(&self.payloads.counters.pool_full, 1);
+        let refused = self.when_full == WhenPoolFull::Refuse && is_full(shortage);
+        if refused { Err(status::pool_full(shortage)) } else { Ok(()) }
+    }
+
+    fn outgoing(&self, composed: Composed, compressed: bool) -> Result<Outgoing, Status> {
+        if let Some(shortage) = &composed.shortage {
+            self.note(shortage)?;
+        }
+        if composed.refs.is_empty() {
+            self.payloads.sent_inline(composed.bytes.len(), composed.copied + composed.bytes.len());
+            return Ok(Outgoing::new(composed.bytes, compressed));
+        }
+        self.payloads.sent_by_ref(&composed);
+        Ok(Outgoing::rope(composed.bytes, compressed, Keep::new(composed.refs)))
+    }
+}
+
+/// Whether there is no room, rather than none yet.
+fn is_full(shortage: &AllocError) -> bool {
+    match shortage {
+        AllocError::Exhausted { by, .. } => !matches!(by, Shortage::Time),
+        AllocError::TooLong { .. } => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,77 @@
+//! What a reader of a call is given.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tollfree_kill_points::{Point, here};
+use tollfree_layout::RopeIdx;
+use tollfree_session::{self as session, End};
+
+use crate::shared::Shared;
+
+/// What a reader gets from a stream, in order.
+#[derive(Debug)]
+pub enum Incoming {
+    /// Response headers (client side), packed.
+    Headers(Bytes),
+    /// Part of a message. The last message stays incomplete where a status other than OK follows.
+    Chunk(Chunk),
+    /// Nothing follows. Given again to whoever asks again.
+    End(End),
+}
+
+/// Part of a received message.
+#[derive(Debug)]
+pub struct Chunk {
+    /// The bytes. On the first chunk of a message the [`GRPC_PREFIX_LEN`](crate::GRPC_PREFIX_LEN) bytes of gRPC's
+    /// prefix stand before them.
+    pub bytes: Bytes,
+    /// Begins a message.
+    pub first: bool,
+    /// Ends it.
+    pub last: bool,
+    /// On the first chunk of a rope ([`tollfree_layout::rope`]): to be kept until hold was taken of its refs.
+    pub rope: Option<Claim>,
+}
+
+/// A claim on the peer to keep the parts of a rope. Dropped, it tells the peer that it need not any longer: when hold was
+/// taken of them, or when nobody wants them.
+pub struct Claim {
+    shared: Arc<Shared>,
+    rope: RopeIdx,
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Claim").field(&self.rope).finish()
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        here(Point::RopeTaken);
+        if let Ok(mut core) = self.shared.enter() {
+            core.session.take_rope(self.rope);
+            core.flush_soon(&self.shared.socket);
+        }
+    }
+}
+
+impl Chunk {
+    pub(crate) fn of(shared: &Arc<Shared>, chunk: session::Chunk) -> Chunk {
+        let session::Chunk { bytes, first, last, rope } = chunk;
+        let rope = rope.map(|rope| Claim { shared: shared.clone(), rope });
+        Chunk { bytes, first, last, rope }
+    }
+}
+
+impl Incoming {
+    pub(crate) fn of(shared: &Arc<Shared>, incoming: session::Incoming) -> Incoming {
+        match incoming {
+            session::Incoming::Headers(block) => Incoming::Headers(block),
+            session::Incoming::Chunk(chunk) => Incoming::Chunk(Chunk::of(shared, chunk)),
+            session::Incoming::End(end) => Incoming::End(end),
+        }
+    }
+}
