@@ -33,14 +33,31 @@ pub(crate) async fn serve_tonic(
     served.map_err(|error| format!("serving on {} ended: {error}", path.display()))
 }
 
-pub(crate) async fn connect_tollfree(_seat: &Seat, address: &str) -> Result<tollfree::Channel, String> {
-    let builder = tollfree::Channel::builder(address);
-    builder.connect().await.map_err(|error| format!("cannot connect: {error}"))
+/// A channel of Tollfree's, with the pool where the side has one.
+pub(crate) async fn connect_tollfree(seat: &Seat, address: &str) -> Result<tollfree::Channel, String> {
+    let mut builder = tollfree::Channel::builder(address);
+    if let Some(pool) = &seat.pool {
+        builder = builder.pool(pool.clone());
+    }
+    if let Some(threshold) = seat.ref_threshold {
+        builder = builder.ref_threshold(threshold);
+    }
+    let channel = builder.connect().await.map_err(|error| format!("cannot connect: {error}"))?;
+    seat.counters.also_count(channel.payloads());
+    Ok(channel)
 }
 
-/// Tollfree, every setting as Tollfree has it; with the pool, where the side has one.
-pub(crate) fn server(_seat: &Seat) -> tollfree::Server {
-    tollfree::Server::builder()
+/// A server of Tollfree's, with the pool where the side has one.
+pub(crate) fn server(seat: &Seat) -> tollfree::Server {
+    let mut server = tollfree::Server::builder();
+    if let Some(pool) = &seat.pool {
+        server = server.pool(pool.clone());
+    }
+    if let Some(threshold) = seat.ref_threshold {
+        server = server.ref_threshold(threshold);
+    }
+    seat.counters.also_count(server.payloads());
+    server
 }
 
 pub(crate) async fn serve_tollfree(

@@ -78,8 +78,10 @@ pub struct PerCall {
     pub cpu_ns: f64,
     /// Of this, outside of the image library.
     pub cpu_outside_codec_ns: f64,
-    /// Bytes that Tollfree says it copied; of tonic nobody counts them.
+    /// Bytes that Tollfree says it copied for large messages; of tonic nobody counts them.
     pub copied_bytes: Option<f64>,
+    /// Payload bytes that were sent as refs.
+    pub ref_bytes: f64,
     /// Bytes that system calls wrote: copied into the kernel, and out of it again by who reads them.
     pub sent_bytes: f64,
 }
@@ -206,6 +208,7 @@ impl Row {
             cpu_ns: each(sum.cpu_ns),
             cpu_outside_codec_ns: each(sum.cpu_ns.saturating_sub(sum.codec_ns)),
             copied_bytes: (self.case.side != Side::Tonic).then(|| each(sum.copied_bytes)),
+            ref_bytes: each(sum.ref_bytes),
             sent_bytes: each(sum.sent_bytes),
         }
     }

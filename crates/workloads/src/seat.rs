@@ -60,7 +60,7 @@ impl Seat {
     }
 
     pub(crate) fn tally(&self) -> Tally {
-        self.counters.read(self.pool.as_ref())
+        self.counters.read()
     }
 
     /// Something to write a payload into, of at most `len_max` bytes if it is in the pool.
@@ -96,6 +96,7 @@ impl Seat {
         if self.side != Side::RefCopy || bytes.is_empty() {
             return Ok(bytes);
         }
+        self.counters.copied(bytes.len());
         self.copy(&bytes).map_err(Status::resource_exhausted)
     }
 }

@@ -110,6 +110,18 @@ fn chains_sum_up_what_was_sent() {
                 }
             }
             assert_eq!(seats[0].tally().requests, seats[2].tally().requests);
+            let counts: Vec<_> = seats.iter().map(Seat::tally).collect();
+            match side {
+                Side::Tonic => {
+                    assert!(counts.iter().all(|count| (count.copied_bytes, count.ref_bytes) == (0, 0)))
+                }
+                Side::Inline => assert!(counts[1].copied_bytes > 0 && counts[1].ref_bytes == 0, "{counts:?}"),
+                // What is left are a few bytes around each ref.
+                Side::Ref => assert!(counts[1].copied_bytes < 200 * counts[1].requests, "{counts:?}"),
+                Side::RefCopy => assert!(counts[1].copied_bytes > counts[1].ref_bytes, "{counts:?}"),
+            }
+            let passed = [4096, 70_000, 300_001].iter().map(|size| 40 * size).sum::<u64>();
+            assert!(!side.has_pool() || counts[1].ref_bytes == passed, "{counts:?}");
         });
     }
 }
