@@ -26,6 +26,7 @@ mod services;
 mod side;
 mod slope;
 mod stubs;
+mod table;
 mod tally;
 
 pub use figures::Figure;

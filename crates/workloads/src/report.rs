@@ -6,15 +6,14 @@ use std::path::Path;
 
 use serde::Serialize;
 use tollfree_bench::latency::Latencies;
-use tollfree_bench::report::{fraction, micros};
 use tollfree_bench::{BenchError, Machine, interval};
 
 use crate::load::Measured;
-use crate::plan::{Case, Plan, Pressure};
-use crate::plot;
+use crate::plan::{Case, Plan};
 use crate::side::Side;
 use crate::slope::{Slope, slopes};
 use crate::tally::Tally;
+use crate::{plot, table};
 
 /// A whole run.
 #[derive(Debug, Serialize)]
@@ -263,52 +262,7 @@ impl Report {
     /// The result as a table for people.
     #[must_use]
     pub fn table(&self) -> String {
-        let machine = &self.machine;
-        let mut text = format!(
-            "{} ({})\n{}, {} cores, Linux {}, {} build of Tollfree {}, {} rounds of {} s, processes pinned in turn\n",
-            self.title,
-            self.label,
-            machine.cpu,
-            machine.cores,
-            machine.kernel,
-            machine.build,
-            machine.version,
-            self.rounds,
-            self.seconds
-        );
-        let mut setting = String::new();
-        for row in &self.rows {
-            let heading = format!("{}, {}", row.case.shape.setting(), row.case.pressure);
-            if heading != setting {
-                let _ = writeln!(
-                    text,
-                    "\n{heading}\n  {:<10}{:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10} {:>9}",
-                    "",
-                    "a second",
-                    "p50 us",
-                    "mean us",
-                    "p99 us",
-                    "p99.9 us",
-                    "p50/tonic",
-                    "rate",
-                    "cpu us",
-                    "less codec",
-                    "copied",
-                    "in movers",
-                    "sent"
-                );
-                setting = heading;
-            }
-            let _ = writeln!(text, "{}", line(row));
-        }
-        for slope in &self.slopes {
-            let _ = writeln!(text, "{slope}");
-        }
-        text.push_str(
-            "\ncopied: bytes that the library copied for each call, in all processes, and in those that only pass on; \
-             sent: bytes that system calls wrote, each of which is copied into the kernel and out of it.\n",
-        );
-        text
+        table::table(self)
     }
 
     /// Writes `rows.json`, `table.txt`, `latencies.csv` and `plot.svg` into a directory, which is made if need be.
@@ -348,36 +302,4 @@ impl Report {
         }
         text
     }
-}
-
-fn line(row: &Row) -> String {
-    let side = row.case.side;
-    let (Some(p50), Some(p99), Some(p999), Some(mean), Some(rate), Some(all), Some(movers)) =
-        (row.p50_ns, row.p99_ns, row.p999_ns, row.mean_ns, row.rate_per_s, row.all, row.movers)
-    else {
-        return format!("  {side:<10}not run: {}", row.not_run.as_deref().unwrap_or("nothing was measured"));
-    };
-    let (p50_ratio, rate_ratio) = match row.vs_tonic {
-        Some(ratio) => (fraction(ratio.p50), format!("{:.2}x", ratio.rate)),
-        None => ("-".to_owned(), "-".to_owned()),
-    };
-    let copied =
-        |counts: PerCall| counts.copied_bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0}"));
-    let shed = match (row.shed, row.case.pressure) {
-        (0, _) | (_, Pressure::Inflight(_)) => String::new(),
-        (shed, _) => format!("  {shed} calls shed"),
-    };
-    format!(
-        "  {side:<10}{rate:>9.0} {:>9} {:>9} {:>9} {:>9} {p50_ratio:>9} {rate_ratio:>9} {:>9} {:>10} {:>9} {:>10} \
-         {:>9.0}{shed}",
-        micros(p50 as f64),
-        micros(mean),
-        micros(p99 as f64),
-        micros(p999 as f64),
-        micros(all.cpu_ns),
-        micros(all.cpu_outside_codec_ns),
-        copied(all),
-        copied(movers),
-        all.sent_bytes
-    )
 }

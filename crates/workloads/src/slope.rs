@@ -11,6 +11,7 @@ use tollfree_bench::report::fraction;
 use crate::plan::Shape;
 use crate::report::Row;
 use crate::side::Side;
+use crate::table::brackets;
 
 /// How the median latency grows.
 #[derive(Debug, Clone, Serialize)]
@@ -33,12 +34,12 @@ pub struct Slope {
 
 impl fmt::Display for Slope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\n  {} of {} costs {:.1} ns more for each {}", self.at, self.side, self.ns, self.per)?;
+        write!(f, "{}: one {} more costs {} {:.1} ns", self.at, self.per, self.side, self.ns)?;
         if let Some((low, high)) = self.interval_ns {
-            write!(f, " ({low:.1} to {high:.1})")?;
+            write!(f, " ({low:.1}..{high:.1})")?;
         }
-        if let Some((ratio, _)) = self.vs_tonic.filter(|_| self.side != Side::Tonic && self.ns > 0.0) {
-            write!(f, ", {} of tonic's", fraction(ratio))?;
+        if let Some((ratio, interval)) = self.vs_tonic.filter(|_| self.side != Side::Tonic && self.ns > 0.0) {
+            write!(f, ", {} of tonic's{}", fraction(ratio), brackets(interval))?;
         }
         Ok(())
     }

@@ -52,9 +52,7 @@ impl Stage {
             let seat = self.seat(&format!("{}-{idx}", service.part.name()));
             seats.push(seat.clone());
             let to: Vec<String> = service.calls.iter().map(|called| addresses[*called].clone()).collect();
-            let address = started(move |ready| async move {
-                service.part.play(&seat, &to, move |address| ready(address)).await
-            });
+            let address = started(move |ready| async move { service.part.play(&seat, &to, ready).await });
             addresses.push(address.await);
         }
         (addresses.pop().unwrap(), seats)
