@@ -17,7 +17,7 @@ pub(crate) struct PoolArgs {
     /// What to measure
     figure: FigureArg,
 
-    /// Rounds; all rows run once in each [default: 3 for workloads, 15 for the others]
+    /// Rounds; all rows run once in each [default: 5 for workloads, 15 for the others]
     #[arg(long, value_name = "R")]
     rounds: Option<usize>,
 

@@ -144,7 +144,7 @@ struct RunArgs {
     seconds: f64,
 
     /// Rounds; all rows run once in each
-    #[arg(long, value_name = "R", default_value_t = 3)]
+    #[arg(long, value_name = "R", default_value_t = 5)]
     rounds: usize,
 
     /// Payloads of at least so many bytes go by ref [default: the library's]

@@ -56,7 +56,7 @@ impl Figure {
             pressures,
             sides: Side::ALL.to_vec(),
             seconds: if self == Self::Fig11 { 2.0 } else { 0.25 },
-            rounds: 3,
+            rounds: 5,
             ref_threshold: Some(PAGE_LEN),
             images: None,
         }

@@ -26,7 +26,7 @@ pub struct Slope {
     pub ns: f64,
     /// 95 % interval of that mean; needs two rounds.
     pub interval_ns: Option<(f64, f64)>,
-    /// Beside tonic's, and the 95 % interval of the ratio.
+    /// Beside tonic's, and the 95 % interval of the ratio; none where either isn't above 0.
     pub vs_tonic: Option<(f64, Option<(f64, f64)>)>,
     #[serde(skip)]
     rounds_ns: Vec<f64>,
@@ -38,7 +38,7 @@ impl fmt::Display for Slope {
         if let Some((low, high)) = self.interval_ns {
             write!(f, " ({low:.1}..{high:.1})")?;
         }
-        if let Some((ratio, interval)) = self.vs_tonic.filter(|_| self.side != Side::Tonic && self.ns > 0.0) {
+        if let Some((ratio, interval)) = self.vs_tonic.filter(|_| self.side != Side::Tonic) {
             write!(f, ", {} of tonic's{}", fraction(ratio), brackets(interval))?;
         }
         Ok(())
@@ -70,6 +70,7 @@ pub(crate) fn slopes(rows: &[Row]) -> Vec<Slope> {
             }
         }
     }
+    lines.sort_by(|one, other| (one.per, &one.at, one.side).cmp(&(other.per, &other.at, other.side)));
     let mut slopes: Vec<Slope> = lines.into_iter().filter_map(slope).collect();
     let of_tonic: Vec<Option<(f64, Vec<f64>)>> = slopes
         .iter()
@@ -81,7 +82,8 @@ pub(crate) fn slopes(rows: &[Row]) -> Vec<Slope> {
         })
         .collect();
     for (slope, tonic) in slopes.iter_mut().zip(of_tonic) {
-        slope.vs_tonic = tonic.map(|(ns, rounds)| {
+        // Where noise hides a slope, there is no ratio.
+        slope.vs_tonic = tonic.filter(|(ns, _)| *ns > 0.0 && slope.ns > 0.0).map(|(ns, rounds)| {
             let ratios: Vec<f64> =
                 slope.rounds_ns.iter().zip(&rounds).map(|(own, theirs)| own / theirs).collect();
             (slope.ns / ns, interval::of_ratios(&ratios))

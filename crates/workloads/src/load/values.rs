@@ -57,8 +57,8 @@ impl Caller for Echoes {
         let data = self.seat.write(self.size, nth)?;
         let sent = in_full(nth).then(|| data.clone());
         let reply = self.client.call(Block { data, sum: 0 }).await.map_err(failed)?;
-        let expected = pattern::sum_of(self.size, nth);
-        let read = pattern::sum(&reply.data);
+        let expected = pattern::sum_lines_of(self.size, nth);
+        let read = pattern::sum_lines(&reply.data);
         if (reply.sum, read) != (expected, expected) || sent.is_some_and(|sent| sent != reply.data) {
             return Err(format!(
                 "sent bytes that sum up to {expected} in call {nth}; the service read {}, and {read} came back",
