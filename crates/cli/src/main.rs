@@ -22,6 +22,7 @@ Examples:
   tollfree demo                            see the same calls over a socket and over Tollfree
   tollfree bench echo                      compare all sides on this machine, in about a minute
   tollfree bench echo --size 64 --json     the same for programs
+  tollfree workload images                 an image pipeline of seven processes, by value and by ref
 
 Results go to standard output, progress to standard error. Exit status: 0 done, 1 something failed,
 2 bad arguments or not possible on this machine, 128 + n ended by signal n.")]

@@ -95,7 +95,13 @@ fn panels(report: &Report) -> Vec<Panel<'_>> {
         panels.push(panel("calls a second", Unit::Rate, |row| row.rate_per_s));
         panels.push(panel("mean latency", Unit::Nanoseconds, |row| row.mean_ns));
         panels.push(panel("p99 latency", Unit::Nanoseconds, |row| row.p99_ns.map(|ns| ns as f64)));
-        panels.push(panel("bytes copied a call", Unit::Bytes, |row| row.all?.copied_bytes));
+        // Of a balancer, what is asked is how much it moves itself.
+        let balances = matches!(rows[0].case.shape, Shape::Balancer { .. });
+        panels.push(if balances {
+            panel("bytes copied in the balancer", Unit::Bytes, |row| row.movers?.copied_bytes)
+        } else {
+            panel("bytes copied a call", Unit::Bytes, |row| row.all?.copied_bytes)
+        });
     }
     if !open.is_empty() {
         let panel = |title: &str, value| Panel {
