@@ -1,5 +1,7 @@
 //! Users of the social network: 60 of 100 requests read a home timeline, 30 a user's, 10 compose a post.
 
+use tokio::task::JoinSet;
+
 use super::{Caller, failed, in_full};
 use crate::dice::Dice;
 use crate::direct::{Post, Timeline, TimelineRequest};
@@ -12,11 +14,12 @@ use crate::stubs::SocialClient;
 const SHOWN_COUNT: u32 = 10;
 /// Letters of a post's text.
 const TEXT_LEN: usize = 200;
-/// Posts of each user before anybody reads.
-const FIRST_POST_COUNT: u64 = 4;
+/// Posts of each popular user before anybody reads; the others have one.
+const FIRST_POST_COUNT: u64 = 8;
 /// What first posts are numbered from; others are numbered by their calls.
 const FIRST_POSTS: u64 = 1 << 40;
 
+#[derive(Clone)]
 pub(super) struct Users {
     seat: Seat,
     client: SocialClient,
@@ -56,11 +59,15 @@ impl Users {
 impl Caller for Users {
     /// Every user has posted, so that no timeline is empty.
     async fn prepare(&self) -> Result<(), String> {
-        for nth in 0..FIRST_POST_COUNT {
-            for author in 0..USER_COUNT {
-                let seed = FIRST_POSTS + nth * u64::from(USER_COUNT) + u64::from(author);
-                self.compose(author, seed).await?;
-            }
+        let first = (0..USER_COUNT).map(|author| (0, author));
+        let more = (1..FIRST_POST_COUNT).flat_map(|nth| (0..POPULAR_COUNT).map(move |author| (nth, author)));
+        let mut composing = JoinSet::new();
+        for (nth, author) in first.chain(more) {
+            let (users, seed) = (self.clone(), FIRST_POSTS + nth * u64::from(USER_COUNT) + u64::from(author));
+            composing.spawn(async move { users.compose(author, seed).await });
+        }
+        while let Some(ended) = composing.join_next().await {
+            ended.map_err(|error| format!("a composing task came to grief: {error}"))??;
         }
         Ok(())
     }
