@@ -61,6 +61,8 @@ axis! {
         Session = "session",
         /// Tollfree's own stubs, from typed message to session.
         TollfreeDirect = "tollfree-direct",
+        /// The same, bodies by ref through a pool: copied into it where they are sent, out of it where they are received.
+        TollfreeRef = "tollfree-ref",
         /// Tollfree's own stubs, blocking: a thread that calls and a thread that serves.
         TollfreeBlocking = "tollfree-blocking",
         /// Unmodified tonic stubs over Tollfree.

@@ -34,6 +34,7 @@ fn colour(side: Side) -> &'static str {
         Side::Floor => "#7a7a7a",
         Side::Session => "#009e73",
         Side::TollfreeDirect => "#e69f00",
+        Side::TollfreeRef => "#56b4e9",
         Side::TollfreeBlocking => "#cc79a7",
         Side::Tollfree => "#d55e00",
         Side::TollfreePark => "#f0c419",

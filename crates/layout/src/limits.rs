@@ -53,4 +53,4 @@ pub const CHUNK_CHARGE: u64 = 64;
 /// Refs in one rope.
 pub const ROPE_REF_COUNT_MAX: usize = 1024;
 /// Ropes that a sender keeps for a peer that has not taken them, unless it says so earlier; further messages go inline.
-pub const ROPE_COUNT_MAX: usize = 4096;
+pub const ROPE_COUNT_MAX: usize = 1024;

@@ -44,6 +44,9 @@ impl Plan {
         let (mut before, mut ref_bytes) = (0u64, 0u64);
         for (gap, head) in plan.entries() {
             let head = RefHead::read_from_bytes(&head).expect("the length is the type's own");
+            if head.len.get() == 0 {
+                return Err(RopeError("a ref to no bytes"));
+            }
             before += u64::from(gap);
             ref_bytes = ref_bytes.checked_add(head.len.get()).ok_or(RopeError("its length"))?;
         }

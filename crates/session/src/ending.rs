@@ -39,6 +39,9 @@ impl<T: Default> Session<T> {
     fn cancel_with(&mut self, id: StreamId, code: u16, flag: u8) {
         if self.streams.get(&id).is_some_and(|stream| stream.live) {
             self.push_cancel(id, code, flag);
+            if self.role == Role::Client {
+                self.ropes.cancelled(self.last_id);
+            }
             self.end_stream(id, End::Cancelled { code, refused: false });
         }
     }

@@ -145,6 +145,7 @@ impl<T: Default> Session<T> {
     /// HEADERS, MESSAGE, HALF_CLOSE, TRAILERS on a stream that exists, or did.
     fn receive_events(&mut self, frame: &Frame, record: &impl Inbound) -> Result<(), Violation> {
         self.check_id(frame.stream)?;
+        self.ropes.heard_of(frame.stream);
         let id = StreamId(frame.stream);
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.live) else {
             return self.receive_for_nobody(frame);

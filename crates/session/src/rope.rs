@@ -50,6 +50,9 @@ pub(crate) struct Ropes {
     sent_first: u64,
     in_flight: usize,
     received_count: u64,
+    /// A client's: it has cancelled a call that was the last but for later ones, and the server may have sent ropes on it
+    /// before it learnt so.
+    strays_before: Option<u64>,
     /// Runs of ropes taken here that the peer has not been told about: the first, and how many.
     taken: VecDeque<(u64, u32)>,
     /// Taken by the peer; to be dropped when the session is not locked.
@@ -94,10 +97,26 @@ impl Ropes {
         Some(())
     }
 
+    /// A client has cancelled a call; the last one opened is `last_id`.
+    pub(crate) fn cancelled(&mut self, last_id: u64) {
+        if self.agreed {
+            self.strays_before = Some(last_id);
+        }
+    }
+
+    /// A server has said something on a call. If that was opened after a cancellation, the server has read that before, and
+    /// what it sent on the cancelled call has come.
+    pub(crate) fn heard_of(&mut self, stream: u64) {
+        if self.strays_before.is_some_and(|last_id| stream > last_id) {
+            self.strays_before = None;
+        }
+    }
+
     /// The session is over: nobody takes anything any more, nor is told.
     pub(crate) fn end(&mut self) {
         self.spent.extend(self.sent.drain(..).flatten());
         self.in_flight = 0;
+        self.strays_before = None;
         self.taken.clear();
     }
 
@@ -134,6 +153,11 @@ impl<T: Default> Session<T> {
         if self.closed.is_none() {
             self.ropes.take(rope);
         }
+    }
+
+    /// Whether ropes may still come that nobody waits for, and whose parts their sender keeps until it is told not to.
+    pub fn expects_strays(&self) -> bool {
+        self.ropes.strays_before.is_some()
     }
 
     /// Ropes sent that the peer has not taken.

@@ -1,10 +1,12 @@
 //! Every violation, by name: the frames that commit it, and that it is latched.
 
+use bytes::Bytes;
 use tollfree_layout::frame::{AREA_RANGE_LEN, control, events, flags};
 use tollfree_layout::metadata::BlockError;
+use tollfree_layout::{RopeIdx, StreamId};
 
-use crate::script::{LIMITS, Record, Script, session};
-use crate::{Closed, End, Incoming, Limits, Received, Role, Session, Violation};
+use crate::script::{LIMITS, Record, Script, Sink, session};
+use crate::{Closed, Emission, End, Incoming, Keep, Limits, Outgoing, Received, Role, Session, Violation};
 
 const CREDIT_OVERFLOW: usize = 9;
 /// The ring's and the socket's own; a session only latches them.
@@ -206,6 +208,90 @@ fn credit_beyond_any_number_is_a_violation() {
         assert_eq!(grant.send(&mut server), Ok(Received::Frame));
         assert_eq!(grant.send(&mut server), Err(Violation::CreditOverflow { stream }));
     }
+}
+
+/// A server that has a pool in common with its client.
+fn pooled() -> Session<()> {
+    session(Role::Server).with_ropes(true)
+}
+
+fn taken(first: u64, count: u32) -> Script {
+    Script::new(events::CONTROL, first).code(control::ROPES_TAKEN).chunk_len(count)
+}
+
+const WHOLE_ROPE: u8 = flags::FIRST | flags::LAST | flags::ROPE;
+
+#[test]
+fn ropes_are_for_those_who_have_a_pool_in_common_and_begin_a_message() {
+    let odd = |events, flags| Violation::FrameKind { events, flags };
+    let misplaced = Violation::Control { code: control::ROPES_TAKEN };
+    let rope = || on(1).chunk(4, 4, WHOLE_ROPE);
+    let cases = [
+        ("a rope", session(Role::Server), vec![opening(1), rope()], odd(events::MESSAGE, WHOLE_ROPE)),
+        ("one taken", session(Role::Server), vec![taken(0, 1)], misplaced),
+        (
+            "a rope that begins in the middle",
+            pooled(),
+            vec![opening(1), on(1).chunk(1, 2, flags::FIRST), on(1).chunk(1, 0, flags::LAST | flags::ROPE)],
+            odd(events::MESSAGE, flags::LAST | flags::ROPE),
+        ),
+        (
+            "a rope without a message",
+            pooled(),
+            vec![opening(1).flags(flags::ROPE)],
+            odd(events::HEADERS, flags::NAMES_METHOD | flags::ROPE),
+        ),
+        ("one taken that was not sent", pooled(), vec![opening(1), taken(0, 1)], misplaced),
+        ("none taken", pooled(), vec![taken(0, 0)], misplaced),
+    ];
+    for (name, mut server, mut scripts, expected) in cases {
+        let last = scripts.pop().unwrap();
+        for script in scripts {
+            script.send(&mut server).unwrap();
+        }
+        assert_eq!(last.send(&mut server), Err(expected), "{name}");
+    }
+    let mut server = pooled();
+    opening(1).send(&mut server).unwrap();
+    let mut answer = Emission {
+        headers: Some(Bytes::new()),
+        message: Some(Outgoing::rope(Bytes::from_static(b"rope"), false, Keep::new(()))),
+        ending: None,
+    };
+    server.emit(&mut Sink::new(), StreamId(1), &mut answer).unwrap();
+    assert_eq!(server.ropes_in_flight(), 1);
+    assert_eq!(taken(0, 1).send(&mut server), Ok(Received::Frame));
+    assert_eq!((server.ropes_in_flight(), server.take_spent().len()), (0, 1));
+    assert_eq!(taken(0, 1).send(&mut server), Err(misplaced), "twice");
+}
+
+#[test]
+fn ropes_that_nobody_reads_are_taken_all_the_same() {
+    let told = |server: &mut Session<()>| {
+        let mut out = Sink::new();
+        server.stage_pending(&mut out).unwrap();
+        let heads = out.take().into_iter().filter(|head| head.events == events::CONTROL);
+        heads.map(|head| (head.stream.get(), head.chunk_len.get())).collect::<Vec<_>>()
+    };
+    let rope = |stream| on(stream).chunk(4, 4, WHOLE_ROPE);
+    let mut server = pooled();
+    opening(1).send(&mut server).unwrap();
+    server.accept().unwrap();
+    rope(1).send(&mut server).unwrap();
+    let Some(Incoming::Chunk(chunk)) = server.recv(StreamId(1)) else { panic!("a chunk") };
+    rope(1).send(&mut server).unwrap();
+    assert_eq!((chunk.rope, told(&mut server)), (Some(RopeIdx(0)), vec![]), "one is read, one waits");
+    Script::new(events::CANCEL, 1).send(&mut server).unwrap();
+    assert_eq!(told(&mut server), [(1, 1)], "the one that waited");
+    rope(1).send(&mut server).unwrap();
+    assert_eq!(told(&mut server), [(2, 1)], "after the end");
+    server.take_rope(RopeIdx(0));
+    assert_eq!(told(&mut server), [(0, 1)], "the one that was read");
+    server.drain();
+    let mut late = Script::new(events::HEADERS, 2);
+    late = late.chunk(4, 4, WHOLE_ROPE);
+    late.send(&mut server).unwrap();
+    assert_eq!(told(&mut server), [(3, 1)], "on a call that was not taken any more");
 }
 
 #[test]

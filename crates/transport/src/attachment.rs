@@ -540,6 +540,7 @@ impl Stream {
             if core.session.has_pending() {
                 core.flush(&self.shared.socket);
             }
+            core.leave_to_driver();
         }
     }
 

@@ -634,10 +634,15 @@ impl Core {
         self.waits_by_itself() && !pumped
     }
 
-    /// Whether something is to happen that no task waits for: frames that found no room, and the peer's word that it has
-    /// taken a rope, until when the rope's parts are kept.
+    /// Whether something is to happen that no task waits for: room for frames, the peer's word that it has taken a rope, or
+    /// ropes on calls that were cancelled.
     fn waits_by_itself(&self) -> bool {
-        self.session.has_pending() || self.session.ropes_in_flight() > 0
+        self.session.has_pending() || self.session.ropes_in_flight() > 0 || self.session.expects_strays()
+    }
+
+    /// Has a driver see to what happens by itself, if nobody looks at the ring.
+    pub(crate) fn leave_to_driver(&mut self) {
+        self.nudge |= self.waits_by_itself() && !self.stations.is_pumped();
     }
 
     /// The pumper of a station has stopped looking: it counts as asleep, if it waits at all.
@@ -688,6 +693,10 @@ impl Core {
 
     /// A stream is let go of; tells the peer if it had not ended.
     pub(crate) fn forget(&mut self, id: StreamId, code: u16, socket: &UnixStream) {
+        // Another task may be in the middle of sending on it, or watch for its end.
+        if let Some(waker) = self.slot(Token::Write(id)).and_then(Slot::take) {
+            self.wakes.push(waker);
+        }
         self.leave(Token::Read(id));
         self.leave(Token::Write(id));
         self.session.forget(id, code);
@@ -697,7 +706,7 @@ impl Core {
         if self.session.has_pending() {
             self.flush(socket);
         }
-        self.nudge |= self.session.ropes_in_flight() > 0 && !self.stations.is_pumped();
+        self.leave_to_driver();
     }
 }
 

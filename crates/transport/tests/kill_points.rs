@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use echo::{Echo, alone_for, begin, begin_at, check_calls, quiet_call, read_message, reply};
+use echo::{Echo, alone_for, begin, begin_at, begin_with, check_calls, quiet_call, read_message, reply_with};
 use tokio::sync::Notify;
 use tollfree_kill_points::{Point, arm};
 use tollfree_testkit::{Census, Chance, Process, Role, resident_kib};
@@ -28,7 +28,8 @@ const NOTICED: Duration = Duration::from_secs(10);
 
 /// Sides that sleep whenever they can, so that doorbells ring, and areas that go soon.
 fn config() -> Config {
-    Config { wait: WaitPolicy::Park, area_idle: Duration::from_millis(15), ..Config::default() }
+    let pool = Some([7; 16]);
+    Config { wait: WaitPolicy::Park, area_idle: Duration::from_millis(15), pool, ..Config::default() }
 }
 
 /// A server that can be told by its clients to do what servers do.
@@ -88,10 +89,21 @@ impl Serving {
             b"/test.Echo/Close" => attachment.close("told to"),
             _ => {}
         }
-        reply(&call, message).await;
+        reply_with(&call, outgoing(&call.path, message)).await;
         if &call.path[..] == b"/test.Echo/Drain" {
             attachment.drain();
         }
+    }
+}
+
+/// Whose messages are ropes.
+const ROPE: &str = "/test.Echo/Rope";
+
+fn outgoing(path: &[u8], message: Bytes) -> Outgoing {
+    if path == ROPE.as_bytes() {
+        Outgoing::rope(message, false, Keep::new(()))
+    } else {
+        Outgoing::new(message, false)
     }
 }
 
@@ -108,7 +120,8 @@ async fn live(address: &Address, rebinds: bool) -> Result<(), String> {
 async fn live_with(client: &Attachment, rebinds: bool) -> Result<(), String> {
     let call = async |path: &'static str, len: usize| {
         let message = Bytes::from(vec![7; len]);
-        let stream = begin_at(client, path, message.clone()).await.map_err(|error| error.to_string())?;
+        let outgoing = outgoing(path.as_bytes(), message.clone());
+        let stream = begin_with(client, path, outgoing).await.map_err(|error| error.to_string())?;
         match read_message(&stream).await {
             Some(answer) if answer == message => Ok(()),
             Some(_) => panic!("another answer than was sent"),
@@ -119,6 +132,8 @@ async fn live_with(client: &Attachment, rebinds: bool) -> Result<(), String> {
     call("/test.Echo/Slow", 100).await?;
     // Payload areas and credit, both ways.
     call("/test.Echo/Call", 300_000).await?;
+    // A message of which the session believes that parts of it lie in a pool, both ways.
+    call(ROPE, 100).await?;
     // A call that is given up.
     let stream = begin(client, Bytes::from_static(b"x")).await.map_err(|error| error.to_string())?;
     drop(stream);

@@ -9,6 +9,7 @@ mod stub;
 mod tollfree;
 mod tollfree_blocking;
 mod tollfree_direct;
+mod tollfree_ref;
 mod tonic_tcp;
 mod tonic_unix;
 
@@ -24,6 +25,7 @@ use crate::plan::Side;
 use self::session::Session;
 use self::tollfree::{Tollfree, TollfreePark};
 use self::tollfree_direct::TollfreeDirect;
+use self::tollfree_ref::TollfreeRef;
 use self::tonic_tcp::TonicTcp;
 use self::tonic_unix::TonicUnix;
 
@@ -45,6 +47,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::Floor => floor::serve(order, ready).map_err(failed(Side::Floor)),
         Side::Session => serve_async::<Session>(order, ready),
         Side::TollfreeDirect => serve_async::<TollfreeDirect>(order, ready),
+        Side::TollfreeRef => serve_async::<TollfreeRef>(order, ready),
         Side::TollfreeBlocking => {
             tollfree_blocking::serve(order, ready).map_err(failed(Side::TollfreeBlocking))
         }
@@ -61,6 +64,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::Floor => floor::measure(load).map_err(failed(Side::Floor)),
         Side::Session => measure_async::<Session>(load),
         Side::TollfreeDirect => measure_async::<TollfreeDirect>(load),
+        Side::TollfreeRef => measure_async::<TollfreeRef>(load),
         Side::TollfreeBlocking => tollfree_blocking::measure(load).map_err(failed(Side::TollfreeBlocking)),
         Side::Tollfree => measure_async::<Tollfree>(load),
         Side::TollfreePark => measure_async::<TollfreePark>(load),
@@ -74,6 +78,7 @@ pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchErr
     match order.case.side {
         Side::Session => hold_async::<Session>(order, starter),
         Side::TollfreeDirect => hold_async::<TollfreeDirect>(order, starter),
+        Side::TollfreeRef => hold_async::<TollfreeRef>(order, starter),
         Side::Tollfree => hold_async::<Tollfree>(order, starter),
         Side::TollfreePark => hold_async::<TollfreePark>(order, starter),
         Side::TonicUnix => hold_async::<TonicUnix>(order, starter),

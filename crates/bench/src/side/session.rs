@@ -157,8 +157,12 @@ mod tests {
 
     #[test]
     fn messages_come_together_without_their_prefix() {
-        let chunk =
-            |bytes: &'static [u8], first, last| Chunk { bytes: Bytes::from_static(bytes), first, last, rope: None };
+        let chunk = |bytes: &'static [u8], first, last| Chunk {
+            bytes: Bytes::from_static(bytes),
+            first,
+            last,
+            rope: None,
+        };
         let mut message = Message::default();
         message.add(chunk(b"\0\0\0\0\x02ab", true, true));
         assert_eq!(message.take(), "ab");

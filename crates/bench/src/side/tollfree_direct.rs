@@ -1,6 +1,6 @@
 //! Tollfree under its own stubs: the same service, from typed message to session and back.
 
-use tollfree::{Channel, Generated as _, Server, Way};
+use tollfree::{Channel, ChannelBuilder, Generated as _, Server, Way};
 use tonic::{Request, Response, Status};
 
 use super::AsyncSide;
@@ -37,12 +37,17 @@ impl AsyncSide for TollfreeDirect {
     }
 
     async fn connect(address: &str, size: usize) -> Result<Caller, String> {
-        let channel = Channel::connect(address).await.map_err(|error| format!("cannot connect: {error}"))?;
-        let client = EchoClient::new(channel).max_decoding_message_size(limit(size));
-        match client.way() {
-            Way::Direct => Ok(Caller { client }),
-            way => Err(format!("calls would go {way}")),
-        }
+        caller(Channel::builder(address), size).await
+    }
+}
+
+/// A caller through such a channel, for bodies of up to `size` bytes.
+pub(super) async fn caller(builder: ChannelBuilder, size: usize) -> Result<Caller, String> {
+    let channel = builder.connect().await.map_err(|error| format!("cannot connect: {error}"))?;
+    let client = EchoClient::new(channel).max_decoding_message_size(limit(size));
+    match client.way() {
+        Way::Direct => Ok(Caller { client }),
+        way => Err(format!("calls would go {way}")),
     }
 }
 

@@ -41,11 +41,13 @@ fn constants() -> BTreeMap<String, u64> {
         frame::flags::HAS_DEADLINE,
         frame::flags::REFUSED,
         frame::flags::KNOWN,
+        frame::flags::ROPE,
         frame::control::AREA_OFFER,
         frame::control::AREA_ACCEPT,
         frame::control::AREA_REFUSE,
         frame::control::AREA_DROP,
         frame::control::CLOSE,
+        frame::control::ROPES_TAKEN,
         frame::FRAME_HEAD_LEN,
         frame::DEADLINE_LEN,
         frame::AREA_RANGE_LEN,
@@ -53,6 +55,7 @@ fn constants() -> BTreeMap<String, u64> {
         handshake::VERSION_MAX,
         handshake::FEATURES,
         handshake::feature::LOAD,
+        handshake::feature::POOL,
         handshake::kind::HELLO,
         handshake::kind::WELCOME,
         handshake::kind::REFUSAL,
@@ -86,6 +89,10 @@ fn constants() -> BTreeMap<String, u64> {
         limits::STREAM_WINDOW_MAX,
         limits::WINDOW_RESERVE,
         limits::CHUNK_CHARGE,
+        limits::ROPE_REF_COUNT_MAX,
+        limits::ROPE_COUNT_MAX,
+        rope::ROPE_HEAD_LEN,
+        rope::ROPE_ENTRY_LEN,
     ];
     let named = |(path, value): (&str, u64)| {
         let name = path.rsplit("::").next().expect("a path has an end");
@@ -102,7 +109,7 @@ const NOT_NUMBERS: [&str; 3] = ["MAGIC", "HTTP2_PREFACE", "STATIC_NAMES"];
 
 /// The constants that the layout's sources declare.
 fn declared() -> BTreeSet<String> {
-    declared_in(&["control", "record", "frame", "handshake", "metadata", "limits"])
+    declared_in(&["control", "record", "frame", "handshake", "metadata", "limits", "rope"])
 }
 
 /// The constants that some of them declare.
@@ -216,6 +223,7 @@ fn structures_are_those_of_the_code() {
         text_len,
         reserved,
         text,
+        pool,
         tail
     );
     let head = fields!(

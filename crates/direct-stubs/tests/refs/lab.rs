@@ -18,6 +18,7 @@ pub(crate) async fn in_time(test: impl Future<Output = ()>) {
 pub(crate) struct Lab {
     directory: tempfile::TempDir,
     count: std::cell::Cell<usize>,
+    capacity: Capacity,
     /// The first member, which coordinates.
     pub(crate) pool: Pool,
 }
@@ -40,15 +41,15 @@ impl Lab {
         let directory = tempfile::tempdir().unwrap();
         let address: Address = format!("shm://{}/pool.sock", directory.path().display()).parse().unwrap();
         let pool = Pool::create(&address, capacity, config()).unwrap();
-        warm(&pool);
-        Lab { directory, count: 0.into(), pool }
+        warm(&pool, capacity);
+        Lab { directory, count: 0.into(), capacity, pool }
     }
 
     /// Another member, which has some memory already.
     pub(crate) fn join(&self) -> Pool {
         let address = format!("shm://{}/pool.sock", self.directory.path().display());
         let pool = Pool::join(&address.parse().unwrap(), config()).unwrap();
-        warm(&pool);
+        warm(&pool, self.capacity);
         pool
     }
 
@@ -76,8 +77,9 @@ impl Lab {
 }
 
 /// Calls never wait for memory: a member of tests has enough from the start.
-fn warm(pool: &Pool) {
-    let some: Vec<_> = (0..3).map_while(|_| pool.buffer(16 << 20).ok()).collect();
+fn warm(pool: &Pool, capacity: Capacity) {
+    let count = (capacity.member_quota / capacity.batch).min(3);
+    let some: Vec<_> = (0..count).map(|_| pool.buffer(capacity.batch as usize).unwrap()).collect();
     drop(some);
 }
 

@@ -1,5 +1,9 @@
 //! Large payloads that go by ref inside calls: with the stubs of `tollfree-build` and with those of tonic, on both ends.
 
+mod chains;
 mod freight;
 mod lab;
+mod leaks;
 mod levels;
+mod lies;
+mod policies;

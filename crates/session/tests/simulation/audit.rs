@@ -73,9 +73,16 @@ pub(crate) fn must_see() -> Vec<String> {
     .map(str::to_owned)
     .into();
     names.extend((0..8).map(|bit| format!("event {bit}")));
-    names.extend((0..8).filter(|bit| flags::KNOWN & 1 << bit != 0).map(|bit| format!("flag {bit}")));
-    let codes =
-        [control::AREA_OFFER, control::AREA_ACCEPT, control::AREA_REFUSE, control::AREA_DROP, control::CLOSE];
+    let all = flags::KNOWN | flags::ROPE;
+    names.extend((0..8).filter(|bit| all & 1 << bit != 0).map(|bit| format!("flag {bit}")));
+    let codes = [
+        control::AREA_OFFER,
+        control::AREA_ACCEPT,
+        control::AREA_REFUSE,
+        control::AREA_DROP,
+        control::CLOSE,
+        control::ROPES_TAKEN,
+    ];
     names.extend(codes.map(|code| format!("control {code}")));
     names.extend(["HalfClosed", "Cancelled", "SessionClosed"].map(|end| format!("Server end {end}")));
     names

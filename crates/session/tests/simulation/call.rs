@@ -1,10 +1,11 @@
 //! One call as the applications at both ends mean it, and what they have seen of it.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tollfree_layout::{StreamId, metadata};
-use tollfree_session::{Chunk, Emission, End, Ending, GRPC_PREFIX_LEN, Outgoing};
+use tollfree_session::{Chunk, Emission, End, Ending, GRPC_PREFIX_LEN, Keep, Outgoing};
 
 use super::rng::Rng;
 
@@ -31,6 +32,29 @@ pub(crate) fn block(id: u64, salt: usize, len: usize) -> Bytes {
     block.into()
 }
 
+/// Counts what is kept for ropes.
+#[derive(Clone, Default)]
+pub(crate) struct Keeping(Arc<AtomicUsize>);
+
+struct Kept(Keeping);
+
+impl Keeping {
+    fn keep(&self) -> Keep {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Keep::new(Kept(self.clone()))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Why a sender doesn't go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
@@ -46,6 +70,8 @@ pub(crate) struct Talk {
     pub(crate) plan: Vec<usize>,
     pub(crate) headers: Option<Bytes>,
     pub(crate) ending: Ending,
+    /// Set where messages may be ropes.
+    pub(crate) keeping: Option<Keeping>,
     /// Messages handed over, and those of them that are wholly staged.
     next: usize,
     pub(crate) said_count: usize,
@@ -65,6 +91,7 @@ impl Talk {
             plan,
             headers,
             ending,
+            keeping: None,
             next: 0,
             said_count: 0,
             ending_given: false,
@@ -84,6 +111,10 @@ impl Talk {
         idx % 3 == 2
     }
 
+    fn may_be_rope(id: u64, idx: usize) -> bool {
+        (id as usize + idx).is_multiple_of(3)
+    }
+
     /// Hands the next things over once the last are staged.
     pub(crate) fn fill(&mut self, id: u64, joined: bool) {
         if !self.emission.is_empty() || self.ending_given {
@@ -92,7 +123,13 @@ impl Talk {
         self.emission.headers = self.headers.take();
         if self.next < self.plan.len() {
             let message = self.message(id, self.next);
-            self.emission.message = Some(Outgoing::new(message, Talk::is_compressed(self.next)));
+            let compressed = Talk::is_compressed(self.next);
+            self.emission.message = Some(match &self.keeping {
+                Some(keeping) if Talk::may_be_rope(id, self.next) => {
+                    Outgoing::rope(message, compressed, keeping.keep())
+                }
+                _ => Outgoing::new(message, compressed),
+            });
             self.next += 1;
         }
         if self.next == self.plan.len() && (joined || self.emission.is_empty()) {
@@ -146,7 +183,9 @@ impl Hearing {
             (None, true) => {
                 let prefix = bytes.split_to(GRPC_PREFIX_LEN);
                 let len = u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize;
-                if len != said.plan[idx] || (prefix[0] == 1) != Talk::is_compressed(idx) {
+                let rope = said.keeping.is_some() && Talk::may_be_rope(id, idx);
+                let odd = chunk.rope.is_some() != rope || (prefix[0] == 1) != Talk::is_compressed(idx);
+                if len != said.plan[idx] || odd {
                     return Err(format!("call {id} message {idx}: prefix {prefix:?}"));
                 }
                 (len, 0)

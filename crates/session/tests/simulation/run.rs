@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tollfree_layout::StreamId;
-use tollfree_session::{Closed, Role};
+use tollfree_session::{Closed, Emission, Role};
 
 use super::world::{Step, World};
 
@@ -49,6 +49,10 @@ fn story(world: &mut World) -> Step {
         world.forget(Role::Server, idx);
     }
     settle(world, true)?;
+    for call in &mut world.calls {
+        call.client.emission = Emission::default();
+        call.server.emission = Emission::default();
+    }
     check_empty(world)
 }
 
@@ -101,6 +105,9 @@ fn settle(world: &mut World, all: bool) -> Step {
         }
         let before = (world.moves, world.client.out.staged_count, world.server.out.staged_count);
         for role in ROLES {
+            while world.side(role).take_one() {
+                world.moves += 1;
+            }
             world.stage_pending(role);
             while world.deliver(role)? {}
             world.wake(role);
@@ -167,9 +174,14 @@ fn check_done(world: &World, all: bool) -> Step {
     Ok(())
 }
 
-fn check_empty(world: &World) -> Step {
-    for (name, side) in [("client", &world.client), ("server", &world.server)] {
+fn check_empty(world: &mut World) -> Step {
+    for (name, side) in [("client", &mut world.client), ("server", &mut world.server)] {
+        drop(side.session.take_spent());
         let session = &side.session;
+        let (in_flight, kept) = (session.ropes_in_flight(), side.keeping.count());
+        if in_flight != 0 || kept != 0 {
+            return Err(format!("{name} keeps {kept} ropes, {in_flight} of them in flight"));
+        }
         if session.stream_count() != 0 || session.live_count() != 0 || session.has_pending() {
             return Err(format!("{name} keeps {} streams", session.stream_count()));
         }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events};
-use tollfree_layout::{AreaIdx, StreamId};
+use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
 use tollfree_session::{
     AreaEvent, Closed, EmitError, End, Ending, Limits, Opening, Progress, Received, Role, Session,
 };
 
-use super::call::{Call, Hearing, Talk, block};
+use super::call::{Call, Hearing, Keeping, Talk, block};
 use super::rng::Rng;
 use super::wire::Wire;
 
@@ -22,6 +22,10 @@ pub(crate) struct Side {
     next_area: u32,
     /// An area offered and not answered.
     offered: Option<AreaIdx>,
+    /// Ropes received that somebody still looks at.
+    pub(crate) untaken: Vec<RopeIdx>,
+    /// What is kept for the ropes that it has sent, or is about to.
+    pub(crate) keeping: Keeping,
 }
 
 pub(crate) struct World {
@@ -30,6 +34,7 @@ pub(crate) struct World {
     pub(crate) server: Side,
     pub(crate) calls: Vec<Call>,
     pub(crate) limits: (Limits, Limits),
+    ropes: bool,
     /// Calls still to be opened.
     pub(crate) to_open: usize,
     pub(crate) trace: Option<Vec<String>>,
@@ -40,6 +45,16 @@ pub(crate) struct World {
 }
 
 const PATHS: [&str; 3] = ["/a.A/One", "/b.Long.Package/AnotherMethod", "/c/C"];
+
+impl Side {
+    /// Takes hold of what the rope names that came last, or has no use for it.
+    pub(crate) fn take_one(&mut self) -> bool {
+        let rope = self.untaken.pop();
+        rope.into_iter().for_each(|rope| self.session.take_rope(rope));
+        drop(self.session.take_spent());
+        rope.is_some()
+    }
+}
 
 impl World {
     pub(crate) fn new(seed: u64, traced: bool) -> World {
@@ -57,17 +72,21 @@ impl World {
         let stream_count = 1 + rng.below(6) as u32;
         let local = limits(&mut rng, stream_count);
         let remote = limits(&mut rng, stream_count);
+        let ropes = rng.one_in(2);
         let side = |rng: &mut Rng, role, local, remote| Side {
-            session: Session::new(role, local, remote),
+            session: Session::new(role, local, remote).with_ropes(ropes),
             out: Wire::new(rng.pick(&[1976, 1976, 4024, 16_312])),
             next_area: 0,
             offered: None,
+            untaken: Vec::new(),
+            keeping: Keeping::default(),
         };
         let client_word = Limits { stream_count: 0, ..local };
         let client = side(&mut rng, Role::Client, client_word, remote);
         let server = side(&mut rng, Role::Server, remote, client_word);
         World {
             to_open: 1 + rng.below(14),
+            ropes,
             rng,
             client,
             server,
@@ -152,6 +171,10 @@ impl World {
             client_cancelled: false,
             server_cancelled: None,
         };
+        if self.ropes {
+            call.client.keeping = Some(self.client.keeping.clone());
+            call.server.keeping = Some(self.server.keeping.clone());
+        }
         call.client.fill(id, self.rng.one_in(2));
         let had_message = call.client.emission.message.is_some();
         let opening = Opening { path, deadline_ns: call.deadline_ns };
@@ -268,7 +291,13 @@ impl World {
                     }
                     hears.headers = true;
                 }
-                Some(Incoming::Chunk(chunk)) => hears.chunk(id.0, said, chunk)?,
+                Some(Incoming::Chunk(chunk)) => {
+                    hears.chunk(id.0, said, chunk)?;
+                    side.untaken.extend(chunk.rope);
+                    if self.rng.one_in(2) {
+                        side.take_one();
+                    }
+                }
                 Some(Incoming::End(end)) => {
                     let end = end.clone();
                     return self.read_end(role, idx, end);

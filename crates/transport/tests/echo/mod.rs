@@ -100,9 +100,14 @@ async fn answer(call: Call) {
 
 /// Answers a call with one message and OK.
 pub(crate) async fn reply(call: &Call, message: Bytes) {
+    reply_with(call, Outgoing::new(message, false)).await;
+}
+
+/// The same with a message of any kind.
+pub(crate) async fn reply_with(call: &Call, message: Outgoing) {
     let mut emission = Emission {
         headers: Some(Bytes::new()),
-        message: Some(Outgoing::new(message, false)),
+        message: Some(message),
         ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
     };
     let _ = poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await;
@@ -134,12 +139,18 @@ pub(crate) async fn begin_at(
     path: &str,
     message: Bytes,
 ) -> Result<Stream, EmitError> {
+    begin_with(attachment, path, Outgoing::new(message, false)).await
+}
+
+/// The same with a message of any kind.
+pub(crate) async fn begin_with(
+    attachment: &Attachment,
+    path: &str,
+    message: Outgoing,
+) -> Result<Stream, EmitError> {
     let opening = Opening { path, deadline_ns: 0 };
-    let mut emission = Emission {
-        message: Some(Outgoing::new(message, false)),
-        ending: Some(Ending::HalfClose),
-        ..Emission::default()
-    };
+    let mut emission =
+        Emission { message: Some(message), ending: Some(Ending::HalfClose), ..Emission::default() };
     let mut opener = attachment.open();
     let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await?;
     if !emission.is_empty() {

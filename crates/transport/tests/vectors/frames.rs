@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, control, events, flags};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId, metadata};
 use tollfree_session::{
-    AreaFault, Closed, Emission, End, Ending, Full, Inbound, Incoming, Limits, Opening, Outbound, Outgoing,
-    Progress, Role, Session, Violation,
+    AreaFault, Closed, Emission, End, Ending, Full, Inbound, Incoming, Keep, Limits, Opening, Outbound,
+    Outgoing, Progress, Role, Session, Violation,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -159,6 +159,7 @@ fn head(record: &[u8]) -> Value {
         ("NAMES_METHOD", flags::NAMES_METHOD),
         ("HAS_DEADLINE", flags::HAS_DEADLINE),
         ("REFUSED", flags::REFUSED),
+        ("ROPE", flags::ROPE),
     ];
     json!({
         "events": names(head.events, &events),
@@ -291,6 +292,32 @@ fn in_area() -> Value {
     talk.told("a payload area, from offer to drop; the first chunk of a message goes through it")
 }
 
+fn ropes() -> Value {
+    let mut talk = Talk::new(LIMITS);
+    for (session, _) in &mut talk.ends {
+        *session = Session::new(session.role(), LIMITS, LIMITS).with_ropes(true);
+    }
+    let rope = || Some(Outgoing::rope(Bytes::from(vec![9; 80]), false, Keep::new(())));
+    let id = talk.open("/a.B/C", 0, Emission { message: rope(), ..asking(0) });
+    for incoming in talk.read(SERVER, id) {
+        if let Incoming::Chunk(chunk) = incoming {
+            talk.ends[SERVER].0.take_rope(chunk.rope.expect("it came as one"));
+        }
+    }
+    talk.deliver(SERVER);
+    assert_eq!(talk.ends[CLIENT].0.ropes_in_flight(), 0);
+    let late = talk.open("/a.B/C", 0, asking(0));
+    // Both answers cross the client's CANCEL: nobody reads them, and they are taken all the same.
+    talk.ends[CLIENT].0.cancel(id, 1);
+    talk.ends[CLIENT].0.cancel(late, 1);
+    for id in [id, late] {
+        talk.emit(SERVER, id, &mut Emission { message: rope(), ..answer(0) });
+    }
+    talk.deliver(CLIENT);
+    assert_eq!(talk.ends[SERVER].0.ropes_in_flight(), 0);
+    talk.told("with a pool in common: a rope that is taken, and two that nobody reads (their bytes make no sense here)")
+}
+
 /// A frame by hand.
 fn frame(events: u8, flags: u8, stream: u64, set: impl Fn(&mut FrameHead), rest: &[u8]) -> Vec<u8> {
     let mut head = FrameHead { events, flags, stream: stream.into(), ..FrameHead::default() };
@@ -377,7 +404,8 @@ fn frames_are_as_written_down() {
         "metadata_len_max": LIMITS.metadata_len_max,
         "record_len_max": RECORD_LEN_MAX,
     });
-    let conversations = [unary(), failing(), chunked(), giving_up(), cancelling(), draining(), in_area()];
+    let conversations =
+        [unary(), failing(), chunked(), giving_up(), cancelling(), draining(), in_area(), ropes()];
     let made = json!({
         "limits_of_both_sides": limits,
         "message_bytes": "byte at of a message is at mod 256; bytes of a payload area don't matter here",

@@ -1,0 +1,182 @@
+//! What happens where something is not to be had, or is not allowed.
+
+use bytes::Bytes;
+use tollfree::pool::{Buffer, Capacity, Pool};
+use tollfree::{Channel, WhenPoolFull};
+use tonic::{Code, Status};
+
+use crate::freight::{direct, pattern, tonic_made};
+use crate::lab::{Lab, in_time, server, until_all_is_free};
+
+const LEN: usize = 100_000;
+
+/// A pool whose members have 1 MiB each.
+fn small() -> Lab {
+    Lab::with(Capacity { total: 16 << 20, member_quota: 1 << 20, batch: 1 << 20 })
+}
+
+/// All of a member's memory.
+fn fill(pool: &Pool) -> Buffer {
+    pool.buffer(1 << 20).unwrap()
+}
+
+/// A call whose message is large both ways, with nothing of it in the pool beforehand on either side.
+async fn direct_call(channel: &Channel) -> Result<(), Status> {
+    let cargo = direct::Cargo { raw: pattern(1, LEN), ..Default::default() };
+    let echo = direct::FreightClient::new(channel.clone()).unary(cargo.clone()).await?.into_inner();
+    assert!(echo == cargo);
+    Ok(())
+}
+
+async fn tonic_call(channel: &Channel) -> Result<(), Status> {
+    let cargo = tonic_made::Cargo { raw: pattern(1, LEN), ..Default::default() };
+    let echo = tonic_made::FreightClient::new(channel.clone()).unary(cargo.clone()).await?.into_inner();
+    assert!(echo == cargo);
+    Ok(())
+}
+
+async fn call(channel: &Channel, is_direct: bool) -> Result<(), Status> {
+    if is_direct { direct_call(channel).await } else { tonic_call(channel).await }
+}
+
+/// Calls until the pool has said that it has no more, rather than that it has to ask.
+async fn refused(channel: &Channel, is_direct: bool) -> Status {
+    loop {
+        match call(channel, is_direct).await {
+            Ok(()) => tokio::time::sleep(std::time::Duration::from_millis(2)).await,
+            Err(status) => return status,
+        }
+    }
+}
+
+async fn full_pool(is_direct: bool) {
+    let lab = small();
+    let (here, there) = (lab.join(), lab.join());
+    for at_client in [true, false] {
+        let full = if at_client { &here } else { &there };
+        for policy in [WhenPoolFull::Inline, WhenPoolFull::Refuse] {
+            let server = server(Some(&there)).when_pool_full(policy);
+            let served = if is_direct {
+                lab.serve(server.add_service(direct::FreightServer::new(direct::Carrier::default()))).await
+            } else {
+                lab.serve(server.add_service(tonic_made::FreightServer::new(tonic_made::Carrier::default())))
+                    .await
+            };
+            let channel = served.builder(Some(&here)).when_pool_full(policy).connect().await.unwrap();
+            call(&channel, is_direct).await.unwrap();
+            let payloads = if at_client { channel.payloads() } else { served.payloads.clone() };
+            assert_eq!((payloads.counts().sent_by_ref, payloads.counts().pool_full), (1, 0), "there is room");
+
+            until_all_is_free(full).await;
+            let all = fill(full);
+            let before = payloads.counts();
+            if policy == WhenPoolFull::Inline {
+                call(&channel, is_direct).await.unwrap();
+                let counts = payloads.counts();
+                assert_eq!((counts.sent_by_ref, counts.pool_full), (before.sent_by_ref, 1));
+                assert_eq!(counts.sent_inline, before.sent_inline + 1);
+            } else {
+                let status = refused(&channel, is_direct).await;
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+                assert!(status.message().contains("the pool has no"), "{status}");
+                assert!(payloads.counts().pool_full >= 1);
+            }
+            assert!(full.counts().exhausted >= 1);
+            drop(all);
+            call(&channel, is_direct).await.unwrap();
+            assert_eq!(payloads.counts().sent_by_ref, before.sent_by_ref + 1, "room has come back");
+            drop(channel);
+            served.stop().await;
+            until_all_is_free(&here).await;
+            until_all_is_free(&there).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_pool_under_both_policies_with_direct_stubs() {
+    in_time(full_pool(true)).await;
+}
+
+#[tokio::test]
+async fn a_full_pool_under_both_policies_with_tonics_stubs() {
+    in_time(full_pool(false)).await;
+}
+
+#[tokio::test]
+async fn what_is_longer_than_a_member_can_have_goes_inline_or_is_refused() {
+    in_time(async {
+        let lab = small();
+        let (here, there) = (lab.join(), lab.join());
+        let carrier = direct::FreightServer::new(direct::Carrier::default());
+        let served = lab.serve(server(Some(&there)).add_service(carrier)).await;
+        for policy in [WhenPoolFull::Inline, WhenPoolFull::Refuse] {
+            let channel = served.builder(Some(&here)).when_pool_full(policy).connect().await.unwrap();
+            let body = Bytes::from(pattern(1, 2 << 20));
+            let keep = direct::Cargo { body, act: direct::Act::Keep.into(), ..Default::default() };
+            let kept = direct::FreightClient::new(channel.clone()).unary(keep).await;
+            match policy {
+                WhenPoolFull::Inline => drop(kept.unwrap()),
+                WhenPoolFull::Refuse => assert_eq!(kept.unwrap_err().code(), Code::ResourceExhausted),
+            }
+            assert_eq!(channel.payloads().counts().pool_full, 1);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn limits_on_messages_are_those_of_all_their_bytes() {
+    in_time(async {
+        let lab = Lab::new();
+        let (here, there) = (lab.join(), lab.join());
+        let carrier = direct::FreightServer::new(direct::Carrier::new(Some(there.clone())));
+        let served = lab.serve(server(Some(&there)).add_service(carrier)).await;
+        let channel = served.connect(Some(&here)).await;
+        let long = vec![1u8; 5 << 20];
+        let make = |number| direct::Cargo { number, act: direct::Act::Make.into(), ..Default::default() };
+        let mut client = direct::FreightClient::new(channel.clone());
+        let cargo = direct::Cargo { body: long.clone().into(), ..Default::default() };
+        let status = client.unary(cargo.clone()).await.unwrap_err();
+        assert_eq!(status.code(), Code::OutOfRange, "the server takes 4 MiB: {status}");
+        let status = client.unary(make(5 << 20)).await.unwrap_err();
+        assert_eq!(status.code(), Code::OutOfRange, "the client too: {status}");
+        let mut wide = client.clone().max_decoding_message_size(6 << 20);
+        assert_eq!(wide.unary(make(5 << 20)).await.unwrap().into_inner().body.len(), 5 << 20);
+        let mut narrow = client.clone().max_encoding_message_size(1 << 20);
+        assert_eq!(narrow.unary(cargo).await.unwrap_err().code(), Code::OutOfRange);
+
+        let mut client = tonic_made::FreightClient::new(channel.clone());
+        let cargo = tonic_made::Cargo { body: long.into(), ..Default::default() };
+        assert_eq!(client.unary(cargo).await.unwrap_err().code(), Code::OutOfRange);
+        let make =
+            tonic_made::Cargo { number: 5 << 20, act: tonic_made::Act::Make.into(), ..Default::default() };
+        assert_eq!(client.unary(make).await.unwrap_err().code(), Code::OutOfRange);
+        until_all_is_free(&here).await;
+        until_all_is_free(&there).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn short_messages_are_as_without_a_pool() {
+    in_time(async {
+        let lab = Lab::new();
+        let (here, there) = (lab.join(), lab.join());
+        let carrier = direct::FreightServer::new(direct::Carrier::default());
+        let served = lab.serve(server(Some(&there)).add_service(carrier)).await;
+        let channel = served.connect(Some(&here)).await;
+        let mut client = direct::FreightClient::new(channel.clone());
+        let body = Bytes::from(here.copy_from_slice(&[1; 1000]).unwrap());
+        let echo = client.unary(direct::Cargo { body: body.clone(), ..Default::default() }).await.unwrap();
+        assert_ne!(echo.into_inner().body.as_ptr(), body.as_ptr());
+        assert_eq!(channel.payloads().counts(), Default::default(), "nothing was counted");
+        // A threshold of its own.
+        let channel = served.builder(Some(&here)).ref_threshold(1000).connect().await.unwrap();
+        let mut client = direct::FreightClient::new(channel.clone());
+        let keep = direct::Cargo { body, act: direct::Act::Keep.into(), ..Default::default() };
+        client.unary(keep).await.unwrap();
+        assert_eq!(channel.payloads().counts().sent_by_ref_bytes, 1000);
+    })
+    .await;
+}
