@@ -100,7 +100,7 @@ impl Inbound for Forged<'_> {
 pub fn session(data: &[u8]) {
     let Some((first, mut rest)) = data.split_first() else { return };
     let role = if first & 1 == 0 { Role::Server } else { Role::Client };
-    let mut session: Session<()> = Session::new(role, LIMITS, LIMITS);
+    let mut session: Session<()> = Session::new(role, LIMITS, LIMITS).with_ropes(first & 4 != 0);
     let mut reason = None;
     while let Some((len, more)) = rest.split_first_chunk::<2>() {
         let (record, more) = more.split_at(usize::from(u16::from_le_bytes(*len)).min(more.len()));

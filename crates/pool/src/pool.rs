@@ -125,6 +125,11 @@ impl Pool {
         self.inner.ref_of(bytes)
     }
 
+    /// Whether this process was forked from the member: it has none of the memory, and should join by itself.
+    pub fn is_inherited(&self) -> bool {
+        self.inner.is_elsewhere()
+    }
+
     /// Longest to wait for a coordinator's answer, or an owner's ([`Config::patience`]).
     pub fn patience(&self) -> Duration {
         self.inner.config.patience

@@ -165,7 +165,8 @@ impl AsRef<[u8]> for Ref {
 }
 
 impl From<Ref> for Bytes {
-    /// Without a copy. The hold lives as long as the bytes.
+    /// Without a copy. The hold lives as long as the bytes. A child forked from the member doesn't have the memory: reading the
+    /// bytes there ends it by a signal.
     fn from(bytes: Ref) -> Bytes {
         Bytes::from_owner(bytes)
     }

@@ -16,12 +16,13 @@ use tollfree_layout::frame::{control, events};
 use crate::error::{Closed, Violation};
 use crate::frame::{Frame, head};
 use crate::receive::{AreaEvent, Received};
+use crate::stream::Watched;
 use crate::{Inbound, Session};
 
 /// Of a peer's parting words this many bytes are kept.
 const REASON_LEN_MAX: usize = 200;
 
-impl<T: Default> Session<T> {
+impl<T: Watched> Session<T> {
     /// Answers an offered payload area.
     pub fn answer_area(&mut self, area: AreaIdx, accept: bool) {
         self.push_control(if accept { control::AREA_ACCEPT } else { control::AREA_REFUSE }, area, 0);

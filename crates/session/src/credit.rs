@@ -9,7 +9,7 @@ use tollfree_layout::StreamId;
 use tollfree_layout::limits::{CHUNK_CHARGE, STREAM_WINDOW_MAX};
 
 use crate::Session;
-use crate::stream::{Chunk, RecvHalf};
+use crate::stream::{Chunk, RecvHalf, Watched};
 
 /// What a chunk of `len` bytes costs.
 pub(crate) fn charge(len: usize) -> u64 {
@@ -41,13 +41,13 @@ pub struct Credit {
     pub window: u64,
 }
 
-impl<T: Default> Session<T> {
+impl<T: Watched> Session<T> {
     /// How the credit of a stream that has not ended stands; that of the session for [`StreamId::SESSION`].
     /// For diagnosis: takes time in proportion to the number of streams.
     pub fn credit(&self, id: StreamId) -> Option<Credit> {
         let unsent = self.pending.granted(id);
         if id == StreamId::SESSION {
-            let live = self.streams.values().filter(|stream| stream.live);
+            let live = self.streams.iter().map(|(_, stream)| stream).filter(|stream| stream.live);
             return Some(Credit {
                 send: self.send_credit,
                 recv: self.recv_credit,
@@ -57,7 +57,7 @@ impl<T: Default> Session<T> {
                 window: self.local.session_window,
             });
         }
-        let stream = self.streams.get(&id).filter(|stream| stream.live)?;
+        let stream = self.streams.get(id).filter(|stream| stream.live)?;
         Some(Credit {
             send: stream.send_credit,
             recv: stream.recv_credit,
@@ -90,7 +90,7 @@ impl<T: Default> Session<T> {
     /// A chunk of stream `id`, which is live, was read.
     pub(crate) fn owe(&mut self, id: StreamId, charge: u64) {
         self.owe_session(charge);
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(stream) = self.streams.get_mut(id) else { return };
         if stream.recv == RecvHalf::Ended {
             return;
         }

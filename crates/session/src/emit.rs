@@ -9,7 +9,7 @@ use crate::credit::charge;
 use crate::draft::{Budget, Draft};
 use crate::error::EmitError;
 use crate::rope::Keep;
-use crate::stream::{RecvHalf, SendHalf, Stream};
+use crate::stream::{RecvHalf, SendHalf, Stream, Watched};
 use crate::{Outbound, Role, Session};
 
 /// The method index of a path that is sent every time, because the table is full.
@@ -84,7 +84,7 @@ pub enum Progress {
     NeedStream,
 }
 
-impl<T: Default> Session<T> {
+impl<T: Watched> Session<T> {
     /// Opens a stream (client), with as much of `emission` as fits one frame. The rest, if any, is left in `emission`
     /// for [`emit`](Session::emit). `Err(progress)` inside `Ok` means that nothing was sent: try again.
     ///
@@ -219,7 +219,7 @@ impl<T: Default> Session<T> {
         if self.stage_pending(out).is_err() {
             return Ok(Progress::NeedRoom);
         }
-        let Some(stream) = self.streams.get_mut(&id) else { return Err(EmitError::Ended) };
+        let Some(stream) = self.streams.get_mut(id) else { return Err(EmitError::Ended) };
         let mut budget =
             Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len, ropes: &mut self.ropes };
         let mut progress = Progress::Done;

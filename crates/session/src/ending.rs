@@ -9,10 +9,10 @@ use crate::error::{Closed, Violation};
 use crate::frame::head;
 use crate::pending::Pending;
 use crate::session::{CANCELLED, mark};
-use crate::stream::{End, RecvHalf, SendHalf};
+use crate::stream::{End, RecvHalf, SendHalf, Watched};
 use crate::{Outbound, Role, Session};
 
-impl<T: Default> Session<T> {
+impl<T: Watched> Session<T> {
     /// The application lets go of a stream. One that has not ended is cancelled at the peer with `code`.
     pub fn forget(&mut self, id: StreamId, code: u16) {
         self.cancel(id, code);
@@ -22,7 +22,7 @@ impl<T: Default> Session<T> {
         self.pending.forget(id);
         // Its place in the queue of news stays behind. Many of those are swept out together.
         if self.ready.len() > 2 * self.streams.len() + 64 {
-            self.ready.retain(|id| self.streams.contains_key(id));
+            self.ready.retain(|id| self.streams.contains(*id));
         }
     }
 
@@ -37,7 +37,7 @@ impl<T: Default> Session<T> {
     }
 
     fn cancel_with(&mut self, id: StreamId, code: u16, flag: u8) {
-        if self.streams.get(&id).is_some_and(|stream| stream.live) {
+        if self.streams.get(id).is_some_and(|stream| stream.live) {
             self.push_cancel(id, code, flag);
             if self.role == Role::Client {
                 self.ropes.cancelled(self.last_id);
@@ -57,7 +57,7 @@ impl<T: Default> Session<T> {
     /// Both halves end. What was received before stays readable where `end` is the peer's regular last word, and is
     /// dropped otherwise; either way it doesn't hold the session's credit any longer.
     pub(crate) fn end_stream(&mut self, id: StreamId, end: End) {
-        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.live) else { return };
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.live) else { return };
         let unread = stream.inbox.unread();
         if !matches!(end, End::Trailers { .. } | End::HalfClosed) {
             stream.headers = None;
@@ -81,7 +81,7 @@ impl<T: Default> Session<T> {
     /// had finished sending stays readable.
     pub(crate) fn finish_answered(&mut self, id: StreamId) {
         let half_closed = |end: &End| matches!(end, End::HalfClosed);
-        let end = self.streams.get(&id).and_then(|stream| stream.end.clone()).filter(half_closed);
+        let end = self.streams.get(id).and_then(|stream| stream.end.clone()).filter(half_closed);
         self.end_stream(id, end.unwrap_or(End::Cancelled { code: CANCELLED, refused: false }));
     }
 
@@ -123,9 +123,9 @@ impl<T: Default> Session<T> {
         self.closed = Some(reason);
         for unseen in std::mem::take(&mut self.accepted) {
             self.end_stream(unseen.id, End::SessionClosed);
-            self.streams.remove(&unseen.id);
+            self.streams.remove(unseen.id);
         }
-        let ids: Vec<StreamId> = self.streams.keys().copied().collect();
+        let ids: Vec<StreamId> = self.streams.ids().collect();
         for id in ids {
             self.end_stream(id, End::SessionClosed);
         }

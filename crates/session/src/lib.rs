@@ -41,6 +41,7 @@ mod receive;
 mod rope;
 mod session;
 mod stream;
+mod streams;
 
 #[cfg(test)]
 mod edges;
@@ -57,7 +58,7 @@ pub use error::{AreaFault, Closed, EmitError, Full, Violation};
 pub use receive::{AreaEvent, Received};
 pub use rope::Keep;
 pub use session::{Accepted, Limits, Ready, Role, STREAM_WINDOW_MIN, Session};
-pub use stream::{Chunk, End, Incoming};
+pub use stream::{Arrival, Chunk, End, Incoming, Watched};
 
 use bytes::BytesMut;
 use tollfree_layout::{AreaIdx, ByteOff};

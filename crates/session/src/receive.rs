@@ -11,7 +11,7 @@ use crate::credit::charge;
 use crate::error::Violation;
 use crate::frame::Frame;
 use crate::session::{Accepted, UNAVAILABLE, mark};
-use crate::stream::{Chunk, End, RecvHalf, SendHalf, Stream};
+use crate::stream::{Chunk, End, RecvHalf, SendHalf, Stream, Watched};
 use crate::{GRPC_PREFIX_LEN, Inbound, Role, Session};
 
 /// What the transport must do about the session's memory.
@@ -43,7 +43,7 @@ pub enum Received {
     Closed,
 }
 
-impl<T: Default> Session<T> {
+impl<T: Watched> Session<T> {
     /// Takes one record that the peer has sent.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl<T: Default> Session<T> {
         self.check_id(frame.stream)?;
         self.ropes.heard_of(frame.stream);
         let id = StreamId(frame.stream);
-        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.live) else {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.live) else {
             return self.receive_for_nobody(frame);
         };
         if frame.has(events::HEADERS) {
@@ -168,7 +168,7 @@ impl<T: Default> Session<T> {
         if frame.has(events::MESSAGE) {
             self.receive_chunk(frame, record)?;
         }
-        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
         if frame.has(events::HALF_CLOSE) {
             if stream.recv != RecvHalf::Body || stream.receiving.is_some() {
                 return Err(Violation::Order { event: "HALF_CLOSE", stream: id.0 });
@@ -192,7 +192,7 @@ impl<T: Default> Session<T> {
     fn receive_chunk(&mut self, frame: &Frame, record: &impl Inbound) -> Result<(), Violation> {
         let id = StreamId(frame.stream);
         self.charge_session(frame)?;
-        let stream = self.streams.get_mut(&id).expect("the caller has looked it up");
+        let stream = self.streams.get_mut(id).expect("the caller has looked it up");
         if stream.recv != RecvHalf::Body {
             return Err(Violation::Order { event: "MESSAGE", stream: id.0 });
         }
@@ -256,16 +256,16 @@ impl<T: Default> Session<T> {
         if id == StreamId::SESSION {
             self.send_credit = self.send_credit.checked_add(amount).ok_or(overflow)?;
             if std::mem::take(&mut self.session_is_short) {
-                for (id, stream) in &mut self.streams {
+                for (id, stream) in self.streams.iter_mut() {
                     if std::mem::take(&mut stream.wants_credit) {
-                        mark(&mut self.ready, *id, stream, false, true);
+                        mark(&mut self.ready, id, stream, false, true);
                     }
                 }
             }
             return Ok(());
         }
         self.check_id(id.0)?;
-        if let Some(stream) = self.streams.get_mut(&id) {
+        if let Some(stream) = self.streams.get_mut(id) {
             stream.send_credit = stream.send_credit.checked_add(amount).ok_or(overflow)?;
             if std::mem::take(&mut stream.wants_credit) {
                 mark(&mut self.ready, id, stream, false, true);
@@ -280,7 +280,7 @@ impl<T: Default> Session<T> {
         }
         self.drain = Some(last);
         here(Point::DrainTaken);
-        let refused: Vec<StreamId> = self.streams.keys().copied().filter(|id| id.0 > last).collect();
+        let refused: Vec<StreamId> = self.streams.ids().filter(|id| id.0 > last).collect();
         for id in refused {
             self.end_stream(id, End::Cancelled { code: UNAVAILABLE, refused: true });
         }
@@ -290,7 +290,7 @@ impl<T: Default> Session<T> {
     fn receive_cancel(&mut self, frame: &Frame) -> Result<(), Violation> {
         self.check_id(frame.stream)?;
         let id = StreamId(frame.stream);
-        if self.streams.get(&id).is_some_and(|stream| stream.live) {
+        if self.streams.get(id).is_some_and(|stream| stream.live) {
             let refused = frame.flag(flags::REFUSED);
             self.end_stream(id, End::Cancelled { code: frame.code, refused });
         }

@@ -21,6 +21,7 @@ use tollfree_layout::frame::{control, events};
 use zerocopy::IntoBytes;
 
 use crate::frame::{Frame, head};
+use crate::stream::Watched;
 use crate::{Full, Outbound, Session, Violation};
 
 /// What has to stay as it is until the peer has taken a rope.
@@ -139,7 +140,7 @@ impl Ropes {
     }
 }
 
-impl<T: Default> Session<T> {
+impl<T: Watched> Session<T> {
     /// Both sides are members of one pool: messages may be ropes.
     #[must_use]
     pub fn with_ropes(mut self, agreed: bool) -> Session<T> {

@@ -1,7 +1,6 @@
 //! The session: its streams, its limits, and how it ends.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
 
 use bytes::Bytes;
 use tollfree_layout::limits::{self, CHUNK_CHARGE};
@@ -12,7 +11,8 @@ use crate::draft::CRUMB_LEN;
 use crate::error::Closed;
 use crate::pending::Pending;
 use crate::rope::Ropes;
-use crate::stream::{Chunk, End, Incoming, Stream};
+use crate::stream::{Arrival, End, Incoming, Stream, Watched};
+use crate::streams::Streams;
 use crate::{Full, Outbound};
 
 /// Which end of the session this is.
@@ -89,24 +89,6 @@ pub struct Ready {
     pub write: bool,
 }
 
-/// Streams have consecutive ids that the receiver checks, so nobody can choose them to collide.
-#[derive(Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("stream ids hash as u64");
-    }
-    fn write_u64(&mut self, id: u64) {
-        self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-pub(crate) type Streams<T> = HashMap<StreamId, Stream<T>, BuildHasherDefault<IdHasher>>;
-
 /// The state machine. `T` is whatever the transport keeps for each stream.
 #[derive(Debug)]
 pub struct Session<T> {
@@ -145,7 +127,7 @@ pub struct Session<T> {
     pub(crate) closed: Option<Closed>,
 }
 
-impl<T: Default> Session<T> {
+impl<T: Watched> Session<T> {
     /// A session just after its handshake.
     pub fn new(role: Role, local: Limits, peer: Limits) -> Session<T> {
         let stream_count_max = match role {
@@ -211,13 +193,13 @@ impl<T: Default> Session<T> {
 
     /// The transport's part of a stream.
     pub fn user_mut(&mut self, id: StreamId) -> Option<&mut T> {
-        self.streams.get_mut(&id).map(|stream| &mut stream.user)
+        self.streams.get_mut(id).map(|stream| &mut stream.user)
     }
 
     /// The next call that a client has opened. One that ended before it was asked for is never seen.
     pub fn accept(&mut self) -> Option<Accepted> {
         while let Some(accepted) = self.accepted.pop_front() {
-            match self.streams.get(&accepted.id) {
+            match self.streams.get(accepted.id) {
                 Some(stream) if stream.live => return Some(accepted),
                 _ => self.remove_stream(accepted.id),
             };
@@ -227,16 +209,17 @@ impl<T: Default> Session<T> {
 
     /// Forgets a stream, and what of it was not read.
     pub(crate) fn remove_stream(&mut self, id: StreamId) -> bool {
-        let Some(mut stream) = self.streams.remove(&id) else { return false };
-        if self.ropes.agreed {
+        if self.ropes.agreed
+            && let Some(stream) = self.streams.get_mut(id)
+        {
             stream.inbox.clear().for_each(|rope| self.ropes.take(rope));
         }
-        true
+        self.streams.remove(id)
     }
 
     /// Whether a call is under way.
     pub fn is_live(&self, id: StreamId) -> bool {
-        self.streams.get(&id).is_some_and(|stream| stream.live)
+        self.streams.get(id).is_some_and(|stream| stream.live)
     }
 
     /// Whether [`accept`](Session::accept) has one to give.
@@ -252,10 +235,11 @@ impl<T: Default> Session<T> {
         self.stream_count_max.saturating_sub(self.live_count) as usize
     }
 
-    /// The stream whose news are oldest among those that changed since they were last given.
+    /// The stream whose news are oldest among those that changed since they were last given. News that nobody waited for
+    /// when they came are not told.
     pub fn next_ready(&mut self) -> Option<Ready> {
         while let Some(id) = self.ready.pop_front() {
-            if let Some(stream) = self.streams.get_mut(&id) {
+            if let Some(stream) = self.streams.get_mut(id) {
                 let read = std::mem::take(&mut stream.ready_read);
                 let write = std::mem::take(&mut stream.ready_write);
                 return Some(Ready { id, read, write });
@@ -268,12 +252,8 @@ impl<T: Default> Session<T> {
     ///
     /// A stream that was forgotten reads as [`End::SessionClosed`] or cancelled.
     pub fn recv(&mut self, id: StreamId) -> Option<Incoming> {
-        let Some(stream) = self.streams.get_mut(&id) else {
-            let end = match self.closed {
-                Some(_) => End::SessionClosed,
-                None => End::Cancelled { code: CANCELLED, refused: false },
-            };
-            return Some(Incoming::End(end));
+        let Some(stream) = self.streams.get_mut(id) else {
+            return Some(Incoming::End(self.end_of_unknown()));
         };
         if let Some(headers) = stream.headers.take() {
             return Some(Incoming::Headers(headers));
@@ -288,30 +268,51 @@ impl<T: Default> Session<T> {
         stream.end.clone().map(Incoming::End)
     }
 
-    /// What is left to read on a stream whose end is known, if that is no more than one chunk and the end: a reader
-    /// that has just been given something takes it along. A call that has ended is forgotten thereby.
-    pub fn take_rest(&mut self, id: StreamId) -> Option<(Option<Chunk>, End, bool)> {
-        let stream = self.streams.get_mut(&id)?;
-        let end = stream.end.clone()?;
-        if stream.headers.is_some() || stream.inbox.has_more_than_one() {
+    /// Takes what was received on a stream, as far as it makes one [`Arrival`]: all of it, for the usual unary call. `None`:
+    /// nothing yet. A call that has ended, and whose end is in the arrival, is forgotten thereby.
+    pub fn take_arrival(&mut self, id: StreamId) -> Option<Arrival> {
+        let Some(stream) = self.streams.get_mut(id) else {
+            return Some(Arrival { end: Some(self.end_of_unknown()), forgotten: true, ..Arrival::default() });
+        };
+        let headers = stream.headers.take();
+        let chunk = stream.inbox.pop();
+        let live = stream.live;
+        let mut arrival = Arrival { headers, chunk, end: None, forgotten: false };
+        if stream.inbox.is_empty() {
+            arrival.forgotten = !live;
+            arrival.end = if live { stream.end.clone() } else { stream.end.take() };
+        }
+        if arrival.headers.is_none() && arrival.chunk.is_none() && arrival.end.is_none() {
             return None;
         }
-        let live = stream.live;
-        let chunk = stream.inbox.pop();
-        match &chunk {
+        match &arrival.chunk {
+            // What an ended stream held was given back when it ended.
             Some(chunk) if live => self.owe(id, charge_of(chunk)),
             _ => {}
         }
-        if !live {
+        if arrival.forgotten {
             self.forget(id, CANCELLED);
         }
-        Some((chunk, end, !live))
+        Some(arrival)
+    }
+
+    /// Whether the peer's last word on a call has come.
+    pub fn has_end(&self, id: StreamId) -> bool {
+        self.streams.get(id).is_some_and(|stream| stream.end.is_some())
+    }
+
+    /// How a stream ended that nobody remembers.
+    fn end_of_unknown(&self) -> End {
+        match self.closed {
+            Some(_) => End::SessionClosed,
+            None => End::Cancelled { code: CANCELLED, refused: false },
+        }
     }
 
     /// Whether a call has ended and nothing of it is left to read.
     pub fn is_settled(&self, id: StreamId) -> bool {
         self.streams
-            .get(&id)
+            .get(id)
             .is_none_or(|stream| !stream.live && stream.headers.is_none() && stream.inbox.is_empty())
     }
 
@@ -338,15 +339,16 @@ impl<T: Default> Session<T> {
     }
 }
 
-/// Notes that a stream has news; it stands in the queue once.
-pub(crate) fn mark<T>(
+/// Notes that a stream has news that somebody waits for; it stands in the queue once.
+pub(crate) fn mark<T: Watched>(
     ready: &mut VecDeque<StreamId>,
     id: StreamId,
     stream: &mut Stream<T>,
     read: bool,
     write: bool,
 ) {
-    if !stream.ready_read && !stream.ready_write {
+    let (read, write) = (read && stream.user.waits_to_read(), write && stream.user.waits_to_write());
+    if (read || write) && !stream.ready_read && !stream.ready_write {
         ready.push_back(id);
     }
     stream.ready_read |= read;

@@ -55,6 +55,19 @@ pub enum Incoming {
     End(End),
 }
 
+/// What has come on a stream, in the order of the fields: as much of it as comes without a queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// Response headers (client side), packed.
+    pub headers: Option<Bytes>,
+    /// Part of a message.
+    pub chunk: Option<Chunk>,
+    /// The end, where nothing else is left to read before it.
+    pub end: Option<End>,
+    /// The session does not know the call any more.
+    pub forgotten: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendHalf {
     /// Nothing sent yet.
@@ -112,9 +125,24 @@ impl Inbox {
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none() && self.more.is_empty()
     }
+}
 
-    pub(crate) fn has_more_than_one(&self) -> bool {
-        usize::from(self.first.is_some()) + self.more.len() > 1
+/// The transport's part of a stream, which knows whether anybody waits for its news.
+pub trait Watched: Default {
+    /// Somebody is to be told when there is something to read.
+    fn waits_to_read(&self) -> bool;
+    /// Somebody is to be told when credit has come, or the stream has ended.
+    fn waits_to_write(&self) -> bool;
+}
+
+/// Without a part of the transport's: all news are told.
+impl Watched for () {
+    fn waits_to_read(&self) -> bool {
+        true
+    }
+
+    fn waits_to_write(&self) -> bool {
+        true
     }
 }
 
@@ -146,7 +174,7 @@ pub(crate) struct Stream<T> {
     pub(crate) ready_write: bool,
 }
 
-impl<T: Default> Stream<T> {
+impl<T: Watched> Stream<T> {
     pub(crate) fn new(send: SendHalf, send_credit: u64, recv: RecvHalf, window: u64) -> Stream<T> {
         Stream {
             user: T::default(),

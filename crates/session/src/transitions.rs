@@ -97,7 +97,7 @@ const SERVER: [Row; 5] = [
 const ONE: StreamId = StreamId(1);
 
 fn state_of(session: &Session<()>) -> State {
-    let stream = &session.streams[&ONE];
+    let stream = session.streams.get(ONE).unwrap();
     match (session.role, stream.send, stream.recv, stream.live) {
         (_, SendHalf::Closed, RecvHalf::Ended, false) => Over,
         (Role::Client, SendHalf::Open, RecvHalf::Head, true) => Asking,

@@ -14,8 +14,8 @@ use simulation::wire::Wire;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, StreamId, metadata};
 use tollfree_session::{
-    AreaEvent, Closed, Emission, End, Ending, Incoming, Limits, Opening, Outgoing, Received, Role, Session,
-    Violation,
+    AreaEvent, Closed, Emission, End, Ending, Incoming, Keep, Limits, Opening, Outgoing, Received, Role,
+    Session, Violation,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -29,6 +29,8 @@ struct Pair {
     peer: Session<()>,
     to_peer: Wire,
     role: Role,
+    /// Messages may be ropes.
+    ropes: bool,
     /// Records that the peer sent before, for saying them again.
     old: Vec<Vec<u8>>,
     opened: Vec<StreamId>,
@@ -38,11 +40,13 @@ impl Pair {
     fn new(seed: u64) -> Pair {
         let mut rng = Rng::new(seed);
         let role = if rng.one_in(2) { Role::Client } else { Role::Server };
+        let ropes = rng.one_in(2);
         let mut pair = Pair {
             rng,
-            victim: Session::new(role, LIMITS, LIMITS),
+            victim: Session::new(role, LIMITS, LIMITS).with_ropes(ropes),
             to_victim: Wire::new(4024),
-            peer: Session::new(role.peer(), LIMITS, LIMITS),
+            peer: Session::new(role.peer(), LIMITS, LIMITS).with_ropes(ropes),
+            ropes,
             to_peer: Wire::new(4024),
             role,
             old: Vec::new(),
@@ -60,7 +64,14 @@ impl Pair {
         let len = self.rng.pick(&[0, 10, 3000, 9000]);
         Emission {
             headers: headers.then(|| block.into()),
-            message: self.rng.one_in(2).then(|| Outgoing::new(Bytes::from(vec![7; len]), false)),
+            message: self.rng.one_in(2).then(|| {
+                let bytes = Bytes::from(vec![7; len]);
+                if self.ropes && self.rng.one_in(3) {
+                    Outgoing::rope(bytes, false, Keep::new(()))
+                } else {
+                    Outgoing::new(bytes, false)
+                }
+            }),
             ending: self.rng.one_in(2).then_some(ending),
         }
     }
@@ -92,7 +103,13 @@ impl Pair {
             session.accept();
             while session.next_ready().is_some() {}
             let _ = session.emit(out, some, &mut emission);
-            while matches!(session.recv(some), Some(Incoming::Chunk(_) | Incoming::Headers(_))) {}
+            while let Some(incoming) = session.recv(some) {
+                match incoming {
+                    Incoming::Chunk(chunk) => chunk.rope.into_iter().for_each(|rope| session.take_rope(rope)),
+                    Incoming::Headers(_) => {}
+                    Incoming::End(_) => break,
+                }
+            }
             if forgets {
                 session.forget(some, 1);
             }

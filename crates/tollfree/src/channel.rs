@@ -148,8 +148,23 @@ impl ChannelBuilder {
 
     /// Lets large payloads go by ref, through a pool that this process is a member of, to servers that are members of the
     /// same. To all others they go inline; [`Channel::path`] says which.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollfree::pool::{Config, Pool};
+    ///
+    /// let pool = Pool::join(&"shm:///run/app/pool.sock".parse()?, Config::default())?;
+    /// let channel = tollfree::Channel::builder("shm:///run/app/scaler.sock").pool(pool.clone()).connect().await?;
+    /// let mut pixels = pool.buffer(1 << 20)?; // to produce into; `Bytes` of it go by ref with no copy at all
+    /// pixels.resize_zeroed(1 << 20).fill(7);
+    /// let pixels = bytes::Bytes::from(pixels.freeze()?);
+    /// // let reply = ScalerClient::new(channel.clone()).scale(Image { pixels }).await?;
+    /// println!("{}: {:?}", channel.path(), channel.payloads());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn pool(mut self, pool: Pool) -> Self {
-        self.config.pool = Some(pool.id());
         self.sharing.pool = Some(pool);
         self
     }

@@ -270,9 +270,15 @@ impl Endpoint {
         }
     }
 
+    async fn attach(&self, address: &Address, config: &Config) -> Result<Attachment, ConnectError> {
+        let mut config = config.clone();
+        config.pool = self.sharing.pool_id();
+        Attachment::connect(address, &config).await
+    }
+
     async fn try_connect(&self) -> Result<Connection, Unreached> {
         let connected = match &self.kind {
-            Kind::Session { address, config, current } => match Attachment::connect(address, config).await {
+            Kind::Session { address, config, current } => match self.attach(address, config).await {
                 Ok(attachment) => {
                     let attachment = Arc::new(attachment);
                     tracing::info!(
@@ -362,7 +368,7 @@ impl Endpoint {
             (None, Some(_)) => EndpointState::Ready,
             (None, None) => EndpointState::Idle,
         };
-        let payloads = match (&self.sharing.pool, self.live()) {
+        let payloads = match (self.sharing.pool_id(), self.live()) {
             (None, _) => PayloadPath::NoPool,
             (Some(_), None) if self.is_session() => PayloadPath::Unknown,
             (Some(_), None) => PayloadPath::Http2,

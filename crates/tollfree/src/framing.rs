@@ -3,8 +3,14 @@
 //! tonic's encoder hands out chunks that hold one message, several, or (a foreign body) parts of one. Each message
 //! starts with a compressed flag (1 byte) and its length (4 bytes, big endian).
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
 use bytes::{Buf, Bytes, BytesMut};
+use http_body::Frame;
 use tollfree_transport::Outgoing;
+use tonic::Status;
+use tonic::body::Body;
 
 const PREFIX_LEN: usize = 5;
 
@@ -65,6 +71,75 @@ impl Deframer {
     }
 }
 
+/// Tells how long messages are that pass by in a body, however it is cut.
+#[derive(Debug, Default)]
+pub(crate) struct Lengths {
+    prefix: [u8; PREFIX_LEN],
+    prefix_len: usize,
+    /// Of the present message.
+    left: usize,
+}
+
+impl Lengths {
+    /// Looks at the next bytes; `tell` is given the length of each message that begins in them.
+    pub(crate) fn pass(&mut self, mut bytes: &[u8], mut tell: impl FnMut(usize)) {
+        while !bytes.is_empty() {
+            let skipped = self.left.min(bytes.len());
+            self.left -= skipped;
+            bytes = &bytes[skipped..];
+            let count = (PREFIX_LEN - self.prefix_len).min(bytes.len());
+            self.prefix[self.prefix_len..self.prefix_len + count].copy_from_slice(&bytes[..count]);
+            self.prefix_len += count;
+            bytes = &bytes[count..];
+            if self.prefix_len == PREFIX_LEN {
+                let [_, len @ ..] = self.prefix;
+                (self.left, self.prefix_len) = (u32::from_be_bytes(len) as usize, 0);
+                tell(self.left);
+            }
+        }
+    }
+}
+
+/// A body as it was, that tells how long the messages in it are.
+pub(crate) struct Told<F> {
+    body: Body,
+    lengths: Lengths,
+    tell: F,
+}
+
+impl<F: FnMut(usize) + Send + Unpin + 'static> Told<F> {
+    pub(crate) fn body(body: Body, tell: F) -> Body {
+        Body::new(Told { body, lengths: Lengths::default(), tell })
+    }
+}
+
+impl<F: FnMut(usize) + Send + Unpin> http_body::Body for Told<F> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Told { body, lengths, tell } = &mut *self;
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(bytes) = frame.data_ref()
+        {
+            lengths.pass(bytes, tell);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// Length of the first message with its prefix, once the prefix is there.
 fn whole_len(bytes: &[u8]) -> Option<usize> {
     let prefix: [u8; 4] = bytes.get(1..PREFIX_LEN)?.try_into().ok()?;
@@ -100,6 +175,17 @@ mod tests {
             }
             assert_eq!(got, messages, "cut every {size} bytes");
             assert!(!deframer.is_partial());
+        }
+    }
+
+    #[test]
+    fn lengths_are_told_however_the_body_is_cut() {
+        let messages: [&[u8]; 4] = [b"one", b"", b"three and more", b"4"];
+        let bytes = framed(&messages);
+        for size in 1..=bytes.len() {
+            let (mut lengths, mut told) = (Lengths::default(), Vec::new());
+            bytes.chunks(size).for_each(|chunk| lengths.pass(chunk, |len| told.push(len)));
+            assert_eq!(told, [3, 0, 14, 1], "cut every {size} bytes");
         }
     }
 

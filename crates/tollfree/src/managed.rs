@@ -15,6 +15,7 @@ use crate::body::{Afterwards, Deadline, ResponseBody};
 use crate::call::{ResponseFuture, deadline_ns};
 use crate::channel::{Inner, WaitForReady};
 use crate::endpoint::{Connection, Endpoint};
+use crate::framing::Told;
 use crate::metadata::{GRPC_TIMEOUT, status_code, timeout, timeout_value};
 use crate::replay::Replay;
 use crate::retry::{Attempts, PREVIOUS_ATTEMPTS, Pushback};
@@ -196,8 +197,13 @@ async fn attempt_http2(
         Failed { status, unseen }
     };
     poll_fn(|cx| channel.poll_ready(cx)).await.map_err(failed)?;
+    let (sent, received) = (endpoint.sharing.clone(), endpoint.sharing.clone());
+    let request = request.map(|body| Told::body(body, move |len| sent.sent_by_http2(len)));
     let response = channel.call(request).await.map_err(failed)?;
-    Ok(response.map(|body| ResponseBody::http2(body, Deadline::new(deadline_ns))))
+    Ok(response.map(|body| {
+        let body = Told::body(body, move |len| received.received_by_http2(len));
+        ResponseBody::http2(body, Deadline::new(deadline_ns))
+    }))
 }
 
 impl Failed {

@@ -75,7 +75,7 @@ pub struct PayloadCounts {
     /// Messages refused because a ref in them was forged, stale, of another pool, or not to be had.
     pub refused_refs: u64,
     /// Bytes that were copied for all these messages, here: into encoded messages, into the pool, into shared memory and
-    /// out of it. Not what tonic copies (level 1), nor fields that are decoded into a `Vec` or `String` of their own.
+    /// out of it. Not what tonic copies (level 1) or HTTP/2's libraries, nor fields that are decoded into a `Vec` or `String` of their own.
     pub copied_bytes: u64,
 }
 
@@ -178,10 +178,29 @@ impl Outlet for Stream {
 }
 
 impl Sharing {
+    /// The pool to agree on with peers. A child of `fork` is no member of its parent's.
+    pub(crate) fn pool_id(&self) -> Option<[u8; 16]> {
+        self.pool.as_ref().filter(|pool| !pool.is_inherited()).map(Pool::id)
+    }
+
     /// Whether messages of this length are counted, and may go by ref.
     #[inline]
     pub(crate) fn is_large(&self, len: usize) -> bool {
         len >= self.threshold
+    }
+
+    /// A message went by HTTP/2, whose libraries copy it as they like.
+    pub(crate) fn sent_by_http2(&self, len: usize) {
+        if self.is_large(len) {
+            self.payloads.sent_inline(len, 0);
+        }
+    }
+
+    /// A message came by HTTP/2.
+    pub(crate) fn received_by_http2(&self, len: usize) {
+        if self.is_large(len) {
+            self.payloads.received_inline(len, 0);
+        }
     }
 
     /// The pool, if messages to that peer may be ropes now.

@@ -100,7 +100,6 @@ impl Server {
     /// Lets large payloads go by ref, through a pool that this process is a member of, to clients that are members of the
     /// same. To all others they go inline.
     pub fn pool(mut self, pool: Pool) -> Server {
-        self.config.pool = Some(pool.id());
         self.sharing.pool = Some(pool);
         self
     }
@@ -455,7 +454,8 @@ impl Bound {
             let address: Address = uri.parse().map_err(|error: tollfree_transport::AddressError| {
                 ServeError::Address { address: uri.into(), reason: error.to_string() }
             })?;
-            return Ok(Bound::Shm(Listener::bind(&address, server.config.clone())?));
+            let config = Config { pool: server.sharing.pool_id(), ..server.config.clone() };
+            return Ok(Bound::Shm(Listener::bind(&address, config)?));
         }
         if let Some(path) = uri.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);

@@ -199,6 +199,24 @@ mod tests {
     }
 
     #[test]
+    fn refs_that_cant_be_had_have_a_status_each() {
+        for (error, code) in [
+            (RefError::Forged, Code::PermissionDenied),
+            (RefError::ForeignPool, Code::PermissionDenied),
+            (RefError::Malformed("its page"), Code::PermissionDenied),
+            (RefError::Stale, Code::FailedPrecondition),
+            (RefError::Gone, Code::Unavailable),
+            (RefError::Coordinator, Code::Unavailable),
+            (RefError::Full, Code::ResourceExhausted),
+            (RefError::Empty, Code::Internal),
+        ] {
+            let status = refs(&error);
+            assert_eq!(status.code(), code, "{status}");
+            assert!(status.message().contains(&error.to_string()), "{status}");
+        }
+    }
+
+    #[test]
     fn what_is_too_long_is_resource_exhausted() {
         let status = emit(EmitError::MetadataLen { len: 2, max: 1 }, "p");
         assert_eq!(status.code(), Code::ResourceExhausted);

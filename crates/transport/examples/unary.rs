@@ -9,9 +9,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use bytes::Bytes;
-use tollfree_transport::{
-    Address, Attachment, Config, Emission, End, Ending, Incoming, Listener, Opening, Outgoing,
-};
+use tollfree_transport::{Address, Attachment, Config, Emission, End, Ending, Listener, Opening, Outgoing};
 
 async fn call(client: &Attachment, body: Bytes) {
     let opening = Opening { path: "/tollfree.bench.v1.Echo/Call", deadline_ns: 0 };
@@ -23,11 +21,10 @@ async fn call(client: &Attachment, body: Bytes) {
     let mut opener = client.open();
     let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.expect("it is open");
     loop {
-        match poll_fn(|cx| stream.poll_recv(cx)).await {
-            Ok(Incoming::End(End::Trailers { code: 0, .. })) => return,
-            Ok(Incoming::End(end)) => panic!("{end:?}"),
-            Ok(_) => {}
-            Err(closed) => panic!("{closed}"),
+        match poll_fn(|cx| stream.poll_arrival(cx)).await.expect("the server is there").end {
+            None => {}
+            Some(End::Trailers { code: 0, .. }) => return,
+            Some(end) => panic!("{end:?}"),
         }
     }
 }
@@ -35,15 +32,10 @@ async fn call(client: &Attachment, body: Bytes) {
 async fn serve(server: &Attachment) {
     loop {
         let call = poll_fn(|cx| server.poll_accept(cx)).await.expect("the client is there");
-        let stream = call.stream;
-        let mut body = Bytes::new();
-        loop {
-            match poll_fn(|cx| stream.poll_recv(cx)).await {
-                Ok(Incoming::Chunk(chunk)) => body = chunk.bytes.slice(5..),
-                Ok(Incoming::End(End::HalfClosed)) => break,
-                other => panic!("{other:?}"),
-            }
-        }
+        let mut stream = call.stream;
+        let arrival = stream.take_arrival().expect("a small request comes as a whole");
+        assert_eq!(arrival.end, Some(End::HalfClosed));
+        let body = arrival.chunk.expect("it has a message").bytes.slice(5..);
         let mut emission = Emission {
             headers: Some(Bytes::new()),
             message: Some(Outgoing::new(body, false)),

@@ -12,12 +12,12 @@ use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::{MethodIdx, StreamId};
 use tollfree_rendezvous::{Address, PeerIdentity};
-use tollfree_session::{Accepted, Closed, Emission, EmitError, End, Opening, Progress};
+use tollfree_session::{self as session, Accepted, Closed, Emission, EmitError, Opening, Progress};
 
 use crate::config::Config;
 use crate::core::Core;
 use crate::handshake::{self, Attached, HandshakeError, PeerPool};
-use crate::incoming::{Chunk, Incoming};
+use crate::incoming::{Arrival, Incoming};
 use crate::inherited::OfProcess;
 use crate::shared::Shared;
 use crate::stations::{Slot, Token};
@@ -224,13 +224,15 @@ impl Attachment {
                 None => core.session.closed().cloned().map(Err),
             })
         });
-        polled.map(|result| result.and_then(|found| found).map(|accepted| self.call(accepted)))
+        polled.map(|result| {
+            result.and_then(|found| found).map(|(accepted, arrival)| self.call(accepted, arrival))
+        })
     }
 
     /// The next call that has already arrived, without looking at the ring (server).
     pub fn try_accept(&self) -> Option<Call> {
-        let accepted = self.shared.enter().ok()?.accept()?;
-        Some(self.call(accepted))
+        let (accepted, arrival) = self.shared.enter().ok()?.accept()?;
+        Some(self.call(accepted, arrival))
     }
 
     /// Sends what is held back, before something that may take long.
@@ -242,7 +244,7 @@ impl Attachment {
         }
     }
 
-    fn call(&self, accepted: Accepted) -> Call {
+    fn call(&self, accepted: Accepted, arrival: Option<session::Arrival>) -> Call {
         let deadline_ns = match accepted.deadline_ns {
             0 => None,
             ns => Some(ns.saturating_add_signed(self.shared.clock_shift_ns)),
@@ -252,7 +254,7 @@ impl Attachment {
             path: accepted.path,
             headers: accepted.headers,
             deadline_ns,
-            stream: Stream::new(&self.shared, accepted.id),
+            stream: Stream::new(self.shared.clone(), accepted.id, arrival),
         }
     }
 
@@ -340,7 +342,7 @@ impl Opener {
             }
         });
         polled.map(|result| match result {
-            Ok(opened) => opened.map(|id| Stream::new(&self.shared, id)),
+            Ok(opened) => opened.map(|id| Stream::new(self.shared.clone(), id, None)),
             Err(closed) => Err(closed.into()),
         })
     }
@@ -359,7 +361,7 @@ impl Opener {
         let progress = core.session.open(&mut core.sending, opening, emission);
         core.flush_soon(&self.shared.socket);
         match progress {
-            Ok(Ok(id)) => Ok(Ok(Stream::new(&self.shared, id))),
+            Ok(Ok(id)) => Ok(Ok(Stream::new(self.shared.clone(), id, None))),
             Err(error) => Ok(Err(error)),
             Ok(Err(_)) => {
                 core.next_open += 1;
@@ -391,40 +393,20 @@ pub struct Stream {
     /// Ended, and let go of.
     gone: AtomicBool,
     /// Received and not yet asked for.
-    taken: Mutex<Taken>,
-    emits: Streak,
+    taken: Mutex<Arrival>,
     has_taken: AtomicBool,
-}
-
-/// The rest of what a peer said on a call.
-#[derive(Debug, Default)]
-struct Taken {
-    chunk: Option<Chunk>,
-    end: Option<End>,
-}
-
-impl Taken {
-    fn next(&mut self) -> Option<Incoming> {
-        match self.chunk.take() {
-            Some(chunk) => Some(Incoming::Chunk(chunk)),
-            None => self.end.clone().map(Incoming::End),
-        }
-    }
+    emits: Streak,
 }
 
 /// gRPC status CANCELLED.
 const CANCELLED: u16 = 1;
 
 impl Stream {
-    fn new(shared: &Arc<Shared>, id: StreamId) -> Stream {
-        Stream {
-            shared: shared.clone(),
-            id,
-            gone: AtomicBool::new(false),
-            taken: Mutex::default(),
-            emits: Streak::default(),
-            has_taken: AtomicBool::new(false),
-        }
+    fn new(shared: Arc<Shared>, id: StreamId, arrival: Option<session::Arrival>) -> Stream {
+        let has_taken = arrival.is_some().into();
+        let arrival = arrival.map(|arrival| Arrival::of(&shared, arrival)).unwrap_or_default();
+        let gone = arrival.forgotten.into();
+        Stream { shared, id, gone, taken: Mutex::new(arrival), has_taken, emits: Streak::default() }
     }
 
     /// Ropes sent in its session that the peer has not taken hold of yet.
@@ -471,41 +453,68 @@ impl Stream {
         }
     }
 
-    /// The next thing that the peer sent on this call.
+    /// The next thing that the peer sent on this call. The end is given again to whoever asks again.
     ///
     /// # Errors
     /// Ready with the reason in a child of `fork`. A session that ends shows as [`Incoming::End`].
     pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Incoming, Closed>> {
         if self.has_taken.load(Ordering::Relaxed)
-            && let Some(incoming) = self.taken.lock().next()
+            && let Some(incoming) = self.next_taken(&mut self.taken.lock())
         {
             return Poll::Ready(Ok(incoming));
+        }
+        let mut arrival = ready!(self.poll_arrival(cx))?;
+        let first = self.next_taken(&mut arrival).expect("an arrival holds something");
+        // Another end may follow that of a client's half: for as long as the session knows the call, it is asked.
+        let ends_here = arrival.end.is_some() && (arrival.forgotten || !matches!(first, Incoming::End(_)));
+        if arrival.chunk.is_some() || ends_here {
+            *self.taken.lock() = arrival;
+            self.has_taken.store(true, Ordering::Relaxed);
+        }
+        Poll::Ready(Ok(first))
+    }
+
+    /// What comes first. Of the end a copy, for it is given again.
+    fn next_taken(&self, arrival: &mut Arrival) -> Option<Incoming> {
+        let only_end = arrival.headers.is_none() && arrival.chunk.is_none();
+        if only_end { arrival.end.clone().map(Incoming::End) } else { arrival.next() }
+    }
+
+    /// What the peer has sent on this call, as much of it as makes one [`Arrival`]: of the usual unary call everything, for
+    /// one taking of the lock. The end is given once.
+    ///
+    /// # Errors
+    /// As [`poll_recv`](Stream::poll_recv).
+    pub fn poll_arrival(&self, cx: &mut Context<'_>) -> Poll<Result<Arrival, Closed>> {
+        if self.has_taken.load(Ordering::Relaxed) {
+            let taken = std::mem::take(&mut *self.taken.lock());
+            self.has_taken.store(false, Ordering::Relaxed);
+            if !taken.is_empty() {
+                return Poll::Ready(Ok(taken));
+            }
         }
         // A peer that answers within one glance must not keep this task from ever yielding to the others.
         let turn = ready!(tokio::task::coop::poll_proceed(cx));
         let polled = self.shared.poll_wait(cx, Token::Read(self.id), |core, socket| {
-            let incoming = core.session.recv(self.id)?;
-            if !matches!(incoming, tollfree_session::Incoming::End(_))
-                && let Some((chunk, end, forgotten)) = core.session.take_rest(self.id)
-            {
-                // What is left comes along, so that the usual call takes the lock once for all it reads.
-                let chunk = chunk.map(|chunk| Chunk::of(&self.shared, chunk));
-                *self.taken.lock() = Taken { chunk, end: Some(end) };
-                self.has_taken.store(true, Ordering::Relaxed);
-                if forgotten {
-                    self.gone.store(true, Ordering::Relaxed);
-                    core.wake_ready();
-                }
+            let arrival = core.session.take_arrival(self.id)?;
+            if arrival.forgotten {
+                self.gone.store(true, Ordering::Relaxed);
+                core.wake_ready();
             }
             if core.session.has_pending() {
                 core.flush(socket);
             }
-            Some(Incoming::of(&self.shared, incoming))
+            Some(Arrival::of(&self.shared, arrival))
         });
         if polled.is_ready() {
             turn.made_progress();
         }
         polled
+    }
+
+    /// What has come together with the call itself (server), if that was not asked for yet.
+    pub fn take_arrival(&mut self) -> Option<Arrival> {
+        std::mem::take(self.has_taken.get_mut()).then(|| std::mem::take(self.taken.get_mut()))
     }
 
     /// Why the session of this call is over, if it is.
@@ -563,11 +572,16 @@ impl Drop for Stream {
 }
 
 impl Core {
-    /// The next call, and whether replies are held back for more.
-    fn accept(&mut self) -> Option<Accepted> {
+    /// The next call with what has come of it, and whether replies are held back for more.
+    fn accept(&mut self) -> Option<(Accepted, Option<session::Arrival>)> {
         let accepted = self.session.accept();
         self.corked = self.session.has_accepted();
-        accepted
+        accepted.map(|accepted| {
+            // Of one that goes on, what is read later is what makes room for more.
+            let whole = self.session.has_end(accepted.id);
+            let arrival = if whole { self.session.take_arrival(accepted.id) } else { None };
+            (accepted, arrival)
+        })
     }
 
     /// Notes what a token waits for, once.

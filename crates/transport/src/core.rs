@@ -23,7 +23,7 @@ use tollfree_ring::{
     Waiter,
 };
 use tollfree_session::{
-    AreaEvent, AreaFault, Closed, Full, Inbound, Outbound, Received, Role, Session, Violation,
+    AreaEvent, AreaFault, Closed, Full, Inbound, Outbound, Received, Role, Session, Violation, Watched,
 };
 
 use crate::area::{AreaSender, AreasMapped};
@@ -49,6 +49,18 @@ const DOORBELL_COUNT_MAX: usize = 4096;
 pub(crate) struct StreamSlots {
     pub(crate) read: Slot,
     pub(crate) write: Slot,
+}
+
+impl Watched for StreamSlots {
+    #[inline]
+    fn waits_to_read(&self) -> bool {
+        self.read.waiting
+    }
+
+    #[inline]
+    fn waits_to_write(&self) -> bool {
+        self.write.waiting
+    }
 }
 
 /// The way out: ring and payload area.
@@ -267,6 +279,8 @@ impl Core {
             self.close(Closed::Violation(ring_violation(violation)), socket);
         }
         if count > 0 {
+            // Also where nobody is woken: who is looking itself has to try again.
+            self.news += 1;
             self.ended_wait();
         }
         self.wake_ready();
@@ -284,11 +298,16 @@ impl Core {
         let mut waited = None;
         for station in &mut self.stations.list {
             if station.wait_began_ns != 0 {
-                waited = Some(std::mem::take(&mut station.wait_began_ns));
+                let began = std::mem::take(&mut station.wait_began_ns);
+                let until = match std::mem::take(&mut station.looked_at_ns) {
+                    0 => now_ns(),
+                    looked_at_ns => looked_at_ns,
+                };
+                waited = Some(until.saturating_sub(began));
             }
         }
-        if let Some(began) = waited {
-            self.budget.learn(now_ns().saturating_sub(began));
+        if let Some(waited) = waited {
+            self.budget.learn(waited);
         }
     }
 

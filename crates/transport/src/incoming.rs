@@ -35,6 +35,19 @@ pub struct Chunk {
     pub rope: Option<Claim>,
 }
 
+/// What has come on a stream, in the order of the fields: as much of it as comes without a queue.
+#[derive(Debug, Default)]
+pub struct Arrival {
+    /// Response headers (client side), packed.
+    pub headers: Option<Bytes>,
+    /// Part of a message.
+    pub chunk: Option<Chunk>,
+    /// The end, where nothing else is left to read before it.
+    pub end: Option<End>,
+    /// The session does not know the call any more.
+    pub(crate) forgotten: bool,
+}
+
 /// A claim on the peer to keep the parts of a rope. Dropped, it tells the peer that it need not any longer: when hold was
 /// taken of them, or when nobody wants them.
 pub struct Claim {
@@ -66,12 +79,25 @@ impl Chunk {
     }
 }
 
-impl Incoming {
-    pub(crate) fn of(shared: &Arc<Shared>, incoming: session::Incoming) -> Incoming {
-        match incoming {
-            session::Incoming::Headers(block) => Incoming::Headers(block),
-            session::Incoming::Chunk(chunk) => Incoming::Chunk(Chunk::of(shared, chunk)),
-            session::Incoming::End(end) => Incoming::End(end),
+impl Arrival {
+    #[inline]
+    pub(crate) fn of(shared: &Arc<Shared>, arrival: session::Arrival) -> Arrival {
+        let session::Arrival { headers, chunk, end, forgotten } = arrival;
+        Arrival { headers, chunk: chunk.map(|chunk| Chunk::of(shared, chunk)), end, forgotten }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.headers.is_none() && self.chunk.is_none() && self.end.is_none()
+    }
+
+    /// Takes out what came first.
+    pub fn next(&mut self) -> Option<Incoming> {
+        if let Some(headers) = self.headers.take() {
+            return Some(Incoming::Headers(headers));
         }
+        if let Some(chunk) = self.chunk.take() {
+            return Some(Incoming::Chunk(chunk));
+        }
+        self.end.take().map(Incoming::End)
     }
 }

@@ -53,7 +53,7 @@ pub use attachment::{Attachment, Call, ConnectError, ConnectErrorKind, Opener, S
 pub use clock::now_ns;
 pub use config::{Config, PeerPolicy, WaitPolicy};
 pub use handshake::{HandshakeError, PeerPool};
-pub use incoming::{Chunk, Claim, Incoming};
+pub use incoming::{Arrival, Chunk, Claim, Incoming};
 pub use listener::Listener;
 pub use tollfree_rendezvous::{Address, AddressError, BindError, PeerIdentity};
 pub use tollfree_session::{

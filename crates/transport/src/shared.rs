@@ -269,10 +269,12 @@ impl Shared {
         let now = now_ns();
         let budget = core.budget.ns();
         let others_sleep = core.stations.others_sleep(runtime);
+        let dedicated = self.dedicated.load(Ordering::Relaxed);
         let station = core.stations.find(runtime).expect("found above");
         if station.wait_began_ns == 0 {
             station.wait_began_ns = now;
         }
+        station.looked_at_ns = if dedicated { 0 } else { now };
         let spun = now - station.wait_began_ns;
         if spun < budget {
             station.look_count = station.look_count.wrapping_add(1);

@@ -95,6 +95,9 @@ pub(crate) struct Station {
     waiters: VecDeque<Token>,
     /// When the present wait began (monotonic ns); 0 when there is none.
     pub(crate) wait_began_ns: u64,
+    /// When the pumper last found nothing, if its looks are short: a wait that ends by the next one has lasted until then
+    /// within a microsecond, and no clock need be read for it while the peer's answer waits. Else 0.
+    pub(crate) looked_at_ns: u64,
     /// Counts the pumper's looks at the ring, so that the driver sees whether it still looks.
     pub(crate) look_count: u64,
     /// The driver watches.
@@ -135,6 +138,7 @@ impl Stations {
             pumper: None,
             waiters: VecDeque::new(),
             wait_began_ns: 0,
+            looked_at_ns: 0,
             look_count: 0,
             watched: false,
             ear,
@@ -190,6 +194,7 @@ impl Station {
     /// The pumper goes to sleep like the others.
     pub(crate) fn park(&mut self, token: Token, slot: &mut Slot) {
         self.pumper = None;
+        self.looked_at_ns = 0;
         self.queue(token, slot);
     }
 
@@ -206,10 +211,12 @@ impl Station {
     pub(crate) fn hand_over(&mut self, next: Option<Token>) {
         self.pumper = next;
         self.wait_began_ns = 0;
+        self.looked_at_ns = 0;
     }
 
     /// The pumper has not looked for a while: whoever waits counts as asleep.
     pub(crate) fn take_pumper(&mut self) -> Option<Token> {
+        self.looked_at_ns = 0;
         self.pumper.take()
     }
 

@@ -8,8 +8,7 @@ use std::task::Poll;
 use bytes::{Bytes, BytesMut};
 use tollfree_session::GRPC_PREFIX_LEN;
 use tollfree_transport::{
-    Address, Attachment, Call, Chunk, Config, Emission, End, Ending, Incoming, Listener, Opening, Outgoing,
-    Stream,
+    Address, Attachment, Call, Chunk, Config, Emission, End, Ending, Listener, Opening, Outgoing, Stream,
 };
 
 use super::AsyncSide;
@@ -64,14 +63,22 @@ async fn serve_one(attachment: Attachment) {
 
 /// Sends back what came. A client that does not get its answer reports that itself.
 async fn answer(call: Call) {
-    let stream = call.stream;
+    let mut stream = call.stream;
     let mut message = Message::default();
+    let mut arrived = stream.take_arrival();
     loop {
-        match poll_fn(|cx| stream.poll_recv(cx)).await {
-            Ok(Incoming::Chunk(chunk)) => message.add(chunk),
-            Ok(Incoming::End(End::HalfClosed)) => break,
-            Ok(Incoming::Headers(_)) => {}
-            Ok(Incoming::End(_)) | Err(_) => return,
+        let arrival = match arrived.take() {
+            Some(arrival) => arrival,
+            None => match poll_fn(|cx| stream.poll_arrival(cx)).await {
+                Ok(arrival) => arrival,
+                Err(_) => return,
+            },
+        };
+        arrival.chunk.into_iter().for_each(|chunk| message.add(chunk));
+        match arrival.end {
+            None => {}
+            Some(End::HalfClosed) => break,
+            Some(_) => return,
         }
     }
     let mut emission = Emission {
@@ -114,12 +121,14 @@ impl EchoCall for Caller {
 async fn reply(stream: &Stream) -> Result<Bytes, String> {
     let mut message = Message::default();
     loop {
-        match poll_fn(|cx| stream.poll_recv(cx)).await {
-            Ok(Incoming::Chunk(chunk)) => message.add(chunk),
-            Ok(Incoming::Headers(_)) => {}
-            Ok(Incoming::End(End::Trailers { code: 0, .. })) => return Ok(message.take()),
-            Ok(Incoming::End(end)) => return Err(format!("a call ended with {end:?}")),
-            Err(closed) => return Err(format!("the session ended: {closed}")),
+        let arrival = poll_fn(|cx| stream.poll_arrival(cx))
+            .await
+            .map_err(|closed| format!("the session ended: {closed}"))?;
+        arrival.chunk.into_iter().for_each(|chunk| message.add(chunk));
+        match arrival.end {
+            None => {}
+            Some(End::Trailers { code: 0, .. }) => return Ok(message.take()),
+            Some(end) => return Err(format!("a call ended with {end:?}")),
         }
     }
 }

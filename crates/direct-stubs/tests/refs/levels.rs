@@ -191,3 +191,34 @@ fn blocking_clients_pass_refs_too() {
         until_all_is_free(&here).await;
     });
 }
+
+#[tokio::test]
+async fn over_http2_the_same_bytes_go_inline_and_are_counted() {
+    in_time(async {
+        let lab = Lab::new();
+        let (here, there) = (lab.join(), lab.join());
+        let carrier = direct::FreightServer::new(direct::Carrier::new(Some(there.clone())))
+            .max_decoding_message_size(usize::MAX);
+        let uri = lab.uri().replace("shm://", "unix:");
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let serving = server(Some(&there)).add_service(carrier);
+        let address = uri.clone();
+        let task = tokio::spawn(async move {
+            serving.serve_with_shutdown(&address, async { drop(stopped.await) }).await.unwrap();
+        });
+        while !std::path::Path::new(uri.strip_prefix("unix:").unwrap()).exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        let channel =
+            Channel::builder(&*uri).pool(here.clone()).ref_threshold(THRESHOLD).connect().await.unwrap();
+        assert_eq!(channel.path().endpoints[0].payloads, PayloadPath::Http2);
+        exercise(Stubs::Direct, channel.clone()).await;
+        exercise(Stubs::Tonic, channel.clone()).await;
+        let counts = channel.payloads().counts();
+        assert_eq!((counts.sent_by_ref, counts.received_by_ref), (0, 0));
+        assert!(counts.sent_inline >= 30 && counts.received_inline >= 40, "{counts:?}");
+        drop((channel, stop));
+        task.await.unwrap();
+    })
+    .await;
+}

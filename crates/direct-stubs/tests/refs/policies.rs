@@ -1,12 +1,12 @@
 //! What happens where something is not to be had, or is not allowed.
 
 use bytes::Bytes;
-use tollfree::pool::{Buffer, Capacity, Pool};
+use tollfree::pool::{Address, Buffer, Capacity, Coordinator, Pool};
 use tollfree::{Channel, WhenPoolFull};
 use tonic::{Code, Status};
 
 use crate::freight::{direct, pattern, tonic_made};
-use crate::lab::{Lab, in_time, server, until_all_is_free};
+use crate::lab::{Lab, in_time, server, until, until_all_is_free};
 
 const LEN: usize = 100_000;
 
@@ -177,6 +177,49 @@ async fn short_messages_are_as_without_a_pool() {
         let keep = direct::Cargo { body, act: direct::Act::Keep.into(), ..Default::default() };
         client.unary(keep).await.unwrap();
         assert_eq!(channel.payloads().counts().sent_by_ref_bytes, 1000);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_coordinator_that_dies_and_comes_back_costs_what_is_mapped_nothing() {
+    in_time(async {
+        let directory = tempfile::tempdir().unwrap();
+        let address: Address = format!("shm://{}/pool.sock", directory.path().display()).parse().unwrap();
+        let capacity = Capacity { total: 64 << 20, member_quota: 8 << 20, batch: 1 << 20 };
+        let coordinator = Coordinator::start(&address, capacity).unwrap();
+        let join = || Pool::join(&address, crate::lab::config()).unwrap();
+        let (here, there) = (join(), join());
+        let lab = Lab::new();
+        let carrier = direct::FreightServer::new(direct::Carrier::default());
+        let served = lab.serve(server(Some(&there)).add_service(carrier)).await;
+        let channel = served.connect(Some(&here)).await;
+        let mut client = direct::FreightClient::new(channel.clone());
+        let mut echo = async |body: &Bytes| {
+            let cargo = direct::Cargo { body: body.clone(), ..Default::default() };
+            client.unary(cargo).await.map(|echo| echo.into_inner().body.as_ptr() == body.as_ptr())
+        };
+        let known = Bytes::from(here.copy_from_slice(&pattern(1, 600_000)).unwrap());
+        assert!(echo(&known).await.unwrap(), "by ref");
+        let unknown = Bytes::from(here.copy_from_slice(&pattern(2, 600_000)).unwrap());
+        drop(coordinator);
+        until("the loss is noticed", || !here.is_attached() && !there.is_attached()).await;
+        assert!(echo(&known).await.unwrap(), "what is mapped goes on");
+        let status = echo(&unknown).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable, "the server can't ask for its extent: {status}");
+        // There is no more memory to be had: by value, then.
+        let more = Bytes::from(pattern(3, 600_000));
+        assert!(!echo(&more).await.unwrap());
+        assert_eq!(channel.payloads().counts().pool_full, 1);
+
+        let _coordinator = Coordinator::start(&address, capacity).unwrap();
+        until("it is back", || here.is_attached() && there.is_attached()).await;
+        assert!(echo(&unknown).await.unwrap() && echo(&known).await.unwrap(), "nothing was lost");
+        drop(here.buffer(600_000).unwrap());
+        echo(&more).await.unwrap();
+        assert_eq!(channel.payloads().counts().pool_full, 1, "and there is more");
+        drop((known, unknown, more));
+        until_all_is_free(&here).await;
     })
     .await;
 }

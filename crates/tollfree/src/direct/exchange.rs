@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tollfree_transport::{Attachment, Emission, EmitError, End, Ending, Incoming, Opening, Outgoing, Stream};
+use tollfree_transport::{Arrival, Attachment, Emission, EmitError, End, Ending, Opening, Outgoing, Stream};
 use tonic::{Code, Status};
 
 use super::message::{Gather, Gathered, Received};
@@ -119,11 +119,14 @@ async fn attempt(
     let mut gather = Gather::new(request.len_max);
     let mut headers = None;
     loop {
-        let incoming = poll_fn(|cx| poll_incoming(cx, &stream, &mut emission, peer, deadline)).await?;
-        match incoming {
-            Incoming::Headers(block) => headers = Some(block),
-            Incoming::Chunk(chunk) => gather.add(chunk)?,
-            Incoming::End(End::Trailers { code, block }) => {
+        let arrival = poll_fn(|cx| poll_arrival(cx, &stream, &mut emission, peer, deadline)).await?;
+        headers = arrival.headers.or(headers);
+        if let Some(chunk) = arrival.chunk {
+            gather.add(chunk)?;
+        }
+        match arrival.end {
+            None => {}
+            Some(End::Trailers { code, block }) => {
                 let message = match received(&mut gather, request.channel, deadline).await {
                     // What came with a failure is of no interest, but that it came is.
                     Err(_) if code != 0 => Some(Received::Whole(Bytes::new())),
@@ -131,7 +134,7 @@ async fn attempt(
                 };
                 return Ok(Reply { headers, message, code, trailers: block });
             }
-            Incoming::End(end) => {
+            Some(end) => {
                 let unseen = matches!(end, End::Cancelled { refused: true, .. });
                 return Err(Failed { status: end_status(&stream, end, peer), unseen });
             }
@@ -157,13 +160,13 @@ async fn received(
 
 /// Sends what is left of the request, and waits for the next thing that the server says: it may answer before it has
 /// read everything.
-fn poll_incoming(
+fn poll_arrival(
     cx: &mut Context<'_>,
     stream: &Stream,
     emission: &mut Emission,
     peer: &str,
     deadline: &mut Deadline,
-) -> Poll<Result<Incoming, Status>> {
+) -> Poll<Result<Arrival, Status>> {
     if !emission.is_empty() {
         match stream.poll_emit(cx, emission) {
             Poll::Ready(Ok(())) | Poll::Pending => {}
@@ -172,7 +175,7 @@ fn poll_incoming(
             Poll::Ready(Err(error)) => return Poll::Ready(Err(status::emit(error, peer))),
         }
     }
-    match guard(stream.poll_recv(cx), deadline, cx) {
+    match guard(stream.poll_arrival(cx), deadline, cx) {
         Poll::Pending => Poll::Pending,
         Poll::Ready(Ok(received)) => Poll::Ready(received.map_err(|closed| status::closed(&closed, peer))),
         Poll::Ready(Err(late)) => {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap};
-use tollfree_transport::{End, Ending, Incoming, Outgoing, Stream};
+use tollfree_transport::{End, Ending, Outgoing, Stream};
 use tonic::Status;
 
 use super::Slot;
@@ -163,16 +163,22 @@ impl DirectServing {
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
-            match ready!(self.speech.stream.poll_recv(cx)) {
-                Ok(Incoming::Chunk(chunk)) => {
-                    if let Err(refused) = self.gather.add(chunk) {
-                        self.end_with(refused);
-                        return Poll::Ready(false);
-                    }
-                }
-                Ok(Incoming::End(End::HalfClosed)) => break,
-                // Nobody waits for an answer any more.
-                Ok(_) | Err(_) => return Poll::Ready(true),
+            let arrived = match self.speech.stream.take_arrival() {
+                Some(arrival) => Ok(arrival),
+                None => ready!(self.speech.stream.poll_arrival(cx)),
+            };
+            // Nobody waits for an answer any more.
+            let Ok(arrival) = arrived else { return Poll::Ready(true) };
+            if let Some(chunk) = arrival.chunk
+                && let Err(refused) = self.gather.add(chunk)
+            {
+                self.end_with(refused);
+                return Poll::Ready(false);
+            }
+            match arrival.end {
+                None => {}
+                Some(End::HalfClosed) => break,
+                Some(_) => return Poll::Ready(true),
             }
         }
         let Some(passing) = self.run.as_ref().and_then(|run| run.passing()) else { return Poll::Ready(true) };

@@ -1,0 +1,176 @@
+//! The streams of a session by their ids.
+//!
+//! Ids are consecutive, and most calls are short: those under way at one time mostly differ in their lowest bits. So
+//! each has a place by those bits, found without hashing; one whose place is taken goes into a map beside. A session that
+//! carries one call after the other never needs the map, and takes memory for a handful of streams.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use tollfree_layout::StreamId;
+
+use crate::stream::Stream;
+
+/// Places by the lowest bits of an id; a power of two.
+const PLACE_COUNT: usize = 8;
+
+/// Streams have consecutive ids that the receiver checks, so nobody can choose them to collide.
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("stream ids hash as u64");
+    }
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    /// 0 where the place is free: no stream has this id.
+    id: StreamId,
+    stream: Option<Stream<T>>,
+}
+
+/// Streams by id.
+#[derive(Debug)]
+pub(crate) struct Streams<T> {
+    places: [Place<T>; PLACE_COUNT],
+    placed_count: usize,
+    others: HashMap<StreamId, Stream<T>, BuildHasherDefault<IdHasher>>,
+}
+
+impl<T> Default for Streams<T> {
+    fn default() -> Streams<T> {
+        let places = std::array::from_fn(|_| Place { id: StreamId(0), stream: None });
+        Streams { places, placed_count: 0, others: HashMap::default() }
+    }
+}
+
+fn place_of(id: StreamId) -> usize {
+    id.0 as usize % PLACE_COUNT
+}
+
+impl<T> Streams<T> {
+    #[inline]
+    pub(crate) fn get(&self, id: StreamId) -> Option<&Stream<T>> {
+        let place = &self.places[place_of(id)];
+        if place.id == id {
+            return place.stream.as_ref();
+        }
+        if self.others.is_empty() { None } else { self.others.get(&id) }
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream<T>> {
+        let place = &mut self.places[place_of(id)];
+        if place.id == id {
+            return place.stream.as_mut();
+        }
+        if self.others.is_empty() { None } else { self.others.get_mut(&id) }
+    }
+
+    pub(crate) fn contains(&self, id: StreamId) -> bool {
+        self.get(id).is_some()
+    }
+
+    /// Adds a stream whose id is new.
+    #[inline]
+    pub(crate) fn insert(&mut self, id: StreamId, stream: Stream<T>) {
+        let place = &mut self.places[place_of(id)];
+        if place.stream.is_none() {
+            place.id = id;
+            place.stream = Some(stream);
+            self.placed_count += 1;
+        } else {
+            self.others.insert(id, stream);
+        }
+    }
+
+    /// Takes a stream out; `false` where there is none.
+    #[inline]
+    pub(crate) fn remove(&mut self, id: StreamId) -> bool {
+        let place = &mut self.places[place_of(id)];
+        if place.id == id {
+            let was = place.stream.is_some();
+            // Dropped where it is: it need not be moved for that.
+            place.stream = None;
+            place.id = StreamId(0);
+            self.placed_count -= usize::from(was);
+            return was;
+        }
+        !self.others.is_empty() && self.others.remove(&id).is_some()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.placed_count + self.others.len()
+    }
+
+    /// All of them, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream<T>)> {
+        let placed = self.places.iter().filter_map(|place| Some((place.id, place.stream.as_ref()?)));
+        placed.chain(self.others.iter().map(|(id, stream)| (*id, stream)))
+    }
+
+    /// All of them, in no order.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream<T>)> {
+        let placed = self.places.iter_mut().filter_map(|place| Some((place.id, place.stream.as_mut()?)));
+        placed.chain(self.others.iter_mut().map(|(id, stream)| (*id, stream)))
+    }
+
+    /// The ids of all of them, in no order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = StreamId> {
+        self.iter().map(|(id, _)| id)
+    }
+
+    /// For how many streams there is memory.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        PLACE_COUNT + self.others.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::stream::{RecvHalf, SendHalf};
+
+    fn stream(mark: u64) -> Stream<()> {
+        Stream::new(SendHalf::Head, mark, RecvHalf::Head, 0)
+    }
+
+    proptest! {
+        /// Streams that come in order and go in any are what a set says they are.
+        #[test]
+        fn whatever_comes_and_goes_is_found(goes in prop::collection::vec(any::<prop::sample::Index>(), 0..200)) {
+            let (mut streams, mut set) = (Streams::default(), BTreeSet::new());
+            for (next, goes) in (1..).zip(&goes) {
+                streams.insert(StreamId(next), stream(next));
+                set.insert(next);
+                if next % 3 != 0 {
+                    let gone = *goes.get(&set.iter().copied().collect::<Vec<u64>>());
+                    prop_assert!(streams.remove(StreamId(gone)));
+                    prop_assert!(!streams.remove(StreamId(gone)));
+                    set.remove(&gone);
+                }
+                prop_assert_eq!(streams.len(), set.len());
+                prop_assert_eq!(streams.ids().map(|id| id.0).collect::<BTreeSet<u64>>(), set.clone());
+                for id in 0..=next + 1 {
+                    let found = streams.get(StreamId(id)).map(|stream| stream.send_credit);
+                    prop_assert_eq!(found, set.contains(&id).then_some(id));
+                    prop_assert_eq!(streams.get_mut(StreamId(id)).is_some(), set.contains(&id));
+                    prop_assert_eq!(streams.contains(StreamId(id)), set.contains(&id));
+                }
+            }
+        }
+    }
+}
