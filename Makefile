@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-peers test conformance interop interop-table lint doc loom fuzz
+.PHONY: help demo bench bench-check bench-peers test conformance generators interop interop-table lint doc loom fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -17,6 +17,9 @@ bench: ## Compare Tollfree with stock tonic on this machine (about a minute afte
 	@cargo build --quiet --release --package tollfree-cli
 	@exec $(TARGET_DIR)/release/tollfree bench echo
 
+bench-check: ## Count the instructions of a call, and compare with the counts kept (WRITE=--write keeps them; needs valgrind)
+	@crates/bench/instructions $(TARGET_DIR)/instructions $(WRITE)
+
 bench-peers: ## Build C++ protobuf's side of `tollfree bench codec` (needs protobuf-compiler, libprotobuf-dev)
 	@crates/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
@@ -27,6 +30,10 @@ test: lint ## Check everything: formatting, lints, tests, documentation, concurr
 conformance: ## Run protobuf's own conformance suite against the engine (fetches its runner)
 	@cargo build --quiet --package tollfree-conformance
 	@crates/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
+
+generators: ## Have protoc and buf run protoc-gen-tollfree, and compare with what a build.rs gets (fetches them)
+	@cargo build --quiet --package tollfree-build
+	@crates/build/generators/run $(TARGET_DIR)/generators $(TARGET_DIR)/debug/protoc-gen-tollfree
 
 interop: ## Run gRPC's interoperability tests in every pairing with grpc-go, and grpcurl and ghz (fetches and builds them)
 	@cargo build --quiet --package tollfree-interop

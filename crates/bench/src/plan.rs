@@ -69,6 +69,8 @@ axis! {
         Tollfree = "tollfree",
         /// The same, neither end ever spinning: for cores that must not.
         TollfreePark = "tollfree-park",
+        /// The same, on a channel to TCP that has left it for Tollfree.
+        TollfreeUpgrade = "tollfree-upgrade",
         /// Stock tonic over a Unix socket: what the others are compared with.
         TonicUnix = "tonic-unix",
         /// Stock tonic over TCP on the loopback interface.

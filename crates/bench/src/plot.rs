@@ -38,6 +38,7 @@ fn colour(side: Side) -> &'static str {
         Side::TollfreeBlocking => "#cc79a7",
         Side::Tollfree => "#d55e00",
         Side::TollfreePark => "#f0c419",
+        Side::TollfreeUpgrade => "#56b4e9",
         Side::TonicUnix => "#0072b2",
         Side::TonicTcp => "#b05fa0",
     }

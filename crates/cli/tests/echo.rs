@@ -99,7 +99,7 @@ fn bad_arguments_are_answered_in_words_with_status_2() {
     for (arguments, words) in [
         (
             &["--side", "pigeon"][..],
-            "there are floor, session, tollfree-direct, tollfree-ref, tollfree-blocking, tollfree, tollfree-park, tonic-unix, tonic-tcp",
+            "there are floor, session, tollfree-direct, tollfree-ref, tollfree-blocking, tollfree, tollfree-park, tollfree-upgrade, tonic-unix, tonic-tcp",
         ),
         (&["--placement", "moon"][..], "split, same-core, unpinned"),
         (&["--runtime", "fast"][..], "current, multi"),

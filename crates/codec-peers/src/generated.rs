@@ -9,7 +9,7 @@
     reason = "generated code"
 )]
 
-use crate::{Buffa, Entry, Prost};
+use crate::{Buffa, BuffaWithView, Entry, Prost};
 use std::marker::PhantomData;
 
 /// The types that prost generates.

@@ -84,7 +84,7 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
         schema: "descriptor",
         type_name: "google.protobuf.FileDescriptorSet",
         prost: &Prost::<prost_types::FileDescriptorSet>(PhantomData),
-        buffa: &Buffa::<buffa_descriptor::generated::descriptor::FileDescriptorSet>(PhantomData),
+        buffa: &BuffaWithView::<buffa_descriptor::generated::descriptor::FileDescriptorSet>(PhantomData),
     };
     generated::GENERATED.iter().chain([DESCRIPTOR])
 }
@@ -115,15 +115,34 @@ impl<M: prost::Message> Decoded for Held<M> {
     }
 }
 
+/// Generated with borrowing types beside the others.
+struct BuffaWithView<M>(PhantomData<M>);
+
+/// Generated without.
 struct Buffa<M>(PhantomData<M>);
 
 /// A message and what its library keeps between two encodings.
 struct HeldByBuffa<M>(M, std::cell::RefCell<buffa::SizeCache>);
 
-impl<M: HasMessageView + Send + Sync + 'static> Peer for Buffa<M> {
+impl<M: buffa::Message + 'static> Peer for Buffa<M> {
     fn decode_and_drop(&self, input: &[u8]) -> Result<(), Refusal> {
         black_box(&M::decode_from_slice(input).map_err(|error| error.to_string())?);
         Ok(())
+    }
+
+    fn view_and_drop(&self, _: &[u8]) -> Result<bool, Refusal> {
+        Ok(false)
+    }
+
+    fn decode(&self, input: &[u8]) -> Result<Box<dyn Decoded>, Refusal> {
+        let message = M::decode_from_slice(input).map_err(|error| error.to_string())?;
+        Ok(Box::new(HeldByBuffa(message, Default::default())))
+    }
+}
+
+impl<M: HasMessageView + Send + Sync + 'static> Peer for BuffaWithView<M> {
+    fn decode_and_drop(&self, input: &[u8]) -> Result<(), Refusal> {
+        Buffa::<M>(PhantomData).decode_and_drop(input)
     }
 
     fn view_and_drop(&self, input: &[u8]) -> Result<bool, Refusal> {
@@ -132,8 +151,7 @@ impl<M: HasMessageView + Send + Sync + 'static> Peer for Buffa<M> {
     }
 
     fn decode(&self, input: &[u8]) -> Result<Box<dyn Decoded>, Refusal> {
-        let message = M::decode_from_slice(input).map_err(|error| error.to_string())?;
-        Ok(Box::new(HeldByBuffa(message, Default::default())))
+        Buffa::<M>(PhantomData).decode(input)
     }
 }
 

@@ -30,8 +30,10 @@ fn serve() -> Served {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("fuzz.sock");
     let address: Address = format!("shm://{}", path.display()).parse().expect("a path is an address");
+    // It has given out no token, but might have.
+    let config = Config { tokens: Some(Default::default()), ..Config::default() };
     let listener = runtime
-        .block_on(async { Listener::bind(&address, Config::default()) })
+        .block_on(async { Listener::bind(&address, config) })
         .expect("a fresh directory has room for a socket");
     let region = Region::create("fuzz", 4096 + 16_384).expect("a small region");
     Served { runtime, listener, path, region, _dir: dir }

@@ -6,6 +6,7 @@ use tollfree_interop::testing::Empty;
 use tollfree_interop::testing::test_service_client::TestServiceClient;
 use tollfree_interop::{Certificates, Target, server};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, ServerTlsConfig};
+use tower_service::Service;
 
 const SLOW: Duration = Duration::from_secs(10);
 
@@ -106,5 +107,30 @@ async fn a_certificate_that_is_none_is_an_error_that_says_so() {
         assert!(matches!(error, tollfree::ServeError::Tls { .. }), "{error}");
         assert!(error.to_string().contains(&uri), "{error}");
         assert!(!error.to_string().contains("transport error"), "it says more: {error}");
+    }
+}
+
+/// A client on the same host may ask a server on TCP for a local socket; one that has checked a certificate is not sent
+/// elsewhere.
+#[tokio::test]
+async fn a_local_socket_is_offered_over_plain_tcp_and_not_under_tls() {
+    let certificates = Certificates::generate().unwrap();
+    let (plain, tls) = (free("http"), free("https"));
+    let directory = tempfile::tempdir().unwrap();
+    let shm = format!("shm://{}", directory.path().join("s.sock").display());
+    let server = server().tls_config(config(&certificates));
+    let uris = [shm.clone(), plain.clone(), tls.clone()];
+    tokio::spawn(async move { server.serve_many(uris.iter().map(String::as_str)).await.unwrap() });
+    for (uri, offered) in [(plain, true), (tls, false)] {
+        let target = Target { uri, ca: Some(certificates.ca.clone()), patience: SLOW };
+        let mut channel = target.connect().await.unwrap();
+        TestServiceClient::new(channel.clone()).empty_call(Empty {}).await.unwrap();
+        let ask = http::Request::post("/tollfree.Upgrade/Ask").body(tonic::body::Body::empty()).unwrap();
+        std::future::poll_fn(|cx| channel.poll_ready(cx)).await.unwrap();
+        let answer = channel.call(ask).await.unwrap();
+        let headers = answer.headers();
+        let said = headers.get("tollfree-offer").map(|offer| offer.to_str().unwrap());
+        assert_eq!(said, offered.then_some(shm.as_str()), "{headers:?}");
+        assert_eq!(headers.contains_key("tollfree-token"), offered);
     }
 }

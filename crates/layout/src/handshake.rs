@@ -12,7 +12,7 @@
 //!   48 | session_window    | clock_ns                | stream_count | area_len_max |  72
 //!   72 | metadata_len_max  | reason     | text_len   | reserved                |  88
 //!   88 | text (120)                                                            |  208
-//!  208 | pool (16)                         | reserved                          |  256
+//!  208 | pool (16)               | token (16)              | reserved             |  256
 //! ```
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -30,7 +30,9 @@ pub const VERSION_MIN: u16 = 1;
 /// The newest version this code speaks.
 pub const VERSION_MAX: u16 = 1;
 /// Feature bits that this code knows: all of [`feature`].
-pub const FEATURES: u64 = feature::LOAD | feature::POOL;
+pub const FEATURES: u64 = feature::LOAD | feature::POOL | feature::UPGRADE;
+/// Length of a token, and of the answer to one.
+pub const TOKEN_LEN: usize = 16;
 
 /// Bits of [`Hello::features`].
 pub mod feature {
@@ -39,6 +41,8 @@ pub mod feature {
     /// Messages may have parts in the pool that [`Hello::pool`](super::Hello::pool) names. In force only where both name the
     /// same one.
     pub const POOL: u64 = 0x2;
+    /// The client presents a token that the server gave it over TCP, and the server answers it.
+    pub const UPGRADE: u64 = 0x4;
 }
 
 /// Values of [`Hello::kind`].
@@ -65,6 +69,8 @@ pub mod reason {
     pub const BUSY: u32 = 5;
     /// The message was not a handshake.
     pub const MALFORMED: u32 = 6;
+    /// The token is not one that the server has given out, or not any more.
+    pub const TOKEN: u32 = 7;
 }
 
 /// A handshake message.
@@ -109,8 +115,10 @@ pub struct Hello {
     pub text: [u8; HELLO_TEXT_MAX],
     /// With the feature POOL: the name of the pool that the sender is a member of.
     pub pool: [u8; POOL_ID_LEN],
+    /// With [`feature::UPGRADE`]: the token in a HELLO, the answer to it in a WELCOME. Otherwise zero; ignored.
+    pub token: [u8; TOKEN_LEN],
     /// Zero; ignored.
-    pub tail: [u8; 32],
+    pub tail: [u8; 16],
 }
 
 const _: () = {
@@ -123,18 +131,20 @@ const _: () = {
     assert!(offset_of!(Hello, clock_ns) == 56 && offset_of!(Hello, stream_count) == 64);
     assert!(offset_of!(Hello, area_len_max) == 68 && offset_of!(Hello, metadata_len_max) == 72);
     assert!(offset_of!(Hello, reason) == 76 && offset_of!(Hello, text_len) == 80);
-    assert!(offset_of!(Hello, text) == 88 && offset_of!(Hello, pool) == 208);
+    assert!(
+        offset_of!(Hello, text) == 88 && offset_of!(Hello, pool) == 208 && offset_of!(Hello, token) == 224
+    );
 };
 
 impl Hello {
-    /// A message of `kind` with this code's versions and features, and everything else zero.
+    /// A message of `kind` with this code's versions and those features that need no field, and everything else zero.
     pub fn new(kind: u32) -> Hello {
         let mut hello = Hello::read_from_bytes(&[0u8; HELLO_LEN]).expect("the length is the type's own");
         hello.magic = MAGIC;
         hello.kind = kind.into();
         hello.version_min = VERSION_MIN.into();
         hello.version_max = VERSION_MAX.into();
-        hello.features = FEATURES.into();
+        hello.features = (FEATURES & !feature::UPGRADE).into();
         hello
     }
 

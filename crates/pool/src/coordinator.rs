@@ -20,7 +20,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::rand::GetRandomFlags;
 use tollfree_layout::MemberIdx;
 use tollfree_layout::pool::{POOL_ID_LEN, POOL_VERSION, PoolMessage, pool_kind, pool_reason};
-use tollfree_rendezvous::{Address, Rendezvous};
+use tollfree_rendezvous::{Address, PeerIdentity, Rendezvous};
 
 use crate::agent::timespec;
 use crate::config::Capacity;
@@ -197,8 +197,8 @@ impl Office {
         let refuse = |reason| {
             let _ = post(&socket, &PoolMessage::new(pool_kind::REFUSAL).because(reason), &[]);
         };
-        let uid = rustix::net::sockopt::socket_peercred(&socket).map(|cred| cred.uid);
-        if uid != Ok(rustix::process::geteuid()) {
+        let uid = PeerIdentity::of(&socket).ok().map(|newcomer| newcomer.uid);
+        if uid != Some(rustix::process::geteuid().as_raw()) {
             return refuse(pool_reason::USER);
         }
         if self.desks.values().filter(|desk| desk.member.is_none()).count() >= NEWCOMER_COUNT_MAX {

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tollfree_layout::pool::{POOL_VERSION, PoolMessage, pool_kind};
-use tollfree_rendezvous::Address;
+use tollfree_rendezvous::{Address, PeerIdentity};
 
 use crate::agent::{Known, timespec};
 use crate::error::{JoinError, Refusal};
@@ -23,9 +23,9 @@ pub(crate) fn greet(
     let until = Instant::now() + limit;
     let failed = |source| JoinError::Connect { address: address.clone(), source };
     let socket = dial(address, until).map_err(failed)?;
-    let cred = rustix::net::sockopt::socket_peercred(&socket).map_err(|errno| failed(errno.into()))?;
-    if cred.uid != rustix::process::geteuid() {
-        return Err(JoinError::User { address: address.clone(), uid: cred.uid.as_raw() });
+    let coordinator = PeerIdentity::of(&socket).map_err(failed)?;
+    if coordinator.uid != rustix::process::geteuid().as_raw() {
+        return Err(JoinError::User { address: address.clone(), uid: coordinator.uid });
     }
     let mut join = PoolMessage::new(pool_kind::JOIN);
     if let Some((pool, member)) = known {

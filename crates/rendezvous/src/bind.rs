@@ -20,7 +20,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tollfree_kill_points::{Point, here};
 
 use crate::address::Address;
+use crate::beneath::FileId;
 use crate::liveness::Liveness;
+use crate::socket::PeerIdentity;
 
 /// Longest that a start waits for another that looks at the same directory.
 const BIND_PATIENCE: Duration = Duration::from_secs(2);
@@ -78,8 +80,7 @@ pub struct Rendezvous {
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    id: FileId,
 }
 
 impl Rendezvous {
@@ -108,7 +109,8 @@ impl Rendezvous {
                 let listener = StdListener::bind(path).map_err(io)?;
                 here(Point::SocketBound);
                 let found = std::fs::symlink_metadata(path).map_err(io)?;
-                let file = SocketFile { path: path.clone(), device: found.dev(), inode: found.ino() };
+                let id = FileId { device: found.dev(), inode: found.ino() };
+                let file = SocketFile { path: path.clone(), id };
                 Rendezvous { listener, file: Some(file), pid: std::process::id() }
             }
         };
@@ -119,6 +121,11 @@ impl Rendezvous {
     /// Whether this process was forked from the one that bound it.
     pub fn is_inherited(&self) -> bool {
         self.pid != std::process::id()
+    }
+
+    /// Which file the socket is; an abstract name has none.
+    pub fn file_id(&self) -> Option<FileId> {
+        self.file.as_ref().map(|file| file.id)
     }
 
     /// The listening socket; accepting never blocks.
@@ -132,7 +139,7 @@ impl Drop for Rendezvous {
         let Some(file) = self.file.as_ref().filter(|_| !self.is_inherited()) else { return };
         let Ok(_lock) = lock_directory(&file.path, UNBIND_PATIENCE) else { return };
         if let Ok(found) = std::fs::symlink_metadata(&file.path)
-            && (found.dev(), found.ino()) == (file.device, file.inode)
+            && (FileId { device: found.dev(), inode: found.ino() }) == file.id
         {
             here(Point::SocketUnbinding);
             let _ = std::fs::remove_file(&file.path);
@@ -181,8 +188,7 @@ fn knock(path: &Path) -> Result<Listening, Errno> {
 
 /// The process that listens at the other end of a socket, or 0 where that can't be told.
 fn listening_pid(socket: OwnedFd) -> i32 {
-    rustix::net::sockopt::socket_peercred(socket)
-        .map_or(0, |credentials| credentials.pid.as_raw_nonzero().get())
+    PeerIdentity::of(&socket).map_or(0, |listening| listening.pid)
 }
 
 /// Removes a socket file that nobody listens on; anything else stays and is an error.

@@ -20,11 +20,13 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod beneath;
 mod bind;
 mod liveness;
 pub mod socket;
 
 pub use address::{Address, AddressError};
+pub use beneath::{BeneathError, FileId, SocketBeneath};
 pub use bind::{BindError, Rendezvous};
 pub use liveness::Liveness;
 pub use socket::PeerIdentity;

@@ -122,10 +122,33 @@ pub struct PeerIdentity {
     pub gid: u32,
 }
 
+impl PeerIdentity {
+    /// Who connected to this socket, or listens at its other end.
+    ///
+    /// # Errors
+    /// The system call's: the descriptor is no Unix socket.
+    pub fn of(socket: &impl AsFd) -> io::Result<PeerIdentity> {
+        // Not rustix's: a process of another pid namespace has the pid 0 here, which its type can't hold.
+        let found = nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerCredentials)?;
+        Ok(PeerIdentity { pid: found.pid(), uid: found.uid(), gid: found.gid() })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn the_peer_of_a_pair_is_this_process() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        let peer = PeerIdentity::of(&a).unwrap();
+        assert_eq!(peer.pid, std::process::id() as i32);
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(peer.gid, rustix::process::getegid().as_raw());
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        assert!(PeerIdentity::of(&file).is_err());
+    }
 
     #[test]
     fn bytes_fds_silence_and_hang_up_are_told_apart() {

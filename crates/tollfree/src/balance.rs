@@ -12,6 +12,7 @@ use tonic::Status;
 
 use crate::endpoint::{Connection, Endpoint, Health};
 use crate::health;
+use crate::upgrade;
 
 /// A connection that lasted at least this long has not failed.
 const PROVEN: Duration = Duration::from_millis(50);
@@ -121,6 +122,10 @@ impl Balancer {
     fn look_in_order(&self, avoid: Option<&Arc<Endpoint>>) -> Look {
         let mut first_failure = None;
         for (idx, endpoint) in self.endpoints.iter().enumerate() {
+            if endpoint.mover().is_some() {
+                // It has work to do there beyond the first connection.
+                self.keep(endpoint);
+            }
             if let Some(connection) = endpoint.ready() {
                 let last = self.chosen.swap(idx, Ordering::Relaxed);
                 if last != idx && last != usize::MAX {
@@ -184,7 +189,13 @@ impl Balancer {
         endpoint.keep(|| {
             // `pick_first` knows no health, as in gRPC.
             let health = self.health.clone().filter(|_| self.balance != Balance::PickFirst);
-            keep(endpoint.clone(), health, self.changed.clone())
+            let (endpoint, changed) = (endpoint.clone(), self.changed.clone());
+            async move {
+                tokio::join!(
+                    keep(endpoint.clone(), health, changed.clone()),
+                    upgrade::keep(&endpoint, &changed)
+                );
+            }
         });
     }
 

@@ -1,6 +1,7 @@
 //! The client's end: a channel that any generated client takes.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,6 +23,7 @@ use crate::path::Path;
 use crate::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::retry::Throttle;
 use crate::service_config::{ServiceConfig, ServiceConfigError};
+use crate::upgrade::{Settings, Upgrade};
 
 /// Why a channel could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,9 @@ pub enum ChannelError {
     /// None of the endpoints can be reached; the status says why the first can't.
     #[error("{}", .0.message())]
     Unreachable(Status),
+    /// Calls are to move over to shared memory by themselves, and that can't come to anything.
+    #[error("moving over to shared memory: {0}")]
+    Upgrade(String),
     /// The service config can't be read, or asks for what there is not.
     #[error(transparent)]
     ServiceConfig(#[from] ServiceConfigError),
@@ -86,6 +91,8 @@ pub struct Channel {
 pub(crate) struct Inner {
     /// The only endpoint, where it is a session and nothing has to be decided for a call.
     plain: Option<Arc<Endpoint>>,
+    /// The same, or one on TCP whose calls may move over to a session.
+    lone: Option<Arc<Endpoint>>,
     pub(crate) balancer: Balancer,
     pub(crate) config: ServiceConfig,
     pub(crate) throttle: Option<Arc<Throttle>>,
@@ -103,6 +110,7 @@ pub struct ChannelBuilder {
     balance: Option<Balance>,
     waits: bool,
     service_config: Option<String>,
+    upgrade: Settings,
 }
 
 impl ChannelBuilder {
@@ -188,6 +196,37 @@ impl ChannelBuilder {
         self
     }
 
+    /// Whether calls to `http://host:port` move over to shared memory by themselves. Where this is not said they do if a
+    /// directory is known ([`upgrade_directory`](Self::upgrade_directory)).
+    pub fn upgrade(mut self, policy: Upgrade) -> Self {
+        self.upgrade.policy = Some(policy);
+        self
+    }
+
+    /// A directory in which a server's local socket may lie, at any depth: what a server on `http://host:port` offers
+    /// elsewhere is not used. May be said several times. Where it is not said, the environment's
+    /// `TOLLFREE_UPGRADE_DIRECTORY` counts, which lists directories as `PATH` does.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let channel = tollfree::Channel::builder("http://localhost:50051").upgrade_directory("/run/app").connect().await?;
+    /// println!("{}", channel.path());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn upgrade_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.upgrade.directories.push(directory.into());
+        self
+    }
+
+    /// Whether calls may move over where something stands between the client and the server: a proxy, which will not see
+    /// them any more, or a translation of addresses. They don't unless this is said.
+    pub fn upgrade_through_proxies(mut self, through: bool) -> Self {
+        self.upgrade.through_proxies = through;
+        self
+    }
+
     /// Connects now; with several endpoints, to one at least.
     ///
     /// # Errors
@@ -213,22 +252,28 @@ impl ChannelBuilder {
     /// Connects at the first call.
     ///
     /// # Errors
-    /// [`ChannelError::Address`], [`ChannelError::Http2`] or [`ChannelError::ServiceConfig`].
+    /// [`ChannelError::Address`], [`ChannelError::Http2`], [`ChannelError::Upgrade`] or [`ChannelError::ServiceConfig`].
     pub fn connect_lazy(self) -> Result<Channel, ChannelError> {
         let managed = self.service_config.is_some() || self.uris.len() > 1;
         let config =
             self.service_config.as_deref().map(ServiceConfig::parse).transpose()?.unwrap_or_default();
         let balance = self.balance.or(config.balance).unwrap_or_default();
+        let plan = self.upgrade.plan()?;
         let settings = Config { load: balance == Balance::LeastOutstanding, ..self.config };
         let sharing = Arc::new(self.sharing);
-        let endpoints: Result<Vec<_>, _> =
-            self.uris.iter().map(|uri| Endpoint::new(uri, &settings, &sharing).map(Arc::new)).collect();
+        let endpoints: Result<Vec<_>, _> = self
+            .uris
+            .iter()
+            .map(|uri| Endpoint::new(uri, &settings, &sharing, &plan).map(Arc::new))
+            .collect();
         let endpoints = endpoints?;
-        let plain = endpoints.first().filter(|endpoint| !managed && endpoint.is_session()).cloned();
+        let lone = endpoints.first().filter(|endpoint| !managed && endpoint.may_have_session()).cloned();
+        let plain = lone.clone().filter(|endpoint| endpoint.is_session());
         let health = config.health_service.clone();
         Ok(Channel {
             inner: Arc::new(Inner {
                 plain,
+                lone,
                 balancer: Balancer::new(balance, endpoints, health),
                 throttle: config.throttling.map(|throttling| Arc::new(Throttle::new(throttling))),
                 config,
@@ -259,6 +304,7 @@ impl Channel {
             balance: None,
             waits: false,
             service_config: None,
+            upgrade: Settings::default(),
         }
     }
 
@@ -284,6 +330,16 @@ impl Channel {
         self.inner.plain.is_some()
     }
 
+    /// Whether calls go by one session, at times at least: the shorter ways are open whenever there is one.
+    pub(crate) fn may_be_direct(&self) -> bool {
+        self.inner.lone.is_some()
+    }
+
+    /// Whether the shorter ways are open now.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.is_plain() || self.live().is_some()
+    }
+
     /// Looks after the sessions where no runtime runs that would.
     pub(crate) fn attend(&self) {
         for endpoint in self.inner.balancer.endpoints() {
@@ -305,9 +361,9 @@ impl Channel {
         &self.inner.balancer.endpoints()[0].name
     }
 
-    /// The session that calls of a plain channel use now. It may have ended without anybody having noticed yet.
+    /// The session that calls use now that may be direct. It may have ended without anybody having noticed yet.
     pub(crate) fn live(&self) -> Option<Arc<Attachment>> {
-        self.inner.plain.as_ref()?.live()
+        self.inner.lone.as_ref()?.live()
     }
 
     /// Whether a call with these extensions waits for a server instead of failing.

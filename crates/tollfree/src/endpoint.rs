@@ -13,6 +13,7 @@ use crate::channel::ChannelError;
 use crate::path::{EndpointPath, EndpointState, PayloadPath, Transport};
 use crate::payloads::Sharing;
 use crate::status;
+use crate::upgrade::{Mover, Plan};
 
 /// After a failed attempt to connect, calls fail at once for this long; doubled each time up to the maximum.
 const BACKOFF_FIRST: Duration = Duration::from_millis(20);
@@ -31,8 +32,17 @@ pub(crate) enum Connection {
 
 /// How an endpoint is reached.
 enum Kind {
-    Session { address: Address, config: Config, current: Mutex<Option<Arc<Attachment>>> },
-    Http2 { endpoint: Box<tonic::transport::Endpoint>, current: Mutex<Http2> },
+    Session {
+        address: Address,
+        config: Config,
+        current: Mutex<Option<Arc<Attachment>>>,
+    },
+    Http2 {
+        endpoint: Box<tonic::transport::Endpoint>,
+        current: Mutex<Http2>,
+        /// How calls move over to shared memory, or why they don't.
+        mover: Result<Box<Mover>, &'static str>,
+    },
 }
 
 #[derive(Default)]
@@ -103,12 +113,26 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ChannelError::Address`] or [`ChannelError::Http2`].
-    pub(crate) fn new(uri: &str, config: &Config, sharing: &Arc<Sharing>) -> Result<Endpoint, ChannelError> {
+    pub(crate) fn new(
+        uri: &str,
+        config: &Config,
+        sharing: &Arc<Sharing>,
+        plan: &Plan,
+    ) -> Result<Endpoint, ChannelError> {
         let (name, kind) = if uri.starts_with("http://") || uri.starts_with("unix:") {
             let error = |source| ChannelError::Http2 { address: uri.into(), source };
             let endpoint = tonic::transport::Endpoint::from_shared(uri.to_owned()).map_err(error)?;
             let endpoint = Box::new(endpoint.connect_timeout(HTTP_CONNECT_TIMEOUT));
-            (uri.to_owned(), Kind::Http2 { endpoint, current: Mutex::default() })
+            let mover = match plan {
+                Plan::Move { required: true, .. } if uri.starts_with("unix:") => {
+                    let reason =
+                        format!("it is required, but {uri} can't move over: only http://host:port can");
+                    return Err(ChannelError::Upgrade(reason));
+                }
+                _ if uri.starts_with("unix:") => Err("the address is that of a Unix socket for HTTP/2"),
+                plan => Mover::new(plan, config).map(Box::new),
+            };
+            (uri.to_owned(), Kind::Http2 { endpoint, current: Mutex::default(), mover })
         } else {
             let address: Address = uri.parse()?;
             (
@@ -134,11 +158,24 @@ impl Endpoint {
         matches!(self.kind, Kind::Session { .. })
     }
 
+    /// Whether calls to it go over shared memory, or may come to.
+    pub(crate) fn may_have_session(&self) -> bool {
+        self.is_session() || self.mover().is_some()
+    }
+
+    /// What it takes to move calls over from TCP, where that is wanted.
+    pub(crate) fn mover(&self) -> Option<&Mover> {
+        match &self.kind {
+            Kind::Http2 { mover: Ok(mover), .. } => Some(mover),
+            _ => None,
+        }
+    }
+
     /// The session that calls use now. It may have ended without anybody having noticed yet.
     pub(crate) fn live(&self) -> Option<Arc<Attachment>> {
         match &self.kind {
             Kind::Session { current, .. } => current.lock().clone(),
-            Kind::Http2 { .. } => None,
+            Kind::Http2 { mover, .. } => mover.as_ref().ok()?.live(),
         }
     }
 
@@ -164,11 +201,14 @@ impl Endpoint {
 
     /// A session turned out to be over or draining: the next call makes a new one.
     pub(crate) fn retire(&self, attachment: &Arc<Attachment>) {
-        if let Kind::Session { current, .. } = &self.kind {
-            let mut current = current.lock();
-            if current.as_ref().is_some_and(|known| Arc::ptr_eq(known, attachment)) {
-                *current = None;
+        match &self.kind {
+            Kind::Session { current, .. } => {
+                let mut current = current.lock();
+                if current.as_ref().is_some_and(|known| Arc::ptr_eq(known, attachment)) {
+                    *current = None;
+                }
             }
+            Kind::Http2 { mover, .. } => mover.iter().for_each(|mover| mover.retire(attachment)),
         }
     }
 
@@ -198,17 +238,31 @@ impl Endpoint {
                 let attachment = current.lock().clone()?;
                 attachment.is_open().then_some(Connection::Session(attachment))
             }
-            Kind::Http2 { current, .. } => {
-                let current = current.lock();
-                Some(Connection::Http2(current.channel.clone()?, current.number))
-            }
+            Kind::Http2 { mover: Ok(mover), .. } => match mover.live().filter(|session| session.is_open()) {
+                Some(session) => Some(Connection::Session(session)),
+                None if mover.required => None,
+                None => self.http2(),
+            },
+            Kind::Http2 { .. } => self.http2(),
         }
+    }
+
+    /// The connection over HTTP/2.
+    fn http2(&self) -> Option<Connection> {
+        let Kind::Http2 { current, .. } = &self.kind else { return None };
+        let current = current.lock();
+        Some(Connection::Http2(current.channel.clone()?, current.number))
     }
 
     /// Why calls can't be made here: it has failed, and has not come back since.
     pub(crate) fn failing(&self) -> Option<Status> {
-        if let Some(status) = &self.backoff.lock().last {
-            return Some(status.clone());
+        let unreached = match self.mover() {
+            // Whether there is a connection over TCP does not matter then.
+            Some(mover) if mover.required || mover.live().is_some() => mover.failing(&self.name),
+            _ => self.backoff.lock().last.clone(),
+        };
+        if unreached.is_some() {
+            return unreached;
         }
         let is_bad = self.health.load(Ordering::Relaxed) == Health::Bad as u8 && self.connected().is_some();
         is_bad.then(|| {
@@ -233,7 +287,8 @@ impl Endpoint {
         backoff.failures = backoff.failures.saturating_add(1);
     }
 
-    /// The present connection, or a new one.
+    /// The present connection, or a new one. For an address of HTTP/2 it is one over HTTP/2, whether calls have moved over
+    /// or not.
     pub(crate) async fn connection(&self) -> Result<Connection, Status> {
         let _turn = self.connecting.lock().await;
         if let Some(connection) = self.present() {
@@ -254,7 +309,7 @@ impl Endpoint {
     fn present(&self) -> Option<Connection> {
         match &self.kind {
             Kind::Session { .. } => self.live().map(Connection::Session),
-            Kind::Http2 { .. } => self.connected(),
+            Kind::Http2 { .. } => self.http2(),
         }
     }
 
@@ -292,9 +347,12 @@ impl Endpoint {
                 }
                 Err(error) => Err(Unreached::Session(error)),
             },
-            Kind::Http2 { endpoint, current } => match endpoint.connect().await {
+            Kind::Http2 { endpoint, current, mover } => match connect_http2(endpoint, mover).await {
                 Ok(channel) => {
-                    tracing::info!(address = %self.name, "calls go over HTTP/2: the address names no session");
+                    match mover {
+                        Ok(_) => tracing::debug!(address = %self.name, "connected over TCP"),
+                        Err(why) => tracing::info!(address = %self.name, "calls go over HTTP/2: {why}"),
+                    }
                     let mut current = current.lock();
                     current.number += 1;
                     current.channel = Some(channel.clone());
@@ -378,8 +436,29 @@ impl Endpoint {
                 PeerPool::None => PayloadPath::NoPoolThere,
             },
         };
-        let transport = if self.is_session() { Transport::SharedMemory } else { Transport::Http2 };
-        EndpointPath { address: self.name.to_string(), transport, state, peer, payloads }
+        let transport = match &self.kind {
+            Kind::Session { .. } => Transport::SharedMemory,
+            Kind::Http2 { mover: Ok(mover), .. } if mover.required || peer.is_some() => {
+                Transport::SharedMemory
+            }
+            Kind::Http2 { .. } => Transport::Http2,
+        };
+        let reason = match &self.kind {
+            Kind::Session { .. } => "the address names a session".into(),
+            Kind::Http2 { mover: Ok(mover), .. } => mover.why(),
+            Kind::Http2 { mover: Err(why), .. } => (*why).into(),
+        };
+        EndpointPath { address: self.name.to_string(), transport, state, reason, peer, payloads }
+    }
+}
+
+async fn connect_http2(
+    endpoint: &tonic::transport::Endpoint,
+    mover: &Result<Box<Mover>, &'static str>,
+) -> Result<tonic::transport::Channel, tonic::transport::Error> {
+    match mover {
+        Ok(mover) => endpoint.connect_with_connector(mover.connector(HTTP_CONNECT_TIMEOUT)).await,
+        Err(_) => endpoint.connect().await,
     }
 }
 

@@ -43,6 +43,7 @@ mod serving;
 mod session_task;
 mod speech;
 mod status;
+mod upgrade;
 
 pub use balance::Balance;
 pub use body::ResponseBody;
@@ -58,3 +59,4 @@ pub use status::ServeError;
 pub use tollfree_pool as pool;
 pub use tollfree_pool::Payload;
 pub use tollfree_transport::{ConnectError, PeerIdentity, PeerPolicy, WaitPolicy};
+pub use upgrade::Upgrade;

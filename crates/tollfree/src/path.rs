@@ -38,6 +38,8 @@ pub struct EndpointPath {
     pub transport: Transport,
     /// How it fares.
     pub state: EndpointState,
+    /// Why it is reached in this way and not in the other.
+    pub reason: String,
     /// The server's process while there is a session with it.
     pub peer: Option<PeerIdentity>,
     /// How large payloads go there.
@@ -97,13 +99,16 @@ impl fmt::Display for EndpointPath {
         match (&self.state, self.transport, self.peer) {
             (EndpointState::Ready, Transport::SharedMemory, Some(peer)) => write!(
                 f,
-                "shared memory with process {} of user {}, met at {}{}",
+                "shared memory with process {} of user {}, met at {}{}: {}",
                 peer.pid,
                 peer.uid,
                 self.address,
-                self.payloads.words()
+                self.payloads.words(),
+                self.reason
             ),
-            (EndpointState::Ready, ..) => write!(f, "HTTP/2 with {}{}", self.address, self.payloads.words()),
+            (EndpointState::Ready, ..) => {
+                write!(f, "HTTP/2 with {}{}: {}", self.address, self.payloads.words(), self.reason)
+            }
             (EndpointState::Failing(reason), ..) => write!(f, "not using {}: {reason}", self.address),
             (EndpointState::Idle, ..) => {
                 write!(f, "not connected to {}; the next call connects", self.address)

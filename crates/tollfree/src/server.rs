@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnixListenerStream;
 use tollfree_pool::Pool;
-use tollfree_transport::{Address, Config, Listener, PeerPolicy, WaitPolicy};
+use tollfree_transport::{Address, Config, Listener, PeerPolicy, Tokens, WaitPolicy};
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::Routes;
@@ -36,6 +36,7 @@ use crate::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::serving::Handler;
 use crate::session_task::{Age, Duty, Served, Services, SessionTask};
 use crate::status::ServeError;
+use crate::upgrade::{Offer, OfferService};
 
 /// Serves generated services. Made by [`Server::builder`].
 ///
@@ -277,6 +278,9 @@ impl Server {
     /// Serves several addresses at once, of any kind: `shm:///path`, `shm-abstract:name`, `unix:/path`,
     /// `http://host:port`, `https://host:port`.
     ///
+    /// Clients on `http://` that ask for it are told of the first `shm:///path`, so that those on the same host can move
+    /// over by themselves ([`ChannelBuilder::upgrade_directory`](crate::ChannelBuilder::upgrade_directory)).
+    ///
     /// # Errors
     /// [`ServeError`] when one of them can't be bound; none is served then.
     pub async fn serve_many<'a>(self, uris: impl IntoIterator<Item = &'a str>) -> Result<(), ServeError> {
@@ -320,19 +324,24 @@ impl Server {
     /// # Errors
     /// [`ServeError`] when one of the addresses can't be bound, or an HTTP/2 listener fails.
     pub async fn serve_many_with_shutdown<'a>(
-        self,
+        mut self,
         uris: impl IntoIterator<Item = &'a str>,
         signal: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
         let mut bound = Vec::new();
+        let uris: Vec<&str> = uris.into_iter().collect();
+        let tokens = uris.iter().any(|uri| uri.starts_with("http://")).then(Arc::<Tokens>::default);
+        self.config.tokens = tokens.clone();
         for uri in uris {
             bound.push(Bound::bind(uri, &self).await?);
         }
+        let offer =
+            tokens.and_then(|tokens| bound.iter().find_map(|bound| bound.offer(&tokens)).map(Arc::new));
         let duty = Arc::new(self.duty());
         for bound in bound {
-            servers.spawn(bound.run(duty.clone(), stopped.clone()));
+            servers.spawn(bound.run(duty.clone(), offer.clone(), stopped.clone()));
         }
         let publish = duty.tally.clone().publish();
         tokio::pin!(signal, publish);
@@ -478,7 +487,20 @@ impl Bound {
         })
     }
 
-    async fn run(self, duty: Arc<Duty>, stopped: watch::Receiver<bool>) -> Result<(), ServeError> {
+    /// What clients on TCP can be told of this one.
+    fn offer(&self, tokens: &Arc<Tokens>) -> Option<Offer> {
+        match self {
+            Bound::Shm(listener) => Offer::of(listener, tokens),
+            _ => None,
+        }
+    }
+
+    async fn run(
+        self,
+        duty: Arc<Duty>,
+        offer: Option<Arc<Offer>>,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<(), ServeError> {
         let http = |address: String| move |source| ServeError::Http { address, source };
         let mut stop = stopped.clone();
         let stop = async move {
@@ -504,6 +526,11 @@ impl Bound {
                 builder.serve_with_incoming_shutdown(incoming, stop).await.map_err(http(address))?;
             }
             Bound::Tcp(address, listener, builder) => {
+                // Not under TLS: who has checked a certificate is not sent elsewhere by whoever showed it.
+                let routes = match offer {
+                    Some(offer) if address.starts_with("http://") => routes.add_service(OfferService(offer)),
+                    _ => routes,
+                };
                 // As tonic does where it binds itself: a reply does not wait for the acknowledgement of the one before.
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
                 let builder = aged(*builder).layer(tally).add_routes(routes);

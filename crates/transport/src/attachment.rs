@@ -1,6 +1,7 @@
 //! What users of the transport hold: an attachment to a peer, and the streams of its calls.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
@@ -11,7 +12,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::{MethodIdx, StreamId};
-use tollfree_rendezvous::{Address, PeerIdentity};
+use tollfree_rendezvous::{Address, PeerIdentity, SocketBeneath};
 use tollfree_session::{self as session, Accepted, Closed, Emission, EmitError, Opening, Progress};
 
 use crate::config::Config;
@@ -22,6 +23,7 @@ use crate::inherited::OfProcess;
 use crate::shared::Shared;
 use crate::stations::{Slot, Token};
 use crate::streak::Streak;
+use crate::tokens;
 
 /// Why a client did not get a session.
 #[derive(Debug, thiserror::Error)]
@@ -94,10 +96,10 @@ pub struct Call {
 }
 
 /// Connects to the socket. A server whose backlog is full is busy accepting others: it gets the time of a handshake.
-async fn dial(address: &Address, limit: Duration) -> std::io::Result<UnixStream> {
+async fn dial(path: &Path, limit: Duration) -> std::io::Result<UnixStream> {
     let end = tokio::time::Instant::now() + limit;
     loop {
-        match UnixStream::connect(address.socket_path()).await {
+        match UnixStream::connect(path).await {
             Err(error)
                 if error.kind() == std::io::ErrorKind::WouldBlock && tokio::time::Instant::now() < end =>
             {
@@ -114,8 +116,38 @@ impl Attachment {
     /// # Errors
     /// [`ConnectError`], which names the socket.
     pub async fn connect(address: &Address, config: &Config) -> Result<Attachment, ConnectError> {
+        let (attachment, _) = Attachment::meet(address, &address.socket_path(), config, None).await?;
+        Ok(attachment)
+    }
+
+    /// Connects to a socket that a server has named, with a token that it gave. The attachment comes with the answer to
+    /// the token: whether it is the answer of that server is still to be asked.
+    ///
+    /// # Errors
+    /// [`ConnectError`], which names the socket. It is one, too, when the token is refused or not answered.
+    pub async fn connect_with(
+        socket: &SocketBeneath,
+        config: &Config,
+        token: &tokens::Token,
+    ) -> Result<(Attachment, tokens::Token), ConnectError> {
+        let met = Attachment::meet(socket.address(), &socket.socket_path(), config, Some(token)).await?;
+        let (attachment, Some(answer)) = met else {
+            return Err(ConnectError {
+                address: socket.address().clone(),
+                kind: HandshakeError::NoAnswer.into(),
+            });
+        };
+        Ok((attachment, answer))
+    }
+
+    async fn meet(
+        address: &Address,
+        path: &Path,
+        config: &Config,
+        token: Option<&tokens::Token>,
+    ) -> Result<(Attachment, Option<tokens::Token>), ConnectError> {
         let error = |kind| ConnectError { address: address.clone(), kind };
-        let dialled = dial(address, config.handshake_timeout).await;
+        let dialled = dial(path, config.handshake_timeout).await;
         let socket = dialled.map(OfProcess::new).map_err(|source| {
             error(match source.kind() {
                 std::io::ErrorKind::NotFound => ConnectErrorKind::NotFound,
@@ -125,9 +157,11 @@ impl Attachment {
             })
         })?;
         here(Point::Connected);
-        let attached = handshake::connect(&socket, config).await.map_err(|kind| error(kind.into()))?;
-        Attachment::start(attached, socket.into_inner(), config)
-            .map_err(|source| error(ConnectErrorKind::Io(source)))
+        let attached = handshake::connect(&socket, config, token).await.map_err(|kind| error(kind.into()))?;
+        let answer = attached.answer;
+        let attachment = Attachment::start(attached, socket.into_inner(), config)
+            .map_err(|source| error(ConnectErrorKind::Io(source)))?;
+        Ok((attachment, answer))
     }
 
     pub(crate) fn start(
@@ -477,7 +511,7 @@ impl Stream {
     /// What comes first. Of the end a copy, for it is given again.
     fn next_taken(&self, arrival: &mut Arrival) -> Option<Incoming> {
         let only_end = arrival.headers.is_none() && arrival.chunk.is_none();
-        if only_end { arrival.end.clone().map(Incoming::End) } else { arrival.next() }
+        if only_end { arrival.end.clone().map(Incoming::End) } else { arrival.take_first() }
     }
 
     /// What the peer has sent on this call, as much of it as makes one [`Arrival`]: of the usual unary call everything, for

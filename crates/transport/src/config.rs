@@ -1,10 +1,13 @@
 //! What a session can be told to do differently.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollfree_layout::limits;
 use tollfree_layout::pool::POOL_ID_LEN;
 use tollfree_session::Limits;
+
+use crate::tokens::Tokens;
 
 /// How a task waits for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -86,6 +89,8 @@ pub struct Config {
     pub area_idle: Duration,
     /// The handshake must be over within this time.
     pub handshake_timeout: Duration,
+    /// A server: the tokens that it gives out over TCP, where it does. Clients may present them in their handshakes.
+    pub tokens: Option<Arc<Tokens>>,
     /// A server: says how busy it is to clients that want to know
     /// ([`Attachment::report_load`](crate::Attachment::report_load)). A client: wants to know.
     pub load: bool,
@@ -105,6 +110,7 @@ impl Default for Config {
             area_len: limits::AREA_LEN_DEFAULT,
             area_idle: Duration::from_millis(500),
             handshake_timeout: Duration::from_secs(5),
+            tokens: None,
             load: false,
             pool: None,
         }

@@ -36,6 +36,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::clock::now_ns;
 use crate::config::Config;
+use crate::tokens::{Token, TokenError};
 
 /// Why two processes did not become a session.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +100,12 @@ pub enum HandshakeError {
         /// The value.
         value: u64,
     },
+    /// The client presents a token that is not good.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The server has not answered the token.
+    #[error("the server has not answered the token that it was shown")]
+    NoAnswer,
     /// The peer declined.
     #[error("refused: {text}")]
     Refused {
@@ -118,6 +125,8 @@ impl HandshakeError {
             HandshakeError::User { .. } => reason::USER,
             HandshakeError::Region(error) if error.is_peer_fault() => reason::REGION,
             HandshakeError::Size { .. } => reason::REGION,
+            HandshakeError::Token(TokenError::Random(_)) => reason::BUSY,
+            HandshakeError::Token(_) => reason::TOKEN,
             HandshakeError::Region(_) | HandshakeError::Io(_) | HandshakeError::Crowded => reason::BUSY,
             _ => reason::MALFORMED,
         }
@@ -181,6 +190,8 @@ pub(crate) struct Attached {
     pub(crate) clock_shift_ns: i64,
     /// Both sides have the feature LOAD.
     pub(crate) shares_load: bool,
+    /// The server's answer to the token, where one was presented.
+    pub(crate) answer: Option<Token>,
     pub(crate) peer_pool: PeerPool,
     pub(crate) agent: String,
     pub(crate) identity: PeerIdentity,
@@ -193,12 +204,21 @@ fn agent() -> String {
     format!("tollfree-rust/{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The client's part, on a connected socket.
-pub(crate) async fn connect(stream: &UnixStream, config: &Config) -> Result<Attached, HandshakeError> {
+/// The client's part, on a connected socket. A token that is presented has to be answered.
+pub(crate) async fn connect(
+    stream: &UnixStream,
+    config: &Config,
+    token: Option<&Token>,
+) -> Result<Attached, HandshakeError> {
     within(config.handshake_timeout, async {
         let peer = check_user(stream, config)?;
         let (own, own_ring) = make_region("tollfree-client", config)?;
-        let hello = offer(kind::HELLO, config, &own, own_ring);
+        let mut hello = offer(kind::HELLO, config, &own, own_ring);
+        if let Some(token) = token {
+            put_token(&mut hello, token);
+            // A server that knows no tokens is not the one that gave this.
+            hello.required = feature::UPGRADE.into();
+        }
         // A server that refuses at first sight may have hung up by now, and its words lie in the socket.
         let sent = send(stream, &hello, Some(&own)).await;
         let (answer, fd) = match (recv(stream).await, sent) {
@@ -210,7 +230,12 @@ pub(crate) async fn connect(stream: &UnixStream, config: &Config) -> Result<Atta
             return Err(HandshakeError::Refused { reason: answer.reason.get(), text: answer.text() });
         }
         check_hello(&answer, kind::WELCOME)?;
-        attach(Role::Client, &answer, fd, own, own_ring, peer, config)
+        let answered = token.and_then(|_| token_of(&answer));
+        if token.is_some() && answered.is_none() {
+            return Err(HandshakeError::NoAnswer);
+        }
+        let attached = attach(Role::Client, &answer, fd, own, own_ring, peer, config)?;
+        Ok(Attached { answer: answered, ..attached })
     })
     .await
 }
@@ -230,13 +255,17 @@ pub(crate) async fn accept(
         };
         turn.heard.store(true, Ordering::Relaxed);
         check_hello(&hello, kind::HELLO)?;
+        let answer = redeem(&hello, config)?;
         let (own, own_ring) = make_region("tollfree-server", config)?;
         let attached = attach(Role::Server, &hello, fd, own, own_ring, peer, config)?;
         let mut welcome = offer(kind::WELCOME, config, &attached.own, own_ring);
         welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
         welcome.version_max = welcome.version_min;
+        if let Some(answer) = &answer {
+            put_token(&mut welcome, answer);
+        }
         send(stream, &welcome, Some(&attached.own)).await?;
-        Ok(attached)
+        Ok(Attached { answer, ..attached })
     })
     .await;
     if let Err(error) = &result {
@@ -260,8 +289,7 @@ async fn within<T>(
 type Watched = (PeerIdentity, Option<OwnedFd>);
 
 fn check_user(stream: &UnixStream, config: &Config) -> Result<Watched, HandshakeError> {
-    let cred = stream.peer_cred()?;
-    let identity = PeerIdentity { pid: cred.pid().unwrap_or(0), uid: cred.uid(), gid: cred.gid() };
+    let identity = PeerIdentity::of(stream)?;
     if !config.peers.allows(identity.uid) {
         return Err(HandshakeError::User { uid: identity.uid, policy: config.peers.words() });
     }
@@ -323,6 +351,26 @@ fn check_hello(hello: &Hello, expected: u32) -> Result<(), HandshakeError> {
     Ok(())
 }
 
+/// Puts a token, or the answer to one, into a message.
+fn put_token(hello: &mut Hello, token: &Token) {
+    hello.features = (hello.features.get() | feature::UPGRADE).into();
+    hello.token = *token.bytes();
+}
+
+/// The token, or the answer, that a message brings.
+fn token_of(hello: &Hello) -> Option<Token> {
+    (hello.features.get() & feature::UPGRADE != 0).then(|| Token::from(hello.token))
+}
+
+/// The answer to the token that a client presents, if it does.
+fn redeem(hello: &Hello, config: &Config) -> Result<Option<Token>, TokenError> {
+    let Some(token) = token_of(hello) else { return Ok(None) };
+    match &config.tokens {
+        Some(tokens) => tokens.redeem(&token).map(Some),
+        None => Err(TokenError::NoneGiven),
+    }
+}
+
 fn attach(
     role: Role,
     theirs: &Hello,
@@ -373,6 +421,7 @@ fn attach(
         peer_area_len_max: area_len_max.min(limits::AREA_LEN_MAX),
         clock_shift_ns: clock_shift(theirs.clock_ns.get(), received_ns),
         shares_load: theirs.features.get() & features(config) & feature::LOAD != 0,
+        answer: None,
         peer_pool: match config.pool {
             Some(own) if theirs.features.get() & feature::POOL != 0 => {
                 if theirs.pool == own {

@@ -91,7 +91,7 @@ impl Arrival {
     }
 
     /// Takes out what came first.
-    pub fn next(&mut self) -> Option<Incoming> {
+    pub(crate) fn take_first(&mut self) -> Option<Incoming> {
         if let Some(headers) = self.headers.take() {
             return Some(Incoming::Headers(headers));
         }

@@ -47,6 +47,7 @@ mod load;
 mod shared;
 mod stations;
 mod streak;
+mod tokens;
 mod waiting;
 
 pub use attachment::{Attachment, Call, ConnectError, ConnectErrorKind, Opener, Stream};
@@ -55,7 +56,10 @@ pub use config::{Config, PeerPolicy, WaitPolicy};
 pub use handshake::{HandshakeError, PeerPool};
 pub use incoming::{Arrival, Chunk, Claim, Incoming};
 pub use listener::Listener;
-pub use tollfree_rendezvous::{Address, AddressError, BindError, PeerIdentity};
+pub use tokens::{Token, TokenError, Tokens};
+pub use tollfree_rendezvous::{
+    Address, AddressError, BeneathError, BindError, FileId, PeerIdentity, SocketBeneath,
+};
 pub use tollfree_session::{
     Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, Opening, Outgoing,
 };

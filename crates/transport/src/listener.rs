@@ -8,7 +8,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until};
 use tollfree_kill_points::{Point, here};
-use tollfree_rendezvous::{Address, BindError, Rendezvous};
+use tollfree_rendezvous::{Address, BindError, FileId, Rendezvous};
 
 use crate::attachment::Attachment;
 use crate::config::Config;
@@ -53,6 +53,11 @@ impl Listener {
     /// Where clients meet this server.
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Which file the socket is; an abstract name has none.
+    pub fn file_id(&self) -> Option<FileId> {
+        self.rendezvous.file_id()
     }
 
     /// The next client, after its handshake. Cancel safe.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use echo::{Echo, alone_for, check_calls};
-use tollfree_layout::handshake::{Hello, kind, reason};
+use tollfree_layout::handshake::{Hello, feature, kind, reason};
 use tollfree_layout::limits;
 use tollfree_testkit::{Census, Chance, Door};
 use tollfree_transport::*;
@@ -67,6 +67,13 @@ fn every_lie_of_a_client_is_refused_in_words() {
         let cases: Vec<Case<'_>> = vec![
             ("wrong magic", zero.to_vec(), vec![fd], reason::MALFORMED, "does not speak Tollfree"),
             ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), vec![], reason::MALFORMED, "HTTP/2"),
+            (
+                "a token that nobody gave",
+                with(&|h| (h.features, h.token) = (feature::UPGRADE.into(), [7; 16])),
+                vec![fd],
+                reason::TOKEN,
+                "has given out no tokens",
+            ),
             (
                 "version N-1",
                 with(&|h| (h.version_min, h.version_max) = (0.into(), 0.into())),
@@ -260,7 +267,7 @@ fn every_lie_of_a_server_is_an_error_that_names_the_socket() {
             (|h| h.magic = *b"TOLLFRE3", "does not speak Tollfree"),
             (|h| (h.version_min, h.version_max) = (0.into(), 0.into()), "speaks 0 to 0"),
             (|h| (h.version_min, h.version_max) = (2.into(), 3.into()), "speaks 2 to 3"),
-            (|h| h.required = 4.into(), "features 0x4"),
+            (|h| h.required = 8.into(), "features 0x8"),
             (|h| h.kind = kind::HELLO.into(), "another kind"),
             (|h| h.ring_len = 33.into(), "a ring of 33"),
             (|h| h.region_len = u32::MAX.into(), "a region of 4294967295"),

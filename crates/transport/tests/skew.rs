@@ -5,7 +5,7 @@ mod echo;
 
 use bytes::Bytes;
 use echo::{Echo, alone_for, call, check_calls};
-use tollfree_layout::handshake::{FEATURES, Hello, VERSION_MAX, VERSION_MIN, kind, reason};
+use tollfree_layout::handshake::{FEATURES, Hello, VERSION_MAX, VERSION_MIN, feature, kind, reason};
 use tollfree_testkit::{Census, Shim};
 use tollfree_transport::*;
 
@@ -21,6 +21,8 @@ async fn through(
 ) -> (Result<Attachment, ConnectError>, Vec<Hello>) {
     let front = server.directory.path().join("front.sock");
     let shim = Shim::start(&front, &server.path(), move |hello| {
+        // An area's descriptor has to be there before the memory says so: a shim would be too slow for it.
+        hello.area_len_max = 0.into();
         if hello.kind.get() == kind {
             edit(hello);
         }
@@ -30,7 +32,7 @@ async fn through(
     if let Ok(client) = &result {
         check_calls(client, 20).await;
         let large = Bytes::from(vec![4; 1 << 20]);
-        assert_eq!(call(client, large.clone()).await, Some(large), "through payload areas");
+        assert_eq!(call(client, large.clone()).await, Some(large), "in many pieces");
     }
     (result, shim.seen())
 }
@@ -105,11 +107,13 @@ fn unknown_features_are_passed_over_and_required_ones_refused() {
         let server = Echo::start(Config::default());
         for kind in [kind::HELLO, kind::WELCOME] {
             let (client, _) = through(&server, kind, |hello| {
-                hello.features = u64::MAX.into();
+                // All but the one that is said together with a token.
+                hello.features = (!feature::UPGRADE).into();
                 // What a later version may give a meaning to.
                 hello.reserved = u32::MAX.into();
                 hello.pool = [0xff; 16];
-                hello.tail = [0xff; 32];
+                hello.token = [0xff; 16];
+                hello.tail = [0xff; 16];
             })
             .await;
             client.unwrap_or_else(|error| panic!("{kind}: {error}"));

@@ -10,6 +10,7 @@ mod tollfree;
 mod tollfree_blocking;
 mod tollfree_direct;
 mod tollfree_ref;
+mod tollfree_upgrade;
 mod tonic_tcp;
 mod tonic_unix;
 
@@ -26,6 +27,7 @@ use self::session::Session;
 use self::tollfree::{Tollfree, TollfreePark};
 use self::tollfree_direct::TollfreeDirect;
 use self::tollfree_ref::TollfreeRef;
+use self::tollfree_upgrade::TollfreeUpgrade;
 use self::tonic_tcp::TonicTcp;
 use self::tonic_unix::TonicUnix;
 
@@ -53,6 +55,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         }
         Side::Tollfree => serve_async::<Tollfree>(order, ready),
         Side::TollfreePark => serve_async::<TollfreePark>(order, ready),
+        Side::TollfreeUpgrade => serve_async::<TollfreeUpgrade>(order, ready),
         Side::TonicUnix => serve_async::<TonicUnix>(order, ready),
         Side::TonicTcp => serve_async::<TonicTcp>(order, ready),
     }
@@ -68,6 +71,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::TollfreeBlocking => tollfree_blocking::measure(load).map_err(failed(Side::TollfreeBlocking)),
         Side::Tollfree => measure_async::<Tollfree>(load),
         Side::TollfreePark => measure_async::<TollfreePark>(load),
+        Side::TollfreeUpgrade => measure_async::<TollfreeUpgrade>(load),
         Side::TonicUnix => measure_async::<TonicUnix>(load),
         Side::TonicTcp => measure_async::<TonicTcp>(load),
     }
@@ -81,6 +85,7 @@ pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchErr
         Side::TollfreeRef => hold_async::<TollfreeRef>(order, starter),
         Side::Tollfree => hold_async::<Tollfree>(order, starter),
         Side::TollfreePark => hold_async::<TollfreePark>(order, starter),
+        Side::TollfreeUpgrade => hold_async::<TollfreeUpgrade>(order, starter),
         Side::TonicUnix => hold_async::<TonicUnix>(order, starter),
         Side::TonicTcp => hold_async::<TonicTcp>(order, starter),
         side @ (Side::Floor | Side::TollfreeBlocking) => {

@@ -54,8 +54,10 @@ fn constants() -> BTreeMap<String, u64> {
         handshake::VERSION_MIN,
         handshake::VERSION_MAX,
         handshake::FEATURES,
+        handshake::TOKEN_LEN,
         handshake::feature::LOAD,
         handshake::feature::POOL,
+        handshake::feature::UPGRADE,
         handshake::kind::HELLO,
         handshake::kind::WELCOME,
         handshake::kind::REFUSAL,
@@ -65,6 +67,7 @@ fn constants() -> BTreeMap<String, u64> {
         handshake::reason::REGION,
         handshake::reason::BUSY,
         handshake::reason::MALFORMED,
+        handshake::reason::TOKEN,
         metadata::NAME_LEN_MAX,
         metadata::VALUE_LEN_MAX,
         limits::LINE_LEN,
@@ -224,6 +227,7 @@ fn structures_are_those_of_the_code() {
         reserved,
         text,
         pool,
+        token,
         tail
     );
     let head = fields!(

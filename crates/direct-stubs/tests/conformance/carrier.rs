@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::lab::Way;
+use crate::lab::{Way, until};
 
 /// Handlers see what the application sent, and nothing else.
 pub(crate) const AS_HTTP: bool = false;
@@ -10,9 +10,16 @@ pub(crate) const AS_HTTP: bool = false;
 pub(crate) type AnyChannel = tollfree::Channel;
 
 /// Connects as soon as the server listens.
-pub(crate) async fn connect(_: Way, uri: &str) -> AnyChannel {
+pub(crate) async fn connect(way: Way, uri: &str) -> AnyChannel {
     for _ in 0..2000 {
-        if let Ok(channel) = tollfree::Channel::connect(uri).await {
+        let mut builder = tollfree::Channel::builder(uri);
+        if way == Way::Moved {
+            builder = builder.upgrade_directory(std::env::temp_dir());
+        }
+        if let Ok(channel) = builder.connect().await {
+            if way == Way::Moved {
+                until("it has moved over", || channel.path().endpoints[0].peer.is_some()).await;
+            }
             return channel;
         }
         tokio::time::sleep(Duration::from_millis(2)).await;

@@ -19,7 +19,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
-use super::exchange::{self, Reply};
+use super::exchange::{self, Ended, Reply};
 use super::message::{decode, pack, unpack};
 use super::{Method, Slot};
 use crate::body::trailers;
@@ -57,10 +57,10 @@ pub trait Generated {
 /// What a client was made around.
 #[derive(Clone, Debug)]
 enum Target {
-    /// A channel of ours, with one session, and nothing else.
+    /// A channel of ours, with one session now or at times, and nothing else.
     Channel(Channel),
     /// Interceptors around such a channel.
-    Intercepted,
+    Intercepted(Channel),
     /// A channel that has something to decide for each call.
     Managed,
     /// Anything else that takes HTTP requests.
@@ -93,7 +93,7 @@ impl<T> Grpc<T> {
     /// Which way unary calls take.
     pub fn way(&self) -> Way {
         let settings = &self.settings;
-        match self.target {
+        match &self.target {
             Target::Foreign => Way::Http("the client was not made of a Tollfree channel alone"),
             Target::Managed => {
                 Way::Http("the channel has several endpoints, a service config, or one that speaks HTTP/2")
@@ -102,6 +102,9 @@ impl<T> Grpc<T> {
                 Way::Http("compression is switched on")
             }
             _ if settings.origin.path().len() > 1 => Way::Http("the origin has a path"),
+            Target::Channel(channel) | Target::Intercepted(channel) if !channel.is_direct() => {
+                Way::Http("the channel's calls go over HTTP/2 now")
+            }
             _ => Way::Direct,
         }
     }
@@ -141,7 +144,7 @@ fn introduce<T: GrpcService<Body>>(service: &mut T) -> Target {
     request.extensions_mut().insert(slot.clone());
     drop(service.call(request));
     match slot.take().and_then(|handed| handed.channel) {
-        Some(channel) if channel.is_plain() => Target::Channel(channel),
+        Some(channel) if channel.may_be_direct() => Target::Channel(channel),
         Some(_) => Target::Managed,
         None => Target::Foreign,
     }
@@ -154,7 +157,7 @@ impl<T, F> Grpc<InterceptedService<T, F>> {
         T: GrpcService<Body>,
     {
         let target = match introduce(&mut service) {
-            Target::Channel(_) => Target::Intercepted,
+            Target::Channel(channel) => Target::Intercepted(channel),
             target => target,
         };
         Grpc::with_target(InterceptedService::new(service, interceptor), target)
@@ -221,18 +224,29 @@ where
         }
         let (metadata, extensions, message) = request.into_parts();
         let headers = metadata.into_headers();
-        match &self.target {
-            Target::Channel(channel) => {
-                let waits = channel.waits(&extensions);
-                call(channel, &self.settings, method, headers, waits, &message).await
-            }
-            _ => {
-                let intercepted = Box::pin(self.intercept(headers, extensions, method)).await?;
-                let Some((channel, headers, extensions)) = intercepted else {
-                    return Err(Status::internal("Missing response message."));
-                };
-                let waits = channel.waits(&extensions);
-                call(&channel, &self.settings, method, headers, waits, &message).await
+        let handed;
+        let (channel, headers, extensions) = match &self.target {
+            Target::Channel(channel) => (channel, headers, extensions),
+            _ => match Box::pin(self.intercept(headers, extensions, method)).await? {
+                Some((channel, headers, extensions)) => {
+                    handed = channel;
+                    (&handed, headers, extensions)
+                }
+                None => return Err(Status::internal("Missing response message.")),
+            },
+        };
+        // Where the session may be left for another way, the call is kept until it is known that it has not been.
+        let kept = (!channel.is_plain()).then(|| (headers.clone(), extensions.clone()));
+        let waits = channel.waits(&extensions);
+        match call(channel, &self.settings, method, headers, waits, &message).await {
+            Ok(response) => Ok(response),
+            Err(Ended::Status(status)) => Err(status),
+            Err(Ended::Left) => {
+                let (headers, extensions) = kept.unwrap_or_default();
+                let request = Request::from_parts(MetadataMap::from_headers(headers), extensions, message);
+                // Around the bare channel: interceptors have seen it.
+                let again = tonic_client(&self.settings, channel.clone());
+                Box::pin(unary_by_http(again, request, method, codec)).await
             }
         }
     }
@@ -356,24 +370,46 @@ where
         method: &'static Method,
     ) -> Result<tonic::client::Grpc<Borrowed<'_, T>>, Status> {
         extensions.insert(tonic::GrpcMethod::new(method.service, method.name));
-        let settings = &self.settings;
-        let mut grpc = tonic::client::Grpc::with_origin(Borrowed(&mut self.service), settings.origin.clone());
-        if let Some(encoding) = settings.send {
-            grpc = grpc.send_compressed(encoding);
-        }
-        for encoding in &settings.accept {
-            grpc = grpc.accept_compressed(*encoding);
-        }
-        if let Some(limit) = settings.decoding_len_max {
-            grpc = grpc.max_decoding_message_size(limit);
-        }
-        if let Some(limit) = settings.encoding_len_max {
-            grpc = grpc.max_encoding_message_size(limit);
-        }
+        let mut grpc = tonic_client(&self.settings, Borrowed(&mut self.service));
         let ready = grpc.ready().await;
         ready.map_err(|error| Status::unknown(format!("Service was not ready: {}", error.into())))?;
         Ok(grpc)
     }
+}
+
+/// tonic's own client around a service, with the same settings.
+fn tonic_client<S>(settings: &Settings, service: S) -> tonic::client::Grpc<S> {
+    let mut grpc = tonic::client::Grpc::with_origin(service, settings.origin.clone());
+    if let Some(encoding) = settings.send {
+        grpc = grpc.send_compressed(encoding);
+    }
+    for encoding in &settings.accept {
+        grpc = grpc.accept_compressed(*encoding);
+    }
+    if let Some(limit) = settings.decoding_len_max {
+        grpc = grpc.max_decoding_message_size(limit);
+    }
+    if let Some(limit) = settings.encoding_len_max {
+        grpc = grpc.max_encoding_message_size(limit);
+    }
+    grpc
+}
+
+/// A unary call that began directly and goes on as an HTTP request, by a channel alone.
+async fn unary_by_http<M1, M2, C>(
+    mut grpc: tonic::client::Grpc<Channel>,
+    mut request: Request<M1>,
+    method: &'static Method,
+    codec: C,
+) -> Result<Response<M2>, Status>
+where
+    C: Codec<Encode = M1, Decode = M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
+{
+    request.extensions_mut().insert(tonic::GrpcMethod::new(method.service, method.name));
+    grpc.ready().await?;
+    grpc.unary(request, PathAndQuery::from_static(method.path), codec).await
 }
 
 /// A unary call without an `http::Request`.
@@ -384,7 +420,7 @@ async fn call<M1: Message, M2: Message + Default>(
     headers: HeaderMap,
     waits: bool,
     message: &M1,
-) -> Result<Response<M2>, Status> {
+) -> Result<Response<M2>, Ended> {
     let timeout = if headers.is_empty() { None } else { metadata::timeout(&headers) };
     let block =
         pack(headers).map_err(|error| Status::resource_exhausted(format!("request metadata: {error}")))?;
@@ -402,10 +438,10 @@ async fn call<M1: Message, M2: Message + Default>(
     };
     let mut reply = exchange::exchange(request, &encode).await?;
     if reply.code != 0 {
-        return Err(failure(&reply));
+        return Err(failure(&reply).into());
     }
     let Some(message) = reply.message.take() else {
-        return Err(Status::internal("Missing response message."));
+        return Err(Status::internal("Missing response message.").into());
     };
     let mut headers = HeaderMap::new();
     if let Some(block) = &reply.headers {

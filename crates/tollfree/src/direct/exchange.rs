@@ -38,6 +38,20 @@ pub(super) struct Reply {
     pub(super) trailers: Bytes,
 }
 
+/// How a call ended that came to no reply.
+pub(super) enum Ended {
+    /// With this status.
+    Status(Status),
+    /// There is no session any more, no server has looked at the call, and the channel has another way.
+    Left,
+}
+
+impl From<Status> for Ended {
+    fn from(status: Status) -> Ended {
+        Ended::Status(status)
+    }
+}
+
 /// How an attempt ended that came to no reply.
 struct Failed {
     status: Status,
@@ -54,17 +68,18 @@ impl From<Status> for Failed {
 /// Makes the call. One that no server has looked at moves over to a new session once; `message` is asked again then.
 ///
 /// # Errors
-/// The status of a call that ended without trailers.
+/// The status of a call that ended without trailers, or that it has to go another way.
 pub(super) async fn exchange(
     request: Request<'_>,
     message: &(dyn Fn(&Attachment) -> Result<Outgoing, Status> + Sync),
-) -> Result<Reply, Status> {
+) -> Result<Reply, Ended> {
     let channel = request.channel;
     let mut deadline = Deadline::new(request.deadline_ns);
     let mut moved = false;
     loop {
         let attachment = match channel.live() {
             Some(attachment) => attachment,
+            None if !channel.is_plain() => return Err(Ended::Left),
             None => {
                 let mut acquire = channel.acquire(request.waits);
                 poll_fn(|cx| guard(acquire.as_mut().poll(cx), &mut deadline, cx)).await??
@@ -78,7 +93,7 @@ pub(super) async fn exchange(
                 moved = !request.waits;
                 channel.retire(&attachment);
             }
-            Err(failed) => return Err(failed.status),
+            Err(failed) => return Err(failed.status.into()),
         }
     }
 }

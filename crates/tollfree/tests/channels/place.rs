@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
-use tollfree::{Channel, EndpointState, ServeError, Server};
+use tollfree::{Channel, EndpointState, PeerIdentity, ServeError, Server};
 use tollfree_stubs::greeter::greeter_client::GreeterClient;
 use tollfree_stubs::greeter::greeter_server::{Greeter, GreeterServer};
 use tollfree_stubs::greeter::{HelloReply, HelloRequest};
@@ -22,6 +22,8 @@ pub(crate) struct Seen {
     pub(crate) name: String,
     pub(crate) previous_attempts: Option<String>,
     pub(crate) timeout: Option<String>,
+    /// It came by a session.
+    pub(crate) by_session: bool,
 }
 
 /// How a host answers one call.
@@ -84,6 +86,7 @@ impl Greeter for Host {
             name: name.clone(),
             previous_attempts: header("grpc-previous-rpc-attempts"),
             timeout: header("grpc-timeout"),
+            by_session: request.extensions().get::<PeerIdentity>().is_some(),
         });
         if name.starts_with("hold") {
             self.gate.acquire().await.unwrap().forget();
@@ -118,20 +121,27 @@ impl Place {
 
     /// Serves at an address; resolves when that can be connected to.
     pub(crate) async fn with(uri: &str, server: Server) -> Place {
+        Place::with_many(&[uri], server).await
+    }
+
+    /// Serves at several addresses.
+    pub(crate) async fn with_many(uris: &[&str], server: Server) -> Place {
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = uri.to_owned();
-        let task =
-            tokio::spawn(
-                async move { server.serve_with_shutdown(&serving, async { drop(stopped.await) }).await },
-            );
-        for _ in 0..5000 {
-            if Channel::connect(uri).await.is_ok() {
-                return Place { stop: Some(stop), task };
-            }
-            assert!(!task.is_finished(), "it serves {uri}");
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        let serving: Vec<String> = uris.iter().map(|uri| (*uri).to_owned()).collect();
+        let task = tokio::spawn(async move {
+            let uris = serving.iter().map(String::as_str);
+            server.serve_many_with_shutdown(uris, async { drop(stopped.await) }).await
+        });
+        for uri in uris {
+            let connected = async {
+                while Channel::builder(*uri).upgrade(tollfree::Upgrade::Off).connect().await.is_err() {
+                    assert!(!task.is_finished(), "it serves {uri}");
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            in_time(&format!("a server at {uri}"), connected).await;
         }
-        panic!("nobody serves {uri}");
+        Place { stop: Some(stop), task }
     }
 
     /// Ends it as `kill` would: sessions break off.

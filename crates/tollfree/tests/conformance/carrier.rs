@@ -8,7 +8,7 @@ use http::{Request, Response};
 use tonic::body::Body;
 use tower::Service;
 
-use crate::lab::Way;
+use crate::lab::{Way, until};
 
 /// Handlers see what HTTP/2 would have brought.
 pub(crate) const AS_HTTP: bool = true;
@@ -59,6 +59,16 @@ pub(crate) async fn connect(way: Way, uri: &str) -> AnyChannel {
             Way::Parked => {
                 let parked = tollfree::Channel::builder(uri).wait(tollfree::WaitPolicy::Park);
                 parked.connect().await.map(AnyChannel::Ours).ok()
+            }
+            Way::Moved => {
+                let moving = tollfree::Channel::builder(uri).upgrade_directory(std::env::temp_dir());
+                match moving.connect().await {
+                    Ok(channel) => {
+                        until("it has moved over", || channel.path().endpoints[0].peer.is_some()).await;
+                        Some(AnyChannel::Ours(channel))
+                    }
+                    Err(_) => None,
+                }
             }
             _ => tollfree::Channel::connect(uri).await.map(AnyChannel::Ours).ok(),
         };

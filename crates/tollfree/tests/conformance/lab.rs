@@ -16,6 +16,8 @@ pub(crate) enum Way {
     /// The same with both ends told never to spin: the doorbell is rung for every wait.
     Parked,
     Abstract,
+    /// A channel to a server on TCP that has moved over to shared memory.
+    Moved,
     Http2,
 }
 
@@ -28,7 +30,10 @@ impl Way {
 
 /// A running server, and a channel to it.
 pub(crate) struct Lab {
+    /// The one that the client is told.
     pub(crate) uri: String,
+    /// All of the server's.
+    pub(crate) uris: Vec<String>,
     pub(crate) channel: AnyChannel,
     pub(crate) witness: Witness,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
@@ -64,17 +69,25 @@ impl Lab {
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
                 format!("shm-abstract:tollfree-test-{}-{number}", std::process::id())
             }
+            Way::Moved => {
+                let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+                format!("http://{free}")
+            }
             Way::Http2 => format!("unix:{}", path.display()),
         };
         let server = if way == Way::Parked { server.wait(tollfree::WaitPolicy::Park) } else { server };
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let serving = uri.clone();
-        let server =
-            tokio::spawn(
-                async move { server.serve_with_shutdown(&serving, async { drop(stopped.await) }).await },
-            );
+        let mut uris = vec![uri.clone()];
+        if way == Way::Moved {
+            uris.push(format!("shm://{}", path.display()));
+        }
+        let serving = uris.clone();
+        let server = tokio::spawn(async move {
+            let uris = serving.iter().map(String::as_str);
+            server.serve_many_with_shutdown(uris, async { drop(stopped.await) }).await
+        });
         let channel = connect(way, &uri).await;
-        Lab { uri, channel, witness, stop: Some(stop), server, _directory: directory }
+        Lab { uri, uris, channel, witness, stop: Some(stop), server, _directory: directory }
     }
 
     pub(crate) fn client(&self) -> ProbeClient<AnyChannel> {

@@ -86,12 +86,12 @@ async fn a_successor_is_found_by_the_same_channel(way: Way) {
     let mut client = lab.client();
     assert!(client.unary(Ask::default()).await.is_ok());
     lab.stopped().await;
-    let uri = lab.uri.clone();
+    let uris = lab.uris.clone();
     let witness = lab.witness.clone();
     let probe = crate::probe::Probe::new(witness.clone());
     let server = tokio::spawn(async move {
         let service = crate::stubs::probe::probe_server::ProbeServer::new(probe);
-        tollfree::Server::builder().add_service(service).serve(&uri).await
+        tollfree::Server::builder().add_service(service).serve_many(uris.iter().map(String::as_str)).await
     });
     drop(connect(way, &lab.uri).await);
     assert!(client.unary(Ask::default()).await.is_ok(), "without an error in between");

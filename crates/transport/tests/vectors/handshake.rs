@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::{Value, json};
-use tollfree_layout::handshake::{HTTP2_PREFACE, Hello, kind, reason};
+use tollfree_layout::handshake::{HTTP2_PREFACE, Hello, feature, kind, reason};
 use tollfree_layout::limits::{AREA_LEN_MAX, HELLO_LEN, METADATA_LEN_MAX};
 use tollfree_region::Region;
 use tollfree_transport::{Address, Config, Listener};
@@ -17,6 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{hex, hold};
 
+const TOKEN: u128 = 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f;
 const REGION_LEN: usize = 4096 + 32 * 1024;
 
 /// A message as the reference sends it, but for clock and text.
@@ -31,6 +32,15 @@ fn message(of_kind: u32) -> Hello {
     hello.area_len_max = (AREA_LEN_MAX as u32).into();
     hello.metadata_len_max = (METADATA_LEN_MAX as u32).into();
     hello.set_text("vector/1");
+    hello
+}
+
+/// The same with a token, or the answer to one.
+fn with_token(of_kind: u32, token: u128) -> Hello {
+    let mut hello = message(of_kind);
+    hello.features = feature::UPGRADE.into();
+    hello.required = if of_kind == kind::HELLO { feature::UPGRADE } else { 0 }.into();
+    hello.token = token.to_be_bytes();
     hello
 }
 
@@ -59,6 +69,7 @@ fn vector(name: &str, hello: &Hello) -> Value {
         "metadata_len_max": hello.metadata_len_max.get(),
         "reason": hello.reason.get(),
         "text": hello.text(),
+        "token": hex(&hello.token),
         "hex": hex(hello.as_bytes()),
     })
 }
@@ -95,6 +106,12 @@ fn refused() -> Vec<Refused> {
             with(|hello| hello.required = (1 << 63).into()),
             all,
             reason::FEATURE,
+        ),
+        (
+            "a token, where none are given out",
+            with_token(kind::HELLO, TOKEN).as_bytes().to_vec(),
+            all,
+            reason::TOKEN,
         ),
         ("no descriptor", with(|_| ()), None, reason::MALFORMED),
         ("a ring too short", with(|hello| hello.ring_len = 2048.into()), all, reason::REGION),
@@ -155,6 +172,8 @@ async fn handshake_messages_are_as_written_down() {
         vector("a client asks", &message(kind::HELLO)),
         vector("a server agrees", &message(kind::WELCOME)),
         vector("a server declines", &refusal()),
+        vector("a client asks, with a token", &with_token(kind::HELLO, TOKEN)),
+        vector("a server agrees, and answers the token", &with_token(kind::WELCOME, !TOKEN)),
     ]);
     hold("handshake.json", &json!({ "messages": messages, "refused": refusals }));
 }

@@ -1,0 +1,149 @@
+//! Moving over by itself: a channel to `http://host:port` whose server is on the same host finds out that there is a
+//! local socket, and makes its calls there.
+//!
+//! ```text
+//! client                                                server, over TCP      the same server, at its socket
+//!   POST /tollfree.Upgrade/Ask ──────────────────────────►
+//!     ◄──── tollfree-offer, -file, -seen, -token ──────────
+//!   is it the connection that the server sees? does the socket lie
+//!   in a directory of mine? is it the file that was meant?
+//!   HELLO with the token ─────────────────────────────────────────────────────────────►
+//!     ◄────────────────────────────────────────────────────── WELCOME with an answer ────
+//!   POST /tollfree.Upgrade/Confirm, tollfree-answer ──────►
+//!     ◄──── tollfree-token: the one that was answered so ───
+//!   new calls go to the session
+//! ```
+//! Section 23 of `spec/wire.md` says it for other languages, `docs/adr/0022-moving-over-by-itself.md` why it is so.
+
+mod mover;
+mod offer;
+
+use std::path::PathBuf;
+
+use http::HeaderName;
+
+use crate::channel::ChannelError;
+
+pub(crate) use mover::{Mover, keep};
+pub(crate) use offer::{Offer, OfferService};
+
+/// Directories for channels that are told nothing, separated as in `PATH`.
+const VARIABLE: &str = "TOLLFREE_UPGRADE_DIRECTORY";
+
+const ASK: &str = "/tollfree.Upgrade/Ask";
+const CONFIRM: &str = "/tollfree.Upgrade/Confirm";
+/// The address of the socket.
+const OFFER: HeaderName = HeaderName::from_static("tollfree-offer");
+/// Which file the socket is.
+const FILE: HeaderName = HeaderName::from_static("tollfree-file");
+/// The two ends of the connection, as the server sees them.
+const SEEN: HeaderName = HeaderName::from_static("tollfree-seen");
+/// What the client is to present at the socket.
+const TOKEN: HeaderName = HeaderName::from_static("tollfree-token");
+/// What the client was answered there.
+const ANSWER: HeaderName = HeaderName::from_static("tollfree-answer");
+
+/// Whether calls of a channel to `http://host:port` move over to shared memory, where the server is on the same host and
+/// offers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Upgrade {
+    /// They never do.
+    Off,
+    /// New calls move over when that is possible, and back when the session ends. Those under way stay where they are.
+    Preferred,
+    /// Calls go over shared memory or fail with UNAVAILABLE, which says why. TCP serves only for finding the way.
+    Required,
+}
+
+/// What a channel was told about it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) policy: Option<Upgrade>,
+    pub(crate) directories: Vec<PathBuf>,
+    pub(crate) through_proxies: bool,
+}
+
+/// What is to be done about it.
+#[derive(Clone, Debug)]
+pub(crate) enum Plan {
+    /// Nothing, for this reason.
+    Stay(&'static str),
+    /// Moving over, to sockets in these directories.
+    Move { required: bool, directories: Vec<PathBuf>, through_proxies: bool },
+}
+
+impl Settings {
+    /// # Errors
+    /// [`ChannelError::Upgrade`] for settings that can't come to anything.
+    pub(crate) fn plan(self) -> Result<Plan, ChannelError> {
+        self.plan_with(|| std::env::var_os(VARIABLE).unwrap_or_default())
+    }
+
+    fn plan_with(self, variable: impl FnOnce() -> std::ffi::OsString) -> Result<Plan, ChannelError> {
+        if self.policy == Some(Upgrade::Off) {
+            return Ok(Plan::Stay("the channel is told to stay on TCP"));
+        }
+        let mut directories = self.directories;
+        if directories.is_empty() {
+            directories
+                .extend(std::env::split_paths(&variable()).filter(|path| !path.as_os_str().is_empty()));
+        }
+        if let Some(relative) = directories.iter().find(|directory| !directory.is_absolute()) {
+            let reason =
+                format!("{:?}, where offered sockets may lie, is not an absolute path", relative.display());
+            return Err(ChannelError::Upgrade(reason));
+        }
+        let required = self.policy == Some(Upgrade::Required);
+        match (directories.is_empty(), required) {
+            (true, false) => {
+                Ok(Plan::Stay("the channel knows no directory in which a server's socket may lie"))
+            }
+            (true, true) => Err(ChannelError::Upgrade(format!(
+                "it is required, but no directory is given in which offered sockets may lie: \
+                 call ChannelBuilder::upgrade_directory, or set {VARIABLE}"
+            ))),
+            (false, _) => Ok(Plan::Move { required, directories, through_proxies: self.through_proxies }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(policy: Option<Upgrade>, given: &[&str], variable: &str) -> Result<Plan, String> {
+        let directories = given.iter().map(PathBuf::from).collect();
+        let settings = Settings { policy, directories, through_proxies: false };
+        settings.plan_with(|| variable.into()).map_err(|error| error.to_string())
+    }
+
+    fn moves(plan: Result<Plan, String>) -> (bool, Vec<String>) {
+        match plan {
+            Ok(Plan::Move { required, directories, .. }) => {
+                (required, directories.iter().map(|path| path.display().to_string()).collect())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_directory_is_what_switches_it_on() {
+        assert!(matches!(plan(None, &[], ""), Ok(Plan::Stay(_))));
+        assert!(matches!(plan(Some(Upgrade::Preferred), &[], ""), Ok(Plan::Stay(_))));
+        assert_eq!(moves(plan(None, &["/run/a"], "/run/b")), (false, vec!["/run/a".into()]));
+        assert_eq!(moves(plan(None, &[], "/run/b::/run/c")), (false, vec!["/run/b".into(), "/run/c".into()]));
+        assert_eq!(moves(plan(Some(Upgrade::Required), &[], "/run/b")), (true, vec!["/run/b".into()]));
+        assert!(matches!(plan(Some(Upgrade::Off), &["/run/a"], "/run/b"), Ok(Plan::Stay(_))));
+    }
+
+    #[test]
+    fn what_can_come_to_nothing_is_refused() {
+        let error = plan(Some(Upgrade::Required), &[], "").unwrap_err();
+        assert!(error.contains("upgrade_directory") && error.contains(VARIABLE), "{error}");
+        for (given, variable) in [(&["run"][..], ""), (&[][..], "run:/run")] {
+            let error = plan(None, given, variable).unwrap_err();
+            assert!(error.contains("\"run\"") && error.contains("absolute"), "{error}");
+        }
+    }
+}

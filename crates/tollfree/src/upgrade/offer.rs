@@ -1,0 +1,134 @@
+//! What a server says to clients on TCP that ask whether it has a local socket.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{HeaderMap, HeaderValue, Request, Response};
+use tollfree_transport::{Address, FileId, Listener, Token, Tokens};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::transport::server::TcpConnectInfo;
+use tower_service::Service;
+
+use super::{ANSWER, ASK, CONFIRM, FILE, OFFER, SEEN, TOKEN};
+
+/// A socket that a server offers.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    address: HeaderValue,
+    file: FileId,
+    tokens: Arc<Tokens>,
+}
+
+impl Offer {
+    /// Of a listener's socket, if it is a file whose path fits a header.
+    pub(crate) fn of(listener: &Listener, tokens: &Arc<Tokens>) -> Option<Offer> {
+        let (Address::Path(path), Some(file)) = (listener.address(), listener.file_id()) else {
+            return None;
+        };
+        let address = path.to_str().and_then(|_| listener.address().to_string().parse().ok());
+        if address.is_none() {
+            tracing::warn!(address = %listener.address(), "not offered to clients on TCP: its path is not plain ASCII");
+        }
+        Some(Offer { address: address?, file, tokens: tokens.clone() })
+    }
+
+    fn answer(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        seen: Option<&TcpConnectInfo>,
+    ) -> Result<HeaderMap, Status> {
+        let mut reply = HeaderMap::new();
+        let value = |text: String| HeaderValue::try_from(text).map_err(|_| Status::internal("not a header"));
+        match path {
+            ASK => {
+                let ends = seen.and_then(|seen| Some((seen.remote_addr?, seen.local_addr?)));
+                let Some((client, server)) = ends else {
+                    return Err(Status::unavailable("this connection is not known by its addresses"));
+                };
+                let token = self.tokens.issue();
+                let token = token.map_err(|error| Status::unavailable(format!("no token now: {error}")))?;
+                reply.insert(OFFER, self.address.clone());
+                reply.insert(FILE, value(self.file.to_string())?);
+                reply.insert(SEEN, value(Ends { client, server }.to_string())?);
+                reply.insert(TOKEN, value(token.to_string())?);
+            }
+            CONFIRM => {
+                let answer =
+                    headers.get(ANSWER).and_then(|answer| answer.to_str().ok()?.parse::<Token>().ok());
+                let answered = answer.and_then(|answer| self.tokens.confirm(&answer));
+                let token = answered.ok_or_else(|| Status::not_found("no token was answered so"))?;
+                reply.insert(TOKEN, value(token.to_string())?);
+            }
+            _ => return Err(Status::unimplemented("Ask or Confirm")),
+        }
+        Ok(reply)
+    }
+}
+
+/// The two ends of a TCP connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ends {
+    pub(super) client: SocketAddr,
+    pub(super) server: SocketAddr,
+}
+
+/// An address written in one way, whichever family the socket was made for.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+impl std::fmt::Display for Ends {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", plain(self.client), plain(self.server))
+    }
+}
+
+/// Answers clients that ask, as one more service of a server on TCP.
+#[derive(Clone, Debug)]
+pub(crate) struct OfferService(pub(crate) Arc<Offer>);
+
+impl NamedService for OfferService {
+    const NAME: &'static str = "tollfree.Upgrade";
+}
+
+impl Service<Request<Body>> for OfferService {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let seen = request.extensions().get::<TcpConnectInfo>();
+        ready(Ok(match self.0.answer(request.uri().path(), request.headers(), seen) {
+            Ok(headers) => {
+                let mut response = Status::new(tonic::Code::Ok, "").into_http();
+                response.headers_mut().extend(headers);
+                response
+            }
+            Err(status) => status.into_http(),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_written_alike_whatever_the_family_of_the_socket() {
+        let ends = |client: &str, server: &str| {
+            Ends { client: client.parse().unwrap(), server: server.parse().unwrap() }.to_string()
+        };
+        assert_eq!(ends("[::ffff:127.0.0.1]:5", "127.0.0.1:6"), "127.0.0.1:5 127.0.0.1:6");
+        assert_eq!(ends("[::1]:5", "[::1]:6"), "[::1]:5 [::1]:6");
+    }
+}
