@@ -71,6 +71,11 @@ impl Cores {
         self.client
     }
 
+    /// The core of the `idx`-th of many processes: they go round.
+    pub fn nth(&self, idx: usize) -> CoreIdx {
+        self.usable.get(idx % self.usable.len().max(1)).copied().unwrap_or(self.server)
+    }
+
     /// Where the two processes of a placement go.
     ///
     /// # Errors
@@ -147,6 +152,7 @@ mod tests {
         let chosen = Cores::among(vec![CoreIdx(5)], |_| Topology::default());
         let error = chosen.seats(Placement::Split).unwrap_err().to_string();
         assert!(error.contains("needs two cores") && error.contains("same-core"), "{error}");
+        assert_eq!((chosen.nth(0), chosen.nth(7)), (CoreIdx(5), CoreIdx(5)));
         let same = chosen.seats(Placement::SameCore).unwrap();
         assert_eq!(same.server, same.client);
         assert_eq!(chosen.seats(Placement::Unpinned).unwrap().server, None);

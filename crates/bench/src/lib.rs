@@ -17,6 +17,7 @@ pub mod echo;
 mod error;
 pub mod idle;
 pub mod interrupt;
+pub mod interval;
 pub mod latency;
 mod load;
 mod machine;

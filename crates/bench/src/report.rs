@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::latency::Latencies;
 use crate::order::Measured;
 use crate::plan::{Case, Plan, Side};
-use crate::{BenchError, Machine, plot};
+use crate::{BenchError, Machine, interval, plot};
 
 /// The side that all others are compared with.
 pub const YARDSTICK: Side = Side::TonicUnix;
@@ -155,7 +155,7 @@ impl Row {
             .collect();
         Some(Comparison {
             p50: self.p50_ns? as f64 / yardstick.p50_ns? as f64,
-            p50_interval: interval_95(&ratios),
+            p50_interval: interval::of_ratios(&ratios),
             rate: self.rate_per_s? / yardstick.rate_per_s?,
         })
     }
@@ -302,7 +302,8 @@ fn line(row: &Row) -> String {
 }
 
 /// Nanoseconds as microseconds with three significant digits or more.
-fn micros(nanos: f64) -> String {
+#[must_use]
+pub fn micros(nanos: f64) -> String {
     let micros = nanos / 1000.0;
     match micros {
         ..10.0 => format!("{micros:.2}"),
@@ -312,26 +313,7 @@ fn micros(nanos: f64) -> String {
 }
 
 /// A ratio the way people say it: `1/15.2`, `0.83`, `1.70`.
-fn fraction(ratio: f64) -> String {
+#[must_use]
+pub fn fraction(ratio: f64) -> String {
     if ratio < 0.5 { format!("1/{:.1}", 1.0 / ratio) } else { format!("{ratio:.2}") }
-}
-
-/// The 95 % interval of the mean of logarithms, taken back: for ratios, whose errors multiply.
-fn interval_95(ratios: &[f64]) -> Option<(f64, f64)> {
-    let count = ratios.len();
-    if count < 2 || ratios.iter().any(|ratio| !ratio.is_finite() || *ratio <= 0.0) {
-        return None;
-    }
-    let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-    let mean = logs.iter().sum::<f64>() / count as f64;
-    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
-    let reach = student_t_975(count - 1) * (variance / count as f64).sqrt();
-    Some(((mean - reach).exp(), (mean + reach).exp()))
-}
-
-/// The 97.5 % point of Student's t; beyond ten degrees of freedom a series good to 0.003.
-fn student_t_975(freedom: usize) -> f64 {
-    const FEW: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-    let n = freedom as f64;
-    FEW.get(freedom.wrapping_sub(1)).copied().unwrap_or(1.96 + 2.37 / n + 2.8 / (n * n))
 }

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use tollfree_bench::interrupt::until_interrupted;
 use tollfree_bench::pool::{self, Figure, PoolPlan};
+use tollfree_workloads::{Figure as WorkloadFigure, Side};
 
 use crate::bench::print;
 use crate::failure::Failure;
+use crate::workload;
 
 /// Options of `tollfree bench pool`.
 #[derive(Debug, Args)]
@@ -15,13 +17,21 @@ pub(crate) struct PoolArgs {
     /// What to measure
     figure: FigureArg,
 
-    /// Rounds; all rows run once in each
-    #[arg(long, value_name = "R", default_value_t = 15)]
-    rounds: usize,
+    /// Rounds; all rows run once in each [default: 5 for workloads, 15 for the others]
+    #[arg(long, value_name = "R")]
+    rounds: Option<usize>,
 
-    /// Operations of a row in a round, at most
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    count: usize,
+    /// Operations of a row in a round, at most [default: 64; fig7, fig8 and micro only]
+    #[arg(long, value_name = "N")]
+    count: Option<usize>,
+
+    /// Measured time for each row and round [default: the figure's; fig5, fig6, fig10 and fig11 only]
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+
+    /// How payloads travel: tonic, inline, ref, ref-copy [default: all; fig5, fig6, fig10 and fig11 only]
+    #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
+    side: Vec<Side>,
 
     /// Directory for the raw data, the table and the plot [default: bench-out/pool-FIGURE-TIME]
     #[arg(long, value_name = "DIR")]
@@ -34,25 +44,58 @@ pub(crate) struct PoolArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum FigureArg {
+    /// DmRPC's figure 5: an array of 4 KiB through chains of 1 to 7 calls
+    Fig5,
+    /// DmRPC's figure 6: a balancer that forwards 4 to 32 KiB
+    Fig6,
     /// DmRPC's figure 7: create_ref of 4 to 512 KiB, copy-on-write against copy
     Fig7,
     /// DmRPC's figure 8: a block of 32 KiB, of which the receiver writes a part
     Fig8,
+    /// DmRPC's figure 10: image processing in seven tiers, transfer-bound, 4 to 512 KiB
+    Fig10,
+    /// DmRPC's figure 11: a social network, latency over load
+    Fig11,
     /// Single operations, and three ways to write a hold
     Micro,
 }
 
+/// What measures a figure.
+enum Kind {
+    Pool(Figure),
+    Workload(WorkloadFigure),
+}
+
+impl FigureArg {
+    fn kind(self) -> (Kind, &'static str) {
+        match self {
+            Self::Fig5 => (Kind::Workload(WorkloadFigure::Fig5), "fig5"),
+            Self::Fig6 => (Kind::Workload(WorkloadFigure::Fig6), "fig6"),
+            Self::Fig7 => (Kind::Pool(Figure::Fig7), "fig7"),
+            Self::Fig8 => (Kind::Pool(Figure::Fig8), "fig8"),
+            Self::Fig10 => (Kind::Workload(WorkloadFigure::Fig10), "fig10"),
+            Self::Fig11 => (Kind::Workload(WorkloadFigure::Fig11), "fig11"),
+            Self::Micro => (Kind::Pool(Figure::Micro), "micro"),
+        }
+    }
+}
+
 impl PoolArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        match self.figure.kind() {
+            (Kind::Pool(figure), name) => self.run_pool(figure, name),
+            (Kind::Workload(figure), name) => self.run_workload(figure, name),
+        }
+    }
+
+    fn run_pool(self, figure: Figure, name: &str) -> Result<(), Failure> {
+        if self.seconds.is_some() || !self.side.is_empty() {
+            return Err(Failure::Refused(format!("{name} has neither --seconds nor --side")));
+        }
         if cfg!(debug_assertions) {
             eprintln!("tollfree: this is a debug build; its figures mean nothing");
         }
-        let (figure, name) = match self.figure {
-            FigureArg::Fig7 => (Figure::Fig7, "fig7"),
-            FigureArg::Fig8 => (Figure::Fig8, "fig8"),
-            FigureArg::Micro => (Figure::Micro, "micro"),
-        };
-        let plan = PoolPlan { figure, rounds: self.rounds, count: self.count };
+        let plan = PoolPlan { figure, rounds: self.rounds.unwrap_or(15), count: self.count.unwrap_or(64) };
         let progress = |done, total| eprintln!("round {done} of {total}");
         let report = until_interrupted(pool::run(&plan, progress))???;
         let began = report.machine.started_at.replace(['-', ':'], "");
@@ -61,5 +104,18 @@ impl PoolArgs {
         print(&if self.json { report.json() + "\n" } else { report.table() })?;
         eprintln!("raw data, table and plot are in {}", dir.display());
         Ok(())
+    }
+
+    fn run_workload(self, figure: WorkloadFigure, name: &str) -> Result<(), Failure> {
+        if self.count.is_some() {
+            return Err(Failure::Refused(format!("{name} has no --count; say how long, with --seconds")));
+        }
+        let mut plan = figure.plan();
+        plan.rounds = self.rounds.unwrap_or(plan.rounds);
+        plan.seconds = self.seconds.unwrap_or(plan.seconds);
+        if !self.side.is_empty() {
+            plan.sides = self.side;
+        }
+        workload::carry_out(&plan, &format!("pool-{name}"), self.out, self.json)
     }
 }

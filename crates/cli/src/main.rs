@@ -8,6 +8,7 @@ mod codec;
 mod demo;
 mod failure;
 mod pool;
+mod workload;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ Examples:
   tollfree demo                            see the same calls over a socket and over Tollfree
   tollfree bench echo                      compare all sides on this machine, in about a minute
   tollfree bench echo --size 64 --json     the same for programs
+  tollfree workload images                 an image pipeline of seven processes, by value and by ref
 
 Results go to standard output, progress to standard error. Exit status: 0 done, 1 something failed,
 2 bad arguments or not possible on this machine, 128 + n ended by signal n.")]
@@ -50,6 +52,10 @@ enum Command {
     #[command(subcommand)]
     Pool(pool::PoolCommand),
 
+    /// Run services as separate processes, with payloads by value and by ref
+    #[command(subcommand)]
+    Workload(workload::Workload),
+
     /// A process that `bench` starts
     #[command(hide = true)]
     BenchPeer,
@@ -57,6 +63,10 @@ enum Command {
     /// A process that `demo` starts
     #[command(hide = true)]
     DemoPeer,
+
+    /// A process that `workload` starts
+    #[command(hide = true)]
+    WorkloadPeer,
 }
 
 fn main() -> ExitCode {
@@ -67,8 +77,10 @@ fn main() -> ExitCode {
         Command::Codec(codec) => codec.run(),
         Command::Demo(demo) => demo.run(),
         Command::Pool(pool) => pool.run(),
-        // Both told their starter, and so the user, what went wrong.
+        Command::Workload(workload) => workload.run(),
+        // These told their starter, and so the user, what went wrong.
         Command::BenchPeer => return silently(tollfree_bench::attend().is_ok()),
+        Command::WorkloadPeer => return silently(tollfree_workloads::attend().is_ok()),
         Command::DemoPeer => return silently(demo::attend().is_ok()),
     };
     match done {

@@ -12,6 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 const LONG: [&str; 8] =
     ["bench", "echo", "--seconds", "600", "--placement", "unpinned", "--side", "tonic-unix"];
 
+/// As long, with a pool.
+const LONG_WORKLOAD: [&str; 6] = ["workload", "echo", "--seconds", "600", "--side", "ref"];
+
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let patience = Instant::now() + Duration::from_secs(20);
     while !holds() {
@@ -47,9 +50,12 @@ fn signal(child: &Child, signal: Signal) {
 
 #[test]
 fn an_interrupt_ends_the_peers_and_removes_the_sockets() {
-    for (arguments, sent, status) in
-        [(&LONG[..], Signal::INT, 130), (&LONG[..], Signal::TERM, 143), (&["demo"][..], Signal::INT, 130)]
-    {
+    for (arguments, sent, status) in [
+        (&LONG[..], Signal::INT, 130),
+        (&LONG[..], Signal::TERM, 143),
+        (&["demo"][..], Signal::INT, 130),
+        (&LONG_WORKLOAD[..], Signal::INT, 130),
+    ] {
         let scratch = Scratch::new();
         let (mut child, peers) = start(&scratch, arguments);
         signal(&child, sent);
@@ -61,11 +67,13 @@ fn an_interrupt_ends_the_peers_and_removes_the_sockets() {
 
 #[test]
 fn a_killed_starter_takes_its_peers_with_it() {
-    let scratch = Scratch::new();
-    let (mut child, peers) = start(&scratch, &LONG);
-    signal(&child, Signal::KILL);
-    child.wait().unwrap();
-    eventually("the peers are gone", || !peers.iter().any(|pid| runs(*pid)));
+    for arguments in [&LONG[..], &LONG_WORKLOAD[..]] {
+        let scratch = Scratch::new();
+        let (mut child, peers) = start(&scratch, arguments);
+        signal(&child, Signal::KILL);
+        child.wait().unwrap();
+        eventually("the peers are gone", || !peers.iter().any(|pid| runs(*pid)));
+    }
 }
 
 #[test]
@@ -83,5 +91,23 @@ fn a_killed_server_is_a_row_that_says_so() {
     let row = &report["rows"][0];
     assert!(row["not_run"].as_str().unwrap().contains("client"), "{row}");
     assert_eq!(row["p50_ns"], serde_json::Value::Null);
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn a_killed_service_is_a_row_that_says_so_and_the_next_row_runs() {
+    let scratch = Scratch::new();
+    let mut command = tollfree(&scratch);
+    command.args(["workload", "echo", "--seconds", "3", "--rounds", "1", "--json", "--size", "5000"]);
+    command.args(["--side", "inline,ref"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("a service and a load generator run", || children_of(child.id()).len() == 2);
+    kill_process(Pid::from_raw(children_of(child.id())[0] as i32).unwrap(), Signal::KILL).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(1), "{}", String::from_utf8_lossy(&done.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let (killed, next) = (&report["rows"][0], &report["rows"][1]);
+    assert!(killed["not_run"].is_string() && killed["p50_ns"].is_null(), "{killed}");
+    assert!(next["not_run"].is_null() && next["calls"].as_u64().unwrap() > 0, "{next}");
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }

@@ -1,0 +1,165 @@
+//! `tollfree workload`, and the figures of `tollfree bench pool` that are made of workloads, from the outside.
+
+mod run;
+
+use run::{Scratch, tollfree};
+use serde_json::Value;
+
+/// Few calls on all sides.
+const SMALL: [&str; 5] = ["--seconds", "0.05", "--rounds", "1", "--json"];
+const SIDES: [&str; 4] = ["tonic", "inline", "ref", "ref-copy"];
+
+fn report(scratch: &Scratch, arguments: &[&str]) -> Value {
+    let done = tollfree(scratch).args(arguments).args(SMALL).output().unwrap();
+    assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(scratch.leftovers(), Vec::<String>::new(), "{arguments:?}");
+    serde_json::from_slice(&done.stdout).expect("standard output is one JSON object")
+}
+
+/// The rows, each of which was run; its load generator has checked what the last service read.
+fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<Value> {
+    let report = report(scratch, arguments);
+    assert_eq!(report["label"], "measured");
+    let rows = report["rows"].as_array().unwrap().clone();
+    for row in &rows {
+        assert_eq!(row["not_run"], Value::Null, "{row}");
+        assert!(row["calls"].as_u64().unwrap() >= 1 && row["p50_ns"].as_u64().unwrap() > 0, "{row}");
+        assert!(row["all"]["cpu_ns"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    rows
+}
+
+fn field(row: &Value, path: &[&str]) -> f64 {
+    let found = path.iter().fold(row, |value, name| &value[name]);
+    found.as_f64().unwrap_or_else(|| panic!("no number at {path:?} in {row}"))
+}
+
+#[test]
+fn a_chain_runs_on_every_side_and_its_slopes_are_told() {
+    let scratch = Scratch::new();
+    let rows = rows(&scratch, &["workload", "chain", "--length", "1,3", "--size", "20000"]);
+    let sides: Vec<&str> = rows.iter().map(|row| row["side"].as_str().unwrap()).collect();
+    assert_eq!(sides, [SIDES, SIDES].concat());
+    for row in &rows {
+        assert_eq!(
+            (&row["workload"], &row["size"], &row["inflight"]),
+            (&"chain".into(), &20000.into(), &1.into())
+        );
+        let processes = row["rounds"][0]["processes"].as_array().unwrap();
+        assert_eq!(
+            processes.len() as u64,
+            row["length"].as_u64().unwrap() + 1,
+            "hops, and the load generator"
+        );
+        // Every call reached the last service.
+        assert_eq!(processes[0]["requests"], row["calls"], "{row}");
+        if row["side"] == "tonic" {
+            assert!(field(row, &["all", "sent_bytes"]) >= 20_000.0, "{row}");
+            assert_eq!(row["all"]["copied_bytes"], Value::Null);
+        } else {
+            assert!(field(row, &["all", "sent_bytes"]) < 20_000.0, "{row}");
+        }
+        assert_eq!(field(row, &["vs_tonic", "p50"]) == 1.0, row["side"] == "tonic", "{row}");
+    }
+    let saved = scratch.path().join("bench-out").read_dir().unwrap().next().unwrap().unwrap().path();
+    let read = |name: &str| std::fs::read_to_string(saved.join(name)).unwrap();
+    assert!(read("table.txt").contains("one call more costs ref"), "{}", read("table.txt"));
+    assert!(read("plot.svg").ends_with("</svg>\n") && read("plot.svg").contains("ref-copy"));
+    let counted: u64 = read("latencies.csv")
+        .lines()
+        .skip(1)
+        .map(|l| l.rsplit(',').next().unwrap().parse::<u64>().unwrap())
+        .sum();
+    let reported: u64 = rows.iter().map(|row| row["calls"].as_u64().unwrap()).sum();
+    assert_eq!(counted, reported, "the raw data hold every call");
+}
+
+#[test]
+fn an_echo_runs_on_every_side() {
+    let rows = rows(&Scratch::new(), &["workload", "echo", "--size", "64,100000", "--inflight", "3"]);
+    assert_eq!(rows.len(), 8);
+}
+
+#[test]
+fn the_image_pipeline_runs_on_every_side_with_a_real_codec() {
+    let rows = rows(&Scratch::new(), &["workload", "images", "--size", "4096"]);
+    assert_eq!(rows.len(), 4);
+    for row in &rows {
+        let (all, outside) = (field(row, &["all", "cpu_ns"]), field(row, &["all", "cpu_outside_codec_ns"]));
+        assert!(outside > 0.0 && outside < all, "the codec takes some of the time: {row}");
+        assert_eq!(row["rounds"][0]["processes"].as_array().unwrap().len(), 7, "seven tiers");
+    }
+}
+
+#[test]
+fn the_social_network_runs_on_every_side() {
+    let arguments = ["workload", "social", "--rate", "100", "--media", "5000"];
+    for row in rows(&Scratch::new(), &arguments) {
+        assert_eq!((&row["rate"], &row["shed"]), (&100.0.into(), &0.into()));
+    }
+}
+
+#[test]
+fn figure_6_tells_what_the_balancer_copies() {
+    for row in rows(&Scratch::new(), &["bench", "pool", "fig6", "--side", "inline,ref"]) {
+        let (size, copied) = (field(&row, &["size"]), field(&row, &["movers", "copied_bytes"]));
+        let passed = field(&row, &["movers", "ref_bytes"]);
+        // Into the balancer, and out of it; by ref, what is around the ref, there and back.
+        match row["side"].as_str().unwrap() {
+            "inline" => assert!(copied >= 2.0 * size && passed == 0.0, "{row}"),
+            _ => assert!(copied < 500.0 && passed == size, "{row}"),
+        }
+    }
+}
+
+#[test]
+fn users_own_images_are_sent_and_a_directory_without_any_is_a_row_that_says_so() {
+    let scratch = Scratch::new();
+    let arguments = ["workload", "images", "--side", "inline", "--images", "nothing"];
+    std::fs::create_dir(scratch.path().join("nothing")).unwrap();
+    let done = tollfree(&scratch).args(arguments).args(SMALL).output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&done.stdout).contains("no JPEG or PNG files"), "{done:?}");
+    // An image of one grey pixel.
+    let bytes = hex(
+        "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154789c63680000008200\
+         8177cd72b60000000049454e44ae426082",
+    );
+    std::fs::write(scratch.path().join("nothing/grey.png"), bytes).unwrap();
+    assert_eq!(rows(&scratch, &arguments).len(), 1);
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+#[test]
+fn bad_arguments_are_answered_in_words_with_status_2() {
+    let scratch = Scratch::new();
+    for (arguments, words) in [
+        (&["workload", "chain", "--side", "pigeon"][..], "there are tonic, inline, ref, ref-copy"),
+        (&["workload", "chain", "--length", "0"][..], "a chain of 0 calls"),
+        (&["workload", "chain", "--size", "999999999999"][..], "payloads of 999999999999 bytes"),
+        (&["workload", "balancer", "--workers", "99"][..], "99 workers"),
+        (&["workload", "echo", "--inflight", "0"][..], "0 calls in flight"),
+        (&["workload", "images", "--work", "dream"][..], "codec, touch"),
+        (&["workload", "images", "--size", "100"][..], "real codec"),
+        (&["workload", "social", "--rate=-1"][..], "-1 calls a second"),
+        (&["workload", "social", "--rate", "0"][..], "0 calls a second"),
+        (&["workload", "echo", "--rounds", "0"][..], "rounds"),
+        (&["workload", "echo", "--seconds", "0"][..], "seconds"),
+        (&["bench", "pool", "fig9"][..], "fig5, fig6, fig7, fig8, fig10, fig11, micro"),
+        (&["bench", "pool", "fig5", "--seconds", "0"][..], "seconds"),
+        (&["bench", "pool", "fig10", "--side", "pigeon"][..], "no such side"),
+        (&["bench", "pool", "fig11", "--rounds", "0"][..], "rounds"),
+        (&["bench", "pool", "fig5", "--count", "3"][..], "no --count"),
+        (&["bench", "pool", "fig7", "--side", "ref"][..], "neither --seconds nor --side"),
+    ] {
+        let done = tollfree(&scratch).args(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said:?} lacks {words:?}");
+        assert!(done.stdout.is_empty());
+    }
+}

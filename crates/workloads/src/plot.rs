@@ -1,0 +1,217 @@
+//! Draws a run: panels for rate, latency and bytes copied over the setting, one line for each side. Plain SVG.
+
+use std::fmt::Write as _;
+
+use crate::plan::{Pressure, Shape};
+use crate::report::{Report, Row};
+use crate::side::Side;
+
+const PANEL_WIDTH: f64 = 400.0;
+const PANEL_HEIGHT: f64 = 300.0;
+const PANELS_PER_LINE: usize = 2;
+const MARGIN: f64 = 16.0;
+const HEAD: f64 = 80.0;
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 34.0;
+const BOTTOM: f64 = 46.0;
+
+/// Colours that colour-blind readers can tell apart too.
+fn colour(side: Side) -> &'static str {
+    match side {
+        Side::Tonic => "#0072b2",
+        Side::Inline => "#009e73",
+        Side::Ref => "#d55e00",
+        Side::RefCopy => "#cc79a7",
+    }
+}
+
+/// What a panel shows of a row.
+struct Panel<'a> {
+    title: String,
+    unit: Unit,
+    rows: Vec<&'a Row>,
+    value: fn(&Row) -> Option<f64>,
+}
+
+#[derive(Clone, Copy)]
+enum Unit {
+    Rate,
+    Nanoseconds,
+    Bytes,
+}
+
+/// The whole drawing. Cases that were not run are not in it.
+pub(crate) fn draw(report: &Report) -> String {
+    let panels = panels(report);
+    let line_count = panels.len().div_ceil(PANELS_PER_LINE).max(1) as f64;
+    let (width, height) = (2.0 * MARGIN + 2.0 * PANEL_WIDTH, HEAD + PANEL_HEIGHT * line_count + MARGIN);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+         height=\"{height}\" font-family=\"system-ui, 'DejaVu Sans', Helvetica, sans-serif\" font-size=\"12\" \
+         fill=\"#222\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+    );
+    text(&mut svg, (MARGIN, 24.0), "font-size=\"16\" font-weight=\"600\"", &report.title);
+    let machine = &report.machine;
+    let place =
+        format!("{}, {} cores, Linux {} · {}", machine.cpu, machine.cores, machine.kernel, report.label);
+    text(&mut svg, (MARGIN, 43.0), "fill=\"#555\"", &place);
+    let mut x = MARGIN;
+    for side in Side::ALL.iter().filter(|side| report.rows.iter().any(|row| row.case.side == **side)) {
+        let _ = writeln!(svg, "<path d=\"M{x} 62h22\" stroke=\"{}\" stroke-width=\"2.5\"/>", colour(*side));
+        text(&mut svg, (x + 28.0, 66.0), "", side.name());
+        x += 56.0 + 7.2 * side.name().len() as f64;
+    }
+    for (at, panel) in panels.iter().enumerate() {
+        let x = MARGIN + PANEL_WIDTH * (at % PANELS_PER_LINE) as f64;
+        let y = HEAD + PANEL_HEIGHT * (at / PANELS_PER_LINE) as f64;
+        let _ = writeln!(svg, "<g transform=\"translate({x} {y})\">");
+        panel.draw(&mut svg);
+        svg.push_str("</g>\n");
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// For each pressure of a closed load, rate, latency and bytes; for an open load, latencies over the rate.
+fn panels(report: &Report) -> Vec<Panel<'_>> {
+    let (open, closed): (Vec<&Row>, Vec<&Row>) =
+        report.rows.iter().partition(|row| matches!(row.case.pressure, Pressure::Rate(_)));
+    let mut panels = Vec::new();
+    let mut pressures: Vec<Pressure> = Vec::new();
+    for row in &closed {
+        if !pressures.contains(&row.case.pressure) {
+            pressures.push(row.case.pressure);
+        }
+    }
+    for pressure in pressures {
+        let rows: Vec<&Row> = closed.iter().copied().filter(|row| row.case.pressure == pressure).collect();
+        let panel = |title: &str, unit, value| Panel {
+            title: format!("{title}, {pressure}"),
+            unit,
+            rows: rows.clone(),
+            value,
+        };
+        panels.push(panel("calls a second", Unit::Rate, |row| row.rate_per_s));
+        panels.push(panel("mean latency", Unit::Nanoseconds, |row| row.mean_ns));
+        panels.push(panel("p99 latency", Unit::Nanoseconds, |row| row.p99_ns.map(|ns| ns as f64)));
+        // Of a balancer, what is asked is how much it moves itself.
+        let balances = matches!(rows[0].case.shape, Shape::Balancer { .. });
+        panels.push(if balances {
+            panel("bytes copied in the balancer", Unit::Bytes, |row| row.movers?.copied_bytes)
+        } else {
+            panel("bytes copied a call", Unit::Bytes, |row| row.all?.copied_bytes)
+        });
+    }
+    if !open.is_empty() {
+        let panel = |title: &str, value| Panel {
+            title: title.to_owned(),
+            unit: Unit::Nanoseconds,
+            rows: open.clone(),
+            value,
+        };
+        panels.push(panel("mean latency", |row| row.mean_ns));
+        panels.push(panel("p99 latency", |row| row.p99_ns.map(|ns| ns as f64)));
+        panels.push(panel("p99.9 latency", |row| row.p999_ns.map(|ns| ns as f64)));
+    }
+    panels.retain(|panel| panel.rows.iter().any(|row| (panel.value)(row).is_some_and(|value| value > 0.0)));
+    panels
+}
+
+/// The label of a row on the horizontal axis.
+fn label(row: &Row) -> String {
+    match (row.case.shape, row.case.pressure) {
+        (_, Pressure::Rate(rate)) => format!("{rate}/s"),
+        (Shape::Chain { length, size, .. }, _) => format!("{length} × {}", short(size)),
+        (shape, _) => short(shape.size()),
+    }
+}
+
+fn short(size: usize) -> String {
+    match size {
+        ..1024 => format!("{size}B"),
+        1024..1_048_576 => format!("{}K", size >> 10),
+        _ => format!("{}M", size >> 20),
+    }
+}
+
+impl Panel<'_> {
+    fn draw(&self, svg: &mut String) {
+        text(svg, (LEFT, TOP - 12.0), "font-weight=\"600\"", &self.title);
+        let mut labels: Vec<String> = Vec::new();
+        for row in &self.rows {
+            let label = label(row);
+            if !labels.contains(&label) {
+                labels.push(label);
+            }
+        }
+        let values = || self.rows.iter().filter_map(|row| (self.value)(row)).filter(|value| *value > 0.0);
+        // Powers of ten, with a little room at both ends.
+        let least = (values().fold(f64::INFINITY, f64::min).log10() - 0.05).floor();
+        let most = (values().fold(1.0, f64::max).log10() + 0.05).ceil().max(least + 1.0);
+        let (right, bottom) = (PANEL_WIDTH - RIGHT, PANEL_HEIGHT - BOTTOM);
+        let y = |value: f64| bottom - (value.log10() - least) / (most - least) * (bottom - TOP);
+        let x = |idx: usize| LEFT + (right - LEFT) * (idx as f64 + 0.5) / labels.len() as f64;
+        for decade in least as i32..=most as i32 {
+            let value = 10_f64.powi(decade);
+            let at = y(value);
+            let _ = writeln!(svg, "<path d=\"M{LEFT} {at:.1}H{right}\" stroke=\"#e4e4e4\"/>");
+            text(
+                svg,
+                (LEFT - 6.0, at + 4.0),
+                "text-anchor=\"end\" font-size=\"11\"",
+                &self.unit.words(value),
+            );
+        }
+        let step = labels.len().div_ceil(8);
+        for (idx, label) in labels.iter().enumerate().filter(|(idx, _)| idx % step == 0) {
+            text(svg, (x(idx), bottom + 16.0), "text-anchor=\"middle\" font-size=\"11\"", label);
+        }
+        for side in Side::ALL {
+            let mut path = String::new();
+            for row in self.rows.iter().filter(|row| row.case.side == *side) {
+                let Some(value) = (self.value)(row).filter(|value| *value > 0.0) else { continue };
+                let idx = labels.iter().position(|known| *known == label(row)).unwrap_or(0);
+                let step = if path.is_empty() { 'M' } else { 'L' };
+                let _ = write!(path, "{step}{:.1} {:.1}", x(idx), y(value));
+                let _ = writeln!(
+                    svg,
+                    "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{}\"/>",
+                    x(idx),
+                    y(value),
+                    colour(*side)
+                );
+            }
+            if !path.is_empty() {
+                let _ = writeln!(
+                    svg,
+                    "<path d=\"{path}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"><title>{side}</title></path>",
+                    colour(*side)
+                );
+            }
+        }
+        let _ = writeln!(svg, "<path d=\"M{LEFT} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"#888\"/>");
+    }
+}
+
+impl Unit {
+    fn words(self, value: f64) -> String {
+        let (value, unit) = match (self, value) {
+            (Self::Nanoseconds, ..1e3) => (value, " ns"),
+            (Self::Nanoseconds, ..1e6) => (value / 1e3, " µs"),
+            (Self::Nanoseconds, ..1e9) => (value / 1e6, " ms"),
+            (Self::Nanoseconds, _) => (value / 1e9, " s"),
+            (_, ..1e3) => (value, ""),
+            (_, ..1e6) => (value / 1e3, "k"),
+            (_, ..1e9) => (value / 1e6, "M"),
+            (_, _) => (value / 1e9, "G"),
+        };
+        let byte = if matches!(self, Self::Bytes) { "B" } else { "" };
+        format!("{value}{unit}{byte}")
+    }
+}
+
+fn text(svg: &mut String, (x, y): (f64, f64), attributes: &str, words: &str) {
+    let words = words.replace('&', "&amp;").replace('<', "&lt;");
+    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" {attributes}>{words}</text>");
+}

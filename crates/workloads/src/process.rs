@@ -1,0 +1,93 @@
+//! A process of a workload from the inside: what it is told, and what it answers.
+
+use serde::{Deserialize, Serialize};
+use tollfree_bench::BenchError;
+use tollfree_bench::cores::{self, CoreIdx};
+use tollfree_bench::peer::Starter;
+
+use crate::load::{LoadOrder, Run};
+use crate::seat::{Seat, SeatOrder};
+use crate::services::Part;
+
+/// A process's first order.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) seat: SeatOrder,
+    pub(crate) core: Option<CoreIdx>,
+    pub(crate) what: What,
+}
+
+/// What it is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum What {
+    /// Serve a part, calling others at their addresses. Answers [`Serving`].
+    Serve { part: Part, to: Vec<String> },
+    /// Call, and measure. Answers [`Ready`].
+    Load(LoadOrder),
+}
+
+/// A service's first words.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Serving {
+    pub(crate) address: String,
+}
+
+/// The load generator's first words: it is connected.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Ready {}
+
+/// Orders that follow.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// Tell what was counted so far. Answers [`Tally`](crate::Tally).
+    Tally,
+    /// Make calls (load generator only). Answers [`Measured`](crate::load::Measured).
+    Run(Run),
+}
+
+/// Answers the orders of the process that started this one, until it is gone.
+pub(crate) fn attend() -> Result<(), BenchError> {
+    let mut starter = Some(Starter::listen());
+    let done = carry_out(&mut starter);
+    match (&done, starter) {
+        (Err(error), Some(starter)) => starter.fail(error),
+        // The starter hears of it by our end, and the user by our words.
+        (Err(error), None) => eprintln!("tollfree: {error}"),
+        (Ok(()), _) => {}
+    }
+    done
+}
+
+fn carry_out(starter: &mut Option<Starter>) -> Result<(), BenchError> {
+    let order: Order = starter.as_ref().expect("nobody took it yet").hear().map_err(BenchError::Refused)?;
+    tollfree_bench::process::raise_file_limit()?;
+    // Before any runtime exists: threads inherit it.
+    order.core.map_or(Ok(()), cores::pin)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|source| BenchError::System { what: "cannot start the async runtime", source })?;
+    let side = order.seat.side.name();
+    let in_words = |what: String| BenchError::Side { side, what };
+    let seat = Seat::take(&order.seat).map_err(in_words)?;
+    let done = match &order.what {
+        What::Serve { part, to } => {
+            let answering = seat.clone();
+            let ready = |address| answer(starter.take().expect("it is ready once"), answering, address);
+            runtime.block_on(part.play(&seat, to, ready))
+        }
+        What::Load(load) => {
+            runtime.block_on(load.attend(&seat, starter.as_ref().expect("nobody takes it from here")))
+        }
+    };
+    done.map_err(in_words)
+}
+
+/// Says where a service is, and from then on, in a thread of its own, what it has counted.
+fn answer(starter: Starter, seat: Seat, address: String) {
+    starter.say(Serving { address });
+    std::thread::spawn(move || {
+        while let Ok(Ask::Tally) = starter.hear() {
+            starter.say(seat.tally());
+        }
+    });
+}

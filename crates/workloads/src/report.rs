@@ -1,0 +1,305 @@
+//! The result of a run: for programs as JSON, for people as a table, for later questions as raw counts.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+use tollfree_bench::latency::Latencies;
+use tollfree_bench::{BenchError, Machine, interval};
+
+use crate::load::Measured;
+use crate::plan::{Case, Plan};
+use crate::side::Side;
+use crate::slope::{Slope, slopes};
+use crate::tally::Tally;
+use crate::{plot, table};
+
+/// A whole run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// What was run.
+    pub title: String,
+    /// Where.
+    pub machine: Machine,
+    /// Measured seconds per row and round.
+    pub seconds: f64,
+    /// Rounds per row.
+    pub rounds: usize,
+    /// Payloads of at least so many bytes went by ref, where there was a pool; the library's default, if null.
+    pub ref_threshold: Option<usize>,
+    /// How the figures came to be.
+    pub label: &'static str,
+    /// One row for each case of the plan, in its order.
+    pub rows: Vec<Row>,
+    /// What a further call of a chain, and a further KiB, cost.
+    pub slopes: Vec<Slope>,
+}
+
+/// One case. The figures are of all rounds together, and null when the case was not run.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// What was measured.
+    #[serde(flatten)]
+    pub case: Case,
+    /// Median latency in nanoseconds.
+    pub p50_ns: Option<u64>,
+    /// 99 of 100 calls took no longer, in nanoseconds.
+    pub p99_ns: Option<u64>,
+    /// 999 of 1000 calls took no longer, in nanoseconds.
+    pub p999_ns: Option<u64>,
+    /// Mean latency in nanoseconds.
+    pub mean_ns: Option<f64>,
+    /// Calls that were answered in a second of wall clock.
+    pub rate_per_s: Option<f64>,
+    /// Calls measured.
+    pub calls: u64,
+    /// Calls that an open load did not make, because too many were outstanding.
+    pub shed: u64,
+    /// What all processes counted, for each call.
+    pub all: Option<PerCall>,
+    /// What those counted that pass payloads on without a look at them, for each call.
+    pub movers: Option<PerCall>,
+    /// Beside tonic in the same setting.
+    pub vs_tonic: Option<Comparison>,
+    /// Beside Tollfree without a pool in the same setting.
+    pub vs_inline: Option<Comparison>,
+    /// Each round.
+    pub rounds: Vec<Round>,
+    /// Why there are no figures.
+    pub not_run: Option<String>,
+}
+
+/// Counts of several processes, divided by the calls that the load generator made.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct PerCall {
+    /// Processor time in nanoseconds, waiting by spinning included.
+    pub cpu_ns: f64,
+    /// Of this, outside of the image library.
+    pub cpu_outside_codec_ns: f64,
+    /// Bytes that Tollfree says it copied for large messages; of tonic nobody counts them.
+    pub copied_bytes: Option<f64>,
+    /// Payload bytes that were sent as refs.
+    pub ref_bytes: f64,
+    /// Bytes that system calls wrote: copied into the kernel, and out of it again by who reads them.
+    pub sent_bytes: f64,
+}
+
+/// One round of a case.
+#[derive(Debug, Serialize)]
+pub struct Round {
+    /// Median latency in nanoseconds.
+    pub p50_ns: u64,
+    /// Mean latency in nanoseconds.
+    pub mean_ns: f64,
+    /// Calls that were answered in a second of wall clock.
+    pub rate_per_s: f64,
+    /// What each process counted.
+    pub processes: Vec<Process>,
+    #[serde(skip)]
+    latencies: Latencies,
+    #[serde(skip)]
+    elapsed_ns: u64,
+    #[serde(skip)]
+    shed: u64,
+}
+
+/// A process in one round.
+#[derive(Debug, Serialize)]
+pub struct Process {
+    /// Its part, and its place among the others.
+    pub name: String,
+    /// Whether it passes payloads on without a look at them.
+    pub is_mover: bool,
+    /// What it counted.
+    #[serde(flatten)]
+    pub tally: Tally,
+}
+
+/// A case divided by the same case on another side: below 1 is less time, or fewer calls a second.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Comparison {
+    /// Of the medians of all rounds together.
+    pub p50: f64,
+    /// 95 % interval of that ratio, from ratios within rounds; needs two.
+    pub p50_interval: Option<(f64, f64)>,
+    /// Of the rates.
+    pub rate: f64,
+    /// 95 % interval of that ratio.
+    pub rate_interval: Option<(f64, f64)>,
+    /// Of the processor time outside of the image library, all processes together.
+    pub cpu_outside_codec: f64,
+}
+
+impl Round {
+    pub(crate) fn new(measured: Measured, processes: Vec<(String, bool, Tally)>) -> Self {
+        let Measured { latencies, elapsed_ns, shed } = measured;
+        Self {
+            p50_ns: latencies.quantile_ns(0.5),
+            mean_ns: latencies.mean_ns(),
+            rate_per_s: latencies.count() as f64 / (elapsed_ns as f64 / 1e9),
+            processes: processes
+                .into_iter()
+                .map(|(name, is_mover, tally)| Process { name, is_mover, tally })
+                .collect(),
+            latencies,
+            elapsed_ns,
+            shed,
+        }
+    }
+}
+
+impl Row {
+    pub(crate) fn new(case: Case) -> Self {
+        Self {
+            case,
+            p50_ns: None,
+            p99_ns: None,
+            p999_ns: None,
+            mean_ns: None,
+            rate_per_s: None,
+            calls: 0,
+            shed: 0,
+            all: None,
+            movers: None,
+            vs_tonic: None,
+            vs_inline: None,
+            rounds: Vec::new(),
+            not_run: None,
+        }
+    }
+
+    /// Withdraws what was measured: a case that failed once has no figures.
+    pub(crate) fn fail(&mut self, why: String) {
+        self.rounds.clear();
+        self.not_run = Some(why);
+    }
+
+    /// All rounds' calls together; none when the case was not run.
+    #[must_use]
+    pub fn latencies(&self) -> Option<Latencies> {
+        let (first, rest) = self.rounds.split_first()?;
+        let mut all = first.latencies.clone();
+        rest.iter().for_each(|round| all.merge(&round.latencies));
+        Some(all)
+    }
+
+    fn sum_up(&mut self) {
+        let Some(all) = self.latencies() else { return };
+        let elapsed_ns: u64 = self.rounds.iter().map(|round| round.elapsed_ns).sum();
+        self.p50_ns = Some(all.quantile_ns(0.5));
+        self.p99_ns = Some(all.quantile_ns(0.99));
+        self.p999_ns = Some(all.quantile_ns(0.999));
+        self.mean_ns = Some(all.mean_ns());
+        self.rate_per_s = Some(all.count() as f64 / (elapsed_ns as f64 / 1e9));
+        self.calls = all.count();
+        self.shed = self.rounds.iter().map(|round| round.shed).sum();
+        self.all = Some(self.per_call(|_| true));
+        self.movers = Some(self.per_call(|process| process.is_mover));
+    }
+
+    fn per_call(&self, counts: impl Fn(&Process) -> bool) -> PerCall {
+        let mut sum = Tally::default();
+        let processes = self.rounds.iter().flat_map(|round| &round.processes);
+        processes.filter(|process| counts(process)).for_each(|process| sum.add(process.tally));
+        let each = |total: u64| total as f64 / self.calls.max(1) as f64;
+        PerCall {
+            cpu_ns: each(sum.cpu_ns),
+            cpu_outside_codec_ns: each(sum.cpu_ns.saturating_sub(sum.codec_ns)),
+            copied_bytes: (self.case.side != Side::Tonic).then(|| each(sum.copied_bytes)),
+            ref_bytes: each(sum.ref_bytes),
+            sent_bytes: each(sum.sent_bytes),
+        }
+    }
+
+    fn compare(&self, yardstick: &Self) -> Option<Comparison> {
+        let ratios = |of: fn(&Round) -> f64| -> Vec<f64> {
+            self.rounds.iter().zip(&yardstick.rounds).map(|(ours, theirs)| of(ours) / of(theirs)).collect()
+        };
+        Some(Comparison {
+            p50: self.p50_ns? as f64 / yardstick.p50_ns? as f64,
+            p50_interval: interval::of_ratios(&ratios(|round| round.p50_ns as f64)),
+            rate: self.rate_per_s? / yardstick.rate_per_s?,
+            rate_interval: interval::of_ratios(&ratios(|round| round.rate_per_s)),
+            cpu_outside_codec: self.all?.cpu_outside_codec_ns / yardstick.all?.cpu_outside_codec_ns,
+        })
+    }
+}
+
+impl Report {
+    pub(crate) fn new(machine: Machine, plan: &Plan, mut rows: Vec<Row>) -> Self {
+        rows.iter_mut().for_each(Row::sum_up);
+        let beside =
+            |row: &Row, side| row.compare(rows.iter().find(|other| other.case == row.case.on(side))?);
+        let compared: Vec<_> =
+            rows.iter().map(|row| (beside(row, Side::Tonic), beside(row, Side::Inline))).collect();
+        for (row, (tonic, inline)) in rows.iter_mut().zip(compared) {
+            (row.vs_tonic, row.vs_inline) = (tonic, inline);
+        }
+        Self {
+            title: plan.title.clone(),
+            machine,
+            seconds: plan.seconds,
+            rounds: plan.rounds,
+            ref_threshold: plan.ref_threshold,
+            label: "measured",
+            slopes: slopes(&rows),
+            rows,
+        }
+    }
+
+    /// Rows that were not run.
+    pub fn failures(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.not_run.is_some())
+    }
+
+    /// The result as one JSON object.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report is plain data")
+    }
+
+    /// The result as a table for people.
+    #[must_use]
+    pub fn table(&self) -> String {
+        table::table(self)
+    }
+
+    /// Writes `rows.json`, `table.txt`, `latencies.csv` and `plot.svg` into a directory, which is made if need be.
+    ///
+    /// # Errors
+    /// [`BenchError::Write`].
+    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
+        fs::create_dir_all(dir).map_err(|source| BenchError::Write { path: dir.to_owned(), source })?;
+        let files = [
+            ("rows.json", self.json() + "\n"),
+            ("table.txt", self.table()),
+            ("latencies.csv", self.csv()),
+            ("plot.svg", plot::draw(self)),
+        ];
+        for (name, text) in files {
+            let path = dir.join(name);
+            fs::write(&path, text).map_err(|source| BenchError::Write { path, source })?;
+        }
+        Ok(())
+    }
+
+    /// Every call that was measured: how many took how long.
+    fn csv(&self) -> String {
+        let mut text = String::from("setting,pressure,side,round,up_to_ns,calls\n");
+        for row in &self.rows {
+            let Case { side, shape, pressure } = &row.case;
+            let setting = shape.setting();
+            for (round_idx, round) in row.rounds.iter().enumerate() {
+                for (up_to_ns, calls) in round.latencies.pairs() {
+                    let _ = writeln!(
+                        text,
+                        "\"{setting}\",{pressure},{side},{},{up_to_ns},{calls}",
+                        round_idx + 1
+                    );
+                }
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,203 @@
+//! Runs a plan: starts the processes of each case, measures, and ends them. Rounds of all cases are interleaved.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tollfree_bench::cores::Cores;
+use tollfree_bench::peer::{Peer, PeerError};
+use tollfree_bench::plan::Malloc;
+use tollfree_bench::workdir::Workdir;
+use tollfree_bench::{BenchError, Machine};
+use tollfree_pool::{Capacity, Coordinator};
+
+use crate::load::{LoadOrder, Measured, Run};
+use crate::plan::{Case, Plan, Pressure, Shape};
+use crate::process::{Ask, Order, Ready, Serving, What};
+use crate::report::{Report, Round, Row};
+use crate::scene;
+use crate::seat::SeatOrder;
+use crate::services::Work;
+use crate::tally::Tally;
+
+/// The hidden command that starts a process of a workload.
+const PEER: &str = "workload-peer";
+/// Time that a process may take to start and connect.
+const START: Duration = Duration::from_secs(30);
+/// Time that an answer may take beyond the time that is measured.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Memory of the pool: bounds that no workload should meet.
+const POOL_BYTES: u64 = 8 << 30;
+const MEMBER_BYTES: u64 = 2 << 30;
+const BATCH_BYTES_MIN: u64 = 8 << 20;
+
+/// One measurement that just ended.
+#[derive(Debug)]
+pub struct Step<'a> {
+    /// Measurements done, this one included.
+    pub done: usize,
+    /// Measurements in all.
+    pub total: usize,
+    /// The round, from 1.
+    pub round: usize,
+    /// What was measured.
+    pub case: Case,
+    /// What came out, or why nothing did.
+    pub outcome: Result<&'a Round, &'a str>,
+}
+
+/// Measures everything the plan asks for; `progress` hears of each measurement.
+///
+/// A case that fails is a row that says so, and the others go on.
+///
+/// # Errors
+/// [`BenchError::Refused`] for a plan that cannot be carried out, [`BenchError::System`].
+pub async fn run(plan: &Plan, mut progress: impl FnMut(&Step<'_>)) -> Result<Report, BenchError> {
+    plan.check()?;
+    let cores = Cores::choose()?;
+    let malloc = Malloc::Keep.settings();
+    let machine = Machine::look(&cores, &malloc);
+    let kept = Workdir::create()?;
+    let mut rows: Vec<Row> = plan.cases().into_iter().map(Row::new).collect();
+    let total = plan.rounds * rows.len();
+    let mut done = 0;
+    for round in 1..=plan.rounds {
+        // There and back again, so that no side always follows the same neighbour.
+        let order: Vec<usize> =
+            if round % 2 == 1 { (0..rows.len()).collect() } else { (0..rows.len()).rev().collect() };
+        for row_idx in order {
+            let row = &mut rows[row_idx];
+            done += 1;
+            if row.not_run.is_some() {
+                continue;
+            }
+            match measure(plan, row.case, &cores, &malloc, kept.path()).await {
+                Ok(round) => row.rounds.push(round),
+                Err(error) => row.fail(error.to_string()),
+            }
+            let outcome = match (&row.not_run, row.rounds.last()) {
+                (None, Some(round)) => Ok(round),
+                (why, _) => Err(why.as_deref().unwrap_or("nothing was measured")),
+            };
+            progress(&Step { done, total, round, case: row.case, outcome });
+        }
+    }
+    Ok(Report::new(machine, plan, rows))
+}
+
+/// The image files of a case: the user's, or ones that are made once for the whole run.
+fn images(plan: &Plan, shape: Shape, dir: &Path) -> Result<Vec<PathBuf>, BenchError> {
+    match (shape, &plan.images) {
+        (Shape::Images { work: Work::Codec, .. }, Some(images)) => scene::list(images),
+        (Shape::Images { work: Work::Codec, size }, None) => {
+            let dir = dir.join(format!("images-{size}"));
+            if dir.is_dir() {
+                return scene::list(&dir);
+            }
+            std::fs::create_dir(&dir).map_err(|source| BenchError::Write { path: dir.clone(), source })?;
+            scene::write(&dir, size)
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+async fn measure(
+    plan: &Plan,
+    case: Case,
+    cores: &Cores,
+    malloc: &[(&str, &str)],
+    kept: &Path,
+) -> Result<Round, BenchError> {
+    let images = images(plan, case.shape, kept)?;
+    let dir = Workdir::create()?;
+    let pool = case.side.has_pool().then(|| coordinate(case, dir.path())).transpose()?;
+    let order = |name: String, idx: usize, what: What| Order {
+        seat: SeatOrder {
+            side: case.side,
+            name,
+            dir: dir.path().to_owned(),
+            pool: pool.as_ref().map(|(address, _)| address.clone()),
+            ref_threshold: plan.ref_threshold,
+            message_len_max: case.shape.message_len_max(),
+        },
+        core: Some(cores.nth(idx)),
+        what,
+    };
+    let mut services = Vec::new();
+    let mut addresses: Vec<String> = Vec::new();
+    for (idx, service) in case.shape.services().into_iter().enumerate() {
+        let to = service.calls.iter().map(|called| addresses[*called].clone()).collect();
+        let name = format!("{}-{idx}", service.part.name());
+        let order = order(name.clone(), idx, What::Serve { part: service.part, to });
+        let mut peer = Peer::start(service.part.name(), &[PEER], malloc, &order).await?;
+        let Serving { address } = peer.hear(START).await?;
+        addresses.push(address);
+        services.push(Process { name, is_mover: service.part.is_mover(), peer });
+    }
+    let entry = addresses.last().cloned().unwrap_or_default();
+    let load = What::Load(LoadOrder { shape: case.shape, entry, images });
+    let order = order("load".to_owned(), services.len(), load);
+    let mut load = Peer::start("load", &[PEER], malloc, &order).await?;
+    let Ready {} = load.hear(START).await?;
+    let round = take(plan, case.pressure, &mut services, &mut load).await?;
+    load.stop().await;
+    for process in services {
+        process.peer.stop().await;
+    }
+    if let Some((_, coordinator)) = pool {
+        coordinator.stop();
+    }
+    Ok(round)
+}
+
+/// Starts a pool's coordinator in this process.
+fn coordinate(case: Case, dir: &Path) -> Result<(String, Coordinator), BenchError> {
+    let failed = |what: String| BenchError::Side { side: case.side.name(), what };
+    let address = format!("shm://{}", dir.join("pool.sock").display());
+    let at = address.parse().map_err(|error| failed(format!("{address} is no address: {error}")))?;
+    let batch = (case.shape.size() as u64).next_power_of_two().saturating_mul(4).max(BATCH_BYTES_MIN);
+    let capacity = Capacity { total: POOL_BYTES, member_quota: MEMBER_BYTES, batch };
+    let coordinator = Coordinator::start(&at, capacity).map_err(|error| failed(error.to_string()))?;
+    Ok((address, coordinator))
+}
+
+/// A service's process.
+struct Process {
+    name: String,
+    is_mover: bool,
+    peer: Peer,
+}
+
+/// Warms up, measures, and asks all processes what they counted meanwhile.
+async fn take(
+    plan: &Plan,
+    pressure: Pressure,
+    services: &mut [Process],
+    load: &mut Peer,
+) -> Result<Round, BenchError> {
+    make_calls(load, pressure, plan.warm_up()).await?;
+    let before = tally(services, load).await?;
+    let measured = make_calls(load, pressure, plan.measure()).await?;
+    let after = tally(services, load).await?;
+    let names = services.iter().map(|process| (process.name.clone(), process.is_mover));
+    let processes = names
+        .chain([("load".to_owned(), false)])
+        .zip(before.into_iter().zip(after))
+        .map(|((name, is_mover), (before, after))| (name, is_mover, after.since(before)))
+        .collect();
+    Ok(Round::new(measured, processes))
+}
+
+async fn make_calls(load: &mut Peer, pressure: Pressure, time: Duration) -> Result<Measured, PeerError> {
+    load.say(&Ask::Run(Run { pressure, time })).await?;
+    load.hear(time + PATIENCE).await
+}
+
+/// Of the services, and of the load generator last.
+async fn tally(services: &mut [Process], load: &mut Peer) -> Result<Vec<Tally>, PeerError> {
+    let mut all = Vec::with_capacity(services.len() + 1);
+    for process in services.iter_mut().map(|process| &mut process.peer).chain([load]) {
+        process.say(&Ask::Tally).await?;
+        all.push(process.hear(PATIENCE).await?);
+    }
+    Ok(all)
+}
