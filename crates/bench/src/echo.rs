@@ -16,6 +16,9 @@ const START: Duration = Duration::from_secs(15);
 /// Time that a client may take beyond the time it measures: large bodies, many in flight, slow machines.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Time that a call may take where calls are counted and not time.
+const CALL: Duration = Duration::from_millis(2);
+
 /// One measurement that just ended.
 #[derive(Debug)]
 pub struct Step<'a> {
@@ -78,8 +81,10 @@ async fn measure(plan: &Plan, case: Case, seats: Seats) -> Result<Measured, Benc
     let serve = Serve { case, core: seats.server, dir: dir.path().to_owned() };
     let mut server = Peer::start("server", &["bench-peer"], &malloc, &Order::Serve(serve)).await?;
     let Serving { address } = server.hear(START).await?;
-    let load = Load { case, core: seats.client, address, warm_up: plan.warm_up(), measure: plan.measure() };
-    let within = load.warm_up + load.measure + PATIENCE;
+    let (warm_up, measure) = (plan.warm_up(), plan.measure());
+    let load = Load { case, core: seats.client, address, warm_up, measure, calls: plan.calls };
+    let slowest = plan.calls.map_or(measure, |calls| CALL * calls.try_into().unwrap_or(u32::MAX));
+    let within = warm_up + slowest + PATIENCE;
     let mut client = Peer::start("client", &["bench-peer"], &malloc, &Order::Load(load)).await?;
     let measured = client.hear(within).await?;
     client.stop().await;

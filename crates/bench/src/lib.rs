@@ -21,6 +21,7 @@ pub mod interval;
 pub mod latency;
 mod load;
 mod machine;
+pub mod notnets;
 mod order;
 pub mod peer;
 pub mod plan;

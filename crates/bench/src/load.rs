@@ -25,6 +25,21 @@ pub(crate) trait EchoCall: Clone + Send + 'static {
 struct Window {
     from: Instant,
     until: Instant,
+    /// Samples of each caller, where it is they that are given and not the time.
+    calls: Option<u64>,
+}
+
+impl Window {
+    fn new(load: &Load) -> Window {
+        let from = Instant::now() + load.warm_up;
+        let calls = load.calls.map(|calls| calls.div_ceil(load.case.inflight as u64));
+        Window { from, until: from + load.measure, calls }
+    }
+
+    /// Whether a caller that has so many samples goes on.
+    fn is_open(&self, now: Instant, counted: u64) -> bool {
+        self.calls.map_or(now < self.until, |calls| counted < calls)
+    }
 }
 
 /// A caller's last call, which ended after the window.
@@ -37,8 +52,7 @@ struct LateCall {
 /// Measures with `load.case.inflight` tasks, each calling in a loop, on the runtime that this runs on.
 pub(crate) async fn run<C: EchoCall>(caller: C, load: &Load) -> Result<Measured, String> {
     check_echo(caller.clone(), load.case.size).await?;
-    let from = Instant::now() + load.warm_up;
-    let window = Window { from, until: from + load.measure };
+    let window = Window::new(load);
     let common = Arc::new(Mutex::new(Latencies::default()));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..load.case.inflight {
@@ -59,8 +73,7 @@ pub(crate) fn run_on_threads<C: EchoCall>(
 ) -> Result<Measured, String> {
     let callers = (0..load.case.inflight).map(|_| connect()).collect::<Result<Vec<C>, String>>()?;
     over(check_echo(callers[0].clone(), load.case.size))?;
-    let from = Instant::now() + load.warm_up;
-    let window = Window { from, until: from + load.measure };
+    let window = Window::new(load);
     let common = Arc::new(Mutex::new(Latencies::default()));
     let threads: Vec<_> = callers
         .into_iter()
@@ -90,7 +103,9 @@ fn over<T>(calls: impl Future<Output = Result<T, String>>) -> Result<T, String> 
 fn measured(common: &Mutex<Latencies>, window: Window, late: &[LateCall]) -> Measured {
     let mut latencies = std::mem::take(&mut *common.lock().unwrap_or_else(PoisonError::into_inner));
     let mut until = window.until;
-    if latencies.count() == 0 {
+    if window.calls.is_some() {
+        until = late.iter().map(|call| call.ended).max().unwrap_or(until);
+    } else if latencies.count() == 0 {
         for call in late {
             latencies.record(call.latency);
             until = until.max(call.ended);
@@ -120,6 +135,7 @@ async fn call_on<C: EchoCall>(
     let size = body.as_ref().len();
     let mut batch: Vec<Duration> = Vec::with_capacity(BATCH);
     let mut began = Instant::now();
+    let mut counted = 0;
     loop {
         body = caller.call(body).await?;
         let ended = Instant::now();
@@ -127,12 +143,13 @@ async fn call_on<C: EchoCall>(
         if reply_len != size {
             return Err(format!("sent {size} bytes, {reply_len} came back"));
         }
-        if ended >= window.until {
+        if !window.is_open(ended, counted) {
             count(&mut batch, &common);
             return Ok(LateCall { latency: ended - began, ended });
         }
         if ended >= window.from {
             batch.push(ended - began);
+            counted += 1;
         }
         began = if batch.len() == BATCH {
             count(&mut batch, &common);
@@ -192,6 +209,7 @@ mod tests {
             address: String::new(),
             warm_up: Duration::from_millis(20),
             measure: Duration::from_millis(100),
+            calls: None,
         }
     }
 
@@ -215,9 +233,18 @@ mod tests {
     async fn wrong_replies_end_the_measurement() {
         let error = run(Fake::Garbles, &load(1)).await.unwrap_err();
         assert!(error.contains("not what was sent"), "{error}");
-        let window = Window { from: Instant::now(), until: Instant::now() + Duration::from_secs(5) };
+        let window = Window::new(&load(1));
         let error = call_on(Fake::Shortens, body_of(5), window, Arc::default()).await.unwrap_err();
         assert_eq!(error, "sent 5 bytes, 4 came back");
+    }
+
+    #[tokio::test]
+    async fn as_many_calls_are_counted_as_were_asked_for() {
+        let counted = Load { calls: Some(30), ..load(3) };
+        let measured = run(Fake::Sleeps(Duration::from_millis(2)), &counted).await.unwrap();
+        assert_eq!(measured.latencies.count(), 30);
+        // Ten calls of each caller, one after the other.
+        assert!(measured.elapsed_ns >= 18_000_000, "{}", measured.elapsed_ns);
     }
 
     #[tokio::test]

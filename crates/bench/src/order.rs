@@ -50,6 +50,8 @@ pub(crate) struct Load {
     pub(crate) address: String,
     pub(crate) warm_up: Duration,
     pub(crate) measure: Duration,
+    /// Calls to count instead, whatever time they take.
+    pub(crate) calls: Option<u64>,
 }
 
 /// What was measured: the calls that ended inside the measured time.

@@ -169,6 +169,8 @@ pub struct Plan {
     pub runtimes: Vec<RuntimeKind>,
     /// Measured time per row and round; a warm-up comes before it.
     pub seconds: f64,
+    /// Calls per row and round, whatever time they take: instead of `seconds`.
+    pub calls: Option<u64>,
     /// Rounds per row.
     pub rounds: usize,
     /// What malloc keeps, on all sides alike.
@@ -190,6 +192,9 @@ impl Plan {
         }
         if !(self.seconds >= 0.001 && self.seconds <= 3600.0) {
             return refuse(format!("{} seconds per row and round: must be 0.001 to 3600", self.seconds));
+        }
+        if self.calls == Some(0) {
+            return refuse("0 calls per row and round: must be 1 or more".to_owned());
         }
         if !(1..=1000).contains(&self.rounds) {
             return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
@@ -258,6 +263,7 @@ mod tests {
             sides: vec![Side::TonicTcp, Side::TonicUnix],
             runtimes: vec![RuntimeKind::Current],
             seconds: 0.5,
+            calls: None,
             rounds: 3,
             malloc: Malloc::Keep,
         }
@@ -278,7 +284,8 @@ mod tests {
     fn impossible_plans_are_refused_in_words() {
         plan().check().unwrap();
         type Spoil = fn(&mut Plan);
-        let spoil: [(&str, Spoil); 7] = [
+        let spoil: [(&str, Spoil); 8] = [
+            ("0 calls per row", |p| p.calls = Some(0)),
             ("too large", |p| p.sizes.push(SIZE_MAX + 1)),
             ("0 calls in flight", |p| p.inflights.push(0)),
             ("5000 calls in flight", |p| p.inflights.push(5000)),

@@ -204,7 +204,7 @@ impl Report {
             let _ = writeln!(text, "\n{}", group[0].case.setting());
             let _ = writeln!(
                 text,
-                "  {:<11} {:>11} {:>18} {:>9} {:>9} {:>9} {:>10} {:>12} {:>9}",
+                "  {:<17} {:>11} {:>18} {:>9} {:>9} {:>9} {:>10} {:>12} {:>9}",
                 "side", "p50", "(rounds)", "p99", "p99.9", "mean", "calls/s", "p50 : unix", "rate"
             );
             for row in group {
@@ -219,7 +219,7 @@ impl Report {
         text
     }
 
-    fn heading(&self) -> String {
+    pub(crate) fn heading(&self) -> String {
         let machine = &self.machine;
         let kind = if machine.virtual_machine { "virtual" } else { "physical" };
         let mut text = format!(
@@ -285,7 +285,7 @@ fn line(row: &Row) -> String {
     let (Some(p50), Some(p99), Some(p999), Some(mean), Some(rate), Some((least, most))) =
         (row.p50_ns, row.p99_ns, row.p999_ns, row.mean_ns, row.rate_per_s, row.p50_ns_range)
     else {
-        return format!("  {side:<11} not run: {}", row.not_run.as_deref().unwrap_or("no reason known"));
+        return format!("  {side:<17} not run: {}", row.not_run.as_deref().unwrap_or("no reason known"));
     };
     let range = format!("({}..{})", micros(least as f64), micros(most as f64));
     let (p50_ratio, rate_ratio) = match row.vs_tonic_unix {
@@ -293,7 +293,7 @@ fn line(row: &Row) -> String {
         None => ("-".to_owned(), "-".to_owned()),
     };
     format!(
-        "  {side:<11} {:>11} {range:>18} {:>9} {:>9} {:>9} {rate:>10.0} {p50_ratio:>12} {rate_ratio:>9}",
+        "  {side:<17} {:>11} {range:>18} {:>9} {:>9} {:>9} {rate:>10.0} {p50_ratio:>12} {rate_ratio:>9}",
         micros(p50 as f64) + " us",
         micros(p99 as f64),
         micros(p999 as f64),

@@ -9,7 +9,9 @@ use tollfree_bench::cores::Cores;
 use tollfree_bench::echo::{self, Step};
 use tollfree_bench::idle::{self, IdlePlan};
 use tollfree_bench::interrupt::until_interrupted;
+use tollfree_bench::notnets;
 use tollfree_bench::plan::{Malloc, Placement, Plan, RuntimeKind, Side, bytes_in_words};
+use tollfree_bench::report::Report;
 
 use crate::bench_codec::CodecArgs;
 use crate::bench_pool::PoolArgs;
@@ -24,6 +26,9 @@ pub(crate) enum Bench {
     Codec(CodecArgs),
     /// Time passing by reference through a memory pool
     Pool(PoolArgs),
+    /// Repeat NotNets' table 1: hello calls over HTTP/2 and at the levels of Tollfree
+    #[command(name = "notnets-table1")]
+    NotNetsTable1(Table1Args),
     /// Count what many idle sessions cost in processor time and memory
     IdleSessions(IdleArgs),
 }
@@ -34,6 +39,7 @@ impl Bench {
             Self::Echo(arguments) => arguments.run(),
             Self::Codec(arguments) => arguments.run(),
             Self::Pool(arguments) => arguments.run(),
+            Self::NotNetsTable1(arguments) => arguments.run(),
             Self::IdleSessions(arguments) => arguments.run(),
         }
     }
@@ -93,6 +99,7 @@ impl EchoArgs {
             sides: if self.side.is_empty() { Side::ALL.to_vec() } else { self.side.clone() },
             runtimes: self.runtime.clone(),
             seconds: self.seconds,
+            calls: None,
             rounds: self.rounds,
             malloc: self.malloc,
         }
@@ -108,18 +115,69 @@ impl EchoArgs {
         if cfg!(debug_assertions) {
             eprintln!("tollfree: this is a debug build; its figures mean nothing");
         }
-        let mut progress = Progress::new();
-        let report = until_interrupted(echo::run(&plan, |step| progress.show(step)))???;
-        progress.end();
-        let began = report.machine.started_at.replace(['-', ':'], "");
-        let dir = self.out.unwrap_or_else(|| PathBuf::from(format!("bench-out/echo-{began}")));
-        report.save(&dir)?;
+        let report = measure(&plan)?;
+        keep(&report, "echo", self.out)?;
         print(&if self.json { report.json() + "\n" } else { report.table() })?;
-        eprintln!("raw data, table and plot are in {}", dir.display());
-        match report.failures().count() {
-            0 => Ok(()),
-            count => Err(Failure::Failed(format!("{count} rows failed; the result says why"))),
+        failures(&report)
+    }
+}
+
+/// Measures a plan, and tells how far it is.
+fn measure(plan: &Plan) -> Result<Report, Failure> {
+    let mut progress = Progress::new();
+    let report = until_interrupted(echo::run(plan, |step| progress.show(step)))???;
+    progress.end();
+    Ok(report)
+}
+
+/// Writes raw data, table and plot.
+fn keep(report: &Report, name: &str, dir: Option<PathBuf>) -> Result<(), Failure> {
+    let began = report.machine.started_at.replace(['-', ':'], "");
+    let dir = dir.unwrap_or_else(|| PathBuf::from(format!("bench-out/{name}-{began}")));
+    report.save(&dir)?;
+    eprintln!("raw data, table and plot are in {}", dir.display());
+    Ok(())
+}
+
+fn failures(report: &Report) -> Result<(), Failure> {
+    match report.failures().count() {
+        0 => Ok(()),
+        count => Err(Failure::Failed(format!("{count} rows failed; the result says why"))),
+    }
+}
+
+/// Options of `tollfree bench notnets-table1`.
+#[derive(Debug, Args)]
+pub(crate) struct Table1Args {
+    /// Calls of each side, one after the other
+    #[arg(long, value_name = "N", default_value_t = notnets::CALL_COUNT)]
+    calls: u64,
+
+    /// Where the two processes run: split (a core each), same-core, unpinned
+    #[arg(long, value_name = "PLACE", default_value = "split")]
+    placement: Placement,
+
+    /// Directory for the raw data, the table and the plot [default: bench-out/notnets-table1-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+impl Table1Args {
+    fn run(self) -> Result<(), Failure> {
+        let plan = notnets::table1_plan(self.calls, self.placement);
+        plan.check()?;
+        Cores::choose()?.seats(self.placement)?;
+        if cfg!(debug_assertions) {
+            eprintln!("tollfree: this is a debug build; its figures mean nothing");
         }
+        let report = measure(&plan)?;
+        keep(&report, "notnets-table1", self.out)?;
+        print(&if self.json { report.json() + "\n" } else { notnets::table1(&report) })?;
+        failures(&report)
     }
 }
 

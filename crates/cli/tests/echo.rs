@@ -64,7 +64,7 @@ fn every_side_that_there_is_runs_over_every_axis() {
     let done = tollfree(&scratch).args(TINY).args(axes).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let rows = rows(&done.stdout);
-    assert_eq!(rows.len(), 8 * 2 * 2 * 2);
+    assert_eq!(rows.len(), tollfree_bench::plan::Side::ALL.len() * 2 * 2 * 2);
     for row in rows {
         assert!(row["p50_ns"].is_u64() && row["not_run"].is_null(), "{row}");
     }
@@ -91,6 +91,30 @@ fn raw_data_table_and_plot_are_written_and_nothing_else_stays() {
     let reported: u64 = rows(&done.stdout).iter().map(|row| row["calls"].as_u64().unwrap()).sum();
     assert_eq!(counted, reported, "the raw data hold every call");
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn the_papers_table_has_a_row_for_each_level_and_as_many_calls_as_were_asked_for() {
+    let scratch = Scratch::new();
+    let table = |arguments: &[&str]| {
+        tollfree(&scratch)
+            .args(["bench", "notnets-table1", "--calls", "40"])
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    let done = table(&["--placement", "same-core"]);
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    for row in ["HTTP/2 ", "level 1", "level 2"] {
+        assert!(
+            text.lines().any(|line| line.trim().starts_with(row.trim()) && line.contains(" 40 ")),
+            "{text}"
+        );
+    }
+    let done = table(&["--placement", "same-core", "--json"]);
+    assert!(rows(&done.stdout).iter().all(|row| row["calls"] == 40));
+    assert_eq!(table(&["--calls", "0"]).status.code(), Some(2));
 }
 
 #[test]

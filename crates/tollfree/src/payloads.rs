@@ -15,7 +15,7 @@ use crate::direct::{check_len, encode};
 use crate::status;
 
 /// From this length on, bytes go by ref where both ends are members of one pool, unless told otherwise. Measured by
-/// `tollfree bench pool threshold`.
+/// `crates/direct-stubs/examples/threshold.rs`.
 pub const REF_THRESHOLD_DEFAULT: usize = 32 * 1024;
 
 /// What happens to a payload that should go by ref when the pool has no room for it.

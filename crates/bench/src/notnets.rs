@@ -1,0 +1,69 @@
+//! NotNets' table 1: what a hello call takes over HTTP/2, and how much of that is left at each level of Tollfree.
+//!
+//! The paper's figures (mean / 99 % / 99.9 %, in µs): HTTP/2 209 / 507 / 1430; its bypass 26.2 / 138 / 335; its bypass
+//! without serialization 9.67 / 44.1 / 231. Other machines give other times: what compares is each row's part of HTTP/2's.
+
+use std::fmt::Write as _;
+
+use crate::plan::{Malloc, Placement, Plan, RuntimeKind, Side};
+use crate::report::{Report, Row};
+
+/// Calls of each side, as in the paper.
+pub const CALL_COUNT: u64 = 200_000;
+
+/// Bytes of a hello.
+const HELLO_LEN: usize = 64;
+
+/// The sides, and what the paper has in their place.
+const SIDES: [(Side, &str); 3] = [
+    (Side::TonicTcp, "HTTP/2"),
+    (Side::Tollfree, "level 1: tonic's stubs"),
+    (Side::TollfreeDirect, "level 2: own stubs"),
+];
+
+/// What to measure for the table.
+pub fn table1_plan(calls: u64, placement: Placement) -> Plan {
+    Plan {
+        sizes: vec![HELLO_LEN],
+        inflights: vec![1],
+        placements: vec![placement],
+        sides: SIDES.iter().map(|(side, _)| *side).collect(),
+        runtimes: vec![RuntimeKind::Current],
+        seconds: 1.0,
+        calls: Some(calls),
+        rounds: 1,
+        malloc: Malloc::Keep,
+    }
+}
+
+/// The table for people.
+pub fn table1(report: &Report) -> String {
+    let mut text = report.heading();
+    let _ = writeln!(
+        text,
+        "\nNotNets' table 1, measured: calls of {HELLO_LEN} B, one after the other; microseconds, and HTTP/2's in terms of them\n  \
+         {:<24} {:>9} {:>18} {:>18} {:>18}",
+        "", "calls", "mean", "p99", "p99.9"
+    );
+    let find = |side| report.rows.iter().find(|row| row.case.side == side);
+    for (side, name) in SIDES {
+        let line = match find(side).zip(find(Side::TonicTcp)) {
+            Some((row, http)) => line(row, http),
+            None => None,
+        };
+        let why = || find(side).and_then(|row| row.not_run.clone()).unwrap_or_default();
+        let line = line.unwrap_or_else(|| format!("not run: {}", why()));
+        let _ = writeln!(text, "  {name:<24} {line}");
+    }
+    text
+}
+
+fn line(row: &Row, http: &Row) -> Option<String> {
+    let figures = |row: &Row| Some([row.mean_ns?, row.p99_ns? as f64, row.p999_ns? as f64]);
+    let (own, theirs) = (figures(row)?, figures(http)?);
+    let mut text = format!("{:>9}", row.calls);
+    for (own, theirs) in own.into_iter().zip(theirs) {
+        let _ = write!(text, " {:>9.2} {:>8}", own / 1000.0, format!("{:.1}x", theirs / own));
+    }
+    Some(text)
+}
