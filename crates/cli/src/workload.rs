@@ -151,6 +151,10 @@ struct RunArgs {
     #[arg(long, value_name = "N")]
     ref_threshold: Option<usize>,
 
+    /// Tollfree's processes sleep through every wait instead of spinning first
+    #[arg(long)]
+    park: bool,
+
     /// Directory for the raw data, the table and the plot [default: bench-out/NAME-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -200,6 +204,7 @@ impl Workload {
             seconds: run.seconds,
             rounds: run.rounds,
             ref_threshold: run.ref_threshold,
+            park: run.park,
             images,
         };
         carry_out(&plan, name, run.out, run.json)

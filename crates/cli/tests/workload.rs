@@ -76,8 +76,10 @@ fn a_chain_runs_on_every_side_and_its_slopes_are_told() {
 
 #[test]
 fn an_echo_runs_on_every_side() {
-    let rows = rows(&Scratch::new(), &["workload", "echo", "--size", "64,100000", "--inflight", "3"]);
-    assert_eq!(rows.len(), 8);
+    let arguments = ["workload", "echo", "--size", "64,100000", "--inflight", "3"];
+    assert_eq!(rows(&Scratch::new(), &arguments).len(), 8);
+    let parked = report(&Scratch::new(), &["workload", "echo", "--size", "64", "--side", "ref", "--park"]);
+    assert_eq!((&parked["park"], &parked["rows"][0]["not_run"]), (&true.into(), &Value::Null));
 }
 
 #[test]

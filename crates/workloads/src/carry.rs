@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
+use tollfree::WaitPolicy;
 use tonic::transport::Endpoint;
 use tonic::transport::server::Router;
 
@@ -42,6 +43,9 @@ pub(crate) async fn connect_tollfree(seat: &Seat, address: &str) -> Result<tollf
     if let Some(threshold) = seat.ref_threshold {
         builder = builder.ref_threshold(threshold);
     }
+    if seat.park {
+        builder = builder.wait(WaitPolicy::Park);
+    }
     let channel = builder.connect().await.map_err(|error| format!("cannot connect: {error}"))?;
     seat.counters.also_count(channel.payloads());
     Ok(channel)
@@ -55,6 +59,9 @@ pub(crate) fn server(seat: &Seat) -> tollfree::Server {
     }
     if let Some(threshold) = seat.ref_threshold {
         server = server.ref_threshold(threshold);
+    }
+    if seat.park {
+        server = server.wait(WaitPolicy::Park);
     }
     seat.counters.also_count(server.payloads());
     server

@@ -21,6 +21,8 @@ pub enum Figure {
 const PAGE_LEN: usize = 4096;
 /// Calls in flight where the rate is asked for.
 const BUSY: Pressure = Pressure::Inflight(16);
+/// The same where a request goes through ten messages.
+const FULL: Pressure = Pressure::Inflight(64);
 const SINGLE: Pressure = Pressure::Inflight(1);
 
 impl Figure {
@@ -42,7 +44,7 @@ impl Figure {
             Self::Fig10 => (
                 "Figure 10: image processing in seven tiers, transfer-bound",
                 doubling(PAGE_LEN, 8).map(|size| Shape::Images { work: Work::Touch, size }).collect(),
-                vec![SINGLE, BUSY],
+                vec![SINGLE, FULL],
             ),
             Self::Fig11 => (
                 "Figure 11: a social network, 60/30/10",
@@ -58,6 +60,7 @@ impl Figure {
             seconds: if self == Self::Fig11 { 2.0 } else { 0.25 },
             rounds: 5,
             ref_threshold: Some(PAGE_LEN),
+            park: false,
             images: None,
         }
     }

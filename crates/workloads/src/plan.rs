@@ -104,6 +104,8 @@ pub struct Plan {
     pub rounds: usize,
     /// Payloads of at least so many bytes go by ref; the library's default, if not said.
     pub ref_threshold: Option<usize>,
+    /// Tollfree's processes sleep through every wait instead of spinning first.
+    pub park: bool,
     /// A directory with image files, for [`Work::Codec`]; else some are made.
     pub images: Option<PathBuf>,
 }
@@ -298,6 +300,7 @@ mod tests {
             seconds: 0.1,
             rounds: 1,
             ref_threshold: None,
+            park: false,
             images: None,
         }
     }

@@ -28,6 +28,8 @@ pub struct Report {
     pub rounds: usize,
     /// Payloads of at least so many bytes went by ref, where there was a pool; the library's default, if null.
     pub ref_threshold: Option<usize>,
+    /// Whether Tollfree's processes slept through every wait instead of spinning first.
+    pub park: bool,
     /// How the figures came to be.
     pub label: &'static str,
     /// One row for each case of the plan, in its order.
@@ -242,6 +244,7 @@ impl Report {
             seconds: plan.seconds,
             rounds: plan.rounds,
             ref_threshold: plan.ref_threshold,
+            park: plan.park,
             label: "measured",
             slopes: slopes(&rows),
             rows,

@@ -117,6 +117,7 @@ async fn measure(
             dir: dir.path().to_owned(),
             pool: pool.as_ref().map(|(address, _)| address.clone()),
             ref_threshold: plan.ref_threshold,
+            park: plan.park,
             message_len_max: case.shape.message_len_max(),
         },
         core: Some(cores.nth(idx)),

@@ -26,6 +26,8 @@ pub(crate) struct SeatOrder {
     pub(crate) pool: Option<String>,
     /// Payloads of at least so many bytes go by ref; the library's default, if not said.
     pub(crate) ref_threshold: Option<usize>,
+    /// Tollfree's processes never spin while they wait.
+    pub(crate) park: bool,
     pub(crate) message_len_max: usize,
 }
 
@@ -36,6 +38,7 @@ pub(crate) struct Seat {
     pub(crate) socket: PathBuf,
     pub(crate) pool: Option<Pool>,
     pub(crate) ref_threshold: Option<usize>,
+    pub(crate) park: bool,
     pub(crate) message_len_max: usize,
     pub(crate) counters: Arc<Counters>,
 }
@@ -54,6 +57,7 @@ impl Seat {
             socket: order.dir.join(format!("{}.sock", order.name)),
             pool: pool.transpose()?,
             ref_threshold: order.ref_threshold,
+            park: order.park,
             message_len_max: order.message_len_max,
             counters: Arc::default(),
         })

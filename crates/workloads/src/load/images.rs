@@ -118,11 +118,11 @@ impl Caller for Files {
             (Operation::Transcode, ImageFormat::Jpeg) => ImageFormat::Png,
             _ => ImageFormat::Jpeg,
         };
-        let shape = image::load_from_memory_with_format(&reply.image, expected)
-            .map(|image| (image.width(), image.height()))
-            .map_err(|error| {
-                format!("what came back for {} is no {expected:?}: {error}", file.path.display())
-            })?;
+        let decode = || image::load_from_memory_with_format(&reply.image, expected);
+        let shape = self.pipeline.seat.counters.codec(decode);
+        let shape = shape.map(|image| (image.width(), image.height())).map_err(|error| {
+            format!("what came back for {} is no {expected:?}: {error}", file.path.display())
+        })?;
         if shape != file.shape {
             return Err(format!(
                 "{} is of {:?} pixels, and came back with {shape:?}",

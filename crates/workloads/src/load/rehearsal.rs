@@ -40,6 +40,7 @@ impl Stage {
             dir: self.dir.path().to_owned(),
             pool: self.side.has_pool().then(|| format!("shm://{}", pool.display())),
             ref_threshold: Some(4096),
+            park: false,
             message_len_max: 64 << 20,
         })
         .unwrap()
