@@ -4,6 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
 use serde::{Deserialize, Serialize};
@@ -49,7 +50,9 @@ impl Seat {
         let pool = order.pool.as_deref().map(|address| {
             let address = address.parse().map_err(|error| format!("{address} is no address: {error}"))?;
             // What is free stays: the same blocks are used again, as malloc does on the other sides.
-            let config = Config { high_watermark: u64::MAX, ..Config::default() };
+            // More processes than cores, and most of them spin: an owner may be long in answering.
+            let patience = Duration::from_secs(30);
+            let config = Config { high_watermark: u64::MAX, patience, ..Config::default() };
             Pool::join(&address, config).map_err(|error| error.to_string())
         });
         Ok(Seat {
