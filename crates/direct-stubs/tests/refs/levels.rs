@@ -44,7 +44,7 @@ async fn all_kinds(client_stubs: Stubs, server_stubs: Stubs) {
     let served = serve(&lab, server_stubs, Some(&there)).await;
     let channel = served.connect(Some(&here)).await;
     assert_eq!(channel.path().endpoints[0].payloads, PayloadPath::ByRef);
-    assert!(channel.path().to_string().ends_with("large payloads by ref"), "{}", channel.path());
+    assert!(channel.path().to_string().contains(", large payloads by ref"), "{}", channel.path());
     exercise(client_stubs, channel.clone()).await;
     let (sent, received) = (channel.payloads().counts(), served.payloads.counts());
     assert!(sent.sent_by_ref >= 15 && sent.received_by_ref >= 20, "{sent:?}");
