@@ -196,6 +196,9 @@ impl Plan {
         if self.calls == Some(0) {
             return refuse("0 calls per row and round: must be 1 or more".to_owned());
         }
+        if self.calls.is_some() && self.sides.contains(&Side::Floor) {
+            return refuse("the floor is measured by time: it can't be told a number of calls".to_owned());
+        }
         if !(1..=1000).contains(&self.rounds) {
             return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
         }
@@ -284,8 +287,9 @@ mod tests {
     fn impossible_plans_are_refused_in_words() {
         plan().check().unwrap();
         type Spoil = fn(&mut Plan);
-        let spoil: [(&str, Spoil); 8] = [
+        let spoil: [(&str, Spoil); 9] = [
             ("0 calls per row", |p| p.calls = Some(0)),
+            ("by time", |p| (p.calls, p.sides) = (Some(9), vec![Side::Floor])),
             ("too large", |p| p.sizes.push(SIZE_MAX + 1)),
             ("0 calls in flight", |p| p.inflights.push(0)),
             ("5000 calls in flight", |p| p.inflights.push(5000)),
