@@ -12,10 +12,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use place::{BATCH, Place, capacity, config, until, until_all_is_free};
+use rustix::process::{Pid, Signal, kill_process};
 use tollfree_pool::{
     AllocError, Config, Coordinator, JoinError, Overlay, Payload, Pool, RefError, STEPS, Shortage, WhenShort,
 };
-use tollfree_testkit::{Census, TimeLimit, alone};
+use tollfree_testkit::{Census, TimeLimit, alone, stop_child};
 
 const ROLE: &str = "TOLLFREE_POOL_TEST_ROLE";
 const ADDRESS: &str = "TOLLFREE_POOL_TEST_ADDRESS";
@@ -70,9 +71,8 @@ impl Actor {
         self.child.wait().unwrap().signal()
     }
 
-    fn pause(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 }
 
@@ -326,7 +326,7 @@ fn nothing_of_a_stopped_reader_is_taken() {
     reader.hear();
     reader.say(&format!("map {}", to_hex(&shared.to_bytes().unwrap())));
     assert_eq!(reader.hear().as_deref(), Some("mapped"));
-    reader.pause(rustix::process::Signal::STOP);
+    stop_child(reader.pid());
     drop(shared);
     let others: Vec<_> = std::iter::from_fn(|| owner.try_buffer(4096).ok()).collect();
     for mut buffer in others {
@@ -335,7 +335,7 @@ fn nothing_of_a_stopped_reader_is_taken() {
     }
     owner.sweep();
     assert_eq!(owner.usage().limbo_count, 1);
-    reader.pause(rustix::process::Signal::CONT);
+    kill_process(reader.pid(), Signal::CONT).unwrap();
     reader.say("check");
     assert_eq!(reader.hear().as_deref(), Some("same"));
     reader.say("drop");
@@ -346,7 +346,6 @@ fn nothing_of_a_stopped_reader_is_taken() {
 /// Fault 36: while a reader is stopped, the time that it gives an owner to answer doesn't pass.
 #[test]
 fn a_reader_that_was_stopped_while_it_waited_goes_on_waiting() {
-    use rustix::process::Signal;
     let _alone = alone();
     let _limit = TimeLimit::seconds(60);
     let place = Place::new();
@@ -357,24 +356,24 @@ fn a_reader_that_was_stopped_while_it_waited_goes_on_waiting() {
     let wire = owner.hear().unwrap();
     let mut reader = Actor::start(&place, "impatient", "");
     reader.hear();
-    owner.pause(Signal::STOP);
+    stop_child(owner.pid());
     reader.say(&format!("map {wire}"));
     std::thread::sleep(Duration::from_millis(100));
-    reader.pause(Signal::STOP);
+    stop_child(reader.pid());
     std::thread::sleep(Duration::from_secs(3));
-    reader.pause(Signal::CONT);
+    kill_process(reader.pid(), Signal::CONT).unwrap();
     std::thread::sleep(Duration::from_millis(100));
-    owner.pause(Signal::CONT);
+    kill_process(owner.pid(), Signal::CONT).unwrap();
     assert_eq!(reader.hear().as_deref(), Some("mapped"));
     // An owner that is stopped while the reader runs is another matter.
     owner.say("share");
     let _ = owner.hear();
     let mut second = Actor::start(&place, "impatient", "");
     second.hear();
-    owner.pause(Signal::STOP);
+    stop_child(owner.pid());
     second.say(&format!("map {wire}"));
     assert_eq!(second.hear().as_deref(), Some("Timeout(2s)"));
-    owner.pause(Signal::CONT);
+    kill_process(owner.pid(), Signal::CONT).unwrap();
 }
 
 /// Fault 18: whoever never lets go has its owner's quota, and only until it dies.
