@@ -63,6 +63,27 @@ pub enum OverlayError {
 /// Making one takes two system calls, and more where the payload is in several segments; the kernel takes some
 /// microseconds for each page that is stored to. To write few pages that are known beforehand,
 /// [`Payload::make_mut`] is faster.
+///
+/// # Example
+/// ```
+/// use tollfree_pool::{Address, Capacity, Config, Payload, Pool};
+///
+/// /// Code that knows nothing of pools.
+/// fn darken(pixels: &mut [u8]) {
+///     pixels.iter_mut().for_each(|pixel| *pixel /= 2);
+/// }
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let address: Address = format!("shm://{}/pool.sock", directory.path().display()).parse()?;
+/// let pool = Pool::create(&address, Capacity::default(), Config::default())?;
+/// let image = Payload::from(pool.copy_from_slice(&[100; 40_960])?);
+/// let mut plain = image.overlay()?;
+/// darken(&mut plain[4096..8192]); // the kernel copies this page
+/// let darker = plain.share()?;
+/// assert_eq!((plain[4095], plain[4096], image.to_vec()[4096]), (100, 50, 100));
+/// assert_eq!(darker.segments().map(<[u8]>::len).collect::<Vec<_>>(), [4096, 4096, 32_768]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Overlay {
     // Before the refs: what shows their bytes goes before the holds do.
     view: PrivateView,
