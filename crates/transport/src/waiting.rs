@@ -43,7 +43,9 @@ impl SpinBudget {
         match self.policy {
             WaitPolicy::Poll => u64::MAX,
             WaitPolicy::Park => 0,
-            WaitPolicy::Adaptive if self.average_ns <= WORTH_NS => (self.average_ns * 4).clamp(PROBE_NS, WORTH_NS),
+            WaitPolicy::Adaptive if self.average_ns <= WORTH_NS => {
+                (self.average_ns * 4).clamp(PROBE_NS, WORTH_NS)
+            }
             WaitPolicy::Adaptive if self.wait_count.is_multiple_of(PROBE_EVERY) => PROBE_NS,
             WaitPolicy::Adaptive => 0,
         }
