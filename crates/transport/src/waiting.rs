@@ -2,8 +2,8 @@
 //!
 //! Waking a sleeping process costs about 60 µs there and back, so a wait that ends sooner should be spun through, and
 //! one that doesn't should not be spun for at all. The budget is a few times the recent average while that average is
-//! worth spinning for. Otherwise there is none, but for a short probe in one wait of sixteen: a probe costs the driver's
-//! watch over it too, and a peer that is fast again is also noticed by how soon it wakes this side.
+//! worth spinning for, and a short probe otherwise: one slow peer costs 5 µs a wait, one that is fast again is
+//! noticed by the probe.
 
 use crate::config::WaitPolicy;
 
@@ -11,8 +11,6 @@ use crate::config::WaitPolicy;
 const WORTH_NS: u64 = 120_000;
 /// The shortest budget.
 const PROBE_NS: u64 = 5_000;
-/// While waits aren't worth spinning for, one in so many is spun for all the same, for the shortest budget.
-const PROBE_EVERY: u32 = 16;
 /// A single wait counts for at most this much.
 const WAIT_NS_MAX: u64 = 1_000_000;
 /// Weight of the newest wait: 1 / 8.
@@ -23,17 +21,15 @@ const WEIGHT_SHIFT: u32 = 3;
 pub(crate) struct SpinBudget {
     policy: WaitPolicy,
     average_ns: u64,
-    wait_count: u32,
 }
 
 impl SpinBudget {
     pub(crate) fn new(policy: WaitPolicy) -> SpinBudget {
-        SpinBudget { policy, average_ns: WORTH_NS / 8, wait_count: 0 }
+        SpinBudget { policy, average_ns: WORTH_NS / 8 }
     }
 
     /// A wait came to its end after `waited_ns`, whether by spinning or asleep.
     pub(crate) fn learn(&mut self, waited_ns: u64) {
-        self.wait_count = self.wait_count.wrapping_add(1);
         let waited = waited_ns.min(WAIT_NS_MAX);
         self.average_ns = self.average_ns - (self.average_ns >> WEIGHT_SHIFT) + (waited >> WEIGHT_SHIFT);
     }
@@ -43,11 +39,8 @@ impl SpinBudget {
         match self.policy {
             WaitPolicy::Poll => u64::MAX,
             WaitPolicy::Park => 0,
-            WaitPolicy::Adaptive if self.average_ns <= WORTH_NS => {
-                (self.average_ns * 4).clamp(PROBE_NS, WORTH_NS)
-            }
-            WaitPolicy::Adaptive if self.wait_count.is_multiple_of(PROBE_EVERY) => PROBE_NS,
-            WaitPolicy::Adaptive => 0,
+            WaitPolicy::Adaptive if self.average_ns > WORTH_NS => PROBE_NS,
+            WaitPolicy::Adaptive => (self.average_ns * 4).clamp(PROBE_NS, WORTH_NS),
         }
     }
 }
@@ -62,13 +55,7 @@ mod tests {
         for _ in 0..20 {
             budget.learn(10_000_000);
         }
-        let mut budgets = Vec::new();
-        for _ in 0..2 * PROBE_EVERY {
-            budgets.push(budget.ns());
-            budget.learn(10_000_000);
-        }
-        assert_eq!(budgets.iter().filter(|ns| **ns == PROBE_NS).count(), 2, "a probe now and then");
-        assert_eq!(budgets.iter().sum::<u64>(), 2 * PROBE_NS, "and nothing else");
+        assert_eq!(budget.ns(), PROBE_NS);
         let mut waits = 0;
         while budget.ns() <= PROBE_NS {
             budget.learn(3_000);
@@ -89,7 +76,7 @@ mod tests {
         }
         budget.learn(50_000_000);
         let mut waits = 0;
-        while budget.ns() <= PROBE_NS {
+        while budget.ns() == PROBE_NS {
             budget.learn(2_000);
             waits += 1;
         }
