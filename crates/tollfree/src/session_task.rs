@@ -236,7 +236,11 @@ impl SessionTask {
                 call = poll_fn(|cx| attachment.poll_accept(cx)) => match call {
                     Ok(call) => {
                         let mut first = Some(call);
-                        poll_fn(|cx| Poll::Ready(self.serve_batch(cx, first.take()))).await;
+                        poll_fn(|cx| {
+                            self.serve_batch(cx, first.take());
+                            Poll::Ready(())
+                        })
+                        .await;
                     }
                     Err(closed) => {
                         tracing::debug!(reason = %closed, "a session ended");

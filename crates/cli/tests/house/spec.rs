@@ -90,6 +90,7 @@ fn constants() -> BTreeMap<String, u64> {
         limits::STREAM_COUNT_DEFAULT,
         limits::STREAM_WINDOW_DEFAULT,
         limits::STREAM_WINDOW_MAX,
+        limits::MESSAGE_WINDOW_MAX,
         limits::WINDOW_RESERVE,
         limits::CHUNK_CHARGE,
         limits::ROPE_REF_COUNT_MAX,

@@ -84,6 +84,7 @@ impl DirectMethod {
 }
 
 /// A call that was begun, on one way or the other.
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack of the session's task, and shortly")]
 pub(crate) enum Begun {
     Http(Serving),
     Direct(Box<DirectServing>),
