@@ -17,10 +17,11 @@ bench: ## Compare Tollfree with stock tonic on this machine (about a minute afte
 	@cargo build --quiet --release --package tollfree-cli
 	@exec $(TARGET_DIR)/release/tollfree bench echo
 
-bench-check: ## Count the instructions of a call, and compare with the counts kept (WRITE=--write keeps them; needs valgrind)
-	@crates/bench/instructions $(TARGET_DIR)/instructions $(WRITE)
+bench-check: ## Count instructions and allocations of a call, and compare with the counts kept (WRITE=--write keeps them)
+	@crates/bench/instructions $(or $(COUNTS_DIR),$(TARGET_DIR)/instructions) $(WRITE)
 
-bench-peers: ## Build C++ protobuf's side of `tollfree bench codec` (needs protobuf-compiler, libprotobuf-dev)
+bench-peers: ## Build the peers of `tollfree bench`: iceoryx2, and C++ protobuf (needs protobuf-compiler, libprotobuf-dev)
+	@cargo build --quiet --release --package tollfree-cli --features iceoryx2
 	@crates/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
 test: lint ## Check everything: formatting, lints, tests, documentation, concurrency models
