@@ -48,6 +48,7 @@ interop-table: ## Run them, and put the results into docs/interop.md
 lint: ## Check formatting and lints, warnings are errors
 	@cargo fmt --all --check
 	@cargo clippy --quiet --workspace --all-targets -- -D warnings
+	@cargo clippy --quiet --package tollfree-bench --features iceoryx2 -- -D warnings
 
 doc: ## Build the documentation, warnings are errors
 	@RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items
