@@ -620,8 +620,13 @@ impl Core {
                 self.nudge |= !station.watched;
                 self.wake(next);
             }
-            None => self.nudge |= self.waits_by_itself() || self.stations.others_sleep(runtime),
+            None => self.handed_to_nobody(runtime),
         }
+    }
+
+    /// Nobody pumps for a station any more: a driver looks where others count on it.
+    pub(crate) fn handed_to_nobody(&mut self, runtime: runtime::Id) {
+        self.nudge |= self.waits_by_itself() || self.stations.others_sleep(runtime);
     }
 
     /// The first slot of a station that still waits.
