@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use iceoryx2::pending_response::PendingResponse;
 use iceoryx2::port::client::Client;
 use iceoryx2::prelude::*;
-use iceoryx2::service::port_factory::request_response::PortFactory as Requests;
+use iceoryx2::service::port_factory::request_response::PortFactory as Factory;
 
 use super::floor::PATIENT_POLLS;
 use crate::latency::Latencies;
@@ -27,6 +27,7 @@ const SERVICE: &str = "tollfree/bench/echo";
 /// Time that a process which has just been killed may still be taken for a living one.
 const SWEEP: Duration = Duration::from_secs(1);
 
+type Requests = Factory<ipc::Service, [u8], (), [u8], ()>;
 type Sent = PendingResponse<ipc::Service, [u8], (), [u8], ()>;
 
 fn trouble<E: Display>(what: &str) -> impl FnOnce(E) -> String {
@@ -54,10 +55,7 @@ fn node(dir: &FilePath) -> Result<Node<ipc::Service>, String> {
         .map_err(trouble("cannot make a node"))
 }
 
-fn requests(
-    node: &Node<ipc::Service>,
-    case: Case,
-) -> Result<Requests<ipc::Service, [u8], (), [u8], ()>, String> {
+fn requests(node: &Node<ipc::Service>, case: Case) -> Result<Requests, String> {
     let name = ServiceName::new(SERVICE).map_err(trouble("no name for the service"))?;
     node.service_builder(&name)
         .request_response::<[u8], [u8]>()
