@@ -103,9 +103,8 @@ impl<T: Watched> Session<T> {
             return self.receive_for_nobody(frame);
         }
         self.live_count += 1;
-        let stream =
-            Stream::new(SendHalf::Head, self.peer.stream_window, RecvHalf::Body, self.local.stream_window);
-        self.streams.insert(id, stream);
+        let (send, recv) = (self.peer.stream_window, self.local.stream_window);
+        self.streams.insert_with(id, || Stream::new(SendHalf::Head, send, RecvHalf::Body, recv));
         let method = Some(MethodIdx(frame.code)).filter(|idx| usize::from(idx.0) < self.method_paths.len());
         self.accepted.push_back(Accepted {
             id,
