@@ -189,3 +189,32 @@ pub(super) fn sweep(dir: &FilePath) -> Result<(), String> {
     node(dir)?.blocking_cleanup_dead_nodes(SWEEP);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{RuntimeKind, Side};
+    use crate::workdir::Workdir;
+
+    #[test]
+    fn bodies_come_back() {
+        let dir = Workdir::create().unwrap();
+        let (placement, runtime) = (Placement::SameCore, RuntimeKind::Current);
+        let case = Case { side: Side::Iceoryx2, size: 100, metadata: 0, inflight: 3, placement, runtime };
+        let serve = Serve { case, core: None, dir: dir.path().to_owned() };
+        let (ready, serving) = std::sync::mpsc::channel();
+        // It serves until the test's process ends.
+        std::thread::spawn(move || super::serve(&serve, |serving| ready.send(serving.address).unwrap()));
+        let load = Load {
+            case,
+            core: None,
+            address: serving.recv().unwrap(),
+            warm_up: Duration::from_millis(20),
+            measure: Duration::from_millis(100),
+            calls: None,
+        };
+        let measured = measure(&load).unwrap();
+        assert!(measured.latencies.count() > 0);
+        sweep(dir.path()).unwrap();
+    }
+}
