@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::path::Path as FilePath;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use iceoryx2::pending_response::PendingResponse;
 use iceoryx2::port::client::Client;
@@ -24,8 +24,8 @@ use crate::plan::{Case, Placement};
 
 /// The name of the one service.
 const SERVICE: &str = "tollfree/bench/echo";
-/// Time that a process which has just been killed may still be taken for a living one.
-const SWEEP: Duration = Duration::from_secs(1);
+/// Where the system keeps shared memory that has a name.
+const SHARED: &str = "/dev/shm";
 
 type Requests = Factory<ipc::Service, [u8], (), [u8], ()>;
 type Sent = PendingResponse<ipc::Service, [u8], (), [u8], ()>;
@@ -39,10 +39,14 @@ fn config(dir: &FilePath) -> Result<Config, String> {
     let mut config = Config::default();
     let path = Path::new(dir.as_os_str().as_encoded_bytes()).map_err(trouble("no path for iceoryx2"))?;
     config.global.set_root_path(&path);
-    let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    let prefix: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
-    config.global.prefix = FileName::new(format!("{prefix}_").as_bytes()).map_err(trouble("no prefix"))?;
+    config.global.prefix = FileName::new(prefix(dir).as_bytes()).map_err(trouble("no prefix"))?;
     Ok(config)
+}
+
+/// What all names begin with that are not in the directory: the directory's own name.
+fn prefix(dir: &FilePath) -> String {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    name.chars().filter(char::is_ascii_alphanumeric).chain(['_']).collect()
 }
 
 fn node(dir: &FilePath) -> Result<Node<ipc::Service>, String> {
@@ -100,6 +104,11 @@ impl Patience {
 
 /// Echoes for ever.
 pub(super) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
+    serve_while(|| true, order, ready)
+}
+
+/// Echoes for as long as it is told to go on.
+fn serve_while(goes_on: impl Fn() -> bool, order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
     let node = node(&order.dir)?;
     let requests = requests(&node, order.case)?;
     let server = requests
@@ -109,7 +118,7 @@ pub(super) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), St
         .map_err(trouble("cannot make a server"))?;
     ready(Serving { address: order.dir.display().to_string() });
     let mut patience = Patience::new(order.case);
-    loop {
+    while goes_on() {
         let Some(request) = server.receive().map_err(trouble("cannot receive a request"))? else {
             patience.wait();
             continue;
@@ -119,6 +128,7 @@ pub(super) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), St
         let response = request.loan_slice_uninit(body.len()).map_err(trouble("no memory for a response"))?;
         response.write_from_slice(body).send().map_err(trouble("cannot send a response"))?;
     }
+    Ok(())
 }
 
 fn send(client: &Client<ipc::Service, [u8], (), [u8], ()>, body: &[u8]) -> Result<Sent, String> {
@@ -184,27 +194,42 @@ pub(super) fn measure(load: &Load) -> Result<Measured, String> {
     Ok(Measured { latencies, elapsed_ns: (ended - from).as_nanos().try_into().unwrap_or(u64::MAX) })
 }
 
-/// Removes what processes left behind that met in this directory and are gone.
+/// Removes what processes left behind that met in this directory and are gone: what has their prefix.
 pub(super) fn sweep(dir: &FilePath) -> Result<(), String> {
-    node(dir)?.blocking_cleanup_dead_nodes(SWEEP);
+    let prefix = prefix(dir);
+    for entry in
+        std::fs::read_dir(SHARED).map_err(trouble("cannot look for what is left in /dev/shm"))?.flatten()
+    {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            std::fs::remove_file(entry.path()).map_err(trouble("something is left in /dev/shm"))?;
+        }
+    }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
     use super::*;
     use crate::plan::{RuntimeKind, Side};
     use crate::workdir::Workdir;
 
     #[test]
-    fn bodies_come_back() {
+    fn bodies_come_back_and_nothing_stays() {
         let dir = Workdir::create().unwrap();
         let (placement, runtime) = (Placement::SameCore, RuntimeKind::Current);
         let case = Case { side: Side::Iceoryx2, size: 100, metadata: 0, inflight: 3, placement, runtime };
         let serve = Serve { case, core: None, dir: dir.path().to_owned() };
         let (ready, serving) = std::sync::mpsc::channel();
-        // It serves until the test's process ends.
-        std::thread::spawn(move || super::serve(&serve, |serving| ready.send(serving.address).unwrap()));
+        let enough = Arc::new(AtomicBool::new(false));
+        let goes_on = enough.clone();
+        let server = std::thread::spawn(move || {
+            let goes_on = || !goes_on.load(Ordering::Relaxed);
+            serve_while(goes_on, &serve, |serving| ready.send(serving.address).unwrap())
+        });
         let load = Load {
             case,
             core: None,
@@ -215,6 +240,11 @@ mod tests {
         };
         let measured = measure(&load).unwrap();
         assert!(measured.latencies.count() > 0);
+        enough.store(true, Ordering::Relaxed);
+        server.join().unwrap().unwrap();
         sweep(dir.path()).unwrap();
+        let left = std::fs::read_dir(SHARED).unwrap().map(|entry| entry.unwrap().file_name());
+        let ours = prefix(dir.path());
+        assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with(&ours)));
     }
 }
