@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-check bench-peers test conformance generators interop interop-table lint doc loom fuzz
+.PHONY: help demo bench bench-check bench-peers test conformance figures generators interop interop-table lint doc loom fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -16,6 +16,11 @@ demo: ## Make the same calls over a Unix socket and over Tollfree (under 30 s af
 bench: ## Compare Tollfree with stock tonic on this machine (about a minute after the build)
 	@cargo build --quiet --release --package tollfree-cli
 	@exec $(TARGET_DIR)/release/tollfree bench echo
+
+figures: ## Measure DmRPC's figures and draw them, into bench-out (half an hour after the build)
+	@cargo build --quiet --release --package tollfree-cli
+	@for figure in fig5 fig6 fig7 fig8 fig10 fig11; do \
+		$(TARGET_DIR)/release/tollfree bench pool $$figure --out bench-out/$$figure || exit 1; done
 
 bench-check: ## Count instructions and allocations of a call, and compare with the counts kept (WRITE=--write keeps them)
 	@crates/bench/instructions $(or $(COUNTS_DIR),$(TARGET_DIR)/instructions) $(WRITE)

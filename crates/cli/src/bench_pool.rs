@@ -25,6 +25,10 @@ pub(crate) struct PoolArgs {
     #[arg(long, value_name = "N")]
     count: Option<usize>,
 
+    /// A Python that has Ray, whose object store is measured beside [default: python3; fig8 only]
+    #[arg(long, value_name = "PATH")]
+    python: Option<String>,
+
     /// Measured time for each row and round [default: the figure's; fig5, fig6, fig10 and fig11 only]
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
@@ -95,7 +99,15 @@ impl PoolArgs {
         if cfg!(debug_assertions) {
             eprintln!("tollfree: this is a debug build; its figures mean nothing");
         }
-        let plan = PoolPlan { figure, rounds: self.rounds.unwrap_or(15), count: self.count.unwrap_or(64) };
+        if self.python.is_some() && figure != Figure::Fig8 {
+            return Err(Failure::Refused(format!("{name} has no --python: Ray is measured in fig8 only")));
+        }
+        let plan = PoolPlan {
+            figure,
+            rounds: self.rounds.unwrap_or(15),
+            count: self.count.unwrap_or(64),
+            python: self.python.unwrap_or_else(|| "python3".to_owned()),
+        };
         let progress = |done, total| eprintln!("round {done} of {total}");
         let report = until_interrupted(pool::run(&plan, progress))???;
         let began = report.machine.started_at.replace(['-', ':'], "");
@@ -109,6 +121,9 @@ impl PoolArgs {
     fn run_workload(self, figure: WorkloadFigure, name: &str) -> Result<(), Failure> {
         if self.count.is_some() {
             return Err(Failure::Refused(format!("{name} has no --count; say how long, with --seconds")));
+        }
+        if self.python.is_some() {
+            return Err(Failure::Refused(format!("{name} has no --python: Ray is measured in fig8 only")));
         }
         let mut plan = figure.plan();
         plan.rounds = self.rounds.unwrap_or(plan.rounds);

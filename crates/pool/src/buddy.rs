@@ -42,6 +42,12 @@ impl Buddy {
         buddy
     }
 
+    /// Bit n: there is a free block of order n.
+    #[inline]
+    pub(crate) fn mask(&self) -> u32 {
+        self.mask
+    }
+
     /// Pages that are free.
     #[cfg(test)]
     pub(crate) fn free_count(&self) -> u32 {

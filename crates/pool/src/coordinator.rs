@@ -140,6 +140,9 @@ impl Office {
                 self.serve(desk);
             }
             self.welcome_waiting();
+            if self.grace_until <= Instant::now() {
+                self.ledger.give_up_early();
+            }
             self.close_late();
             self.deliver();
         }
@@ -157,7 +160,8 @@ impl Office {
             let writing = if desk.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
             PollFd::new(&desk.socket, reading | writing)
         }));
-        let pending = desks.iter().any(|(_, desk)| desk.member.is_none()) || resting;
+        let pending =
+            desks.iter().any(|(_, desk)| desk.member.is_none()) || resting || self.ledger.has_early();
         // A turn now and then while there is something that time alone decides.
         let timeout = pending.then(|| timespec(Duration::from_millis(20)));
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
@@ -227,6 +231,7 @@ impl Office {
                     let fds = fds.into_iter().map(Arc::new).collect();
                     match desk.member {
                         Some(member) => {
+                            crate::steps::reached(step(message.kind.get()));
                             if let Err(violation) = self.ledger.hear(member, &message, fds) {
                                 tracing::warn!(
                                     member = member.0,
@@ -236,7 +241,10 @@ impl Office {
                                 self.close(idx);
                             }
                         }
-                        None => self.newcomer(idx, &message),
+                        None => {
+                            crate::steps::reached("told-join");
+                            self.newcomer(idx, &message);
+                        }
                     }
                     self.sort();
                 }
@@ -352,6 +360,19 @@ impl Office {
                 self.sort();
             }
         }
+    }
+}
+
+/// The step at which a coordinator is that has been told such a thing, and has said nothing about it yet.
+fn step(kind: u32) -> &'static str {
+    match kind {
+        pool_kind::NEED => "told-need",
+        pool_kind::EXTENT => "told-extent",
+        pool_kind::MAP => "told-map",
+        pool_kind::ROW => "told-row",
+        pool_kind::ROW_OK => "told-row-ok",
+        pool_kind::RETURNED => "told-returned",
+        _ => "told-more",
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct OwnExtent {
     pub(crate) idx: ExtentIdx,
     pub(crate) shape: ExtentShape,
     pub(crate) region: Region,
-    /// For the coordinator, again when there is a new one.
+    /// For the coordinator, again when there is a new one, and for overlays.
     pub(crate) fd: Arc<OwnedFd>,
 }
 
@@ -67,6 +67,8 @@ pub(crate) struct Import {
     pub(crate) idx: ExtentIdx,
     pub(crate) shape: ExtentShape,
     pub(crate) region: PeerRegion,
+    /// For overlays: the extent as it is mapped, sealed and of the length that was checked.
+    pub(crate) fd: OwnedFd,
     pub(crate) row: Mutex<Row<Region>>,
     /// The row's descriptor, for the owner; it gets it once.
     row_fd: Mutex<Option<OwnedFd>>,
@@ -84,6 +86,7 @@ impl Import {
     ) -> Result<Import, FetchFault> {
         let wrong = |what: &str| FetchFault::Region(format!("it is no extent of this member: {what}"));
         let shape = ExtentShape::of_data(data_len).ok_or_else(|| wrong("its length"))?;
+        let kept = dup(&fd).map_err(|error| FetchFault::Region(error.to_string()))?;
         let region = PeerRegion::map(fd, shape.file_len())?;
         let mut head = ExtentHead::new_zeroed();
         region.copy_out(0, head.as_mut_bytes());
@@ -101,7 +104,7 @@ impl Import {
         let mut row = Region::create("tollfree-row", shape.row_len())?;
         let row_fd = Mutex::new(row.take_fd());
         let row = Mutex::new(Row::new(row, HOLD_COUNT_MAX));
-        Ok(Import { owner, idx, shape, region, row, row_fd, link: link.clone() })
+        Ok(Import { owner, idx, shape, region, fd: kept, row, row_fd, link: link.clone() })
     }
 
     /// Generation and key of a block that this member holds: they can't change meanwhile.

@@ -17,6 +17,7 @@ use crate::buddy::{Buddy, ORDER_COUNT, order_of};
 use crate::error::{RefError, Refusal, Shortage};
 use crate::extent::OwnExtent;
 use crate::holds::{Directory, Survey};
+use crate::roomy::Roomy;
 
 /// Blocks of one order that are kept whole when they are given back: the next one of that size is warm and needs no
 /// splitting.
@@ -91,6 +92,8 @@ pub(crate) struct Asking {
 #[derive(Debug)]
 pub(crate) struct Heap {
     slots: Vec<Option<Slot>>,
+    /// Which of the slots have free blocks.
+    roomy: Roomy,
     warm: [SmallVec<[BlockAt; WARM_COUNT_MAX]>; ORDER_COUNT],
     limbo: VecDeque<BlockAt>,
     survey: Survey,
@@ -105,6 +108,7 @@ impl Heap {
     pub(crate) fn new() -> Heap {
         Heap {
             slots: Vec::new(),
+            roomy: Roomy::default(),
             warm: Default::default(),
             limbo: VecDeque::new(),
             survey: Survey::default(),
@@ -132,10 +136,12 @@ impl Heap {
             readers: Vec::new(),
             rows: Vec::new(),
         };
-        match self.slots.iter_mut().find(|slot| slot.is_none()) {
-            Some(room) => *room = Some(slot),
-            None => self.slots.push(Some(slot)),
-        }
+        let place = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.roomy.tell(place, slot.buddy.mask());
+        self.slots[place] = Some(slot);
         self.free_bytes += len;
         self.total_bytes += len;
     }
@@ -181,10 +187,19 @@ impl Heap {
     }
 
     fn split(&mut self, order: u8) -> Option<BlockAt> {
-        self.slots.iter_mut().enumerate().find_map(|(idx, slot)| {
-            let page = slot.as_mut()?.buddy.allocate(order)?;
-            Some(BlockAt { slot: idx as u32, page })
-        })
+        let place = self.roomy.first(order)?;
+        let buddy = &mut self.slots[place].as_mut().expect("a slot with room is there").buddy;
+        let page = buddy.allocate(order).expect("there is a block that it can be split off");
+        self.roomy.tell(place, buddy.mask());
+        Some(BlockAt { slot: place as u32, page })
+    }
+
+    /// Gives a block back to its extent.
+    fn merge(&mut self, at: BlockAt, order: u8) {
+        let buddy = &mut self.slot(at).buddy;
+        buddy.free(at.page, order);
+        let mask = buddy.mask();
+        self.roomy.tell(at.slot as usize, mask);
     }
 
     /// As [`allocate`](Self::allocate), when that has failed: joins what is kept whole, and looks through all of limbo.
@@ -198,7 +213,7 @@ impl Heap {
     fn join(&mut self) {
         for order in 0..ORDER_COUNT {
             while let Some(at) = self.warm[order].pop() {
-                self.slot(at).buddy.free(at.page, order as u8);
+                self.merge(at, order as u8);
             }
         }
     }
@@ -234,7 +249,7 @@ impl Heap {
         if warm.len() < WARM_COUNT_MAX {
             warm.push(at);
         } else {
-            self.slot(at).buddy.free(at.page, order);
+            self.merge(at, order);
         }
         crate::steps::reached("given-up");
     }
@@ -386,13 +401,14 @@ impl Heap {
         self.join();
         let mut taken = Vec::new();
         let mut taken_bytes = 0;
-        for place in &mut self.slots {
+        for (idx, place) in self.slots.iter_mut().enumerate() {
             let Some(slot) = place else { continue };
             let len = slot.extent.shape.data_len() as u64;
             if slot.buddy.is_idle() && self.free_bytes >= keep + len && taken_bytes + len <= most {
                 self.free_bytes -= len;
                 self.total_bytes -= len;
                 taken_bytes += len;
+                self.roomy.tell(idx, 0);
                 taken.extend(place.take().map(|slot| slot.extent));
             }
         }

@@ -5,10 +5,12 @@
 //! among members that keep to the protocol, and only among them (`SECURITY.md`, members of a pool): an owner never stores
 //! to a block that anybody else holds, and this process holds it for as long as the reference lives.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use tollfree_layout::PageIdx;
+use tollfree_layout::limits::PAGE_LEN;
 
 use crate::extent::{Import, OwnExtent};
 use crate::heap::{BlockAt, Found};
@@ -79,6 +81,15 @@ impl Held {
         // other ref to the block exists, here or elsewhere, so that nobody reads it while `self` is borrowed. None can
         // come to be meanwhile: that takes a `&self`. `writing_after_sharing_leaves_readers_their_snapshot` would notice.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(off), len) }
+    }
+
+    /// The file that the block lies in, and where byte `off` of the block, at the beginning of a page, is in it.
+    pub(crate) fn file_at(&self, off: usize) -> (BorrowedFd<'_>, usize) {
+        let (fd, data_off, page) = match &self.place {
+            Place::Own { extent, at } => (extent.fd.as_fd(), extent.shape.data_off(), at.page),
+            Place::Other { import, page } => (import.fd.as_fd(), import.shape.data_off(), *page),
+        };
+        (fd, data_off + page.as_usize() * PAGE_LEN + off)
     }
 
     /// Whether this is the only hold that there is or ever was of the block, and the block this member's own.

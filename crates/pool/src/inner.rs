@@ -22,6 +22,7 @@ use crate::heap::{BlockAt, Heap};
 use crate::held::Held;
 use crate::holds::take;
 use crate::link::Link;
+use crate::patience::Patience;
 use crate::refs::{Ref, tag};
 
 /// After a "no", the coordinator isn't asked again before this; doubled each time within one wait.
@@ -76,11 +77,13 @@ impl Fetch {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn wait(&self, until: Instant) -> Option<Result<(), FetchFault>> {
+    fn wait(&self, patience: &mut Patience) -> Option<Result<(), FetchFault>> {
         let mut state = self.state.lock();
         while state.outcome.is_none() {
-            if self.done.wait_until(&mut state, until).timed_out() {
-                break;
+            let turn = patience.turn()?;
+            let began = Instant::now();
+            if self.done.wait_until(&mut state, began + turn).timed_out() {
+                patience.waited(began.elapsed());
             }
         }
         state.outcome.clone()
@@ -306,13 +309,13 @@ impl Inner {
 
     pub(crate) fn map(self: &Arc<Self>, bytes: &[u8]) -> Result<Ref, RefError> {
         let limit = self.config.patience;
-        let until = Instant::now() + limit;
+        let mut patience = Patience::new(limit);
         loop {
             match self.try_map(bytes) {
                 Err(RefError::NotHere) => {}
                 result => return result,
             }
-            match self.fetch(bytes)?.wait(until) {
+            match self.fetch(bytes)?.wait(&mut patience) {
                 Some(Ok(())) => {}
                 Some(Err(fault)) => return Err(self.count(fault.into())),
                 None => return Err(RefError::Timeout(limit)),

@@ -59,11 +59,35 @@ pub(crate) struct Ledger<F> {
     lingering: HashMap<(MemberIdx, ExtentIdx), Lingering>,
     used: u64,
     sayings: Vec<Saying<F>>,
+    /// Who wants extents that nobody has told of yet, while their owners may still come back; `None` from then on.
+    early: Option<BTreeSet<((MemberIdx, ExtentIdx), MemberIdx)>>,
 }
+
+/// Requests that are kept for owners who may come back; more are refused.
+const EARLY_COUNT_MAX: usize = 4096;
 
 impl<F: Clone> Ledger<F> {
     pub(crate) fn new(capacity: Capacity) -> Ledger<F> {
-        Ledger { capacity, members: BTreeMap::new(), lingering: HashMap::new(), used: 0, sayings: Vec::new() }
+        Ledger {
+            capacity,
+            members: BTreeMap::new(),
+            lingering: HashMap::new(),
+            used: 0,
+            sayings: Vec::new(),
+            early: Some(BTreeSet::new()),
+        }
+    }
+
+    /// Whether somebody waits for an owner to come back.
+    pub(crate) fn has_early(&self) -> bool {
+        self.early.as_ref().is_some_and(|early| !early.is_empty())
+    }
+
+    /// Owners that haven't come back by now are gone.
+    pub(crate) fn give_up_early(&mut self) {
+        for (key, reader) in self.early.take().into_iter().flatten() {
+            self.refuse(reader, key);
+        }
     }
 
     /// What is to be said since this was last asked.
@@ -98,6 +122,9 @@ impl<F: Clone> Ledger<F> {
     /// A member is dead or has left.
     pub(crate) fn leave(&mut self, member: MemberIdx) {
         let Some(gone) = self.members.remove(&member) else { return };
+        if let Some(early) = &mut self.early {
+            early.retain(|(_, reader)| *reader != member);
+        }
         let extents: u64 = gone.extents.values().map(|extent| extent.len).sum();
         self.used -= gone.granted - extents;
         for (idx, extent) in gone.extents {
@@ -236,12 +263,27 @@ impl<F: Clone> Ledger<F> {
         }
         member.extents.insert(idx, Extent { len, fds, importers });
         self.say(from, PoolMessage::new(pool_kind::EXTENT_OK).about(from, idx), Vec::new());
+        let early = self.early.iter().flatten().filter(|(key, _)| *key == (from, idx));
+        for entry in early.copied().collect::<Vec<_>>() {
+            if let Some(early) = &mut self.early {
+                early.remove(&entry);
+            }
+            self.map(entry.1, entry.0);
+        }
         Ok(())
     }
 
     fn map(&mut self, from: MemberIdx, key: (MemberIdx, ExtentIdx)) {
         let (to, known) = (from, if key.0 == from { None } else { self.find(key) });
-        let Some(extent) = known else { return self.refuse(to, key) };
+        let Some(extent) = known else {
+            match &mut self.early {
+                Some(early) if key.0 != from && early.len() < EARLY_COUNT_MAX => {
+                    early.insert((key, from));
+                }
+                _ => self.refuse(to, key),
+            }
+            return;
+        };
         extent.importers.insert(from);
         let message = PoolMessage::new(pool_kind::MAPPED).about(key.0, key.1).of(extent.len);
         let fds = extent.fds.clone();
@@ -321,6 +363,7 @@ mod tests {
 
     fn ledger() -> Ledger<()> {
         let mut ledger = Ledger::new(Capacity { total: 4 * BATCH, member_quota: 3 * BATCH, batch: BATCH });
+        ledger.give_up_early();
         ledger.join(A, false);
         ledger.join(B, false);
         ledger
@@ -412,6 +455,34 @@ mod tests {
             ledger.leave(B);
             assert_eq!(ledger.used(), 0);
         }
+    }
+
+    #[test]
+    fn a_successor_answers_who_asks_before_the_owner_is_back() {
+        let capacity = Capacity { total: BATCH, member_quota: BATCH, batch: BATCH };
+        let extent = new(pool_kind::EXTENT).about(MemberIdx(0), ONE).of(BATCH);
+        let map = |idx| new(pool_kind::MAP).about(A, ExtentIdx(idx));
+        let mut ledger = Ledger::new(capacity);
+        ledger.join(B, true);
+        assert_eq!(say(&mut ledger, B, map(1)), []);
+        assert_eq!(say(&mut ledger, B, map(2)), []);
+        assert!(ledger.has_early());
+        ledger.join(A, true);
+        assert_eq!(say(&mut ledger, A, extent), [(1, pool_kind::EXTENT_OK), (2, pool_kind::MAPPED)]);
+        ledger.give_up_early();
+        let refused = ledger.take_sayings();
+        assert_eq!(refused.len(), 1);
+        assert_eq!(
+            (refused[0].message.kind.get(), refused[0].message.extent()),
+            (pool_kind::MAP_FAILED, ExtentIdx(2))
+        );
+        assert_eq!(say(&mut ledger, B, map(2)), [(2, pool_kind::MAP_FAILED)], "from now on at once");
+        // Whoever has left isn't told.
+        let mut ledger = Ledger::new(capacity);
+        ledger.join(B, true);
+        assert_eq!(say(&mut ledger, B, map(1)), []);
+        ledger.leave(B);
+        assert!(!ledger.has_early());
     }
 
     #[test]

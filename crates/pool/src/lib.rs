@@ -3,7 +3,8 @@
 //!
 //! A [`Pool`] is this process's membership. A [`Buffer`] is memory to produce into; frozen, it is a [`Ref`], which can be
 //! read in place, cloned, sliced, turned back into `Bytes`, and sent to other members as 56 bytes. A [`Payload`] is bytes
-//! that know where they live, and can be written: only touched pages are copied.
+//! that know where they live, and can be written: only touched pages are copied. An [`Overlay`] is the same for code that
+//! wants plain memory: the kernel copies the pages that it stores to.
 //!
 //! Every member makes its own *extents*, sealed memory files that the others map read-only, within what the
 //! [`Coordinator`] grants it. Who holds which block is written by each reader in a row of its own, which the owner looks
@@ -54,9 +55,12 @@ pub mod holds;
 mod inner;
 mod ledger;
 mod link;
+mod overlay;
+mod patience;
 mod payload;
 mod pool;
 mod refs;
+mod roomy;
 mod rope;
 mod steps;
 
@@ -66,6 +70,8 @@ pub use config::{Capacity, Config, WhenShort};
 pub use coordinator::Coordinator;
 pub use counts::{Counts, Usage};
 pub use error::{AllocError, JoinError, RefError, Refusal, Shortage};
+pub use overlay::{Overlay, OverlayError};
+pub use patience::Patience;
 pub use payload::{Payload, WriteError};
 pub use pool::Pool;
 pub use refs::Ref;

@@ -10,6 +10,7 @@ use tollfree_layout::limits::PAGE_LEN;
 
 use crate::buffer::Buffer;
 use crate::error::{AllocError, RefError};
+use crate::overlay::{Overlay, OverlayError};
 use crate::pool::Pool;
 use crate::refs::{Ref, within};
 
@@ -165,6 +166,21 @@ impl Payload {
             Kind::Vec(bytes) => Ok(&mut Arc::make_mut(bytes)[start..start + len]),
             Kind::Pooled(refs) => pooled_mut(refs, start..start + len),
         }
+    }
+
+    /// Plain memory over the bytes, which are copied page by page as they are written: for code that is not to know of pages
+    /// and pools. The payload itself stays as it is.
+    ///
+    /// # Errors
+    /// [`OverlayError`], with [`OverlayError::Private`] for bytes that don't lie in a pool.
+    pub fn overlay(&self) -> Result<Overlay, OverlayError> {
+        Overlay::of(self.refs())
+    }
+
+    /// Refs whose bytes are to be one after the other, at least one.
+    pub(crate) fn of_refs(refs: SmallVec<[Ref; 1]>) -> Payload {
+        debug_assert!(!refs.is_empty());
+        Payload { kind: Kind::Pooled(refs) }
     }
 
     /// Copies out `dst.len()` bytes from `at` on. Asynchronous, since a payload's bytes may one day be on another host.

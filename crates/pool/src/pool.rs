@@ -151,6 +151,10 @@ impl Pool {
         self.inner.counters.read()
     }
 
+    pub(crate) fn count_copied(&self, byte_count: usize) {
+        self.inner.counters.copied(byte_count);
+    }
+
     /// What this member has now.
     pub fn usage(&self) -> Usage {
         self.inner.usage()

@@ -9,9 +9,9 @@ pub(crate) fn reached(step: &'static str) {
     let _ = step;
 }
 
-/// Every step, in the order in which a member that shares and one that reads come to them.
+/// Every step, in the order in which a member that shares and one that reads come to them, and a coordinator.
 #[cfg(feature = "steps")]
-pub const STEPS: [&str; 14] = [
+pub const STEPS: [&str; 23] = [
     "joined",
     "granted",
     "extent-made",
@@ -24,8 +24,17 @@ pub const STEPS: [&str; 14] = [
     "watched",
     "counted-in",
     "held",
+    "overlaid",
+    "overlay-copied",
     "released",
     "given-up",
+    "told-join",
+    "told-need",
+    "told-extent",
+    "told-map",
+    "told-row",
+    "told-row-ok",
+    "told-returned",
 ];
 
 #[cfg(feature = "steps")]

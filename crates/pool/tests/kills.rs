@@ -9,10 +9,13 @@ mod place;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use place::{BATCH, Place, capacity, config, until, until_all_is_free};
 use rustix::process::{Pid, Signal, kill_process};
-use tollfree_pool::{AllocError, Config, Coordinator, Pool, RefError, STEPS, Shortage, WhenShort};
+use tollfree_pool::{
+    AllocError, Config, Coordinator, JoinError, Overlay, Payload, Pool, RefError, STEPS, Shortage, WhenShort,
+};
 use tollfree_testkit::{Census, TimeLimit, alone, stop_child};
 
 const ROLE: &str = "TOLLFREE_POOL_TEST_ROLE";
@@ -98,9 +101,11 @@ fn plays_its_part() {
         std::io::stdin().lock().lines().for_each(drop);
         return;
     }
-    let pool = Pool::join(&address, config()).unwrap();
+    let patience = if role == "impatient" { Duration::from_secs(2) } else { config().patience };
+    let pool = Pool::join(&address, Config { patience, ..config() }).unwrap();
     answer("joined");
     let mut kept = Vec::new();
+    let mut overlays = Vec::new();
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match verb {
@@ -123,7 +128,21 @@ fn plays_its_part() {
             } else {
                 "changed"
             }),
+            // Writes a page of what was kept last, in an overlay, and tells of the result, in two refs.
+            "overlay" => {
+                let mut overlay = Payload::from(kept[kept.len() - 1].clone()).overlay().unwrap();
+                overlay[0] = 8;
+                let written = overlay.share().unwrap();
+                let refs = written.refs().iter().map(|bytes| to_hex(&bytes.to_bytes().unwrap()));
+                answer(&refs.collect::<Vec<_>>().join(" "));
+                overlays.push((overlay, written));
+            }
+            "overlaid" => {
+                let is_so = |overlay: &Overlay| overlay[0] == 8 && overlay[1..].iter().all(|byte| *byte == 7);
+                answer(if overlays.iter().all(|(overlay, _)| is_so(overlay)) { "same" } else { "changed" });
+            }
             "drop" => {
+                overlays.clear();
                 kept.clear();
                 answer("dropped");
             }
@@ -188,6 +207,62 @@ fn a_reader_killed_at_any_step_holds_nothing() {
     before.assert_back();
 }
 
+/// A reader dies while it has an overlay: what it stored goes with it, and what it held is its owner's again.
+#[test]
+fn a_process_killed_with_an_overlay_leaves_nothing_behind() {
+    let _alone = alone();
+    let _limit = TimeLimit::seconds(60);
+    let place = Place::new();
+    let owner = place.create();
+    drop(owner.buffer(1).unwrap());
+    let before = Census::take();
+    for step in ["overlaid", "overlay-copied"] {
+        assert!(STEPS.contains(&step));
+        let shared = owner.copy_from_slice(&[7; 10_000]).unwrap();
+        let mut reader = Actor::start(&place, "member", step);
+        reader.hear();
+        reader.say(&format!("map {}", to_hex(&shared.to_bytes().unwrap())));
+        assert_eq!(reader.hear().as_deref(), Some("mapped"));
+        reader.say("overlay");
+        assert_eq!(reader.hear(), None, "{step}: nothing was told");
+        assert_eq!(reader.signal(), Some(9), "{step}: it was reached");
+        assert_eq!(&shared[..], &[7; 10_000], "nobody else sees what it stored");
+        drop(shared);
+        until_all_is_free(&owner);
+    }
+    before.assert_back();
+}
+
+/// Faults 4 and 20: an overlay outlives the owner of what it shows, and what was shared out of it the member that wrote it.
+#[test]
+fn an_overlay_stays_when_the_owner_of_what_it_shows_dies() {
+    let _alone = alone();
+    let _limit = TimeLimit::seconds(60);
+    let place = Place::new();
+    let reader = place.create();
+    let mut owner = Actor::start(&place, "member", "");
+    owner.hear();
+    owner.say("share");
+    let wire = from_hex(&owner.hear().unwrap());
+    let mut writer = Actor::start(&place, "member", "");
+    writer.hear();
+    writer.say(&format!("map {}", to_hex(&wire)));
+    writer.hear();
+    writer.say("overlay");
+    let refs: Vec<_> = writer.hear().unwrap().split(' ').map(from_hex).collect();
+    let seen: Vec<_> = refs.iter().map(|wire| reader.map_ref(wire).unwrap()).collect();
+    assert_eq!(seen.iter().map(|bytes| bytes.len()).collect::<Vec<_>>(), [4_096, 5_904]);
+    owner.child.kill().unwrap();
+    assert_eq!(owner.signal(), Some(9));
+    until("its death is known", || reader.usage().import_count == 1);
+    writer.say("overlaid");
+    assert_eq!(writer.hear().as_deref(), Some("same"));
+    writer.child.kill().unwrap();
+    assert_eq!(writer.signal(), Some(9));
+    until("its death is known too", || reader.usage().import_count == 0);
+    assert_eq!((seen[0][0], &seen[0][1..], &seen[1][..]), (8, &[7; 4_095][..], &[7; 5_904][..]));
+}
+
 #[test]
 fn a_block_given_up_by_a_process_that_dies_then_is_nobodys() {
     let _alone = alone();
@@ -228,7 +303,7 @@ fn what_is_read_stays_when_its_owner_dies() {
     assert_eq!(&seen[..], &[7; 10_000]);
     assert!(matches!(reader.map_ref(&wire), Err(RefError::Gone)));
     // Fifteen batches are left, while one lingers.
-    let impatient = Config { when_short: WhenShort::Wait(std::time::Duration::from_millis(20)), ..config() };
+    let impatient = Config { when_short: WhenShort::Wait(Duration::from_millis(20)), ..config() };
     let members: Vec<_> = (0..4).map(|_| Pool::join(&place.address, impatient).unwrap()).collect();
     let take_all = || {
         let tries = members.iter().flat_map(|member| (0..4).map(|_| member.buffer(BATCH as usize)));
@@ -266,6 +341,39 @@ fn nothing_of_a_stopped_reader_is_taken() {
     reader.say("drop");
     reader.hear();
     until_all_is_free(&owner);
+}
+
+/// Fault 36: while a reader is stopped, the time that it gives an owner to answer doesn't pass.
+#[test]
+fn a_reader_that_was_stopped_while_it_waited_goes_on_waiting() {
+    let _alone = alone();
+    let _limit = TimeLimit::seconds(60);
+    let place = Place::new();
+    let _pool = place.create();
+    let mut owner = Actor::start(&place, "member", "");
+    owner.hear();
+    owner.say("share");
+    let wire = owner.hear().unwrap();
+    let mut reader = Actor::start(&place, "impatient", "");
+    reader.hear();
+    stop_child(owner.pid());
+    reader.say(&format!("map {wire}"));
+    std::thread::sleep(Duration::from_millis(100));
+    stop_child(reader.pid());
+    std::thread::sleep(Duration::from_secs(3));
+    kill_process(reader.pid(), Signal::CONT).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    kill_process(owner.pid(), Signal::CONT).unwrap();
+    assert_eq!(reader.hear().as_deref(), Some("mapped"));
+    // An owner that is stopped while the reader runs is another matter.
+    owner.say("share");
+    let _ = owner.hear();
+    let mut second = Actor::start(&place, "impatient", "");
+    second.hear();
+    stop_child(owner.pid());
+    second.say(&format!("map {wire}"));
+    assert_eq!(second.hear().as_deref(), Some("Timeout(2s)"));
+    kill_process(owner.pid(), Signal::CONT).unwrap();
 }
 
 /// Fault 18: whoever never lets go has its owner's quota, and only until it dies.
@@ -345,6 +453,81 @@ fn a_coordinator_that_dies_and_comes_back_takes_nothing() {
     reader.child.kill().unwrap();
     assert_eq!(reader.signal(), Some(9));
     until_all_is_free(&owner);
+}
+
+/// Tries until it is done; it may fail for want of a coordinator, and in no other way.
+fn in_the_end<T, E: std::fmt::Debug>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    may_fail: fn(&E) -> bool,
+) -> T {
+    let mut done = None;
+    until("it is done", || match attempt() {
+        Ok(value) => {
+            done = Some(value);
+            true
+        }
+        Err(error) => {
+            assert!(may_fail(&error), "{error:?}");
+            false
+        }
+    });
+    done.unwrap()
+}
+
+/// Fault 1, for the coordinator: whatever it has just been told, its members get what they wanted from its successor.
+#[test]
+fn a_coordinator_killed_at_any_step_takes_nothing() {
+    let _alone = alone();
+    let _limit = TimeLimit::seconds(240);
+    let may_join_fail = |error: &JoinError| {
+        matches!(error, JoinError::Connect { .. } | JoinError::NotACoordinator(_) | JoinError::Timeout { .. })
+    };
+    let may_alloc_fail = |error: &AllocError| matches!(error, AllocError::Exhausted { .. });
+    let may_map_fail = |error: &RefError| matches!(error, RefError::Coordinator);
+    let before = Census::take();
+    for step in
+        ["told-join", "told-need", "told-extent", "told-map", "told-row", "told-row-ok", "told-returned"]
+    {
+        assert!(STEPS.contains(&step));
+        let place = Place::new();
+        let mut coordinator = Actor::start(&place, "coordinator", step);
+        assert_eq!(coordinator.hear().as_deref(), Some("up"));
+        let successor = std::thread::scope(|scope| {
+            let successor = scope.spawn(|| {
+                let Actor { mut child, input: _input, .. } = coordinator;
+                assert_eq!(child.wait().unwrap().signal(), Some(9), "{step}: it was reached");
+                let mut successor = Actor::start(&place, "coordinator", "");
+                assert_eq!(successor.hear().as_deref(), Some("up"));
+                successor
+            });
+            let join = || Pool::join(&place.address, Config { high_watermark: 0, ..config() });
+            let owner = in_the_end(join, may_join_fail);
+            let shared = in_the_end(|| owner.copy_from_slice(&[7; 10_000]), may_alloc_fail);
+            let wire = shared.to_bytes().unwrap();
+            let reader = in_the_end(join, may_join_fail);
+            let seen = in_the_end(|| reader.map_ref(&wire), may_map_fail);
+            assert_eq!((&seen[..], reader.counts().stale_refs), (&[7; 10_000][..], 0), "{step}");
+            // Another batch, which is given back as soon as it is free.
+            drop(in_the_end(|| owner.copy_from_slice(&[8; BATCH as usize]), may_alloc_fail));
+            let successor = successor.join().unwrap();
+            assert_eq!(&seen[..], &[7; 10_000], "{step}");
+            until("both are back", || owner.is_attached() && reader.is_attached());
+            drop((seen, shared));
+            // Nothing is held for nobody: all of the pool can be had.
+            let members: Vec<_> = (0..4).map(|_| in_the_end(join, may_join_fail)).collect();
+            drop((owner, reader));
+            let all: Vec<_> = members
+                .iter()
+                .flat_map(|member| (0..4).map(|_| member.buffer(BATCH as usize).unwrap()))
+                .collect();
+            drop((all, members));
+            successor
+        });
+        drop(successor.input);
+        let mut child = successor.child;
+        child.wait().unwrap();
+    }
+    before.assert_back();
 }
 
 /// A member whose coordinator died while another owner did: both are noticed.

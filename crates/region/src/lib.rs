@@ -29,6 +29,8 @@
 //! a region is refused ([`PeerFault`]). No reference to shared bytes is ever made, beyond atomics for the length of one
 //! access: values are loaded once into private memory and checked there, by the caller.
 //!
+//! A [`PrivateView`] shows pages of regions to a process that wants to write them: what it stores it alone sees.
+//!
 //! # Crash
 //! A memfd has no name. When a process dies, at whatever step, its mapping and descriptor go with it; the other side's
 //! mapping stays valid, with the last bytes, until it is dropped, and then the memory is free. Memory is charged to
@@ -63,6 +65,7 @@ mod mapping;
 mod memory;
 mod own;
 mod peer;
+mod private;
 
 pub use error::{PeerFault, RegionError, Seals};
 pub use fork::Origin;
@@ -72,3 +75,4 @@ pub use loom_memory::LoomMemory;
 pub use memory::{ReadMemory, WriteMemory};
 pub use own::Region;
 pub use peer::PeerRegion;
+pub use private::{Patch, PrivateView};

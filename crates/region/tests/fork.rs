@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
-use tollfree_region::{PeerRegion, ReadMemory, Region, WriteMemory};
+use tollfree_region::{Patch, PeerRegion, PrivateView, ReadMemory, Region, WriteMemory};
 
 const LEN: usize = 8192;
 
@@ -36,16 +36,23 @@ fn first_failure(checks: &[bool]) -> i32 {
 fn a_child_notices_and_leaves_the_parents_memory_alone() {
     let own = Region::create("tollfree-parent", LEN).unwrap();
     let peer = PeerRegion::map(own.fd().try_clone_to_owned().unwrap(), LEN).unwrap();
+    let patch = Patch { at: 0, fd: own.fd(), off: 0, len: LEN };
+    let view = PrivateView::new(LEN, &[patch]).unwrap();
     let origin = own.origin();
     assert!(
         !origin.is_elsewhere() && !own.is_inherited() && !peer.is_inherited() && is_mapped("tollfree-parent")
     );
     let status = in_child(|| {
-        let noticed =
-            [origin.is_elsewhere(), own.is_inherited(), peer.is_inherited(), !is_mapped("tollfree-parent")];
+        let noticed = [
+            origin.is_elsewhere(),
+            own.is_inherited(),
+            peer.is_inherited(),
+            view.is_inherited(),
+            !is_mapped("tollfree-parent"),
+        ];
         // Something else comes to lie where the regions were: dropping them must not take it away.
         let fresh: Vec<Region> = (0..64).map(|_| Region::create("tollfree-child", LEN).unwrap()).collect();
-        drop((own, peer));
+        drop((own, peer, view));
         let whole = fresh.iter().all(|region| {
             region.store_u64(0, 7, Ordering::Relaxed);
             !region.is_inherited() && region.load_u64(0, Ordering::Relaxed) == 7

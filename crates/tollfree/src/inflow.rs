@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tokio::time::Instant;
 use tollfree_layout::limits::ROPE_REF_COUNT_MAX;
 use tollfree_layout::rope::{ROPE_ENTRY_LEN, ROPE_HEAD_LEN};
-use tollfree_pool::{Plan, Pool, RefError, Rope};
+use tollfree_pool::{Patience, Plan, Pool, RefError, Rope};
 use tollfree_transport::{Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, Stream};
 use tonic::Status;
 
@@ -66,9 +67,20 @@ async fn fetch(
 ) -> Result<Rope, Status> {
     // An owner that was stopped doesn't answer.
     let limit = pool.patience();
-    let fetched = tokio::time::timeout(limit, plan.fetch(&pool)).await;
+    let mut patience = Patience::new(limit);
+    let fetched = {
+        let mut fetch = std::pin::pin!(plan.fetch(&pool));
+        loop {
+            let Some(turn) = patience.turn() else { break Err(RefError::Timeout(limit)) };
+            let began = Instant::now();
+            match tokio::time::timeout(turn, fetch.as_mut()).await {
+                Ok(fetched) => break fetched,
+                Err(_) => patience.waited(began.elapsed()),
+            }
+        }
+    };
     drop(claim);
-    match fetched.unwrap_or(Err(RefError::Timeout(limit))) {
+    match fetched {
         Ok(rope) => {
             payloads.received_by_ref(plan.ref_bytes(), copied);
             Ok(rope)

@@ -143,6 +143,14 @@ impl Round {
     }
 }
 
+impl Round {
+    /// Processor time of all processes for each call, in nanoseconds.
+    pub(crate) fn cpu_ns_per_call(&self) -> f64 {
+        let cpu_ns: u64 = self.processes.iter().map(|process| process.tally.cpu_ns).sum();
+        cpu_ns as f64 / self.latencies.count().max(1) as f64
+    }
+}
+
 impl Row {
     pub(crate) fn new(case: Case) -> Self {
         Self {

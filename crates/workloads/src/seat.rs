@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
 use serde::{Deserialize, Serialize};
+use tollfree::REF_THRESHOLD_DEFAULT;
 use tollfree_pool::{Buffer, Config, Pool};
 use tonic::Status;
 
@@ -70,11 +71,14 @@ impl Seat {
         self.counters.read()
     }
 
-    /// Something to write a payload into, of at most `len_max` bytes if it is in the pool.
+    /// Something to write a payload of at most `len_max` bytes into.
     pub(crate) fn sink(&self, len_max: usize) -> Result<Sink, String> {
         match &self.pool {
-            None => Ok(Sink::Private(Vec::with_capacity(len_max))),
-            Some(pool) => pool.buffer(len_max.max(1)).map(Sink::Pooled).map_err(|error| error.to_string()),
+            // What is too short to go by ref needn't lie in the pool.
+            Some(pool) if len_max >= self.ref_threshold.unwrap_or(REF_THRESHOLD_DEFAULT) => {
+                pool.buffer(len_max.max(1)).map(Sink::Pooled).map_err(|error| error.to_string())
+            }
+            _ => Ok(Sink::Private(Vec::with_capacity(len_max))),
         }
     }
 

@@ -9,15 +9,47 @@ use tollfree_bench::plan::bytes_in_words;
 use tollfree_bench::report::fraction;
 
 use crate::plan::Shape;
-use crate::report::Row;
+use crate::report::{Round, Row};
 use crate::side::Side;
 use crate::table::brackets;
 
-/// How the median latency grows.
+/// What grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cost {
+    /// The median latency.
+    Latency,
+    /// Wall-clock time divided by calls: with many in flight, what the busiest core does for each.
+    Turn,
+    /// Processor time of all processes for each call, spinning included.
+    Processor,
+}
+
+impl Cost {
+    fn of(self, round: &Round) -> f64 {
+        match self {
+            Cost::Latency => round.p50_ns as f64,
+            Cost::Turn => 1e9 / round.rate_per_s,
+            Cost::Processor => round.cpu_ns_per_call(),
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Cost::Latency => "of latency",
+            Cost::Turn => "of time",
+            Cost::Processor => "of processor time",
+        }
+    }
+}
+
+/// How a cost grows.
 #[derive(Debug, Clone, Serialize)]
 pub struct Slope {
     /// The side.
     pub side: Side,
+    /// What grows.
+    pub cost: Cost,
     /// With what: `call` or `KiB`.
     pub per: &'static str,
     /// What stayed the same.
@@ -34,7 +66,8 @@ pub struct Slope {
 
 impl fmt::Display for Slope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: one {} more costs {} {:.1} ns", self.at, self.per, self.side, self.ns)?;
+        let Slope { at, per, side, ns, cost, .. } = self;
+        write!(f, "{at}: one {per} more costs {side} {ns:.1} ns {}", cost.words())?;
         if let Some((low, high)) = self.interval_ns {
             write!(f, " ({low:.1}..{high:.1})")?;
         }
@@ -71,12 +104,15 @@ pub(crate) fn slopes(rows: &[Row]) -> Vec<Slope> {
         }
     }
     lines.sort_by(|one, other| (one.per, &one.at, one.side).cmp(&(other.per, &other.at, other.side)));
-    let mut slopes: Vec<Slope> = lines.into_iter().filter_map(slope).collect();
+    let costs = [Cost::Latency, Cost::Turn, Cost::Processor];
+    let mut slopes: Vec<Slope> =
+        lines.iter().flat_map(|line| costs.into_iter().filter_map(|cost| slope(line, cost))).collect();
     let of_tonic: Vec<Option<(f64, Vec<f64>)>> = slopes
         .iter()
         .map(|slope| {
             let same = |other: &&Slope| {
-                other.side == Side::Tonic && (other.per, &other.at) == (slope.per, &slope.at)
+                other.side == Side::Tonic
+                    && (other.per, &other.at, other.cost) == (slope.per, &slope.at, slope.cost)
             };
             slopes.iter().find(same).map(|tonic| (tonic.ns, tonic.rounds_ns.clone()))
         })
@@ -92,19 +128,20 @@ pub(crate) fn slopes(rows: &[Row]) -> Vec<Slope> {
     slopes
 }
 
-fn slope(line: Line<'_>) -> Option<Slope> {
+fn slope(line: &Line<'_>, cost: Cost) -> Option<Slope> {
     if line.points.len() < 2 {
         return None;
     }
     let round_count = line.points.iter().map(|(_, row)| row.rounds.len()).min()?;
     let of_round = |round_idx: usize| {
-        least_squares(line.points.iter().map(|(x, row)| (*x, row.rounds[round_idx].p50_ns as f64)))
+        least_squares(line.points.iter().map(|(x, row)| (*x, cost.of(&row.rounds[round_idx]))))
     };
     let rounds_ns: Vec<f64> = (0..round_count).map(of_round).collect();
     Some(Slope {
         side: line.side,
+        cost,
         per: line.per,
-        at: line.at,
+        at: line.at.clone(),
         ns: rounds_ns.iter().sum::<f64>() / rounds_ns.len() as f64,
         interval_ns: interval::of_mean(&rounds_ns),
         vs_tonic: None,
@@ -132,7 +169,6 @@ mod tests {
     use super::*;
     use crate::load::Measured;
     use crate::plan::{Case, Pressure};
-    use crate::report::Round;
 
     fn row(side: Side, length: usize, size: usize, rounds_us: &[u64]) -> Row {
         let shape = Shape::Chain { length, size, whole: true };
@@ -155,7 +191,10 @@ mod tests {
             row(Side::Ref, 3, 8192, &[30, 40]),
         ];
         let slopes = slopes(&rows);
-        let find = |side, per| slopes.iter().find(|slope| (slope.side, slope.per) == (side, per)).unwrap();
+        let find = |side, per| {
+            let is_it = |slope: &&Slope| (slope.side, slope.per, slope.cost) == (side, per, Cost::Latency);
+            slopes.iter().find(is_it).unwrap()
+        };
         let (tonic, by_ref) = (find(Side::Tonic, "call"), find(Side::Ref, "call"));
         // Histograms keep three digits.
         assert!((tonic.ns / 100_000.0 - 1.0).abs() < 0.01 && (by_ref.ns / 5_000.0 - 1.0).abs() < 0.02);
@@ -163,6 +202,6 @@ mod tests {
         let (low, high) = interval.unwrap();
         assert!((ratio - 0.05).abs() < 0.002 && low <= 0.051 && high >= 0.049, "{ratio} {low} {high}");
         let by_size = find(Side::Ref, "KiB");
-        assert_eq!((by_size.ns, by_size.interval_ns, slopes.len()), (0.0, Some((0.0, 0.0)), 3));
+        assert_eq!((by_size.ns, by_size.interval_ns, slopes.len()), (0.0, Some((0.0, 0.0)), 9));
     }
 }

@@ -4,8 +4,9 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Instant;
 
-use tollfree_pool::Pool;
+use tollfree_pool::{Payload, Pool};
 
+use super::PAGE_LEN;
 use crate::BenchError;
 
 /// Operations for each that is asked for: single ones are short.
@@ -57,7 +58,41 @@ pub(super) fn reader(pool: &Pool, travelled: &[u8], count: usize) -> Result<Vec<
     let held = pool.map_ref(travelled).map_err(trouble)?;
     let map = each_ns(count, || drop(black_box(pool.try_map_ref(travelled).expect("its owner holds it"))));
     let slice = each_ns(count, || drop(black_box(held.slice(1..).expect("within"))));
-    Ok(vec![("map and drop a ref".to_owned(), map), ("slice a ref and drop".to_owned(), slice)])
+    let mut rows = vec![("map and drop a ref".to_owned(), map), ("slice a ref and drop".to_owned(), slice)];
+    rows.extend(writes(&Payload::from(held), count / 20));
+    Ok(rows)
+}
+
+/// What writing to 64 KiB of another member's costs: asked for beforehand, and to plain memory.
+fn writes(whole: &Payload, count: usize) -> Vec<(String, f64)> {
+    let touch = |bytes: &mut [u8]| bytes.iter_mut().step_by(PAGE_LEN).for_each(|byte| *byte += 1);
+    let explicit = |len: usize| {
+        each_ns(count, || {
+            let mut mine = whole.clone();
+            touch(mine.make_mut(..len).expect("there is room"));
+            black_box(mine);
+        })
+    };
+    let plain = |len: usize, share: bool| {
+        each_ns(count, || {
+            let mut mine = whole.overlay().expect("there are addresses");
+            touch(&mut mine[..len]);
+            if share {
+                black_box(mine.share().expect("there is room"));
+            }
+            black_box(mine);
+        })
+    };
+    let rows = [
+        ("64 KiB of another's: write a page, explicit", explicit(PAGE_LEN)),
+        ("64 KiB of another's: write all, explicit", explicit(whole.len())),
+        ("64 KiB of another's: an overlay, nothing written", plain(0, false)),
+        ("64 KiB of another's: write a page, overlay", plain(PAGE_LEN, false)),
+        ("64 KiB of another's: write a page, overlay, share", plain(PAGE_LEN, true)),
+        ("64 KiB of another's: write all, overlay", plain(whole.len(), false)),
+        ("64 KiB of another's: write all, overlay, share", plain(whole.len(), true)),
+    ];
+    rows.map(|(operation, ns)| (operation.to_owned(), ns)).into()
 }
 
 #[repr(align(128))]

@@ -8,6 +8,7 @@
 mod act;
 mod micro;
 mod plot;
+mod ray;
 pub mod report;
 
 use std::time::Duration;
@@ -32,6 +33,10 @@ const BATCH_BYTES_MAX: usize = 64 << 20;
 const WARM_ROUND_COUNT: usize = 2;
 /// What figure 8 is about.
 const BLOCK_LEN: usize = 32 << 10;
+/// What is copied at once where somebody writes.
+const PAGE_LEN: usize = 4096;
+/// How much of it is written, in percent.
+const SHARES: [usize; 5] = [0, 25, 50, 75, 100];
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +56,8 @@ pub enum Figure {
 pub(crate) enum Side {
     /// By ref; whoever writes copies the pages that it touches.
     CopyOnWrite,
+    /// The same, and whoever writes has plain memory, of which the kernel copies the pages that are touched.
+    Transparent,
     /// By ref to a copy of all of it, made beforehand.
     Copy,
     /// Through an object store: copied in by who has it, copied out by who wants it.
@@ -61,6 +68,7 @@ impl Side {
     fn name(self) -> &'static str {
         match self {
             Side::CopyOnWrite => "copy-on-write",
+            Side::Transparent => "transparent",
             Side::Copy => "copy",
             Side::Store => "object store",
         }
@@ -76,6 +84,8 @@ pub struct PoolPlan {
     pub rounds: usize,
     /// Operations of a row in a round, at most: fewer where they wouldn't fit into 64 MiB.
     pub count: usize,
+    /// A Python that may have Ray, for figure 8.
+    pub python: String,
 }
 
 impl PoolPlan {
@@ -91,10 +101,10 @@ impl PoolPlan {
 
     fn cases(&self) -> Vec<(Side, usize)> {
         let sizes = (0..8).map(|step| 4096 << step);
-        let shares = (0..=4).map(|quarter| quarter * 25);
+        let shares = SHARES.into_iter();
         match self.figure {
             Figure::Fig7 => cross(&[Side::CopyOnWrite, Side::Copy], sizes),
-            Figure::Fig8 => cross(&[Side::CopyOnWrite, Side::Copy, Side::Store], shares),
+            Figure::Fig8 => cross(&[Side::CopyOnWrite, Side::Transparent, Side::Copy, Side::Store], shares),
             Figure::Micro => Vec::new(),
         }
     }
@@ -141,7 +151,15 @@ pub async fn run(plan: &PoolPlan, mut progress: impl FnMut(usize, usize)) -> Res
     }
     owner.stop().await;
     reader.stop().await;
-    Ok(PoolReport::new(plan, Machine::look(&cores, &[]), rows))
+    let mut not_run = Vec::new();
+    if plan.figure == Figure::Fig8 {
+        // Afterwards, as its processes never rest.
+        match ray::run(plan, &SHARES).await {
+            Ok(said) => said.iter().for_each(|said| report::record_ray(&mut rows, said.percent, said.ns)),
+            Err(why) => not_run.push(("Ray", why)),
+        }
+    }
+    Ok(PoolReport::new(plan, Machine::look(&cores, &[]), rows, not_run))
 }
 
 async fn start(
@@ -224,9 +242,9 @@ mod tests {
 
     #[test]
     fn plans_that_cannot_be_are_refused() {
-        let plan = PoolPlan { figure: Figure::Fig7, rounds: 3, count: 16 };
+        let plan = PoolPlan { figure: Figure::Fig7, rounds: 3, count: 16, python: String::new() };
         assert_eq!((plan.cases().len(), plan.check().is_ok()), (16, true));
-        assert_eq!(PoolPlan { figure: Figure::Fig8, ..plan.clone() }.cases().len(), 15);
+        assert_eq!(PoolPlan { figure: Figure::Fig8, ..plan.clone() }.cases().len(), 20);
         for wrong in [PoolPlan { rounds: 0, ..plan.clone() }, PoolPlan { count: 0, ..plan.clone() }] {
             assert!(matches!(wrong.check(), Err(BenchError::Refused(_))));
         }

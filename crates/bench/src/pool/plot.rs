@@ -11,7 +11,7 @@ const RIGHT: f64 = 170.0;
 const TOP: f64 = 60.0;
 const BOTTOM: f64 = 50.0;
 /// Colours that colour-blind readers can tell apart too.
-const COLOURS: [&str; 3] = ["#d55e00", "#0072b2", "#009e73"];
+const COLOURS: [&str; 5] = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00"];
 
 /// The drawing of the first operation.
 pub(super) fn draw(report: &PoolReport) -> String {

@@ -9,6 +9,9 @@ use serde::Serialize;
 use super::{Figure, PoolPlan, Side, Took, plot};
 use crate::{BenchError, Machine};
 
+/// The side that is not ours.
+const RAY: &str = "Ray";
+
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub struct PoolReport {
@@ -21,7 +24,7 @@ pub struct PoolReport {
     /// The rows.
     pub rows: Vec<Row>,
     /// Rows that were not run, and why.
-    pub not_run: Vec<(&'static str, &'static str)>,
+    pub not_run: Vec<(&'static str, String)>,
 }
 
 /// One operation of one side at one setting.
@@ -37,7 +40,8 @@ pub struct Row {
     pub ns: f64,
     /// Operations a second at that time.
     pub per_second: f64,
-    /// Bytes copied an operation, as the library and the store count them.
+    /// Bytes copied an operation, as the library and our store count them, with the pages that the kernel copies; not a
+    /// number for others' stores.
     pub copied_bytes: f64,
     /// Median of the rounds' ratios of unconditional copying's time to this one's: 20 is twenty times the rate.
     pub times_copy: Option<f64>,
@@ -79,6 +83,17 @@ pub(super) fn record(rows: &mut [Row], side: Side, setting: usize, took: &Took) 
     }
 }
 
+/// Adds what a round with Ray's object store took.
+pub(super) fn record_ray(rows: &mut Vec<Row>, setting: usize, ns: f64) {
+    match rows.iter_mut().find(|row| row.side == RAY && row.setting == setting) {
+        Some(row) => row.rounds_ns.push(ns),
+        None => {
+            let copied_bytes = f64::NAN; // Nobody counts them.
+            rows.push(Row { copied_bytes, rounds_ns: vec![ns], ..row("share, write, return", RAY, setting) });
+        }
+    }
+}
+
 /// Adds what a round of a single operation took.
 pub(super) fn record_operation(rows: &mut Vec<Row>, operation: &str, ns: f64) {
     match rows.iter_mut().find(|row| row.operation == operation) {
@@ -100,7 +115,12 @@ fn median(mut figures: Vec<f64>) -> f64 {
 }
 
 impl PoolReport {
-    pub(super) fn new(plan: &PoolPlan, machine: Machine, mut rows: Vec<Row>) -> PoolReport {
+    pub(super) fn new(
+        plan: &PoolPlan,
+        machine: Machine,
+        mut rows: Vec<Row>,
+        not_run: Vec<(&'static str, String)>,
+    ) -> PoolReport {
         let copies: Vec<_> = rows
             .iter()
             .filter(|row| row.side == Side::Copy.name())
@@ -116,12 +136,6 @@ impl PoolReport {
                 median(copy.iter().zip(&row.rounds_ns).map(|(copy, own)| copy / own).collect())
             });
         }
-        let not_run = match plan.figure {
-            Figure::Fig8 => {
-                vec![("Ray", "this bench doesn't drive Ray; \"object store\" is our own, without its server")]
-            }
-            _ => Vec::new(),
-        };
         PoolReport { figure: plan.figure, machine, rounds: plan.rounds, rows, not_run }
     }
 
@@ -171,9 +185,10 @@ impl PoolReport {
             let times = row.times_copy.map_or_else(|| "-".to_owned(), |times| format!("{times:.1}"));
             let Row { operation, side, ns, per_second, copied_bytes, .. } = row;
             let setting = self.setting(row.setting);
+            let copied = if copied_bytes.is_nan() { "-".to_owned() } else { format!("{copied_bytes:.0}") };
             let _ = writeln!(
                 text,
-                "  {operation:<54}{side:<15}{setting:>9} {ns:>11.1} {per_second:>12.0} {copied_bytes:>13.0} {times:>8}"
+                "  {operation:<54}{side:<15}{setting:>9} {ns:>11.1} {per_second:>12.0} {copied:>13} {times:>8}"
             );
         }
         for (side, why) in &self.not_run {
@@ -219,14 +234,14 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_within_rounds() {
-        let plan = PoolPlan { figure: Figure::Fig7, rounds: 3, count: 1 };
+        let plan = PoolPlan { figure: Figure::Fig7, rounds: 3, count: 1, python: String::new() };
         let mut rows = empty(Figure::Fig7, Side::CopyOnWrite, 4096);
         rows.extend(empty(Figure::Fig7, Side::Copy, 4096));
         for (cow, copy) in [(1.0, 10.0), (2.0, 60.0), (10.0, 200.0)] {
             record(&mut rows, Side::CopyOnWrite, 4096, &vec![("create_ref", cow, 0.0)]);
             record(&mut rows, Side::Copy, 4096, &vec![("create_ref", copy, 4096.0)]);
         }
-        let report = PoolReport::new(&plan, Machine::look(&Cores::choose().unwrap(), &[]), rows);
+        let report = PoolReport::new(&plan, Machine::look(&Cores::choose().unwrap(), &[]), rows, Vec::new());
         assert_eq!((report.rows[0].ns, report.rows[0].times_copy), (2.0, Some(20.0)));
         assert_eq!(report.rows[2].times_copy, Some(1.0));
         assert!(report.table().contains("copy-on-write") && plot::draw(&report).contains("<path"));
