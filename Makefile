@@ -22,10 +22,11 @@ figures: ## Measure DmRPC's figures and draw them, into bench-out (half an hour 
 	@for figure in fig5 fig6 fig7 fig8 fig10 fig11; do \
 		$(TARGET_DIR)/release/tollfree bench pool $$figure --out bench-out/$$figure || exit 1; done
 
-bench-check: ## Count the instructions of a call, and compare with the counts kept (WRITE=--write keeps them; needs valgrind)
-	@crates/bench/instructions $(TARGET_DIR)/instructions $(WRITE)
+bench-check: ## Count instructions and allocations of a call, and compare with the counts kept (WRITE=--write keeps them)
+	@crates/bench/instructions $(or $(COUNTS_DIR),$(TARGET_DIR)/instructions) $(WRITE)
 
-bench-peers: ## Build C++ protobuf's side of `tollfree bench codec` (needs protobuf-compiler, libprotobuf-dev)
+bench-peers: ## Build the peers of `tollfree bench`: iceoryx2, and C++ protobuf (needs protobuf-compiler, libprotobuf-dev)
+	@cargo build --quiet --release --package tollfree-cli --features iceoryx2
 	@crates/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
 test: lint ## Check everything: formatting, lints, tests, documentation, concurrency models
@@ -52,6 +53,7 @@ interop-table: ## Run them, and put the results into docs/interop.md
 lint: ## Check formatting and lints, warnings are errors
 	@cargo fmt --all --check
 	@cargo clippy --quiet --workspace --all-targets -- -D warnings
+	@cargo clippy --quiet --package tollfree-bench --features iceoryx2 -- -D warnings
 
 doc: ## Build the documentation, warnings are errors
 	@RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items

@@ -16,8 +16,9 @@ fn main() -> std::io::Result<()> {
     tollfree_build::configure()
         .out_dir(&unusual)
         .include_file("all.rs")
+        .build_blocking_client(true)
         .use_arc_self(true)
         .generate_default_stubs(true)
         .bytes(".golden.kinds.v1")
-        .compile_protos(&["kinds.proto", "bare.proto"], &["../build/tests/protos"])
+        .compile_protos(&["kinds.proto", "bare.proto", "shadows.proto"], &["../build/tests/protos"])
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::cores::{Cores, Seats};
 use crate::order::{Load, Measured, Order, Serve, Serving};
 use crate::peer::Peer;
-use crate::plan::{Case, Plan};
+use crate::plan::{Case, Plan, Side};
 use crate::report::{Report, Round, Row};
 use crate::workdir::Workdir;
-use crate::{BenchError, Machine};
+use crate::{BenchError, Machine, side};
 
 /// Time that a server may take to start.
 const START: Duration = Duration::from_secs(15);
@@ -57,6 +57,9 @@ pub async fn run(plan: &Plan, mut progress: impl FnMut(&Step<'_>)) -> Result<Rep
         for row_idx in order {
             let row = &mut rows[row_idx];
             done += 1;
+            if let Some(why) = row.case.side.missing() {
+                row.fail(why.to_owned());
+            }
             if row.not_run.is_some() {
                 continue;
             }
@@ -77,6 +80,7 @@ pub async fn run(plan: &Plan, mut progress: impl FnMut(&Step<'_>)) -> Result<Rep
 
 async fn measure(plan: &Plan, case: Case, seats: Seats) -> Result<Measured, BenchError> {
     let dir = Workdir::create()?;
+    let sweeper = Sweeper { side: case.side, dir: &dir };
     let malloc = plan.malloc.settings();
     let serve = Serve { case, core: seats.server, dir: dir.path().to_owned() };
     let mut server = Peer::start("server", &["bench-peer"], &malloc, &Order::Serve(serve)).await?;
@@ -89,5 +93,20 @@ async fn measure(plan: &Plan, case: Case, seats: Seats) -> Result<Measured, Benc
     let measured = client.hear(within).await?;
     client.stop().await;
     server.stop().await;
+    drop(sweeper);
     Ok(measured)
+}
+
+/// Sweeps up behind the processes of a measurement, however it ends.
+struct Sweeper<'d> {
+    side: Side,
+    dir: &'d Workdir,
+}
+
+impl Drop for Sweeper<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = side::sweep(self.side, self.dir.path()) {
+            tracing::warn!(%error, "something may be left behind in /dev/shm");
+        }
+    }
 }

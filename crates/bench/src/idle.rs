@@ -116,6 +116,7 @@ pub async fn run(plan: &IdlePlan, mut progress: impl FnMut(&str)) -> Result<Idle
     let case = Case {
         side: plan.side,
         size: plan.size,
+        metadata: 0,
         inflight: 1,
         placement: Placement::Unpinned,
         runtime: RuntimeKind::Current,
@@ -137,7 +138,8 @@ pub async fn run(plan: &IdlePlan, mut progress: impl FnMut(&str)) -> Result<Idle
     progress(&format!("all have carried their call; letting them rest for {} s", plan.settle.as_secs_f64()));
     tokio::time::sleep(plan.settle).await;
     progress(&format!("measuring for {} s", plan.measure.as_secs_f64()));
-    let cpu = || Ok::<_, BenchError>(process::cpu_time(server_pid)? + process::cpu_time(client_pid)?);
+    let cpu =
+        || Ok::<_, BenchError>((process::cpu_time(server_pid)? + process::cpu_time(client_pid)?).total());
     let (cpu_before, began) = (cpu()?, std::time::Instant::now());
     tokio::time::sleep(plan.measure).await;
     let (cpu_used, elapsed) = (cpu()?.saturating_sub(cpu_before), began.elapsed());

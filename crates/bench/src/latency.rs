@@ -58,6 +58,44 @@ impl Latencies {
     }
 }
 
+/// Latencies and rate of a row, as reports show them. All null where nothing was measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// Median latency in nanoseconds.
+    pub p50_ns: Option<u64>,
+    /// 99 of 100 calls took no longer, in nanoseconds.
+    pub p99_ns: Option<u64>,
+    /// 999 of 1000 calls took no longer, in nanoseconds.
+    pub p999_ns: Option<u64>,
+    /// Mean latency in nanoseconds.
+    pub mean_ns: Option<f64>,
+    /// Calls that were answered in a second of wall clock.
+    pub rate_per_s: Option<f64>,
+    /// Calls measured.
+    pub calls: u64,
+}
+
+impl Quantiles {
+    /// Of calls that were measured for so long.
+    #[must_use]
+    pub fn of(all: &Latencies, elapsed: Duration) -> Self {
+        Self {
+            p50_ns: Some(all.quantile_ns(0.5)),
+            p99_ns: Some(all.quantile_ns(0.99)),
+            p999_ns: Some(all.quantile_ns(0.999)),
+            mean_ns: Some(all.mean_ns()),
+            rate_per_s: Some(all.count() as f64 / elapsed.as_secs_f64()),
+            calls: all.count(),
+        }
+    }
+
+    /// How far the tail reaches: the latency that 999 of 1000 calls did not exceed, in medians.
+    #[must_use]
+    pub fn tail(&self) -> Option<f64> {
+        Some(self.p999_ns? as f64 / self.p50_ns.filter(|median| *median > 0)? as f64)
+    }
+}
+
 impl From<Pairs> for Latencies {
     fn from(Pairs(pairs): Pairs) -> Self {
         let mut all = Self::default();
@@ -91,6 +129,19 @@ mod tests {
         for share in [0.0, 0.5, 0.99, 1.0] {
             assert_eq!(received.quantile_ns(share), sent.quantile_ns(share));
         }
+    }
+
+    #[test]
+    fn quantiles_are_those_of_all_calls_and_null_without_any() {
+        let mut all = Latencies::default();
+        (0..998).for_each(|_| all.record(Duration::from_nanos(100)));
+        (0..2).for_each(|_| all.record(Duration::from_nanos(900)));
+        let found = Quantiles::of(&all, Duration::from_millis(10));
+        assert_eq!((found.p50_ns, found.p99_ns, found.p999_ns), (Some(100), Some(100), Some(900)));
+        assert_eq!((found.calls, found.rate_per_s, found.tail()), (1000, Some(100_000.0), Some(9.0)));
+        let none = serde_json::to_value(Quantiles::default()).unwrap();
+        assert!(none["p999_ns"].is_null() && none["mean_ns"].is_null(), "{none}");
+        assert_eq!(Quantiles::default().tail(), None);
     }
 
     #[test]

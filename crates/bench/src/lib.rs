@@ -19,6 +19,7 @@ pub mod idle;
 pub mod interrupt;
 pub mod interval;
 pub mod latency;
+pub mod layers;
 mod load;
 mod machine;
 pub mod notnets;
@@ -45,13 +46,19 @@ pub fn attend() -> Result<(), BenchError> {
     order::attend()
 }
 
-/// The echo service's stubs as tonic users generate them: `bytes` fields are `Vec<u8>`.
+/// The large message of NotNets' figure 1a, of a schema that another part keeps.
+#[expect(unreachable_pub, reason = "generated code")]
+pub(crate) mod hyperprotobench {
+    include!(concat!(env!("OUT_DIR"), "/messages/hyperprotobench.rs"));
+}
+
+/// The services' stubs as tonic users generate them: `bytes` fields are `Vec<u8>`.
 #[expect(unreachable_pub, reason = "generated code")]
 pub(crate) mod proto {
     tonic::include_proto!("tollfree.bench.v1");
 }
 
-/// The same service's stubs as `tollfree-build` generates them.
+/// The same services' stubs as `tollfree-build` generates them.
 #[expect(unreachable_pub, reason = "generated code")]
 pub(crate) mod direct {
     include!(concat!(env!("OUT_DIR"), "/direct/tollfree.bench.v1.rs"));

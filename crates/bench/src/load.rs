@@ -199,6 +199,7 @@ mod tests {
         let case = Case {
             side: Side::TonicUnix,
             size: 300,
+            metadata: 0,
             inflight,
             placement: Placement::Unpinned,
             runtime: RuntimeKind::Current,

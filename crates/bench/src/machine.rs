@@ -37,6 +37,22 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// A line for people, and one for each setting of the allocator.
+    pub(crate) fn in_words(&self) -> String {
+        let kind = if self.virtual_machine { "virtual" } else { "physical" };
+        let mut text = format!(
+            "{}, {} {kind} cores, Linux {}, {} build of Tollfree {}, {}\n",
+            self.cpu, self.cores, self.kernel, self.build, self.version, self.allocator
+        );
+        for (name, value) in &self.allocator_settings {
+            text.push_str(&format!("{name}={value}\n"));
+        }
+        if self.build == "debug" {
+            text.push_str("A DEBUG BUILD: these figures mean nothing.\n");
+        }
+        text
+    }
+
     /// Looks around. `settings` are what the processes get beside what they inherit.
     pub fn look(cores: &Cores, settings: &[(&str, &str)]) -> Self {
         let given = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));

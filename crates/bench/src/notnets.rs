@@ -25,6 +25,7 @@ const SIDES: [(Side, &str); 3] = [
 pub fn table1_plan(calls: u64, placement: Placement) -> Plan {
     Plan {
         sizes: vec![HELLO_LEN],
+        metadata: vec![0],
         inflights: vec![1],
         placements: vec![placement],
         sides: SIDES.iter().map(|(side, _)| *side).collect(),
@@ -59,9 +60,11 @@ pub fn table1(report: &Report) -> String {
 }
 
 fn line(row: &Row, http: &Row) -> Option<String> {
-    let figures = |row: &Row| Some([row.mean_ns?, row.p99_ns? as f64, row.p999_ns? as f64]);
+    let figures = |Row { quantiles, .. }: &Row| {
+        Some([quantiles.mean_ns?, quantiles.p99_ns? as f64, quantiles.p999_ns? as f64])
+    };
     let (own, theirs) = (figures(row)?, figures(http)?);
-    let mut text = format!("{:>9}", row.calls);
+    let mut text = format!("{:>9}", row.quantiles.calls);
     for (own, theirs) in own.into_iter().zip(theirs) {
         let _ = write!(text, " {:>9.2} {:>8}", own / 1000.0, format!("{:.1}x", theirs / own));
     }

@@ -10,7 +10,7 @@ use crate::cores::{self, CoreIdx};
 use crate::latency::Latencies;
 use crate::peer::Starter;
 use crate::plan::{Case, RuntimeKind};
-use crate::{idle, pool, side};
+use crate::{idle, layers, pool, side};
 
 /// An order to a process started as `bench-peer`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -24,6 +24,8 @@ pub(crate) enum Order {
     Idle(idle::Hold),
     /// Play a part in a pool's figure; see [`pool`].
     Pool(pool::Part),
+    /// Play a part in the figure of layers; see [`layers`].
+    Layers(layers::Part),
 }
 
 /// How to serve.
@@ -79,6 +81,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Serve(serve) => serve.core,
         Order::Load(load) => load.core,
         Order::Pool(part) => part.core,
+        Order::Layers(part) => Some(part.core()),
         Order::Idle(_) => None,
     };
     crate::process::raise_file_limit()?;
@@ -92,6 +95,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         }
         Order::Idle(hold) => idle::hold(hold, starter),
         Order::Pool(part) => pool::act(part, starter),
+        Order::Layers(part) => layers::act(part, starter),
     }
 }
 

@@ -14,6 +14,9 @@ pub const SIZE_MAX: usize = 256 << 20;
 /// Most calls in flight that may be asked for.
 pub const INFLIGHT_MAX: usize = 4096;
 
+/// Most metadata pairs each way that may be asked for: HTTP/2 peers take no more than 16 KiB of headers.
+pub const METADATA_MAX: usize = 100;
+
 /// Declares an axis: an enum whose values have one spelling, on the command line, in JSON and in tables.
 macro_rules! axis {
     ($(#[$doc:meta])* $name:ident, $what:literal, { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)+ }) => {
@@ -57,6 +60,8 @@ axis! {
     Side, "side", {
         /// Two bare rings, one process spinning on each end: what no transport can undercut.
         Floor = "floor",
+        /// iceoryx2's request-response, both ends polling: a peer through shared memory, without RPC semantics.
+        Iceoryx2 = "iceoryx2",
         /// A session carrying bytes, without tonic.
         Session = "session",
         /// Tollfree's own stubs, from typed message to session.
@@ -75,6 +80,25 @@ axis! {
         TonicUnix = "tonic-unix",
         /// Stock tonic over TCP on the loopback interface.
         TonicTcp = "tonic-tcp",
+    }
+}
+
+impl Side {
+    /// Whether calls can have metadata: the others carry bytes and nothing else.
+    #[must_use]
+    pub const fn carries_metadata(self) -> bool {
+        !matches!(self, Side::Floor | Side::Iceoryx2 | Side::Session)
+    }
+
+    /// Why this build can't run a side, if it can't: a row that is not run for this is no failure.
+    #[must_use]
+    pub const fn missing(self) -> Option<&'static str> {
+        match self {
+            Side::Iceoryx2 if !cfg!(feature = "iceoryx2") => {
+                Some("this build has no iceoryx2; `make bench-peers` builds one that has")
+            }
+            _ => None,
+        }
     }
 }
 
@@ -130,6 +154,8 @@ pub struct Case {
     pub side: Side,
     /// Bytes in the request's and the reply's body.
     pub size: usize,
+    /// Metadata pairs in the request, and as many in the reply.
+    pub metadata: usize,
     /// Calls outstanding at any time.
     pub inflight: usize,
     /// Where the two processes run.
@@ -144,13 +170,24 @@ impl Case {
         Self { side, ..self }
     }
 
+    /// The same case without metadata: what those cost is the difference.
+    pub fn bare(self) -> Self {
+        Self { metadata: 0, ..self }
+    }
+
     /// The case without its side, in words.
     pub fn setting(&self) -> String {
         let runtime = match self.runtime {
             RuntimeKind::Current => "current-thread runtime",
             RuntimeKind::Multi => "multi-thread runtime, 2 workers",
         };
-        format!("{}, {} in flight, {}, {runtime}", bytes_in_words(self.size), self.inflight, self.placement)
+        let metadata = match self.metadata {
+            0 => String::new(),
+            1 => " and a metadata pair each way".to_owned(),
+            count => format!(" and {count} metadata pairs each way"),
+        };
+        let size = bytes_in_words(self.size);
+        format!("{size}{metadata}, {} in flight, {}, {runtime}", self.inflight, self.placement)
     }
 }
 
@@ -159,6 +196,8 @@ impl Case {
 pub struct Plan {
     /// Body sizes in bytes, each at most [`SIZE_MAX`].
     pub sizes: Vec<usize>,
+    /// Metadata pairs each way, each at most [`METADATA_MAX`].
+    pub metadata: Vec<usize>,
     /// Calls outstanding, each at least 1 and at most [`INFLIGHT_MAX`].
     pub inflights: Vec<usize>,
     /// Placements.
@@ -187,6 +226,9 @@ impl Plan {
         if let Some(size) = self.sizes.iter().find(|size| **size > SIZE_MAX) {
             return refuse(format!("size {size} is too large: at most {SIZE_MAX} bytes"));
         }
+        if let Some(count) = self.metadata.iter().find(|count| **count > METADATA_MAX) {
+            return refuse(format!("{count} metadata pairs are too many: at most {METADATA_MAX}"));
+        }
         if let Some(count) = self.inflights.iter().find(|count| !(1..=INFLIGHT_MAX).contains(*count)) {
             return refuse(format!("{count} calls in flight: must be 1 to {INFLIGHT_MAX}"));
         }
@@ -196,34 +238,36 @@ impl Plan {
         if self.calls == Some(0) {
             return refuse("0 calls per row and round: must be 1 or more".to_owned());
         }
-        if self.calls.is_some() && self.sides.contains(&Side::Floor) {
-            return refuse("the floor is measured by time: it can't be told a number of calls".to_owned());
+        if let Some(side) = self.sides.iter().find(|side| matches!(side, Side::Floor | Side::Iceoryx2))
+            && self.calls.is_some()
+        {
+            return refuse(format!("{side} is measured by time: it can't be told a number of calls"));
         }
         if !(1..=1000).contains(&self.rounds) {
             return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
         }
-        let empty = self.sizes.is_empty()
-            || self.inflights.is_empty()
-            || self.placements.is_empty()
-            || self.sides.is_empty()
-            || self.runtimes.is_empty();
-        if empty {
-            return refuse("nothing to measure: an axis has no value".to_owned());
+        if self.cases().is_empty() {
+            return refuse(
+                "nothing to measure: an axis has no value, or no side can have metadata".to_owned(),
+            );
         }
         Ok(())
     }
 
-    /// Every case, those that are compared with each other next to each other, each case once.
+    /// Every case, those that are compared with each other next to each other, each case once. Sides that carry no
+    /// metadata are left out where there are some.
     pub fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
         for &runtime in &self.runtimes {
             for &placement in &self.placements {
                 for &inflight in &self.inflights {
                     for &size in &self.sizes {
-                        for &side in &self.sides {
-                            let case = Case { side, size, inflight, placement, runtime };
-                            if !cases.contains(&case) {
-                                cases.push(case);
+                        for &metadata in &self.metadata {
+                            for &side in &self.sides {
+                                let case = Case { side, size, metadata, inflight, placement, runtime };
+                                if (metadata == 0 || side.carries_metadata()) && !cases.contains(&case) {
+                                    cases.push(case);
+                                }
                             }
                         }
                     }
@@ -261,6 +305,7 @@ mod tests {
     fn plan() -> Plan {
         Plan {
             sizes: vec![64, 4096],
+            metadata: vec![0],
             inflights: vec![1, 64],
             placements: vec![Placement::Split],
             sides: vec![Side::TonicTcp, Side::TonicUnix],
@@ -284,13 +329,25 @@ mod tests {
     }
 
     #[test]
+    fn sides_that_carry_no_metadata_have_no_cases_with_any() {
+        let mut pairs = plan();
+        pairs.metadata = vec![0, 5];
+        pairs.sides = vec![Side::Floor, Side::Session, Side::TollfreeDirect];
+        let with: Vec<_> = pairs.cases().into_iter().filter(|case| case.metadata == 5).collect();
+        assert_eq!(with.len(), 4);
+        assert!(with.iter().all(|case| case.side == Side::TollfreeDirect && case.bare().metadata == 0));
+    }
+
+    #[test]
     fn impossible_plans_are_refused_in_words() {
         plan().check().unwrap();
         type Spoil = fn(&mut Plan);
-        let spoil: [(&str, Spoil); 9] = [
+        let spoil: [(&str, Spoil); 11] = [
             ("0 calls per row", |p| p.calls = Some(0)),
             ("by time", |p| (p.calls, p.sides) = (Some(9), vec![Side::Floor])),
             ("too large", |p| p.sizes.push(SIZE_MAX + 1)),
+            ("too many", |p| p.metadata.push(METADATA_MAX + 1)),
+            ("can have metadata", |p| (p.metadata, p.sides) = (vec![1], vec![Side::Floor])),
             ("0 calls in flight", |p| p.inflights.push(0)),
             ("5000 calls in flight", |p| p.inflights.push(5000)),
             ("seconds", |p| p.seconds = f64::NAN),

@@ -32,6 +32,7 @@ const NINES_MAX: f64 = 4.0;
 fn colour(side: Side) -> &'static str {
     match side {
         Side::Floor => "#7a7a7a",
+        Side::Iceoryx2 => "#8c6d31",
         Side::Session => "#009e73",
         Side::TollfreeDirect => "#e69f00",
         Side::TollfreeRef => "#56b4e9",

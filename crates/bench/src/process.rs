@@ -24,28 +24,65 @@ pub fn memory(pid: u32) -> Result<Memory, BenchError> {
     Ok(Memory { rss_bytes: kib(&text, "Rss:") << 10, pss_bytes: kib(&text, "Pss:") << 10 })
 }
 
-/// Reads how much processor time a process has used, all its threads together. The kernel counts in ticks, mostly of
-/// 10 ms.
+/// Processor time of a process, all its threads together. The kernel counts in ticks, mostly of 10 ms.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In its own code.
+    pub user: Duration,
+    /// In the kernel's, on its behalf.
+    pub system: Duration,
+}
+
+impl CpuTime {
+    /// Both.
+    #[must_use]
+    pub fn total(self) -> Duration {
+        self.user + self.system
+    }
+}
+
+impl std::ops::Add for CpuTime {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { user: self.user + other.user, system: self.system + other.system }
+    }
+}
+
+impl std::ops::Sub for CpuTime {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+        }
+    }
+}
+
+/// Reads how much processor time a process has used.
 ///
 /// # Errors
 /// [`BenchError::System`] when the process is gone.
-pub fn cpu_time(pid: u32) -> Result<Duration, BenchError> {
+pub fn cpu_time(pid: u32) -> Result<CpuTime, BenchError> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))
         .map_err(BenchError::system("cannot read the processor time of a process"))?;
-    let tick_count = ticks(&text).ok_or_else(|| BenchError::System {
+    let (user, system) = ticks(&text).ok_or_else(|| BenchError::System {
         what: "cannot read the processor time of a process",
         source: std::io::Error::other("its stat file has an unknown form"),
     })?;
-    Ok(Duration::from_secs_f64(tick_count as f64 / rustix::param::clock_ticks_per_second() as f64))
+    let time =
+        |ticks: u64| Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64);
+    Ok(CpuTime { user: time(user), system: time(system) })
 }
 
 /// User and system time from a `stat` line: fields 14 and 15, counted from behind the name, which may hold anything.
-fn ticks(stat: &str) -> Option<u64> {
+fn ticks(stat: &str) -> Option<(u64, u64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
+    Some((user, system))
 }
 
 fn kib(text: &str, key: &str) -> u64 {
@@ -71,7 +108,7 @@ mod tests {
     #[test]
     fn ticks_are_found_behind_any_name() {
         let stat = "17 (a) b (c)) S 1 17 17 0 -1 4194560 100 0 0 0 40 2 9 9 20 0 1 0 5 0 0";
-        assert_eq!(ticks(stat), Some(42));
+        assert_eq!(ticks(stat), Some((40, 2)));
         assert_eq!(ticks("17 (cut"), None);
     }
 
@@ -87,7 +124,7 @@ mod tests {
         while start.elapsed() < Duration::from_millis(60) {
             std::hint::spin_loop();
         }
-        assert!(cpu_time(pid).unwrap() >= Duration::from_millis(10));
+        assert!(cpu_time(pid).unwrap().total() >= Duration::from_millis(10));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::latency::Latencies;
+use crate::latency::{Latencies, Quantiles};
 use crate::order::Measured;
 use crate::plan::{Case, Plan, Side};
 use crate::{BenchError, Machine, interval, plot};
@@ -34,20 +34,17 @@ pub struct Row {
     /// What was measured.
     #[serde(flatten)]
     pub case: Case,
-    /// Median latency in nanoseconds.
-    pub p50_ns: Option<u64>,
-    /// 99 of 100 calls took no longer, in nanoseconds.
-    pub p99_ns: Option<u64>,
-    /// 999 of 1000 calls took no longer, in nanoseconds.
-    pub p999_ns: Option<u64>,
-    /// Mean latency in nanoseconds.
-    pub mean_ns: Option<f64>,
-    /// Calls that ended in a second of wall clock.
-    pub rate_per_s: Option<f64>,
-    /// Calls measured.
-    pub calls: u64,
+    /// Latencies and rate of all rounds together.
+    #[serde(flatten)]
+    pub quantiles: Quantiles,
     /// Smallest and largest median of a round, in nanoseconds.
     pub p50_ns_range: Option<(u64, u64)>,
+    /// The latency that 999 of 1000 calls did not exceed, in medians.
+    pub tail: Option<f64>,
+    /// The same, in terms of what it is on the floor in the same setting: what the machine itself does to a tail is in both.
+    pub tail_vs_floor: Option<f64>,
+    /// Of a case with metadata: nanoseconds by which its median exceeds the same case's without.
+    pub metadata_ns: Option<i64>,
     /// Beside [`YARDSTICK`] in the same setting.
     pub vs_tonic_unix: Option<Comparison>,
     /// Each round.
@@ -104,13 +101,11 @@ impl Row {
     pub(crate) fn new(case: Case) -> Self {
         Self {
             case,
-            p50_ns: None,
-            p99_ns: None,
-            p999_ns: None,
-            mean_ns: None,
-            rate_per_s: None,
-            calls: 0,
+            quantiles: Quantiles::default(),
             p50_ns_range: None,
+            tail: None,
+            tail_vs_floor: None,
+            metadata_ns: None,
             vs_tonic_unix: None,
             rounds: Vec::new(),
             not_run: None,
@@ -137,13 +132,9 @@ impl Row {
         let Some(all) = self.latencies() else { return };
         let elapsed: Duration = self.rounds.iter().map(|round| round.elapsed).sum();
         let medians = || self.rounds.iter().map(|round| round.p50_ns);
-        self.p50_ns = Some(all.quantile_ns(0.5));
-        self.p99_ns = Some(all.quantile_ns(0.99));
-        self.p999_ns = Some(all.quantile_ns(0.999));
-        self.mean_ns = Some(all.mean_ns());
-        self.rate_per_s = Some(all.count() as f64 / elapsed.as_secs_f64());
+        self.quantiles = Quantiles::of(&all, elapsed);
+        self.tail = self.quantiles.tail();
         self.p50_ns_range = medians().min().zip(medians().max());
-        self.calls = all.count();
     }
 
     fn compare(&self, yardstick: &Self) -> Option<Comparison> {
@@ -154,29 +145,49 @@ impl Row {
             .map(|(ours, theirs)| ours.p50_ns as f64 / theirs.p50_ns as f64)
             .collect();
         Some(Comparison {
-            p50: self.p50_ns? as f64 / yardstick.p50_ns? as f64,
+            p50: self.quantiles.p50_ns? as f64 / yardstick.quantiles.p50_ns? as f64,
             p50_interval: interval::of_ratios(&ratios),
-            rate: self.rate_per_s? / yardstick.rate_per_s?,
+            rate: self.quantiles.rate_per_s? / yardstick.quantiles.rate_per_s?,
         })
+    }
+}
+
+/// A row beside others of the same run.
+struct Beside {
+    yardstick: Option<Comparison>,
+    tail_vs_floor: Option<f64>,
+    metadata_ns: Option<i64>,
+}
+
+impl Beside {
+    fn of(row: &Row, rows: &[Row]) -> Self {
+        let find = |case: Case| rows.iter().find(|other| other.case == case);
+        let bare = find(row.case.bare()).filter(|_| row.case.metadata > 0);
+        let median = |row: &Row| row.quantiles.p50_ns.and_then(|ns| i64::try_from(ns).ok());
+        Self {
+            yardstick: find(row.case.on(YARDSTICK)).and_then(|yardstick| row.compare(yardstick)),
+            tail_vs_floor: find(row.case.bare().on(Side::Floor))
+                .and_then(|floor| Some(row.tail? / floor.tail?)),
+            metadata_ns: bare.and_then(|bare| Some(median(row)? - median(bare)?)),
+        }
     }
 }
 
 impl Report {
     pub(crate) fn new(machine: Machine, plan: &Plan, mut rows: Vec<Row>) -> Self {
         rows.iter_mut().for_each(Row::sum_up);
-        let compared: Vec<_> = rows
-            .iter()
-            .map(|row| row.compare(rows.iter().find(|other| other.case == row.case.on(YARDSTICK))?))
-            .collect();
-        for (row, comparison) in rows.iter_mut().zip(compared) {
-            row.vs_tonic_unix = comparison;
+        let compared: Vec<_> = rows.iter().map(|row| Beside::of(row, &rows)).collect();
+        for (row, beside) in rows.iter_mut().zip(compared) {
+            row.vs_tonic_unix = beside.yardstick;
+            row.tail_vs_floor = beside.tail_vs_floor;
+            row.metadata_ns = beside.metadata_ns;
         }
         Self { machine, seconds: plan.seconds, rounds: plan.rounds, rows }
     }
 
-    /// Rows that were not run.
+    /// Rows that were not run though this build has their side.
     pub fn failures(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|row| row.not_run.is_some())
+        self.rows.iter().filter(|row| row.not_run.is_some() && row.case.side.missing().is_none())
     }
 
     /// The result as one JSON object.
@@ -204,8 +215,18 @@ impl Report {
             let _ = writeln!(text, "\n{}", group[0].case.setting());
             let _ = writeln!(
                 text,
-                "  {:<17} {:>11} {:>18} {:>9} {:>9} {:>9} {:>10} {:>12} {:>9}",
-                "side", "p50", "(rounds)", "p99", "p99.9", "mean", "calls/s", "p50 : unix", "rate"
+                "  {:<17} {:>11} {:>18} {:>9} {:>9} {:>9} {:>7} {:>8} {:>10} {:>12} {:>9}",
+                "side",
+                "p50",
+                "(rounds)",
+                "p99",
+                "p99.9",
+                "mean",
+                "tail",
+                ": floor",
+                "calls/s",
+                "p50 : unix",
+                "rate"
             );
             for row in group {
                 let _ = writeln!(text, "{}", line(row));
@@ -214,32 +235,22 @@ impl Report {
         let _ = writeln!(
             text,
             "\np50 : unix is the median beside {YARDSTICK}'s in the same setting (1/15 is fifteen times faster), \
-             rate the same for calls/s."
+             rate the same for calls/s.\ntail is p99.9 in medians; : floor is this beside the floor's."
         );
+        if self.rows.iter().any(|row| row.metadata_ns.is_some()) {
+            text.push_str("The last column is what the metadata cost: the median's excess over the same case's without.\n");
+        }
+        if self.rows.iter().any(|row| row.case.side == Side::Iceoryx2) {
+            text.push_str(
+                "iceoryx2 carries bytes between two polling loops: no method, status, deadline, cancellation or metadata, no \
+                 protobuf.\n",
+            );
+        }
         text
     }
 
     pub(crate) fn heading(&self) -> String {
-        let machine = &self.machine;
-        let kind = if machine.virtual_machine { "virtual" } else { "physical" };
-        let mut text = format!(
-            "{}, {} {kind} cores, Linux {}, {} build of Tollfree {}, {}, {} rounds of {} s\n",
-            machine.cpu,
-            machine.cores,
-            machine.kernel,
-            machine.build,
-            machine.version,
-            machine.allocator,
-            self.rounds,
-            self.seconds
-        );
-        for (name, value) in &machine.allocator_settings {
-            let _ = writeln!(text, "{name}={value}");
-        }
-        if machine.build == "debug" {
-            text.push_str("A DEBUG BUILD: these figures mean nothing.\n");
-        }
-        text
+        format!("{}{} rounds of {} s\n", self.machine.in_words(), self.rounds, self.seconds)
     }
 
     /// Writes `rows.json`, `table.txt`, `latencies.csv` and `latencies.svg` into a directory, which is made if need be.
@@ -263,15 +274,15 @@ impl Report {
 
     /// Every bucket of every round's histogram.
     fn csv(&self) -> String {
-        let mut text = String::from("side,size,inflight,placement,runtime,round,latency_ns,calls\n");
+        let mut text = String::from("side,size,metadata,inflight,placement,runtime,round,latency_ns,calls\n");
         for row in &self.rows {
-            let Case { side, size, inflight, placement, runtime } = row.case;
+            let Case { side, size, metadata, inflight, placement, runtime } = row.case;
             for (round_idx, round) in row.rounds.iter().enumerate() {
                 for (value, count) in round.latencies.pairs() {
                     let round = round_idx + 1;
                     let _ = writeln!(
                         text,
-                        "{side},{size},{inflight},{placement},{runtime},{round},{value},{count}"
+                        "{side},{size},{metadata},{inflight},{placement},{runtime},{round},{value},{count}"
                     );
                 }
             }
@@ -281,10 +292,15 @@ impl Report {
 }
 
 fn line(row: &Row) -> String {
-    let side = row.case.side;
-    let (Some(p50), Some(p99), Some(p999), Some(mean), Some(rate), Some((least, most))) =
-        (row.p50_ns, row.p99_ns, row.p999_ns, row.mean_ns, row.rate_per_s, row.p50_ns_range)
-    else {
+    let (side, figures) = (row.case.side, row.quantiles);
+    let (Some(p50), Some(p99), Some(p999), Some(mean), Some(rate), Some((least, most))) = (
+        figures.p50_ns,
+        figures.p99_ns,
+        figures.p999_ns,
+        figures.mean_ns,
+        figures.rate_per_s,
+        row.p50_ns_range,
+    ) else {
         return format!("  {side:<17} not run: {}", row.not_run.as_deref().unwrap_or("no reason known"));
     };
     let range = format!("({}..{})", micros(least as f64), micros(most as f64));
@@ -292,12 +308,16 @@ fn line(row: &Row) -> String {
         Some(ratio) => (fraction(ratio.p50), format!("{:.2}x", ratio.rate)),
         None => ("-".to_owned(), "-".to_owned()),
     };
+    let beside = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.1}"));
+    let more = row.metadata_ns.map_or_else(String::new, |ns| format!("  {:+.2} us", ns as f64 / 1000.0));
     format!(
-        "  {side:<17} {:>11} {range:>18} {:>9} {:>9} {:>9} {rate:>10.0} {p50_ratio:>12} {rate_ratio:>9}",
+        "  {side:<17} {:>11} {range:>18} {:>9} {:>9} {:>9} {:>7} {:>8} {rate:>10.0} {p50_ratio:>12} {rate_ratio:>9}{more}",
         micros(p50 as f64) + " us",
         micros(p99 as f64),
         micros(p999 as f64),
         micros(mean),
+        beside(row.tail),
+        beside(row.tail_vs_floor),
     )
 }
 

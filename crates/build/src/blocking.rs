@@ -1,6 +1,6 @@
 //! The blocking client of a service, beside its asynchronous one.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use prost_build::Service;
 use quote::{format_ident, quote};
 
@@ -19,7 +19,9 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
     let methods: TokenStream = service
         .methods
         .iter()
-        .map(|method| self::method(&Names::new(method, &options.proto_path)?, &full_name, options))
+        .map(|method| {
+            self::method(&Names::new(method, &options.proto_path)?, &async_client, &full_name, options)
+        })
         .collect::<Result<_, String>>()?;
     Ok(quote! {
         /// Generated client implementations that block their thread.
@@ -86,7 +88,12 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
     })
 }
 
-fn method(names: &Names<'_>, service: &str, options: &Options) -> Result<TokenStream, String> {
+fn method(
+    names: &Names<'_>,
+    async_client: &Ident,
+    service: &str,
+    options: &Options,
+) -> Result<TokenStream, String> {
     let Names { method, request, response } = names;
     let name = format_ident!("{}", method.name);
     let docs = options.docs(&format!("{service}.{}", method.proto_name), &method.comments.leading);
@@ -99,7 +106,8 @@ fn method(names: &Names<'_>, service: &str, options: &Options) -> Result<TokenSt
     } else {
         (quote!(impl tonic::IntoRequest<#request>), quote!(request.into_request()))
     };
-    let call = quote!(self.channel.run(self.inner.#name(#sent)));
+    // By its path: the method may have the name of one that every type has, as `into`.
+    let call = quote!(self.channel.run(#async_client::#name(&mut self.inner, #sent)));
     Ok(if method.server_streaming {
         quote! {
             #docs

@@ -9,7 +9,7 @@ use prost::Message as _;
 use prost_build::Config;
 use prost_types::FileDescriptorSet;
 
-use crate::check;
+use crate::check::{self, Generated};
 use crate::service::{Failures, Generator, Options};
 
 /// Settings of the generator, named as in `tonic-prost-build`; made by [`configure`].
@@ -238,7 +238,7 @@ impl Builder {
     pub fn compile_fds_with_config(self, fds: FileDescriptorSet, mut config: Config) -> io::Result<()> {
         self.options.check().map_err(io::Error::other)?;
         let complaints: Vec<String> =
-            fds.file.iter().flat_map(|file| check::complaints(file, self.has_connect())).collect();
+            fds.file.iter().flat_map(|file| check::complaints(file, self.generated())).collect();
         if !complaints.is_empty() {
             return Err(io::Error::other(complaints.join("\n")));
         }
@@ -257,8 +257,15 @@ impl Builder {
         Box::new(Generator { options: self.options, failures: Failures::default() })
     }
 
-    pub(crate) fn has_connect(&self) -> bool {
-        self.options.build_client && self.options.build_transport
+    /// What is to be generated, for the names in it.
+    pub(crate) fn generated(&self) -> Generated {
+        let Options { build_client, build_blocking_client, build_server, build_transport, .. } = self.options;
+        Generated {
+            clients: build_client,
+            connect: build_client && build_transport,
+            blocking: build_blocking_client,
+            servers: build_server,
+        }
     }
 
     /// Puts all settings into a [`Config`]; what goes wrong in it is gathered where the result says.

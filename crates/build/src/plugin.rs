@@ -73,7 +73,7 @@ fn files(request: CodeGeneratorRequest, raw: &RawRequest) -> Result<Vec<File>, S
     for (file, raw) in descriptors.iter_mut().zip(&raw.files) {
         complaints.extend(editions::lower(file, raw).err());
         if request.file_to_generate.contains(file.name.get_or_insert_default()) {
-            complaints.extend(check::complaints(file, builder.has_connect()));
+            complaints.extend(check::complaints(file, builder.generated()));
         }
     }
     if !complaints.is_empty() {

@@ -1,4 +1,5 @@
-//! The module of a service's trait and server.
+//! The module of a service's trait and server. The trait has the service's name, which may be that of anything: what the code
+//! uses is called by its whole path.
 
 use proc_macro2::TokenStream;
 use prost_build::Service;
@@ -61,12 +62,12 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
             #attributes
             #[derive(Debug)]
             pub struct #server<T> {
-                inner: Arc<T>,
-                accept_compression_encodings: EnabledCompressionEncodings,
-                send_compression_encodings: EnabledCompressionEncodings,
-                max_decoding_message_size: Option<usize>,
-                max_encoding_message_size: Option<usize>,
-                wrapper: Option<std::any::TypeId>,
+                inner: std::sync::Arc<T>,
+                accept_compression_encodings: tonic::codegen::EnabledCompressionEncodings,
+                send_compression_encodings: tonic::codegen::EnabledCompressionEncodings,
+                max_decoding_message_size: std::option::Option<usize>,
+                max_encoding_message_size: std::option::Option<usize>,
+                wrapper: std::option::Option<std::any::TypeId>,
             }
 
             impl<T> #server<T> {
@@ -77,50 +78,50 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
             impl<T, B> tonic::codegen::Service<http::Request<B>> for #server<T>
             where
                 T: #handler,
-                B: Body + std::marker::Send + 'static,
-                B::Error: Into<StdError> + std::marker::Send + 'static,
+                B: tonic::codegen::Body + std::marker::Send + 'static,
+                B::Error: std::convert::Into<tonic::codegen::StdError> + std::marker::Send + 'static,
             {
                 type Response = http::Response<tonic::body::Body>;
                 type Error = std::convert::Infallible;
-                type Future = BoxFuture<Self::Response, Self::Error>;
+                type Future = tonic::codegen::BoxFuture<Self::Response, Self::Error>;
 
-                fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<std::result::Result<(), Self::Error>> {
+                fn poll_ready(&mut self, _cx: &mut std::task::Context<'_>) -> std::task::Poll<std::result::Result<(), Self::Error>> {
                     ::tollfree::direct::introduce(self);
-                    Poll::Ready(Ok(()))
+                    std::task::Poll::Ready(Ok(()))
                 }
 
                 fn call(&mut self, mut req: http::Request<B>) -> Self::Future {
                     if ::tollfree::direct::pass(&mut req) {
-                        return Box::pin(std::future::ready(Ok(http::Response::default())));
+                        return std::boxed::Box::pin(std::future::ready(Ok(http::Response::default())));
                     }
                     match req.uri().path() {
                         #routed
-                        _ => Box::pin(std::future::ready(Ok(::tollfree::direct::unimplemented()))),
+                        _ => std::boxed::Box::pin(std::future::ready(Ok(::tollfree::direct::unimplemented()))),
                     }
                 }
             }
 
             impl<T: #handler> ::tollfree::direct::Direct for #server<T> {
-                fn method(&self, name: &str) -> Option<Box<dyn ::tollfree::direct::Run>> {
+                fn method(&self, name: &str) -> std::option::Option<std::boxed::Box<dyn ::tollfree::direct::Run>> {
                     match name {
                         #direct
                         _ => None,
                     }
                 }
 
-                fn max_decoding_message_size(&self) -> Option<usize> {
+                fn max_decoding_message_size(&self) -> std::option::Option<usize> {
                     self.max_decoding_message_size
                 }
 
-                fn wrapper(&self) -> Option<std::any::TypeId> {
+                fn wrapper(&self) -> std::option::Option<std::any::TypeId> {
                     self.wrapper
                 }
             }
 
-            impl<T> Clone for #server<T> {
+            impl<T> std::clone::Clone for #server<T> {
                 fn clone(&self) -> Self {
                     Self {
-                        inner: self.inner.clone(),
+                        inner: std::sync::Arc::clone(&self.inner),
                         accept_compression_encodings: self.accept_compression_encodings,
                         send_compression_encodings: self.send_compression_encodings,
                         max_decoding_message_size: self.max_decoding_message_size,
@@ -143,27 +144,27 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
 fn constructors() -> TokenStream {
     quote! {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
+            Self::from_arc(std::sync::Arc::new(inner))
         }
 
-        pub fn from_arc(inner: Arc<T>) -> Self {
+        pub fn from_arc(inner: std::sync::Arc<T>) -> Self {
             Self {
                 inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
+                accept_compression_encodings: std::default::Default::default(),
+                send_compression_encodings: std::default::Default::default(),
                 max_decoding_message_size: None,
                 max_encoding_message_size: None,
                 wrapper: None,
             }
         }
 
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> tonic::codegen::InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
             let mut server = Self::new(inner);
-            server.wrapper = Some(::tollfree::direct::type_id::<InterceptedService<Self, F>>());
-            InterceptedService::new(server, interceptor)
+            server.wrapper = Some(::tollfree::direct::type_id::<tonic::codegen::InterceptedService<Self, F>>());
+            tonic::codegen::InterceptedService::new(server, interceptor)
         }
     }
 }
@@ -172,14 +173,14 @@ fn settings() -> TokenStream {
     quote! {
         /// Accepts requests that are compressed in this encoding.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+        pub fn accept_compressed(mut self, encoding: tonic::codegen::CompressionEncoding) -> Self {
             self.accept_compression_encodings.enable(encoding);
             self
         }
 
         /// Compresses responses in this encoding for clients that accept it.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+        pub fn send_compressed(mut self, encoding: tonic::codegen::CompressionEncoding) -> Self {
             self.send_compression_encodings.enable(encoding);
             self
         }
@@ -214,7 +215,7 @@ impl Context<'_> {
         let stubs = self.options.generate_default_stubs;
         let (stream, answer) = match (method.server_streaming, stubs) {
             (false, _) => (None, quote!(#response)),
-            (true, true) => (None, quote!(BoxStream<#response>)),
+            (true, true) => (None, quote!(tonic::codegen::BoxStream<#response>)),
             (true, false) => {
                 let stream = format_ident!("{proto_name}Stream");
                 let doc = format!(" Server streaming response type for the {proto_name} method.");
@@ -251,7 +252,7 @@ impl Context<'_> {
         let receiver = if self.options.use_arc_self { quote!(inner) } else { quote!(&inner) };
         quote! {
             move |request: tonic::Request<#request>| {
-                let inner = Arc::clone(&inner);
+                let inner = std::sync::Arc::clone(&inner);
                 async move { <T as #handler>::#name(#receiver, request).await }
             }
         }
@@ -270,7 +271,7 @@ impl Context<'_> {
         };
         quote! {
             #path => {
-                let inner = self.inner.clone();
+                let inner = std::sync::Arc::clone(&self.inner);
                 let method = ::tollfree::direct::handler(#closure);
                 let mut grpc = tonic::server::Grpc::new(#codec::default())
                     .apply_compression_config(
@@ -281,7 +282,7 @@ impl Context<'_> {
                         self.max_decoding_message_size,
                         self.max_encoding_message_size,
                     );
-                Box::pin(async move { Ok(grpc.#kind(method, req).await) })
+                std::boxed::Box::pin(async move { Ok(grpc.#kind(method, req).await) })
             }
         }
     }
@@ -295,7 +296,7 @@ impl Context<'_> {
         let (name, closure) = (&method.proto_name, self.closure(names));
         Some(quote! {
             #name => {
-                let inner = self.inner.clone();
+                let inner = std::sync::Arc::clone(&self.inner);
                 Some(::tollfree::direct::unary(#closure, self.max_encoding_message_size))
             }
         })

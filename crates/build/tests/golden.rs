@@ -97,6 +97,27 @@ fn what_is_wrong_is_said_with_its_place_and_nothing_is_written() {
     assert!(error.contains("broken.proto:6:") && error.contains("Missing"), "{error}");
     let error = refused("names.proto", configure());
     assert!(error.contains("names.proto:12: methods GetIt and Get_It"), "{error}");
+    let error = refused("taken.proto", configure().build_blocking_client(true));
+    let mut lines: Vec<_> = error.lines().collect();
+    lines.sort_unstable();
+    let same = "would have the same name in Rust; rename one";
+    let expected = [
+        format!("taken.proto:11: fields a__b and a_b {same}"),
+        format!("taken.proto:14: fields a_b and aB {same}"),
+        "taken.proto:17: field _ has neither letters nor digits for a name in Rust; rename it".to_owned(),
+        "taken.proto:22: message GreeterClient and service Greeter would have the same module greeter_client in Rust; \
+         rename one"
+            .to_owned(),
+        "taken.proto:23: method Configure would hide the client's own function configure; rename it".to_owned(),
+        "taken.proto:26: service Greeter and service GreeterBlocking would have the same module \
+         greeter_blocking_client in Rust; rename one"
+            .to_owned(),
+        "taken.proto:30: service Box would hide Box, which its trait needs; rename it".to_owned(),
+    ];
+    assert_eq!(lines, expected);
+    // What reads protos in a build.rs knows no editions yet.
+    let error = refused("edition.proto", configure());
+    assert!(error.contains("edition.proto:1:1"), "{error}");
     let error = refused("absent.proto", configure());
     assert!(error.contains("absent.proto"), "{error}");
     let error = refused("bare.proto", configure().codec_path("not a path"));

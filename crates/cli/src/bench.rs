@@ -9,11 +9,11 @@ use tollfree_bench::cores::Cores;
 use tollfree_bench::echo::{self, Step};
 use tollfree_bench::idle::{self, IdlePlan};
 use tollfree_bench::interrupt::until_interrupted;
-use tollfree_bench::notnets;
 use tollfree_bench::plan::{Malloc, Placement, Plan, RuntimeKind, Side, bytes_in_words};
 use tollfree_bench::report::Report;
 
 use crate::bench_codec::CodecArgs;
+use crate::bench_notnets::{Fig1Args, Table1Args};
 use crate::bench_pool::PoolArgs;
 use crate::failure::Failure;
 
@@ -29,6 +29,9 @@ pub(crate) enum Bench {
     /// Repeat NotNets' table 1: hello calls over HTTP/2 and at the levels of Tollfree
     #[command(name = "notnets-table1")]
     NotNetsTable1(Table1Args),
+    /// Repeat NotNets' figure 1a: where the time of an echo call goes, over HTTP/2 and at the levels of Tollfree
+    #[command(name = "notnets-fig1")]
+    NotNetsFig1(Fig1Args),
     /// Count what many idle sessions cost in processor time and memory
     IdleSessions(IdleArgs),
 }
@@ -40,6 +43,7 @@ impl Bench {
             Self::Codec(arguments) => arguments.run(),
             Self::Pool(arguments) => arguments.run(),
             Self::NotNetsTable1(arguments) => arguments.run(),
+            Self::NotNetsFig1(arguments) => arguments.run(),
             Self::IdleSessions(arguments) => arguments.run(),
         }
     }
@@ -52,6 +56,10 @@ pub(crate) struct EchoArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "64,4096,65536,1048576")]
     size: Vec<usize>,
 
+    /// Metadata pairs in the request, and as many in the reply; sides without metadata have rows for 0 only
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0")]
+    metadata: Vec<usize>,
+
     /// Calls outstanding at any time
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,64")]
     inflight: Vec<usize>,
@@ -60,7 +68,7 @@ pub(crate) struct EchoArgs {
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',', default_value = "split")]
     placement: Vec<Placement>,
 
-    /// What carries the calls: floor, session, tollfree-direct, tollfree-ref, tollfree-blocking, tollfree, tollfree-park,
+    /// What carries the calls: floor, iceoryx2, session, tollfree-direct, tollfree-ref, tollfree-blocking, tollfree, tollfree-park,
     /// tollfree-upgrade, tonic-unix, tonic-tcp [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
@@ -94,6 +102,7 @@ impl EchoArgs {
     fn plan(&self) -> Plan {
         Plan {
             sizes: self.size.clone(),
+            metadata: self.metadata.clone(),
             inflights: self.inflight.clone(),
             placements: self.placement.clone(),
             sides: if self.side.is_empty() { Side::ALL.to_vec() } else { self.side.clone() },
@@ -123,7 +132,7 @@ impl EchoArgs {
 }
 
 /// Measures a plan, and tells how far it is.
-fn measure(plan: &Plan) -> Result<Report, Failure> {
+pub(crate) fn measure(plan: &Plan) -> Result<Report, Failure> {
     let mut progress = Progress::new();
     let report = until_interrupted(echo::run(plan, |step| progress.show(step)))???;
     progress.end();
@@ -131,7 +140,7 @@ fn measure(plan: &Plan) -> Result<Report, Failure> {
 }
 
 /// Writes raw data, table and plot.
-fn keep(report: &Report, name: &str, dir: Option<PathBuf>) -> Result<(), Failure> {
+pub(crate) fn keep(report: &Report, name: &str, dir: Option<PathBuf>) -> Result<(), Failure> {
     let began = report.machine.started_at.replace(['-', ':'], "");
     let dir = dir.unwrap_or_else(|| PathBuf::from(format!("bench-out/{name}-{began}")));
     report.save(&dir)?;
@@ -139,45 +148,10 @@ fn keep(report: &Report, name: &str, dir: Option<PathBuf>) -> Result<(), Failure
     Ok(())
 }
 
-fn failures(report: &Report) -> Result<(), Failure> {
+pub(crate) fn failures(report: &Report) -> Result<(), Failure> {
     match report.failures().count() {
         0 => Ok(()),
         count => Err(Failure::Failed(format!("{count} rows failed; the result says why"))),
-    }
-}
-
-/// Options of `tollfree bench notnets-table1`.
-#[derive(Debug, Args)]
-pub(crate) struct Table1Args {
-    /// Calls of each side, one after the other
-    #[arg(long, value_name = "N", default_value_t = notnets::CALL_COUNT)]
-    calls: u64,
-
-    /// Where the two processes run: split (a core each), same-core, unpinned
-    #[arg(long, value_name = "PLACE", default_value = "split")]
-    placement: Placement,
-
-    /// Directory for the raw data, the table and the plot [default: bench-out/notnets-table1-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
-}
-
-impl Table1Args {
-    fn run(self) -> Result<(), Failure> {
-        let plan = notnets::table1_plan(self.calls, self.placement);
-        plan.check()?;
-        Cores::choose()?.seats(self.placement)?;
-        if cfg!(debug_assertions) {
-            eprintln!("tollfree: this is a debug build; its figures mean nothing");
-        }
-        let report = measure(&plan)?;
-        keep(&report, "notnets-table1", self.out)?;
-        print(&if self.json { report.json() + "\n" } else { notnets::table1(&report) })?;
-        failures(&report)
     }
 }
 
@@ -235,8 +209,9 @@ impl Progress {
             Ok(round) => format!("p50 {:.2} us", round.p50_ns as f64 / 1000.0),
             Err(why) => format!("failed: {why}"),
         };
+        let metadata = if case.metadata == 0 { String::new() } else { format!(" + {} pairs", case.metadata) };
         let line = format!(
-            "{:>3} of {} · round {} · {} · {}, {} in flight, {}, {} · {outcome}",
+            "{:>3} of {} · round {} · {} · {}{metadata}, {} in flight, {}, {} · {outcome}",
             step.done,
             step.total,
             step.round,

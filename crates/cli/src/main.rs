@@ -3,6 +3,7 @@
 
 mod bench;
 mod bench_codec;
+mod bench_notnets;
 mod bench_pool;
 mod codec;
 mod demo;

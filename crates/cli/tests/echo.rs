@@ -66,8 +66,17 @@ fn every_side_that_there_is_runs_over_every_axis() {
     let rows = rows(&done.stdout);
     assert_eq!(rows.len(), tollfree_bench::plan::Side::ALL.len() * 2 * 2 * 2);
     for row in rows {
-        assert!(row["p50_ns"].is_u64() && row["not_run"].is_null(), "{row}");
+        // A peer that this build hasn't is a row that says so, and how to get it.
+        if row["side"] == "iceoryx2" && !cfg!(feature = "iceoryx2") {
+            assert!(
+                row["p50_ns"].is_null() && row["not_run"].as_str().unwrap().contains("bench-peers"),
+                "{row}"
+            );
+        } else {
+            assert!(row["p50_ns"].is_u64() && row["not_run"].is_null(), "{row}");
+        }
     }
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }
 
 #[test]
@@ -94,27 +103,27 @@ fn raw_data_table_and_plot_are_written_and_nothing_else_stays() {
 }
 
 #[test]
-fn the_papers_table_has_a_row_for_each_level_and_as_many_calls_as_were_asked_for() {
+fn metadata_are_carried_and_their_cost_is_told() {
     let scratch = Scratch::new();
-    let table = |arguments: &[&str]| {
-        tollfree(&scratch)
-            .args(["bench", "notnets-table1", "--calls", "40"])
-            .args(arguments)
-            .output()
-            .unwrap()
-    };
-    let done = table(&["--placement", "same-core"]);
-    let text = String::from_utf8_lossy(&done.stdout);
+    let axes = ["--size", "64", "--inflight", "1", "--metadata", "0,5"];
+    let sides = ["--side", "floor,session,tollfree-direct,tollfree-blocking,tollfree,tonic-unix"];
+    let done = tollfree(&scratch).args(TINY).args(axes).args(sides).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    for row in ["HTTP/2 ", "level 1", "level 2"] {
-        assert!(
-            text.lines().any(|line| line.trim().starts_with(row.trim()) && line.contains(" 40 ")),
-            "{text}"
-        );
+    let rows = rows(&done.stdout);
+    let median = |row: &Value| row["p50_ns"].as_i64().unwrap();
+    let (with, without): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row["metadata"] == 5);
+    assert_eq!((with.len(), without.len()), (4, 6), "bytes alone have no metadata");
+    for row in with {
+        let bare = without.iter().find(|bare| bare["side"] == row["side"]).unwrap();
+        assert_eq!(row["metadata_ns"], median(row) - median(bare), "{row}");
     }
-    let done = table(&["--placement", "same-core", "--json"]);
-    assert!(rows(&done.stdout).iter().all(|row| row["calls"] == 40));
-    assert_eq!(table(&["--calls", "0"]).status.code(), Some(2));
+    let floor = without.iter().find(|row| row["side"] == "floor").unwrap();
+    for row in without.iter().filter(|row| row["metadata_ns"].is_null()) {
+        let tail = row["p999_ns"].as_f64().unwrap() / median(row) as f64;
+        assert!((row["tail"].as_f64().unwrap() / tail - 1.0).abs() < 1e-9, "{row}");
+        let beside = tail / floor["tail"].as_f64().unwrap();
+        assert!((row["tail_vs_floor"].as_f64().unwrap() / beside - 1.0).abs() < 1e-9, "{row}");
+    }
 }
 
 #[test]
@@ -123,13 +132,14 @@ fn bad_arguments_are_answered_in_words_with_status_2() {
     for (arguments, words) in [
         (
             &["--side", "pigeon"][..],
-            "there are floor, session, tollfree-direct, tollfree-ref, tollfree-blocking, tollfree, tollfree-park, tollfree-upgrade, tonic-unix, tonic-tcp",
+            "there are floor, iceoryx2, session, tollfree-direct, tollfree-ref, tollfree-blocking, tollfree, tollfree-park, tollfree-upgrade, tonic-unix, tonic-tcp",
         ),
         (&["--placement", "moon"][..], "split, same-core, unpinned"),
         (&["--runtime", "fast"][..], "current, multi"),
         (&["--malloc", "mine"][..], "keep, system"),
         (&["--size", "many"][..], "--size"),
         (&["--size", "999999999999"][..], "too large"),
+        (&["--metadata", "101"][..], "metadata pairs"),
         (&["--inflight", "0"][..], "calls in flight"),
         (&["--rounds", "0"][..], "rounds"),
         (&["--seconds", "0"][..], "seconds"),

@@ -92,9 +92,9 @@ fn panels(report: &Report) -> Vec<Panel<'_>> {
             rows: rows.clone(),
             value,
         };
-        panels.push(panel("calls a second", Unit::Rate, |row| row.rate_per_s));
-        panels.push(panel("mean latency", Unit::Nanoseconds, |row| row.mean_ns));
-        panels.push(panel("p99 latency", Unit::Nanoseconds, |row| row.p99_ns.map(|ns| ns as f64)));
+        panels.push(panel("calls a second", Unit::Rate, |row| row.quantiles.rate_per_s));
+        panels.push(panel("mean latency", Unit::Nanoseconds, |row| row.quantiles.mean_ns));
+        panels.push(panel("p99 latency", Unit::Nanoseconds, |row| row.quantiles.p99_ns.map(|ns| ns as f64)));
         // Of a balancer, what is asked is how much it moves itself.
         let balances = matches!(rows[0].case.shape, Shape::Balancer { .. });
         panels.push(if balances {
@@ -110,9 +110,9 @@ fn panels(report: &Report) -> Vec<Panel<'_>> {
             rows: open.clone(),
             value,
         };
-        panels.push(panel("mean latency", |row| row.mean_ns));
-        panels.push(panel("p99 latency", |row| row.p99_ns.map(|ns| ns as f64)));
-        panels.push(panel("p99.9 latency", |row| row.p999_ns.map(|ns| ns as f64)));
+        panels.push(panel("mean latency", |row| row.quantiles.mean_ns));
+        panels.push(panel("p99 latency", |row| row.quantiles.p99_ns.map(|ns| ns as f64)));
+        panels.push(panel("p99.9 latency", |row| row.quantiles.p999_ns.map(|ns| ns as f64)));
     }
     panels.retain(|panel| panel.rows.iter().any(|row| (panel.value)(row).is_some_and(|value| value > 0.0)));
     panels

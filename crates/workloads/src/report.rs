@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
-use tollfree_bench::latency::Latencies;
+use tollfree_bench::latency::{Latencies, Quantiles};
 use tollfree_bench::{BenchError, Machine, interval};
 
 use crate::load::Measured;
@@ -44,18 +45,9 @@ pub struct Row {
     /// What was measured.
     #[serde(flatten)]
     pub case: Case,
-    /// Median latency in nanoseconds.
-    pub p50_ns: Option<u64>,
-    /// 99 of 100 calls took no longer, in nanoseconds.
-    pub p99_ns: Option<u64>,
-    /// 999 of 1000 calls took no longer, in nanoseconds.
-    pub p999_ns: Option<u64>,
-    /// Mean latency in nanoseconds.
-    pub mean_ns: Option<f64>,
-    /// Calls that were answered in a second of wall clock.
-    pub rate_per_s: Option<f64>,
-    /// Calls measured.
-    pub calls: u64,
+    /// Latencies and rate of all rounds together.
+    #[serde(flatten)]
+    pub quantiles: Quantiles,
     /// Calls that an open load did not make, because too many were outstanding.
     pub shed: u64,
     /// What all processes counted, for each call.
@@ -163,12 +155,7 @@ impl Row {
     pub(crate) fn new(case: Case) -> Self {
         Self {
             case,
-            p50_ns: None,
-            p99_ns: None,
-            p999_ns: None,
-            mean_ns: None,
-            rate_per_s: None,
-            calls: 0,
+            quantiles: Quantiles::default(),
             shed: 0,
             all: None,
             movers: None,
@@ -197,12 +184,7 @@ impl Row {
     fn sum_up(&mut self) {
         let Some(all) = self.latencies() else { return };
         let elapsed_ns: u64 = self.rounds.iter().map(|round| round.elapsed_ns).sum();
-        self.p50_ns = Some(all.quantile_ns(0.5));
-        self.p99_ns = Some(all.quantile_ns(0.99));
-        self.p999_ns = Some(all.quantile_ns(0.999));
-        self.mean_ns = Some(all.mean_ns());
-        self.rate_per_s = Some(all.count() as f64 / (elapsed_ns as f64 / 1e9));
-        self.calls = all.count();
+        self.quantiles = Quantiles::of(&all, Duration::from_nanos(elapsed_ns));
         self.shed = self.rounds.iter().map(|round| round.shed).sum();
         self.all = Some(self.per_call(|_| true));
         self.movers = Some(self.per_call(|process| process.is_mover));
@@ -212,7 +194,7 @@ impl Row {
         let mut sum = Tally::default();
         let processes = self.rounds.iter().flat_map(|round| &round.processes);
         processes.filter(|process| counts(process)).for_each(|process| sum.add(process.tally));
-        let each = |total: u64| total as f64 / self.calls.max(1) as f64;
+        let each = |total: u64| total as f64 / self.quantiles.calls.max(1) as f64;
         PerCall {
             cpu_ns: each(sum.cpu_ns),
             cpu_outside_codec_ns: each(sum.cpu_ns.saturating_sub(sum.codec_ns)),
@@ -227,9 +209,9 @@ impl Row {
             self.rounds.iter().zip(&yardstick.rounds).map(|(ours, theirs)| of(ours) / of(theirs)).collect()
         };
         Some(Comparison {
-            p50: self.p50_ns? as f64 / yardstick.p50_ns? as f64,
+            p50: self.quantiles.p50_ns? as f64 / yardstick.quantiles.p50_ns? as f64,
             p50_interval: interval::of_ratios(&ratios(|round| round.p50_ns as f64)),
-            rate: self.rate_per_s? / yardstick.rate_per_s?,
+            rate: self.quantiles.rate_per_s? / yardstick.quantiles.rate_per_s?,
             rate_interval: interval::of_ratios(&ratios(|round| round.rate_per_s)),
             cpu_outside_codec: self.all?.cpu_outside_codec_ns / yardstick.all?.cpu_outside_codec_ns,
         })

@@ -59,9 +59,15 @@ pub(crate) fn table(report: &Report) -> String {
 
 fn figures(text: &mut String, row: &Row) {
     let side = row.case.side;
-    let (Some(p50), Some(p99), Some(p999), Some(mean), Some(rate), Some(all), Some(movers)) =
-        (row.p50_ns, row.p99_ns, row.p999_ns, row.mean_ns, row.rate_per_s, row.all, row.movers)
-    else {
+    let (Some(p50), Some(p99), Some(p999), Some(mean), Some(rate), Some(all), Some(movers)) = (
+        row.quantiles.p50_ns,
+        row.quantiles.p99_ns,
+        row.quantiles.p999_ns,
+        row.quantiles.mean_ns,
+        row.quantiles.rate_per_s,
+        row.all,
+        row.movers,
+    ) else {
         let why = row.not_run.as_deref().unwrap_or("nothing was measured");
         let _ = writeln!(text, "  {side:<10}not run: {why}");
         return;

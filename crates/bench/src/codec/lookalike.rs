@@ -12,7 +12,7 @@ const DEPTH: u32 = 12;
 ///
 /// # Panics
 /// If `set` is not the descriptor set of a kept schema, or lacks the type.
-pub(super) fn message(set: &[u8], type_name: &str, seed: u64) -> Vec<u8> {
+pub(crate) fn message(set: &[u8], type_name: &str, seed: u64) -> Vec<u8> {
     let set = FileDescriptorSet::decode(set).expect("kept schemas are descriptor sets");
     let writer = Writer { set: &set };
     let ty = writer.message(&format!(".{type_name}")).expect("kept schemas have their types");

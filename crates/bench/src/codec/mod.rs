@@ -5,7 +5,7 @@
 //! once in each round, so that a noisy minute hits all of them; a figure is the median of the rounds.
 
 mod cpp;
-mod lookalike;
+pub(crate) mod lookalike;
 mod measure;
 mod ours;
 mod payload;

@@ -48,7 +48,7 @@ const RING_LEN_MAX: usize = 1 << 30;
 
 /// Polls before the core is offered to others, where both ends have cores of their own. A reply is there long before,
 /// unless the other process lost its core.
-const PATIENT_POLLS: u32 = 10_000;
+pub(super) const PATIENT_POLLS: u32 = 10_000;
 
 /// Sizes that both processes derive from the case.
 #[derive(Clone, Copy)]
@@ -227,7 +227,7 @@ mod tests {
 
     fn case(size: usize, inflight: usize) -> Case {
         let (placement, runtime) = (Placement::SameCore, RuntimeKind::Current);
-        Case { side: Side::Floor, size, inflight, placement, runtime }
+        Case { side: Side::Floor, size, metadata: 0, inflight, placement, runtime }
     }
 
     #[test]

@@ -4,24 +4,28 @@
 //! of [`Side`], a file, and an arm in each `match` below.
 
 mod floor;
-mod session;
+#[cfg(feature = "iceoryx2")]
+mod iceoryx2;
+mod pairs;
+pub(crate) mod session;
 mod stub;
-mod tollfree;
+pub(crate) mod tollfree;
 mod tollfree_blocking;
 mod tollfree_direct;
 mod tollfree_ref;
 mod tollfree_upgrade;
-mod tonic_tcp;
-mod tonic_unix;
+pub(crate) mod tonic_tcp;
+pub(crate) mod tonic_unix;
 
 use std::future::Future;
+use std::path::Path;
 
 use crate::BenchError;
 use crate::idle;
 use crate::load::{self, EchoCall};
 use crate::order::{self, Load, Measured, Serve, Serving};
 use crate::peer::Starter;
-use crate::plan::Side;
+use crate::plan::{Case, Side};
 
 use self::session::Session;
 use self::tollfree::{Tollfree, TollfreePark};
@@ -31,6 +35,24 @@ use self::tollfree_upgrade::TollfreeUpgrade;
 use self::tonic_tcp::TonicTcp;
 use self::tonic_unix::TonicUnix;
 
+/// This build has none: [`Side::missing`] says so before anything is asked of it.
+#[cfg(not(feature = "iceoryx2"))]
+mod iceoryx2 {
+    use super::{Load, Measured, Path, Serve, Serving};
+
+    pub(super) fn serve(_: &Serve, _: impl FnOnce(Serving)) -> Result<(), String> {
+        Err("it is not in this build".to_owned())
+    }
+
+    pub(super) fn measure(_: &Load) -> Result<Measured, String> {
+        Err("it is not in this build".to_owned())
+    }
+
+    pub(super) fn sweep(_: &Path) -> Result<(), String> {
+        Ok(())
+    }
+}
+
 /// A side whose calls run on tokio. Errors are in words; the side's name is put before them.
 trait AsyncSide {
     /// What calls it.
@@ -39,14 +61,15 @@ trait AsyncSide {
     /// Serves echo calls for ever, and calls `ready` once clients may connect.
     fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> impl Future<Output = Result<(), String>>;
 
-    /// Makes a connection of its own to a server's address, for bodies of up to `size` bytes.
-    fn connect(address: &str, size: usize) -> impl Future<Output = Result<Self::Caller, String>>;
+    /// Makes a connection of its own to a server's address, for a case's bodies and metadata.
+    fn connect(address: &str, case: Case) -> impl Future<Output = Result<Self::Caller, String>>;
 }
 
 /// Serves a side until the end of the process, or until it fails.
 pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), BenchError> {
     match order.case.side {
         Side::Floor => floor::serve(order, ready).map_err(failed(Side::Floor)),
+        Side::Iceoryx2 => iceoryx2::serve(order, ready).map_err(failed(Side::Iceoryx2)),
         Side::Session => serve_async::<Session>(order, ready),
         Side::TollfreeDirect => serve_async::<TollfreeDirect>(order, ready),
         Side::TollfreeRef => serve_async::<TollfreeRef>(order, ready),
@@ -65,6 +88,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
 pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
     match load.case.side {
         Side::Floor => floor::measure(load).map_err(failed(Side::Floor)),
+        Side::Iceoryx2 => iceoryx2::measure(load).map_err(failed(Side::Iceoryx2)),
         Side::Session => measure_async::<Session>(load),
         Side::TollfreeDirect => measure_async::<TollfreeDirect>(load),
         Side::TollfreeRef => measure_async::<TollfreeRef>(load),
@@ -74,6 +98,14 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::TollfreeUpgrade => measure_async::<TollfreeUpgrade>(load),
         Side::TonicUnix => measure_async::<TonicUnix>(load),
         Side::TonicTcp => measure_async::<TonicTcp>(load),
+    }
+}
+
+/// Removes what a side's processes have left behind outside of their directory, when both are gone.
+pub(crate) fn sweep(side: Side, dir: &Path) -> Result<(), BenchError> {
+    match side {
+        Side::Iceoryx2 => iceoryx2::sweep(dir).map_err(failed(side)),
+        _ => Ok(()),
     }
 }
 
@@ -88,7 +120,7 @@ pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchErr
         Side::TollfreeUpgrade => hold_async::<TollfreeUpgrade>(order, starter),
         Side::TonicUnix => hold_async::<TonicUnix>(order, starter),
         Side::TonicTcp => hold_async::<TonicTcp>(order, starter),
-        side @ (Side::Floor | Side::TollfreeBlocking) => {
+        side @ (Side::Floor | Side::Iceoryx2 | Side::TollfreeBlocking) => {
             Err(failed(side)("its sessions are not held by a runtime".to_owned()))
         }
     }
@@ -100,7 +132,7 @@ fn serve_async<S: AsyncSide>(order: &Serve, ready: impl FnOnce(Serving)) -> Resu
 
 fn measure_async<S: AsyncSide>(load: &Load) -> Result<Measured, BenchError> {
     let calls = async {
-        let caller = S::connect(&load.address, load.case.size).await?;
+        let caller = S::connect(&load.address, load.case).await?;
         load::run(caller, load).await
     };
     order::runtime(load.case.runtime)?.block_on(calls).map_err(failed(load.case.side))
@@ -113,7 +145,7 @@ fn hold_async<S: AsyncSide>(order: &idle::Hold, starter: &Starter) -> Result<(),
         let mut held = Vec::with_capacity(order.sessions);
         for nth in 1..=order.sessions {
             let session = async {
-                let caller = S::connect(&order.address, order.case.size).await?;
+                let caller = S::connect(&order.address, order.case).await?;
                 load::check_echo(caller.clone(), order.case.size).await?;
                 Ok(caller)
             };

@@ -1,6 +1,7 @@
 //! A bare session: the same calls as the stubs make, as bytes, without tonic, protobuf or metadata.
 
 use std::future::{Future, poll_fn};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -13,6 +14,7 @@ use tollfree_transport::{
 use super::AsyncSide;
 use crate::load::EchoCall;
 use crate::order::{Serve, Serving};
+use crate::plan::Case;
 
 /// The method, as the stubs would name it.
 const PATH: &str = "/tollfree.bench.v1.Echo/Call";
@@ -28,24 +30,32 @@ impl AsyncSide for Session {
     type Caller = Caller;
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-        let text = format!("shm://{}", order.dir.join("session.sock").display());
-        let address: Address = text.parse().map_err(|error| format!("{error}"))?;
-        let mut listener = Listener::bind(&address, config())
-            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-        ready(Serving { address: text });
-        while let Some(attachment) = listener.accept().await {
-            tokio::spawn(serve_one(attachment));
-        }
-        Err(format!("listening on {address} ended"))
+        serve(&order.dir, config(), ready).await
     }
 
-    async fn connect(address: &str, _size: usize) -> Result<Caller, String> {
-        let address: Address = address.parse().map_err(|error| format!("{error}"))?;
-        let attachment = Attachment::connect(&address, &config())
-            .await
-            .map_err(|error| format!("cannot connect: {error}"))?;
-        Ok(Caller { attachment: Arc::new(attachment) })
+    async fn connect(address: &str, _case: Case) -> Result<Caller, String> {
+        connect(address, &config()).await
     }
+}
+
+/// Serves in a directory, and calls `ready` once clients may connect.
+pub(crate) async fn serve(dir: &Path, config: Config, ready: impl FnOnce(Serving)) -> Result<(), String> {
+    let text = format!("shm://{}", dir.join("session.sock").display());
+    let address: Address = text.parse().map_err(|error| format!("{error}"))?;
+    let mut listener =
+        Listener::bind(&address, config).map_err(|error| format!("cannot listen on {address}: {error}"))?;
+    ready(Serving { address: text });
+    while let Some(attachment) = listener.accept().await {
+        tokio::spawn(serve_one(attachment));
+    }
+    Err(format!("listening on {address} ended"))
+}
+
+pub(crate) async fn connect(address: &str, config: &Config) -> Result<Caller, String> {
+    let address: Address = address.parse().map_err(|error| format!("{error}"))?;
+    let attachment =
+        Attachment::connect(&address, config).await.map_err(|error| format!("cannot connect: {error}"))?;
+    Ok(Caller { attachment: Arc::new(attachment) })
 }
 
 /// Answers one client's calls until it leaves.
@@ -90,7 +100,7 @@ async fn answer(call: Call) {
 
 /// A client's end of the session, shared by all calls in flight.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(crate) struct Caller {
     attachment: Arc<Attachment>,
 }
 

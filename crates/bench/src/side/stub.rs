@@ -5,7 +5,9 @@ use tonic::client::GrpcService;
 use tonic::codegen::{Body as HttpBody, Bytes, StdError};
 use tonic::{Request, Response, Status};
 
+use super::pairs::Pairs;
 use crate::load::EchoCall;
+use crate::plan::Case;
 use crate::proto::echo_client::EchoClient;
 use crate::proto::echo_server::{Echo, EchoServer};
 use crate::proto::{EchoReply, EchoRequest};
@@ -21,25 +23,32 @@ pub(super) fn limit(size: usize) -> usize {
     (size + FIELD_ROOM).max(TONIC_LIMIT)
 }
 
-/// The service: gives back the bytes that it gets.
-pub(super) struct EchoService;
+/// The service: gives back the bytes that it gets, with as many pairs.
+pub(super) struct EchoService {
+    pairs: Pairs,
+}
 
 #[tonic::async_trait]
 impl Echo for EchoService {
     async fn call(&self, request: Request<EchoRequest>) -> Result<Response<EchoReply>, Status> {
-        Ok(Response::new(EchoReply { body: request.into_inner().body }))
+        self.pairs.look(request.metadata()).map_err(Status::invalid_argument)?;
+        let mut reply = Response::new(EchoReply { body: request.into_inner().body });
+        self.pairs.put(reply.metadata_mut());
+        Ok(reply)
     }
 }
 
-/// The generated server around the service, for bodies of up to `size` bytes.
-pub(super) fn server(size: usize) -> EchoServer<EchoService> {
-    EchoServer::new(EchoService).max_decoding_message_size(limit(size))
+/// The generated server around the service, for a case's bodies and metadata.
+pub(super) fn server(case: Case) -> EchoServer<EchoService> {
+    EchoServer::new(EchoService { pairs: Pairs::new(case.metadata) })
+        .max_decoding_message_size(limit(case.size))
 }
 
 /// The generated client over a channel.
 #[derive(Clone)]
 pub(super) struct Stub<T> {
     client: EchoClient<T>,
+    pairs: Pairs,
 }
 
 impl<T> Stub<T>
@@ -49,9 +58,10 @@ where
     T::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
     <T::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
 {
-    /// For bodies of up to `size` bytes.
-    pub(super) fn new(channel: T, size: usize) -> Self {
-        Self { client: EchoClient::new(channel).max_decoding_message_size(limit(size)) }
+    /// For a case's bodies and metadata.
+    pub(super) fn new(channel: T, case: Case) -> Self {
+        let client = EchoClient::new(channel).max_decoding_message_size(limit(case.size));
+        Self { client, pairs: Pairs::new(case.metadata) }
     }
 }
 
@@ -66,9 +76,10 @@ where
     type Body = Vec<u8>;
 
     async fn call(&mut self, body: Vec<u8>) -> Result<Vec<u8>, String> {
-        match self.client.call(EchoRequest { body }).await {
-            Ok(reply) => Ok(reply.into_inner().body),
-            Err(status) => Err(format!("a call failed: {status}")),
-        }
+        let mut request = Request::new(EchoRequest { body });
+        self.pairs.put(request.metadata_mut());
+        let reply = self.client.call(request).await.map_err(|status| format!("a call failed: {status}"))?;
+        self.pairs.look(reply.metadata())?;
+        Ok(reply.into_inner().body)
     }
 }

@@ -8,6 +8,7 @@ use tollfree::{Channel, Server, WaitPolicy};
 use super::AsyncSide;
 use super::stub::{self, Stub};
 use crate::order::{Serve, Serving};
+use crate::plan::Case;
 
 /// Pause between two looks at whether the server's socket is there.
 const GLANCE: Duration = Duration::from_millis(1);
@@ -18,12 +19,12 @@ impl AsyncSide for Tollfree {
     type Caller = Stub<Channel>;
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-        serve(Server::builder().add_service(stub::server(order.case.size)), order, ready).await
+        serve(Server::builder().add_service(stub::server(order.case)), &order.dir, ready).await
     }
 
-    async fn connect(address: &str, size: usize) -> Result<Stub<Channel>, String> {
+    async fn connect(address: &str, case: Case) -> Result<Stub<Channel>, String> {
         let channel = Channel::connect(address).await.map_err(|error| format!("cannot connect: {error}"))?;
-        Ok(Stub::new(channel, size))
+        Ok(Stub::new(channel, case))
     }
 }
 
@@ -35,18 +36,18 @@ impl AsyncSide for TollfreePark {
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
         let server = Server::builder().wait(WaitPolicy::Park);
-        serve(server.add_service(stub::server(order.case.size)), order, ready).await
+        serve(server.add_service(stub::server(order.case)), &order.dir, ready).await
     }
 
-    async fn connect(address: &str, size: usize) -> Result<Stub<Channel>, String> {
+    async fn connect(address: &str, case: Case) -> Result<Stub<Channel>, String> {
         let channel = Channel::builder(address).wait(WaitPolicy::Park).connect().await;
-        Ok(Stub::new(channel.map_err(|error| format!("cannot connect: {error}"))?, size))
+        Ok(Stub::new(channel.map_err(|error| format!("cannot connect: {error}"))?, case))
     }
 }
 
-/// Serves in the order's directory, and calls `ready` once clients may connect.
-pub(super) async fn serve(server: Server, order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-    let path = order.dir.join("tollfree.sock");
+/// Serves in a directory, and calls `ready` once clients may connect.
+pub(crate) async fn serve(server: Server, dir: &Path, ready: impl FnOnce(Serving)) -> Result<(), String> {
+    let path = dir.join("tollfree.sock");
     let address = format!("shm://{}", path.display());
     let serving = server.serve(&address);
     tokio::pin!(serving);

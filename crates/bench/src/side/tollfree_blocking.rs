@@ -2,7 +2,9 @@
 
 use tollfree::blocking::Channel;
 use tollfree::{Generated as _, Server, Way};
+use tonic::Request;
 
+use super::pairs::Pairs;
 use super::stub::limit;
 use super::tollfree::{appears, ending};
 use super::tollfree_direct::service;
@@ -10,6 +12,7 @@ use crate::direct::EchoRequest;
 use crate::direct::echo_blocking_client::EchoBlockingClient;
 use crate::load::{self, EchoCall};
 use crate::order::{Load, Measured, Serve, Serving};
+use crate::plan::Case;
 
 /// Serves on this thread, and calls `ready` once clients may connect.
 pub(super) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
@@ -20,21 +23,21 @@ pub(super) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), St
         ready(Serving { address: address.clone() });
         std::future::pending().await
     };
-    let server = Server::builder().add_service(service(order.case.size));
+    let server = Server::builder().add_service(service(order.case));
     Err(ending(&address, server.serve_blocking_with_shutdown(&address, listening)))
 }
 
 /// Calls with a thread and a session for each call in flight.
 pub(super) fn measure(load: &Load) -> Result<Measured, String> {
-    load::run_on_threads(|| connect(&load.address, load.case.size), load)
+    load::run_on_threads(|| connect(&load.address, load.case), load)
 }
 
-fn connect(address: &str, size: usize) -> Result<Caller, String> {
+fn connect(address: &str, case: Case) -> Result<Caller, String> {
     let channel = Channel::connect(address).map_err(|error| format!("cannot connect: {error}"))?;
     let client = EchoBlockingClient::new(channel);
-    let client = client.configure(|inner| inner.max_decoding_message_size(limit(size)));
+    let client = client.configure(|inner| inner.max_decoding_message_size(limit(case.size)));
     match client.way() {
-        Way::Direct => Ok(Caller { client }),
+        Way::Direct => Ok(Caller { client, pairs: Pairs::new(case.metadata) }),
         way => Err(format!("calls would go {way}")),
     }
 }
@@ -42,15 +45,17 @@ fn connect(address: &str, size: usize) -> Result<Caller, String> {
 #[derive(Clone)]
 struct Caller {
     client: EchoBlockingClient<tollfree::Channel>,
+    pairs: Pairs,
 }
 
 impl EchoCall for Caller {
     type Body = Vec<u8>;
 
     async fn call(&mut self, body: Vec<u8>) -> Result<Vec<u8>, String> {
-        match self.client.call(EchoRequest { body }) {
-            Ok(reply) => Ok(reply.into_inner().body),
-            Err(status) => Err(format!("a call failed: {status}")),
-        }
+        let mut request = Request::new(EchoRequest { body });
+        self.pairs.put(request.metadata_mut());
+        let reply = self.client.call(request).map_err(|status| format!("a call failed: {status}"))?;
+        self.pairs.look(reply.metadata())?;
+        Ok(reply.into_inner().body)
     }
 }

@@ -4,6 +4,7 @@ use tollfree::{Channel, ChannelBuilder, Generated as _, Server, Way};
 use tonic::{Request, Response, Status};
 
 use super::AsyncSide;
+use super::pairs::Pairs;
 use super::stub::limit;
 use super::tollfree::serve;
 use crate::direct::echo_client::EchoClient;
@@ -11,42 +12,49 @@ use crate::direct::echo_server::{Echo, EchoServer};
 use crate::direct::{EchoReply, EchoRequest};
 use crate::load::EchoCall;
 use crate::order::{Serve, Serving};
+use crate::plan::Case;
 
 pub(super) struct TollfreeDirect;
 
-/// The service: gives back the bytes that it gets.
-struct EchoService;
+/// The service: gives back the bytes that it gets, with as many pairs.
+struct EchoService {
+    pairs: Pairs,
+}
 
 #[tonic::async_trait]
 impl Echo for EchoService {
     async fn call(&self, request: Request<EchoRequest>) -> Result<Response<EchoReply>, Status> {
-        Ok(Response::new(EchoReply { body: request.into_inner().body }))
+        self.pairs.look(request.metadata()).map_err(Status::invalid_argument)?;
+        let mut reply = Response::new(EchoReply { body: request.into_inner().body });
+        self.pairs.put(reply.metadata_mut());
+        Ok(reply)
     }
 }
 
-/// The generated server around the service, for bodies of up to `size` bytes.
-pub(super) fn service(size: usize) -> EchoServer<impl Echo> {
-    EchoServer::new(EchoService).max_decoding_message_size(limit(size))
+/// The generated server around the service, for a case's bodies and metadata.
+pub(super) fn service(case: Case) -> EchoServer<impl Echo> {
+    EchoServer::new(EchoService { pairs: Pairs::new(case.metadata) })
+        .max_decoding_message_size(limit(case.size))
 }
 
 impl AsyncSide for TollfreeDirect {
     type Caller = Caller;
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-        serve(Server::builder().add_service(service(order.case.size)), order, ready).await
+        serve(Server::builder().add_service(service(order.case)), &order.dir, ready).await
     }
 
-    async fn connect(address: &str, size: usize) -> Result<Caller, String> {
-        caller(Channel::builder(address), size).await
+    async fn connect(address: &str, case: Case) -> Result<Caller, String> {
+        caller(Channel::builder(address), case).await
     }
 }
 
-/// A caller through such a channel, for bodies of up to `size` bytes.
-pub(super) async fn caller(builder: ChannelBuilder, size: usize) -> Result<Caller, String> {
+/// A caller through such a channel, for a case's bodies and metadata.
+pub(super) async fn caller(builder: ChannelBuilder, case: Case) -> Result<Caller, String> {
     let channel = builder.connect().await.map_err(|error| format!("cannot connect: {error}"))?;
-    let client = EchoClient::new(channel).max_decoding_message_size(limit(size));
+    let client = EchoClient::new(channel).max_decoding_message_size(limit(case.size));
     match client.way() {
-        Way::Direct => Ok(Caller { client }),
+        Way::Direct => Ok(Caller { client, pairs: Pairs::new(case.metadata) }),
         way => Err(format!("calls would go {way}")),
     }
 }
@@ -54,15 +62,17 @@ pub(super) async fn caller(builder: ChannelBuilder, size: usize) -> Result<Calle
 #[derive(Clone)]
 pub(super) struct Caller {
     client: EchoClient<Channel>,
+    pairs: Pairs,
 }
 
 impl EchoCall for Caller {
     type Body = Vec<u8>;
 
     async fn call(&mut self, body: Vec<u8>) -> Result<Vec<u8>, String> {
-        match self.client.call(EchoRequest { body }).await {
-            Ok(reply) => Ok(reply.into_inner().body),
-            Err(status) => Err(format!("a call failed: {status}")),
-        }
+        let mut request = Request::new(EchoRequest { body });
+        self.pairs.put(request.metadata_mut());
+        let reply = self.client.call(request).await.map_err(|status| format!("a call failed: {status}"))?;
+        self.pairs.look(reply.metadata())?;
+        Ok(reply.into_inner().body)
     }
 }

@@ -12,6 +12,7 @@ use super::AsyncSide;
 use super::tollfree::serve;
 use super::tollfree_direct::{Caller, caller, service};
 use crate::order::{Serve, Serving};
+use crate::plan::Case;
 
 pub(super) struct TollfreeRef;
 
@@ -33,15 +34,15 @@ impl AsyncSide for TollfreeRef {
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
         let created = Pool::create(&pool_address(&order.dir)?, Capacity::default(), Config::default());
         let pool = warm(created.map_err(|error| error.to_string())?)?;
-        let server = Server::builder().pool(pool).ref_threshold(1).add_service(service(order.case.size));
-        serve(server, order, ready).await
+        let server = Server::builder().pool(pool).ref_threshold(1).add_service(service(order.case));
+        serve(server, &order.dir, ready).await
     }
 
-    async fn connect(address: &str, size: usize) -> Result<Caller, String> {
+    async fn connect(address: &str, case: Case) -> Result<Caller, String> {
         let path = Path::new(address.strip_prefix("shm://").unwrap_or(address));
         let directory = path.parent().ok_or_else(|| format!("{address} is in no directory"))?;
         let joined = Pool::join(&pool_address(directory)?, Config::default());
         let pool = warm(joined.map_err(|error| error.to_string())?)?;
-        caller(Channel::builder(address).pool(pool).ref_threshold(1), size).await
+        caller(Channel::builder(address).pool(pool).ref_threshold(1), case).await
     }
 }

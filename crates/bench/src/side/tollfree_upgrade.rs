@@ -9,6 +9,7 @@ use super::AsyncSide;
 use super::stub::{self, Stub};
 use super::tollfree::{appears, ending};
 use crate::order::{Serve, Serving};
+use crate::plan::Case;
 
 /// A channel that has not moved over by then does not do so.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,7 +27,7 @@ impl AsyncSide for TollfreeUpgrade {
         let path = order.dir.join("tollfree.sock");
         // The socket is bound last: where it is seen, both listen.
         let uris = [format!("http://{free}"), format!("shm://{}", path.display())];
-        let server = Server::builder().add_service(stub::server(order.case.size));
+        let server = Server::builder().add_service(stub::server(order.case));
         let serving = server.serve_many(uris.iter().map(String::as_str));
         tokio::pin!(serving);
         tokio::select! {
@@ -37,7 +38,7 @@ impl AsyncSide for TollfreeUpgrade {
         Err(ending(&uris[0], serving.await))
     }
 
-    async fn connect(address: &str, size: usize) -> Result<Stub<Channel>, String> {
+    async fn connect(address: &str, case: Case) -> Result<Stub<Channel>, String> {
         let (uri, directory) =
             address.split_once(AND).ok_or_else(|| format!("{address} has no directory"))?;
         let channel = Channel::builder(uri).upgrade_directory(directory).connect().await;
@@ -49,6 +50,6 @@ impl AsyncSide for TollfreeUpgrade {
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        Ok(Stub::new(channel, size))
+        Ok(Stub::new(channel, case))
     }
 }

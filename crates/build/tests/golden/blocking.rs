@@ -68,7 +68,7 @@ pub mod kinds_blocking_client {
             &mut self,
             request: impl tonic::IntoRequest<super::Chat>,
         ) -> std::result::Result<tonic::Response<super::Chat>, tonic::Status> {
-            self.channel.run(self.inner.say(request.into_request()))
+            self.channel.run(KindsClient::say(&mut self.inner, request.into_request()))
         }
         /// One and many.
         /// On two lines.
@@ -79,7 +79,9 @@ pub mod kinds_blocking_client {
             tonic::Response<::tollfree::blocking::Streaming<super::chat::Line>>,
             tonic::Status,
         > {
-            let answer = self.channel.run(self.inner.listen(request.into_request()));
+            let answer = self
+                .channel
+                .run(KindsClient::listen(&mut self.inner, request.into_request()));
             let channel = self.channel.clone();
             answer
                 .map(|answer| {
@@ -100,7 +102,8 @@ pub mod kinds_blocking_client {
             tonic::Response<super::super::super::other::v1::Note>,
             tonic::Status,
         > {
-            self.channel.run(self.inner.tell(tokio_stream::iter(request)))
+            self.channel
+                .run(KindsClient::tell(&mut self.inner, tokio_stream::iter(request)))
         }
         pub fn talk(
             &mut self,
@@ -112,7 +115,9 @@ pub mod kinds_blocking_client {
             tonic::Response<::tollfree::blocking::Streaming<super::Chat>>,
             tonic::Status,
         > {
-            let answer = self.channel.run(self.inner.talk(tokio_stream::iter(request)));
+            let answer = self
+                .channel
+                .run(KindsClient::talk(&mut self.inner, tokio_stream::iter(request)));
             let channel = self.channel.clone();
             answer
                 .map(|answer| {
@@ -130,13 +135,13 @@ pub mod kinds_blocking_client {
             tonic::Response<::prost_types::Timestamp>,
             tonic::Status,
         > {
-            self.channel.run(self.inner.ping(request.into_request()))
+            self.channel.run(KindsClient::ping(&mut self.inner, request.into_request()))
         }
         pub fn is(
             &mut self,
             request: impl tonic::IntoRequest<::prost::alloc::string::String>,
         ) -> std::result::Result<tonic::Response<bool>, tonic::Status> {
-            self.channel.run(self.inner.is(request.into_request()))
+            self.channel.run(KindsClient::is(&mut self.inner, request.into_request()))
         }
         /// Names that Rust keeps for itself.
         #[deprecated]
@@ -144,7 +149,8 @@ pub mod kinds_blocking_client {
             &mut self,
             request: impl tonic::IntoRequest<super::Chat>,
         ) -> std::result::Result<tonic::Response<super::Chat>, tonic::Status> {
-            self.channel.run(self.inner.r#type(request.into_request()))
+            self.channel
+                .run(KindsClient::r#type(&mut self.inner, request.into_request()))
         }
     }
 }

@@ -329,22 +329,22 @@ pub mod kinds_server {
     ///    set in by four columns
     #[derive(Debug)]
     pub struct KindsServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-        wrapper: Option<std::any::TypeId>,
+        inner: std::sync::Arc<T>,
+        accept_compression_encodings: tonic::codegen::EnabledCompressionEncodings,
+        send_compression_encodings: tonic::codegen::EnabledCompressionEncodings,
+        max_decoding_message_size: std::option::Option<usize>,
+        max_encoding_message_size: std::option::Option<usize>,
+        wrapper: std::option::Option<std::any::TypeId>,
     }
     impl<T> KindsServer<T> {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
+            Self::from_arc(std::sync::Arc::new(inner))
         }
-        pub fn from_arc(inner: Arc<T>) -> Self {
+        pub fn from_arc(inner: std::sync::Arc<T>) -> Self {
             Self {
                 inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
+                accept_compression_encodings: std::default::Default::default(),
+                send_compression_encodings: std::default::Default::default(),
                 max_decoding_message_size: None,
                 max_encoding_message_size: None,
                 wrapper: None,
@@ -353,25 +353,33 @@ pub mod kinds_server {
         pub fn with_interceptor<F>(
             inner: T,
             interceptor: F,
-        ) -> InterceptedService<Self, F>
+        ) -> tonic::codegen::InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
             let mut server = Self::new(inner);
             server.wrapper = Some(
-                ::tollfree::direct::type_id::<InterceptedService<Self, F>>(),
+                ::tollfree::direct::type_id::<
+                    tonic::codegen::InterceptedService<Self, F>,
+                >(),
             );
-            InterceptedService::new(server, interceptor)
+            tonic::codegen::InterceptedService::new(server, interceptor)
         }
         /// Accepts requests that are compressed in this encoding.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+        pub fn accept_compressed(
+            mut self,
+            encoding: tonic::codegen::CompressionEncoding,
+        ) -> Self {
             self.accept_compression_encodings.enable(encoding);
             self
         }
         /// Compresses responses in this encoding for clients that accept it.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+        pub fn send_compressed(
+            mut self,
+            encoding: tonic::codegen::CompressionEncoding,
+        ) -> Self {
             self.send_compression_encodings.enable(encoding);
             self
         }
@@ -391,30 +399,33 @@ pub mod kinds_server {
     impl<T, B> tonic::codegen::Service<http::Request<B>> for KindsServer<T>
     where
         T: Kinds,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
+        B: tonic::codegen::Body + std::marker::Send + 'static,
+        B::Error: std::convert::Into<tonic::codegen::StdError> + std::marker::Send
+            + 'static,
     {
         type Response = http::Response<tonic::body::Body>;
         type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
+        type Future = tonic::codegen::BoxFuture<Self::Response, Self::Error>;
         fn poll_ready(
             &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
+            _cx: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
             ::tollfree::direct::introduce(self);
-            Poll::Ready(Ok(()))
+            std::task::Poll::Ready(Ok(()))
         }
         fn call(&mut self, mut req: http::Request<B>) -> Self::Future {
             if ::tollfree::direct::pass(&mut req) {
-                return Box::pin(std::future::ready(Ok(http::Response::default())));
+                return std::boxed::Box::pin(
+                    std::future::ready(Ok(http::Response::default())),
+                );
             }
             match req.uri().path() {
                 "/golden.kinds.v1.Kinds/Say" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<super::Chat>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::say(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
@@ -428,14 +439,16 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.unary(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.unary(method, req).await)
+                    })
                 }
                 "/golden.kinds.v1.Kinds/Listen" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<super::Chat>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::listen(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
@@ -449,14 +462,16 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.server_streaming(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.server_streaming(method, req).await)
+                    })
                 }
                 "/golden.kinds.v1.Kinds/Tell" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<tonic::Streaming<super::Chat>>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::tell(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
@@ -470,16 +485,18 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.client_streaming(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.client_streaming(method, req).await)
+                    })
                 }
                 "/golden.kinds.v1.Kinds/Talk" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<
                             tonic::Streaming<super::super::super::other::v1::Note>,
                         >|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::talk(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
@@ -493,14 +510,16 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.streaming(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.streaming(method, req).await)
+                    })
                 }
                 "/golden.kinds.v1.Kinds/Ping" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<()>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::ping(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
@@ -514,14 +533,16 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.unary(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.unary(method, req).await)
+                    })
                 }
                 "/golden.kinds.v1.Kinds/Is" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<::prost::alloc::string::String>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::is(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
@@ -535,14 +556,16 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.unary(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.unary(method, req).await)
+                    })
                 }
                 "/golden.kinds.v1.Kinds/Type" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<super::Chat>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::r#type(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
@@ -556,23 +579,30 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.unary(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.unary(method, req).await)
+                    })
                 }
                 _ => {
-                    Box::pin(std::future::ready(Ok(::tollfree::direct::unimplemented())))
+                    std::boxed::Box::pin(
+                        std::future::ready(Ok(::tollfree::direct::unimplemented())),
+                    )
                 }
             }
         }
     }
     impl<T: Kinds> ::tollfree::direct::Direct for KindsServer<T> {
-        fn method(&self, name: &str) -> Option<Box<dyn ::tollfree::direct::Run>> {
+        fn method(
+            &self,
+            name: &str,
+        ) -> std::option::Option<std::boxed::Box<dyn ::tollfree::direct::Run>> {
             match name {
                 "Say" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     Some(
                         ::tollfree::direct::unary(
                             move |request: tonic::Request<super::Chat>| {
-                                let inner = Arc::clone(&inner);
+                                let inner = std::sync::Arc::clone(&inner);
                                 async move { <T as Kinds>::say(&inner, request).await }
                             },
                             self.max_encoding_message_size,
@@ -580,11 +610,11 @@ pub mod kinds_server {
                     )
                 }
                 "Ping" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     Some(
                         ::tollfree::direct::unary(
                             move |request: tonic::Request<()>| {
-                                let inner = Arc::clone(&inner);
+                                let inner = std::sync::Arc::clone(&inner);
                                 async move { <T as Kinds>::ping(&inner, request).await }
                             },
                             self.max_encoding_message_size,
@@ -592,13 +622,13 @@ pub mod kinds_server {
                     )
                 }
                 "Is" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     Some(
                         ::tollfree::direct::unary(
                             move |
                                 request: tonic::Request<::prost::alloc::string::String>|
                             {
-                                let inner = Arc::clone(&inner);
+                                let inner = std::sync::Arc::clone(&inner);
                                 async move { <T as Kinds>::is(&inner, request).await }
                             },
                             self.max_encoding_message_size,
@@ -606,11 +636,11 @@ pub mod kinds_server {
                     )
                 }
                 "Type" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     Some(
                         ::tollfree::direct::unary(
                             move |request: tonic::Request<super::Chat>| {
-                                let inner = Arc::clone(&inner);
+                                let inner = std::sync::Arc::clone(&inner);
                                 async move { <T as Kinds>::r#type(&inner, request).await }
                             },
                             self.max_encoding_message_size,
@@ -620,17 +650,17 @@ pub mod kinds_server {
                 _ => None,
             }
         }
-        fn max_decoding_message_size(&self) -> Option<usize> {
+        fn max_decoding_message_size(&self) -> std::option::Option<usize> {
             self.max_decoding_message_size
         }
-        fn wrapper(&self) -> Option<std::any::TypeId> {
+        fn wrapper(&self) -> std::option::Option<std::any::TypeId> {
             self.wrapper
         }
     }
-    impl<T> Clone for KindsServer<T> {
+    impl<T> std::clone::Clone for KindsServer<T> {
         fn clone(&self) -> Self {
             Self {
-                inner: self.inner.clone(),
+                inner: std::sync::Arc::clone(&self.inner),
                 accept_compression_encodings: self.accept_compression_encodings,
                 send_compression_encodings: self.send_compression_encodings,
                 max_decoding_message_size: self.max_decoding_message_size,

@@ -250,7 +250,7 @@ pub mod kinds_server {
             self: std::sync::Arc<Self>,
             request: tonic::Request<crate::types::Chat>,
         ) -> std::result::Result<
-            tonic::Response<BoxStream<crate::types::chat::Line>>,
+            tonic::Response<tonic::codegen::BoxStream<crate::types::chat::Line>>,
             tonic::Status,
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
@@ -265,7 +265,7 @@ pub mod kinds_server {
             self: std::sync::Arc<Self>,
             request: tonic::Request<tonic::Streaming<::other::Note>>,
         ) -> std::result::Result<
-            tonic::Response<BoxStream<crate::types::Chat>>,
+            tonic::Response<tonic::codegen::BoxStream<crate::types::Chat>>,
             tonic::Status,
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
@@ -296,22 +296,22 @@ pub mod kinds_server {
     #[must_use]
     #[derive(Debug)]
     pub struct KindsServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-        wrapper: Option<std::any::TypeId>,
+        inner: std::sync::Arc<T>,
+        accept_compression_encodings: tonic::codegen::EnabledCompressionEncodings,
+        send_compression_encodings: tonic::codegen::EnabledCompressionEncodings,
+        max_decoding_message_size: std::option::Option<usize>,
+        max_encoding_message_size: std::option::Option<usize>,
+        wrapper: std::option::Option<std::any::TypeId>,
     }
     impl<T> KindsServer<T> {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
+            Self::from_arc(std::sync::Arc::new(inner))
         }
-        pub fn from_arc(inner: Arc<T>) -> Self {
+        pub fn from_arc(inner: std::sync::Arc<T>) -> Self {
             Self {
                 inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
+                accept_compression_encodings: std::default::Default::default(),
+                send_compression_encodings: std::default::Default::default(),
                 max_decoding_message_size: None,
                 max_encoding_message_size: None,
                 wrapper: None,
@@ -320,25 +320,33 @@ pub mod kinds_server {
         pub fn with_interceptor<F>(
             inner: T,
             interceptor: F,
-        ) -> InterceptedService<Self, F>
+        ) -> tonic::codegen::InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
             let mut server = Self::new(inner);
             server.wrapper = Some(
-                ::tollfree::direct::type_id::<InterceptedService<Self, F>>(),
+                ::tollfree::direct::type_id::<
+                    tonic::codegen::InterceptedService<Self, F>,
+                >(),
             );
-            InterceptedService::new(server, interceptor)
+            tonic::codegen::InterceptedService::new(server, interceptor)
         }
         /// Accepts requests that are compressed in this encoding.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+        pub fn accept_compressed(
+            mut self,
+            encoding: tonic::codegen::CompressionEncoding,
+        ) -> Self {
             self.accept_compression_encodings.enable(encoding);
             self
         }
         /// Compresses responses in this encoding for clients that accept it.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+        pub fn send_compressed(
+            mut self,
+            encoding: tonic::codegen::CompressionEncoding,
+        ) -> Self {
             self.send_compression_encodings.enable(encoding);
             self
         }
@@ -358,30 +366,33 @@ pub mod kinds_server {
     impl<T, B> tonic::codegen::Service<http::Request<B>> for KindsServer<T>
     where
         T: Kinds,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
+        B: tonic::codegen::Body + std::marker::Send + 'static,
+        B::Error: std::convert::Into<tonic::codegen::StdError> + std::marker::Send
+            + 'static,
     {
         type Response = http::Response<tonic::body::Body>;
         type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
+        type Future = tonic::codegen::BoxFuture<Self::Response, Self::Error>;
         fn poll_ready(
             &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
+            _cx: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
             ::tollfree::direct::introduce(self);
-            Poll::Ready(Ok(()))
+            std::task::Poll::Ready(Ok(()))
         }
         fn call(&mut self, mut req: http::Request<B>) -> Self::Future {
             if ::tollfree::direct::pass(&mut req) {
-                return Box::pin(std::future::ready(Ok(http::Response::default())));
+                return std::boxed::Box::pin(
+                    std::future::ready(Ok(http::Response::default())),
+                );
             }
             match req.uri().path() {
                 "/golden.kinds.v1.Kinds/Say" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<crate::types::Chat>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::say(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
@@ -393,14 +404,16 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.unary(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.unary(method, req).await)
+                    })
                 }
                 "/golden.kinds.v1.Kinds/Listen" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<crate::types::Chat>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::listen(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
@@ -412,14 +425,16 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.server_streaming(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.server_streaming(method, req).await)
+                    })
                 }
                 "/golden.kinds.v1.Kinds/Tell" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<tonic::Streaming<crate::types::Chat>>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::tell(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
@@ -431,14 +446,16 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.client_streaming(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.client_streaming(method, req).await)
+                    })
                 }
                 "/golden.kinds.v1.Kinds/Talk" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<tonic::Streaming<::other::Note>>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::talk(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
@@ -450,14 +467,16 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.streaming(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.streaming(method, req).await)
+                    })
                 }
                 "/golden.kinds.v1.Kinds/Ping" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<()>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::ping(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
@@ -469,14 +488,16 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.unary(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.unary(method, req).await)
+                    })
                 }
                 "/golden.kinds.v1.Kinds/Is" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<::prost::alloc::string::String>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::is(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
@@ -488,14 +509,16 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.unary(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.unary(method, req).await)
+                    })
                 }
                 "/golden.kinds.v1.Kinds/Type" => {
-                    let inner = self.inner.clone();
+                    let inner = std::sync::Arc::clone(&self.inner);
                     let method = ::tollfree::direct::handler(move |
                         request: tonic::Request<crate::types::Chat>|
                     {
-                        let inner = Arc::clone(&inner);
+                        let inner = std::sync::Arc::clone(&inner);
                         async move { <T as Kinds>::r#type(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
@@ -507,31 +530,38 @@ pub mod kinds_server {
                             self.max_decoding_message_size,
                             self.max_encoding_message_size,
                         );
-                    Box::pin(async move { Ok(grpc.unary(method, req).await) })
+                    std::boxed::Box::pin(async move {
+                        Ok(grpc.unary(method, req).await)
+                    })
                 }
                 _ => {
-                    Box::pin(std::future::ready(Ok(::tollfree::direct::unimplemented())))
+                    std::boxed::Box::pin(
+                        std::future::ready(Ok(::tollfree::direct::unimplemented())),
+                    )
                 }
             }
         }
     }
     impl<T: Kinds> ::tollfree::direct::Direct for KindsServer<T> {
-        fn method(&self, name: &str) -> Option<Box<dyn ::tollfree::direct::Run>> {
+        fn method(
+            &self,
+            name: &str,
+        ) -> std::option::Option<std::boxed::Box<dyn ::tollfree::direct::Run>> {
             match name {
                 _ => None,
             }
         }
-        fn max_decoding_message_size(&self) -> Option<usize> {
+        fn max_decoding_message_size(&self) -> std::option::Option<usize> {
             self.max_decoding_message_size
         }
-        fn wrapper(&self) -> Option<std::any::TypeId> {
+        fn wrapper(&self) -> std::option::Option<std::any::TypeId> {
             self.wrapper
         }
     }
-    impl<T> Clone for KindsServer<T> {
+    impl<T> std::clone::Clone for KindsServer<T> {
         fn clone(&self) -> Self {
             Self {
-                inner: self.inner.clone(),
+                inner: std::sync::Arc::clone(&self.inner),
                 accept_compression_encodings: self.accept_compression_encodings,
                 send_compression_encodings: self.send_compression_encodings,
                 max_decoding_message_size: self.max_decoding_message_size,

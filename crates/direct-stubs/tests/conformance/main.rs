@@ -33,7 +33,7 @@ mod statuses;
 /// The stubs under test: those that `tollfree-build` generates.
 use tollfree_direct_stubs as stubs;
 
-/// Runs rows over shared memory, met at an address of its own or by leaving TCP; over HTTP/2 these stubs are tonic's own client and server inside.
+/// Runs rows over shared memory, met at an address of its own or by leaving TCP, and with a server that blocks its thread; over HTTP/2 these stubs are tonic's own client and server inside.
 #[macro_export]
 macro_rules! rows {
     ($($name:ident),* $(,)?) => {
@@ -43,6 +43,9 @@ macro_rules! rows {
         mod shm_multi {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shm)).await })*
+        }
+        mod worker {
+            $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Worker)).await })*
         }
         mod moved {
             $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Moved)).await })*

@@ -16,6 +16,8 @@ pub(crate) enum Way {
     /// The same with both ends told never to spin: the doorbell is rung for every wait.
     Parked,
     Abstract,
+    /// A server that blocks a thread of its own.
+    Worker,
     /// A channel to a server on TCP that has moved over to shared memory.
     Moved,
     Http2,
@@ -64,7 +66,7 @@ impl Lab {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s.sock");
         let uri = match way {
-            Way::Shm | Way::Parked => format!("shm://{}", path.display()),
+            Way::Shm | Way::Parked | Way::Worker => format!("shm://{}", path.display()),
             Way::Abstract => {
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
                 format!("shm-abstract:tollfree-test-{}-{number}", std::process::id())
@@ -82,10 +84,15 @@ impl Lab {
             uris.push(format!("shm://{}", path.display()));
         }
         let serving = uris.clone();
-        let server = tokio::spawn(async move {
-            let uris = serving.iter().map(String::as_str);
-            server.serve_many_with_shutdown(uris, async { drop(stopped.await) }).await
-        });
+        let stopped = async { drop(stopped.await) };
+        let server = if way == Way::Worker {
+            tokio::task::spawn_blocking(move || server.serve_blocking_with_shutdown(&serving[0], stopped))
+        } else {
+            tokio::spawn(async move {
+                let uris = serving.iter().map(String::as_str);
+                server.serve_many_with_shutdown(uris, stopped).await
+            })
+        };
         let channel = connect(way, &uri).await;
         Lab { uri, uris, channel, witness, stop: Some(stop), server, _directory: directory }
     }

@@ -1,7 +1,7 @@
-//! One suite over five ways: what a generated client and server observe must not depend on what is between them.
+//! One suite over six ways: what a generated client and server observe must not depend on what is between them.
 //!
 //! Each row is a function that gets a [`lab::Way`] and is run over shared memory (a path, an abstract name, and with
-//! both ends told never to spin), over TCP that was left for shared memory, and over
+//! both ends told never to spin; with a server that blocks its thread), over TCP that was left for shared memory, and over
 //! HTTP/2 on a Unix socket, which is tonic's own; each on a current-thread and a multi-thread runtime. So every
 //! assertion is first of all true of tonic.
 
@@ -41,6 +41,9 @@ macro_rules! rows {
         }
         mod shm_abstract {
             $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Abstract)).await })*
+        }
+        mod worker {
+            $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Worker)).await })*
         }
         mod moved {
             $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Moved)).await })*
