@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, Value};
+use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage, Value};
 use tollfree_layout::linear::{HEADER_LEN, Header};
 use tollfree_layout::table::{Fingerprint, HEADER_LEN as TABLE_HEADER_LEN, Table};
 use tollfree_processor::thrift::Protocol;
