@@ -73,9 +73,11 @@ pub(crate) struct FieldPlan {
     pub implicit: bool,
     /// A map whose value is a closed enum.
     pub closed_map: bool,
-    /// As in the table, for readers.
+    /// As in the table.
     pub kind: Kind,
     pub label: Label,
+    /// What readers branch on, once: the kind, or none for a list or map.
+    pub single: Option<Kind>,
 }
 
 const _: () = assert!(size_of::<FieldPlan>() == 64);
@@ -356,6 +358,7 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
         closed_map,
         kind: field.kind,
         label: field.label,
+        single: (!field.label.is_list()).then_some(field.kind),
     }
 }
 

@@ -127,8 +127,8 @@ impl<'a> Record<'a> {
     #[inline(always)]
     fn value(&self, field: &'a FieldPlan) -> Value<'a> {
         let slot = self.off + field.slot_off;
-        if !field.label.is_list() {
-            return value(self.plan, self.bytes, slot, field, true);
+        if let Some(value) = single(self.plan, self.bytes, slot, field.single, field, true) {
+            return value;
         }
         let list = List { plan: self.plan, bytes: self.bytes, block: word(self.bytes, slot), field };
         if field.label == Label::Map { Value::Map(list) } else { Value::List(list) }
@@ -176,13 +176,7 @@ impl<'a> Record<'a> {
     #[inline]
     pub fn fields(&self) -> Fields<'a> {
         let bits = word(self.bytes, self.off + PRESENCE_OFF);
-        Fields {
-            record: *self,
-            rows: self.rows(),
-            fields: self.plan.fields_of(self.type_idx),
-            bits,
-            first: 0,
-        }
+        Fields { record: *self, fields: self.plan.fields_of(self.type_idx), bits, first: 0 }
     }
 
     /// Slices of unknown fields, tags and all, in the order they came.
@@ -197,7 +191,6 @@ impl<'a> Record<'a> {
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
     record: Record<'a>,
-    rows: &'a [FieldRow],
     fields: &'a [FieldPlan],
     /// What is left of the current presence word, and the place of the field that its lowest bit stands for.
     bits: u32,
@@ -221,8 +214,14 @@ impl<'a> Iterator for Fields<'a> {
         }
         let idx = (self.first + self.bits.trailing_zeros()) as usize;
         self.bits &= self.bits - 1;
-        // Both are there: a sound record has no bits beyond its fields.
-        let (row, field) = (self.rows.get(idx)?, self.fields.get(idx)?);
+        debug_assert!(idx < self.fields.len());
+        // SAFETY: a sound record has no bits beyond its fields (enforced by decoder and verifier), and rows and plans run
+        // parallel (`Plan::new`). The assertion notices in the mutation tests.
+        let (field, row) = unsafe {
+            let plan = self.record.plan;
+            let first = plan.types.get_unchecked(self.record.type_idx as usize).first_field as usize;
+            (self.fields.get_unchecked(idx), plan.table.fields().get_unchecked(first + idx))
+        };
         Some((row, self.record.value(field)))
     }
 }
@@ -265,7 +264,7 @@ impl<'a> List<'a> {
             return None;
         }
         let at = self.block + LIST_HEADER_LEN + idx * self.field.elem_len;
-        Some(value(self.plan, self.bytes, at, self.field, false))
+        single(self.plan, self.bytes, at, Some(self.field.kind), self.field, false)
     }
 
     /// All elements.
@@ -297,10 +296,18 @@ fn span(bytes: &[u8], at: u32) -> &[u8] {
     unsafe { std::slice::from_raw_parts(bytes.as_ptr().add(off), len) }
 }
 
-/// The value at `at`: in a record a message's offset (`indirect`), in a list the record itself.
+/// The value of this kind at `at`: in a record a message's offset (`indirect`), in a list the record itself. None of no
+/// kind.
 #[inline(always)]
-fn value<'a>(plan: &'a Plan, bytes: &'a [u8], at: u32, field: &FieldPlan, indirect: bool) -> Value<'a> {
-    match field.kind {
+fn single<'a>(
+    plan: &'a Plan,
+    bytes: &'a [u8],
+    at: u32,
+    kind: Option<Kind>,
+    field: &FieldPlan,
+    indirect: bool,
+) -> Option<Value<'a>> {
+    Some(match kind? {
         Kind::Double => Value::F64(f64::from_le_bytes(load(bytes, at))),
         Kind::Float => Value::F32(f32::from_le_bytes(load(bytes, at))),
         Kind::Int64 | Kind::Sfixed64 | Kind::Sint64 => Value::I64(i64::from_le_bytes(load(bytes, at))),
@@ -317,5 +324,5 @@ fn value<'a>(plan: &'a Plan, bytes: &'a [u8], at: u32, field: &FieldPlan, indire
             let off = if indirect { word(bytes, at) } else { at };
             Value::Message(Record { plan, bytes, off, type_idx: field.aux_idx })
         }
-    }
+    })
 }
