@@ -220,7 +220,8 @@ impl Writer<'_> {
                 let bytes = (value & 0x7f) | 0x80 | (value & 0x3f80) << 1;
                 return self.put(at, field.tag | bytes << shift, tag_len + 2);
             }
-            if value < 1 << 21 {
+            // Six bytes behind a tag of two, or three behind one of five, are eight.
+            if value < 1 << 21 || value < 1 << 42 && tag_len <= 2 {
                 let (bytes, len) = expand(value);
                 return self.put(at, field.tag | bytes << shift, tag_len + len);
             }

@@ -158,9 +158,8 @@ pub(super) unsafe fn check<const COPY: bool>(from: *const u8, to: *mut u8, len: 
                     _mm512_storeu_si512(to.add(at + BLOCK * idx).cast(), block);
                 }
             }
-            let any =
-                _mm512_or_si512(_mm512_or_si512(blocks[0], blocks[1]), _mm512_or_si512(blocks[2], blocks[3]));
-            if _mm512_movepi8_mask(any) != 0 {
+            let (low, high) = (_mm512_or_si512(blocks[0], blocks[1]), _mm512_or_si512(blocks[2], blocks[3]));
+            if _mm512_movepi8_mask(_mm512_or_si512(low, high)) != 0 {
                 step!(at);
                 step!(at + BLOCK);
                 step!(at + 2 * BLOCK);
