@@ -91,6 +91,9 @@ async fn a_server_without_an_identity_says_what_to_do() {
     let uri = free("https");
     let error = server().serve(&uri).await.unwrap_err().to_string();
     assert!(error.contains(&uri) && error.contains("Server::tls_config"), "{error}");
+    let empty = ServerTlsConfig::new();
+    let error = server().tls_config(empty).serve(&uri).await.unwrap_err().to_string();
+    assert!(error.contains(&uri) && error.contains("ServerTlsConfig::identity"), "{error}");
 }
 
 #[tokio::test]

@@ -45,6 +45,8 @@ pub const STREAM_COUNT_DEFAULT: u32 = 1024;
 pub const STREAM_WINDOW_DEFAULT: u64 = 64 * 1024;
 /// Credit up to which a receiver raises the window of a stream whose reader keeps up.
 pub const STREAM_WINDOW_MAX: u64 = 1024 * 1024;
+/// Credit up to which a receiver raises the window of a stream on which a longer message begins.
+pub const MESSAGE_WINDOW_MAX: u64 = 4 * 1024 * 1024;
 /// Credit a session keeps for raising windows, beside what every stream starts with.
 pub const WINDOW_RESERVE: u64 = 16 * 1024 * 1024;
 /// What every chunk costs in credit beside its bytes, so that empty messages are not free.

@@ -11,8 +11,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use place::{BATCH, Place, capacity, config, until, until_all_is_free};
+use rustix::process::{Pid, Signal, kill_process};
 use tollfree_pool::{AllocError, Config, Coordinator, Pool, RefError, STEPS, Shortage, WhenShort};
-use tollfree_testkit::{Census, TimeLimit, alone};
+use tollfree_testkit::{Census, TimeLimit, alone, stop_child};
 
 const ROLE: &str = "TOLLFREE_POOL_TEST_ROLE";
 const ADDRESS: &str = "TOLLFREE_POOL_TEST_ADDRESS";
@@ -67,9 +68,8 @@ impl Actor {
         self.child.wait().unwrap().signal()
     }
 
-    fn pause(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 }
 
@@ -251,7 +251,7 @@ fn nothing_of_a_stopped_reader_is_taken() {
     reader.hear();
     reader.say(&format!("map {}", to_hex(&shared.to_bytes().unwrap())));
     assert_eq!(reader.hear().as_deref(), Some("mapped"));
-    reader.pause(rustix::process::Signal::STOP);
+    stop_child(reader.pid());
     drop(shared);
     let others: Vec<_> = std::iter::from_fn(|| owner.try_buffer(4096).ok()).collect();
     for mut buffer in others {
@@ -260,7 +260,7 @@ fn nothing_of_a_stopped_reader_is_taken() {
     }
     owner.sweep();
     assert_eq!(owner.usage().limbo_count, 1);
-    reader.pause(rustix::process::Signal::CONT);
+    kill_process(reader.pid(), Signal::CONT).unwrap();
     reader.say("check");
     assert_eq!(reader.hear().as_deref(), Some("same"));
     reader.say("drop");

@@ -131,6 +131,16 @@ impl Mapping {
     }
 
     #[inline(always)]
+    pub(crate) fn prefetch(&self, at: usize) {
+        check_range(at, 0, self.len);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint to the processor; it neither loads nor faults, whatever the address. SSE is part of x86-64.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(self.at(at).cast());
+        }
+    }
+
+    #[inline(always)]
     pub(crate) fn copy_out(&self, at: usize, dst: &mut [u8]) {
         check_range(at, dst.len(), self.len);
         // SAFETY: the source is in range (just checked) and mapped; `dst` is a slice of this process, which cannot

@@ -33,6 +33,11 @@ pub trait ReadMemory {
     /// Appends `len` bytes from `at` on to `dst`, as [`copy_out`](Self::copy_out) does, without zeroing first.
     fn append_to(&self, at: usize, len: usize, dst: &mut BytesMut);
 
+    /// Asks the processor to bring the line of the byte at `at` near, where it can be asked. Changes nothing, reads
+    /// nothing, takes no order.
+    #[inline]
+    fn prefetch(&self, _at: usize) {}
+
     /// Orders all loads and stores before it, of this memory and any other, before all after it.
     ///
     /// Belongs to the memory so that a model checker's memory can bring its own.
@@ -89,6 +94,10 @@ macro_rules! forward {
             #[inline]
             fn append_to(&self, at: usize, len: usize, dst: &mut BytesMut) {
                 (**self).append_to(at, len, dst);
+            }
+            #[inline]
+            fn prefetch(&self, at: usize) {
+                (**self).prefetch(at);
             }
             #[inline]
             fn fence_seq_cst(&self) {

@@ -132,4 +132,8 @@ impl ReadMemory for PeerRegion {
     fn append_to(&self, at: usize, len: usize, dst: &mut BytesMut) {
         self.mapping.append_to(at, len, dst);
     }
+    #[inline]
+    fn prefetch(&self, at: usize) {
+        self.mapping.prefetch(at);
+    }
 }

@@ -14,6 +14,9 @@ use tollfree_region::{ReadMemory, WriteMemory};
 use crate::geometry::Geometry;
 use crate::record::{RecordRead, RecordReceiver, RingViolation};
 
+/// Longest record, in lines, whose lines are fetched ahead of their reading. The hardware does as well for longer ones.
+const PREFETCH_COUNT: u64 = 4;
+
 /// Reads records from the ring in the peer's region. `W` is this side's region, which holds its cursor.
 #[derive(Debug)]
 pub struct RingReceiver<W, R> {
@@ -77,10 +80,22 @@ impl<W: WriteMemory, R: ReadMemory> RingReceiver<W, R> {
         }
         match head_len(word, self.pos) {
             Some(len) if len as usize <= self.ring.record_len_max() => {
+                self.prefetch(line_count(len as usize) as u64);
                 here(Point::RecordSeen);
                 Ok(Some(len))
             }
             claimed => Err(self.violate(word, claimed)),
+        }
+    }
+
+    /// Has the rest of a short record, and the head of the one behind it, come over while the first line is looked at.
+    #[inline(always)]
+    fn prefetch(&self, lines: u64) {
+        if lines <= PREFETCH_COUNT {
+            for line in 1..=lines {
+                let pos = RingPos(self.pos.0 + line);
+                self.peer.prefetch(self.ring.ring_off + self.ring.line_off(pos));
+            }
         }
     }
 

@@ -18,6 +18,14 @@ const FIRST_LEN: usize = LINE_LEN - HEAD_LEN;
 /// Lines behind the published end whose heads are emptied before they are needed.
 const AHEAD: u64 = 4;
 
+/// The line in which a batch begins, laid out as in the ring: what was written there in words is read in the same words.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct FirstLine {
+    _head: [u8; HEAD_LEN],
+    body: [u8; FIRST_LEN],
+}
+
 /// Writes records into the ring in this side's region. `R` is the peer's region, which holds its cursor.
 #[derive(Debug)]
 pub struct RingSender<W, R> {
@@ -33,7 +41,7 @@ pub struct RingSender<W, R> {
     /// All heads from `staged` up to here are known to be empty.
     clean: RingPos,
     /// The line at `published` while something is staged: written at publication only, since the reader watches it.
-    first: [u8; FIRST_LEN],
+    first: FirstLine,
     first_len: u32,
     violation: Option<RingViolation>,
 }
@@ -54,7 +62,7 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
             staged: RingPos(0),
             consumed: RingPos(0),
             clean: RingPos(own_ring.line_count()),
-            first: [0; FIRST_LEN],
+            first: FirstLine { _head: [0; HEAD_LEN], body: [0; FIRST_LEN] },
             first_len: 0,
             violation: None,
         }
@@ -132,7 +140,7 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
             let kept = part.len().min(FIRST_LEN.saturating_sub(off));
             let (head, tail) = part.split_at(kept);
             if kept > 0 {
-                self.first[off..off + kept].copy_from_slice(head);
+                self.first.body[off..off + kept].copy_from_slice(head);
             }
             if !tail.is_empty() {
                 self.write(self.staged, HEAD_LEN + off + kept, tail);
@@ -195,7 +203,7 @@ impl<W: WriteMemory, R: ReadMemory> RecordSender for RingSender<W, R> {
         self.clean_to(RingPos(self.staged.0 + 1));
         let first = self.head_at(self.published);
         // All of the line, whatever the length: a copy of constant length, and nothing in it is secret to the peer.
-        self.own.copy_in(first + HEAD_LEN, &self.first);
+        self.own.copy_in(first + HEAD_LEN, &self.first.body);
         here(Point::Publishing);
         // Pairs with the acquire in `RingReceiver::peek`: whoever sees this head sees all that was staged.
         self.own.store_u64(first, head_word(self.published, self.first_len), Ordering::Release);

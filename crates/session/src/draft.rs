@@ -73,7 +73,7 @@ pub(crate) struct Budget<'a> {
 
 impl Budget<'_> {
     /// Sends one frame: the draft's headers, and as much of message and ending as go with them. Takes out of the
-    /// emission what was sent.
+    /// emission what was sent. Both `Done` and `Partly` mean that it was.
     pub(crate) fn send_frame<T>(
         &mut self,
         out: &mut impl Outbound,
@@ -121,6 +121,7 @@ impl Budget<'_> {
         if stream.send == SendHalf::Head {
             stream.send = SendHalf::Open;
         }
+        let in_area = cut.as_ref().is_some_and(|cut| cut.area.is_some());
         if let Some(cut) = cut {
             stream.send_credit -= charge(cut.len);
             *self.credit -= charge(cut.len);
@@ -137,7 +138,7 @@ impl Budget<'_> {
             stream.sending = None;
             stream.send = SendHalf::Closed;
         }
-        Progress::Done
+        if in_area && message.is_some() { Progress::Partly } else { Progress::Done }
     }
 
     /// Decides how much of a message the next frame takes; places it in the payload area if it goes there.

@@ -81,7 +81,7 @@ fn metadata_that_fit_no_record_are_refused_at_once() {
 fn headers_that_leave_no_room_for_an_area_range_go_alone() {
     let limits =
         Limits { metadata_len_max: 4000, stream_window: 65_536, session_window: 200_000, stream_count: 2 };
-    let mut out = Sink { record_len_max: 1976, area: true, ..Sink::new() };
+    let mut out = Sink { record_len_max: 1976, area_chunk_max: usize::MAX, ..Sink::new() };
     let mut client: Session<()> = Session::new(Role::Client, limits, limits);
     let headers = Some(vec![0; 1976 - 28 - 8].into());
     let mut emission = Emission { headers, message: message(20_000), ending: Some(Ending::HalfClose) };
@@ -376,4 +376,49 @@ fn windows_down_to_the_smallest_carry_any_message() {
         }
         assert_eq!(got, 20_005);
     }
+}
+
+#[test]
+fn a_long_message_that_begins_raises_the_window_out_of_the_reserve_and_gives_it_back() {
+    const RESERVE: u64 = 20_000;
+    let limits = Limits { stream_count: 4, session_window: 4 * LIMITS.stream_window + RESERVE, ..LIMITS };
+    let mut server: Session<()> = Session::new(Role::Server, limits, LIMITS);
+    // Announced: as much again as the stream's credit, and more than the reserve has.
+    for (id, len, window) in [
+        (1, 2 * LIMITS.stream_window, 2 * LIMITS.stream_window + 128),
+        (2, 1 << 30, RESERVE - 128),
+        (3, 1 << 30, LIMITS.stream_window),
+    ] {
+        Script::opening(id).send(&mut server).unwrap();
+        Script::new(0, id).chunk(1000, len as u32, flags::FIRST).send(&mut server).unwrap();
+        let credit = server.credit(StreamId(id)).unwrap();
+        assert_eq!((credit.window, credit.unread), (window, 1064), "{id}");
+        assert_eq!(credit.recv + credit.unread, credit.window, "{id}");
+        assert_eq!(credit.unsent, window - LIMITS.stream_window, "the sender is told");
+        server.accept().unwrap();
+    }
+    server.forget(ONE, 1);
+    Script::opening(4).send(&mut server).unwrap();
+    Script::new(0, 4).chunk(1000, 1 << 30, flags::FIRST).send(&mut server).unwrap();
+    let window = server.credit(StreamId(4)).unwrap().window;
+    assert_eq!(window, 2 * LIMITS.stream_window + 128, "what the first had is there again");
+}
+
+#[test]
+fn a_long_part_is_to_be_made_visible_before_the_next() {
+    let limits = Limits { stream_window: 1 << 20, session_window: 1 << 21, ..LIMITS };
+    let mut server: Session<()> = Session::new(Role::Server, LIMITS, limits);
+    let mut out = Sink::new();
+    Script::opening(1).send(&mut server).unwrap();
+    server.accept().unwrap();
+    out.area_chunk_max = 30_000;
+    let mut emission =
+        Emission { headers: Some(Bytes::new()), message: message(100_000), ending: trailers(0) };
+    let mut parts = 0;
+    while server.emit(&mut out, ONE, &mut emission) == Ok(Progress::Partly) {
+        assert_eq!(out.take().len(), 1, "one at a time");
+        parts += 1;
+    }
+    assert!(parts == 3 && emission.is_empty());
+    assert_eq!(out.take().len(), 1, "the last");
 }

@@ -76,6 +76,9 @@ pub struct Opening<'a> {
 pub enum Progress {
     /// All of it is staged.
     Done,
+    /// A long part of a message is staged: make it visible, so that the peer copies it out while the next one is copied
+    /// in, and go on.
+    Partly,
     /// The ring has no room; try again when the peer has read.
     NeedRoom,
     /// The peer has not read enough of this stream; [`Ready::write`](crate::Ready) tells when.
@@ -130,7 +133,7 @@ impl<T: Watched> Session<T> {
         let mut budget =
             Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len, ropes: &mut self.ropes };
         let sent = budget.send_frame(out, &mut stream, draft, emission);
-        if sent != Progress::Done {
+        if !matches!(sent, Progress::Done | Progress::Partly) {
             return Ok(Err(sent));
         }
         self.last_id = id.0;

@@ -3,7 +3,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::frame::{events, flags};
-use tollfree_layout::limits::{METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX};
+use tollfree_layout::limits::{MESSAGE_WINDOW_MAX, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX};
 use tollfree_layout::metadata;
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
@@ -103,9 +103,8 @@ impl<T: Watched> Session<T> {
             return self.receive_for_nobody(frame);
         }
         self.live_count += 1;
-        let stream =
-            Stream::new(SendHalf::Head, self.peer.stream_window, RecvHalf::Body, self.local.stream_window);
-        self.streams.insert(id, stream);
+        let (send, recv) = (self.peer.stream_window, self.local.stream_window);
+        self.streams.insert_with(id, || Stream::new(SendHalf::Head, send, RecvHalf::Body, recv));
         let method = Some(MethodIdx(frame.code)).filter(|idx| usize::from(idx.0) < self.method_paths.len());
         self.accepted.push_back(Accepted {
             id,
@@ -213,6 +212,17 @@ impl<T: Watched> Session<T> {
             return Err(misfit);
         }
         stream.receiving = if last { None } else { Some(after) };
+        if first && u64::from(after) > stream.recv_credit {
+            // The sender would stop until somebody has read this much: it need not, where there is a reserve.
+            let most = MESSAGE_WINDOW_MAX.saturating_sub(stream.window).min(self.reserve);
+            let raise = charge(after as usize).saturating_sub(stream.recv_credit).min(most);
+            if raise > 0 {
+                self.reserve -= raise;
+                stream.window += raise;
+                stream.recv_credit += raise;
+                self.pending.grant(id, raise);
+            }
+        }
         let mut bytes = BytesMut::with_capacity(len + if first { GRPC_PREFIX_LEN } else { 0 });
         if first {
             bytes.put_u8(frame.flag(flags::COMPRESSED).into());

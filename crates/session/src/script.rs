@@ -119,17 +119,17 @@ impl Inbound for Record {
     }
 }
 
-/// Takes `room` records, of at most `record_len_max` bytes; has an area that takes everything if `area` is set.
+/// Takes `room` records, of at most `record_len_max` bytes; has an area that takes chunks of `area_chunk_max`.
 pub(crate) struct Sink {
     pub(crate) records: Vec<Vec<u8>>,
     pub(crate) room: usize,
     pub(crate) record_len_max: usize,
-    pub(crate) area: bool,
+    pub(crate) area_chunk_max: usize,
 }
 
 impl Sink {
     pub(crate) fn new() -> Sink {
-        Sink { records: Vec::new(), room: usize::MAX, record_len_max: 16_312, area: false }
+        Sink { records: Vec::new(), room: usize::MAX, record_len_max: 16_312, area_chunk_max: 0 }
     }
 
     /// The heads of what was staged; forgets it.
@@ -156,11 +156,11 @@ impl Outbound for Sink {
     }
 
     fn area_chunk_max(&mut self, wanted: usize) -> usize {
-        if self.area { wanted } else { 0 }
+        self.area_chunk_max.min(wanted)
     }
 
     fn put_in_area(&mut self, _: &[u8]) -> Option<(AreaIdx, ByteOff)> {
-        self.area.then_some((AreaIdx(0), ByteOff(0)))
+        (self.area_chunk_max > 0).then_some((AreaIdx(0), ByteOff(0)))
     }
 
     fn take_back(&mut self) {}

@@ -175,6 +175,7 @@ pub(crate) struct Stream<T> {
 }
 
 impl<T: Watched> Stream<T> {
+    #[inline]
     pub(crate) fn new(send: SendHalf, send_credit: u64, recv: RecvHalf, window: u64) -> Stream<T> {
         Stream {
             user: T::default(),

@@ -82,13 +82,19 @@ impl<T> Streams<T> {
     /// Adds a stream whose id is new.
     #[inline]
     pub(crate) fn insert(&mut self, id: StreamId, stream: Stream<T>) {
+        self.insert_with(id, || stream);
+    }
+
+    /// Adds a stream whose id is new, made in its place.
+    #[inline]
+    pub(crate) fn insert_with(&mut self, id: StreamId, make: impl FnOnce() -> Stream<T>) {
         let place = &mut self.places[place_of(id)];
         if place.stream.is_none() {
             place.id = id;
-            place.stream = Some(stream);
+            place.stream = Some(make());
             self.placed_count += 1;
         } else {
-            self.others.insert(id, stream);
+            self.others.insert(id, make());
         }
     }
 

@@ -26,5 +26,5 @@ pub use fork::{Forked, fork};
 pub use frames::{Frame, opening_of};
 pub use limit::{Alone, TimeLimit, alone};
 pub use peer::{Flipper, HostilePeer};
-pub use process::{Process, Role};
+pub use process::{Process, Role, stop_child};
 pub use shim::Shim;

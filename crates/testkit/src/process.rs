@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// Set in a process that a test has started: what it is to do, where its socket is, and whatever else it needs to know.
 const ROLE: &str = "TOLLFREE_TEST_ROLE";
@@ -94,14 +94,14 @@ impl Process {
         Pid::from_child(&self.0)
     }
 
-    /// Sends a signal; with STOP waits until it has taken effect.
+    /// Sends a signal; with STOP waits as [`stop_child`] does.
     ///
     /// # Panics
     /// When it is gone.
     pub fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).expect("it runs");
-        while signal == Signal::STOP && !is_stopped(self.pid()) {
-            std::thread::sleep(Duration::from_millis(1));
+        match signal {
+            Signal::STOP => stop_child(self.pid()),
+            _ => kill_process(self.pid(), signal).expect("it runs"),
         }
     }
 
@@ -130,8 +130,13 @@ impl Drop for Process {
     }
 }
 
-/// Whether a process stands still, as the kernel shows it.
-fn is_stopped(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+/// Stops a child of this process, and waits until each of its threads stands still: a signal that was only sent lets
+/// those that run on other cores go on for a while.
+///
+/// # Panics
+/// When it is gone.
+pub fn stop_child(pid: Pid) {
+    kill_process(pid, Signal::STOP).expect("it runs");
+    waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED)
+        .expect("it is this process's child, and has been told to stop");
 }

@@ -140,7 +140,7 @@ impl Server {
     }
 
     /// What `https://` addresses are served with: the server's certificate and key, and whose clients are let in, as for
-    /// tonic's own server (feature `tls`). The configuration must name an identity. Other addresses are served as before:
+    /// tonic's own server (feature `tls`). Other addresses are served as before:
     /// shared memory never leaves the host and knows its peers from the kernel.
     #[cfg(feature = "tls")]
     pub fn tls_config(mut self, config: ServerTlsConfig) -> Server {
@@ -372,11 +372,18 @@ impl Server {
             address: uri.into(),
             reason: "it needs a certificate and a key: give them to Server::tls_config".into(),
         })?;
-        tonic::transport::Server::builder().tls_config(config).map_err(|error| ServeError::Tls {
-            address: uri.into(),
+        // A configuration doesn't let anybody see whether it has an identity, and tonic panics where it has none.
+        let configured = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            tonic::transport::Server::builder().tls_config(config)
+        }));
+        let error = |reason| ServeError::Tls { address: uri.into(), reason };
+        match configured {
             // tonic's own text says no more than "transport error".
-            reason: error.source().map_or_else(|| error.to_string(), ToString::to_string),
-        })
+            Ok(server) => server.map_err(|failed| {
+                error(failed.source().map_or_else(|| failed.to_string(), ToString::to_string))
+            }),
+            Err(_) => Err(error("it has no certificate and key: ServerTlsConfig::identity".into())),
+        }
     }
 }
 

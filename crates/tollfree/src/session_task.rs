@@ -102,6 +102,8 @@ const APART_COUNT_MAX: u32 = 1024;
 /// A session that is to end waits at most so long for its client to take hold of payloads that were sent by ref.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_STEP: Duration = Duration::from_millis(1);
+/// Calls of a quick method between two that are timed: what the clock costs is then a hundredth of a call.
+const UNTIMED_COUNT_MAX: u32 = 7;
 /// Replies held back to go out together wait for a step of at most this long.
 const QUICK_NS: u64 = 4_000;
 
@@ -124,6 +126,8 @@ struct Pace {
     penalty: u32,
     /// The last one begun here was so quick that replies to others may wait for it.
     quick: bool,
+    /// Calls begun here since one was timed.
+    untimed_count: u32,
 }
 
 impl Pace {
@@ -132,6 +136,13 @@ impl Pace {
         let inline = self.apart_count == 0;
         self.apart_count = self.apart_count.saturating_sub(1);
         inline
+    }
+
+    /// Whether the call to be begun here is to be timed: one in a few, once a method is known to be quick.
+    fn is_timed(&mut self) -> bool {
+        let is_timed = !self.quick || self.penalty > 0 || self.untimed_count == UNTIMED_COUNT_MAX;
+        self.untimed_count = if is_timed { 0 } else { self.untimed_count + 1 };
+        is_timed
     }
 
     /// A call begun here took so long for its first step.
@@ -153,6 +164,8 @@ pub(crate) struct SessionTask {
     methods: Vec<Option<Known>>,
     /// Given to each request: who is at the other end.
     extensions: Extensions,
+    /// Those of the next direct call, made while the client has the turn.
+    spare: Option<Extensions>,
     agent: HeaderValue,
     tasks: JoinSet<()>,
     /// Set where the thread serves sessions and does nothing else: how many there are.
@@ -194,6 +207,7 @@ impl SessionTask {
             duty,
             methods: Vec::new(),
             extensions,
+            spare: None,
             tasks: JoinSet::new(),
             worker,
         }
@@ -220,7 +234,10 @@ impl SessionTask {
             tokio::select! {
                 biased;
                 call = poll_fn(|cx| attachment.poll_accept(cx)) => match call {
-                    Ok(call) => self.serve_batch(call).await,
+                    Ok(call) => {
+                        let mut first = Some(call);
+                        poll_fn(|cx| Poll::Ready(self.serve_batch(cx, first.take()))).await;
+                    }
                     Err(closed) => {
                         tracing::debug!(reason = %closed, "a session ended");
                         return;
@@ -252,11 +269,14 @@ impl SessionTask {
         ending.alarm = None;
     }
 
-    async fn serve_batch(&mut self, first: Call) {
-        self.serve(first).await;
+    /// Takes the first steps of calls right here, for as long as there are some at hand.
+    fn serve_batch(&mut self, cx: &mut Context<'_>, first: Option<Call>) {
+        if let Some(first) = first {
+            self.serve(cx, first);
+        }
         for _ in 1..INLINE_COUNT {
             match self.attachment.try_accept() {
-                Some(call) => self.serve(call).await,
+                Some(call) => self.serve(cx, call),
                 None => break,
             }
         }
@@ -264,15 +284,14 @@ impl SessionTask {
     }
 
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
-    async fn serve(&mut self, call: Call) {
+    fn serve(&mut self, cx: &mut Context<'_>, call: Call) {
         let method = call.method;
         let counted = match self.duty.tally.admit() {
             Admission::Uncounted => None,
             Admission::Counted(counted) => Some(counted),
             Admission::Shed(refusal) => {
                 let mut refused = Serving::refused(call.stream, refusal);
-                let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut refused).poll(cx))).await;
-                if polled.is_pending() {
+                if Pin::new(&mut refused).poll(cx).is_pending() {
                     self.tasks.spawn(refused);
                 }
                 return;
@@ -286,11 +305,14 @@ impl SessionTask {
         if !self.known(method).is_some_and(|known| known.pace.quick) {
             self.attachment.flush();
         }
-        let began = now_ns();
-        let polled = poll_fn(|cx: &mut Context<'_>| Poll::Ready(Pin::new(&mut serving).poll(cx))).await;
-        let step_ns = now_ns() - began;
-        if let Some(known) = self.known(method) {
-            known.pace.learn(step_ns);
+        let is_timed = self.known(method).is_none_or(|known| known.pace.is_timed());
+        let began = if is_timed { now_ns() } else { 0 };
+        let polled = Pin::new(&mut serving).poll(cx);
+        if is_timed {
+            let step_ns = now_ns() - began;
+            if let Some(known) = self.known(method) {
+                known.pace.learn(step_ns);
+            }
         }
         if polled.is_pending() {
             self.spawn(serving, counted);
@@ -298,6 +320,9 @@ impl SessionTask {
             && let Some(direct) = self.known(method).and_then(|known| known.direct.as_mut())
         {
             direct.ended(serving);
+            if self.spare.is_none() {
+                self.spare = Some(self.extensions.clone());
+            }
         }
     }
 
@@ -345,18 +370,19 @@ impl SessionTask {
         let inline = known.pace.is_inline();
         let (agent, extensions) = (&self.agent, &self.extensions);
         if let Some(direct) = &mut known.direct
-            && let Some(run) = direct.run(&call)
+            && let Some(mut place) = direct.place(&call)
         {
-            let serving = if direct.is_intercepted() {
+            if direct.is_intercepted() {
                 let request = request(&call, Body::empty(), known.uri.clone(), agent, extensions);
-                direct.begin_intercepted(call, run, &**handler, request)
+                direct.begin_intercepted(&mut place, call, &**handler, request);
             } else {
                 let mut headers = HeaderMap::new();
                 direct::unpack(&call.headers, &mut headers);
                 insert_timeout(&mut headers, call.deadline_ns);
-                direct.begin(call, run, headers, extensions.clone())
-            };
-            return (Begun::Direct(serving), inline);
+                let extensions = self.spare.take().unwrap_or_else(|| extensions.clone());
+                direct.begin(&mut place, call, headers, extensions);
+            }
+            return (Begun::Direct(place), inline);
         }
         let mut request = request(&call, Body::empty(), known.uri.clone(), agent, extensions);
         let stream = Arc::new(call.stream);

@@ -432,6 +432,8 @@ pub struct Stream {
     emits: Streak,
 }
 
+/// Long parts of a message that go out for one taking of the lock.
+const PARTS_COUNT: usize = 8;
 /// gRPC status CANCELLED.
 const CANCELLED: u16 = 1;
 
@@ -464,7 +466,14 @@ impl Stream {
     fn poll_emit_now(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
         let token = Token::Write(self.id);
         let polled = self.shared.poll_wait(cx, token, |core, socket| {
-            let progress = core.session.emit(&mut core.sending, self.id, emission);
+            let mut progress = core.session.emit(&mut core.sending, self.id, emission);
+            for _ in 1..PARTS_COUNT {
+                if progress != Ok(Progress::Partly) {
+                    break;
+                }
+                core.flush(socket);
+                progress = core.session.emit(&mut core.sending, self.id, emission);
+            }
             core.flush_soon(socket);
             match progress {
                 Ok(Progress::Done) => {
@@ -475,6 +484,7 @@ impl Stream {
                 }
                 Err(error) => Some(Err(error)),
                 Ok(progress) => {
+                    // The next part of a long message goes when others have had their turn, as if room had just come.
                     core.wait_for(token, progress);
                     None
                 }
@@ -621,7 +631,7 @@ impl Core {
     /// Notes what a token waits for, once.
     fn wait_for(&mut self, token: Token, progress: Progress) {
         match progress {
-            Progress::NeedRoom => {
+            Progress::NeedRoom | Progress::Partly => {
                 if let Some(slot) = self.slot(token)
                     && !std::mem::replace(&mut slot.wants_room, true)
                 {

@@ -44,6 +44,9 @@ const FD_COUNT_MAX: usize = 2;
 /// few hundred such bytes at most.
 const DOORBELL_COUNT_MAX: usize = 4096;
 
+/// Waits that end within one long look, between two that the spin budget learns from.
+const UNLEARNT_COUNT_MAX: u32 = 7;
+
 /// The transport's part of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamSlots {
@@ -167,6 +170,8 @@ pub(crate) struct Core {
     fds: VecDeque<Option<OwnedFd>>,
     pub(crate) stations: Stations,
     pub(crate) budget: SpinBudget,
+    /// Waits within one long look since one was learnt from.
+    waits_unlearnt: u32,
     pub(crate) accept: Slot,
     /// Tasks that wait to open a call, by their numbers.
     pub(crate) opens: HashMap<u64, Slot>,
@@ -211,6 +216,7 @@ impl Core {
             fds: VecDeque::new(),
             stations: Stations::default(),
             budget: SpinBudget::new(config.wait),
+            waits_unlearnt: 0,
             accept: Slot::default(),
             opens: HashMap::new(),
             next_open: 0,
@@ -300,7 +306,15 @@ impl Core {
             if station.wait_began_ns != 0 {
                 let began = std::mem::take(&mut station.wait_began_ns);
                 let until = match std::mem::take(&mut station.looked_at_ns) {
-                    0 => now_ns(),
+                    // Waits of one session are much alike: the clock is read for one in a few, while an answer waits.
+                    0 if self.waits_unlearnt < UNLEARNT_COUNT_MAX => {
+                        self.waits_unlearnt += 1;
+                        continue;
+                    }
+                    0 => {
+                        self.waits_unlearnt = 0;
+                        now_ns()
+                    }
                     looked_at_ns => looked_at_ns,
                 };
                 waited = Some(until.saturating_sub(began));
@@ -620,8 +634,13 @@ impl Core {
                 self.nudge |= !station.watched;
                 self.wake(next);
             }
-            None => self.nudge |= self.waits_by_itself() || self.stations.others_sleep(runtime),
+            None => self.handed_to_nobody(runtime),
         }
+    }
+
+    /// Nobody pumps for a station any more: a driver looks where others count on it.
+    pub(crate) fn handed_to_nobody(&mut self, runtime: runtime::Id) {
+        self.nudge |= self.waits_by_itself() || self.stations.others_sleep(runtime);
     }
 
     /// The first slot of a station that still waits.

@@ -418,14 +418,18 @@ impl Core {
 
     /// A token has what it waited for.
     fn done(&mut self, token: Token) {
-        if let Some(station) = self.stations.pumped_by(token) {
-            let (runtime, alone) = (station.runtime, station.queue_len() == 0);
-            if !alone && let Some(slot) = self.slot(token) {
-                // Not to be handed over to itself.
-                slot.waiting = false;
-            }
-            self.hand_over(runtime);
+        let Some(station) = self.stations.pumped_by(token) else { return };
+        let runtime = station.runtime;
+        if station.queue_len() == 0 {
+            station.hand_over(None);
+            self.handed_to_nobody(runtime);
+            return;
         }
+        if let Some(slot) = self.slot(token) {
+            // Not to be handed over to itself.
+            slot.waiting = false;
+        }
+        self.hand_over(runtime);
     }
 }
 

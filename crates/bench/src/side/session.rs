@@ -5,8 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use bytes::{Bytes, BytesMut};
-use tollfree_session::GRPC_PREFIX_LEN;
+use bytes::{Buf, Bytes, BytesMut};
 use tollfree_transport::{
     Address, Attachment, Call, Chunk, Config, Emission, End, Ending, Listener, Opening, Outgoing, Stream,
 };
@@ -144,12 +143,12 @@ impl Message {
     fn add(&mut self, chunk: Chunk) {
         let mut bytes = chunk.bytes;
         if chunk.first {
-            let prefix = bytes.split_to(GRPC_PREFIX_LEN);
+            let _compressed = bytes.get_u8();
+            let len = bytes.get_u32();
             if chunk.last {
                 self.whole = bytes;
                 return;
             }
-            let len = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
             self.pieces.reserve(len as usize);
         }
         self.pieces.extend_from_slice(&bytes);

@@ -241,7 +241,7 @@ impl World {
                     aborted = true;
                 }
             }
-            Ok(Progress::Done | Progress::NeedRoom) => {}
+            Ok(Progress::Done | Progress::Partly | Progress::NeedRoom) => {}
             Err(EmitError::Ended | EmitError::Closed(_)) => talk.cut_off = true,
             other => return Err(format!("{role:?} emit {id}: {other:?}")),
         }

@@ -107,6 +107,8 @@ pub(super) struct Gather {
     len_max: usize,
     whole: Bytes,
     pieces: BytesMut,
+    /// What they come to, as the first of them said.
+    len: usize,
     complete: bool,
     /// Bytes put together out of pieces, each of which was copied for that.
     joined: usize,
@@ -121,6 +123,7 @@ impl Gather {
             len_max,
             whole: Bytes::new(),
             pieces: BytesMut::new(),
+            len: 0,
             complete: false,
             joined: 0,
             claim: None,
@@ -154,11 +157,15 @@ impl Gather {
                 return Ok(());
             }
             if !self.complete {
-                // Once the second chunk has come too the length is more than a word.
-                self.pieces = BytesMut::with_capacity(len.min(4 * bytes.len()));
+                self.pieces = BytesMut::with_capacity(len.min(2 * bytes.len()));
+                self.len = len;
             }
         }
         if !self.complete {
+            if !first && self.pieces.capacity() < self.len {
+                // The second chunk has come: there is more to the length than a word, and it is within the limit.
+                self.pieces.reserve(self.len - self.pieces.len());
+            }
             self.pieces.extend_from_slice(&bytes);
             if last {
                 self.whole = std::mem::take(&mut self.pieces).freeze();

@@ -8,7 +8,7 @@ use tollfree_transport::Call;
 use tonic::body::Body;
 
 use super::message::says_encoding;
-use super::run::{Found, Passing, Run};
+use super::run::{Found, Passing};
 use super::{DirectServing, Slot};
 use crate::serving::{Handler, Serving};
 
@@ -17,8 +17,8 @@ pub(crate) struct DirectMethod {
     found: Found,
     name: String,
     passing: Passing,
-    /// What ran the last call that came to its end in the session's own task.
-    idle: Option<Box<dyn Run>>,
+    /// Where the last call was served that came to its end in the session's own task.
+    idle: Option<Box<DirectServing>>,
 }
 
 impl DirectMethod {
@@ -29,14 +29,14 @@ impl DirectMethod {
         Some(method)
     }
 
-    fn make(&self) -> Option<Box<dyn Run>> {
+    fn make(&self) -> Option<Box<DirectServing>> {
         let mut run = self.found.direct.method(&self.name)?;
         run.set_passing(self.passing.clone());
-        Some(run)
+        Some(Box::new(DirectServing::idle(run)))
     }
 
-    /// What runs the next call, if that can be a direct one: how messages are compressed is left to tonic.
-    pub(crate) fn run(&mut self, call: &Call) -> Option<Box<dyn Run>> {
+    /// Where the next call is served, if that can be a direct one: how messages are compressed is left to tonic.
+    pub(crate) fn place(&mut self, call: &Call) -> Option<Box<DirectServing>> {
         if says_encoding(&call.headers) {
             return None;
         }
@@ -51,41 +51,42 @@ impl DirectMethod {
     /// Begins a call.
     pub(crate) fn begin(
         &self,
+        place: &mut DirectServing,
         call: Call,
-        run: Box<dyn Run>,
         headers: HeaderMap,
         extensions: Extensions,
-    ) -> DirectServing {
+    ) {
         let len_max = self.found.direct.max_decoding_message_size();
-        DirectServing::new(call.stream, call.deadline_ns, run, len_max, headers, extensions)
+        place.begin(call.stream, call.deadline_ns, len_max, headers, extensions);
     }
 
     /// Begins a call whose request interceptors see first, without its message.
     pub(crate) fn begin_intercepted(
         &self,
+        place: &mut DirectServing,
         call: Call,
-        run: Box<dyn Run>,
         handler: &dyn Handler,
         mut request: Request<Body>,
-    ) -> DirectServing {
+    ) {
         let slot = Slot::default();
         request.extensions_mut().insert(slot.clone());
         let len_max = self.found.direct.max_decoding_message_size();
         let intercepted = handler.handle(request);
-        DirectServing::intercepted(call.stream, call.deadline_ns, run, len_max, intercepted, slot)
+        place.begin_intercepted(call.stream, call.deadline_ns, len_max, intercepted, slot);
     }
 
     /// A call has come to its end in the session's own task.
-    pub(crate) fn ended(&mut self, serving: DirectServing) {
-        self.idle = serving.into_run();
+    pub(crate) fn ended(&mut self, mut place: Box<DirectServing>) {
+        if place.end() {
+            self.idle = Some(place);
+        }
     }
 }
 
 /// A call that was begun, on one way or the other.
-#[expect(clippy::large_enum_variant, reason = "it lives on the stack of the session's task, and shortly")]
 pub(crate) enum Begun {
     Http(Serving),
-    Direct(DirectServing),
+    Direct(Box<DirectServing>),
 }
 
 impl Future for Begun {

@@ -33,73 +33,82 @@ enum State {
 }
 
 /// A call that is being served. Resolves when everything is said or nobody listens any more.
+///
+/// It has a place of its own for long, which one call after the other takes: a call's state is written there once, and not
+/// moved from hand to hand.
 pub(crate) struct DirectServing {
+    call: Option<Ongoing>,
+    /// Gone after a panic, and where a handler was given up.
+    run: Option<Box<dyn Run>>,
+}
+
+/// A call that is not over.
+struct Ongoing {
     speech: Speech<Stream>,
     deadline: Deadline,
     gather: Gather,
-    /// Gone after a panic, and where a handler was given up.
-    run: Option<Box<dyn Run>>,
     state: State,
 }
 
 impl DirectServing {
-    fn with_state(
-        stream: Stream,
-        deadline_ns: Option<u64>,
-        run: Box<dyn Run>,
-        len_max: Option<usize>,
-        state: State,
-    ) -> DirectServing {
-        DirectServing {
+    /// No call yet; `run` runs the method.
+    pub(crate) fn idle(run: Box<dyn Run>) -> DirectServing {
+        DirectServing { call: None, run: Some(run) }
+    }
+
+    fn begin_with(&mut self, stream: Stream, deadline_ns: Option<u64>, len_max: Option<usize>, state: State) {
+        self.call = Some(Ongoing {
             speech: Speech::new(stream),
             deadline: Deadline::new(deadline_ns),
             gather: Gather::new(len_max),
-            run: Some(run),
             state,
-        }
+        });
     }
 
-    /// Serves a call with `run`, which takes messages of up to `len_max` bytes.
-    pub(crate) fn new(
+    /// Begins a call with a message of up to `len_max` bytes.
+    pub(crate) fn begin(
+        &mut self,
         stream: Stream,
         deadline_ns: Option<u64>,
-        run: Box<dyn Run>,
         len_max: Option<usize>,
         headers: HeaderMap,
         extensions: Extensions,
-    ) -> DirectServing {
-        Self::with_state(stream, deadline_ns, run, len_max, State::Read(headers, extensions))
+    ) {
+        self.begin_with(stream, deadline_ns, len_max, State::Read(headers, extensions));
     }
 
     /// The same once interceptors have let the request through: `intercepted` ends, and `slot` is filled.
-    pub(crate) fn intercepted(
+    pub(crate) fn begin_intercepted(
+        &mut self,
         stream: Stream,
         deadline_ns: Option<u64>,
-        run: Box<dyn Run>,
         len_max: Option<usize>,
         intercepted: HandlerFuture,
         slot: Slot,
-    ) -> DirectServing {
-        Self::with_state(stream, deadline_ns, run, len_max, State::Intercept(intercepted, slot))
+    ) {
+        self.begin_with(stream, deadline_ns, len_max, State::Intercept(intercepted, slot));
     }
 
-    /// What ran the method, for the next call, if it has come to its end here.
-    pub(crate) fn into_run(self) -> Option<Box<dyn Run>> {
-        if matches!(self.state, State::Ending) { self.run } else { None }
+    /// Lets go of a call that is over. Whether another may be begun here.
+    pub(crate) fn end(&mut self) -> bool {
+        let ended = self.call.take().is_some_and(|call| matches!(call.state, State::Ending));
+        ended && self.run.is_some()
     }
+}
 
+impl Ongoing {
     fn end_with(&mut self, last: Status) {
         self.speech.end_with(last);
         self.state = State::Ending;
     }
 
-    fn panicked(&mut self) {
-        self.run = None;
+    fn panicked(&mut self, run: &mut Option<Box<dyn Run>>) {
+        *run = None;
         self.end_with(Status::internal("the handler panicked"));
     }
 
     /// One step; `true` when the call is over.
-    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+    fn poll_step(&mut self, cx: &mut Context<'_>, run: &mut Option<Box<dyn Run>>) -> Poll<bool> {
         match &mut self.state {
             State::Intercept(intercepted, slot) => {
                 match std::panic::catch_unwind(AssertUnwindSafe(|| intercepted.as_mut().poll(cx))) {
@@ -111,16 +120,16 @@ impl DirectServing {
                         ready!(self.speech.poll_ended(cx));
                         return Poll::Ready(true);
                     }
-                    Err(_) => self.panicked(),
+                    Err(_) => self.panicked(run),
                 }
                 Poll::Ready(false)
             }
-            State::Read(..) => self.poll_read(cx),
+            State::Read(..) => self.poll_read(cx, run),
             State::Fetch(.., fetching) => match fetching.as_mut().poll(cx) {
                 Poll::Ready(rope) => {
                     let checked = rope.and_then(|rope| self.gather.check(Received::Rope(rope)));
                     match checked {
-                        Ok(message) => self.begin(message),
+                        Ok(message) => self.begin(message, run),
                         Err(refused) => self.end_with(refused),
                     }
                     Poll::Ready(false)
@@ -131,16 +140,16 @@ impl DirectServing {
                 }
             },
             State::Handler => {
-                let Some(run) = &mut self.run else { return Poll::Ready(true) };
+                let Some(runs) = run else { return Poll::Ready(true) };
                 // A handler that panics must not take the session's other calls with it.
-                match std::panic::catch_unwind(AssertUnwindSafe(|| run.poll(cx, &self.speech.stream))) {
+                match std::panic::catch_unwind(AssertUnwindSafe(|| runs.poll(cx, &self.speech.stream))) {
                     Ok(Poll::Ready(Ok((headers, message)))) => self.reply(headers, message),
                     Ok(Poll::Ready(Err(last))) => self.end_with(last),
                     Ok(Poll::Pending) => {
                         ready!(self.speech.poll_ended(cx));
                         return Poll::Ready(true);
                     }
-                    Err(_) => self.panicked(),
+                    Err(_) => self.panicked(run),
                 }
                 Poll::Ready(false)
             }
@@ -161,7 +170,7 @@ impl DirectServing {
         self.state = State::Ending;
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, run: &mut Option<Box<dyn Run>>) -> Poll<bool> {
         loop {
             let arrived = match self.speech.stream.take_arrival() {
                 Some(arrival) => Ok(arrival),
@@ -181,9 +190,9 @@ impl DirectServing {
                 Some(_) => return Poll::Ready(true),
             }
         }
-        let Some(passing) = self.run.as_ref().and_then(|run| run.passing()) else { return Poll::Ready(true) };
+        let Some(passing) = run.as_ref().and_then(|run| run.passing()) else { return Poll::Ready(true) };
         match self.gather.take(&passing.sharing) {
-            Ok(Some(Gathered::Here(message))) => self.begin(message),
+            Ok(Some(Gathered::Here(message))) => self.begin(message, run),
             Ok(Some(Gathered::Fetching(fetching))) => {
                 if let State::Read(headers, extensions) = std::mem::replace(&mut self.state, State::Handler) {
                     self.state = State::Fetch(headers, extensions, fetching);
@@ -196,17 +205,17 @@ impl DirectServing {
     }
 
     /// Gives the message to the handler.
-    fn begin(&mut self, message: Received) {
-        let (State::Read(headers, extensions) | State::Fetch(headers, extensions, _), Some(run)) =
-            (std::mem::replace(&mut self.state, State::Handler), &mut self.run)
+    fn begin(&mut self, message: Received, run: &mut Option<Box<dyn Run>>) {
+        let (State::Read(headers, extensions) | State::Fetch(headers, extensions, _), Some(runs)) =
+            (std::mem::replace(&mut self.state, State::Handler), run.as_mut())
         else {
             return;
         };
         let request = Raw { message, headers, extensions };
-        match std::panic::catch_unwind(AssertUnwindSafe(|| run.begin(request))) {
+        match std::panic::catch_unwind(AssertUnwindSafe(|| runs.begin(request))) {
             Ok(Ok(())) => {}
             Ok(Err(refused)) => self.end_with(refused),
-            Err(_) => self.panicked(),
+            Err(_) => self.panicked(run),
         }
     }
 
@@ -227,18 +236,18 @@ impl Future for DirectServing {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
+        let DirectServing { call: Some(call), run } = &mut *self else { return Poll::Ready(()) };
         loop {
-            match this.poll_step(cx) {
+            match call.poll_step(cx, run) {
                 Poll::Ready(true) => return Poll::Ready(()),
                 Poll::Ready(false) => {}
-                Poll::Pending if matches!(this.state, State::Ending) => return Poll::Pending,
+                Poll::Pending if matches!(call.state, State::Ending) => return Poll::Pending,
                 Poll::Pending => {
-                    ready!(this.deadline.poll(cx));
+                    ready!(call.deadline.poll(cx));
                     // The handler goes no further.
-                    this.run = None;
-                    this.speech.abort_with(status::deadline());
-                    this.state = State::Ending;
+                    *run = None;
+                    call.speech.abort_with(status::deadline());
+                    call.state = State::Ending;
                 }
             }
         }

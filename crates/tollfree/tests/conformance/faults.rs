@@ -10,6 +10,7 @@ use crate::stubs::probe::probe_client::ProbeClient;
 use crate::stubs::probe::probe_server::ProbeServer;
 use rustix::process::{Pid, Signal, kill_process};
 use tollfree::{Channel, Server};
+use tollfree_testkit::stop_child;
 use tonic::{Code, Request};
 
 use crate::carrier::{AnyChannel, connect};
@@ -40,7 +41,7 @@ async fn deadlines_are_on_time_while_the_server_is_stopped() {
     let (pid, session) = (Pid::from_child(&child), peer(&channel));
     assert!(session.is_some());
     for round in 0..3 {
-        kill_process(pid, Signal::STOP).unwrap();
+        stop_child(pid);
         let began = Instant::now();
         let late: Vec<_> = (0..20)
             .map(|idx| {
