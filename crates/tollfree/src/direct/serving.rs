@@ -91,7 +91,8 @@ impl DirectServing {
 
     /// Lets go of a call that is over. Whether another may be begun here.
     pub(crate) fn end(&mut self) -> bool {
-        let ended = self.call.take().is_some_and(|call| matches!(call.state, State::Ending));
+        let ended = self.call.as_ref().is_some_and(|call| matches!(call.state, State::Ending));
+        self.call = None;
         ended && self.run.is_some()
     }
 }

@@ -123,5 +123,5 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// A row that hangs fails.
 pub(crate) async fn in_time(row: impl Future<Output = ()>) {
-    tokio::time::timeout(Duration::from_secs(20), row).await.expect("the row ends in time");
+    tokio::time::timeout(Duration::from_secs(60), row).await.expect("the row ends in time");
 }
