@@ -3,9 +3,10 @@
 use std::sync::LazyLock;
 
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, Value};
+use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage, Value};
 use tollfree_layout::linear::{HEADER_LEN, Header};
-use tollfree_layout::table::Table;
+use tollfree_layout::table::{Fingerprint, HEADER_LEN as TABLE_HEADER_LEN, Table};
+use tollfree_processor::thrift::Protocol;
 use tollfree_processor::{Arena, DecodeError, EncodeBuffer, Limits, Processor};
 use tollfree_schema::Schema;
 
@@ -48,6 +49,12 @@ pub fn protobuf(data: &[u8]) {
             let after =
                 DynamicMessage::decode(descriptor, &encoded[..]).expect("prost reads what was encoded");
             assert!(same(&before, &after), "prost sees another message");
+            let theirs = before.encode_to_vec();
+            let ours = decode_all_ways(processor, type_name, &theirs).expect("prost's encoding is valid");
+            assert_eq!(ours.len(), theirs.len(), "one encoding is longer");
+            let after =
+                DynamicMessage::decode(before.descriptor(), &ours[..]).expect("prost has accepted it");
+            assert!(same(&before, &after), "prost's encoding is another message");
         }
         (Err(_), Err(_)) => {}
         // Bounds of ours that prost does not have.
@@ -112,22 +119,38 @@ pub fn object(data: &[u8]) {
     object.encode(&mut buffer).expect("an object of a few bytes encodes to a few");
 }
 
-/// Loads a table. What is accepted serves for decoding, verifying, reading and encoding.
+/// Loads a table whose length and fingerprint are made right, which no input would find. What is accepted serves for
+/// decoding, verifying, reading and encoding, in protobuf and in Thrift.
 pub fn table(data: &[u8]) {
     let Some((len, rest)) = data.split_first() else { return };
     let message_len = usize::from(*len).min(rest.len());
     let (message, blob) = rest.split_at(message_len);
-    let Ok(table) = Table::load(blob) else { return };
+    let mut blob = blob.to_vec();
+    if blob.len() >= TABLE_HEADER_LEN {
+        let len = blob.len() as u32;
+        blob[8..12].copy_from_slice(&len.to_le_bytes());
+        let fingerprint = Fingerprint::of_blob(&blob);
+        blob[56..64].copy_from_slice(&fingerprint.to_le_bytes());
+    }
+    let Ok(table) = Table::load(&blob) else { return };
     assert_eq!(Table::load(table.blob()).map(|again| again.fingerprint()), Ok(table.fingerprint()));
     let processor = Processor::new(table);
-    let mut buffer = EncodeBuffer::new();
     for type_idx in 0..processor.table().types().len().min(8) as u32 {
         let mut arena = Arena::with_limit(1 << 20);
-        let Ok(object) = processor.decode(type_idx, message, &mut arena, &limits()) else { continue };
-        let verified =
-            processor.verify(type_idx, object.bytes(), 1000).expect("the decoder's object is sound");
-        assert!(!format!("{:?}", verified.root()).is_empty());
-        verified.encode(&mut buffer).expect("it was decoded from protobuf");
+        if let Ok(object) = processor.decode(type_idx, message, &mut arena, &limits()) {
+            let verified =
+                processor.verify(type_idx, object.bytes(), 1000).expect("the decoder's object is sound");
+            assert!(!format!("{:?}", verified.root()).is_empty());
+            verified.encode(&mut EncodeBuffer::new()).expect("it was decoded from protobuf");
+        }
+        for protocol in [Protocol::Compact, Protocol::Binary] {
+            let decoded = processor.decode_thrift(protocol, type_idx, message, 0, &mut arena, &limits());
+            let Ok((object, _)) = decoded else { continue };
+            let verified =
+                processor.verify(type_idx, object.bytes(), 1000).expect("the decoder's object is sound");
+            assert!(!format!("{:?}", verified.root()).is_empty());
+            verified.encode_thrift(protocol, &mut Vec::new()).expect("it was decoded from Thrift");
+        }
     }
 }
 

@@ -51,6 +51,7 @@ pub const SPAN_LEN: u32 = 8;
 
 /// Presence words that a record of `field_count` fields carries; at least one.
 #[must_use]
+#[inline]
 pub fn presence_words(field_count: u32) -> u32 {
     field_count.div_ceil(PRESENCE_BITS).max(1)
 }
@@ -59,6 +60,7 @@ pub fn presence_words(field_count: u32) -> u32 {
 /// strings. A message takes an offset in a record; in a list its whole record lies in place, so the
 /// element length is then the record's length.
 #[must_use]
+#[inline]
 pub fn value_len(kind: Kind) -> u32 {
     match kind {
         Kind::Bool | Kind::I8 => 1,
@@ -78,12 +80,14 @@ pub fn value_len(kind: Kind) -> u32 {
 
 /// Bytes of a field's slot in its record: a list is always one offset.
 #[must_use]
+#[inline]
 pub fn slot_len(kind: Kind, list: bool) -> u32 {
     if list { 4 } else { value_len(kind) }
 }
 
 /// Alignment of a slot. A span is two 32-bit words, so four bytes are enough for it.
 #[must_use]
+#[inline]
 pub fn slot_align(kind: Kind, list: bool) -> u32 {
     match (kind, list) {
         (_, true) | (Kind::String | Kind::Bytes, _) => 4,

@@ -135,6 +135,7 @@ impl Label {
 
     /// Whether the slot holds the offset of a list block.
     #[must_use]
+    #[inline]
     pub fn is_list(self) -> bool {
         matches!(self, Label::List | Label::Map)
     }
@@ -268,18 +269,21 @@ impl Table {
 
     /// All types.
     #[must_use]
+    #[inline]
     pub fn types(&self) -> &[TypeRow] {
         &self.inner.types
     }
 
     /// All fields; a type's own are [`Table::fields_of`].
     #[must_use]
+    #[inline]
     pub fn fields(&self) -> &[FieldRow] {
         &self.inner.fields
     }
 
     /// All enums.
     #[must_use]
+    #[inline]
     pub fn enums(&self) -> &[EnumRow] {
         &self.inner.enums
     }
@@ -289,6 +293,7 @@ impl Table {
     /// # Panics
     /// If there is no such type.
     #[must_use]
+    #[inline]
     pub fn fields_of(&self, type_idx: u32) -> &[FieldRow] {
         let row = &self.inner.types[type_idx as usize];
         &self.inner.fields[row.first_field as usize..(row.first_field + row.field_count) as usize]
@@ -299,6 +304,7 @@ impl Table {
     /// # Panics
     /// If there is no such enum.
     #[must_use]
+    #[inline]
     pub fn values_of(&self, enum_idx: u32) -> &[ValueRow] {
         let row = &self.inner.enums[enum_idx as usize];
         &self.inner.values[row.first_value as usize..(row.first_value + row.value_count) as usize]

@@ -2,15 +2,32 @@
 //!
 //! From about two thousand bytes on, C libraries copy with `rep movsb` where the processor claims to be quick at it. On
 //! some it is quick only for certain distances between source and target within a page, else up to 40 times slower
-//! (AMD Zen 3; docs/adr/0014-copies-and-checks-of-strings.md has figures). Strings lie at any distance, so here plain
-//! wide loads and stores do it, in pieces that are aligned where they are written.
+//! (AMD Zen 3; docs/adr/0014-copies-and-checks-of-strings.md has figures). Strings lie at any distance, so there plain
+//! wide loads and stores do it, in pieces that are aligned where they are written. On others, Intel's among them, the
+//! library's copy is the quicker one (docs/adr/0024-the-rows-that-were-missed.md).
 
-/// From here on [`long`] copies by itself, if it can.
+#[cfg(target_arch = "x86_64")]
+use std::sync::LazyLock;
+
+/// From here on [`long`] copies by itself, where that is quicker.
 #[cfg(target_arch = "x86_64")]
 const FROM: usize = 1024;
 /// Beyond, the library's copy knows better what to do with the caches.
 #[cfg(target_arch = "x86_64")]
 const TO: usize = 1 << 20;
+
+/// Whether this is one of AMD's processors, with AVX.
+#[cfg(target_arch = "x86_64")]
+static WIDE_IS_QUICKER: LazyLock<bool> = LazyLock::new(|| {
+    if cfg!(miri) || !is_x86_feature_detected!("avx") {
+        return false;
+    }
+    // SAFETY: every x86-64 has this instruction and this leaf, where the maker's name stands. (Newer compilers call it safe.)
+    #[allow(unused_unsafe)]
+    let maker = unsafe { std::arch::x86_64::__cpuid(0) };
+    let name = [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).concat();
+    matches!(&name[..], b"AuthenticAMD" | b"HygonGenuine")
+});
 
 /// Copies `len` bytes, any number.
 ///
@@ -21,7 +38,7 @@ pub(crate) unsafe fn long(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise; the wide form only where the processor has it.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        if (FROM..=TO).contains(&len) && !cfg!(miri) && is_x86_feature_detected!("avx") {
+        if (FROM..=TO).contains(&len) && *WIDE_IS_QUICKER {
             return wide(from, to, len);
         }
         to.copy_from_nonoverlapping(from, len);
@@ -70,8 +87,19 @@ mod tests {
                 to.fill(0xee);
                 // SAFETY: 4800 bytes and 100 before them are less than 5000.
                 unsafe { long(from.as_ptr().add(off), to.as_mut_ptr().add(start), len) };
-                assert_eq!(to[start..start + len], from[off..off + len], "{len} bytes to {start}");
-                assert!(to[..start].iter().chain(&to[start + len..]).all(|byte| *byte == 0xee));
+                let check = |to: &[u8]| {
+                    assert_eq!(to[start..start + len], from[off..off + len], "{len} bytes to {start}");
+                    assert!(to[..start].iter().chain(&to[start + len..]).all(|byte| *byte == 0xee));
+                };
+                check(&to);
+                // On a processor that prefers the library's copy, nothing else would try this form.
+                #[cfg(target_arch = "x86_64")]
+                if len >= FROM && !cfg!(miri) && is_x86_feature_detected!("avx") {
+                    to.fill(0xee);
+                    // SAFETY: as above, and there is AVX.
+                    unsafe { wide(from.as_ptr().add(off), to.as_mut_ptr().add(start), len) };
+                    check(&to);
+                }
             }
         }
     }

@@ -10,6 +10,12 @@
 //! it is overwritten by what is written next. So at least [`SLOP`] bytes are free below the write position
 //! whenever a presence word, a string, a list or a message begins: 32 scalars of at most 15 bytes fit.
 //! Reading 32 bytes that end at a string's end stays in the object, which begins with 32 bytes of header.
+//!
+//! # Soundness
+//!
+//! All unsafe code here relies on that, and on the object: an [`Object`] exists only if the decoder has made it or the
+//! verifier accepted it, so records, blocks and spans lie in it and nest finitely. Noticed by the round trips of every test
+//! of the decoder, by `tests/hostile.rs`, whose forged objects are encoded, and by the fuzz targets.
 
 use crate::copy;
 use crate::object::Object;
@@ -20,14 +26,14 @@ use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_OFF};
 /// Bytes that stay free below the write position.
 const SLOP: usize = 640;
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
-/// protobuf's longest message.
-const LONGEST: usize = i32::MAX as usize;
+/// protobuf's longest message; a short one in this crate's own tests, so that they reach it.
+const LONGEST: usize = if cfg!(test) { 1 << 20 } else { i32::MAX as usize };
 
 /// Why an object was not encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The message would be longer than 2^31 - 1 bytes, protobuf's limit, or than memory.
+    /// The message would be longer than 2^31 - 1 bytes, protobuf's limit and Thrift's, or than memory.
     #[error("the encoded message would be longer than {LONGEST} bytes or than memory allows")]
     TooLong,
     /// Records nest deeper than the engine goes (Thrift).
@@ -81,8 +87,9 @@ impl Object<'_> {
         // accepted by the verifier). Noticed by the round-trip and hostile-object tests.
         let start = unsafe { out.record(len, self.root_off as usize, self.type_idx) };
         match start {
-            Ok(start) => Ok(&buffer.bytes[start..]),
-            Err(TooLong) => Err(EncodeError::TooLong),
+            // The buffer grows by doubling, so that it may have had room for more.
+            Ok(start) if buffer.bytes.len() - start <= LONGEST => Ok(&buffer.bytes[start..]),
+            _ => Err(EncodeError::TooLong),
         }
     }
 }
@@ -213,7 +220,8 @@ impl Writer<'_> {
                 let bytes = (value & 0x7f) | 0x80 | (value & 0x3f80) << 1;
                 return self.put(at, field.tag | bytes << shift, tag_len + 2);
             }
-            if value < 1 << 21 {
+            // Six bytes behind a tag of two, or three behind one of five, are eight.
+            if value < 1 << 21 || value < 1 << 42 && tag_len <= 2 {
                 let (bytes, len) = expand(value);
                 return self.put(at, field.tag | bytes << shift, tag_len + len);
             }
@@ -438,5 +446,33 @@ mod tests {
             let shortest = (64 - (value | 1).leading_zeros() as usize).div_ceil(7);
             prop_assert_eq!(64 - at, shortest);
         }
+    }
+
+    /// Also where the buffer, which doubles, has room for more than a message may have.
+    #[test]
+    fn no_message_is_longer_than_the_longest() {
+        use tollfree_schema::{Field, Kind, Label, Message, Schema};
+        let fields = vec![Field::new(1, "parts", Kind::Bytes, Label::List)];
+        let message = Message { name: "M".into(), fields, ..Message::default() };
+        let schema = Schema { messages: vec![message], ..Schema::default() };
+        let processor = crate::Processor::new(schema.compile().unwrap());
+        let mut buffer = EncodeBuffer::new();
+        let mut encode = |parts: &[usize]| {
+            let mut input = Vec::new();
+            for len in parts {
+                input.push(0x0a);
+                prost::encoding::encode_varint(*len as u64, &mut input);
+                input.resize(input.len() + len, 7);
+            }
+            let mut arena = crate::Arena::with_limit(1 << 24);
+            let object = processor.decode(0, &input, &mut arena, &crate::Limits::default()).unwrap();
+            object.encode(&mut buffer).map(|out| assert!(out == input))
+        };
+        assert_eq!(encode(&[600_000]), Ok(()));
+        assert_eq!(encode(&[350_000; 2]), Ok(()));
+        assert_eq!(encode(&[LONGEST - 4]), Ok(()));
+        assert_eq!(encode(&[LONGEST - 3]), Err(EncodeError::TooLong));
+        assert_eq!(encode(&[1_100_000]), Err(EncodeError::TooLong));
+        assert_eq!(encode(&[1; 400_000]), Err(EncodeError::TooLong));
     }
 }

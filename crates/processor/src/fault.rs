@@ -86,7 +86,7 @@ pub(crate) fn error(why: Why, path: String, offset: usize, limits: &crate::Limit
         Why::Utf8 => DecodeError::Utf8 { path, offset },
         Why::Depth => DecodeError::Limit { path, offset, what: "levels of messages", limit: limits.depth },
         Why::Fields => DecodeError::Limit { path, offset, what: "fields", limit: limits.fields },
-        Why::Required => DecodeError::Required { path },
+        Why::Required => DecodeError::Required { path, offset },
         Why::TypeCode => DecodeError::TypeCode { path, offset },
         Why::Element => DecodeError::Element { path, offset },
         Why::Length => DecodeError::Length { path, offset },

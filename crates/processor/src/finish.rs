@@ -1,4 +1,11 @@
 //! Hot module: what is seen to when a record is complete, and when a oneof changes its member.
+//!
+//! All unsafe code here relies on what the engine that calls it keeps up (`decode`, `thrift::decode`): the record and all
+//! below it lie under `cur` in the arena; slots, presence words and tag words lie in their record (the table's loader
+//! has checked the rows); a slot holds 0, or the offset of what its row says. Only types that protobuf has a form for come
+//! here (`Plan::new` marks the others): an entry's key is a scalar or a string, not a container. Wrong offsets would be
+//! noticed by the tests of maps, oneofs and required fields in `tests/protobuf.rs`, which verify every object, and by
+//! the fuzz targets `protobuf` and `table`.
 
 use crate::arena::Arena;
 use crate::decode::{Frame, SINGULAR};

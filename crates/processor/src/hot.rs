@@ -2,7 +2,7 @@
 //!
 //! The loop in `decode` handles everything and so holds more state than a processor has registers. This one
 //! handles what most messages are made of: short tags within the direct range; singular scalars and strings;
-//! lists of one scalar; messages, and elements of lists of messages that have room; the plain end of a message.
+//! short lists of scalars; messages, and elements of lists of messages that have room; the plain end of a message.
 //! It calls nothing but the copy of a long string, and has no errors: what it does not handle, or does not like, it leaves to the other loop,
 //! with the position before the field's tag and nothing written for it.
 
@@ -18,8 +18,10 @@ const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
 
 /// Longest string that is copied whole, whatever its length; the arena's slop covers it.
 const SHORT: usize = SLOP;
-/// Bytes of a block with room for one scalar.
-const BLOCK_OF_ONE: usize = 16;
+/// Bytes of elements by which a block of scalars grows here.
+const GROWTH: usize = 8;
+/// From here on the other loop reads a list: it looks how long the run is, and reads it in a loop of its own.
+const LONG_LIST: usize = 16;
 
 /// Where the engine is, beside its cursor.
 #[derive(Clone, Copy)]
@@ -212,26 +214,44 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     }
                 }};
             }
-            // The only element of a list that has none yet; a longer run is sized by the other loop.
-            macro_rules! only {
+            // One more element of a list of scalars. A block that is the last thing in the arena grows where it is, as
+            // elements that follow one another let it; any other is for the other loop.
+            macro_rules! element {
                 ($type:ty, $value:expr) => {{
+                    const SIZE: usize = size_of::<$type>();
                     let value: $type = $value;
                     if at > end {
                         break;
                     }
-                    let block = cur.next_multiple_of(8);
-                    let fits = cap - block >= BLOCK_OF_ONE + (input_end as usize - at as usize) + SLOP;
-                    // Near the end of the input, eight bytes may not be there to look at.
-                    let again = if at < stop { (load64(at) ^ w) & field.tag_mask == 0 } else { at < end };
-                    if again || !fits || slot.cast::<u32>().read_unaligned() != 0 {
-                        break;
+                    let room = cap - cur >= 3 * GROWTH + (input_end as usize - at as usize) + SLOP;
+                    let block = slot.cast::<u32>().read_unaligned() as usize;
+                    if block == 0 {
+                        if !room {
+                            break;
+                        }
+                        let block = cur.next_multiple_of(8);
+                        base.add(cur).cast::<u64>().write_unaligned(0);
+                        base.add(block).cast::<[u32; 4]>().write_unaligned([1, (GROWTH / SIZE) as u32, 0, 0]);
+                        base.add(block + LIST_HEADER).cast::<$type>().write_unaligned(value);
+                        cur = block + LIST_HEADER + GROWTH;
+                        slot.cast::<u32>().write_unaligned(block as u32);
+                        *presence |= field.presence_bit;
+                    } else {
+                        let counts = base.add(block).cast::<u32>();
+                        let count = counts.read_unaligned() as usize;
+                        let capacity = counts.add(1).read_unaligned() as usize;
+                        if count == capacity {
+                            let block_end = block + (LIST_HEADER + capacity * SIZE).next_multiple_of(8);
+                            if block_end != cur || !room || count >= LONG_LIST {
+                                break;
+                            }
+                            base.add(cur).cast::<u64>().write_unaligned(0);
+                            cur += GROWTH;
+                            counts.add(1).write_unaligned(((cur - block - LIST_HEADER) / SIZE) as u32);
+                        }
+                        base.add(block + LIST_HEADER + count * SIZE).cast::<$type>().write_unaligned(value);
+                        counts.write_unaligned(count as u32 + 1);
                     }
-                    base.add(cur).cast::<u64>().write_unaligned(0);
-                    base.add(block).cast::<[u32; 4]>().write_unaligned([1, 1, 0, 0]);
-                    base.add(block + LIST_HEADER).cast::<$type>().write_unaligned(value);
-                    cur = block + BLOCK_OF_ONE;
-                    slot.cast::<u32>().write_unaligned(block as u32);
-                    *presence |= field.presence_bit;
                 }};
             }
             macro_rules! descend {
@@ -299,14 +319,14 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     let child = block + LIST_HEADER + count as usize * field.elem_len as usize;
                     descend!(base.add(child), n, count);
                 }
-                op::LIST_VARINT64 => only!(u64, value!()),
-                op::LIST_VARINT32 => only!(u32, value!() as u32),
-                op::LIST_SINT64 => only!(u64, unzigzag(value!())),
-                op::LIST_SINT32 => only!(u32, unzigzag(value!() & 0xffff_ffff) as u32),
-                op::LIST_BOOL => only!(u8, u8::from(value!() != 0)),
-                op::LIST_FIXED64 => only!(u64, fixed!(u64)),
-                op::LIST_FIXED32 => only!(u32, fixed!(u32)),
-                op::LIST_CLOSED => only!(u32, {
+                op::LIST_VARINT64 => element!(u64, value!()),
+                op::LIST_VARINT32 => element!(u32, value!() as u32),
+                op::LIST_SINT64 => element!(u64, unzigzag(value!())),
+                op::LIST_SINT32 => element!(u32, unzigzag(value!() & 0xffff_ffff) as u32),
+                op::LIST_BOOL => element!(u8, u8::from(value!() != 0)),
+                op::LIST_FIXED64 => element!(u64, fixed!(u64)),
+                op::LIST_FIXED32 => element!(u32, fixed!(u32)),
+                op::LIST_CLOSED => element!(u32, {
                     let value = value!() as i32;
                     if !plan.has_near_value(field.aux_idx, value) {
                         break;

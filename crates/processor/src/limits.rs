@@ -108,11 +108,13 @@ pub enum DecodeError {
         /// Byte of the input.
         offset: usize,
     },
-    /// A required field is missing.
-    #[error("{path} is required and missing")]
+    /// A required field is missing. protobuf's are looked for when all of the input is read, Thrift's where the struct ends.
+    #[error("{path} is required and missing (seen at byte {offset})")]
     Required {
         /// Field path.
         path: String,
+        /// Byte of the input.
+        offset: usize,
     },
     /// A bound of [`Limits`] is passed.
     #[error("{path}: more than {limit} {what} at byte {offset}")]

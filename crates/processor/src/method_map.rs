@@ -1,8 +1,11 @@
 //! The method map: from a method's name or id to its table and handler (Cerebros 4.2's dispatch table).
 
+use crate::object::Object;
 use crate::processor::Processor;
+use crate::view::Value;
 use std::collections::HashMap;
 use thiserror::Error;
+use tollfree_layout::table::{FieldRow, Kind};
 
 /// A method: how its messages are described, and which handler takes them.
 #[derive(Debug, Clone)]
@@ -80,9 +83,39 @@ impl MethodMap {
         self.methods.get(id as usize)
     }
 
+    /// The method that a decoded header calls: the field that its table marks for this holds a name, if it is a string,
+    /// or else an id. An absent field counts as its default. None: the header's type has no such mark, or the method is
+    /// not this map's.
+    #[must_use]
+    pub fn by_header(&self, header: &Object<'_>) -> Option<&Method> {
+        let root = header.root();
+        let field_idx = root.rows().iter().position(|row| row.has(FieldRow::FUNCTION))?;
+        let row = &root.rows()[field_idx];
+        let id = match root.get(field_idx as u32) {
+            Some(Value::String(name)) => return self.by_name(name.to_str().ok()?),
+            Some(value) => integer(value)?,
+            None if row.kind == Kind::String => return self.by_name(root.text(row.default_text())),
+            None => row.default_bits as i64,
+        };
+        self.by_id(u32::try_from(id).ok()?)
+    }
+
     /// The id of the method with this name.
     #[must_use]
     pub fn id_of(&self, name: &str) -> Option<u32> {
         self.ids.get(name).copied()
+    }
+}
+
+fn integer(value: Value<'_>) -> Option<i64> {
+    match value {
+        Value::I8(value) => Some(value.into()),
+        Value::I16(value) => Some(value.into()),
+        Value::I32(value) | Value::Enum(value) => Some(value.into()),
+        Value::U32(value) => Some(value.into()),
+        Value::I64(value) => Some(value),
+        Value::U64(value) => i64::try_from(value).ok(),
+        // The table's loader sees to it that no other kind names a function.
+        _ => None,
     }
 }

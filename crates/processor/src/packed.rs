@@ -8,10 +8,12 @@ use crate::plan::{FieldPlan, Plan, op, tag_bytes};
 use crate::varint::{self, unzigzag, varint};
 use tollfree_layout::linear::LIST_HEADER_LEN;
 
-/// Appends the packed values of `run` to the field's list; `s.pos` is already behind them.
+/// Appends the packed values in the `len` bytes before `s.pos` to the field's list. `input` is the whole input as it
+/// lies now; a staged one may move when the arena grows, so no slice of it is handed on.
 ///
 /// # Safety
-/// The cursor's invariant; `field` is a list of scalars of the record at `s.rec`, `shape` its values' shape.
+/// The cursor's invariant; `field` is a list of scalars of the record at `s.rec`, `shape` its values' shape; the run
+/// lies in the input.
 #[inline(never)]
 pub(crate) unsafe fn run<const ALIAS: bool>(
     plan: &Plan,
@@ -19,31 +21,25 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
     arena: &mut Arena<'_>,
     field: &FieldPlan,
     shape: u8,
-    run: &[u8],
+    input: *const u8,
+    len: usize,
 ) -> Result<(), Why> {
-    // A staged run lies in the arena and may move when it grows: its place is kept as a position.
-    let at = s.pos - run.len();
-    let more = match shape {
-        op::FIXED64 if run.len().is_multiple_of(8) => run.len() / 8,
-        op::FIXED32 if run.len().is_multiple_of(4) => run.len() / 4,
-        op::FIXED32 | op::FIXED64 => return Err(Why::Truncated),
-        _ if run.last().is_some_and(|byte| *byte >= 0x80) => return Err(Why::Truncated),
-        _ => run.iter().filter(|byte| **byte < 0x80).count(),
-    };
+    let at = s.pos - len;
+    // SAFETY: the run lies in the input.
+    let more = value_count(unsafe { std::slice::from_raw_parts(input.add(at), len) }, shape)?;
     if more == 0 {
         return Ok(());
     }
-    let staged = run.as_ptr();
-    // SAFETY: the invariant; `room_for` gives a block with room for `more` elements behind `count`; the run is
-    // `staged` bytes outside the arena, or at position `at` of the staged input inside it. Values are written
-    // only within these elements: a run has as many values as it has final bytes.
+    // SAFETY: the invariant; `room_for` gives a block with room for `more` elements behind `count`; the run lies where
+    // it did, or at the same position of the staged input that has moved. Values are written only within these
+    // elements: a run has as many values as it has final bytes. Noticed by the tests of lists and of arenas that grow.
     unsafe {
         let (block, count) = room_for::<ALIAS>(s, arena, field, more as u32)?;
-        let from = if ALIAS { s.buf.add(at) } else { staged };
-        let run = std::slice::from_raw_parts(from, run.len());
+        let input = if ALIAS { s.buf } else { input };
+        let run = std::slice::from_raw_parts(input.add(at), len);
         let to = s.base.add(block + LIST_HEADER_LEN as usize + count as usize * field.elem_len as usize);
         match shape {
-            op::FIXED32 | op::FIXED64 => copy::long(from, to, run.len()),
+            op::FIXED32 | op::FIXED64 => copy::long(run.as_ptr(), to, run.len()),
             op::VARINT64 => each(run, |idx, value| to.cast::<u64>().add(idx).write_unaligned(value))?,
             op::VARINT32 => each(run, |idx, value| to.cast::<u32>().add(idx).write_unaligned(value as u32))?,
             op::SINT64 => each(run, |idx, value| to.cast::<u64>().add(idx).write_unaligned(unzigzag(value)))?,
@@ -56,6 +52,17 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
         s.set_word(block, count + more as u32);
         set_present(s, field);
         Ok(())
+    }
+}
+
+/// How many values the run has, if it ends where one of them does.
+fn value_count(run: &[u8], shape: u8) -> Result<usize, Why> {
+    match shape {
+        op::FIXED64 if run.len().is_multiple_of(8) => Ok(run.len() / 8),
+        op::FIXED32 if run.len().is_multiple_of(4) => Ok(run.len() / 4),
+        op::FIXED32 | op::FIXED64 => Err(Why::Truncated),
+        _ if run.last().is_some_and(|byte| *byte >= 0x80) => Err(Why::Truncated),
+        _ => Ok(run.iter().filter(|byte| **byte < 0x80).count()),
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) mod op {
 }
 
 /// One field, as the engines see it: a cache line.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(crate) struct FieldPlan {
     /// Decoding operation by wire type.
@@ -73,6 +73,21 @@ pub(crate) struct FieldPlan {
     pub implicit: bool,
     /// A map whose value is a closed enum.
     pub closed_map: bool,
+    /// As in the table.
+    pub kind: Kind,
+    pub label: Label,
+    /// What readers branch on, once: the kind, or none for a list or map.
+    pub single: Option<Kind>,
+}
+
+const _: () = assert!(size_of::<FieldPlan>() == 64);
+
+impl FieldPlan {
+    /// Whether its strings are checked for UTF-8.
+    #[inline(always)]
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.encode, op::STRING | op::LIST_STRING)
+    }
 }
 
 /// One type, as the engines see it.
@@ -155,6 +170,7 @@ impl Plan {
     }
 
     /// The fields of a type.
+    #[inline]
     pub(crate) fn fields_of(&self, type_idx: u32) -> &[FieldPlan] {
         let plan = &self.types[type_idx as usize];
         &self.fields[plan.first_field as usize..(plan.first_field + plan.field_count) as usize]
@@ -231,8 +247,15 @@ fn type_plan(fields: &[FieldRow], row: &TypeRow, dense: &mut Vec<u16>, required:
         reaches_required: finish & finish::REQUIRED != 0,
         has_oneofs: fields.iter().any(|field| field.oneof_off != 0),
         unsupported: row.flags & TypeRow::BOX != 0
-            || fields.iter().any(|field| field.number == 0 || matches!(field.kind, Kind::I8 | Kind::I16)),
+            || fields.iter().any(|field| field.number == 0 || matches!(field.kind, Kind::I8 | Kind::I16))
+            || row.flags & TypeRow::MAP_ENTRY != 0 && !is_plain_entry(fields),
     }
+}
+
+/// Whether the entry of a map is one that protobuf has: no containers, and a key whose bytes can be compared.
+fn is_plain_entry(fields: &[FieldRow]) -> bool {
+    fields.iter().all(|field| !field.label.is_list())
+        && fields.first().is_some_and(|key| key.kind != Kind::Message)
 }
 
 /// Hands what holds for a type on to every type that contains it.
@@ -333,6 +356,9 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
         encode,
         implicit: field.label == Label::Implicit,
         closed_map,
+        kind: field.kind,
+        label: field.label,
+        single: (!field.label.is_list()).then_some(field.kind),
     }
 }
 

@@ -52,7 +52,7 @@ impl Processor {
         arena: &'a mut Arena<'_>,
         limits: &Limits,
     ) -> Result<Object<'a>, DecodeError> {
-        // SAFETY: the slice is readable; `start` has checked the type.
+        // SAFETY: the slice is readable; `start` has checked the type. Noticed by `limits_hold`.
         self.start(type_idx, input.len(), false, arena, limits, |arena, frames, limits| unsafe {
             decode::run::<false>(&self.plan, type_idx, input.as_ptr(), input.len(), arena, frames, limits)
         })
@@ -71,7 +71,8 @@ impl Processor {
         limits: &Limits,
     ) -> Result<Object<'a>, DecodeError> {
         let len = arena.staged_len;
-        // SAFETY: `len` bytes were staged; `start` has checked the type.
+        // SAFETY: `len` bytes were staged (`Arena::stage`, once); `start` has checked the type. Noticed by all tests that use
+        // `again`, which decodes both ways.
         self.start(type_idx, len, true, arena, limits, |arena, frames, limits| unsafe {
             decode::run::<true>(&self.plan, type_idx, std::ptr::null(), len, arena, frames, limits)
         })

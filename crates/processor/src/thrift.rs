@@ -118,7 +118,8 @@ impl Processor {
         }
         arena.staged_len = 0;
         let at = decode::Input { start: input, len, from };
-        // SAFETY: `len` bytes are readable at `input`, or were staged; type and start were checked above.
+        // SAFETY: `len` bytes are readable at `input`, or were staged; type and start were checked above. Noticed by
+        // `every_prefix_is_refused` and the tests against the `thrift` crate.
         let outcome = unsafe {
             match protocol {
                 Protocol::Compact => decode::run::<wire::Compact, ALIAS>(plan, type_idx, at, arena, &limits),

@@ -4,6 +4,9 @@
 //! AVX-512 with byte permutation, 32 bytes at a time where it has AVX2, else through `simdutf8`. All follow Keiser and
 //! Lemire, "Validating UTF-8 in less than one instruction per byte" (2021): three look-ups by nibble tell what may
 //! follow what. The first two are here since they check a string while they copy it, and short strings without ado.
+//!
+//! Callers promise what can be read and written; wide forms run only where the processor was asked for them. Noticed by the
+//! tests at the end, which run all forms over strings of every length, with nothing readable behind them, too.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -207,7 +210,8 @@ mod tests {
     #[test]
     fn every_pair_and_every_lead_at_the_seam_of_two_blocks() {
         for first in 0x80..=0xffu8 {
-            for second in 0..=0xffu8 {
+            // Ranges begin and end with a high nibble.
+            for second in (0..=0xffu8).filter(|byte| matches!(byte & 15, 0 | 15)) {
                 for rest in [&b"aa"[..], b"\x80a", b"\x80\x80"] {
                     for at in [0, 31, 32, 63] {
                         let bytes = [&vec![b'x'; at][..], &[first, second], rest, &[b'y'; 70]].concat();

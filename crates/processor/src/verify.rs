@@ -8,6 +8,7 @@
 //! no piece that is shared many times: whoever walks it as a tree touches no more bytes than it has. There is no
 //! unsafe code here.
 
+use crate::fault::{self, Step};
 use crate::object::Object;
 use crate::plan::{FieldPlan, Plan};
 use crate::processor::{DEEPEST, Processor};
@@ -15,7 +16,7 @@ use thiserror::Error;
 use tollfree_layout::linear::{
     ALIGN, HEADER_LEN, Header, HeaderError, LIST_HEADER_LEN, PRESENCE_OFF, SPAN_LEN, UNKNOWN_OFF,
 };
-use tollfree_layout::table::{FieldRow, Kind};
+use tollfree_layout::table::Kind;
 
 /// Why bytes are not a sound object.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -41,25 +42,38 @@ pub enum VerifyError {
         expected: u32,
     },
     /// A record breaks a rule of `spec/linear.md`.
-    #[error("{type_name}{field}: {rule} (record at {offset})")]
+    #[error("{path}: {rule} (record at {offset})")]
     Record {
-        /// Type of the record.
-        type_name: String,
-        /// A dot and the field's name, or nothing.
-        field: String,
-        /// Offset of the record.
+        /// Field path: `Type.outer.inner[3].name`; to the record itself, if the rule is none of a field.
+        path: String,
+        /// Offset of the record in the object.
         offset: u32,
         /// The rule, in words.
         rule: &'static str,
     },
 }
 
-/// Which rule was broken, and where.
+/// Which rule was broken, and where. The levels leave their steps on the way up.
 struct Broken {
     rule: &'static str,
-    type_idx: u32,
-    field_idx: Option<u32>,
     offset: u32,
+    /// Innermost first.
+    steps: Vec<Step>,
+}
+
+impl Broken {
+    /// In a box: what is returned at every level stays a word.
+    #[cold]
+    fn at(offset: u32, rule: &'static str) -> Box<Broken> {
+        Box::new(Broken { rule, offset, steps: Vec::new() })
+    }
+
+    /// The way led through this field, or this element of it.
+    #[cold]
+    fn through(mut self: Box<Self>, type_idx: u32, field_idx: u32, element_idx: Option<u32>) -> Box<Self> {
+        self.steps.push(Step { type_idx, field_idx, element_idx });
+        self
+    }
 }
 
 type Rule<T> = Result<T, &'static str>;
@@ -87,25 +101,19 @@ impl Processor {
         }
         let bytes = &bytes[..header.object_len as usize];
         let mut check = Check { plan: &self.plan, bytes, left: header.object_len - HEADER_LEN };
-        let root = check.place(header.root_off, self.plan.types[type_idx as usize].record_len);
-        let at_root = |rule| Broken { rule, type_idx, field_idx: None, offset: header.root_off };
-        root.map_err(at_root)
+        check
+            .place(header.root_off, self.plan.types[type_idx as usize].record_len)
+            .map_err(|rule| Broken::at(header.root_off, rule))
             .and_then(|()| check.record(header.root_off, type_idx, depth.min(DEEPEST)))
-            .map_err(|broken| self.broken(&broken))?;
+            .map_err(|broken| self.broken(type_idx, *broken))?;
         Ok(Object::made(&self.plan, bytes, &header))
     }
 
-    fn broken(&self, broken: &Broken) -> VerifyError {
-        let table = &self.plan.table;
-        let field = broken.field_idx.map_or(String::new(), |idx| {
-            format!(".{}", table.text(table.fields_of(broken.type_idx)[idx as usize].name))
-        });
-        VerifyError::Record {
-            type_name: table.text(table.types()[broken.type_idx as usize].name).to_owned(),
-            field,
-            offset: broken.offset,
-            rule: broken.rule,
-        }
+    #[cold]
+    fn broken(&self, root: u32, mut broken: Broken) -> VerifyError {
+        broken.steps.reverse();
+        let path = fault::path(&self.plan, root, &broken.steps);
+        VerifyError::Record { path, offset: broken.offset, rule: broken.rule }
     }
 }
 
@@ -178,11 +186,11 @@ impl Check<'_> {
     }
 
     /// What the record at `rec` declares; its own bytes are claimed and inside.
-    fn record(&mut self, rec: u32, type_idx: u32, depth: u32) -> Result<(), Broken> {
+    fn record(&mut self, rec: u32, type_idx: u32, depth: u32) -> Result<(), Box<Broken>> {
         let plan = self.plan;
         let t = &plan.types[type_idx as usize];
         let fields = plan.fields_of(type_idx);
-        let here = |rule| Broken { rule, type_idx, field_idx: None, offset: rec };
+        let here = |rule| Broken::at(rec, rule);
         let unknown = self.word(rec + UNKNOWN_OFF).map_err(here)?;
         if unknown != 0 {
             self.spans(unknown, false).map_err(here)?;
@@ -213,11 +221,18 @@ impl Check<'_> {
     }
 
     fn oneof_tags(&self, rec: u32, type_idx: u32) -> Rule<()> {
-        for field in self.plan.fields_of(type_idx).iter().filter(|field| field.oneof_off != 0) {
-            let chosen = self.word(rec + field.oneof_off)? == field.number;
+        let fields = self.plan.fields_of(type_idx);
+        for field in fields.iter().filter(|field| field.oneof_off != 0) {
+            let tag = self.word(rec + field.oneof_off)?;
             let present = self.word(rec + field.presence_off)? & field.presence_bit != 0;
-            if chosen != present {
+            if (tag == field.number) != present {
                 return Err("a oneof's tag and the presence of its members differ");
+            }
+            if tag != 0 && !present {
+                let chosen = self.plan.field_idx(type_idx, tag).map(|idx| &fields[idx as usize]);
+                if chosen.is_none_or(|chosen| chosen.oneof_off != field.oneof_off) {
+                    return Err("a oneof's tag names none of its members");
+                }
             }
         }
         Ok(())
@@ -230,12 +245,11 @@ impl Check<'_> {
         field_idx: u32,
         field: &FieldPlan,
         depth: u32,
-    ) -> Result<(), Broken> {
-        let here = |rule| Broken { rule, type_idx, field_idx: Some(field_idx), offset: rec };
-        let row = &self.plan.table.fields_of(type_idx)[field_idx as usize];
+    ) -> Result<(), Box<Broken>> {
+        let here = |rule| Broken::at(rec, rule).through(type_idx, field_idx, None);
         let slot = rec + field.slot_off;
-        let utf8 = row.has(FieldRow::UTF8);
-        match (row.kind, row.label.is_list()) {
+        let utf8 = field.is_text();
+        match (field.kind, field.label.is_list()) {
             (Kind::Message, list) => {
                 let Some(depth) = depth.checked_sub(1) else { return Err(here("records nest too deep")) };
                 let at = self.word(slot).map_err(here)?;
@@ -246,7 +260,8 @@ impl Check<'_> {
                     (at, 1)
                 };
                 for idx in 0..count {
-                    self.record(first + idx * field.elem_len, field.aux_idx, depth)?;
+                    self.record(first + idx * field.elem_len, field.aux_idx, depth)
+                        .map_err(|broken| broken.through(type_idx, field_idx, list.then_some(idx)))?;
                 }
                 Ok(())
             }

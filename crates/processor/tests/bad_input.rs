@@ -247,12 +247,13 @@ fn unknown_enum_values() {
 #[test]
 fn required_fields_that_are_missing() {
     let half = varint(1, 1);
-    refused_though_prost_accepts("t2.Must", b"", "t2.Must.a is required and missing");
-    refused_though_prost_accepts("t2.Must", &half, "t2.Must.b is required and missing");
-    let said = "t2.All.f_must.b is required and missing";
+    refused_though_prost_accepts("t2.Must", b"", "t2.Must.a is required and missing (seen at byte 0)");
+    refused_though_prost_accepts("t2.Must", &half, "t2.Must.b is required and missing (seen at byte 2)");
+    let said = "t2.All.f_must.b is required and missing (seen at byte 4)";
     refused_though_prost_accepts(T2, &bytes(10, &half), said);
     let in_map = bytes(11, &[bytes(1, b"k"), bytes(2, &half)].concat());
-    refused_though_prost_accepts(T2, &in_map, "t2.All.m_must[0].value.b is required and missing");
+    let said = "t2.All.m_must[0].value.b is required and missing (seen at byte 9)";
+    refused_though_prost_accepts(T2, &in_map, said);
     let whole = [half, bytes(3, b"b")].concat();
     accepted(T2, &bytes(10, &whole), &bytes(10, &whole));
 }
@@ -334,10 +335,10 @@ impl Forge {
     /// What the verifier says: which field of which record broke which rule.
     #[track_caller]
     fn refused(&self, field_name: &str, words: &str) {
-        let Err(VerifyError::Record { type_name, field, offset, rule }) = self.verify() else {
+        let Err(VerifyError::Record { path, offset, rule }) = self.verify() else {
             panic!("{:?}", self.verify())
         };
-        assert_eq!((type_name.as_str(), field.as_str()), (T3, field_name), "{rule}");
+        assert_eq!(path, format!("{T3}{field_name}"), "{rule}");
         assert!(rule.contains(words), "{rule}");
         assert!((offset as usize) < self.object.len() && offset.is_multiple_of(8));
     }
@@ -377,11 +378,41 @@ fn object_with_a_backward_offset() {
 }
 
 #[test]
+fn object_that_is_wrong_further_down() {
+    // The path leads from the root to where the rule is broken.
+    let mut forge = Forge::new();
+    let inner = forge.word(forge.slot(11)) + forge.slot(9) as u32 - forge.word(12);
+    let len = forge.object.len() as u32;
+    forge.set(inner as usize, len);
+    forge.refused(".f_message.f_string", "out of the object");
+    // The first element's list of unknown fields.
+    let mut forge = Forge::new();
+    let element = forge.word(forge.slot(31)) as usize + 8;
+    forge.set(element, 4);
+    forge.refused(".r_message[0]", "into the header");
+}
+
+#[test]
+fn object_with_a_oneof_that_contradicts_itself() {
+    let (processor, _) = schemas();
+    let rows = processor.table().fields_of(processor.type_by_name(T3).unwrap());
+    let member = *rows.iter().find(|row| row.number == 71).unwrap();
+    // A member that is not present; a field that is no member; no field at all.
+    for (number, words) in [(71, "differ"), (5, "none of its members"), (4000, "none of its members")] {
+        let mut forge = Forge::new();
+        let tag = forge.word(12) + member.oneof_off;
+        forge.set(tag as usize, number);
+        forge.refused("", words);
+    }
+}
+
+#[test]
 fn object_with_a_circle() {
     let mut forge = Forge::new();
     let (slot, root) = (forge.slot(11), forge.word(12));
     forge.set(slot, root);
-    forge.refused(".f_message", "circle");
+    // Three times round, then the object is used up.
+    forge.refused(".f_message.f_message.f_message", "circle");
 }
 
 #[test]

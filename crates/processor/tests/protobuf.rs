@@ -3,7 +3,8 @@
 mod fixture;
 
 use fixture::{again, bytes, field, schemas, varint};
-use tollfree_processor::{Arena, DecodeError, Limits, Processor, Value};
+use tollfree_processor::{Arena, DecodeError, Limits, Method, MethodMap, Processor, Value};
+use tollfree_schema::{Field, Kind, Label, Message, Schema};
 
 const T2: &str = "t2.All";
 const T3: &str = "t3.All";
@@ -166,7 +167,10 @@ fn groups_nest_and_must_match() {
 fn required_fields_are_asked_for_at_the_end() {
     let (p, _) = schemas();
     let path = |input: &[u8]| match again(&p, T2, input) {
-        Err(DecodeError::Required { path }) => path,
+        Err(DecodeError::Required { path, offset }) => {
+            assert_eq!(offset, input.len());
+            path
+        }
         other => panic!("{other:?}"),
     };
     let (a, b) = (varint(1, 1), bytes(3, b"b"));
@@ -311,4 +315,60 @@ fn values_are_read_by_number_and_name() {
     assert!(matches!(root.by_name("farther"), Some(Value::String(text)) if text.to_str() == Ok("far")));
     assert!(root.by_number(6).is_none() && root.by_number(10).is_none() && root.by_name("nothing").is_none());
     assert!(debug(&p, T3, &input).contains("f_int32: I32(-3)"));
+}
+
+/// A header type of which one field is marked: by it a call finds its method.
+#[test]
+fn a_header_names_its_function_in_the_marked_field() {
+    let header = |marked, kind, label| {
+        let mut schema = Schema {
+            messages: vec![Message {
+                name: "Header".into(),
+                fields: vec![
+                    Field::new(1, "trace", Kind::Uint64, Label::Implicit),
+                    Field::new(7, "method", kind, label),
+                ],
+                ..Message::default()
+            }],
+            ..Schema::default()
+        };
+        if marked {
+            schema.mark_function("Header", "method").unwrap();
+        }
+        schema.compile().map(Processor::new)
+    };
+    let (p, _) = schemas();
+    let methods = ["/a.B/First", "/a.B/Second"].into_iter().zip(20..).map(|(name, handler_idx)| Method {
+        name: name.into(),
+        processor: p.clone(),
+        input_type_idx: 0,
+        output_type_idx: 0,
+        handler_idx,
+    });
+    let map = MethodMap::new(methods).unwrap();
+    let called = |header: &Processor, input: &[u8]| {
+        let mut arena = Arena::with_limit(4096);
+        let object = header.decode(0, input, &mut arena, &Limits::default()).unwrap();
+        map.by_header(&object).map(|method| method.handler_idx)
+    };
+    let by_name = header(true, Kind::String, Label::Implicit).unwrap();
+    assert_eq!(called(&by_name, &[varint(1, 9), bytes(7, b"/a.B/Second")].concat()), Some(21));
+    assert_eq!(called(&by_name, &bytes(7, b"/a.B/Third")), None);
+    assert_eq!(called(&by_name, &varint(1, 9)), None);
+    for kind in [Kind::Uint32, Kind::Int32, Kind::Int64, Kind::Uint64] {
+        let by_id = header(true, kind, Label::Implicit).unwrap();
+        assert_eq!(called(&by_id, &varint(7, 1)), Some(21));
+        // Zero is not sent.
+        assert_eq!(called(&by_id, &varint(1, 9)), Some(20));
+        assert_eq!(called(&by_id, &varint(7, 2)), None);
+        assert_eq!(called(&by_id, &varint(7, -1i64 as u64)), None);
+    }
+    // Without a mark nothing is called; what cannot name a function cannot be marked.
+    let unmarked = header(false, Kind::Uint32, Label::Implicit).unwrap();
+    assert_eq!(called(&unmarked, &varint(7, 1)), None);
+    for (kind, label) in [(Kind::Double, Label::Implicit), (Kind::Uint32, Label::List)] {
+        let error = header(true, kind, label).unwrap_err().to_string();
+        assert!(error.starts_with("Header.method: a function is named by"), "{error}");
+    }
+    assert!(Schema::default().mark_function("Header", "method").is_err());
 }

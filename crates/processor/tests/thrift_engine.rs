@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use tollfree_processor::thrift::{MessageHeader, MessageHeaderError, MessageType, Protocol};
 use tollfree_processor::{
-    Arena, DecodeError, EncodeError, Limits, Method, MethodMap, MethodMapError, Processor,
+    Arena, DecodeError, EncodeBuffer, EncodeError, Limits, Method, MethodMap, MethodMapError, Processor,
 };
 use tollfree_schema::Schema;
 
@@ -46,7 +46,7 @@ fn errors_name_the_field_and_the_offset() {
         (&[0x38], "test.All.text: the input breaks off at byte 1"),
         (&[0x38, 9, b'x'], "test.All.text: the input breaks off at byte 2"),
         (&[0x38, 2, 0xc3, 0x28, 0], "test.All.text: the string before byte 2 is not UTF-8"),
-        (&[0x49, 0x1c, 0x28, 0, 0], "test.All.inners[0].number is required and missing"),
+        (&[0x49, 0x1c, 0x28, 0, 0], "test.All.inners[0].number is required and missing (seen at byte 5)"),
         (
             &[0x5b, 1, 0x89, 1, b'k', 0x26, 2, 0x80],
             "test.All.map[0].value[1]: the input breaks off at byte 7",
@@ -68,7 +68,7 @@ fn errors_name_the_field_and_the_offset() {
         (&[0x1e], "test.All: the type code before byte 1 is not valid"),
         (&[0x05, 0xfe, 0xff, 3, 0, 0x15, 0], "test.All: the field id before byte 6 passes 32767"),
         (&[0x05, 0x80, 0x80, 0x80, 0x80, 0x80, 0, 0], "test.All: the varint at byte 1 is too long"),
-        (&[0], "test.All.bytes is required and missing"),
+        (&[0], "test.All.bytes is required and missing (seen at byte 1)"),
     ];
     for (input, expected) in cases {
         let error = decode(&p, Protocol::Compact, "All", input).unwrap_err();
@@ -258,6 +258,16 @@ fn types_of_the_other_protocols() {
     let (number, arena) = (idl.type_by_name("test.All").unwrap(), &mut Arena::with_limit(4096));
     let outcome = idl.decode(number, &[], arena, &Limits::default());
     assert!(matches!(outcome, Err(DecodeError::UnsupportedLayout { .. })), "i8 has no protobuf form");
+    // Their keys would be compared as what they are not.
+    let keys = processor("struct Keys { 1: map<list<string>, i32> m } struct Around { 1: Keys keys }");
+    for name in ["test.Keys", "test.Around"] {
+        let type_idx = keys.type_by_name(name).unwrap();
+        let outcome = keys.decode(type_idx, &[0x0a, 2, 0x10, 1], arena, &Limits::default());
+        assert_eq!(outcome.map(|_| ()), Err(DecodeError::UnsupportedLayout { type_idx }));
+        let object = keys.decode_thrift(Protocol::Compact, type_idx, &[0], 0, arena, &Limits::default());
+        let outcome = object.unwrap().0.encode(&mut EncodeBuffer::new()).map(|_| ());
+        assert_eq!(outcome, Err(EncodeError::UnsupportedLayout { type_idx }));
+    }
     let mut schema = Schema::from_thrift("a.thrift", "struct A { 1: i32 a } struct B { 1: A a }").unwrap();
     schema.messages[0].fields[0].kind = tollfree_schema::Kind::Uint32;
     let p = Processor::new(schema.compile().unwrap());

@@ -166,6 +166,11 @@ fn message_rows(
             name: format!("{}.{}", message.name, field.name),
             problem: problem.to_owned(),
         };
+        let names =
+            !matches!(field.kind, Kind::Message | Kind::Bytes | Kind::Bool | Kind::Float | Kind::Double);
+        if field.function && (field.label.is_list() || !names) {
+            return Err(invalid("a function is named by one integer, enum or string"));
+        }
         let aux_idx = match (field.kind, field.target_idx) {
             (Kind::Message | Kind::Enum, Some(idx)) => idx as u32,
             (Kind::Message | Kind::Enum, None) => return Err(invalid("its type is missing")),

@@ -75,7 +75,7 @@ pub struct Field {
     pub set: bool,
     /// A list, set or map that must be sent, if only as an empty one (Thrift's `required`).
     pub sent: bool,
-    /// Names the function that is called (in a header type).
+    /// Names the function that is called (in a header type); see [`Schema::mark_function`].
     pub function: bool,
     /// The default that the schema states: bytes of text, or the eight little-endian bytes of a scalar's bits
     /// (narrower ones sign-extended; an enum's number).
@@ -189,6 +189,24 @@ impl Schema {
     #[must_use]
     pub fn message_by_name(&self, name: &str) -> Option<usize> {
         self.messages.iter().position(|message| message.name == name)
+    }
+
+    /// Marks the field of the type `type_name` that names the function which is called: in a header, by its value a
+    /// message's handler is found.
+    ///
+    /// # Errors
+    /// [`SchemaError::Invalid`] if there is no such field. Whether it can name a function is seen when the table is
+    /// compiled: only one integer, enum or string can.
+    pub fn mark_function(&mut self, type_name: &str, field_name: &str) -> Result<(), SchemaError> {
+        let invalid = |problem: &str| SchemaError::Invalid {
+            name: format!("{type_name}.{field_name}"),
+            problem: problem.to_owned(),
+        };
+        let message = self.messages.iter_mut().find(|message| message.name == type_name);
+        let field =
+            message.and_then(|message| message.fields.iter_mut().find(|field| field.name == field_name));
+        field.ok_or_else(|| invalid("there is no such field to mark"))?.function = true;
+        Ok(())
     }
 
     /// Compiles the table: `table type i` is `messages[i]`, enums likewise.

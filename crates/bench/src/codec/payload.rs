@@ -8,6 +8,7 @@ use super::lookalike;
 use crate::BenchError;
 
 /// One message and its schema.
+#[derive(Clone)]
 pub(super) struct Payload {
     /// `bench3/M3`, or `bench2.fds` for a descriptor set that is a payload itself.
     pub name: String,

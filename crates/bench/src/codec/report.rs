@@ -170,6 +170,20 @@ impl CodecReport {
 }
 
 impl Group {
+    /// Takes in the rounds of the same rows, measured again; a row that was not run once counts as not run.
+    pub(super) fn append(&mut self, other: Group) {
+        for (row, other) in self.rows.iter_mut().zip(other.rows) {
+            let (operation, side) = (row.operation, row.side);
+            *row = match (row.not_run.take(), other.not_run) {
+                (Some(why), _) | (None, Some(why)) => Row::not_run(operation, side, why),
+                _ => {
+                    row.rounds_ns.extend(other.rounds_ns);
+                    Row::measured(operation, side, std::mem::take(&mut row.rounds_ns))
+                }
+            };
+        }
+    }
+
     fn write(&self, text: &mut String) {
         let _ = writeln!(
             text,
@@ -238,6 +252,32 @@ mod tests {
             Row::measured("decode", "prost", vec![2.0, 8.0, 8.0]),
             Row::not_run("decode", "C++ protobuf, arena", "not built".to_owned()),
         ];
+        let mut more = Group {
+            payload: "p".to_owned(),
+            bytes: 10,
+            fields: 0,
+            object_len: 40,
+            baseline: "prost",
+            rows: Vec::new(),
+        };
+        more.rows = vec![
+            Row::measured("decode", "tollfree", vec![5.0]),
+            Row::not_run("decode", "prost", "refused".to_owned()),
+        ];
+        let mut first = Group {
+            payload: "p".to_owned(),
+            bytes: 10,
+            fields: 0,
+            object_len: 40,
+            baseline: "prost",
+            rows: vec![
+                Row::measured("decode", "tollfree", vec![1.0, 2.0]),
+                Row::measured("decode", "prost", vec![9.0]),
+            ],
+        };
+        first.append(more);
+        assert_eq!((first.rows[0].ns, first.rows[0].ns_range), (Some(2.0), Some((1.0, 5.0))));
+        assert_eq!((first.rows[1].ns, first.rows[1].not_run.as_deref()), (None, Some("refused")));
         let mut group =
             Group { payload: "p".to_owned(), bytes: 10, fields: 0, object_len: 40, baseline: "prost", rows };
         compare(&mut group);

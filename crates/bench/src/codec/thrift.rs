@@ -11,7 +11,7 @@ use super::measure::Runner;
 use super::ours::{Codec, Ours};
 use super::report::Group;
 use super::thrift_peer::{ComposePost, Generated, Ids, PEER, Posts, ReadPosts, Urls, peer_rows};
-use super::{CodecPlan, measure};
+use super::{CodecPlan, at_each_seat, measure};
 use crate::BenchError;
 
 /// The IDL of the corpus, which is kept beside the processor's tests.
@@ -20,6 +20,7 @@ const IDL: &str = include_str!("../../../processor/tests/testdata/thrift-socialn
 const PROTOCOLS: [(&str, Protocol); 2] = [("compact", Protocol::Compact), ("binary", Protocol::Binary)];
 
 /// One struct on the wire: the arguments of a call, or the result of a reply.
+#[derive(Clone)]
 pub(super) struct ThriftPayload {
     pub name: String,
     protocol: Protocol,
@@ -113,6 +114,10 @@ fn generated<T: Generated>(protocol: Protocol, random: &mut Random) -> Vec<u8> {
 
 /// Measures all rows of one payload.
 pub(super) fn group(plan: &CodecPlan, payload: &ThriftPayload) -> Result<Group, BenchError> {
+    at_each_seat(plan.rounds, |rounds| group_at(plan, rounds, &payload.clone()))
+}
+
+fn group_at(plan: &CodecPlan, rounds: usize, payload: &ThriftPayload) -> Result<Group, BenchError> {
     let refused = |what: &dyn std::fmt::Display| BenchError::Refused(format!("{}: {what}", payload.name));
     let schema = Schema::from_thrift("socialnetwork.thrift", IDL).map_err(|error| refused(&error))?;
     let processor = Processor::new(schema.compile().map_err(|error| refused(&error))?);
@@ -128,6 +133,6 @@ pub(super) fn group(plan: &CodecPlan, payload: &ThriftPayload) -> Result<Group, 
         bytes: payload.bytes.len(),
         fields: ours.field_count(),
         object_len: ours.object_len(),
-        rows: measure::interleaved(rows, plan.rounds, plan.round()),
+        rows: measure::interleaved(rows, rounds, plan.round()),
     })
 }

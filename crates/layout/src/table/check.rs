@@ -90,8 +90,12 @@ fn field_row(t: &Loaded, owner: &TypeRow, f: &FieldRow) -> Rule {
     if f.has(FieldRow::DELIMITED) && (f.kind != Kind::Message || f.label == Label::Map) {
         return Err("only messages are delimited");
     }
-    if f.has(FieldRow::FUNCTION) && (f.label.is_list() || matches!(f.kind, Kind::Message | Kind::Bytes)) {
-        return Err("a function is named by one scalar or string");
+    let names = !matches!(f.kind, Kind::Message | Kind::Bytes | Kind::Bool | Kind::Float | Kind::Double);
+    if f.has(FieldRow::FUNCTION) && (f.label.is_list() || !names) {
+        return Err("a function is named by one integer, enum or string");
+    }
+    if f.has(FieldRow::SET) && f.label != Label::List {
+        return Err("only a list is a set");
     }
     if f.has(FieldRow::SENT) && !f.label.is_list() {
         return Err("what must be sent is a list or map, other fields are required");
@@ -137,7 +141,7 @@ fn aux(t: &Loaded, f: &FieldRow) -> Rule {
             if (target.flags & TypeRow::MAP_ENTRY != 0) != (f.label == Label::Map) {
                 return Err("a map, and only a map, has entries");
             }
-            if target.flags & TypeRow::BOX != 0 && f.label.is_list() && f.label != Label::List {
+            if target.flags & TypeRow::BOX != 0 && f.label != Label::List {
                 return Err("a box is an element of a list");
             }
         }
@@ -166,10 +170,12 @@ fn default(t: &Loaded, f: &FieldRow) -> Rule {
     if stated && (f.label.is_list() || f.kind == Kind::Message) {
         return Err("lists and messages have no default");
     }
+    if !stated && f.kind != Kind::Enum && f.default_bits != 0 {
+        return Err("its default is not stated");
+    }
     match f.kind {
         Kind::String => name(t, f.default_text()),
         Kind::Bytes => text_range(t, f.default_text()).map(|_| ()),
-        _ if !stated && f.kind != Kind::Enum && f.default_bits != 0 => Err("its default is not stated"),
         _ => Ok(()),
     }
 }

@@ -256,6 +256,7 @@ impl FieldRow {
 
     /// Whether this flag is set.
     #[must_use]
+    #[inline]
     pub fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }

@@ -104,7 +104,12 @@ fn each_broken_rule_is_named() {
     assert!(field_rule(|p| p.2[3].flags = 0x8000).contains("unknown flags"));
     assert!(field_rule(|p| p.2[3].number = 1 << 29).contains("2^29"));
     assert!(field_rule(|p| p.2[3].name.off = u32::MAX).contains("outside the text"));
-    assert!(field_rule(|p| p.2[0].default_bits = 21).contains("outside the text"));
+    assert!(field_rule(|p| p.2[3].flags = FieldRow::SET).contains("only a list is a set"));
+    assert!(field_rule(|p| p.2[2].flags = FieldRow::SET).contains("only a list is a set"));
+    assert!(field_rule(|p| p.2[0].default_bits = 1 << 32).contains("not stated"));
+    assert!(field_rule(|p| p.2[3].default_bits = 1).contains("not stated"));
+    let stated = |p: &mut Parts| (p.2[0].flags, p.2[0].default_bits) = (FieldRow::DEFAULT, 21);
+    assert!(field_rule(stated).contains("outside the text"));
     assert!(type_rule(|p| p.2[3].number = 3).contains("ascending"));
     assert!(type_rule(|p| p.2[5].slot_off = 20).contains("overlap"));
     assert!(type_rule(|p| p.2[4].oneof_off = 32).contains("overlap"));
@@ -139,6 +144,10 @@ fn containers_that_nest_in_a_circle_are_refused() {
     parts.0.field_count = 7;
     let error = Table::load(&blob(&parts)).unwrap_err();
     assert!(error.to_string().contains("circle"), "{error}");
+    // By itself, a box is nothing's value.
+    parts.2[1].label = Label::Explicit;
+    let error = Table::load(&blob(&parts)).unwrap_err();
+    assert!(error.to_string().contains("a box is an element of a list"), "{error}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ struct Tagged<'p> {
     tag: u64,
 }
 
-/// The methods below rely on what those of the engine rely on; see there.
+/// The methods below rely on what those of the engine rely on, and are noticed by the same tests; see there.
 impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
     /// Reads one field, or the first of several in a row with the same tag. True if it was the group's end.
     #[inline(always)]
@@ -260,9 +260,9 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
         // SAFETY: the run lies in the input.
         unsafe {
             let len = self.length()?;
-            let run = std::slice::from_raw_parts(self.input().add(self.s.pos), len);
             self.s.pos += len;
-            packed::run::<ALIAS>(self.plan, &mut self.s, self.arena, field.plan, shape, run)
+            let input = self.input();
+            packed::run::<ALIAS>(self.plan, &mut self.s, self.arena, field.plan, shape, input, len)
         }
     }
 

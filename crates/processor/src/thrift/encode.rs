@@ -30,7 +30,8 @@ impl Object<'_> {
             Protocol::Compact => writer.record::<Compact>(self.root()),
             _ => writer.record::<Binary>(self.root()),
         };
-        outcome.inspect_err(|_| out.truncate(start))
+        let fits = if out.len() - start > LONGEST { Err(EncodeError::TooLong) } else { Ok(()) };
+        outcome.and(fits).inspect_err(|_| out.truncate(start))
     }
 }
 

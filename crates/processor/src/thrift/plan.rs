@@ -89,7 +89,7 @@ impl ThriftPlan {
                 fields.push(field_plan(table, field, bit as u32));
             }
             types.push(ThriftType {
-                supported: rows.iter().all(|field| is_supported(table, field)),
+                supported: rows.iter().all(is_supported),
                 union: row.flags & TypeRow::UNION != 0,
                 first_required,
             });
@@ -116,12 +116,9 @@ fn spread(table: &Table, types: &mut [ThriftType]) {
     }
 }
 
-fn is_supported(table: &Table, field: &FieldRow) -> bool {
+fn is_supported(field: &FieldRow) -> bool {
     let kind = match field.kind {
-        Kind::Message => {
-            let is_box = table.types()[field.aux_idx as usize].flags & TypeRow::BOX != 0;
-            !field.has(FieldRow::DELIMITED) && (field.label == Label::List || !is_box)
-        }
+        Kind::Message => !field.has(FieldRow::DELIMITED),
         Kind::Enum => !field.has(FieldRow::CLOSED),
         kind => scalar_code(kind) != code::INVALID,
     };

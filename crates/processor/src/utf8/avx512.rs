@@ -1,7 +1,14 @@
 //! Hot module: the UTF-8 test 64 bytes at a time, with AVX-512.
+//!
+//! The bytes before each byte are loaded again from one, two and three places further down, as in `avx2`. Look-ups take
+//! six bits of each byte, so that no bits have to be cleared: of a byte shifted right by two the high nibble is in them.
 
 use super::nibbles::{FIRST_HIGH, FIRST_LOW, SECOND_HIGH};
 use std::arch::x86_64::*;
+
+const BLOCK: usize = 64;
+/// From here on the copy is written at aligned places.
+const ALIGNED_FROM: usize = 8 * BLOCK;
 
 /// Whether the processor has what [`check`] needs. (An atomic load after the first time.)
 #[inline(always)]
@@ -9,90 +16,101 @@ pub(super) fn available() -> bool {
     !cfg!(miri) && is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("avx512bw")
 }
 
-/// Places of the bytes of `before` (0 to 63) and of the current 64 (64 to 127), moved by `back` bytes.
-const fn moved(back: u8) -> [u8; 64] {
-    let mut t = [0; 64];
+/// A table by nibble, looked up by six bits of which these are the nibble: `index >> shift & 15`.
+const fn by_six_bits(table: &[u8; 16], shift: u32) -> [u8; BLOCK] {
+    let mut t = [0; BLOCK];
     let mut at = 0;
-    while at < 64 {
-        t[at] = 64 + at as u8 - back;
+    while at < BLOCK {
+        t[at] = table[at >> shift & 15];
         at += 1;
     }
     t
 }
-static MOVED: [[u8; 64]; 3] = [moved(1), moved(2), moved(3)];
+static TABLES: [[u8; BLOCK]; 3] =
+    [by_six_bits(&FIRST_HIGH, 2), by_six_bits(&FIRST_LOW, 0), by_six_bits(&SECOND_HIGH, 2)];
 
-/// The last bytes that a block may end with when the text ends there.
-static LAST: [u8; 64] = {
-    let mut t = [0xff; 64];
-    (t[61], t[62], t[63]) = (0xef, 0xdf, 0xbf);
-    t
-};
-
-struct State {
-    before: __m512i,
-    error: __m512i,
-    moved: [__m512i; 3],
+#[derive(Clone, Copy)]
+struct Tables {
     first_high: __m512i,
     first_low: __m512i,
     second_high: __m512i,
 }
 
-impl State {
+impl Tables {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-    fn new() -> State {
-        let spread = |table: &[u8; 16]| {
-            _mm512_broadcast_i32x4(_mm_set_epi64x(
-                i64::from_le_bytes(table[8..].try_into().expect("eight bytes")),
-                i64::from_le_bytes(table[..8].try_into().expect("eight bytes")),
-            ))
-        };
-        State {
-            before: _mm512_setzero_si512(),
-            error: _mm512_setzero_si512(),
-            moved: [whole(&MOVED[0]), whole(&MOVED[1]), whole(&MOVED[2])],
-            first_high: spread(&FIRST_HIGH),
-            first_low: spread(&FIRST_LOW),
-            second_high: spread(&SECOND_HIGH),
+    fn new() -> Tables {
+        // SAFETY: each table has 64 bytes.
+        let [first_high, first_low, second_high] =
+            [0, 1, 2].map(|idx: usize| unsafe { _mm512_loadu_si512(TABLES[idx].as_ptr().cast()) });
+        Tables { first_high, first_low, second_high }
+    }
+
+    /// Not zero where a byte of `block` is wrong behind the one, two and three bytes before it.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    fn wrong(self, block: __m512i, back: [__m512i; 3]) -> __m512i {
+        let wrong = _mm512_and_si512(
+            _mm512_and_si512(
+                _mm512_permutexvar_epi8(_mm512_srli_epi16::<2>(back[0]), self.first_high),
+                _mm512_permutexvar_epi8(back[0], self.first_low),
+            ),
+            _mm512_permutexvar_epi8(_mm512_srli_epi16::<2>(block), self.second_high),
+        );
+        // The high bit stays where a three- or four-byte character asks for a continuation here.
+        let third = _mm512_subs_epu8(back[1], _mm512_set1_epi8(0xe0u8.wrapping_sub(0x80) as i8));
+        let fourth = _mm512_subs_epu8(back[2], _mm512_set1_epi8(0xf0u8.wrapping_sub(0x80) as i8));
+        let due = _mm512_and_si512(_mm512_or_si512(third, fourth), _mm512_set1_epi8(0x80u8 as i8));
+        _mm512_xor_si512(due, wrong)
+    }
+
+    /// [`Tables::wrong`] of the `lanes` of the block at `at`; `inner` says of each byte whether there is one before it.
+    ///
+    /// # Safety
+    /// The `lanes` are readable at `at`, and so is the byte before each that is `inner`, and before that one, and again.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    unsafe fn wrong_in(self, at: *const u8, lanes: u64, inner: bool) -> __m512i {
+        // SAFETY: the caller's promise; lanes that are masked out are not read.
+        unsafe {
+            let load = |back: usize| {
+                let there = if inner { lanes } else { lanes & !0 << back };
+                _mm512_maskz_loadu_epi8(there, at.wrapping_sub(back).cast())
+            };
+            self.wrong(load(0), [load(1), load(2), load(3)])
         }
     }
 
-    /// Looks at the next 64 bytes.
+    /// [`Tables::wrong`] of the block at `at`.
+    ///
+    /// # Safety
+    /// Three bytes before `at` and 64 from it are readable.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-    fn next(&mut self, block: __m512i) {
-        let nibble = _mm512_set1_epi8(0x0f);
-        let back = |by: usize| _mm512_permutex2var_epi8(self.before, self.moved[by - 1], block);
-        let first = back(1);
-        let high = |bytes| _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), nibble);
-        let wrong = _mm512_and_si512(
-            _mm512_and_si512(
-                _mm512_shuffle_epi8(self.first_high, high(first)),
-                _mm512_shuffle_epi8(self.first_low, _mm512_and_si512(first, nibble)),
-            ),
-            _mm512_shuffle_epi8(self.second_high, high(block)),
-        );
-        // The high bit stays where a three- or four-byte character asks for a continuation here.
-        let third = _mm512_subs_epu8(back(2), _mm512_set1_epi8(0xe0u8.wrapping_sub(0x80) as i8));
-        let fourth = _mm512_subs_epu8(back(3), _mm512_set1_epi8(0xf0u8.wrapping_sub(0x80) as i8));
-        let due = _mm512_and_si512(_mm512_or_si512(third, fourth), _mm512_set1_epi8(0x80u8 as i8));
-        self.error = _mm512_or_si512(self.error, _mm512_xor_si512(due, wrong));
-        self.before = block;
-    }
-
-    /// Whether a character is not complete at the end of the last block.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-    fn is_open(&self) -> bool {
-        _mm512_cmpgt_epu8_mask(self.before, whole(&LAST)) != 0
+    unsafe fn wrong_at(self, at: *const u8) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { self.wrong(block(at), [block(at.sub(1)), block(at.sub(2)), block(at.sub(3))]) }
     }
 }
 
+/// # Safety
+/// 64 bytes are readable at `at`.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn whole(bytes: &[u8; 64]) -> __m512i {
-    // SAFETY: 64 bytes are there.
-    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+unsafe fn block(at: *const u8) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_loadu_si512(at.cast()) }
+}
+
+/// Whether a character is not complete at the end of the first `len` bytes.
+///
+/// # Safety
+/// `len` bytes are readable at `from`.
+#[inline(always)]
+unsafe fn is_open(from: *const u8, len: usize) -> bool {
+    // SAFETY: the caller's promise.
+    let reaches = |back: usize, lead: u8| len >= back && unsafe { *from.add(len - back) } >= lead;
+    reaches(1, 0xc0) || reaches(2, 0xe0) || reaches(3, 0xf0)
 }
 
 /// Whether `len` bytes at `from` are UTF-8; `COPY`: writes them to `to`, too.
@@ -102,53 +120,60 @@ fn whole(bytes: &[u8; 64]) -> __m512i {
 /// processor is [`available`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 pub(super) unsafe fn check<const COPY: bool>(from: *const u8, to: *mut u8, len: usize) -> bool {
-    let mut state = State::new();
-    let mut at = 0;
-    // SAFETY: blocks lie below `len`, the last one is masked to what is left. Noticed by
-    // `agrees_with_the_standard_library`.
+    let tables = Tables::new();
+    // SAFETY: blocks lie below `len`, the first and the last masked to what is there; all but the first have three bytes
+    // before them. Noticed by `every_length_and_every_cut` and the tests beside it.
     unsafe {
-        // Four blocks a turn while all is ASCII.
-        while at + 256 <= len {
-            let blocks = [0, 64, 128, 192].map(|off| _mm512_loadu_si512(from.add(at + off).cast()));
+        let lanes = |at: usize| if len - at < BLOCK { !(!0 << (len - at)) } else { !0 };
+        macro_rules! copy {
+            ($at:expr, $lanes:expr) => {
+                if COPY {
+                    let block = _mm512_maskz_loadu_epi8($lanes, from.add($at).cast());
+                    _mm512_mask_storeu_epi8(to.add($at).cast(), $lanes, block);
+                }
+            };
+        }
+        copy!(0, lanes(0));
+        let mut error = tables.wrong_in(from, lanes(0), false);
+        macro_rules! step {
+            ($at:expr) => {
+                error = _mm512_or_si512(error, tables.wrong_at(from.add($at)))
+            };
+        }
+        let mut at = BLOCK;
+        if COPY && len >= ALIGNED_FROM {
+            // Whole blocks from an aligned address of the copy on; blocks may overlap.
+            at = BLOCK - to.addr() % BLOCK;
+            if at < 3 {
+                copy!(4, !0);
+                step!(4);
+                at += BLOCK;
+            }
+        }
+        // Four blocks a turn, which are only copied if all is ASCII.
+        while at + 4 * BLOCK <= len {
+            let blocks = [0, 1, 2, 3].map(|idx| block(from.add(at + BLOCK * idx)));
             if COPY {
-                for (idx, block) in blocks.iter().enumerate() {
-                    _mm512_storeu_si512(to.add(at + 64 * idx).cast(), *block);
+                for (idx, block) in blocks.into_iter().enumerate() {
+                    _mm512_storeu_si512(to.add(at + BLOCK * idx).cast(), block);
                 }
             }
-            let any =
-                _mm512_or_si512(_mm512_or_si512(blocks[0], blocks[1]), _mm512_or_si512(blocks[2], blocks[3]));
-            if _mm512_movepi8_mask(any) != 0 {
-                blocks.into_iter().for_each(|block| state.next(block));
-            } else if state.is_open() {
+            let (low, high) = (_mm512_or_si512(blocks[0], blocks[1]), _mm512_or_si512(blocks[2], blocks[3]));
+            if _mm512_movepi8_mask(_mm512_or_si512(low, high)) != 0 {
+                step!(at);
+                step!(at + BLOCK);
+                step!(at + 2 * BLOCK);
+                step!(at + 3 * BLOCK);
+            } else if is_open(from, at) {
                 return false;
-            } else {
-                state.before = blocks[3];
             }
-            at += 256;
+            at += 4 * BLOCK;
         }
-        while at + 64 <= len {
-            let block = _mm512_loadu_si512(from.add(at).cast());
-            if COPY {
-                _mm512_storeu_si512(to.add(at).cast(), block);
-            }
-            if _mm512_movepi8_mask(block) != 0 {
-                state.next(block);
-            } else {
-                if state.is_open() {
-                    return false;
-                }
-                state.before = block;
-            }
-            at += 64;
+        while at < len {
+            copy!(at, lanes(at));
+            error = _mm512_or_si512(error, tables.wrong_in(from.add(at), lanes(at), true));
+            at += BLOCK;
         }
-        if at < len {
-            let mask = !0u64 >> (64 - (len - at));
-            let block = _mm512_maskz_loadu_epi8(mask, from.add(at).cast());
-            if COPY {
-                _mm512_mask_storeu_epi8(to.add(at).cast(), mask, block);
-            }
-            state.next(block);
-        }
+        _mm512_test_epi8_mask(error, error) == 0 && !is_open(from, len)
     }
-    _mm512_test_epi8_mask(state.error, state.error) == 0 && !state.is_open()
 }
