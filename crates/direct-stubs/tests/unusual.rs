@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tonic::{Code, Request, Response, Status};
 
-#[allow(unreachable_pub, dead_code)]
+// A method's name is its proto's business.
+#[allow(unreachable_pub, dead_code, clippy::wrong_self_convention)]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/unusual/all.rs"));
 }
