@@ -26,6 +26,7 @@ bench-check: ## Count instructions and allocations of a call, and compare with t
 	@crates/bench/instructions $(or $(COUNTS_DIR),$(TARGET_DIR)/instructions) $(WRITE)
 
 bench-peers: ## Build the peers of `tollfree bench`: iceoryx2, and C++ protobuf (needs protobuf-compiler, libprotobuf-dev)
+	@cargo clippy --quiet --package tollfree-bench --features iceoryx2 -- -D warnings
 	@cargo build --quiet --release --package tollfree-cli --features iceoryx2
 	@crates/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
@@ -53,7 +54,6 @@ interop-table: ## Run them, and put the results into docs/interop.md
 lint: ## Check formatting and lints, warnings are errors
 	@cargo fmt --all --check
 	@cargo clippy --quiet --workspace --all-targets -- -D warnings
-	@cargo clippy --quiet --package tollfree-bench --features iceoryx2 -- -D warnings
 
 doc: ## Build the documentation, warnings are errors
 	@RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items
