@@ -35,6 +35,7 @@ pub mod workdir;
 
 pub use error::BenchError;
 pub use machine::Machine;
+pub use workdir::write_files;
 
 /// Answers the orders of the process that started this one; what the hidden command `bench-peer` runs.
 ///

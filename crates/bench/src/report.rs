@@ -1,7 +1,6 @@
 //! The result of a run: for programs as JSON, for people as a table, for later questions as raw counts.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use serde::Serialize;
 use crate::latency::{Latencies, Quantiles};
 use crate::order::Measured;
 use crate::plan::{Case, Plan, Side};
-use crate::{BenchError, Machine, interval, plot};
+use crate::{BenchError, Machine, interval, plot, write_files};
 
 /// The side that all others are compared with.
 pub const YARDSTICK: Side = Side::TonicUnix;
@@ -258,18 +257,13 @@ impl Report {
     /// # Errors
     /// [`BenchError::Write`].
     pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        fs::create_dir_all(dir).map_err(|source| BenchError::Write { path: dir.to_owned(), source })?;
         let files = [
             ("rows.json", self.json() + "\n"),
             ("table.txt", self.table()),
             ("latencies.csv", self.csv()),
             ("latencies.svg", plot::latencies(self)),
         ];
-        for (name, text) in files {
-            let path = dir.join(name);
-            fs::write(&path, text).map_err(|source| BenchError::Write { path, source })?;
-        }
-        Ok(())
+        write_files(dir, &files)
     }
 
     /// Every bucket of every round's histogram.

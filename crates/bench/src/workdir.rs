@@ -1,4 +1,4 @@
-//! A private directory for sockets, gone when the run ends however it ends.
+//! Directories: a private one for sockets, gone when the run ends however it ends, and one for results.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -6,6 +6,19 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::BenchError;
+
+/// Writes the files of a result into a directory, which is made if need be.
+///
+/// # Errors
+/// [`BenchError::Write`].
+pub fn write_files(dir: &Path, files: &[(&str, String)]) -> Result<(), BenchError> {
+    std::fs::create_dir_all(dir).map_err(|source| BenchError::Write { path: dir.to_owned(), source })?;
+    for (name, text) in files {
+        let path = dir.join(name);
+        std::fs::write(&path, text).map_err(|source| BenchError::Write { path, source })?;
+    }
+    Ok(())
+}
 
 /// A directory that only this user may enter, removed when dropped.
 #[derive(Debug)]

@@ -2,11 +2,10 @@
 
 mod place;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use place::{KIB, Place, config};
+use place::{KIB, Place, block_on, config};
 use tollfree_pool::{Capacity, Config, Pool, REF_LEN};
 use tollfree_testkit::{Chance, TimeLimit};
 
@@ -16,25 +15,6 @@ const HOG_COUNT: usize = 6;
 
 /// A ref, and where to say that hold was taken of it.
 type Parcel = ([u8; REF_LEN], u8, SyncSender<()>);
-
-/// Polls a future, as a runtime does that has other things to do as well.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut future = std::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
-            std::task::Poll::Ready(value) => return value,
-            // No time limit: a wake-up that is lost stops the test.
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
-}
 
 /// Shares a value with another member, lets go once that has it, and again. What is free is given back at once, so that most
 /// values lie in an extent that nobody has seen before.

@@ -3,11 +3,10 @@
 mod place;
 
 use std::io::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
-use place::{BATCH, Place, capacity, config, until, until_all_is_free};
+use place::{BATCH, Place, block_on, capacity, config, until, until_all_is_free};
 use tollfree_pool::{
     AllocError, Capacity, Config, JoinError, Payload, Pool, REF_LEN, RefError, Shortage, WhenShort,
 };
@@ -15,24 +14,6 @@ use tollfree_testkit::TimeLimit;
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| ((at * 31) >> 4) as u8).collect()
-}
-
-/// Runs a future that never has to wait for long.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut future = std::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
-            std::task::Poll::Ready(value) => return value,
-            std::task::Poll::Pending => std::thread::park_timeout(Duration::from_millis(50)),
-        }
-    }
 }
 
 #[test]

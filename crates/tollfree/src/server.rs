@@ -140,7 +140,7 @@ impl Server {
     }
 
     /// What `https://` addresses are served with: the server's certificate and key, and whose clients are let in, as for
-    /// tonic's own server (feature `tls`). Other addresses are served as before:
+    /// tonic's own server (feature `tls`). Without an identity serving such an address is an error. Other addresses are served as before:
     /// shared memory never leaves the host and knows its peers from the kernel.
     #[cfg(feature = "tls")]
     pub fn tls_config(mut self, config: ServerTlsConfig) -> Server {

@@ -102,7 +102,7 @@ const APART_COUNT_MAX: u32 = 1024;
 /// A session that is to end waits at most so long for its client to take hold of payloads that were sent by ref.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_STEP: Duration = Duration::from_millis(1);
-/// Calls of a quick method between two that are timed: what the clock costs is then a hundredth of a call.
+/// Calls of a quick method between two that are timed. One that has become slow is noticed after as many at the latest.
 const UNTIMED_COUNT_MAX: u32 = 7;
 /// Replies held back to go out together wait for a step of at most this long.
 const QUICK_NS: u64 = 4_000;
@@ -116,7 +116,7 @@ struct Known {
 }
 
 /// Whether a method's calls are quick enough to be begun in the session's own task. One that was not is served apart
-/// for a number of calls that doubles each time: a single hiccup of the machine costs one call, a method that computes
+/// for a number of calls that doubles each time: a single hiccup of the machine costs one call at most, a method that computes
 /// for long is tried once in a thousand.
 #[derive(Debug, Default)]
 struct Pace {

@@ -1,13 +1,12 @@
 //! The result of a run: for programs as JSON, for people as a table, for later questions as raw counts.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 use tollfree_bench::latency::{Latencies, Quantiles};
-use tollfree_bench::{BenchError, Machine, interval};
+use tollfree_bench::{BenchError, Machine, interval, write_files};
 
 use crate::load::Measured;
 use crate::plan::{Case, Plan};
@@ -263,18 +262,13 @@ impl Report {
     /// # Errors
     /// [`BenchError::Write`].
     pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        fs::create_dir_all(dir).map_err(|source| BenchError::Write { path: dir.to_owned(), source })?;
         let files = [
             ("rows.json", self.json() + "\n"),
             ("table.txt", self.table()),
             ("latencies.csv", self.csv()),
             ("plot.svg", plot::draw(self)),
         ];
-        for (name, text) in files {
-            let path = dir.join(name);
-            fs::write(&path, text).map_err(|source| BenchError::Write { path, source })?;
-        }
-        Ok(())
+        write_files(dir, &files)
     }
 
     /// Every call that was measured: how many took how long.

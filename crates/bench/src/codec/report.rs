@@ -1,14 +1,13 @@
 //! The codec benchmark's result: nanoseconds a message and a field first, bytes a second beside them.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
 
 use super::CodecPlan;
 use crate::cores::Cores;
-use crate::{BenchError, Machine};
+use crate::{BenchError, Machine, write_files};
 
 /// A whole run.
 #[derive(Debug, Serialize)]
@@ -140,17 +139,13 @@ impl CodecReport {
     /// # Errors
     /// [`BenchError::Write`].
     pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        fs::create_dir_all(dir).map_err(|source| BenchError::Write { path: dir.to_owned(), source })?;
-        for (name, text) in [
+        let files = [
             ("rows.json", self.json() + "\n"),
             ("table.txt", self.table()),
             ("rounds.csv", self.csv()),
             ("ratios.svg", super::plot::ratios(self)),
-        ] {
-            let path = dir.join(name);
-            fs::write(&path, text).map_err(|source| BenchError::Write { path, source })?;
-        }
-        Ok(())
+        ];
+        write_files(dir, &files)
     }
 
     fn csv(&self) -> String {

@@ -1,7 +1,6 @@
 //! The figure's result: for programs as JSON, for people as a table, and drawn.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
@@ -9,7 +8,7 @@ use serde::Serialize;
 use super::part::Spent;
 use super::{Carrier, Kind, LayersPlan, Round, STACKS, plot};
 use crate::report::micros;
-use crate::{BenchError, Machine, interval};
+use crate::{BenchError, Machine, interval, write_files};
 
 /// A whole run.
 #[derive(Debug, Serialize)]
@@ -186,17 +185,12 @@ impl LayersReport {
     /// # Errors
     /// [`BenchError::Write`].
     pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        fs::create_dir_all(dir).map_err(|source| BenchError::Write { path: dir.to_owned(), source })?;
         let files = [
             ("rows.json", self.json() + "\n"),
             ("table.txt", self.table()),
             ("layers.svg", plot::draw(self)),
         ];
-        for (name, text) in files {
-            let path = dir.join(name);
-            fs::write(&path, text).map_err(|source| BenchError::Write { path, source })?;
-        }
-        Ok(())
+        write_files(dir, &files)
     }
 }
 

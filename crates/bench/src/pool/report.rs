@@ -1,13 +1,12 @@
 //! The result of a pool's figure: nanoseconds and copied bytes an operation, and ratios within a round.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
 
 use super::{Figure, PoolPlan, Side, Took, plot};
-use crate::{BenchError, Machine};
+use crate::{BenchError, Machine, write_files};
 
 /// The side that is not ours.
 const RAY: &str = "Ray";
@@ -202,17 +201,12 @@ impl PoolReport {
     /// # Errors
     /// [`BenchError::Write`].
     pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        fs::create_dir_all(dir).map_err(|source| BenchError::Write { path: dir.to_owned(), source })?;
         let mut files =
             vec![("rows.json", self.json() + "\n"), ("table.txt", self.table()), ("rounds.csv", self.csv())];
         if self.figure != Figure::Micro {
             files.push(("plot.svg", plot::draw(self)));
         }
-        for (name, text) in files {
-            let path = dir.join(name);
-            fs::write(&path, text).map_err(|source| BenchError::Write { path, source })?;
-        }
-        Ok(())
+        write_files(dir, &files)
     }
 
     fn csv(&self) -> String {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollfree_pool::{Address, Capacity, Config, Pool, Usage, WhenShort};
@@ -62,4 +63,23 @@ pub(crate) fn until_all_is_free(pool: &Pool) -> Usage {
         pool.usage().free_bytes == pool.usage().total_bytes && pool.usage().limbo_count == 0
     });
     pool.usage()
+}
+
+/// Polls a future, as a runtime does that has other things to do as well.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+            std::task::Poll::Ready(value) => return value,
+            // No time limit: a wake-up that is lost stops the test.
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
 }
