@@ -21,7 +21,7 @@ pub use slot::pass;
 pub(crate) use message::{check_len, encode, unpack};
 pub(crate) use method::{Begun, DirectMethod};
 pub(crate) use run::{Found, find};
-pub(crate) use serving::DirectServing;
+pub(crate) use serving::{Answered, DirectServing, Left};
 pub(crate) use slot::Slot;
 
 /// A method of a service, as the generator knows it.

@@ -10,13 +10,13 @@ use std::task::{Context, Poll, Waker, ready};
 
 use http::{Extensions, HeaderMap};
 use prost::Message;
-use tollfree_transport::{Outgoing, PeerPool, Stream};
+use tollfree_transport::{Outgoing, PeerPool};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
 use super::message::{Received, decode};
-use crate::payloads::Sharing;
+use crate::payloads::{Outlet, Sharing};
 
 /// A request as the session has it.
 pub struct Raw {
@@ -42,8 +42,8 @@ pub trait Run: Send {
     /// # Errors
     /// The status for a message that can't be decoded.
     fn begin(&mut self, request: Raw) -> Result<(), Status>;
-    /// Goes on with it; the answer is to go to `stream`.
-    fn poll(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<Answer>;
+    /// Goes on with it; the answer is to go to `outlet`.
+    fn poll(&mut self, cx: &mut Context<'_>, outlet: &dyn Outlet) -> Poll<Answer>;
     /// How payloads are passed, from now on.
     fn set_passing(&mut self, passing: Passing);
     /// How payloads are passed.
@@ -101,7 +101,7 @@ where
         Ok(())
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<Answer> {
+    fn poll(&mut self, cx: &mut Context<'_>, outlet: &dyn Outlet) -> Poll<Answer> {
         let Some(future) = self.future.as_mut().as_pin_mut() else {
             return Poll::Ready(Err(Status::internal("no call was begun")));
         };
@@ -112,7 +112,7 @@ where
             let Some(Passing { sharing, peer }) = &self.passing else {
                 return Err(Status::internal("the session has not said how payloads are passed"));
             };
-            let message = sharing.encode(&message, self.encoding_len_max, *peer, stream)?;
+            let message = sharing.encode(&message, self.encoding_len_max, *peer, outlet)?;
             Ok((metadata.into_headers(), message))
         }))
     }

@@ -6,15 +6,16 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap};
-use tollfree_transport::{End, Ending, Outgoing, Stream};
+use tollfree_transport::{Emission, End, Ending, Outgoing, Stream};
 use tonic::Status;
 
 use super::Slot;
-use super::message::{Gather, Gathered, Received, pack};
+use super::message::{Gather, Gathered, Received, pack, whole};
 use super::run::{Raw, Run};
 use crate::body::Deadline;
 use crate::inflow::Fetching;
 use crate::metadata::status_code;
+use crate::payloads::Outlet;
 use crate::serving::HandlerFuture;
 use crate::speech::Speech;
 use crate::status;
@@ -30,6 +31,29 @@ enum State {
     Handler,
     /// What it said is being sent.
     Ending,
+}
+
+/// What a client is told whose call made the handler panic.
+const PANICKED: &str = "the handler panicked";
+
+/// What came of a handler that was asked once.
+pub(crate) enum Answered {
+    /// This is to be sent.
+    Now(Emission),
+    /// The call ends with this status.
+    With(Status),
+    /// It waits for something.
+    Later,
+}
+
+/// What is left to do on a call that was not answered at once.
+pub(crate) enum Left {
+    /// The handler has not answered yet.
+    Handler,
+    /// The call is to end with this status.
+    Status(Status),
+    /// This is yet to be sent.
+    Emission(Emission),
 }
 
 /// A call that is being served. Resolves when everything is said or nobody listens any more.
@@ -89,6 +113,59 @@ impl DirectServing {
         self.begin_with(stream, deadline_ns, len_max, State::Intercept(intercepted, slot));
     }
 
+    /// Has the handler answer a request that came as a whole, with nothing kept of it here: its message, with gRPC's prefix
+    /// before it, of up to `len_max` bytes.
+    pub(crate) fn answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        message: Bytes,
+        len_max: Option<usize>,
+        headers: HeaderMap,
+        extensions: Extensions,
+        outlet: &dyn Outlet,
+    ) -> Answered {
+        let Some(run) = &mut self.run else { return Answered::With(Status::internal(PANICKED)) };
+        let message = match whole(message, len_max) {
+            Ok(message) => message,
+            Err(refused) => return Answered::With(refused),
+        };
+        if let Some(passing) = run.passing() {
+            passing.sharing.received_inline(message.len(), 0);
+        }
+        let request = Raw { message: Received::Whole(message), headers, extensions };
+        // A handler that panics must not take the session's other calls with it.
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| match run.begin(request) {
+            Ok(()) => run.poll(cx, outlet),
+            Err(refused) => Poll::Ready(Err(refused)),
+        }));
+        match polled {
+            Ok(Poll::Ready(Ok((headers, message)))) => match emission(headers, message) {
+                Ok(emission) => Answered::Now(emission),
+                Err(refused) => Answered::With(refused),
+            },
+            Ok(Poll::Ready(Err(last))) => Answered::With(last),
+            Ok(Poll::Pending) => Answered::Later,
+            Err(_) => {
+                self.run = None;
+                Answered::With(Status::internal(PANICKED))
+            }
+        }
+    }
+
+    /// Goes on with a call that was not answered at once.
+    pub(crate) fn go_on(&mut self, stream: Stream, deadline_ns: Option<u64>, left: Left) {
+        self.begin_with(stream, deadline_ns, None, State::Handler);
+        let Some(call) = &mut self.call else { return };
+        match left {
+            Left::Handler => {}
+            Left::Status(last) => call.end_with(last),
+            Left::Emission(emission) => {
+                call.speech.emission = emission;
+                call.state = State::Ending;
+            }
+        }
+    }
+
     /// Lets go of a call that is over. Whether another may be begun here.
     pub(crate) fn end(&mut self) -> bool {
         let ended = self.call.as_ref().is_some_and(|call| matches!(call.state, State::Ending));
@@ -105,7 +182,7 @@ impl Ongoing {
 
     fn panicked(&mut self, run: &mut Option<Box<dyn Run>>) {
         *run = None;
-        self.end_with(Status::internal("the handler panicked"));
+        self.end_with(Status::internal(PANICKED));
     }
 
     /// One step; `true` when the call is over.
@@ -221,16 +298,25 @@ impl Ongoing {
     }
 
     fn reply(&mut self, headers: HeaderMap, message: Outgoing) {
-        match pack(headers) {
-            Ok(block) => {
-                self.speech.emission.headers = Some(block);
-                self.speech.emission.message = Some(message);
-                self.speech.emission.ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
+        match emission(headers, message) {
+            Ok(emission) => {
+                self.speech.emission = emission;
                 self.state = State::Ending;
             }
-            Err(error) => self.end_with(Status::resource_exhausted(format!("response metadata: {error}"))),
+            Err(refused) => self.end_with(refused),
         }
     }
+}
+
+/// All that is to be said on a call that went well.
+fn emission(headers: HeaderMap, message: Outgoing) -> Result<Emission, Status> {
+    let block =
+        pack(headers).map_err(|error| Status::resource_exhausted(format!("response metadata: {error}")))?;
+    Ok(Emission {
+        headers: Some(block),
+        message: Some(message),
+        ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
+    })
 }
 
 impl Future for DirectServing {
