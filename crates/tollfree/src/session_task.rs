@@ -136,14 +136,14 @@ struct Pace {
 impl Pace {
     /// Whether the next call is begun here.
     fn is_inline(&mut self) -> bool {
-        let inline = self.apart_count == 0;
+        let inline = self.is_next_inline();
         self.apart_count = self.apart_count.saturating_sub(1);
         inline
     }
 
-    /// Whether the next call is begun here, as one of many quick ones were.
-    fn is_quick(&self) -> bool {
-        self.quick && self.apart_count == 0
+    /// Whether the next call is to be begun here.
+    fn is_next_inline(&self) -> bool {
+        self.apart_count == 0
     }
 
     /// Whether the call to be begun here is to be timed: one in a few, once a method is known to be quick.
@@ -311,8 +311,7 @@ impl SessionTask {
         let Some(accepted) = place else { return true };
         let Some(method) = accepted.method() else { return false };
         let Some(Some(known)) = self.methods.get_mut(usize::from(method.0)) else { return false };
-        // Methods that are not known to be quick are looked at more closely.
-        let (Some(direct), true) = (&mut known.direct, known.pace.is_quick()) else { return false };
+        let (Some(direct), true) = (&mut known.direct, known.pace.is_next_inline()) else { return false };
         if self.duty.tally.is_counting() || !direct.takes(accepted) {
             return false;
         }
@@ -321,6 +320,9 @@ impl SessionTask {
         direct::unpack(accepted.headers(), &mut headers);
         insert_timeout(&mut headers, accepted.deadline_ns());
         let extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
+        if !known.pace.quick {
+            self.attachment.flush();
+        }
         let began = known.pace.is_timed().then(now_ns);
         let answered = direct.answer(cx, message, headers, extensions, &*self.attachment);
         let left = match answered {
