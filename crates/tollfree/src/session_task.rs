@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
 use tollfree_layout::metadata::pairs;
-use tollfree_transport::{Accepted, Attachment, Call, PeerPool, now_ns};
+use tollfree_transport::{Accepted, Attachment, Call, Closed, Emission, PeerPool, now_ns};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -232,28 +232,16 @@ impl SessionTask {
         tokio::pin!(stop);
         let mut ending = Ending::new(&self.duty.age);
         let mut linger = None;
+        let attachment = self.attachment.clone();
         loop {
-            // Calls that never stop coming must keep neither the shutdown nor other tasks waiting.
-            tokio::task::consume_budget().await;
             if !ending.draining && asked.has_changed().unwrap_or(true) {
                 self.drain(&mut ending);
             }
-            if let Some(seat) = &self.worker {
-                // With others on the thread, other sessions or handlers, nobody may spin for long.
-                self.attachment.set_dedicated(self.tasks.is_empty() && seat.is_only_one());
-            }
-            let attachment = self.attachment.clone();
-            let mut accepted = None;
+            let is_over = ending.draining && attachment.live_count() == 0;
             tokio::select! {
                 biased;
-                came = poll_fn(|cx| attachment.poll_accept_into(cx, &mut accepted)) => match came {
-                    Ok(()) => {
-                        poll_fn(|cx| {
-                            self.serve_batch(cx, &attachment, &mut accepted);
-                            Poll::Ready(())
-                        })
-                        .await;
-                    }
+                closed = poll_fn(|cx| self.poll_calls(cx, &attachment, ending.draining, &asked)) => match closed {
+                    Ok(()) => {}
                     Err(closed) => {
                         tracing::debug!(reason = %closed, "a session ended");
                         return;
@@ -262,19 +250,53 @@ impl SessionTask {
                 () = &mut stop, if !ending.draining => self.drain(&mut ending),
                 () = Ending::alarmed(&mut ending.alarm), if ending.alarm.is_some() => {
                     if ending.draining {
-                        self.attachment.close("the session is older than the server allows, and so were its calls");
+                        attachment.close("the session is older than the server allows, and so were its calls");
                         return;
                     }
                     ending.reason = "the session has reached its greatest age";
                     self.drain(&mut ending);
                     ending.alarm = self.duty.age.grace.map(|grace| Box::pin(tokio::time::sleep(grace)));
                 }
-                Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => {}
-                () = all_is_taken(&self.attachment, &mut linger), if ending.draining && self.attachment.live_count() == 0 => {
-                    self.attachment.close(ending.reason);
+                () = all_is_taken(&attachment, &mut linger), if is_over => {
+                    attachment.close(ending.reason);
                     return;
                 }
             }
+        }
+    }
+
+    /// Serves calls as they come. Ready when a session that drains, or is to, has got further.
+    ///
+    /// # Errors
+    /// Ready with the reason when the session is over.
+    fn poll_calls(
+        &mut self,
+        cx: &mut Context<'_>,
+        attachment: &Attachment,
+        draining: bool,
+        asked: &watch::Receiver<bool>,
+    ) -> Poll<Result<(), Closed>> {
+        let mut place = None;
+        loop {
+            // Calls that never stop coming must keep neither the shutdown nor other tasks waiting.
+            let turn = ready!(tokio::task::coop::poll_proceed(cx));
+            if let Some(seat) = &self.worker {
+                // With others on the thread, other sessions or handlers, nobody may spin for long.
+                attachment.set_dedicated(self.tasks.is_empty() && seat.is_only_one());
+            }
+            match attachment.poll_accept_into(cx, &mut place) {
+                Poll::Ready(came) => came?,
+                Poll::Pending => break,
+            }
+            turn.made_progress();
+            self.serve_batch(cx, attachment, &mut place);
+            if draining || asked.has_changed().unwrap_or(true) {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        match self.tasks.poll_join_next(cx) {
+            Poll::Ready(Some(_)) => Poll::Ready(Ok(())),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }
 
@@ -324,9 +346,10 @@ impl SessionTask {
             self.attachment.flush();
         }
         let began = known.pace.is_timed().then(now_ns);
-        let answered = direct.answer(cx, message, headers, extensions, &*self.attachment);
-        let left = match answered {
-            Answered::Now(mut emission) => match accepted.reply(&mut emission) {
+        let mut emission = Emission::default();
+        let outlet = &*self.attachment;
+        let left = match direct.answer(cx, message, headers, extensions, outlet, &mut emission) {
+            Answered::Now => match accepted.reply(&mut emission) {
                 Ok(false) => Some(Left::Emission(emission)),
                 // Where it failed, nobody listens any more.
                 Ok(true) | Err(_) => None,

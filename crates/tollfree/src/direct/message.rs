@@ -72,7 +72,7 @@ pub(crate) enum Received {
 }
 
 impl Received {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Received::Whole(bytes) => bytes.len(),
             Received::Rope(rope) => rope.remaining(),

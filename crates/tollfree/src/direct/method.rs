@@ -5,12 +5,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Request};
-use tollfree_transport::{Accepted, Call};
+use tollfree_transport::{Accepted, Call, Emission};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::message::says_encoding;
-use super::run::{Found, Passing};
+use super::message::{Received, says_encoding, whole};
+use super::run::{Found, Passing, Raw};
 use super::serving::{Answered, Left};
 use super::{DirectServing, Slot};
 use crate::payloads::Outlet;
@@ -84,7 +84,8 @@ impl DirectMethod {
         !self.found.intercepted && self.idle.is_some() && !says_encoding(accepted.headers())
     }
 
-    /// Has the handler answer a request that came as a whole: its message, with gRPC's prefix before it.
+    /// Has the handler answer a request that came as a whole: its message, with gRPC's prefix before it. What it says is put
+    /// into `emission`, to go to `outlet`.
     pub(crate) fn answer(
         &mut self,
         cx: &mut Context<'_>,
@@ -92,10 +93,14 @@ impl DirectMethod {
         headers: HeaderMap,
         extensions: Extensions,
         outlet: &dyn Outlet,
+        emission: &mut Emission,
     ) -> Answered {
-        let len_max = self.found.direct.max_decoding_message_size();
+        let message = match whole(message, self.found.direct.max_decoding_message_size()) {
+            Ok(message) => Received::Whole(message),
+            Err(refused) => return Answered::With(refused),
+        };
         match &mut self.idle {
-            Some(idle) => idle.answer(cx, message, len_max, headers, extensions, outlet),
+            Some(idle) => idle.answer(cx, Raw { message, headers, extensions }, outlet, emission),
             None => Answered::With(Status::internal("another call is where this one was to be served")),
         }
     }

@@ -15,7 +15,7 @@ mod slot;
 
 pub use client::{Generated, Grpc, Way};
 pub use handler::{Handler, handler, unimplemented};
-pub use run::{Answer, Direct, Passing, Raw, Run, introduce, type_id, unary};
+pub use run::{Direct, Passing, Raw, Run, introduce, type_id, unary};
 pub use slot::pass;
 
 pub(crate) use message::{check_len, encode, unpack};

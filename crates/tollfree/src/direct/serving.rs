@@ -4,13 +4,12 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use http::{Extensions, HeaderMap};
-use tollfree_transport::{Emission, End, Ending, Outgoing, Stream};
+use tollfree_transport::{Emission, End, Stream};
 use tonic::Status;
 
 use super::Slot;
-use super::message::{Gather, Gathered, Received, pack, whole};
+use super::message::{Gather, Gathered, Received};
 use super::run::{Raw, Run};
 use crate::body::Deadline;
 use crate::inflow::Fetching;
@@ -38,8 +37,8 @@ const PANICKED: &str = "the handler panicked";
 
 /// What came of a handler that was asked once.
 pub(crate) enum Answered {
-    /// This is to be sent.
-    Now(Emission),
+    /// All that is to be said is there to be sent.
+    Now,
     /// The call ends with this status.
     With(Status),
     /// It waits for something.
@@ -113,36 +112,26 @@ impl DirectServing {
         self.begin_with(stream, deadline_ns, len_max, State::Intercept(intercepted, slot));
     }
 
-    /// Has the handler answer a request that came as a whole, with nothing kept of it here: its message, with gRPC's prefix
-    /// before it, of up to `len_max` bytes.
+    /// Has the handler answer a request that came as a whole, with nothing kept of it here. What it says is put into
+    /// `emission`, to go to `outlet`.
     pub(crate) fn answer(
         &mut self,
         cx: &mut Context<'_>,
-        message: Bytes,
-        len_max: Option<usize>,
-        headers: HeaderMap,
-        extensions: Extensions,
+        request: Raw,
         outlet: &dyn Outlet,
+        emission: &mut Emission,
     ) -> Answered {
         let Some(run) = &mut self.run else { return Answered::With(Status::internal(PANICKED)) };
-        let message = match whole(message, len_max) {
-            Ok(message) => message,
-            Err(refused) => return Answered::With(refused),
-        };
         if let Some(passing) = run.passing() {
-            passing.sharing.received_inline(message.len(), 0);
+            passing.sharing.received_inline(request.message.len(), 0);
         }
-        let request = Raw { message: Received::Whole(message), headers, extensions };
         // A handler that panics must not take the session's other calls with it.
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| match run.begin(request) {
-            Ok(()) => run.poll(cx, outlet),
+            Ok(()) => run.poll(cx, outlet, emission),
             Err(refused) => Poll::Ready(Err(refused)),
         }));
         match polled {
-            Ok(Poll::Ready(Ok((headers, message)))) => match emission(headers, message) {
-                Ok(emission) => Answered::Now(emission),
-                Err(refused) => Answered::With(refused),
-            },
+            Ok(Poll::Ready(Ok(()))) => Answered::Now,
             Ok(Poll::Ready(Err(last))) => Answered::With(last),
             Ok(Poll::Pending) => Answered::Later,
             Err(_) => {
@@ -220,8 +209,9 @@ impl Ongoing {
             State::Handler => {
                 let Some(runs) = run else { return Poll::Ready(true) };
                 // A handler that panics must not take the session's other calls with it.
-                match std::panic::catch_unwind(AssertUnwindSafe(|| runs.poll(cx, &self.speech.stream))) {
-                    Ok(Poll::Ready(Ok((headers, message)))) => self.reply(headers, message),
+                let Speech { stream, emission } = &mut self.speech;
+                match std::panic::catch_unwind(AssertUnwindSafe(|| runs.poll(cx, stream, emission))) {
+                    Ok(Poll::Ready(Ok(()))) => self.state = State::Ending,
                     Ok(Poll::Ready(Err(last))) => self.end_with(last),
                     Ok(Poll::Pending) => {
                         ready!(self.speech.poll_ended(cx));
@@ -296,27 +286,6 @@ impl Ongoing {
             Err(_) => self.panicked(run),
         }
     }
-
-    fn reply(&mut self, headers: HeaderMap, message: Outgoing) {
-        match emission(headers, message) {
-            Ok(emission) => {
-                self.speech.emission = emission;
-                self.state = State::Ending;
-            }
-            Err(refused) => self.end_with(refused),
-        }
-    }
-}
-
-/// All that is to be said on a call that went well.
-fn emission(headers: HeaderMap, message: Outgoing) -> Result<Emission, Status> {
-    let block =
-        pack(headers).map_err(|error| Status::resource_exhausted(format!("response metadata: {error}")))?;
-    Ok(Emission {
-        headers: Some(block),
-        message: Some(message),
-        ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
-    })
 }
 
 impl Future for DirectServing {
