@@ -3,6 +3,7 @@
 //! What every gRPC call carries (`content-type: application/grpc`, `te: trailers`) does not travel; the receiver puts it
 //! back. Deadlines and status travel as numbers, and what is about an HTTP connection not at all. Everything else goes through as it is, in order, duplicates too.
 
+use std::cell::RefCell;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -17,6 +18,16 @@ pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status"
 /// The header that holds the timeout over HTTP/2.
 pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
+/// What a pair takes in a block, about.
+const PAIR_LEN: usize = 48;
+/// Names that a thread remembers.
+const SEEN_COUNT: usize = 32;
+
+thread_local! {
+    /// Names that came last: a name is checked, and memory taken for it, once and not for each call.
+    static SEEN: RefCell<[Option<HeaderName>; SEEN_COUNT]> = const { RefCell::new([const { None }; SEEN_COUNT]) };
+}
+
 static NAMES: LazyLock<[HeaderName; STATIC_NAMES.len()]> =
     LazyLock::new(|| STATIC_NAMES.map(HeaderName::from_static));
 
@@ -25,8 +36,22 @@ static NAMES: LazyLock<[HeaderName; STATIC_NAMES.len()]> =
 /// # Errors
 /// [`BlockError`] for a name or value longer than a pair can carry.
 pub(crate) fn pack(headers: &HeaderMap) -> Result<Bytes, BlockError> {
-    let mut block = Vec::new();
+    pack_but(headers, |_| false)
+}
+
+/// The same without some.
+///
+/// # Errors
+/// As [`pack`].
+pub(crate) fn pack_but(
+    headers: &HeaderMap,
+    skips: impl Fn(&HeaderName) -> bool,
+) -> Result<Bytes, BlockError> {
+    let mut block = Vec::with_capacity(PAIR_LEN * headers.len());
     for (name, value) in headers {
+        if skips(name) {
+            continue;
+        }
         let implied = name == CONTENT_TYPE && value == GRPC
             || name == TE
             || name == GRPC_TIMEOUT
@@ -49,14 +74,14 @@ fn belongs_to_a_connection(name: &HeaderName) -> bool {
 /// Adds the pairs of a block to a header map. Pairs that HTTP would not allow are left out, as an HTTP/2 stack does with
 /// a header it can't hold; the session has checked that the block is well formed.
 pub(crate) fn unpack(block: &Bytes, headers: &mut HeaderMap) {
+    unpack_but(block, headers, |_| false);
+}
+
+/// The same without some.
+pub(crate) fn unpack_but(block: &Bytes, headers: &mut HeaderMap, skips: impl Fn(&HeaderName) -> bool) {
+    headers.reserve(metadata::pairs(block).count());
     for (name, value) in metadata::pairs(block).flatten() {
-        let name = match name {
-            Name::Static(idx) => NAMES[idx].clone(),
-            Name::Literal(bytes) => match HeaderName::from_bytes(bytes) {
-                Ok(name) => name,
-                Err(_) => continue,
-            },
-        };
+        let Some(name) = name_of(name).filter(|name| !skips(name)) else { continue };
         let Ok(value) = HeaderValue::from_maybe_shared(block.slice_ref(value)) else { continue };
         // The one that goes without saying is put in beforehand; an unusual one takes its place.
         if name == CONTENT_TYPE {
@@ -65,6 +90,27 @@ pub(crate) fn unpack(block: &Bytes, headers: &mut HeaderMap) {
             headers.append(name, value);
         }
     }
+}
+
+/// A pair's name, if HTTP allows it.
+fn name_of(name: Name<'_>) -> Option<HeaderName> {
+    match name {
+        Name::Static(idx) => Some(NAMES[idx].clone()),
+        Name::Literal(bytes) => SEEN.with_borrow_mut(|seen| {
+            let place = &mut seen[place_of(bytes)];
+            match place {
+                Some(known) if known.as_str().as_bytes() == bytes => {}
+                _ => *place = Some(HeaderName::from_bytes(bytes).ok()?),
+            }
+            place.clone()
+        }),
+    }
+}
+
+/// Where a name is remembered: those of one application mostly differ in length, or in their last letter.
+fn place_of(name: &[u8]) -> usize {
+    let last = name.last().copied().unwrap_or_default();
+    (name.len() * 5 + usize::from(last)) % SEEN_COUNT
 }
 
 /// The `grpc-status` of a header map, as a number that any peer may have sent.

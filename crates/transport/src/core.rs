@@ -289,9 +289,7 @@ impl Core {
             self.news += 1;
             self.ended_wait();
         }
-        if count > 0 {}
         self.wake_ready();
-        if count > 0 {}
         count
     }
 

@@ -236,22 +236,17 @@ const RESERVED: [&str; 3] = ["grpc-message", "grpc-message-type", "content-type"
 ///
 /// # Errors
 /// [`BlockError`] for a name or value longer than a pair can carry.
-pub(super) fn pack(mut headers: HeaderMap) -> Result<Bytes, BlockError> {
+pub(super) fn pack(headers: HeaderMap) -> Result<Bytes, BlockError> {
     if headers.is_empty() {
         return Ok(Bytes::new());
     }
-    for name in RESERVED {
-        headers.remove(name);
-    }
-    metadata::pack(&headers)
+    metadata::pack_but(&headers, |name| RESERVED.contains(&name.as_str()))
 }
 
 /// The application's metadata of a block.
 pub(crate) fn unpack(block: &Bytes, headers: &mut HeaderMap) {
     if !block.is_empty() {
-        metadata::unpack(block, headers);
-        headers.remove(CONTENT_TYPE);
-        headers.remove(GRPC_STATUS);
+        metadata::unpack_but(block, headers, |name| *name == CONTENT_TYPE || *name == GRPC_STATUS);
     }
 }
 
