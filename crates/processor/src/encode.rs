@@ -24,7 +24,7 @@ use crate::object::Object;
 use crate::plan::{FieldPlan, Plan, op};
 use std::mem::MaybeUninit;
 use thiserror::Error;
-use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_OFF};
+use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_BITS, PRESENCE_OFF};
 
 /// Bytes that stay free below the write position.
 const SLOP: usize = 640;
@@ -244,9 +244,9 @@ const GROUP: usize = usize::MAX;
 /// A record whose fields are not all written, while one inside it is.
 struct Frame {
     rec: *const u8,
-    /// The fields of its current presence word, how many words come before that, and which bits are left.
+    /// The fields of its current presence word, where that lies, and which bits are left.
     fields: *const FieldPlan,
-    words: usize,
+    word_off: u32,
     bits: u32,
     /// The field that is being written, and the record of it; of a list there are so many left before that one.
     left: u32,
@@ -353,29 +353,28 @@ impl Writer<'_> {
     #[inline(always)]
     unsafe fn walk<const BITS: bool>(&mut self, mut at: *mut u8, rec: usize, type_idx: u32) -> Position {
         // SAFETY: `rec` is a record of this type; set bits mean sound slots; recursion is bounded by the depth
-        // that decoder and verifier allow. `top` is in the stack, or behind its last frame when it is full: then nothing
-        // is pushed. Frames below it have been written. Lengths are measured from the end, which growth keeps.
+        // that decoder and verifier allow. `top` is the last frame in use, or the one before all others,
+        // which never is; at `full`, nothing is pushed. Lengths are measured from the end, which growth keeps.
         unsafe {
-            let mut stack = [const { MaybeUninit::<Frame>::uninit() }; LEVELS];
-            let stack = stack.as_mut_ptr_range();
-            let bottom = stack.start.cast::<Frame>();
-            let full = stack.end.cast::<Frame>();
+            let mut stack = [const { MaybeUninit::<Frame>::uninit() }; LEVELS + 1];
+            let bottom = stack.as_mut_ptr().cast::<Frame>();
+            let full = bottom.add(LEVELS);
             let mut top = bottom;
             let (base, plan) = (self.base, self.plan);
             let mut rec = base.add(rec);
-            let (mut fields, mut words, mut bits): (*const FieldPlan, _, u32);
+            let (mut fields, mut word_off, mut bits): (*const FieldPlan, u32, u32);
             // Begins with the last presence word.
             macro_rules! enter {
                 ($type_idx:expr) => {{
                     let t = plan.types.get_unchecked($type_idx as usize);
-                    words = t.presence_words as usize - 1;
-                    fields = plan.fields.as_ptr().add(t.first_field as usize + 32 * words);
+                    word_off = t.last_word_off;
+                    fields = plan.fields.as_ptr().add(t.last_first as usize);
                     let unknown = u32_at(rec) as usize;
                     if unknown != 0 {
                         at = self.unknown(at, unknown)?;
                     }
                     at = self.room(at, 0)?;
-                    bits = u32_at(rec.add(PRESENCE_OFF as usize + 4 * words));
+                    bits = u32_at(rec.add(word_off as usize));
                 }};
             }
             // Goes into a record, behind which `left` more elements of the list lie.
@@ -390,8 +389,8 @@ impl Writer<'_> {
                             at = put(at, field.tag + 1, field.tag_len as usize);
                             behind = GROUP;
                         }
-                        top.write(Frame { rec, fields, words, bits, left, field, child, behind });
                         top = top.add(1);
+                        top.write(Frame { rec, fields, word_off, bits, left, field, child, behind });
                         rec = child;
                         enter!(field.aux_idx);
                     }
@@ -451,17 +450,17 @@ impl Writer<'_> {
                     };
                     at = tagged_varint::<BITS>(at, field, value);
                 }
-                if words != 0 {
+                if word_off != PRESENCE_OFF {
                     at = self.room(at, 0)?;
-                    words -= 1;
-                    fields = fields.sub(32);
-                    bits = u32_at(rec.add(PRESENCE_OFF as usize + 4 * words));
+                    word_off -= 4;
+                    fields = fields.sub(PRESENCE_BITS as usize);
+                    bits = u32_at(rec.add(word_off as usize));
                     continue;
                 }
                 if top == bottom {
                     return Some(at);
                 }
-                let frame = &mut *top.sub(1);
+                let frame = &mut *top;
                 let field = &*frame.field;
                 at = self.room(at, 0)?;
                 if frame.behind == GROUP {
@@ -471,7 +470,7 @@ impl Writer<'_> {
                     at = tagged_varint::<BITS>(at, field, len as u64);
                 }
                 if frame.left == 0 {
-                    (rec, fields, words, bits) = (frame.rec, frame.fields, frame.words, frame.bits);
+                    (rec, fields, word_off, bits) = (frame.rec, frame.fields, frame.word_off, frame.bits);
                     top = top.sub(1);
                     continue;
                 }

@@ -3,7 +3,7 @@
 //! A plan adds nothing to the table's meaning. It holds, per field, the operation for each protobuf wire type,
 //! the encoded tag, and where the presence bit lies; per type, a map from field number to field.
 
-use tollfree_layout::linear::{PRESENCE_OFF, presence_words, value_len};
+use tollfree_layout::linear::{PRESENCE_BITS, PRESENCE_OFF, presence_words, value_len};
 use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
 
 /// Marks a number that the type does not have.
@@ -120,6 +120,9 @@ pub(crate) struct TypePlan {
     /// It, or a type below it, has fields that protobuf has no form for.
     pub unsupported: bool,
     pub has_oneofs: bool,
+    /// The field that the lowest bit of the last presence word stands for, among the plan's, and where that word lies.
+    pub last_first: u32,
+    pub last_word_off: u32,
 }
 
 /// What must be seen to when a record of the type is complete.
@@ -252,6 +255,8 @@ fn type_plan(fields: &[FieldRow], row: &TypeRow, dense: &mut Vec<u16>, required:
         field_count: row.field_count,
         record_len: row.record_len,
         presence_words: words,
+        last_first: row.first_field + PRESENCE_BITS * (words - 1),
+        last_word_off: PRESENCE_OFF + 4 * (words - 1),
         first_dense,
         dense_len: dense_len as u32,
         finish,

@@ -96,6 +96,18 @@ fn tag_of_more_than_five_bytes() {
 }
 
 #[test]
+fn length_of_more_than_five_bytes() {
+    let six = [0x80, 0x80, 0x80, 0x80, 0x80, 0x00];
+    refused_though_prost_accepts(T3, &field(9, 2, &six), "t3.All.f_string: the varint at byte 1 is too long");
+    refused_though_prost_accepts(
+        T3,
+        &field(31, 2, &six),
+        "t3.All.r_message[0]: the varint at byte 2 is too long",
+    );
+    refused_though_prost_accepts(T3, &field(999, 2, &six), "t3.All: the varint at byte 2 is too long");
+}
+
+#[test]
 fn length_of_gigabytes() {
     // 2^31 - 1 can be a length, if not here; 2^31 cannot.
     let most = [0xff, 0xff, 0xff, 0xff, 0x07];
@@ -104,7 +116,7 @@ fn length_of_gigabytes() {
     refused(T3, &field(31, 2, &most), "t3.All.r_message[0]: the input breaks off at byte 7");
     refused(T3, &field(25, 2, &most), "t3.All.r_int32: the input breaks off at byte 7");
     refused(T3, &field(999, 2, &most), "t3.All: the input breaks off at byte 2");
-    refused(T3, &field(12, 2, &more), "t3.All.f_bytes: the varint at byte 2 is too long");
+    refused(T3, &field(12, 2, &more), "t3.All.f_bytes: the varint at byte 1 is too long");
     refused(T3, &field(999, 2, &more), "t3.All: the varint at byte 2 is too long");
 }
 

@@ -343,7 +343,6 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
             if *at < 0x80 { (u32::from(*at), 1) } else { varint32(at) }
         };
         if taken == 0 || len > i32::MAX as u32 {
-            self.s.pos += 1;
             return Err(Why::Varint);
         }
         self.s.pos += taken;
