@@ -5,7 +5,7 @@
 //! (AMD Zen 3; docs/adr/0014-copies-and-checks-of-strings.md has figures). Strings lie at any distance, so there plain
 //! wide loads and stores do it, in pieces that are aligned where they are written. On others, Intel's among them, the
 //! library's copy is the quicker one (docs/adr/0024-the-rows-that-were-missed.md), but for what begins and ends in the
-//! nearest cache, if there is AVX-512 (docs/adr/0029-one-row-after-another.md).
+//! nearest cache, if there is AVX-512 (docs/adr/0029-the-codecs-rows-again.md).
 
 #[cfg(target_arch = "x86_64")]
 use std::sync::LazyLock;

@@ -8,8 +8,13 @@
 //!
 //! Short pieces are written with stores of 8 or 32 bytes that *end* where the piece ends; what they leave below
 //! it is overwritten by what is written next. So at least [`SLOP`] bytes are free below the write position
-//! whenever a presence word, a string, a list or a message begins: 32 scalars of at most 15 bytes fit.
-//! Reading 32 bytes that end at a string's end stays in the object, which begins with 32 bytes of header.
+//! whenever a presence word, a string, a list or a message begins, and when one has ended: 32 scalars of at most 15 bytes
+//! fit. A string that ends in the object's first 64 bytes is not read in pieces that end there.
+//!
+//! # Records in records
+//!
+//! They are written by one loop with a stack of its own, which holds where it left each record that is not complete;
+//! below [`LEVELS`], by recursion. The loop exists twice: for processors with instructions for bits, and for others.
 //!
 //! # Soundness
 //!
@@ -126,7 +131,8 @@ struct Writer<'w> {
 /// Highest bit of each byte.
 const MORE: u64 = 0x8080_8080_8080_8080;
 
-/// Spreads the low 56 bits over eight bytes, seven bits each. `BITS`: see [`QUICK_BITS`].
+/// Spreads the low 56 bits over eight bytes, seven bits each. `BITS`: the processor has instructions for bits, and this is
+/// inlined where they may be used.
 #[inline(always)]
 unsafe fn spread<const BITS: bool>(value: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
