@@ -150,15 +150,17 @@ mod tests {
                 // A processor that prefers another form would not try these.
                 #[cfg(target_arch = "x86_64")]
                 if len >= 64 && !cfg!(miri) {
-                    let forms: [(bool, unsafe fn(*const u8, *mut u8, usize)); 2] = [
-                        (is_x86_feature_detected!("avx"), wide),
-                        (is_x86_feature_detected!("avx512f"), wider),
-                    ];
-                    for (_, form) in forms.into_iter().filter(|(there, _)| *there) {
+                    let mut try_form = |form: unsafe fn(*const u8, *mut u8, usize)| {
                         to.fill(0xee);
                         // SAFETY: as above, and the processor has what the form needs.
                         unsafe { form(from.as_ptr().add(off), to.as_mut_ptr().add(start), len) };
                         check(&to);
+                    };
+                    if is_x86_feature_detected!("avx") {
+                        try_form(wide);
+                    }
+                    if is_x86_feature_detected!("avx512f") {
+                        try_form(wider);
                     }
                 }
             }

@@ -178,14 +178,13 @@ impl<'a> Record<'a> {
     pub fn fields(&self) -> Fields<'a> {
         // SAFETY: the type is one of the plan's, and its fields lie where the plan says (`Plan::new`); the assertion notices
         // in every test of views.
-        let fields = unsafe {
+        let (first, words) = unsafe {
             let t = self.plan.types.get_unchecked(self.type_idx as usize);
             debug_assert!((t.first_field + t.field_count) as usize <= self.plan.fields.len());
-            let first = self.plan.fields.as_ptr().add(t.first_field as usize);
-            std::slice::from_raw_parts(first, t.field_count as usize)
+            (self.plan.fields.as_ptr().add(t.first_field as usize), t.presence_words)
         };
         let bits = word(self.bytes, Place { rec: self.off, off: PRESENCE_OFF });
-        Fields { record: *self, fields, bits, word_off: PRESENCE_OFF }
+        Fields { record: *self, first, bits, word_off: PRESENCE_OFF, end_off: PRESENCE_OFF + 4 * words }
     }
 
     /// Slices of unknown fields, tags and all, in the order they came.
@@ -200,12 +199,19 @@ impl<'a> Record<'a> {
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
     record: Record<'a>,
-    /// The fields from the one on that the current presence word's lowest bit stands for, and which bits are left.
-    fields: &'a [FieldPlan],
+    /// The field that the current presence word's lowest bit stands for, and which bits are left.
+    first: *const FieldPlan,
     bits: u32,
-    /// Where that word lies in the record.
+    /// Where that word lies in the record, and where they end.
     word_off: u32,
+    end_off: u32,
 }
+
+// SAFETY: the pointer leads into the plan that `record` borrows, and is only read through; nothing else is there that the
+// compiler would not share among threads by itself. Enforced by `Record::fields`, which alone makes it.
+unsafe impl Send for Fields<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Fields<'_> {}
 
 impl<'a> Iterator for Fields<'a> {
     type Item = (&'a FieldRow, Value<'a>);
@@ -213,8 +219,11 @@ impl<'a> Iterator for Fields<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         while self.bits == 0 {
-            self.fields = self.fields.get(PRESENCE_BITS as usize..).filter(|fields| !fields.is_empty())?;
+            if self.word_off + 4 >= self.end_off {
+                return None;
+            }
             self.word_off += 4;
+            self.first = self.first.wrapping_add(PRESENCE_BITS as usize);
             self.bits = word(self.record.bytes, Place { rec: self.record.off, off: self.word_off });
         }
         let idx = self.bits.trailing_zeros() as usize;
@@ -223,10 +232,10 @@ impl<'a> Iterator for Fields<'a> {
         // of the plan's; rows run parallel to them (`Plan::new`). The assertion notices in the mutation tests.
         let (field, row) = unsafe {
             let plan = self.record.plan;
-            debug_assert!(idx < self.fields.len());
-            let field = self.fields.get_unchecked(idx);
-            let at = std::ptr::from_ref(field).offset_from(plan.fields.as_ptr()) as usize;
-            (field, plan.table.fields().get_unchecked(at))
+            let field = self.first.add(idx);
+            let at = field.offset_from(plan.fields.as_ptr()) as usize;
+            debug_assert!(at < plan.fields.len());
+            (&*field, plan.table.fields().get_unchecked(at))
         };
         Some((row, self.record.value(field)))
     }
