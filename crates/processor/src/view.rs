@@ -178,13 +178,14 @@ impl<'a> Record<'a> {
     pub fn fields(&self) -> Fields<'a> {
         // SAFETY: the type is one of the plan's, and its fields lie where the plan says (`Plan::new`); the assertion notices
         // in every test of views.
-        let (first, words) = unsafe {
+        let fields = unsafe {
             let t = self.plan.types.get_unchecked(self.type_idx as usize);
             debug_assert!((t.first_field + t.field_count) as usize <= self.plan.fields.len());
-            (self.plan.fields.as_ptr().add(t.first_field as usize), t.presence_words)
+            let first = self.plan.fields.as_ptr().add(t.first_field as usize);
+            std::slice::from_raw_parts(first, t.field_count as usize)
         };
         let bits = word(self.bytes, Place { rec: self.off, off: PRESENCE_OFF });
-        Fields { record: *self, first, bits, word_off: PRESENCE_OFF, end_off: PRESENCE_OFF + 4 * words }
+        Fields { record: *self, fields, bits, word_off: PRESENCE_OFF }
     }
 
     /// Slices of unknown fields, tags and all, in the order they came.
@@ -199,19 +200,12 @@ impl<'a> Record<'a> {
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
     record: Record<'a>,
-    /// The field that the current presence word's lowest bit stands for, and which bits are left.
-    first: *const FieldPlan,
+    /// The fields from the one on that the current presence word's lowest bit stands for, and which bits are left.
+    fields: &'a [FieldPlan],
     bits: u32,
-    /// Where that word lies in the record, and where they end.
+    /// Where that word lies in the record.
     word_off: u32,
-    end_off: u32,
 }
-
-// SAFETY: the pointer leads into the plan that `record` borrows, and is only read through; nothing else is there that the
-// compiler would not share among threads by itself. Enforced by `Record::fields`, which alone makes it.
-unsafe impl Send for Fields<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Fields<'_> {}
 
 impl<'a> Iterator for Fields<'a> {
     type Item = (&'a FieldRow, Value<'a>);
@@ -219,11 +213,8 @@ impl<'a> Iterator for Fields<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         while self.bits == 0 {
-            if self.word_off + 4 >= self.end_off {
-                return None;
-            }
+            self.fields = self.fields.get(PRESENCE_BITS as usize..).filter(|fields| !fields.is_empty())?;
             self.word_off += 4;
-            self.first = self.first.wrapping_add(PRESENCE_BITS as usize);
             self.bits = word(self.record.bytes, Place { rec: self.record.off, off: self.word_off });
         }
         let idx = self.bits.trailing_zeros() as usize;
@@ -232,10 +223,10 @@ impl<'a> Iterator for Fields<'a> {
         // of the plan's; rows run parallel to them (`Plan::new`). The assertion notices in the mutation tests.
         let (field, row) = unsafe {
             let plan = self.record.plan;
-            let field = self.first.add(idx);
-            let at = field.offset_from(plan.fields.as_ptr()) as usize;
-            debug_assert!(at < plan.fields.len());
-            (&*field, plan.table.fields().get_unchecked(at))
+            debug_assert!(idx < self.fields.len());
+            let field = self.fields.get_unchecked(idx);
+            let at = std::ptr::from_ref(field).offset_from(plan.fields.as_ptr()) as usize;
+            (field, plan.table.fields().get_unchecked(at))
         };
         Some((row, self.record.value(field)))
     }
