@@ -127,13 +127,20 @@ impl<T: Watched> Session<T> {
         }
         let fixed_len = draft.fixed_len();
         self.check_emission(out.record_len_max(), fixed_len, emission)?;
-        let mut stream =
-            Stream::new(SendHalf::Head, self.peer.stream_window, RecvHalf::Head, self.local.stream_window);
-        check_parts(Role::Client, &stream, emission)?;
+        let (send, recv) = (self.peer.stream_window, self.local.stream_window);
+        // Made where it is to be: it need not be moved there while the peer waits for what is staged.
+        let stream = self.streams.insert_with(id, || Stream::new(SendHalf::Head, send, RecvHalf::Head, recv));
         let mut budget =
             Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len, ropes: &mut self.ropes };
-        let sent = budget.send_frame(out, &mut stream, draft, emission);
+        let sent = match check_parts(Role::Client, stream, emission) {
+            Ok(()) => budget.send_frame(out, stream, draft, emission),
+            Err(error) => {
+                self.streams.remove(id);
+                return Err(error);
+            }
+        };
         if !matches!(sent, Progress::Done | Progress::Partly) {
+            self.streams.remove(id);
             return Ok(Err(sent));
         }
         self.last_id = id.0;
@@ -143,7 +150,6 @@ impl<T: Watched> Session<T> {
             self.method_paths.push(path.clone());
             self.method_idx.insert(path, MethodIdx(code));
         }
-        self.streams.insert(id, stream);
         Ok(Ok(id))
     }
 
@@ -201,14 +207,31 @@ impl<T: Watched> Session<T> {
         }
     }
 
-    /// Sends as much of `emission` as room and credit allow, and takes out of it what was sent.
+    /// Sends as much of `emission` as room and credit allow, and takes out of it what was sent: [`stage`](Session::stage),
+    /// and then [`settle`](Session::settle).
+    ///
+    /// # Errors
+    /// [`EmitError::Ended`] when the call has ended meanwhile; others as they say.
+    pub fn emit(
+        &mut self,
+        out: &mut impl Outbound,
+        id: StreamId,
+        emission: &mut Emission,
+    ) -> Result<Progress, EmitError> {
+        let progress = self.stage(out, id, emission)?;
+        self.settle(id);
+        Ok(progress)
+    }
+
+    /// Stages as much of `emission` as room and credit allow, and takes out of it what was staged. What a server's last
+    /// word means for the call is left to [`settle`](Session::settle), which can wait until the peer sees that word.
     ///
     /// A server that gives up in the middle of a message takes the rest of it out of the emission and ends with a
     /// status other than OK.
     ///
     /// # Errors
     /// [`EmitError::Ended`] when the call has ended meanwhile; others as they say.
-    pub fn emit(
+    pub fn stage(
         &mut self,
         out: &mut impl Outbound,
         id: StreamId,
@@ -238,10 +261,16 @@ impl<T: Watched> Session<T> {
             stream.wants_credit = true;
             self.session_is_short |= self.send_credit < charge(self.crumb_len);
         }
+        Ok(progress)
+    }
+
+    /// Ends a call whose server has said its last word. Whether it has ended, and nothing of it is left to read.
+    pub fn settle(&mut self, id: StreamId) -> bool {
+        let Some(stream) = self.streams.get(id) else { return true };
         if self.role == Role::Server && stream.send == SendHalf::Closed && stream.live {
             self.finish_answered(id);
         }
-        Ok(progress)
+        self.is_settled(id)
     }
 }
 

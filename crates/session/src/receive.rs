@@ -116,12 +116,15 @@ impl<T: Watched> Session<T> {
         self.receive_rest(frame, record)
     }
 
-    /// The path of the method that a call names; splits it off the headers block where it is spelled out.
-    fn receive_method(&mut self, frame: &Frame, block: &mut Bytes) -> Result<Bytes, Violation> {
+    /// The path of the method that a call names, unless it is interned; splits it off the headers block where it is
+    /// spelled out.
+    fn receive_method(&mut self, frame: &Frame, block: &mut Bytes) -> Result<Option<Bytes>, Violation> {
         let known = self.method_paths.len();
         if !frame.flag(flags::NAMES_METHOD) {
-            let path = self.method_paths.get(usize::from(frame.code));
-            return path.cloned().ok_or(Violation::MethodIdx { idx: frame.code, known });
+            if usize::from(frame.code) < known {
+                return Ok(None);
+            }
+            return Err(Violation::MethodIdx { idx: frame.code, known });
         }
         if block.len() < 2 {
             return Err(Violation::MethodPath { len: 0 });
@@ -134,11 +137,13 @@ impl<T: Watched> Session<T> {
         let path = Bytes::copy_from_slice(&block[2..2 + len]);
         block.advance(2 + len);
         if usize::from(frame.code) == known && known < METHOD_COUNT_MAX {
-            self.method_paths.push(path.clone());
-        } else if frame.code != u16::MAX || known < METHOD_COUNT_MAX {
+            self.method_paths.push(path);
+            return Ok(None);
+        }
+        if frame.code != u16::MAX || known < METHOD_COUNT_MAX {
             return Err(Violation::MethodIdx { idx: frame.code, known });
         }
-        Ok(path)
+        Ok(Some(path))
     }
 
     /// HEADERS, MESSAGE, HALF_CLOSE, TRAILERS on a stream that exists, or did.

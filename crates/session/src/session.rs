@@ -70,8 +70,9 @@ pub struct Accepted {
     pub id: StreamId,
     /// Its method, if interned; else [`path`](Accepted::path) says it.
     pub method: Option<MethodIdx>,
-    /// `/package.Service/Method`. Unchecked beyond its length: any bytes.
-    pub path: Bytes,
+    /// `/package.Service/Method` of a method that is not interned; [`Session::path_of`] says it of any. Unchecked beyond
+    /// its length: any bytes.
+    pub path: Option<Bytes>,
     /// Deadline on the client's monotonic clock in nanoseconds; 0 for none.
     pub deadline_ns: u64,
     /// Packed metadata.
@@ -207,6 +208,15 @@ impl<T: Watched> Session<T> {
         None
     }
 
+    /// The path of an accepted call's method.
+    pub fn path_of(&self, accepted: &Accepted) -> Bytes {
+        match (&accepted.path, accepted.method) {
+            (Some(path), _) => path.clone(),
+            (None, Some(method)) => self.method_paths[usize::from(method.0)].clone(),
+            (None, None) => Bytes::new(),
+        }
+    }
+
     /// Forgets a stream, and what of it was not read.
     pub(crate) fn remove_stream(&mut self, id: StreamId) -> bool {
         if self.ropes.agreed
@@ -233,6 +243,11 @@ impl<T: Watched> Session<T> {
             return usize::MAX;
         }
         self.stream_count_max.saturating_sub(self.live_count) as usize
+    }
+
+    /// Whether [`next_ready`](Session::next_ready) may have something to give.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     /// The stream whose news are oldest among those that changed since they were last given. News that nobody waited for

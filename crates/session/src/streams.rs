@@ -79,22 +79,16 @@ impl<T> Streams<T> {
         self.get(id).is_some()
     }
 
-    /// Adds a stream whose id is new.
-    #[inline]
-    pub(crate) fn insert(&mut self, id: StreamId, stream: Stream<T>) {
-        self.insert_with(id, || stream);
-    }
-
     /// Adds a stream whose id is new, made in its place.
     #[inline]
-    pub(crate) fn insert_with(&mut self, id: StreamId, make: impl FnOnce() -> Stream<T>) {
+    pub(crate) fn insert_with(&mut self, id: StreamId, make: impl FnOnce() -> Stream<T>) -> &mut Stream<T> {
         let place = &mut self.places[place_of(id)];
         if place.stream.is_none() {
             place.id = id;
-            place.stream = Some(make());
             self.placed_count += 1;
+            place.stream.insert(make())
         } else {
-            self.others.insert(id, make());
+            self.others.entry(id).or_insert_with(make)
         }
     }
 
@@ -160,7 +154,7 @@ mod tests {
         fn whatever_comes_and_goes_is_found(goes in prop::collection::vec(any::<prop::sample::Index>(), 0..200)) {
             let (mut streams, mut set) = (Streams::default(), BTreeSet::new());
             for (next, goes) in (1..).zip(&goes) {
-                streams.insert(StreamId(next), stream(next));
+                streams.insert_with(StreamId(next), || stream(next));
                 set.insert(next);
                 if next % 3 != 0 {
                     let gone = *goes.get(&set.iter().copied().collect::<Vec<u64>>());

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::runtime::Runtime;
-use tollfree_transport::now_ns;
+use tollfree_transport::{now_ns, tick_ns};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
@@ -37,7 +37,8 @@ use crate::path::Path;
 /// A call spins on its thread for this long at most, then goes on in the channel's runtime, which can sleep.
 const SPIN_NS: u64 = 200_000;
 /// Between calls nobody looks after the session. After this long, the next call looks whether the server is still there.
-const ABSENCE_NS: u64 = 100_000;
+/// Some ticks of the kernel's clock, by which it is measured.
+const ABSENCE_NS: u64 = 10_000_000;
 
 /// A way to a server for clients that block. Clones share the session.
 #[derive(Clone)]
@@ -51,7 +52,7 @@ struct Waiting {
     runtime: Runtime,
     woken: Arc<Woken>,
     waker: Waker,
-    /// When the last call ended, on the monotonic clock.
+    /// At which tick the last call ended.
     left_ns: AtomicU64,
 }
 
@@ -84,7 +85,7 @@ impl Channel {
         let inner = runtime.block_on(builder.connect())?;
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());
-        let thread = Arc::new(Waiting { runtime, woken, waker, left_ns: AtomicU64::new(now_ns()) });
+        let thread = Arc::new(Waiting { runtime, woken, waker, left_ns: AtomicU64::new(tick_ns()) });
         Ok(Channel { inner, thread })
     }
 
@@ -120,32 +121,40 @@ impl Channel {
     /// In a task of a tokio runtime.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
-        let began_ns = now_ns();
-        if began_ns.saturating_sub(self.thread.left_ns.load(Ordering::Relaxed)) > ABSENCE_NS {
+        if tick_ns().saturating_sub(self.thread.left_ns.load(Ordering::Relaxed)) > ABSENCE_NS {
             self.inner.attend();
         }
-        let output = match self.spin(future.as_mut(), began_ns) {
+        match self.spin(future.as_mut()) {
             Poll::Ready(output) => output,
-            Poll::Pending => self.thread.runtime.block_on(future),
-        };
-        self.thread.left_ns.store(now_ns(), Ordering::Relaxed);
-        output
+            Poll::Pending => {
+                let output = self.thread.runtime.block_on(future);
+                self.thread.left_ns.store(tick_ns(), Ordering::Relaxed);
+                output
+            }
+        }
     }
 
     /// Polls for as long as the future wants to be polled again at once.
-    fn spin<F: Future>(&self, mut future: Pin<&mut F>, began_ns: u64) -> Poll<F::Output> {
+    fn spin<F: Future>(&self, mut future: Pin<&mut F>) -> Poll<F::Output> {
         let thread = &*self.thread;
         let _in_runtime = thread.runtime.enter();
         let mut cx = Context::from_waker(&thread.waker);
+        let mut until_ns = None;
         loop {
             // Cleared before the look, so that what comes during it is not missed.
             thread.woken.0.store(false, Ordering::Relaxed);
             if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
                 return Poll::Ready(output);
             }
-            if !thread.woken.0.load(Ordering::Acquire) || now_ns() - began_ns > SPIN_NS {
+            if !thread.woken.0.load(Ordering::Acquire) {
                 return Poll::Pending;
             }
+            // Clocks are read while there is nothing to do but to wait.
+            let now_ns = now_ns();
+            if now_ns > *until_ns.get_or_insert(now_ns + SPIN_NS) {
+                return Poll::Pending;
+            }
+            thread.left_ns.store(tick_ns(), Ordering::Relaxed);
         }
     }
 }

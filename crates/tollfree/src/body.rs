@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use tokio::time::{Instant, Sleep};
-use tollfree_transport::{Attachment, End, Stream, now_ns};
+use tollfree_transport::{Arrival, Attachment, End, Stream, now_ns};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -122,8 +122,9 @@ impl Afterwards {
 }
 
 impl ResponseBody {
-    pub(crate) fn new(call: Arc<ClientCall>, deadline: Deadline) -> ResponseBody {
-        let source = Source::Session(call, Inflow::default());
+    /// The body of a response whose head was read; `rest` came together with that.
+    pub(crate) fn new(call: Arc<ClientCall>, rest: Arrival, deadline: Deadline) -> ResponseBody {
+        let source = Source::Session(call, Inflow::after(rest));
         ResponseBody { source, deadline, ended: false, afterwards: None }
     }
 

@@ -407,10 +407,12 @@ impl ResponseFuture {
         let (State::Send(call) | State::Receive(call)) = &self.state else {
             unreachable!("the caller has matched")
         };
-        let incoming = match ready!(call.stream.poll_recv(cx)) {
-            Ok(incoming) => incoming,
+        let mut arrival = match ready!(call.stream.poll_arrival(cx)) {
+            Ok(arrival) => arrival,
             Err(closed) => return Poll::Ready(Err(status::closed(&closed, &call.peer))),
         };
+        // An arrival is never empty.
+        let Some(incoming) = arrival.take_next() else { return Poll::Ready(Ok(None)) };
         let response = match incoming {
             Incoming::Headers(block) => {
                 let mut headers = HeaderMap::with_capacity(1);
@@ -422,7 +424,7 @@ impl ResponseFuture {
                 let State::Receive(call) = std::mem::replace(&mut self.state, State::Done) else {
                     unreachable!("just set")
                 };
-                let body = ResponseBody::new(call, std::mem::take(&mut self.deadline));
+                let body = ResponseBody::new(call, arrival, std::mem::take(&mut self.deadline));
                 response(headers, body)
             }
             Incoming::End(End::Trailers { code, block }) => {

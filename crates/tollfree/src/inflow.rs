@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tollfree_layout::limits::ROPE_REF_COUNT_MAX;
 use tollfree_layout::rope::{ROPE_ENTRY_LEN, ROPE_HEAD_LEN};
 use tollfree_pool::{Patience, Plan, Pool, RefError, Rope};
-use tollfree_transport::{Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, Stream};
+use tollfree_transport::{Arrival, Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, Stream};
 use tonic::Status;
 
 use crate::payloads::{Payloads, Sharing};
@@ -108,6 +108,8 @@ pub(crate) enum Step {
 #[derive(Default)]
 pub(crate) struct Inflow {
     state: State,
+    /// Came together with what was read last.
+    rest: Option<Arrival>,
 }
 
 #[derive(Default)]
@@ -147,6 +149,24 @@ impl Gathering {
 }
 
 impl Inflow {
+    /// Goes on after what somebody has read, with the rest of what came together with that.
+    pub(crate) fn after(rest: Arrival) -> Inflow {
+        Inflow { state: State::Plain, rest: Some(rest) }
+    }
+
+    /// The next thing received, as it came.
+    fn poll_incoming(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<Result<Incoming, Closed>> {
+        loop {
+            if let Some(rest) = &mut self.rest {
+                match rest.take_next() {
+                    Some(incoming) => return Poll::Ready(Ok(incoming)),
+                    None => self.rest = None,
+                }
+            }
+            self.rest = Some(ready!(stream.poll_arrival(cx))?);
+        }
+    }
+
     /// The next thing received.
     ///
     /// # Errors
@@ -172,7 +192,7 @@ impl Inflow {
                     Ok(rope) => self.state = State::Giving(rope.into_segments().collect()),
                     Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
                 },
-                State::Plain | State::Gathering(_) => match ready!(stream.poll_recv(cx))? {
+                State::Plain | State::Gathering(_) => match ready!(self.poll_incoming(cx, stream))? {
                     Incoming::Headers(_) => return Poll::Ready(Ok(Step::Headers)),
                     Incoming::End(end) => return Poll::Ready(Ok(Step::End(end))),
                     Incoming::Chunk(chunk) => match self.add(chunk, sharing) {

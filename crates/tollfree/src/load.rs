@@ -87,6 +87,12 @@ impl Tally {
         self.counts.store(true, Ordering::Relaxed);
     }
 
+    /// Whether calls are counted, or may be shed.
+    #[inline]
+    pub(crate) fn is_counting(&self) -> bool {
+        self.counts.load(Ordering::Relaxed)
+    }
+
     /// A call has come.
     #[inline]
     pub(crate) fn admit(self: &Arc<Self>) -> Admission {

@@ -161,7 +161,7 @@ impl Default for Sharing {
 }
 
 /// Where ropes go: knows how many the peer has not taken yet.
-pub(crate) trait Outlet {
+pub trait Outlet {
     fn ropes_in_flight(&self) -> usize;
 }
 
@@ -196,6 +196,14 @@ impl Sharing {
         }
     }
 
+    /// A message came through shared memory: copied out of it, and `joined` bytes of it once more.
+    #[inline]
+    pub(crate) fn received_inline(&self, len: usize, joined: usize) {
+        if self.is_large(len) {
+            self.payloads.received_inline(len, len + joined);
+        }
+    }
+
     /// A message came by HTTP/2.
     pub(crate) fn received_by_http2(&self, len: usize) {
         if self.is_large(len) {
@@ -204,7 +212,7 @@ impl Sharing {
     }
 
     /// The pool, if messages to that peer may be ropes now.
-    fn pool_for(&self, peer: PeerPool, outlet: &impl Outlet) -> Option<&Pool> {
+    fn pool_for(&self, peer: PeerPool, outlet: &(impl Outlet + ?Sized)) -> Option<&Pool> {
         let pool = self.pool.as_ref().filter(|_| peer == PeerPool::Same)?;
         // A peer that never takes what it gets must not make this side keep ever more.
         (outlet.ropes_in_flight() < ROPE_COUNT_MAX).then_some(pool)
@@ -220,7 +228,7 @@ impl Sharing {
         message: &M,
         len_max: Option<usize>,
         peer: PeerPool,
-        outlet: &impl Outlet,
+        outlet: &(impl Outlet + ?Sized),
     ) -> Result<Outgoing, Status> {
         let len = message.encoded_len();
         check_len(len, len_max)?;
@@ -263,7 +271,7 @@ impl Sharing {
         &self,
         message: &mut Option<Outgoing>,
         peer: PeerPool,
-        outlet: &impl Outlet,
+        outlet: &(impl Outlet + ?Sized),
     ) -> Result<(), Status> {
         match message {
             Some(whole) if self.is_large(whole.data.len()) && !whole.is_begun() && !whole.is_rope() => {

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,13 +16,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
-use tollfree_transport::{Attachment, Call, PeerPool, now_ns};
+use tollfree_layout::metadata::pairs;
+use tollfree_transport::{Accepted, Attachment, Call, Closed, Emission, PeerPool, now_ns};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 
 use crate::body::RequestBody;
-use crate::direct::{self, Begun, DirectMethod, Found, Passing};
+use crate::direct::{self, Answered, Begun, DirectMethod, Found, Left, Passing};
 use crate::endpoint::chance;
 use crate::load::{Admission, Counted, Tally};
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack};
@@ -92,11 +93,13 @@ impl Ending {
     }
 }
 
+/// What every gRPC request says that it can take.
+const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 /// Calls served in the session's own task before it looks at the ring again.
 const INLINE_COUNT: usize = 16;
 /// A method whose first step takes longer than this is served in tasks of its own for a while, so that it holds up
-/// neither the ring nor other calls.
-const INLINE_NS: u64 = 20_000;
+/// neither the ring nor other calls. Where instructions are counted (`make bench-check`) everything takes long.
+const INLINE_NS: u64 = if cfg!(tollfree_counting) { u64::MAX } else { 20_000 };
 /// The longest such while, in calls; then one is tried here again.
 const APART_COUNT_MAX: u32 = 1024;
 /// A session that is to end waits at most so long for its client to take hold of payloads that were sent by ref.
@@ -105,7 +108,7 @@ const LINGER_STEP: Duration = Duration::from_millis(1);
 /// Calls of a quick method between two that are timed. One that has become slow is noticed after as many at the latest.
 const UNTIMED_COUNT_MAX: u32 = 7;
 /// Replies held back to go out together wait for a step of at most this long.
-const QUICK_NS: u64 = 4_000;
+const QUICK_NS: u64 = if cfg!(tollfree_counting) { u64::MAX } else { 4_000 };
 
 /// What is known of a method after its first call.
 struct Known {
@@ -133,9 +136,14 @@ struct Pace {
 impl Pace {
     /// Whether the next call is begun here.
     fn is_inline(&mut self) -> bool {
-        let inline = self.apart_count == 0;
+        let inline = self.is_next_inline();
         self.apart_count = self.apart_count.saturating_sub(1);
         inline
+    }
+
+    /// Whether the next call is to be begun here.
+    fn is_next_inline(&self) -> bool {
+        self.apart_count == 0
     }
 
     /// Whether the call to be begun here is to be timed: one in a few, once a method is known to be quick.
@@ -164,9 +172,11 @@ pub(crate) struct SessionTask {
     methods: Vec<Option<Known>>,
     /// Given to each request: who is at the other end.
     extensions: Extensions,
-    /// Those of the next direct call, made while the client has the turn.
+    /// Those of the next call, made while the client has the turn.
     spare: Option<Extensions>,
-    agent: HeaderValue,
+    /// The headers of a request without metadata, and those of the next one.
+    headers: HeaderMap,
+    spare_headers: Option<HeaderMap>,
     tasks: JoinSet<()>,
     /// Set where the thread serves sessions and does nothing else: how many there are.
     worker: Option<Seat>,
@@ -198,16 +208,18 @@ impl SessionTask {
         let mut extensions = Extensions::new();
         extensions.insert(attachment.peer());
         let agent = HeaderValue::from_str(attachment.agent());
+        let headers = headers(agent.unwrap_or(HeaderValue::from_static("tollfree")));
         let attachment = Arc::new(attachment);
         duty.tally.attach(&attachment);
         let worker = duty.worker.as_ref().map(Seat::take);
         SessionTask {
-            agent: agent.unwrap_or(HeaderValue::from_static("tollfree")),
             attachment,
             duty,
             methods: Vec::new(),
             extensions,
             spare: None,
+            spare_headers: None,
+            headers,
             tasks: JoinSet::new(),
             worker,
         }
@@ -220,28 +232,16 @@ impl SessionTask {
         tokio::pin!(stop);
         let mut ending = Ending::new(&self.duty.age);
         let mut linger = None;
+        let attachment = self.attachment.clone();
         loop {
-            // Calls that never stop coming must keep neither the shutdown nor other tasks waiting.
-            tokio::task::consume_budget().await;
             if !ending.draining && asked.has_changed().unwrap_or(true) {
                 self.drain(&mut ending);
             }
-            if let Some(seat) = &self.worker {
-                // With others on the thread, other sessions or handlers, nobody may spin for long.
-                self.attachment.set_dedicated(self.tasks.is_empty() && seat.is_only_one());
-            }
-            let attachment = self.attachment.clone();
+            let is_over = ending.draining && attachment.live_count() == 0;
             tokio::select! {
                 biased;
-                call = poll_fn(|cx| attachment.poll_accept(cx)) => match call {
-                    Ok(call) => {
-                        let mut first = Some(call);
-                        poll_fn(|cx| {
-                            self.serve_batch(cx, first.take());
-                            Poll::Ready(())
-                        })
-                        .await;
-                    }
+                closed = poll_fn(|cx| self.poll_calls(cx, &attachment, ending.draining, &asked)) => match closed {
+                    Ok(()) => {}
                     Err(closed) => {
                         tracing::debug!(reason = %closed, "a session ended");
                         return;
@@ -250,19 +250,53 @@ impl SessionTask {
                 () = &mut stop, if !ending.draining => self.drain(&mut ending),
                 () = Ending::alarmed(&mut ending.alarm), if ending.alarm.is_some() => {
                     if ending.draining {
-                        self.attachment.close("the session is older than the server allows, and so were its calls");
+                        attachment.close("the session is older than the server allows, and so were its calls");
                         return;
                     }
                     ending.reason = "the session has reached its greatest age";
                     self.drain(&mut ending);
                     ending.alarm = self.duty.age.grace.map(|grace| Box::pin(tokio::time::sleep(grace)));
                 }
-                Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => {}
-                () = all_is_taken(&self.attachment, &mut linger), if ending.draining && self.attachment.live_count() == 0 => {
-                    self.attachment.close(ending.reason);
+                () = all_is_taken(&attachment, &mut linger), if is_over => {
+                    attachment.close(ending.reason);
                     return;
                 }
             }
+        }
+    }
+
+    /// Serves calls as they come. Ready when a session that drains, or is to, has got further.
+    ///
+    /// # Errors
+    /// Ready with the reason when the session is over.
+    fn poll_calls(
+        &mut self,
+        cx: &mut Context<'_>,
+        attachment: &Attachment,
+        draining: bool,
+        asked: &watch::Receiver<bool>,
+    ) -> Poll<Result<(), Closed>> {
+        let mut place = None;
+        loop {
+            // Calls that never stop coming must keep neither the shutdown nor other tasks waiting.
+            let turn = ready!(tokio::task::coop::poll_proceed(cx));
+            if let Some(seat) = &self.worker {
+                // With others on the thread, other sessions or handlers, nobody may spin for long.
+                attachment.set_dedicated(self.tasks.is_empty() && seat.is_only_one());
+            }
+            match attachment.poll_accept_into(cx, &mut place) {
+                Poll::Ready(came) => came?,
+                Poll::Pending => break,
+            }
+            turn.made_progress();
+            self.serve_batch(cx, attachment, &mut place);
+            if draining || asked.has_changed().unwrap_or(true) {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        match self.tasks.poll_join_next(cx) {
+            Poll::Ready(Some(_)) => Poll::Ready(Ok(())),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }
 
@@ -273,18 +307,75 @@ impl SessionTask {
         ending.alarm = None;
     }
 
-    /// Takes the first steps of calls right here, for as long as there are some at hand.
-    fn serve_batch(&mut self, cx: &mut Context<'_>, first: Option<Call>) {
-        if let Some(first) = first {
-            self.serve(cx, first);
-        }
-        for _ in 1..INLINE_COUNT {
-            match self.attachment.try_accept() {
-                Some(call) => self.serve(cx, call),
-                None => break,
+    /// Takes the first steps of calls right here, of the one in `place` and for as long as there are some at hand.
+    fn serve_batch<'a>(
+        &mut self,
+        cx: &mut Context<'_>,
+        attachment: &'a Attachment,
+        place: &mut Option<Accepted<'a>>,
+    ) {
+        for count in 1..=INLINE_COUNT {
+            if !self.serve_whole(cx, place)
+                && let Some(accepted) = place.take()
+            {
+                self.serve(cx, accepted.into_call());
+            }
+            if count == INLINE_COUNT || !attachment.try_accept_into(place) {
+                break;
             }
         }
         while self.tasks.try_join_next().is_some() {}
+    }
+
+    /// Serves a call that came as a whole and whose handler answers at once, without all that is for calls that go on.
+    /// `false`: it is another one, and nothing was done. One that goes on after all does so in a task.
+    fn serve_whole(&mut self, cx: &mut Context<'_>, place: &mut Option<Accepted<'_>>) -> bool {
+        let Some(accepted) = place else { return true };
+        let Some(method) = accepted.method() else { return false };
+        let Some(Some(known)) = self.methods.get_mut(usize::from(method.0)) else { return false };
+        let (Some(direct), true) = (&mut known.direct, known.pace.is_next_inline()) else { return false };
+        if self.duty.tally.is_counting() || !direct.takes(accepted) {
+            return false;
+        }
+        let Some(message) = accepted.take_message() else { return false };
+        let mut headers = HeaderMap::new();
+        direct::unpack(accepted.headers(), &mut headers);
+        insert_timeout(&mut headers, accepted.deadline_ns());
+        let extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
+        if !known.pace.quick {
+            self.attachment.flush();
+        }
+        let began = known.pace.is_timed().then(now_ns);
+        let mut emission = Emission::default();
+        let outlet = &*self.attachment;
+        let left = match direct.answer(cx, message, headers, extensions, outlet, &mut emission) {
+            Answered::Now => match accepted.reply(&mut emission) {
+                Ok(false) => Some(Left::Emission(emission)),
+                // Where it failed, nobody listens any more.
+                Ok(true) | Err(_) => None,
+            },
+            Answered::With(last) => Some(Left::Status(last)),
+            Answered::Later => Some(Left::Handler),
+        };
+        if let Some(began) = began {
+            known.pace.learn(now_ns() - began);
+        }
+        if let Some(left) = left
+            && let Some(accepted) = place.take()
+            && let Some(serving) = direct.go_on(cx, accepted.into_call(), left)
+        {
+            self.tasks.spawn(serving);
+        }
+        *place = None;
+        self.prepare();
+        true
+    }
+
+    /// Makes what the next call needs of its own, while the client has the turn.
+    fn prepare(&mut self) {
+        if self.spare.is_none() {
+            self.spare = Some(self.extensions.clone());
+        }
     }
 
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
@@ -324,10 +415,10 @@ impl SessionTask {
             && let Some(direct) = self.known(method).and_then(|known| known.direct.as_mut())
         {
             direct.ended(serving);
-            if self.spare.is_none() {
-                self.spare = Some(self.extensions.clone());
-            }
+        } else if self.spare_headers.is_none() {
+            self.spare_headers = Some(self.headers.clone());
         }
+        self.prepare();
     }
 
     /// Serves the rest of a call in a task of its own.
@@ -372,23 +463,25 @@ impl SessionTask {
             return (Begun::Http(Serving::refused(call.stream, refusal)), true);
         };
         let inline = known.pace.is_inline();
-        let (agent, extensions) = (&self.agent, &self.extensions);
+        let extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
+        let headers = &mut self.spare_headers;
         if let Some(direct) = &mut known.direct
             && let Some(mut place) = direct.place(&call)
         {
             if direct.is_intercepted() {
-                let request = request(&call, Body::empty(), known.uri.clone(), agent, extensions);
+                let headers = headers.take().unwrap_or_else(|| self.headers.clone());
+                let request = request(&call, known.uri.clone(), headers, extensions);
                 direct.begin_intercepted(&mut place, call, &**handler, request);
             } else {
                 let mut headers = HeaderMap::new();
                 direct::unpack(&call.headers, &mut headers);
                 insert_timeout(&mut headers, call.deadline_ns);
-                let extensions = self.spare.take().unwrap_or_else(|| extensions.clone());
                 direct.begin(&mut place, call, headers, extensions);
             }
             return (Begun::Direct(place), inline);
         }
-        let mut request = request(&call, Body::empty(), known.uri.clone(), agent, extensions);
+        let headers = headers.take().unwrap_or_else(|| self.headers.clone());
+        let mut request = request(&call, known.uri.clone(), headers, extensions);
         let stream = Arc::new(call.stream);
         let passing = Passing { sharing: self.duty.sharing.clone(), peer: self.attachment.peer_pool() };
         *request.body_mut() = Body::new(RequestBody::new(stream.clone(), passing.sharing.clone()));
@@ -405,26 +498,37 @@ async fn all_is_taken(attachment: &Attachment, linger: &mut Option<Instant>) {
     }
 }
 
-/// What HTTP/2 would have made of a call.
-fn request(call: &Call, body: Body, uri: Uri, agent: &HeaderValue, extensions: &Extensions) -> Request<Body> {
-    let mut request = Request::new(body);
+/// What HTTP/2 would have made of a call, with `headers` as every request has them.
+fn request(call: &Call, uri: Uri, mut headers: HeaderMap, extensions: Extensions) -> Request<Body> {
+    if !call.headers.is_empty() {
+        if says_agent(&call.headers) {
+            headers.remove(USER_AGENT);
+        }
+        unpack(&call.headers, &mut headers);
+        headers.insert(TE, TRAILERS);
+    }
+    insert_timeout(&mut headers, call.deadline_ns);
+    let mut request = Request::new(Body::empty());
     *request.method_mut() = Method::POST;
     *request.version_mut() = Version::HTTP_2;
     *request.uri_mut() = uri;
-    *request.extensions_mut() = extensions.clone();
-    *request.headers_mut() = headers(&call.headers, call.deadline_ns, agent);
+    *request.extensions_mut() = extensions;
+    *request.headers_mut() = headers;
     request
 }
 
-/// The headers that HTTP/2 would have carried.
-fn headers(block: &Bytes, deadline_ns: Option<u64>, agent: &HeaderValue) -> HeaderMap {
+/// The headers that HTTP/2 would have carried on every request.
+fn headers(agent: HeaderValue) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(6);
-    unpack(block, &mut headers);
-    headers.entry(CONTENT_TYPE).or_insert(GRPC);
-    headers.insert(TE, HeaderValue::from_static("trailers"));
-    headers.entry(USER_AGENT).or_insert_with(|| agent.clone());
-    insert_timeout(&mut headers, deadline_ns);
+    headers.insert(CONTENT_TYPE, GRPC);
+    headers.insert(TE, TRAILERS);
+    headers.insert(USER_AGENT, agent);
     headers
+}
+
+/// Whether the application says what it calls itself.
+fn says_agent(block: &Bytes) -> bool {
+    pairs(block).flatten().any(|(name, _)| name.as_bytes() == USER_AGENT.as_str().as_bytes())
 }
 
 fn insert_timeout(headers: &mut HeaderMap, deadline_ns: Option<u64>) {

@@ -11,10 +11,11 @@ use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
-use tollfree_layout::{MethodIdx, StreamId};
+use tollfree_layout::StreamId;
 use tollfree_rendezvous::{Address, PeerIdentity, SocketBeneath};
-use tollfree_session::{self as session, Accepted, Closed, Emission, EmitError, Opening, Progress};
+use tollfree_session::{self as session, Closed, Emission, EmitError, Opening, Progress};
 
+use crate::accepted::{Accepted, Call};
 use crate::config::Config;
 use crate::core::Core;
 use crate::handshake::{self, Attached, HandshakeError, PeerPool};
@@ -78,21 +79,6 @@ impl fmt::Debug for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Attachment").field("peer", &self.shared.identity).finish_non_exhaustive()
     }
-}
-
-/// A call that a client has opened, on its way to a handler.
-#[derive(Debug)]
-pub struct Call {
-    /// The method, if interned in this session.
-    pub method: Option<MethodIdx>,
-    /// `/package.Service/Method`, unchecked.
-    pub path: bytes::Bytes,
-    /// Packed metadata.
-    pub headers: bytes::Bytes,
-    /// Deadline on this side's monotonic clock in nanoseconds ([`now_ns`](crate::now_ns)).
-    pub deadline_ns: Option<u64>,
-    /// The call itself.
-    pub stream: Stream,
 }
 
 /// Connects to the socket. A server whose backlog is full is busy accepting others: it gets the time of a handshake.
@@ -241,6 +227,21 @@ impl Attachment {
         self.shared.enter().map_or(0, |core| core.session.live_count())
     }
 
+    /// Opens a call (client) with as much of `emission` as fits, if that is possible now; what is left over goes by
+    /// [`Stream::poll_emit`]. `None`: it has to [wait](Attachment::open).
+    pub fn try_open(
+        &self,
+        opening: Opening<'_>,
+        emission: &mut Emission,
+    ) -> Option<Result<Stream, EmitError>> {
+        let mut core = match self.shared.enter() {
+            Ok(core) => core,
+            Err(closed) => return Some(Err(closed.into())),
+        };
+        let id = core.open(opening, emission, &self.shared.socket)?;
+        Some(id.map(|id| Stream::new(self.shared.clone(), id, None)))
+    }
+
     /// Begins to open a call (client).
     pub fn open(&self) -> Opener {
         Opener { shared: self.shared.clone(), number: None }
@@ -252,21 +253,33 @@ impl Attachment {
     /// # Errors
     /// Ready with the reason when the session is over.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Result<Call, Closed>> {
-        let polled = self.accepts.poll(cx, |cx| {
-            self.shared.poll_wait(cx, Token::Accept, |core, _| match core.accept() {
-                Some(accepted) => Some(Ok(accepted)),
-                None => core.session.closed().cloned().map(Err),
-            })
-        });
-        polled.map(|result| {
-            result.and_then(|found| found).map(|(accepted, arrival)| self.call(accepted, arrival))
-        })
+        let mut accepted = None;
+        ready!(self.poll_accept_into(cx, &mut accepted))?;
+        Poll::Ready(Ok(accepted.expect("a call was put there").into_call()))
     }
 
-    /// The next call that has already arrived, without looking at the ring (server).
-    pub fn try_accept(&self) -> Option<Call> {
-        let (accepted, arrival) = self.shared.enter().ok()?.accept()?;
-        Some(self.call(accepted, arrival))
+    /// The same, and puts the call into `place`, from which it need not be moved to be answered.
+    ///
+    /// # Errors
+    /// As [`poll_accept`](Attachment::poll_accept).
+    pub fn poll_accept_into<'a>(
+        &'a self,
+        cx: &mut Context<'_>,
+        place: &mut Option<Accepted<'a>>,
+    ) -> Poll<Result<(), Closed>> {
+        let polled = self.accepts.poll(cx, |cx| {
+            self.shared.poll_wait(cx, Token::Accept, |core, _| match core.accept(&self.shared, place) {
+                true => Some(Ok(())),
+                false => core.session.closed().cloned().map(Err),
+            })
+        });
+        polled.map(|result| result.and_then(|found| found))
+    }
+
+    /// Puts the next call that has already arrived into `place`, without looking at the ring (server). Whether there is
+    /// one.
+    pub fn try_accept_into<'a>(&'a self, place: &mut Option<Accepted<'a>>) -> bool {
+        self.shared.enter().is_ok_and(|mut core| core.accept(&self.shared, place))
     }
 
     /// Sends what is held back, before something that may take long.
@@ -275,20 +288,6 @@ impl Attachment {
             && core.held_count > 0
         {
             core.flush(&self.shared.socket);
-        }
-    }
-
-    fn call(&self, accepted: Accepted, arrival: Option<session::Arrival>) -> Call {
-        let deadline_ns = match accepted.deadline_ns {
-            0 => None,
-            ns => Some(ns.saturating_add_signed(self.shared.clock_shift_ns)),
-        };
-        Call {
-            method: accepted.method,
-            path: accepted.path,
-            headers: accepted.headers,
-            deadline_ns,
-            stream: Stream::new(self.shared.clone(), accepted.id, arrival),
         }
     }
 
@@ -391,18 +390,13 @@ impl Opener {
             Ok(core) => core,
             Err(closed) => return Ok(Err(closed.into())),
         };
-        let core = &mut *core;
-        let progress = core.session.open(&mut core.sending, opening, emission);
-        core.flush_soon(&self.shared.socket);
-        match progress {
-            Ok(Ok(id)) => Ok(Ok(Stream::new(self.shared.clone(), id, None))),
-            Err(error) => Ok(Err(error)),
-            Ok(Err(_)) => {
-                core.next_open += 1;
-                core.opens.insert(core.next_open, Slot::default());
-                Err(core.next_open)
-            }
+        if let Some(id) = core.open(opening, emission, &self.shared.socket) {
+            return Ok(id.map(|id| Stream::new(self.shared.clone(), id, None)));
         }
+        core.next_open += 1;
+        let number = core.next_open;
+        core.opens.insert(number, Slot::default());
+        Err(number)
     }
 }
 
@@ -425,9 +419,9 @@ pub struct Stream {
     shared: Arc<Shared>,
     id: StreamId,
     /// Ended, and let go of.
-    gone: AtomicBool,
+    pub(crate) gone: AtomicBool,
     /// Received and not yet asked for.
-    taken: Mutex<Arrival>,
+    taken: Mutex<Option<Box<Arrival>>>,
     has_taken: AtomicBool,
     emits: Streak,
 }
@@ -435,14 +429,14 @@ pub struct Stream {
 /// Long parts of a message that go out for one taking of the lock.
 const PARTS_COUNT: usize = 8;
 /// gRPC status CANCELLED.
-const CANCELLED: u16 = 1;
+pub(crate) const CANCELLED: u16 = 1;
 
 impl Stream {
-    fn new(shared: Arc<Shared>, id: StreamId, arrival: Option<session::Arrival>) -> Stream {
+    pub(crate) fn new(shared: Arc<Shared>, id: StreamId, arrival: Option<session::Arrival>) -> Stream {
+        let gone = arrival.as_ref().is_some_and(|arrival| arrival.forgotten).into();
         let has_taken = arrival.is_some().into();
-        let arrival = arrival.map(|arrival| Arrival::of(&shared, arrival)).unwrap_or_default();
-        let gone = arrival.forgotten.into();
-        Stream { shared, id, gone, taken: Mutex::new(arrival), has_taken, emits: Streak::default() }
+        let taken = Mutex::new(arrival.map(|arrival| Box::new(Arrival::of(&shared, arrival))));
+        Stream { shared, id, gone, taken, has_taken, emits: Streak::default() }
     }
 
     /// Ropes sent in its session that the peer has not taken hold of yet.
@@ -466,18 +460,9 @@ impl Stream {
     fn poll_emit_now(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
         let token = Token::Write(self.id);
         let polled = self.shared.poll_wait(cx, token, |core, socket| {
-            let mut progress = core.session.emit(&mut core.sending, self.id, emission);
-            for _ in 1..PARTS_COUNT {
-                if progress != Ok(Progress::Partly) {
-                    break;
-                }
-                core.flush(socket);
-                progress = core.session.emit(&mut core.sending, self.id, emission);
-            }
-            core.flush_soon(socket);
-            match progress {
+            match core.emit(self.id, emission, socket) {
                 Ok(Progress::Done) => {
-                    if core.session.is_settled(self.id) && !self.gone.swap(true, Ordering::Relaxed) {
+                    if core.settle(self.id, socket) && !self.gone.swap(true, Ordering::Relaxed) {
                         core.forget(self.id, CANCELLED, socket);
                     }
                     Some(Ok(()))
@@ -503,25 +488,20 @@ impl Stream {
     /// Ready with the reason in a child of `fork`. A session that ends shows as [`Incoming::End`].
     pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Incoming, Closed>> {
         if self.has_taken.load(Ordering::Relaxed)
-            && let Some(incoming) = self.next_taken(&mut self.taken.lock())
+            && let Some(arrival) = &mut *self.taken.lock()
+            && let Some(incoming) = next_of(arrival)
         {
             return Poll::Ready(Ok(incoming));
         }
         let mut arrival = ready!(self.poll_arrival(cx))?;
-        let first = self.next_taken(&mut arrival).expect("an arrival holds something");
+        let first = next_of(&mut arrival).expect("an arrival holds something");
         // Another end may follow that of a client's half: for as long as the session knows the call, it is asked.
         let ends_here = arrival.end.is_some() && (arrival.forgotten || !matches!(first, Incoming::End(_)));
         if arrival.chunk.is_some() || ends_here {
-            *self.taken.lock() = arrival;
+            *self.taken.lock() = Some(Box::new(arrival));
             self.has_taken.store(true, Ordering::Relaxed);
         }
         Poll::Ready(Ok(first))
-    }
-
-    /// What comes first. Of the end a copy, for it is given again.
-    fn next_taken(&self, arrival: &mut Arrival) -> Option<Incoming> {
-        let only_end = arrival.headers.is_none() && arrival.chunk.is_none();
-        if only_end { arrival.end.clone().map(Incoming::End) } else { arrival.take_first() }
     }
 
     /// What the peer has sent on this call, as much of it as makes one [`Arrival`]: of the usual unary call everything, for
@@ -531,10 +511,10 @@ impl Stream {
     /// As [`poll_recv`](Stream::poll_recv).
     pub fn poll_arrival(&self, cx: &mut Context<'_>) -> Poll<Result<Arrival, Closed>> {
         if self.has_taken.load(Ordering::Relaxed) {
-            let taken = std::mem::take(&mut *self.taken.lock());
+            let taken = self.taken.lock().take();
             self.has_taken.store(false, Ordering::Relaxed);
-            if !taken.is_empty() {
-                return Poll::Ready(Ok(taken));
+            if let Some(taken) = taken.filter(|taken| !taken.is_empty()) {
+                return Poll::Ready(Ok(*taken));
             }
         }
         // A peer that answers within one glance must not keep this task from ever yielding to the others.
@@ -558,7 +538,8 @@ impl Stream {
 
     /// What has come together with the call itself (server), if that was not asked for yet.
     pub fn take_arrival(&mut self) -> Option<Arrival> {
-        std::mem::take(self.has_taken.get_mut()).then(|| std::mem::take(self.taken.get_mut()))
+        *self.has_taken.get_mut() = false;
+        self.taken.get_mut().take().map(|arrival| *arrival)
     }
 
     /// Why the session of this call is over, if it is.
@@ -609,6 +590,12 @@ impl Stream {
     }
 }
 
+/// What comes first in an arrival. Of the end a copy, for it is given again.
+fn next_of(arrival: &mut Arrival) -> Option<Incoming> {
+    let only_end = arrival.headers.is_none() && arrival.chunk.is_none();
+    if only_end { arrival.end.clone().map(Incoming::End) } else { arrival.take_next() }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         self.cancel(CANCELLED);
@@ -616,16 +603,48 @@ impl Drop for Stream {
 }
 
 impl Core {
-    /// The next call with what has come of it, and whether replies are held back for more.
-    fn accept(&mut self) -> Option<(Accepted, Option<session::Arrival>)> {
-        let accepted = self.session.accept();
-        self.corked = self.session.has_accepted();
-        accepted.map(|accepted| {
-            // Of one that goes on, what is read later is what makes room for more.
-            let whole = self.session.has_end(accepted.id);
-            let arrival = if whole { self.session.take_arrival(accepted.id) } else { None };
-            (accepted, arrival)
-        })
+    /// Opens a call, if that is possible now.
+    fn open(
+        &mut self,
+        opening: Opening<'_>,
+        emission: &mut Emission,
+        socket: &UnixStream,
+    ) -> Option<Result<StreamId, EmitError>> {
+        let progress = self.session.open(&mut self.sending, opening, emission);
+        self.flush_soon(socket);
+        match progress {
+            Ok(Ok(id)) => Some(Ok(id)),
+            Ok(Err(_)) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Stages as much of an emission as there is room for, and has it sent.
+    pub(crate) fn emit(
+        &mut self,
+        id: StreamId,
+        emission: &mut Emission,
+        socket: &UnixStream,
+    ) -> Result<Progress, EmitError> {
+        let mut progress = self.session.stage(&mut self.sending, id, emission);
+        for _ in 1..PARTS_COUNT {
+            if progress != Ok(Progress::Partly) {
+                break;
+            }
+            self.flush(socket);
+            progress = self.session.stage(&mut self.sending, id, emission);
+        }
+        self.flush_soon(socket);
+        progress
+    }
+
+    /// What a server's last word means for its call, once that is on its way. Whether the call is over.
+    pub(crate) fn settle(&mut self, id: StreamId, socket: &UnixStream) -> bool {
+        let is_settled = self.session.settle(id);
+        if !is_settled && self.session.has_pending() {
+            self.flush(socket);
+        }
+        is_settled
     }
 
     /// Notes what a token waits for, once.

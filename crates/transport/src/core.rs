@@ -289,7 +289,9 @@ impl Core {
             self.news += 1;
             self.ended_wait();
         }
+        if count > 0 {}
         self.wake_ready();
+        if count > 0 {}
         count
     }
 
@@ -326,7 +328,15 @@ impl Core {
     }
 
     /// Gathers the wakers of everybody for whom something has changed.
+    #[inline]
     pub(crate) fn wake_ready(&mut self) {
+        let wanted = !self.wants_room.is_empty() || !self.wants_stream.is_empty();
+        if self.session.has_ready() || self.accept.waiting || wanted {
+            self.wake_all_ready();
+        }
+    }
+
+    fn wake_all_ready(&mut self) {
         while let Some(ready) = self.session.next_ready() {
             if ready.read {
                 self.wake(Token::Read(ready.id));
@@ -388,6 +398,15 @@ impl Core {
         if self.held_count >= HELD_COUNT_MAX || !self.holds_back() {
             self.flush(socket);
         }
+    }
+
+    /// Whether something is to be done when the lock is released.
+    #[inline]
+    pub(crate) fn has_duties(&self) -> bool {
+        (self.held_count > 0 && !self.holds_back())
+            || self.nudge
+            || !self.wakes.is_empty()
+            || self.session.has_spent()
     }
 
     /// Whether somebody will publish soon.

@@ -90,8 +90,8 @@ impl Arrival {
         self.headers.is_none() && self.chunk.is_none() && self.end.is_none()
     }
 
-    /// Takes out what came first.
-    pub(crate) fn take_first(&mut self) -> Option<Incoming> {
+    /// Takes out what came first of what is left.
+    pub fn take_next(&mut self) -> Option<Incoming> {
         if let Some(headers) = self.headers.take() {
             return Some(Incoming::Headers(headers));
         }

@@ -32,6 +32,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod accepted;
 mod area;
 mod attachment;
 mod clock;
@@ -50,8 +51,9 @@ mod streak;
 mod tokens;
 mod waiting;
 
-pub use attachment::{Attachment, Call, ConnectError, ConnectErrorKind, Opener, Stream};
-pub use clock::now_ns;
+pub use accepted::{Accepted, Call};
+pub use attachment::{Attachment, ConnectError, ConnectErrorKind, Opener, Stream};
+pub use clock::{now_ns, tick_ns};
 pub use config::{Config, PeerPolicy, WaitPolicy};
 pub use handshake::{HandshakeError, PeerPool};
 pub use incoming::{Arrival, Chunk, Claim, Incoming};

@@ -43,8 +43,8 @@ const GLANCE_COUNT: usize = 14;
 const DEDICATED_GLANCE_COUNT: usize = 100 * GLANCE_COUNT;
 /// What a glance takes, about.
 const GLANCE_NS: u64 = 14;
-/// Times that one `poll` may find records without finding what it waits for, before others have their turn.
-const ROUND_COUNT: usize = 4;
+/// Times that one `poll` may pump, before others have their turn.
+const ROUND_COUNT: usize = 8;
 
 /// What a child of `fork` is told.
 pub(crate) const FORKED: Closed =
@@ -97,15 +97,24 @@ impl std::ops::DerefMut for Entered<'_> {
 }
 
 impl Drop for Entered<'_> {
+    #[inline]
     fn drop(&mut self) {
+        // Else the lock is released, and that is all: most of the time there is nothing to be said to anybody.
+        if self.core.as_ref().is_some_and(|core| core.has_duties()) {
+            self.see_to_duties();
+        }
+    }
+}
+
+impl Entered<'_> {
+    /// Sends what nobody else would, and tells everybody for whom there are news, once the lock is released.
+    #[inline(never)]
+    fn see_to_duties(&mut self) {
         let Some(mut core) = self.core.take() else { return };
         if core.held_count > 0 && !core.holds_back() {
             core.flush(self.socket);
         }
         let nudge = std::mem::take(&mut core.nudge);
-        if core.wakes.is_empty() && !nudge && !core.session.has_spent() {
-            return;
-        }
         let wakes = std::mem::take(&mut core.wakes);
         let spent = core.session.take_spent();
         let mut ears: SmallVec<[Arc<Notify>; 2]> = SmallVec::new();
@@ -118,9 +127,7 @@ impl Drop for Entered<'_> {
         drop(spent);
         ears.iter().for_each(|ear| ear.notify_one());
     }
-}
 
-impl Entered<'_> {
     /// Lets a thread that waits for the lock have it for a moment.
     fn let_others_in(&mut self) {
         MutexGuard::bump(self.core.as_mut().expect("held until dropped"));
@@ -177,63 +184,68 @@ impl Shared {
             Ok(core) => core,
             Err(closed) => return Poll::Ready(Err(closed)),
         };
-        let mut found = attempt(&mut core, &self.socket);
-        if found.is_none() {
-            // While this task looks itself, records for it need not wake it.
-            if let Some(slot) = core.slot(token) {
-                slot.waiting = false;
+        let mut search = None;
+        loop {
+            if let Some(found) = attempt(&mut core, &self.socket) {
+                core.done(token);
+                return Poll::Ready(Ok(found));
             }
-            // Glances are for the one who pumps: the others' time is better spent on their own work.
-            let pumps = !core.stations.is_pumped() || core.stations.pumped_by(token).is_some();
-            let glances = match pumps || token == Token::Accept {
-                true if self.dedicated.load(Ordering::Relaxed) => core.dedicated_glances(),
-                true => GLANCE_COUNT,
-                false => 0,
+            let search = match &mut search {
+                Some(search) => search,
+                None => search.insert(self.begin_search(&mut core, token)),
             };
-            found = self.look(&mut core, glances, &mut attempt);
+            if !self.finds_news(&mut core, search) {
+                return self.wait(core, cx, token);
+            }
         }
-        let Some(found) = found else { return self.wait(core, cx, token) };
-        core.done(token);
-        Poll::Ready(Ok(found))
     }
 
-    /// Pumps and tries again for as long as that helps, with a few glances at the ring when it is empty.
-    fn look<R>(
-        &self,
-        core: &mut Entered<'_>,
-        mut glances: usize,
-        attempt: &mut impl FnMut(&mut Core, &UnixStream) -> Option<R>,
-    ) -> Option<R> {
-        for _ in 0..ROUND_COUNT {
+    /// A task is about to look for what it waits for.
+    fn begin_search(&self, core: &mut Core, token: Token) -> Search {
+        // While this task looks itself, records for it need not wake it.
+        if let Some(slot) = core.slot(token) {
+            slot.waiting = false;
+        }
+        // Glances are for the one who pumps: the others' time is better spent on their own work.
+        let pumps = !core.stations.is_pumped() || core.stations.pumped_by(token).is_some();
+        let glances = match pumps || token == Token::Accept {
+            true if self.dedicated.load(Ordering::Relaxed) => core.dedicated_glances(),
+            true => GLANCE_COUNT,
+            false => 0,
+        };
+        Search { glances, rounds: ROUND_COUNT }
+    }
+
+    /// Pumps, with a few glances at the ring when it is empty, until there may be something for the task that looks.
+    /// `false`: it has looked for long enough.
+    fn finds_news(&self, core: &mut Entered<'_>, search: &mut Search) -> bool {
+        while search.rounds > 0 {
+            search.rounds -= 1;
             let seen = core.news;
             if core.pump(&self.socket) > 0 || core.news != seen {
-                let found = attempt(core, &self.socket);
-                if found.is_some() {
-                    return found;
-                }
-            } else if core.session.closed().is_some() {
-                return attempt(core, &self.socket);
+                return true;
+            }
+            if core.session.closed().is_some() {
+                search.rounds = 0;
+                return true;
             }
             while core.receiving.is_empty() {
-                if glances == 0 {
-                    return None;
+                if search.glances == 0 {
+                    return false;
                 }
-                glances -= 1;
+                search.glances -= 1;
                 std::hint::spin_loop();
-                if glances > 0 && glances.is_multiple_of(GLANCE_COUNT) {
+                if search.glances > 0 && search.glances.is_multiple_of(GLANCE_COUNT) {
                     let seen = core.news;
                     core.let_others_in();
                     // While another had the lock, what came for this task woke nobody, for this task was looking.
                     if core.news != seen {
-                        let found = attempt(core, &self.socket);
-                        if found.is_some() {
-                            return found;
-                        }
+                        return true;
                     }
                 }
             }
         }
-        None
+        false
     }
 
     /// Nothing there: spin on by waking oneself, follow another, or sleep.
@@ -392,6 +404,14 @@ impl Shared {
     }
 }
 
+/// How far a task will look within one `poll`.
+struct Search {
+    /// Glances at an empty ring.
+    glances: usize,
+    /// Times that it pumps.
+    rounds: usize,
+}
+
 impl Core {
     /// How often a thread that has nothing else to do may look within one `poll`. On the peer's own processor it would
     /// only keep the peer from answering.
@@ -417,6 +437,7 @@ impl Core {
     }
 
     /// A token has what it waited for.
+    #[inline]
     fn done(&mut self, token: Token) {
         let Some(station) = self.stations.pumped_by(token) else { return };
         let runtime = station.runtime;

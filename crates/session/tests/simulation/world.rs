@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events};
 use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
 use tollfree_session::{
@@ -461,13 +460,14 @@ impl World {
 
     pub(crate) fn accept(&mut self) -> Step {
         let Some(accepted) = self.server.session.accept() else { return Ok(()) };
+        let path = self.server.session.path_of(&accepted);
         self.moves += 1;
         self.say(|| format!("accept {}", accepted.id));
         let call = self.calls.get_mut(accepted.id.0 as usize - 1).ok_or("a call that nobody opened")?;
         let refused = matches!(call.client_hears.end, Some(End::Cancelled { refused: true, .. }));
         let same = !call.accepted
             && !refused
-            && accepted.path == Bytes::from_static(call.path.as_bytes())
+            && path == call.path.as_bytes()
             && accepted.headers == call.headers
             && accepted.deadline_ns == call.deadline_ns;
         call.accepted = true;

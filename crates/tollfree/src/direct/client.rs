@@ -436,7 +436,8 @@ async fn call<M1: Message, M2: Message + Default>(
     let encode = |attachment: &Attachment| {
         channel.sharing().encode(message, len_max, attachment.peer_pool(), attachment)
     };
-    let mut reply = exchange::exchange(request, &encode).await?;
+    let mut reply = Reply::default();
+    exchange::exchange(&request, &encode, &mut reply).await?;
     if reply.code != 0 {
         return Err(failure(&reply).into());
     }
@@ -452,7 +453,8 @@ async fn call<M1: Message, M2: Message + Default>(
         unpack(&reply.trailers, &mut trailers);
         headers.extend(trailers);
     }
-    Ok(Response::from_parts(MetadataMap::from_headers(headers), decode(message)?, Extensions::new()))
+    let message = decode(message)?;
+    Ok(Response::from_parts(MetadataMap::from_headers(headers), message, Extensions::new()))
 }
 
 /// The status of a reply that is none, as tonic reads it out of headers and trailers.

@@ -29,6 +29,7 @@ pub(super) struct Request<'a> {
 }
 
 /// What a server said.
+#[derive(Default)]
 pub(super) struct Reply {
     /// Packed; `None` for a reply of nothing but trailers.
     pub(super) headers: Option<Bytes>,
@@ -65,14 +66,16 @@ impl From<Status> for Failed {
     }
 }
 
-/// Makes the call. One that no server has looked at moves over to a new session once; `message` is asked again then.
+/// Makes the call, and puts what the server said into `reply`. A call that no server has looked at moves over to a new
+/// session once; `message` is asked again then.
 ///
 /// # Errors
 /// The status of a call that ended without trailers, or that it has to go another way.
 pub(super) async fn exchange(
-    request: Request<'_>,
+    request: &Request<'_>,
     message: &(dyn Fn(&Attachment) -> Result<Outgoing, Status> + Sync),
-) -> Result<Reply, Ended> {
+    reply: &mut Reply,
+) -> Result<(), Ended> {
     let channel = request.channel;
     let mut deadline = Deadline::new(request.deadline_ns);
     let mut moved = false;
@@ -85,12 +88,18 @@ pub(super) async fn exchange(
                 poll_fn(|cx| guard(acquire.as_mut().poll(cx), &mut deadline, cx)).await??
             }
         };
-        match attempt(&request, &attachment, message(&attachment)?, &mut deadline).await {
-            Ok(reply) => return Ok(reply),
+        let mut emission = Emission {
+            headers: Some(request.block.clone()),
+            message: Some(message(&attachment)?),
+            ending: Some(Ending::HalfClose),
+        };
+        match attempt(request, &attachment, &mut emission, &mut deadline, reply).await {
+            Ok(()) => return Ok(()),
             // One that is open refuses for another reason, and would again.
             Err(failed) if failed.unseen && !moved && !attachment.is_open() => {
                 // One that waits anyway does so until a session takes it.
                 moved = !request.waits;
+                *reply = Reply::default();
                 channel.retire(&attachment);
             }
             Err(failed) => return Err(failed.status.into()),
@@ -112,18 +121,19 @@ fn guard<T>(polled: Poll<T>, deadline: &mut Deadline, cx: &mut Context<'_>) -> P
 async fn attempt(
     request: &Request<'_>,
     attachment: &Arc<Attachment>,
-    message: Outgoing,
+    emission: &mut Emission,
     deadline: &mut Deadline,
-) -> Result<Reply, Failed> {
+    reply: &mut Reply,
+) -> Result<(), Failed> {
     let peer = request.channel.peer();
-    let mut opener = attachment.open();
     let opening = Opening { path: request.path, deadline_ns: request.deadline_ns.unwrap_or(0) };
-    let mut emission = Emission {
-        headers: Some(request.block.clone()),
-        message: Some(message),
-        ending: Some(Ending::HalfClose),
+    let opened = match attachment.try_open(opening, emission) {
+        Some(opened) => opened,
+        None => {
+            let mut opener = attachment.open();
+            poll_fn(|cx| guard(opener.poll_open(cx, opening, emission), deadline, cx)).await?
+        }
     };
-    let opened = poll_fn(|cx| guard(opener.poll_open(cx, opening, &mut emission), deadline, cx)).await?;
     let stream = match opened {
         Ok(stream) => stream,
         Err(error) => {
@@ -132,22 +142,25 @@ async fn attempt(
         }
     };
     let mut gather = Gather::new(request.len_max);
-    let mut headers = None;
     loop {
-        let arrival = poll_fn(|cx| poll_arrival(cx, &stream, &mut emission, peer, deadline)).await?;
-        headers = arrival.headers.or(headers);
+        let arrival = poll_fn(|cx| poll_arrival(cx, &stream, emission, peer, deadline)).await?;
+        if arrival.headers.is_some() {
+            reply.headers = arrival.headers;
+        }
         if let Some(chunk) = arrival.chunk {
             gather.add(chunk)?;
         }
         match arrival.end {
             None => {}
             Some(End::Trailers { code, block }) => {
-                let message = match received(&mut gather, request.channel, deadline).await {
+                reply.message = match received(&mut gather, request.channel, deadline).await {
                     // What came with a failure is of no interest, but that it came is.
                     Err(_) if code != 0 => Some(Received::Whole(Bytes::new())),
                     received => received?,
                 };
-                return Ok(Reply { headers, message, code, trailers: block });
+                reply.code = code;
+                reply.trailers = block;
+                return Ok(());
             }
             Some(end) => {
                 let unseen = matches!(end, End::Cancelled { refused: true, .. });

@@ -72,7 +72,7 @@ pub(crate) enum Received {
 }
 
 impl Received {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Received::Whole(bytes) => bytes.len(),
             Received::Rope(rope) => rope.remaining(),
@@ -137,13 +137,7 @@ impl Gather {
     pub(super) fn add(&mut self, chunk: Chunk) -> Result<(), Status> {
         let Chunk { mut bytes, first, last, rope } = chunk;
         if first {
-            let compressed = bytes.get_u8() != 0;
-            let len = bytes.get_u32() as usize;
-            if compressed {
-                return Err(Status::internal(
-                    "protocol error: received message with compressed-flag but no grpc-encoding was specified",
-                ));
-            }
+            let len = prefix(&mut bytes)?;
             let limit = self.len_max;
             if len > if rope.is_some() { rope_len_max(limit) } else { limit } {
                 return Err(too_long(len, limit));
@@ -186,9 +180,7 @@ impl Gather {
         }
         let bytes = std::mem::take(&mut self.whole);
         let Some(claim) = self.claim.take() else {
-            if sharing.is_large(bytes.len()) {
-                sharing.payloads.received_inline(bytes.len(), bytes.len() + self.joined);
-            }
+            sharing.received_inline(bytes.len(), self.joined);
             return Ok(Some(Gathered::Here(Received::Whole(bytes))));
         };
         Ok(Some(match inflow::map(sharing, bytes, claim)? {
@@ -202,6 +194,24 @@ impl Gather {
         let (len, limit) = (message.len(), self.len_max);
         if len > limit { Err(too_long(len, limit)) } else { Ok(message) }
     }
+}
+
+/// Takes gRPC's prefix off a message, and gives the length in it.
+fn prefix(bytes: &mut Bytes) -> Result<usize, Status> {
+    let compressed = bytes.get_u8() != 0;
+    let len = bytes.get_u32() as usize;
+    if compressed {
+        return Err(Status::internal(
+            "protocol error: received message with compressed-flag but no grpc-encoding was specified",
+        ));
+    }
+    Ok(len)
+}
+
+/// A message that came as a whole, without the prefix that it came with; refused as [`Gather`] does.
+pub(super) fn whole(mut bytes: Bytes, len_max: Option<usize>) -> Result<Bytes, Status> {
+    let (len, limit) = (prefix(&mut bytes)?, len_max.unwrap_or(RECEIVED_LEN_MAX));
+    if len > limit { Err(too_long(len, limit)) } else { Ok(bytes) }
 }
 
 /// What a gathered message is.

@@ -3,13 +3,17 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::{Extensions, HeaderMap, Request};
-use tollfree_transport::Call;
+use tollfree_transport::{Accepted, Call, Emission};
+use tonic::Status;
 use tonic::body::Body;
 
-use super::message::says_encoding;
-use super::run::{Found, Passing};
+use super::message::{Received, says_encoding, whole};
+use super::run::{Found, Passing, Raw};
+use super::serving::{Answered, Left};
 use super::{DirectServing, Slot};
+use crate::payloads::Outlet;
 use crate::serving::{Handler, Serving};
 
 /// A method that is called directly where a call allows it.
@@ -73,6 +77,50 @@ impl DirectMethod {
         let len_max = self.found.direct.max_decoding_message_size();
         let intercepted = handler.handle(request);
         place.begin_intercepted(call.stream, call.deadline_ns, len_max, intercepted, slot);
+    }
+
+    /// Whether a call may be answered here and now: nobody is to see it first, and no call of before is in the way.
+    pub(crate) fn takes(&self, accepted: &Accepted<'_>) -> bool {
+        !self.found.intercepted && self.idle.is_some() && !says_encoding(accepted.headers())
+    }
+
+    /// Has the handler answer a request that came as a whole: its message, with gRPC's prefix before it. What it says is put
+    /// into `emission`, to go to `outlet`.
+    pub(crate) fn answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        message: Bytes,
+        headers: HeaderMap,
+        extensions: Extensions,
+        outlet: &dyn Outlet,
+        emission: &mut Emission,
+    ) -> Answered {
+        let message = match whole(message, self.found.direct.max_decoding_message_size()) {
+            Ok(message) => Received::Whole(message),
+            Err(refused) => return Answered::With(refused),
+        };
+        match &mut self.idle {
+            Some(idle) => idle.answer(cx, Raw { message, headers, extensions }, outlet, emission),
+            None => Answered::With(Status::internal("another call is where this one was to be served")),
+        }
+    }
+
+    /// Goes on with a call that was not answered at once. `Some`: it is not over yet.
+    pub(crate) fn go_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        call: Call,
+        left: Left,
+    ) -> Option<Box<DirectServing>> {
+        let mut serving = self.idle.take()?;
+        // A handler that waits was asked a moment ago.
+        let is_waiting = matches!(left, Left::Handler);
+        serving.go_on(call.stream, call.deadline_ns, left);
+        if is_waiting || Pin::new(&mut serving).poll(cx).is_pending() {
+            return Some(serving);
+        }
+        self.ended(serving);
+        None
     }
 
     /// A call has come to its end in the session's own task.

@@ -15,13 +15,13 @@ mod slot;
 
 pub use client::{Generated, Grpc, Way};
 pub use handler::{Handler, handler, unimplemented};
-pub use run::{Answer, Direct, Passing, Raw, Run, introduce, type_id, unary};
+pub use run::{Direct, Passing, Raw, Run, introduce, type_id, unary};
 pub use slot::pass;
 
 pub(crate) use message::{check_len, encode, unpack};
 pub(crate) use method::{Begun, DirectMethod};
 pub(crate) use run::{Found, find};
-pub(crate) use serving::DirectServing;
+pub(crate) use serving::{Answered, DirectServing, Left};
 pub(crate) use slot::Slot;
 
 /// A method of a service, as the generator knows it.

@@ -8,15 +8,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
+use bytes::Bytes;
 use http::{Extensions, HeaderMap};
 use prost::Message;
-use tollfree_transport::{Outgoing, PeerPool, Stream};
+use tollfree_transport::{Emission, Ending, PeerPool};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
-use super::message::{Received, decode};
-use crate::payloads::Sharing;
+use super::message::{Received, decode, pack};
+use crate::payloads::{Outlet, Sharing};
 
 /// A request as the session has it.
 pub struct Raw {
@@ -24,9 +25,6 @@ pub struct Raw {
     pub(crate) headers: HeaderMap,
     pub(crate) extensions: Extensions,
 }
-
-/// What a handler said: metadata and encoded message, or a status.
-pub type Answer = Result<(HeaderMap, Outgoing), Status>;
 
 /// How payloads are passed in a session.
 #[derive(Clone)]
@@ -42,8 +40,16 @@ pub trait Run: Send {
     /// # Errors
     /// The status for a message that can't be decoded.
     fn begin(&mut self, request: Raw) -> Result<(), Status>;
-    /// Goes on with it; the answer is to go to `stream`.
-    fn poll(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<Answer>;
+    /// Goes on with it. All that is to be said is put into `emission`, which is to go to `outlet`.
+    ///
+    /// # Errors
+    /// The status that the call ends with instead.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        outlet: &dyn Outlet,
+        emission: &mut Emission,
+    ) -> Poll<Result<(), Status>>;
     /// How payloads are passed, from now on.
     fn set_passing(&mut self, passing: Passing);
     /// How payloads are passed.
@@ -101,7 +107,12 @@ where
         Ok(())
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<Answer> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        outlet: &dyn Outlet,
+        emission: &mut Emission,
+    ) -> Poll<Result<(), Status>> {
         let Some(future) = self.future.as_mut().as_pin_mut() else {
             return Poll::Ready(Err(Status::internal("no call was begun")));
         };
@@ -112,8 +123,13 @@ where
             let Some(Passing { sharing, peer }) = &self.passing else {
                 return Err(Status::internal("the session has not said how payloads are passed"));
             };
-            let message = sharing.encode(&message, self.encoding_len_max, *peer, stream)?;
-            Ok((metadata.into_headers(), message))
+            let message = sharing.encode(&message, self.encoding_len_max, *peer, outlet)?;
+            let block = pack(metadata.into_headers())
+                .map_err(|error| Status::resource_exhausted(format!("response metadata: {error}")))?;
+            emission.headers = Some(block);
+            emission.message = Some(message);
+            emission.ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
+            Ok(())
         }))
     }
 

@@ -4,17 +4,17 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use http::{Extensions, HeaderMap};
-use tollfree_transport::{End, Ending, Outgoing, Stream};
+use tollfree_transport::{Emission, End, Stream};
 use tonic::Status;
 
 use super::Slot;
-use super::message::{Gather, Gathered, Received, pack};
+use super::message::{Gather, Gathered, Received};
 use super::run::{Raw, Run};
 use crate::body::Deadline;
 use crate::inflow::Fetching;
 use crate::metadata::status_code;
+use crate::payloads::Outlet;
 use crate::serving::HandlerFuture;
 use crate::speech::Speech;
 use crate::status;
@@ -30,6 +30,29 @@ enum State {
     Handler,
     /// What it said is being sent.
     Ending,
+}
+
+/// What a client is told whose call made the handler panic.
+const PANICKED: &str = "the handler panicked";
+
+/// What came of a handler that was asked once.
+pub(crate) enum Answered {
+    /// All that is to be said is there to be sent.
+    Now,
+    /// The call ends with this status.
+    With(Status),
+    /// It waits for something.
+    Later,
+}
+
+/// What is left to do on a call that was not answered at once.
+pub(crate) enum Left {
+    /// The handler has not answered yet.
+    Handler,
+    /// The call is to end with this status.
+    Status(Status),
+    /// This is yet to be sent.
+    Emission(Emission),
 }
 
 /// A call that is being served. Resolves when everything is said or nobody listens any more.
@@ -89,6 +112,49 @@ impl DirectServing {
         self.begin_with(stream, deadline_ns, len_max, State::Intercept(intercepted, slot));
     }
 
+    /// Has the handler answer a request that came as a whole, with nothing kept of it here. What it says is put into
+    /// `emission`, to go to `outlet`.
+    pub(crate) fn answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: Raw,
+        outlet: &dyn Outlet,
+        emission: &mut Emission,
+    ) -> Answered {
+        let Some(run) = &mut self.run else { return Answered::With(Status::internal(PANICKED)) };
+        if let Some(passing) = run.passing() {
+            passing.sharing.received_inline(request.message.len(), 0);
+        }
+        // A handler that panics must not take the session's other calls with it.
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| match run.begin(request) {
+            Ok(()) => run.poll(cx, outlet, emission),
+            Err(refused) => Poll::Ready(Err(refused)),
+        }));
+        match polled {
+            Ok(Poll::Ready(Ok(()))) => Answered::Now,
+            Ok(Poll::Ready(Err(last))) => Answered::With(last),
+            Ok(Poll::Pending) => Answered::Later,
+            Err(_) => {
+                self.run = None;
+                Answered::With(Status::internal(PANICKED))
+            }
+        }
+    }
+
+    /// Goes on with a call that was not answered at once.
+    pub(crate) fn go_on(&mut self, stream: Stream, deadline_ns: Option<u64>, left: Left) {
+        self.begin_with(stream, deadline_ns, None, State::Handler);
+        let Some(call) = &mut self.call else { return };
+        match left {
+            Left::Handler => {}
+            Left::Status(last) => call.end_with(last),
+            Left::Emission(emission) => {
+                call.speech.emission = emission;
+                call.state = State::Ending;
+            }
+        }
+    }
+
     /// Lets go of a call that is over. Whether another may be begun here.
     pub(crate) fn end(&mut self) -> bool {
         let ended = self.call.as_ref().is_some_and(|call| matches!(call.state, State::Ending));
@@ -105,7 +171,7 @@ impl Ongoing {
 
     fn panicked(&mut self, run: &mut Option<Box<dyn Run>>) {
         *run = None;
-        self.end_with(Status::internal("the handler panicked"));
+        self.end_with(Status::internal(PANICKED));
     }
 
     /// One step; `true` when the call is over.
@@ -143,8 +209,9 @@ impl Ongoing {
             State::Handler => {
                 let Some(runs) = run else { return Poll::Ready(true) };
                 // A handler that panics must not take the session's other calls with it.
-                match std::panic::catch_unwind(AssertUnwindSafe(|| runs.poll(cx, &self.speech.stream))) {
-                    Ok(Poll::Ready(Ok((headers, message)))) => self.reply(headers, message),
+                let Speech { stream, emission } = &mut self.speech;
+                match std::panic::catch_unwind(AssertUnwindSafe(|| runs.poll(cx, stream, emission))) {
+                    Ok(Poll::Ready(Ok(()))) => self.state = State::Ending,
                     Ok(Poll::Ready(Err(last))) => self.end_with(last),
                     Ok(Poll::Pending) => {
                         ready!(self.speech.poll_ended(cx));
@@ -217,18 +284,6 @@ impl Ongoing {
             Ok(Ok(())) => {}
             Ok(Err(refused)) => self.end_with(refused),
             Err(_) => self.panicked(run),
-        }
-    }
-
-    fn reply(&mut self, headers: HeaderMap, message: Outgoing) {
-        match pack(headers) {
-            Ok(block) => {
-                self.speech.emission.headers = Some(block);
-                self.speech.emission.message = Some(message);
-                self.speech.emission.ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
-                self.state = State::Ending;
-            }
-            Err(error) => self.end_with(Status::resource_exhausted(format!("response metadata: {error}"))),
         }
     }
 }

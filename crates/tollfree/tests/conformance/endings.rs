@@ -59,6 +59,34 @@ async fn a_handler_sees_what_is_left_of_the_time(way: Way) {
     }
 }
 
+/// A method that was quick for a while: its calls may be answered on a shorter way, which must not show.
+async fn after_quick_calls_any_other_ends_as_ever(way: Way) {
+    let lab = Lab::start(way).await;
+    let mut client = lab.client();
+    let fault = |code, panic| Fault { code, message: "as asked".into(), panic, ..Fault::default() };
+    for len in [10, 100_000, 1_000_000] {
+        for _ in 0..50 {
+            assert_eq!(client.unary(Ask::default()).await.unwrap().into_inner().seen_count, 1);
+        }
+        let waits = Ask { wait_ms: 5, ..Ask::default() };
+        assert_eq!(client.unary(waits).await.unwrap().into_inner().seen_count, 1);
+        let fails = Ask { fault: Some(fault(Code::NotFound as i32, false)), ..Ask::default() };
+        assert_eq!(client.unary(fails).await.unwrap_err().code(), Code::NotFound);
+        let large = Ask { lens: vec![len], ..Ask::default() };
+        assert_eq!(client.unary(large).await.unwrap().into_inner().body.len(), len as usize);
+        let long = Ask { body: vec![1; len as usize].into(), ..Ask::default() };
+        assert_eq!(client.unary(long).await.unwrap().into_inner().body.len(), len as usize);
+        if way.is_ours() {
+            let panics = Ask { fault: Some(fault(0, true)), ..Ask::default() };
+            assert_eq!(client.unary(panics).await.unwrap_err().code(), Code::Internal);
+        }
+        let slow = Ask { wait_ms: 10_000, ..Ask::default() };
+        expect_timeout(way, &client.unary(within(slow.clone(), 20)).await.unwrap_err());
+        drop(tokio::time::timeout(Duration::from_millis(20), client.unary(slow)).await.unwrap_err());
+        until("no handler is left", || lab.witness.live() == 0).await;
+    }
+}
+
 async fn a_dropped_call_drops_its_handler(way: Way) {
     let lab = Lab::start(way).await;
     let mut client = lab.client();
@@ -160,6 +188,7 @@ crate::rows!(
     a_cancelled_request_ends_a_call_that_waits,
     a_timeout_ends_a_call_on_both_sides,
     a_handler_sees_what_is_left_of_the_time,
+    after_quick_calls_any_other_ends_as_ever,
     a_dropped_call_drops_its_handler,
     a_dropped_response_stream_drops_its_handler,
     a_dropped_call_with_a_request_stream_drops_both,

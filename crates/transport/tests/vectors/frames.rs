@@ -203,7 +203,8 @@ fn unary() -> Value {
     for (path, deadline_ns) in [("/a.B/C", 5_000_000_000), ("/a.B/C", 0), ("/a.B/D", 0)] {
         let id = talk.open(path, deadline_ns, asking(3));
         let accepted = talk.ends[SERVER].0.accept().unwrap();
-        assert_eq!((&accepted.path[..], accepted.deadline_ns), (path.as_bytes(), deadline_ns));
+        let named = talk.ends[SERVER].0.path_of(&accepted);
+        assert_eq!((&named[..], accepted.deadline_ns), (path.as_bytes(), deadline_ns));
         assert_eq!(talk.emit(SERVER, id, &mut answer(5)), Progress::Done);
         let got = talk.read(CLIENT, id);
         assert!(matches!(got.last(), Some(Incoming::End(End::Trailers { code: 0, .. }))));

@@ -1,0 +1,126 @@
+//! Calls as a server gets them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tollfree_layout::MethodIdx;
+use tollfree_session::{self as session, Emission, EmitError, End, Progress};
+
+use crate::attachment::{CANCELLED, Stream};
+use crate::core::Core;
+use crate::shared::Shared;
+
+/// A call that a client has opened, on its way to a handler.
+#[derive(Debug)]
+pub struct Call {
+    /// The method, if interned in this session.
+    pub method: Option<MethodIdx>,
+    /// `/package.Service/Method`, unchecked.
+    pub path: bytes::Bytes,
+    /// Packed metadata.
+    pub headers: bytes::Bytes,
+    /// Deadline on this side's monotonic clock in nanoseconds ([`now_ns`](crate::now_ns)).
+    pub deadline_ns: Option<u64>,
+    /// The call itself.
+    pub stream: Stream,
+}
+
+/// A call that was accepted, before anything is done for it. A request that came as a whole and is answered at once needs
+/// no more than this; for any other it becomes a [`Call`]. Dropped, it cancels the call.
+#[derive(Debug)]
+pub struct Accepted<'a> {
+    shared: &'a Arc<Shared>,
+    accepted: session::Accepted,
+    /// Set where the client has said everything.
+    arrival: Option<session::Arrival>,
+    /// Answered, or somebody else's.
+    gone: bool,
+}
+
+impl Accepted<'_> {
+    /// The method, if interned in this session.
+    pub fn method(&self) -> Option<MethodIdx> {
+        self.accepted.method
+    }
+
+    /// Packed metadata.
+    pub fn headers(&self) -> &bytes::Bytes {
+        &self.accepted.headers
+    }
+
+    /// Deadline on this side's monotonic clock in nanoseconds.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        match self.accepted.deadline_ns {
+            0 => None,
+            ns => Some(ns.saturating_add_signed(self.shared.clock_shift_ns)),
+        }
+    }
+
+    /// The request's message, with gRPC's prefix before it, where it came as a whole, and the client will say nothing more.
+    /// What is left is good for a [`reply`](Accepted::reply), or for a [`Call`] that nothing more comes on.
+    pub fn take_message(&mut self) -> Option<bytes::Bytes> {
+        let arrival = self.arrival.as_mut()?;
+        let is_whole = |chunk: &session::Chunk| chunk.first && chunk.last && chunk.rope.is_none();
+        if arrival.end != Some(End::HalfClosed) || !arrival.chunk.as_ref().is_some_and(is_whole) {
+            return None;
+        }
+        arrival.chunk.take().map(|chunk| chunk.bytes)
+    }
+
+    /// Answers, as [`Stream::poll_emit`] does. `false`: not all could be sent now; a [`Call`] is to go on with what is left.
+    ///
+    /// # Errors
+    /// [`EmitError`]; those that say that the call has ended mean that nobody listens any more.
+    pub fn reply(&mut self, emission: &mut Emission) -> Result<bool, EmitError> {
+        let mut core = self.shared.enter()?;
+        let (id, socket) = (self.accepted.id, &self.shared.socket);
+        let progress = core.emit(id, emission, socket)?;
+        if progress == Progress::Done && core.settle(id, socket) && !self.gone {
+            self.gone = true;
+            core.forget(id, CANCELLED, socket);
+        }
+        Ok(progress == Progress::Done)
+    }
+
+    /// Has the call go on for longer.
+    pub fn into_call(mut self) -> Call {
+        let path = self
+            .shared
+            .enter()
+            .map_or_else(|_| Default::default(), |core| core.session.path_of(&self.accepted));
+        let stream = Stream::new(self.shared.clone(), self.accepted.id, self.arrival.take());
+        stream.gone.fetch_or(std::mem::replace(&mut self.gone, true), Ordering::Relaxed);
+        Call {
+            method: self.accepted.method,
+            path,
+            headers: std::mem::take(&mut self.accepted.headers),
+            deadline_ns: self.deadline_ns(),
+            stream,
+        }
+    }
+}
+
+impl Drop for Accepted<'_> {
+    fn drop(&mut self) {
+        if !self.gone
+            && let Ok(mut core) = self.shared.enter()
+        {
+            core.forget(self.accepted.id, CANCELLED, &self.shared.socket);
+        }
+    }
+}
+
+impl Core {
+    /// Takes the next call with what has come of it, and notes whether replies are held back for more.
+    pub(crate) fn accept<'a>(&mut self, shared: &'a Arc<Shared>, place: &mut Option<Accepted<'a>>) -> bool {
+        let accepted = self.session.accept();
+        self.corked = self.session.has_accepted();
+        let Some(accepted) = accepted else { return false };
+        // Of one that goes on, what is read later is what makes room for more.
+        let whole = self.session.has_end(accepted.id);
+        let arrival = if whole { self.session.take_arrival(accepted.id) } else { None };
+        let gone = arrival.as_ref().is_some_and(|arrival| arrival.forgotten);
+        *place = Some(Accepted { shared, accepted, arrival, gone });
+        true
+    }
+}
