@@ -124,7 +124,7 @@ impl Afterwards {
 impl ResponseBody {
     /// The body of a response whose head was read; `rest` came together with that.
     pub(crate) fn new(call: Arc<ClientCall>, rest: Arrival, deadline: Deadline) -> ResponseBody {
-        let source = Source::Session(call, Inflow::after(rest));
+        let source = Source::Session(call, Inflow::after(Some(rest)));
         ResponseBody { source, deadline, ended: false, afterwards: None }
     }
 
@@ -271,8 +271,9 @@ pub(crate) struct RequestBody {
 }
 
 impl RequestBody {
-    pub(crate) fn new(stream: Arc<Stream>, sharing: Arc<Sharing>) -> RequestBody {
-        RequestBody { stream, sharing, inflow: Inflow::default(), ended: false }
+    /// The body of a call that `arrival` came with.
+    pub(crate) fn new(stream: Arc<Stream>, arrival: Option<Arrival>, sharing: Arc<Sharing>) -> RequestBody {
+        RequestBody { stream, sharing, inflow: Inflow::after(arrival), ended: false }
     }
 }
 

@@ -149,9 +149,9 @@ impl Gathering {
 }
 
 impl Inflow {
-    /// Goes on after what somebody has read, with the rest of what came together with that.
-    pub(crate) fn after(rest: Arrival) -> Inflow {
-        Inflow { state: State::Plain, rest: Some(rest) }
+    /// Begins with what has come already.
+    pub(crate) fn after(rest: Option<Arrival>) -> Inflow {
+        Inflow { state: State::Plain, rest }
     }
 
     /// The next thing received, as it came.

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
 use tollfree_layout::metadata::pairs;
-use tollfree_transport::{Accepted, Attachment, Call, Closed, Emission, PeerPool, now_ns};
+use tollfree_transport::{Accepted, Arrival, Attachment, Call, Closed, Emission, PeerPool, now_ns};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -318,7 +318,8 @@ impl SessionTask {
             if !self.serve_whole(cx, place)
                 && let Some(accepted) = place.take()
             {
-                self.serve(cx, accepted.into_call());
+                let (call, arrival) = accepted.into_parts();
+                self.serve(cx, call, arrival);
             }
             if count == INLINE_COUNT || !attachment.try_accept_into(place) {
                 break;
@@ -379,7 +380,7 @@ impl SessionTask {
     }
 
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
-    fn serve(&mut self, cx: &mut Context<'_>, call: Call) {
+    fn serve(&mut self, cx: &mut Context<'_>, call: Call, arrival: Option<Arrival>) {
         let method = call.method;
         let counted = match self.duty.tally.admit() {
             Admission::Uncounted => None,
@@ -392,7 +393,7 @@ impl SessionTask {
                 return;
             }
         };
-        let (mut serving, inline) = self.begin(call);
+        let (mut serving, inline) = self.begin(call, arrival);
         if !inline {
             self.spawn(serving, counted);
             return;
@@ -436,7 +437,8 @@ impl SessionTask {
         self.methods.get_mut(usize::from(method?.0))?.as_mut()
     }
 
-    fn begin(&mut self, call: Call) -> (Begun, bool) {
+    /// Begins a call; `arrival` came with it.
+    fn begin(&mut self, call: Call, arrival: Option<Arrival>) -> (Begun, bool) {
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
             Some(idx) => {
@@ -471,12 +473,12 @@ impl SessionTask {
             if direct.is_intercepted() {
                 let headers = headers.take().unwrap_or_else(|| self.headers.clone());
                 let request = request(&call, known.uri.clone(), headers, extensions);
-                direct.begin_intercepted(&mut place, call, &**handler, request);
+                direct.begin_intercepted(&mut place, call, arrival, &**handler, request);
             } else {
                 let mut headers = HeaderMap::new();
                 direct::unpack(&call.headers, &mut headers);
                 insert_timeout(&mut headers, call.deadline_ns);
-                direct.begin(&mut place, call, headers, extensions);
+                direct.begin(&mut place, call, arrival, headers, extensions);
             }
             return (Begun::Direct(place), inline);
         }
@@ -484,7 +486,7 @@ impl SessionTask {
         let mut request = request(&call, known.uri.clone(), headers, extensions);
         let stream = Arc::new(call.stream);
         let passing = Passing { sharing: self.duty.sharing.clone(), peer: self.attachment.peer_pool() };
-        *request.body_mut() = Body::new(RequestBody::new(stream.clone(), passing.sharing.clone()));
+        *request.body_mut() = Body::new(RequestBody::new(stream.clone(), arrival, passing.sharing.clone()));
         let serving = Serving::new(stream, call.deadline_ns, handler.handle(request), Some(passing));
         (Begun::Http(serving), inline)
     }

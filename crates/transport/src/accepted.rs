@@ -1,13 +1,14 @@
 //! Calls as a server gets them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
 use tollfree_layout::MethodIdx;
 use tollfree_session::{self as session, Emission, EmitError, End, Progress};
 
 use crate::attachment::{CANCELLED, Stream};
 use crate::core::Core;
+use crate::incoming::Arrival;
 use crate::shared::Shared;
 
 /// A call that a client has opened, on its way to a handler.
@@ -83,20 +84,30 @@ impl Accepted<'_> {
     }
 
     /// Has the call go on for longer.
-    pub fn into_call(mut self) -> Call {
+    pub fn into_call(self) -> Call {
+        let (mut call, arrival) = self.into_parts();
+        call.stream.taken = Mutex::new(arrival.map(Box::new));
+        *call.stream.has_taken.get_mut() = call.stream.taken.get_mut().is_some();
+        call
+    }
+
+    /// The same, apart from what has come with the call: its stream does not give that any more.
+    pub fn into_parts(mut self) -> (Call, Option<Arrival>) {
         let path = self
             .shared
             .enter()
             .map_or_else(|_| Default::default(), |core| core.session.path_of(&self.accepted));
-        let stream = Stream::new(self.shared.clone(), self.accepted.id, self.arrival.take());
-        stream.gone.fetch_or(std::mem::replace(&mut self.gone, true), Ordering::Relaxed);
-        Call {
+        let mut stream = Stream::new(self.shared.clone(), self.accepted.id);
+        *stream.gone.get_mut() = std::mem::replace(&mut self.gone, true);
+        let arrival = self.arrival.take().map(|arrival| Arrival::of(self.shared, arrival));
+        let call = Call {
             method: self.accepted.method,
             path,
             headers: std::mem::take(&mut self.accepted.headers),
             deadline_ns: self.deadline_ns(),
             stream,
-        }
+        };
+        (call, arrival)
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::StreamId;
 use tollfree_rendezvous::{Address, PeerIdentity, SocketBeneath};
-use tollfree_session::{self as session, Closed, Emission, EmitError, Opening, Progress};
+use tollfree_session::{Closed, Emission, EmitError, Opening, Progress};
 
 use crate::accepted::{Accepted, Call};
 use crate::config::Config;
@@ -239,7 +239,7 @@ impl Attachment {
             Err(closed) => return Some(Err(closed.into())),
         };
         let id = core.open(opening, emission, &self.shared.socket)?;
-        Some(id.map(|id| Stream::new(self.shared.clone(), id, None)))
+        Some(id.map(|id| Stream::new(self.shared.clone(), id)))
     }
 
     /// Begins to open a call (client).
@@ -375,7 +375,7 @@ impl Opener {
             }
         });
         polled.map(|result| match result {
-            Ok(opened) => opened.map(|id| Stream::new(self.shared.clone(), id, None)),
+            Ok(opened) => opened.map(|id| Stream::new(self.shared.clone(), id)),
             Err(closed) => Err(closed.into()),
         })
     }
@@ -391,7 +391,7 @@ impl Opener {
             Err(closed) => return Ok(Err(closed.into())),
         };
         if let Some(id) = core.open(opening, emission, &self.shared.socket) {
-            return Ok(id.map(|id| Stream::new(self.shared.clone(), id, None)));
+            return Ok(id.map(|id| Stream::new(self.shared.clone(), id)));
         }
         core.next_open += 1;
         let number = core.next_open;
@@ -421,8 +421,8 @@ pub struct Stream {
     /// Ended, and let go of.
     pub(crate) gone: AtomicBool,
     /// Received and not yet asked for.
-    taken: Mutex<Option<Box<Arrival>>>,
-    has_taken: AtomicBool,
+    pub(crate) taken: Mutex<Option<Box<Arrival>>>,
+    pub(crate) has_taken: AtomicBool,
     emits: Streak,
 }
 
@@ -432,11 +432,15 @@ const PARTS_COUNT: usize = 8;
 pub(crate) const CANCELLED: u16 = 1;
 
 impl Stream {
-    pub(crate) fn new(shared: Arc<Shared>, id: StreamId, arrival: Option<session::Arrival>) -> Stream {
-        let gone = arrival.as_ref().is_some_and(|arrival| arrival.forgotten).into();
-        let has_taken = arrival.is_some().into();
-        let taken = Mutex::new(arrival.map(|arrival| Box::new(Arrival::of(&shared, arrival))));
-        Stream { shared, id, gone, taken, has_taken, emits: Streak::default() }
+    pub(crate) fn new(shared: Arc<Shared>, id: StreamId) -> Stream {
+        Stream {
+            shared,
+            id,
+            gone: AtomicBool::new(false),
+            taken: Mutex::new(None),
+            has_taken: AtomicBool::new(false),
+            emits: Streak::default(),
+        }
     }
 
     /// Ropes sent in its session that the peer has not taken hold of yet.

@@ -1,14 +1,13 @@
 //! A bare session: the same calls as the stubs make, as bytes, without tonic, protobuf or metadata.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tollfree_transport::{
-    Address, Attachment, Call, Chunk, Config, Emission, End, Ending, Listener, Opening, Outgoing, Stream,
+    Accepted, Address, Attachment, Call, Chunk, Config, Emission, End, Ending, GRPC_PREFIX_LEN, Listener,
+    Opening, Outgoing, Stream,
 };
 
 use super::AsyncSide;
@@ -60,17 +59,43 @@ pub(crate) async fn connect(address: &str, config: &Config) -> Result<Caller, St
 
 /// Answers one client's calls until it leaves.
 async fn serve_one(attachment: Attachment) {
-    while let Ok(call) = poll_fn(|cx| attachment.poll_accept(cx)).await {
-        let mut answer: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(answer(call));
-        // A small request is here already and its answer fits the ring: no task needs to be made for it.
-        let answered = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx).is_ready())).await;
-        if !answered {
-            tokio::spawn(answer);
+    let mut place = None;
+    while let Ok(()) = poll_fn(|cx| attachment.poll_accept_into(cx, &mut place)).await {
+        let Some(accepted) = &mut place else { continue };
+        // A small request is here already, and mostly its answer fits the ring.
+        let mut left = None;
+        if let Some(request) = accepted.take_message() {
+            let mut emission = reply_with(request.slice(GRPC_PREFIX_LEN..));
+            match accepted.reply(&mut emission) {
+                Ok(false) => left = Some(emission),
+                Ok(true) | Err(_) => continue,
+            }
         }
+        let Some(call) = place.take().map(Accepted::into_call) else { continue };
+        tokio::spawn(async move {
+            match left {
+                Some(mut emission) => send(&call.stream, &mut emission).await,
+                None => answer(call).await,
+            }
+        });
     }
 }
 
-/// Sends back what came. A client that does not get its answer reports that itself.
+/// All that is said on a call.
+fn reply_with(message: Bytes) -> Emission {
+    Emission {
+        headers: Some(Bytes::new()),
+        message: Some(Outgoing::new(message, false)),
+        ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
+    }
+}
+
+/// A client that does not get its answer reports that itself.
+async fn send(stream: &Stream, emission: &mut Emission) {
+    let _ = poll_fn(|cx| stream.poll_emit(cx, emission)).await;
+}
+
+/// Sends back what came.
 async fn answer(call: Call) {
     let mut stream = call.stream;
     let mut message = Message::default();
@@ -90,12 +115,7 @@ async fn answer(call: Call) {
             Some(_) => return,
         }
     }
-    let mut emission = Emission {
-        headers: Some(Bytes::new()),
-        message: Some(Outgoing::new(message.take(), false)),
-        ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
-    };
-    let _ = poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await;
+    send(&stream, &mut reply_with(message.take())).await;
 }
 
 /// A client's end of the session, shared by all calls in flight.

@@ -5,13 +5,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Request};
-use tollfree_transport::{Accepted, Call, Emission};
+use tollfree_transport::{Accepted, Arrival, Call, Emission};
 use tonic::Status;
 use tonic::body::Body;
 
 use super::message::{Received, says_encoding, whole};
 use super::run::{Found, Passing, Raw};
-use super::serving::{Answered, Left};
+use super::serving::{Answered, Left, State};
 use super::{DirectServing, Slot};
 use crate::payloads::Outlet;
 use crate::serving::{Handler, Serving};
@@ -57,11 +57,12 @@ impl DirectMethod {
         &self,
         place: &mut DirectServing,
         call: Call,
+        arrival: Option<Arrival>,
         headers: HeaderMap,
         extensions: Extensions,
     ) {
         let len_max = self.found.direct.max_decoding_message_size();
-        place.begin(call.stream, call.deadline_ns, len_max, headers, extensions);
+        place.begin(call, arrival, len_max, State::Read(headers, extensions));
     }
 
     /// Begins a call whose request interceptors see first, without its message.
@@ -69,6 +70,7 @@ impl DirectMethod {
         &self,
         place: &mut DirectServing,
         call: Call,
+        arrival: Option<Arrival>,
         handler: &dyn Handler,
         mut request: Request<Body>,
     ) {
@@ -76,7 +78,7 @@ impl DirectMethod {
         request.extensions_mut().insert(slot.clone());
         let len_max = self.found.direct.max_decoding_message_size();
         let intercepted = handler.handle(request);
-        place.begin_intercepted(call.stream, call.deadline_ns, len_max, intercepted, slot);
+        place.begin(call, arrival, len_max, State::Intercept(intercepted, slot));
     }
 
     /// Whether a call may be answered here and now: nobody is to see it first, and no call of before is in the way.
@@ -115,7 +117,7 @@ impl DirectMethod {
         let mut serving = self.idle.take()?;
         // A handler that waits was asked a moment ago.
         let is_waiting = matches!(left, Left::Handler);
-        serving.go_on(call.stream, call.deadline_ns, left);
+        serving.go_on(call, left);
         if is_waiting || Pin::new(&mut serving).poll(cx).is_pending() {
             return Some(serving);
         }

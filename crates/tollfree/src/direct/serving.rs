@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http::{Extensions, HeaderMap};
-use tollfree_transport::{Emission, End, Stream};
+use tollfree_transport::{Arrival, Call, Emission, End, Stream};
 use tonic::Status;
 
 use super::Slot;
@@ -19,8 +19,9 @@ use crate::serving::HandlerFuture;
 use crate::speech::Speech;
 use crate::status;
 
-enum State {
-    /// Interceptors look at the request.
+/// How far a call has come.
+pub(crate) enum State {
+    /// Interceptors look at the request, and leave it in the slot if they let it through.
     Intercept(HandlerFuture, Slot),
     /// The message has not come yet.
     Read(HeaderMap, Extensions),
@@ -69,6 +70,8 @@ pub(crate) struct DirectServing {
 struct Ongoing {
     speech: Speech<Stream>,
     deadline: Deadline,
+    /// What came with the call, until it is read.
+    arrival: Option<Arrival>,
     gather: Gather,
     state: State,
 }
@@ -79,37 +82,21 @@ impl DirectServing {
         DirectServing { call: None, run: Some(run) }
     }
 
-    fn begin_with(&mut self, stream: Stream, deadline_ns: Option<u64>, len_max: Option<usize>, state: State) {
+    /// Begins a call with a message of up to `len_max` bytes; `arrival` came with it.
+    pub(crate) fn begin(
+        &mut self,
+        call: Call,
+        arrival: Option<Arrival>,
+        len_max: Option<usize>,
+        state: State,
+    ) {
         self.call = Some(Ongoing {
-            speech: Speech::new(stream),
-            deadline: Deadline::new(deadline_ns),
+            speech: Speech::new(call.stream),
+            deadline: Deadline::new(call.deadline_ns),
+            arrival,
             gather: Gather::new(len_max),
             state,
         });
-    }
-
-    /// Begins a call with a message of up to `len_max` bytes.
-    pub(crate) fn begin(
-        &mut self,
-        stream: Stream,
-        deadline_ns: Option<u64>,
-        len_max: Option<usize>,
-        headers: HeaderMap,
-        extensions: Extensions,
-    ) {
-        self.begin_with(stream, deadline_ns, len_max, State::Read(headers, extensions));
-    }
-
-    /// The same once interceptors have let the request through: `intercepted` ends, and `slot` is filled.
-    pub(crate) fn begin_intercepted(
-        &mut self,
-        stream: Stream,
-        deadline_ns: Option<u64>,
-        len_max: Option<usize>,
-        intercepted: HandlerFuture,
-        slot: Slot,
-    ) {
-        self.begin_with(stream, deadline_ns, len_max, State::Intercept(intercepted, slot));
     }
 
     /// Has the handler answer a request that came as a whole, with nothing kept of it here. What it says is put into
@@ -142,8 +129,8 @@ impl DirectServing {
     }
 
     /// Goes on with a call that was not answered at once.
-    pub(crate) fn go_on(&mut self, stream: Stream, deadline_ns: Option<u64>, left: Left) {
-        self.begin_with(stream, deadline_ns, None, State::Handler);
+    pub(crate) fn go_on(&mut self, call: Call, left: Left) {
+        self.begin(call, None, None, State::Handler);
         let Some(call) = &mut self.call else { return };
         match left {
             Left::Handler => {}
@@ -240,7 +227,7 @@ impl Ongoing {
 
     fn poll_read(&mut self, cx: &mut Context<'_>, run: &mut Option<Box<dyn Run>>) -> Poll<bool> {
         loop {
-            let arrived = match self.speech.stream.take_arrival() {
+            let arrived = match self.arrival.take() {
                 Some(arrival) => Ok(arrival),
                 None => ready!(self.speech.stream.poll_arrival(cx)),
             };
