@@ -4,22 +4,24 @@
 //! some it is quick only for certain distances between source and target within a page, else up to 40 times slower
 //! (AMD Zen 3; docs/adr/0014-copies-and-checks-of-strings.md has figures). Strings lie at any distance, so there plain
 //! wide loads and stores do it, in pieces that are aligned where they are written. On others, Intel's among them, the
-//! library's copy is the quicker one (docs/adr/0024-the-rows-that-were-missed.md).
+//! library's copy is the quicker one (docs/adr/0024-the-rows-that-were-missed.md), but for what begins and ends in the
+//! nearest cache, if there is AVX-512 (docs/adr/0029-the-codecs-rows-again.md).
 
 #[cfg(target_arch = "x86_64")]
 use std::sync::LazyLock;
 
-/// From here on [`long`] copies by itself, where that is quicker.
+/// What [`long`] copies in pieces of 64 bytes, if there is AVX-512: it begins and ends in the nearest cache.
 #[cfg(target_arch = "x86_64")]
-const FROM: usize = 1024;
-/// Beyond, the library's copy knows better what to do with the caches.
+const IN_64: std::ops::RangeInclusive<usize> = 256..=1 << 14;
+/// What it copies in pieces of 32 bytes on AMD's processors; of longer ones the library knows better what to do with the
+/// caches.
 #[cfg(target_arch = "x86_64")]
-const TO: usize = 1 << 20;
+const IN_32: std::ops::RangeInclusive<usize> = 1024..=1 << 20;
 
-/// Whether this is one of AMD's processors, with AVX.
+/// Whether this is one of AMD's processors.
 #[cfg(target_arch = "x86_64")]
-static WIDE_IS_QUICKER: LazyLock<bool> = LazyLock::new(|| {
-    if cfg!(miri) || !is_x86_feature_detected!("avx") {
+fn is_amd() -> bool {
+    if cfg!(miri) {
         return false;
     }
     // SAFETY: every x86-64 has this instruction and this leaf, where the maker's name stands. (Newer compilers call it safe.)
@@ -27,6 +29,24 @@ static WIDE_IS_QUICKER: LazyLock<bool> = LazyLock::new(|| {
     let maker = unsafe { std::arch::x86_64::__cpuid(0) };
     let name = [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).concat();
     matches!(&name[..], b"AuthenticAMD" | b"HygonGenuine")
+}
+
+/// Whether to copy in pieces of 64, and in pieces of 32 bytes. (Processors with byte permutation run AVX-512 at full
+/// speed.)
+#[cfg(target_arch = "x86_64")]
+static QUICKER: LazyLock<(bool, bool)> = LazyLock::new(|| {
+    let in_64 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vbmi") && !cfg!(miri);
+    (in_64, is_x86_feature_detected!("avx") && is_amd())
+});
+
+/// Whether the processor has instructions that gather and spread bits (BMI), and runs them quickly: those of AMD's that
+/// lack VAES take up to 250 cycles for one.
+#[cfg(target_arch = "x86_64")]
+pub(crate) static QUICK_BITS: LazyLock<bool> = LazyLock::new(|| {
+    let has = is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt");
+    has && (is_x86_feature_detected!("vaes") || !is_amd()) && !cfg!(miri)
 });
 
 /// Copies `len` bytes, any number.
@@ -38,8 +58,14 @@ pub(crate) unsafe fn long(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise; the wide form only where the processor has it.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        if (FROM..=TO).contains(&len) && *WIDE_IS_QUICKER {
-            return wide(from, to, len);
+        if len >= *IN_64.start() && len <= *IN_32.end() {
+            let (in_64, in_32) = *QUICKER;
+            if in_64 && IN_64.contains(&len) {
+                return wider(from, to, len);
+            }
+            if in_32 && IN_32.contains(&len) {
+                return wide(from, to, len);
+            }
         }
         to.copy_from_nonoverlapping(from, len);
     }
@@ -74,6 +100,35 @@ unsafe fn wide(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// # Safety
+/// As [`long`]; at least 64 bytes; the processor has AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+#[target_feature(enable = "avx512f")]
+unsafe fn wider(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{_mm512_loadu_si512, _mm512_store_si512, _mm512_storeu_si512};
+    const BLOCK: usize = 64;
+    // SAFETY: as in `wide`, with 64 for 32.
+    unsafe {
+        let load = |at: usize| _mm512_loadu_si512(from.add(at).cast());
+        let last = load(len - BLOCK);
+        _mm512_storeu_si512(to.cast(), load(0));
+        let mut at = BLOCK - to.addr() % BLOCK;
+        while at + 4 * BLOCK <= len {
+            let blocks = [0, 1, 2, 3].map(|idx| load(at + BLOCK * idx));
+            for (idx, block) in blocks.into_iter().enumerate() {
+                _mm512_store_si512(to.add(at + BLOCK * idx).cast(), block);
+            }
+            at += 4 * BLOCK;
+        }
+        while at + BLOCK <= len {
+            _mm512_store_si512(to.add(at).cast(), load(at));
+            at += BLOCK;
+        }
+        _mm512_storeu_si512(to.add(len - BLOCK).cast(), last);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,7 +137,7 @@ mod tests {
     fn copies_what_memcpy_copies() {
         let from: Vec<u8> = (0..5000usize).map(|at| (at * 7 + at / 251) as u8).collect();
         let mut to = vec![0u8; 5000];
-        for len in (0..70).chain(1020..1400).chain([4096, 4800]) {
+        for len in (0..70).chain(250..600).chain(1020..1400).chain([4096, 4800]) {
             for (off, start) in [(0, 0), (1, 3), (31, 32), (64, 33), (100, 63)] {
                 to.fill(0xee);
                 // SAFETY: 4800 bytes and 100 before them are less than 5000.
@@ -92,13 +147,21 @@ mod tests {
                     assert!(to[..start].iter().chain(&to[start + len..]).all(|byte| *byte == 0xee));
                 };
                 check(&to);
-                // On a processor that prefers the library's copy, nothing else would try this form.
+                // A processor that prefers another form would not try these.
                 #[cfg(target_arch = "x86_64")]
-                if len >= FROM && !cfg!(miri) && is_x86_feature_detected!("avx") {
-                    to.fill(0xee);
-                    // SAFETY: as above, and there is AVX.
-                    unsafe { wide(from.as_ptr().add(off), to.as_mut_ptr().add(start), len) };
-                    check(&to);
+                if len >= 64 && !cfg!(miri) {
+                    let mut try_form = |form: unsafe fn(*const u8, *mut u8, usize)| {
+                        to.fill(0xee);
+                        // SAFETY: as above, and the processor has what the form needs.
+                        unsafe { form(from.as_ptr().add(off), to.as_mut_ptr().add(start), len) };
+                        check(&to);
+                    };
+                    if is_x86_feature_detected!("avx") {
+                        try_form(wide);
+                    }
+                    if is_x86_feature_detected!("avx512f") {
+                        try_form(wider);
+                    }
                 }
             }
         }

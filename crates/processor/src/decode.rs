@@ -71,8 +71,9 @@ struct Engine<'e, 'm, const ALIAS: bool> {
     place: Place,
     /// Before here the input is read where it lies, from here on in its patched tail.
     switch: usize,
-    /// The field that was begun last, for errors.
+    /// The field that was begun last, for errors; once there is one, also the element of it.
     field_idx: u32,
+    element_idx: Option<u32>,
     /// A required field was missing at the end of some record.
     missing: bool,
     /// Maps were left with keys that occur more than once.
@@ -114,6 +115,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
         place: Place { type_idx, end: len, group: 0, fields_left: limits.fields },
         switch: if ALIAS { usize::MAX } else { len.saturating_sub(15) },
         field_idx: NO_FIELD,
+        element_idx: None,
         missing: false,
         merged_maps: false,
     };
@@ -125,6 +127,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
             offset: engine.s.pos.min(len),
             type_idx: engine.place.type_idx,
             field_idx: (engine.field_idx != NO_FIELD).then_some(engine.field_idx),
+            element_idx: engine.element_idx,
         }),
     }
 }
@@ -219,8 +222,9 @@ impl<const ALIAS: bool> Engine<'_, '_, ALIAS> {
     #[inline(always)]
     fn end(&mut self) -> Result<(), Why> {
         if self.s.pos > self.place.end {
-            // The field that was read last has passed the end.
+            // The field that was read last has passed the end; of a list, its last element.
             self.s.pos = self.place.end;
+            self.element_idx = self.element_count().map(|count| count.saturating_sub(1));
             return Err(Why::Truncated);
         }
         self.field_idx = NO_FIELD;
@@ -252,13 +256,10 @@ impl<const ALIAS: bool> Engine<'_, '_, ALIAS> {
     }
 
     /// Goes into a message inside this one: its record, its end, which element of the field it is, and its group's number
-    /// or 0.
+    /// or 0. (After [`Engine::may_descend`].)
     #[inline(always)]
-    unsafe fn descend(&mut self, child: Child, end: usize, group: u32) -> Result<(), Why> {
-        if self.frames.len() as u32 >= self.limits.depth {
-            return Err(Why::Depth);
-        }
-        // SAFETY: room for `depth` frames was reserved.
+    unsafe fn descend(&mut self, child: Child, end: usize, group: u32) {
+        // SAFETY: room for `depth` frames was reserved, and `may_descend` has said that they are not all in use.
         unsafe {
             self.frames.as_mut_ptr().add(self.frames.len()).write(Frame {
                 rec: self.s.rec as u32,
@@ -272,7 +273,26 @@ impl<const ALIAS: bool> Engine<'_, '_, ALIAS> {
         }
         self.s.rec = child.rec;
         (self.place.type_idx, self.place.end, self.place.group) = (child.type_idx, end, group);
-        Ok(())
+    }
+
+    /// Whether the limits allow for one more message inside this one.
+    #[inline(always)]
+    fn may_descend(&self) -> Result<(), Why> {
+        if self.frames.len() as u32 >= self.limits.depth { Err(Why::Depth) } else { Ok(()) }
+    }
+
+    /// Elements that the list has which the current field is; none if it is no list.
+    #[cold]
+    #[inline(never)]
+    fn element_count(&self) -> Option<u32> {
+        let field = self.plan.fields_of(self.place.type_idx).get(self.field_idx as usize)?;
+        // SAFETY: see above; the slot of a list holds 0 or the offset of its block.
+        field.label.is_list().then(|| unsafe {
+            match self.s.word(self.s.rec + field.slot_off as usize) {
+                0 => 0,
+                block => self.s.word(block as usize),
+            }
+        })
     }
 
     /// What can be seen to only when all is read.

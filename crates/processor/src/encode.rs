@@ -8,8 +8,13 @@
 //!
 //! Short pieces are written with stores of 8 or 32 bytes that *end* where the piece ends; what they leave below
 //! it is overwritten by what is written next. So at least [`SLOP`] bytes are free below the write position
-//! whenever a presence word, a string, a list or a message begins: 32 scalars of at most 15 bytes fit.
-//! Reading 32 bytes that end at a string's end stays in the object, which begins with 32 bytes of header.
+//! whenever a presence word, a string, a list or a message begins, and when one has ended: 32 scalars of at most 15 bytes
+//! fit. A string that ends in the object's first 64 bytes is not read in pieces that end there.
+//!
+//! # Records in records
+//!
+//! They are written by one loop with a stack of its own, which holds where it left each record that is not complete;
+//! below [`LEVELS`], by recursion. The loop exists twice: for processors with instructions for bits, and for others.
 //!
 //! # Soundness
 //!
@@ -18,14 +23,22 @@
 //! of the decoder, by `tests/hostile.rs`, whose forged objects are encoded, and by the fuzz targets.
 
 use crate::copy;
+#[cfg(target_arch = "x86_64")]
+use crate::copy::QUICK_BITS;
 use crate::object::Object;
 use crate::plan::{FieldPlan, Plan, op};
+use std::mem::MaybeUninit;
 use thiserror::Error;
-use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_OFF};
+use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_BITS, PRESENCE_OFF};
 
 /// Bytes that stay free below the write position.
 const SLOP: usize = 640;
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
+/// Short strings are copied in one or two pieces of so many bytes, whatever their length.
+const PIECE: usize = 32;
+/// Records inside records for which there is room on the encoder's stack; few in this crate's own tests, so that they
+/// reach beyond.
+const LEVELS: usize = if cfg!(test) { 3 } else { 24 };
 /// protobuf's longest message; a short one in this crate's own tests, so that they reach it.
 const LONGEST: usize = if cfg!(test) { 1 << 20 } else { i32::MAX as usize };
 
@@ -74,61 +87,62 @@ impl Object<'_> {
         if self.plan.types[self.type_idx as usize].unsupported {
             return Err(EncodeError::UnsupportedLayout { type_idx: self.type_idx });
         }
-        let len = buffer.bytes.len();
         let mut out = Writer {
             plan: self.plan,
             base: self.bytes.as_ptr(),
+            low: 0,
+            end: std::ptr::null_mut(),
             buffer: &mut buffer.bytes,
-            to: std::ptr::null_mut(),
-            len,
         };
-        out.to = out.buffer.as_mut_ptr();
+        let end = out.look();
+        let (root, type_idx) = (self.root_off as usize, self.type_idx);
         // SAFETY: the object is sound: its records and blocks are what the plan says (made by the decoder or
-        // accepted by the verifier). Noticed by the round-trip and hostile-object tests.
-        let start = unsafe { out.record(len, self.root_off as usize, self.type_idx) };
-        match start {
-            // The buffer grows by doubling, so that it may have had room for more.
-            Ok(start) if buffer.bytes.len() - start <= LONGEST => Ok(&buffer.bytes[start..]),
-            _ => Err(EncodeError::TooLong),
-        }
+        // accepted by the verifier); the wide form only where the processor has it. Noticed by the round-trip and
+        // hostile-object tests.
+        let start = unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if *QUICK_BITS {
+                out.record_bits(end, root, type_idx)
+            } else {
+                out.record_plain(end, root, type_idx)
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            out.record_plain(end, root, type_idx)
+        };
+        let Some(start) = start else { return Err(EncodeError::TooLong) };
+        let len = out.end.addr() - start.addr();
+        let from = buffer.bytes.len() - len;
+        // The buffer grows by doubling, so that it may have had room for more.
+        if len > LONGEST { Err(EncodeError::TooLong) } else { Ok(&buffer.bytes[from..]) }
     }
 }
 
-/// The message has become too long. (Kept without data, so that positions come back in registers.)
-struct TooLong;
-
 struct Writer<'w> {
     plan: &'w Plan,
+    /// The object.
     base: *const u8,
+    /// Address above which there are [`SLOP`] bytes and more.
+    low: usize,
+    /// Behind the buffer's last byte.
+    end: *mut u8,
     buffer: &'w mut Vec<u8>,
-    /// The buffer's bytes, and how many there are.
-    to: *mut u8,
-    len: usize,
 }
 
 /// Highest bit of each byte.
 const MORE: u64 = 0x8080_8080_8080_8080;
 
-/// Spreads the low 56 bits over eight bytes, seven bits each.
+/// Spreads the low 56 bits over eight bytes, seven bits each. `BITS`: the processor has instructions for bits, and this is
+/// inlined where they may be used.
 #[inline(always)]
-fn spread(value: u64) -> u64 {
+unsafe fn spread<const BITS: bool>(value: u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if BITS {
+        // SAFETY: the caller's promise.
+        return unsafe { std::arch::x86_64::_pdep_u64(value, !MORE) };
+    }
     let v = (value & 0x0fff_ffff) | (value & 0x00ff_ffff_f000_0000) << 4;
     let v = (v & 0x0000_3fff_0000_3fff) | (v & 0x0fff_c000_0fff_c000) << 2;
     (v & 0x007f_007f_007f_007f) | (v & 0x3f80_3f80_3f80_3f80) << 1
-}
-
-/// The bytes of the varint of a value of at most 56 bits, and how many there are.
-#[inline(always)]
-fn expand(value: u64) -> (u64, usize) {
-    let len = varint_len(value);
-    (spread(value) | MORE & ((1u64 << (8 * (len - 1) as u32)) - 1), len)
-}
-
-/// Bytes of a varint of at most 56 bits.
-#[inline(always)]
-fn varint_len(value: u64) -> usize {
-    let bits = 64 - (value | 1).leading_zeros() as usize;
-    bits.div_ceil(7)
 }
 
 #[inline(always)]
@@ -141,286 +155,452 @@ fn zigzag64(value: u64) -> u64 {
     (value << 1) ^ ((value as i64 >> 63) as u64)
 }
 
+/// Writes the low `len <= 8` bytes of `value` below `at`.
+#[inline(always)]
+unsafe fn put(at: *mut u8, value: u64, len: usize) -> *mut u8 {
+    // SAFETY: at least eight bytes are free below `at` ("Writing beyond"); a shift by 64 cannot occur, as
+    // `len >= 1`.
+    unsafe {
+        at.sub(8).cast::<u64>().write_unaligned(value << (64 - 8 * len as u32));
+        at.sub(len)
+    }
+}
+
+#[inline(always)]
+unsafe fn varint<const BITS: bool>(at: *mut u8, value: u64) -> *mut u8 {
+    // SAFETY: room for ten bytes ("Writing beyond").
+    unsafe {
+        if value >> 56 == 0 {
+            let bytes = spread::<BITS>(value);
+            // Bits of the zero bytes above; all bytes but the last go on.
+            let above = (bytes | 1).leading_zeros() & !7;
+            at.sub(8).cast::<u64>().write_unaligned((bytes | MORE >> 8 >> above) << above);
+            return at.sub(8).add(above as usize / 8);
+        }
+        let high = value >> 56;
+        let at = match high {
+            ..0x80 => put(at, high, 1),
+            _ => put(at, 0x0100 | high & 0x7f | 0x80, 2),
+        };
+        put(at, spread::<BITS>(value) | MORE, 8)
+    }
+}
+
+#[inline(always)]
+unsafe fn put_tag(at: *mut u8, field: &FieldPlan) -> *mut u8 {
+    // SAFETY: as `put`.
+    unsafe {
+        at.sub(8).cast::<u64>().write_unaligned(field.tag_high);
+        at.sub(field.tag_len as usize)
+    }
+}
+
+/// A varint and the tag before it.
+#[inline(always)]
+unsafe fn tagged_varint<const BITS: bool>(at: *mut u8, field: &FieldPlan, value: u64) -> *mut u8 {
+    // SAFETY: as `put`; a tag of five bytes and two more are less than eight.
+    unsafe {
+        if value < 0x80 {
+            at.sub(8).cast::<u64>().write_unaligned(value << 56 | field.tag_high >> 8);
+            return at.sub(1).sub(field.tag_len as usize);
+        }
+        if value < 0x4000 {
+            let bytes = (value & 0x7f) | 0x80 | (value & 0x3f80) << 1;
+            at.sub(8).cast::<u64>().write_unaligned(bytes << 48 | field.tag_high >> 16);
+            return at.sub(2).sub(field.tag_len as usize);
+        }
+        put_tag(varint::<BITS>(at, value), field)
+    }
+}
+
+#[inline(always)]
+unsafe fn u32_at(slot: *const u8) -> u32 {
+    // SAFETY: the slot lies in the object (the callers').
+    unsafe { slot.cast::<u32>().read_unaligned() }
+}
+
+#[inline(always)]
+unsafe fn u64_at(slot: *const u8) -> u64 {
+    // SAFETY: as `u32_at`.
+    unsafe { slot.cast::<u64>().read_unaligned() }
+}
+
+/// One scalar of this shape, without its tag.
+#[inline(always)]
+unsafe fn scalar<const BITS: bool>(at: *mut u8, shape: u8, slot: *const u8) -> *mut u8 {
+    // SAFETY: the slot lies in the object; room for ten bytes is there.
+    unsafe {
+        let value = match shape {
+            op::VARINT64 => u64_at(slot),
+            op::VARINT32 => u64::from(u32_at(slot)),
+            op::SINT64 => zigzag64(u64_at(slot)),
+            op::SINT32 => zigzag32(u32_at(slot)),
+            op::BOOL => u64::from(*slot != 0),
+            op::FIXED64 => return put(at, u64_at(slot), 8),
+            op::FIXED32 => return put(at, u64::from(u32_at(slot)), 4),
+            _ => u32_at(slot) as i32 as u64,
+        };
+        varint::<BITS>(at, value)
+    }
+}
+
+/// In place of a message's length: it is a group, which ends with a tag.
+const GROUP: usize = usize::MAX;
+
+/// A record whose fields are not all written, while one inside it is.
+struct Frame {
+    rec: *const u8,
+    /// The fields of its current presence word, where that lies, and which bits are left.
+    fields: *const FieldPlan,
+    word_off: u32,
+    bits: u32,
+    /// The field that is being written, and the record of it; of a list there are so many left before that one.
+    left: u32,
+    field: *const FieldPlan,
+    child: *const u8,
+    /// Bytes behind the record, or [`GROUP`].
+    behind: usize,
+}
+
+/// Where writing goes on; none: the message has become too long.
+type Position = Option<*mut u8>;
+
 impl Writer<'_> {
+    /// Takes note of where the buffer lies: gives its end.
+    fn look(&mut self) -> *mut u8 {
+        let bytes = self.buffer.as_mut_ptr_range();
+        self.low = bytes.start.addr() + SLOP;
+        self.end = bytes.end;
+        bytes.end
+    }
+
     /// Makes `need` more bytes free below; what is written stays at the end. Gives the new position.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, at: usize, need: usize) -> Result<usize, TooLong> {
-        let written = self.buffer.len() - at;
+    fn grow(&mut self, at: *mut u8, need: usize) -> Position {
+        let written = self.end.addr() - at.addr();
         let total = written + need + 2 * SLOP;
         if total > LONGEST + 4 * SLOP {
-            return Err(TooLong);
+            return None;
         }
         let total = total.max(2 * self.buffer.len()).max(1024);
         let mut larger = Vec::new();
-        larger.try_reserve_exact(total).map_err(|_| TooLong)?;
+        larger.try_reserve_exact(total).ok()?;
         larger.resize(total, 0);
-        larger[total - written..].copy_from_slice(&self.buffer[at..]);
+        larger[total - written..].copy_from_slice(&self.buffer[self.buffer.len() - written..]);
         *self.buffer = larger;
-        self.to = self.buffer.as_mut_ptr();
-        self.len = total;
-        Ok(total - written)
+        Some(self.look().wrapping_sub(written))
     }
 
     /// Position below which `need` bytes and the slop are free.
     #[inline(always)]
-    fn room(&mut self, at: usize, need: usize) -> Result<usize, TooLong> {
-        if at < need + SLOP { self.grow(at, need) } else { Ok(at) }
-    }
-
-    #[inline(always)]
-    unsafe fn word(&self, at: usize) -> u32 {
-        // SAFETY: `at` lies in the object (the callers').
-        unsafe { self.base.add(at).cast::<u32>().read_unaligned() }
-    }
-
-    /// Writes the low `len <= 8` bytes of `value` below `at`.
-    #[inline(always)]
-    unsafe fn put(&self, at: usize, value: u64, len: usize) -> usize {
-        // SAFETY: at least eight bytes are free below `at` ("Writing beyond"); a shift by 64 cannot occur, as
-        // `len >= 1`.
-        unsafe { self.to.add(at - 8).cast::<u64>().write_unaligned(value << (64 - 8 * len as u32)) };
-        at - len
-    }
-
-    #[inline(always)]
-    unsafe fn varint(&self, at: usize, value: u64) -> usize {
-        // SAFETY: room for ten bytes ("Writing beyond").
-        unsafe {
-            if value >> 56 == 0 {
-                let (bytes, len) = expand(value);
-                return self.put(at, bytes, len);
-            }
-            let high = value >> 56;
-            let at = match high {
-                ..0x80 => self.put(at, high, 1),
-                _ => self.put(at, 0x0100 | high & 0x7f | 0x80, 2),
-            };
-            self.put(at, spread(value) | MORE, 8)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn tag(&self, at: usize, field: &FieldPlan) -> usize {
-        // SAFETY: as `put`.
-        unsafe { self.put(at, field.tag, field.tag_len as usize) }
-    }
-
-    /// A varint and the tag before it, in one store where they fit.
-    #[inline(always)]
-    unsafe fn tagged_varint(&self, at: usize, field: &FieldPlan, value: u64) -> usize {
-        // SAFETY: as `put`.
-        unsafe {
-            let tag_len = field.tag_len as usize;
-            let shift = 8 * tag_len as u32;
-            if value < 0x80 {
-                return self.put(at, field.tag | value << shift, tag_len + 1);
-            }
-            if value < 0x4000 {
-                let bytes = (value & 0x7f) | 0x80 | (value & 0x3f80) << 1;
-                return self.put(at, field.tag | bytes << shift, tag_len + 2);
-            }
-            // Six bytes behind a tag of two, or three behind one of five, are eight.
-            if value < 1 << 21 || value < 1 << 42 && tag_len <= 2 {
-                let (bytes, len) = expand(value);
-                return self.put(at, field.tag | bytes << shift, tag_len + len);
-            }
-            let at = self.varint(at, value);
-            self.tag(at, field)
-        }
+    fn room(&mut self, at: *mut u8, need: usize) -> Position {
+        if at.addr() < self.low + need { self.grow(at, need) } else { Some(at) }
     }
 
     /// The bytes of a span, and how many; without tag or length.
     #[inline(always)]
-    unsafe fn bytes(&mut self, at: usize, slot: *const u8) -> Result<(usize, usize), TooLong> {
-        // SAFETY: a sound object's span lies in the object; see "Writing beyond" for the short copy.
+    unsafe fn bytes(&mut self, at: *mut u8, slot: *const u8) -> Option<(*mut u8, usize)> {
+        // SAFETY: a sound object's span lies in the object; see "Writing beyond" for the short copies.
         unsafe {
-            let span = slot.cast::<u64>().read_unaligned();
+            let span = u64_at(slot);
             let (off, len) = (span as u32 as usize, (span >> 32) as usize);
             let at = self.room(at, len)?;
             let from = self.base.add(off);
-            if len <= 32 && off + len >= 32 {
-                let from = self.base.add(off + len - 32).cast::<[u64; 4]>();
-                self.to.add(at - 32).cast::<[u64; 4]>().write_unaligned(from.read_unaligned());
+            if len <= 2 * PIECE && off + len >= 2 * PIECE {
+                let piece = |behind: usize| {
+                    let piece = from.add(len).sub(behind).cast::<[u64; PIECE / 8]>().read_unaligned();
+                    at.sub(behind).cast::<[u64; PIECE / 8]>().write_unaligned(piece);
+                };
+                piece(PIECE);
+                if len > PIECE {
+                    piece(2 * PIECE);
+                }
             } else {
-                copy::long(from, self.to.add(at - len), len);
+                copy::long(from, at.sub(len), len);
             }
-            Ok((at - len, len))
+            Some((at.sub(len), len))
         }
     }
 
     /// The record at `rec`, below `at`; gives the new position.
-    unsafe fn record(&mut self, mut at: usize, rec: usize, type_idx: u32) -> Result<usize, TooLong> {
+    ///
+    /// # Safety
+    /// `rec` is the offset of a record of this type in a sound object; `at` is the position.
+    unsafe fn record_plain(&mut self, at: *mut u8, rec: usize, type_idx: u32) -> Position {
+        // SAFETY: the caller's promise.
+        unsafe { self.walk::<false>(at, rec, type_idx) }
+    }
+
+    /// As [`Writer::record_plain`], with the processor's instructions for bits.
+    ///
+    /// # Safety
+    /// As there; and [`QUICK_BITS`].
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt")]
+    unsafe fn record_bits(&mut self, at: *mut u8, rec: usize, type_idx: u32) -> Position {
+        // SAFETY: the caller's promise.
+        unsafe { self.walk::<true>(at, rec, type_idx) }
+    }
+
+    #[inline(always)]
+    unsafe fn record<const BITS: bool>(&mut self, at: *mut u8, rec: usize, type_idx: u32) -> Position {
+        // SAFETY: the caller's promise.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if BITS {
+                return self.record_bits(at, rec, type_idx);
+            }
+            self.record_plain(at, rec, type_idx)
+        }
+    }
+
+    /// Writes a record and, on a stack of its own, those inside it, down to [`LEVELS`]; what is below that by recursion.
+    #[inline(always)]
+    unsafe fn walk<const BITS: bool>(&mut self, mut at: *mut u8, rec: usize, type_idx: u32) -> Position {
         // SAFETY: `rec` is a record of this type; set bits mean sound slots; recursion is bounded by the depth
-        // that decoder and verifier allow.
+        // that decoder and verifier allow. `top` is the last frame in use, or the one before all others,
+        // which never is; at `full`, nothing is pushed. Lengths are measured from the end, which growth keeps.
         unsafe {
-            let plan = self.plan;
-            let t = plan.types.get_unchecked(type_idx as usize);
-            let fields = plan.fields.as_ptr().add(t.first_field as usize);
-            let unknown = self.word(rec) as usize;
-            if unknown != 0 {
-                at = self.unknown(at, unknown)?;
+            let mut stack = [const { MaybeUninit::<Frame>::uninit() }; LEVELS + 1];
+            let bottom = stack.as_mut_ptr().cast::<Frame>();
+            let full = bottom.add(LEVELS);
+            let mut top = bottom;
+            let (base, plan) = (self.base, self.plan);
+            let mut rec = base.add(rec);
+            let (mut fields, mut word_off, mut bits): (*const FieldPlan, u32, u32);
+            // Begins with the last presence word.
+            macro_rules! enter {
+                ($type_idx:expr) => {{
+                    let t = plan.types.get_unchecked($type_idx as usize);
+                    word_off = t.last_word_off;
+                    fields = plan.fields.as_ptr().add(t.last_first as usize);
+                    let unknown = u32_at(rec) as usize;
+                    if unknown != 0 {
+                        at = self.unknown(at, unknown)?;
+                    }
+                    at = self.room(at, 0)?;
+                    bits = u32_at(rec.add(word_off as usize));
+                }};
             }
-            for word_idx in (0..t.presence_words as usize).rev() {
-                let mut bits = self.word(rec + PRESENCE_OFF as usize + 4 * word_idx);
-                at = self.room(at, 0)?;
+            // Goes into a record, behind which `left` more elements of the list lie.
+            macro_rules! descend {
+                ($field:expr, $child:expr, $left:expr, $group:expr) => {{
+                    let (field, child, left): (&FieldPlan, *const u8, u32) = ($field, $child, $left);
+                    if top == full {
+                        at = self.nested::<BITS>(at, field, child, left)?;
+                    } else {
+                        let mut behind = self.end.addr() - at.addr();
+                        if $group {
+                            at = put(at, field.tag + 1, field.tag_len as usize);
+                            behind = GROUP;
+                        }
+                        top = top.add(1);
+                        top.write(Frame { rec, fields, word_off, bits, left, field, child, behind });
+                        rec = child;
+                        enter!(field.aux_idx);
+                    }
+                    continue;
+                }};
+            }
+            macro_rules! last {
+                ($block:expr, $field:expr) => {{
+                    let block = base.add(u32_at($block) as usize);
+                    let Some(left) = u32_at(block).checked_sub(1) else { continue };
+                    (block.add(LIST_HEADER + left as usize * $field.elem_len as usize), left)
+                }};
+            }
+            enter!(type_idx);
+            loop {
                 while bits != 0 {
-                    let bit = 31 - bits.leading_zeros();
-                    bits &= !(1 << bit);
-                    let field = &*fields.add(32 * word_idx + bit as usize);
-                    at = self.field(at, rec, field)?;
+                    let above = bits.leading_zeros();
+                    bits &= !(0x8000_0000 >> above);
+                    let field = &*fields.add(31 - above as usize);
+                    let slot = rec.add(field.slot_off as usize);
+                    let value = match field.step {
+                        op::VARINT64 => u64_at(slot),
+                        op::VARINT32 | op::CLOSED => u64::from(u32_at(slot)),
+                        op::INT32 => u32_at(slot) as i32 as u64,
+                        op::SINT64 => zigzag64(u64_at(slot)),
+                        op::SINT32 => zigzag32(u32_at(slot)),
+                        op::BOOL => u64::from(*slot != 0),
+                        op::FIXED64 => {
+                            at = put_tag(put(at, u64_at(slot), 8), field);
+                            continue;
+                        }
+                        op::FIXED32 => {
+                            at = put_tag(put(at, u64::from(u32_at(slot)), 4), field);
+                            continue;
+                        }
+                        op::BYTES | op::STRING => {
+                            let len;
+                            (at, len) = self.bytes(at, slot)?;
+                            len as u64
+                        }
+                        op::MESSAGE => descend!(field, base.add(u32_at(slot) as usize), 0, false),
+                        op::GROUP => descend!(field, base.add(u32_at(slot) as usize), 0, true),
+                        op::STEP_MESSAGES => {
+                            let (child, left) = last!(slot, field);
+                            descend!(field, child, left, false)
+                        }
+                        op::STEP_GROUPS => {
+                            let (child, left) = last!(slot, field);
+                            descend!(field, child, left, true)
+                        }
+                        op::STEP_LIST => {
+                            at = self.list::<BITS>(at, field, u32_at(slot) as usize)?;
+                            continue;
+                        }
+                        // There are no others (asserted where plans are made).
+                        _ => std::hint::unreachable_unchecked(),
+                    };
+                    at = tagged_varint::<BITS>(at, field, value);
+                }
+                if word_off != PRESENCE_OFF {
+                    at = self.room(at, 0)?;
+                    word_off -= 4;
+                    fields = fields.sub(PRESENCE_BITS as usize);
+                    bits = u32_at(rec.add(word_off as usize));
+                    continue;
+                }
+                if top == bottom {
+                    return Some(at);
+                }
+                let frame = &mut *top;
+                let field = &*frame.field;
+                at = self.room(at, 0)?;
+                if frame.behind == GROUP {
+                    at = put_tag(at, field);
+                } else {
+                    let len = self.end.addr() - at.addr() - frame.behind;
+                    at = tagged_varint::<BITS>(at, field, len as u64);
+                }
+                if frame.left == 0 {
+                    (rec, fields, word_off, bits) = (frame.rec, frame.fields, frame.word_off, frame.bits);
+                    top = top.sub(1);
+                    continue;
+                }
+                frame.left -= 1;
+                frame.child = frame.child.sub(field.elem_len as usize);
+                rec = frame.child;
+                if frame.behind == GROUP {
+                    at = self.room(at, 0)?;
+                    at = put(at, field.tag + 1, field.tag_len as usize);
+                } else {
+                    frame.behind = self.end.addr() - at.addr();
+                }
+                enter!(field.aux_idx);
+            }
+        }
+    }
+
+    /// The record `child` of `field` and `left` elements before it, by recursion.
+    #[cold]
+    #[inline(never)]
+    unsafe fn nested<const BITS: bool>(
+        &mut self,
+        mut at: *mut u8,
+        field: &FieldPlan,
+        mut child: *const u8,
+        left: u32,
+    ) -> Position {
+        // SAFETY: as `walk`.
+        unsafe {
+            let is_group = matches!(field.encode, op::GROUP | op::LIST_GROUP);
+            for idx in (0..=left).rev() {
+                at = self.room(at, 0)?;
+                if is_group {
+                    at = put(at, field.tag + 1, field.tag_len as usize);
+                }
+                let behind = self.end.addr() - at.addr();
+                at = self.record::<BITS>(at, child.addr() - self.base.addr(), field.aux_idx)?;
+                at = self.room(at, 0)?;
+                at = if is_group {
+                    put_tag(at, field)
+                } else {
+                    tagged_varint::<false>(at, field, (self.end.addr() - at.addr() - behind) as u64)
+                };
+                if idx != 0 {
+                    child = child.sub(field.elem_len as usize);
                 }
             }
-            Ok(at)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn field(&mut self, at: usize, rec: usize, field: &FieldPlan) -> Result<usize, TooLong> {
-        // SAFETY: as `record`.
-        unsafe {
-            let slot = self.base.add(rec + field.slot_off as usize);
-            let u32_at = |slot: *const u8| slot.cast::<u32>().read_unaligned();
-            let u64_at = |slot: *const u8| slot.cast::<u64>().read_unaligned();
-            Ok(match field.encode {
-                op::VARINT64 => self.tagged_varint(at, field, u64_at(slot)),
-                op::VARINT32 => self.tagged_varint(at, field, u64::from(u32_at(slot))),
-                op::INT32 => self.tagged_varint(at, field, u32_at(slot) as i32 as u64),
-                op::SINT64 => self.tagged_varint(at, field, zigzag64(u64_at(slot))),
-                op::SINT32 => self.tagged_varint(at, field, zigzag32(u32_at(slot))),
-                op::BOOL => self.tagged_varint(at, field, u64::from(*slot != 0)),
-                op::FIXED64 => {
-                    let at = self.put(at, u64_at(slot), 8);
-                    self.tag(at, field)
-                }
-                op::FIXED32 => {
-                    let at = self.put(at, u64::from(u32_at(slot)), 4);
-                    self.tag(at, field)
-                }
-                op::BYTES | op::STRING => {
-                    let (at, len) = self.bytes(at, slot)?;
-                    self.tagged_varint(at, field, len as u64)
-                }
-                op::MESSAGE => self.message(at, field, u32_at(slot) as usize)?,
-                op::GROUP => self.group(at, field, u32_at(slot) as usize)?,
-                _ => self.list(at, field, u32_at(slot) as usize)?,
-            })
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn message(&mut self, at: usize, field: &FieldPlan, rec: usize) -> Result<usize, TooLong> {
-        // SAFETY: as `record`; lengths are measured from the end, which growth keeps.
-        unsafe {
-            let behind = self.len - at;
-            let at = self.record(at, rec, field.aux_idx)?;
-            let len = self.len - at - behind;
-            let at = self.room(at, 0)?;
-            Ok(self.tagged_varint(at, field, len as u64))
-        }
-    }
-
-    unsafe fn group(&mut self, at: usize, field: &FieldPlan, rec: usize) -> Result<usize, TooLong> {
-        // SAFETY: as `record`. The end tag is the start tag plus one: wire types 3 and 4.
-        unsafe {
-            let at = self.put(at, field.tag + 1, field.tag_len as usize);
-            let at = self.record(at, rec, field.aux_idx)?;
-            let at = self.room(at, 0)?;
-            Ok(self.tag(at, field))
+            Some(at)
         }
     }
 
     /// Slices of unknown fields, as they came.
     #[cold]
     #[inline(never)]
-    unsafe fn unknown(&mut self, mut at: usize, block: usize) -> Result<usize, TooLong> {
+    unsafe fn unknown(&mut self, mut at: *mut u8, block: usize) -> Position {
         // SAFETY: a block of spans.
         unsafe {
-            for idx in (0..self.word(block) as usize).rev() {
-                (at, _) = self.bytes(at, self.base.add(block + LIST_HEADER + 8 * idx))?;
+            let block = self.base.add(block);
+            for idx in (0..u32_at(block) as usize).rev() {
+                (at, _) = self.bytes(at, block.add(LIST_HEADER + 8 * idx))?;
             }
-            Ok(at)
+            Some(at)
         }
     }
 
-    unsafe fn list(&mut self, mut at: usize, field: &FieldPlan, block: usize) -> Result<usize, TooLong> {
-        // SAFETY: as `record`: the block holds `count` elements of `elem_len` bytes.
+    /// A list of scalars or strings.
+    #[inline(always)]
+    unsafe fn list<const BITS: bool>(
+        &mut self,
+        mut at: *mut u8,
+        field: &FieldPlan,
+        block: usize,
+    ) -> Position {
+        // SAFETY: as `fields`: the block holds `count` elements of `elem_len` bytes.
         unsafe {
-            let count = self.word(block) as usize;
+            let count = u32_at(self.base.add(block)) as usize;
             let first = block + LIST_HEADER;
             if field.encode >= op::PACKED {
-                return self.packed(at, field, first, count);
+                return self.packed::<BITS>(at, field, first, count);
             }
-            let element = |idx: usize| first + idx * field.elem_len as usize;
             for idx in (0..count).rev() {
                 at = self.room(at, 0)?;
-                at = match field.encode {
-                    op::LIST_MESSAGE => self.message(at, field, element(idx))?,
-                    op::LIST_GROUP => self.group(at, field, element(idx))?,
-                    op::LIST_BYTES | op::LIST_STRING => {
-                        let (at, len) = self.bytes(at, self.base.add(element(idx)))?;
-                        self.tagged_varint(at, field, len as u64)
-                    }
-                    shape => {
-                        let at = self.scalar(at, shape - op::LIST, element(idx));
-                        self.tag(at, field)
-                    }
-                };
+                let slot = self.base.add(first + idx * field.elem_len as usize);
+                if matches!(field.encode, op::LIST_BYTES | op::LIST_STRING) {
+                    let len;
+                    (at, len) = self.bytes(at, slot)?;
+                    at = tagged_varint::<BITS>(at, field, len as u64);
+                } else {
+                    at = put_tag(scalar::<BITS>(at, field.encode - op::LIST, slot), field);
+                }
             }
-            Ok(at)
+            Some(at)
         }
     }
 
-    /// One scalar of this shape, without its tag.
     #[inline(always)]
-    unsafe fn scalar(&self, at: usize, shape: u8, slot: usize) -> usize {
-        // SAFETY: as `record`; room for ten bytes is there.
-        unsafe {
-            let slot = self.base.add(slot);
-            let narrow = || slot.cast::<u32>().read_unaligned();
-            let wide = || slot.cast::<u64>().read_unaligned();
-            match shape {
-                op::VARINT64 => self.varint(at, wide()),
-                op::VARINT32 => self.varint(at, u64::from(narrow())),
-                op::SINT64 => self.varint(at, zigzag64(wide())),
-                op::SINT32 => self.varint(at, zigzag32(narrow())),
-                op::BOOL => self.varint(at, u64::from(*slot != 0)),
-                op::FIXED64 => self.put(at, wide(), 8),
-                op::FIXED32 => self.put(at, u64::from(narrow()), 4),
-                _ => self.varint(at, narrow() as i32 as u64),
-            }
-        }
-    }
-
-    unsafe fn packed(
+    unsafe fn packed<const BITS: bool>(
         &mut self,
-        at: usize,
+        mut at: *mut u8,
         field: &FieldPlan,
         first: usize,
         count: usize,
-    ) -> Result<usize, TooLong> {
+    ) -> Position {
         if count == 0 {
-            return Ok(at);
+            return Some(at);
         }
         let shape = field.encode - op::PACKED;
         let elem_len = field.elem_len as usize;
-        let behind = self.len - at;
+        let behind = self.end.addr() - at.addr();
         // SAFETY: as `list`.
         unsafe {
-            let mut at = at;
             if matches!(shape, op::FIXED32 | op::FIXED64) {
-                at = self.room(at, count * elem_len)?;
-                at -= count * elem_len;
-                copy::long(self.base.add(first), self.to.add(at), count * elem_len);
+                let len = count * elem_len;
+                at = self.room(at, len)?.sub(len);
+                copy::long(self.base.add(first), at, len);
             } else {
                 for idx in (0..count).rev() {
                     at = self.room(at, 0)?;
-                    at = self.scalar(at, shape, first + idx * elem_len);
+                    at = scalar::<BITS>(at, shape, self.base.add(first + idx * elem_len));
                 }
             }
-            let len = self.len - at - behind;
             let at = self.room(at, 0)?;
-            Ok(self.tagged_varint(at, field, len as u64))
+            let len = self.end.addr() - at.addr() - behind;
+            Some(tagged_varint::<BITS>(at, field, len as u64))
         }
     }
 }
@@ -435,16 +615,20 @@ mod tests {
         #[test]
         fn varints_read_back(value: u64, shift in 0u32..64) {
             let value = value >> shift;
-            let table = tollfree_schema::Schema::default().compile().unwrap();
-            let plan = Plan::new(table);
-            let mut buffer = vec![0xee; 64];
-            let to = buffer.as_mut_ptr();
-            let writer = Writer { plan: &plan, base: std::ptr::null(), buffer: &mut buffer, to, len: 64 };
-            // SAFETY: 64 bytes are free.
-            let at = unsafe { writer.varint(64, value) };
-            prop_assert_eq!(from_slice(&buffer[at..]), (value, 64 - at));
             let shortest = (64 - (value | 1).leading_zeros() as usize).div_ceil(7);
-            prop_assert_eq!(64 - at, shortest);
+            let check = |write: unsafe fn(*mut u8, u64) -> *mut u8| {
+                let mut buffer = [0xee; 64];
+                let end = buffer.as_mut_ptr_range().end;
+                // SAFETY: 64 bytes are free, and the processor has what the form needs.
+                let len = end.addr() - unsafe { write(end, value) }.addr();
+                assert_eq!(from_slice(&buffer[64 - len..]), (value, len));
+                assert_eq!(len, shortest);
+            };
+            check(varint::<false>);
+            #[cfg(target_arch = "x86_64")]
+            if *QUICK_BITS {
+                check(varint::<true>);
+            }
         }
     }
 

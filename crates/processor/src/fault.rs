@@ -32,6 +32,8 @@ pub(crate) struct Fault {
     pub type_idx: u32,
     /// Place of the field among its type's; none if the tag is not known.
     pub field_idx: Option<u32>,
+    /// Which element of it, if it is a list and one of its elements is wrong.
+    pub element_idx: Option<u32>,
 }
 
 /// One step of a path: a field of a type, and which element of it.
@@ -72,7 +74,7 @@ pub(crate) fn explain(
         })
         .collect();
     if let Some(field_idx) = fault.field_idx {
-        steps.push(Step { type_idx: fault.type_idx, field_idx, element_idx: None });
+        steps.push(Step { type_idx: fault.type_idx, field_idx, element_idx: fault.element_idx });
     }
     error(fault.why, path(plan, root, &steps), fault.offset, limits)
 }

@@ -24,6 +24,8 @@ mod list;
 mod method_map;
 mod object;
 mod packed;
+#[cfg(target_arch = "x86_64")]
+mod pairs;
 mod plan;
 mod processor;
 mod tail;

@@ -183,7 +183,7 @@ pub(crate) unsafe fn grow_block<const ALIAS: bool>(
 #[inline(never)]
 pub(crate) fn run_ahead(input: &[u8], field: &FieldPlan, tag: u64, from: usize, end: usize) -> u32 {
     let wire_type = tag & 7;
-    let (mask, tag_len) = (field.tag_mask, field.tag_len as usize);
+    let (mask, tag_len) = (field.tag_mask(), field.tag_len as usize);
     let input = &input[..end.min(input.len())];
     let mut at = from;
     let mut count = 0u32;

@@ -3,7 +3,7 @@
 //! A plan adds nothing to the table's meaning. It holds, per field, the operation for each protobuf wire type,
 //! the encoded tag, and where the presence bit lies; per type, a map from field number to field.
 
-use tollfree_layout::linear::{PRESENCE_OFF, presence_words, value_len};
+use tollfree_layout::linear::{PRESENCE_BITS, PRESENCE_OFF, presence_words, value_len};
 use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
 
 /// Marks a number that the type does not have.
@@ -42,6 +42,12 @@ pub(crate) mod op {
     pub(crate) const LIST_MESSAGE: u8 = LIST + MESSAGE;
     pub(crate) const LIST_GROUP: u8 = LIST + GROUP;
     pub(crate) const PACKED: u8 = 32;
+    /// The encoder's branches, beside the operations of singular fields: lists of scalars and strings, of messages, of
+    /// groups. There are no others.
+    pub(crate) const STEP_LIST: u8 = 0;
+    pub(crate) const STEP_MESSAGES: u8 = 14;
+    pub(crate) const STEP_GROUPS: u8 = 15;
+    pub(crate) const STEPS: u8 = 16;
     /// A map: a list of messages with something to see to after each.
     pub(crate) const MAP: u8 = 64;
     /// Added to a singular field's operation: it is a member of a oneof.
@@ -54,10 +60,9 @@ pub(crate) mod op {
 pub(crate) struct FieldPlan {
     /// Decoding operation by wire type.
     pub ops: [u8; 8],
-    /// The tag as it is written, in the low bytes.
+    /// The tag as it is written, in the low bytes; and in the high ones.
     pub tag: u64,
-    /// Covers the bytes of `tag`.
-    pub tag_mask: u64,
+    pub tag_high: u64,
     pub slot_off: u32,
     pub aux_idx: u32,
     /// Offset of the presence word, and the bit in it.
@@ -68,8 +73,9 @@ pub(crate) struct FieldPlan {
     pub number: u32,
     pub oneof_off: u32,
     pub tag_len: u8,
-    /// Encoding operation.
+    /// Encoding operation; and the same as the encoder branches on it.
     pub encode: u8,
+    pub step: u8,
     pub implicit: bool,
     /// A map whose value is a closed enum.
     pub closed_map: bool,
@@ -83,6 +89,12 @@ pub(crate) struct FieldPlan {
 const _: () = assert!(size_of::<FieldPlan>() == 64);
 
 impl FieldPlan {
+    /// Covers the bytes of `tag`.
+    #[inline(always)]
+    pub(crate) fn tag_mask(&self) -> u64 {
+        (1 << (8 * self.tag_len as u32)) - 1
+    }
+
     /// Whether its strings are checked for UTF-8.
     #[inline(always)]
     pub(crate) fn is_text(&self) -> bool {
@@ -108,6 +120,9 @@ pub(crate) struct TypePlan {
     /// It, or a type below it, has fields that protobuf has no form for.
     pub unsupported: bool,
     pub has_oneofs: bool,
+    /// The field that the lowest bit of the last presence word stands for, among the plan's, and where that word lies.
+    pub last_first: u32,
+    pub last_word_off: u32,
 }
 
 /// What must be seen to when a record of the type is complete.
@@ -240,6 +255,8 @@ fn type_plan(fields: &[FieldRow], row: &TypeRow, dense: &mut Vec<u16>, required:
         field_count: row.field_count,
         record_len: row.record_len,
         presence_words: words,
+        last_first: row.first_field + PRESENCE_BITS * (words - 1),
+        last_word_off: PRESENCE_OFF + 4 * (words - 1),
         first_dense,
         dense_len: dense_len as u32,
         finish,
@@ -333,6 +350,13 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
         _ if field.oneof_off != 0 => ops[wire_type] = op::ONEOF | shape,
         _ => ops[wire_type] = shape,
     }
+    let step = match encode {
+        op::LIST_MESSAGE => op::STEP_MESSAGES,
+        op::LIST_GROUP => op::STEP_GROUPS,
+        one if one <= op::INT32 => one,
+        _ => op::STEP_LIST,
+    };
+    assert!(step < op::STEPS, "the encoder relies on it");
     let (tag, tag_len) = tag_bytes(field.number, tag_type);
     let is_message = field.kind == Kind::Message;
     let closed_map = field.label == Label::Map
@@ -340,7 +364,7 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
     FieldPlan {
         ops,
         tag,
-        tag_mask: (1 << (8 * tag_len)) - 1,
+        tag_high: tag << (64 - 8 * tag_len),
         slot_off: field.slot_off,
         aux_idx: field.aux_idx,
         presence_off: PRESENCE_OFF + 4 * (bit / 32),
@@ -354,6 +378,7 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
         oneof_off: field.oneof_off,
         tag_len,
         encode,
+        step,
         implicit: field.label == Label::Implicit,
         closed_map,
         kind: field.kind,

@@ -193,7 +193,7 @@ impl Check<'_> {
         let here = |rule| Broken::at(rec, rule);
         let unknown = self.word(rec + UNKNOWN_OFF).map_err(here)?;
         if unknown != 0 {
-            self.spans(unknown, false).map_err(here)?;
+            self.spans(unknown, false).map_err(|(rule, _)| here(rule))?;
         }
         for word_idx in 0..t.presence_words {
             let mut bits = self.word(rec + PRESENCE_OFF + 4 * word_idx).map_err(here)?;
@@ -212,10 +212,12 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn spans(&mut self, block: u32, utf8: bool) -> Rule<()> {
-        let count = self.block(block, SPAN_LEN)?;
+    /// A list of strings; which of them breaks the rule, if one does.
+    fn spans(&mut self, block: u32, utf8: bool) -> Result<(), (&'static str, Option<u32>)> {
+        let count = self.block(block, SPAN_LEN).map_err(|rule| (rule, None))?;
         for idx in 0..count {
-            self.span(block + LIST_HEADER_LEN + SPAN_LEN * idx, utf8)?;
+            let span = self.span(block + LIST_HEADER_LEN + SPAN_LEN * idx, utf8);
+            span.map_err(|rule| (rule, Some(idx)))?;
         }
         Ok(())
     }
@@ -267,7 +269,10 @@ impl Check<'_> {
             }
             (Kind::String | Kind::Bytes, false) => self.span(slot, utf8).map_err(here),
             (Kind::String | Kind::Bytes, true) => {
-                self.word(slot).and_then(|at| self.spans(at, utf8)).map_err(here)
+                let block = self.word(slot).map_err(here)?;
+                self.spans(block, utf8).map_err(|(rule, element_idx)| {
+                    Broken::at(rec, rule).through(type_idx, field_idx, element_idx)
+                })
             }
             (_, false) => Ok(()),
             (_, true) => {

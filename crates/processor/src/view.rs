@@ -126,7 +126,7 @@ impl<'a> Record<'a> {
     /// The value of a field that is present.
     #[inline(always)]
     fn value(&self, field: &'a FieldPlan) -> Value<'a> {
-        let slot = self.off + field.slot_off;
+        let slot = Place { rec: self.off, off: field.slot_off };
         if let Some(value) = single(self.plan, self.bytes, slot, field.single, field, true) {
             return value;
         }
@@ -142,7 +142,7 @@ impl<'a> Record<'a> {
     #[inline]
     pub fn has(&self, field_idx: u32) -> bool {
         let field = self.field(field_idx);
-        word(self.bytes, self.off + field.presence_off) & field.presence_bit != 0
+        word(self.bytes, Place { rec: self.off, off: field.presence_off }) & field.presence_bit != 0
     }
 
     /// The value of the field at this place; none if it is absent.
@@ -153,7 +153,8 @@ impl<'a> Record<'a> {
     #[inline]
     pub fn get(&self, field_idx: u32) -> Option<Value<'a>> {
         let field = self.field(field_idx);
-        let present = word(self.bytes, self.off + field.presence_off) & field.presence_bit != 0;
+        let place = Place { rec: self.off, off: field.presence_off };
+        let present = word(self.bytes, place) & field.presence_bit != 0;
         present.then(|| self.value(field))
     }
 
@@ -175,15 +176,23 @@ impl<'a> Record<'a> {
     #[must_use]
     #[inline]
     pub fn fields(&self) -> Fields<'a> {
-        let bits = word(self.bytes, self.off + PRESENCE_OFF);
-        Fields { record: *self, fields: self.plan.fields_of(self.type_idx), bits, first: 0 }
+        // SAFETY: the type is one of the plan's, and its fields lie where the plan says (`Plan::new`); the assertion notices
+        // in every test of views.
+        let fields = unsafe {
+            let t = self.plan.types.get_unchecked(self.type_idx as usize);
+            debug_assert!((t.first_field + t.field_count) as usize <= self.plan.fields.len());
+            let first = self.plan.fields.as_ptr().add(t.first_field as usize);
+            std::slice::from_raw_parts(first, t.field_count as usize)
+        };
+        let bits = word(self.bytes, Place { rec: self.off, off: PRESENCE_OFF });
+        Fields { record: *self, fields, bits, word_off: PRESENCE_OFF }
     }
 
     /// Slices of unknown fields, tags and all, in the order they came.
     pub fn unknown(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let (bytes, block) = (self.bytes, word(self.bytes, self.off));
-        let count = if block == 0 { 0 } else { word(bytes, block) };
-        (0..count).map(move |idx| span(bytes, block + LIST_HEADER_LEN + 8 * idx))
+        let (bytes, block) = (self.bytes, word(self.bytes, Place::at(self.off)));
+        let count = if block == 0 { 0 } else { word(bytes, Place::at(block)) };
+        (0..count).map(move |idx| span(bytes, Place::at(block + LIST_HEADER_LEN + 8 * idx)))
     }
 }
 
@@ -191,10 +200,11 @@ impl<'a> Record<'a> {
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
     record: Record<'a>,
+    /// The fields from the one on that the current presence word's lowest bit stands for, and which bits are left.
     fields: &'a [FieldPlan],
-    /// What is left of the current presence word, and the place of the field that its lowest bit stands for.
     bits: u32,
-    first: u32,
+    /// Where that word lies in the record.
+    word_off: u32,
 }
 
 impl<'a> Iterator for Fields<'a> {
@@ -203,24 +213,20 @@ impl<'a> Iterator for Fields<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         while self.bits == 0 {
-            self.first += PRESENCE_BITS;
-            if self.first as usize >= self.fields.len() {
-                // Here it stays.
-                self.first -= PRESENCE_BITS;
-                return None;
-            }
-            let word_off = PRESENCE_OFF + self.first / PRESENCE_BITS * 4;
-            self.bits = word(self.record.bytes, self.record.off + word_off);
+            self.fields = self.fields.get(PRESENCE_BITS as usize..).filter(|fields| !fields.is_empty())?;
+            self.word_off += 4;
+            self.bits = word(self.record.bytes, Place { rec: self.record.off, off: self.word_off });
         }
-        let idx = (self.first + self.bits.trailing_zeros()) as usize;
+        let idx = self.bits.trailing_zeros() as usize;
         self.bits &= self.bits - 1;
-        debug_assert!(idx < self.fields.len());
-        // SAFETY: a sound record has no bits beyond its fields (enforced by decoder and verifier), and rows and plans run
-        // parallel (`Plan::new`). The assertion notices in the mutation tests.
+        // SAFETY: a sound record has no bits beyond its type's fields (enforced by decoder and verifier), which are elements
+        // of the plan's; rows run parallel to them (`Plan::new`). The assertion notices in the mutation tests.
         let (field, row) = unsafe {
             let plan = self.record.plan;
-            let first = plan.types.get_unchecked(self.record.type_idx as usize).first_field as usize;
-            (self.fields.get_unchecked(idx), plan.table.fields().get_unchecked(first + idx))
+            debug_assert!(idx < self.fields.len());
+            let field = self.fields.get_unchecked(idx);
+            let at = std::ptr::from_ref(field).offset_from(plan.fields.as_ptr()) as usize;
+            (field, plan.table.fields().get_unchecked(at))
         };
         Some((row, self.record.value(field)))
     }
@@ -246,7 +252,7 @@ impl<'a> List<'a> {
     #[must_use]
     #[inline]
     pub fn len(&self) -> u32 {
-        word(self.bytes, self.block)
+        word(self.bytes, Place::at(self.block))
     }
 
     /// Whether there are none.
@@ -264,7 +270,7 @@ impl<'a> List<'a> {
             return None;
         }
         let at = self.block + LIST_HEADER_LEN + idx * self.field.elem_len;
-        single(self.plan, self.bytes, at, Some(self.field.kind), self.field, false)
+        single(self.plan, self.bytes, Place::at(at), Some(self.field.kind), self.field, false)
     }
 
     /// All elements.
@@ -275,22 +281,37 @@ impl<'a> List<'a> {
     }
 }
 
-#[inline(always)]
-fn load<const N: usize>(bytes: &[u8], at: u32) -> [u8; N] {
-    debug_assert!(at as usize + N <= bytes.len());
-    // SAFETY: the object is sound: slots, words and blocks that presence declares lie in it. Enforced by decoder
-    // and verifier; the assertion above notices in the mutation tests.
-    unsafe { bytes.as_ptr().add(at as usize).cast::<[u8; N]>().read() }
+/// Where something lies: in a record, or (0) where `rec` says. (Apart, so that a loop adds only what changes.)
+#[derive(Clone, Copy)]
+struct Place {
+    rec: u32,
+    off: u32,
+}
+
+impl Place {
+    #[inline(always)]
+    fn at(rec: u32) -> Place {
+        Place { rec, off: 0 }
+    }
 }
 
 #[inline(always)]
-fn word(bytes: &[u8], at: u32) -> u32 {
+fn load<const N: usize>(bytes: &[u8], at: Place) -> [u8; N] {
+    debug_assert!(at.rec as usize + at.off as usize + N <= bytes.len());
+    // SAFETY: the object is sound: slots, words and blocks that presence declares lie in it. Enforced by decoder
+    // and verifier; the assertion above notices in the mutation tests.
+    unsafe { bytes.as_ptr().add(at.rec as usize).add(at.off as usize).cast::<[u8; N]>().read() }
+}
+
+#[inline(always)]
+fn word(bytes: &[u8], at: Place) -> u32 {
     u32::from_le_bytes(load(bytes, at))
 }
 
 #[inline(always)]
-fn span(bytes: &[u8], at: u32) -> &[u8] {
-    let (off, len) = (word(bytes, at) as usize, word(bytes, at + 4) as usize);
+fn span(bytes: &[u8], at: Place) -> &[u8] {
+    let span = u64::from_le_bytes(load(bytes, at));
+    let (off, len) = (span as u32 as usize, (span >> 32) as usize);
     debug_assert!(off + len <= bytes.len());
     // SAFETY: as in `load`: the span of a sound object.
     unsafe { std::slice::from_raw_parts(bytes.as_ptr().add(off), len) }
@@ -302,7 +323,7 @@ fn span(bytes: &[u8], at: u32) -> &[u8] {
 fn single<'a>(
     plan: &'a Plan,
     bytes: &'a [u8],
-    at: u32,
+    at: Place,
     kind: Option<Kind>,
     field: &FieldPlan,
     indirect: bool,
@@ -321,7 +342,7 @@ fn single<'a>(
         Kind::I8 => Value::I8(i8::from_le_bytes(load(bytes, at))),
         Kind::I16 => Value::I16(i16::from_le_bytes(load(bytes, at))),
         Kind::Message => {
-            let off = if indirect { word(bytes, at) } else { at };
+            let off = if indirect { word(bytes, at) } else { at.rec + at.off };
             Value::Message(Record { plan, bytes, off, type_idx: field.aux_idx })
         }
     })

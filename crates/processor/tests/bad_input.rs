@@ -58,8 +58,8 @@ fn truncated_in_each_kind_of_value() {
     refused(T3, &field(9, 2, &[]), "t3.All.f_string: the input breaks off at byte 1");
     refused(T3, &field(9, 2, &[4, b'a', b'b', b'c']), "t3.All.f_string: the input breaks off at byte 2");
     refused(T3, &field(25, 2, &[2, 1]), "t3.All.r_int32: the input breaks off at byte 3");
-    refused(T3, &bytes(25, &[1, 0x80]), "t3.All.r_int32: the input breaks off at byte 5");
-    refused(T3, &bytes(26, &[1; 9]), "t3.All.r_fixed64: the input breaks off at byte 12");
+    refused(T3, &bytes(25, &[1, 0x80]), "t3.All.r_int32[1]: the input breaks off at byte 5");
+    refused(T3, &bytes(26, &[1; 9]), "t3.All.r_fixed64[1]: the input breaks off at byte 12");
     refused(T3, &field(999, 0, &[0x80]), "t3.All: the input breaks off at byte 2");
     refused(T3, &field(999, 2, &[3, 1, 2]), "t3.All: the input breaks off at byte 2");
     refused(T2, &field(7, 3, &varint(1, 5)), "t2.All.part: the input breaks off at byte 3");
@@ -85,7 +85,7 @@ fn varint_of_eleven_bytes() {
     refused(T3, &field(999, 0, &eleven), "t3.All: the varint at byte 2 is too long");
     let inner = field(4, 0, &eleven);
     refused(T3, &bytes(11, &inner), "t3.All.f_message.f_uint64: the varint at byte 3 is too long");
-    refused(T3, &bytes(23, &eleven), "t3.All.r_int64: the varint at byte 14 is too long");
+    refused(T3, &bytes(23, &eleven), "t3.All.r_int64[0]: the varint at byte 3 is too long");
 }
 
 #[test]
@@ -96,15 +96,27 @@ fn tag_of_more_than_five_bytes() {
 }
 
 #[test]
+fn length_of_more_than_five_bytes() {
+    let six = [0x80, 0x80, 0x80, 0x80, 0x80, 0x00];
+    refused_though_prost_accepts(T3, &field(9, 2, &six), "t3.All.f_string: the varint at byte 1 is too long");
+    refused_though_prost_accepts(
+        T3,
+        &field(31, 2, &six),
+        "t3.All.r_message[0]: the varint at byte 2 is too long",
+    );
+    refused_though_prost_accepts(T3, &field(999, 2, &six), "t3.All: the varint at byte 2 is too long");
+}
+
+#[test]
 fn length_of_gigabytes() {
     // 2^31 - 1 can be a length, if not here; 2^31 cannot.
     let most = [0xff, 0xff, 0xff, 0xff, 0x07];
     let more = [0x80, 0x80, 0x80, 0x80, 0x08];
     refused(T3, &field(12, 2, &most), "t3.All.f_bytes: the input breaks off at byte 6");
-    refused(T3, &field(31, 2, &most), "t3.All.r_message: the input breaks off at byte 7");
+    refused(T3, &field(31, 2, &most), "t3.All.r_message[0]: the input breaks off at byte 7");
     refused(T3, &field(25, 2, &most), "t3.All.r_int32: the input breaks off at byte 7");
     refused(T3, &field(999, 2, &most), "t3.All: the input breaks off at byte 2");
-    refused(T3, &field(12, 2, &more), "t3.All.f_bytes: the varint at byte 2 is too long");
+    refused(T3, &field(12, 2, &more), "t3.All.f_bytes: the varint at byte 1 is too long");
     refused(T3, &field(999, 2, &more), "t3.All: the varint at byte 2 is too long");
 }
 
@@ -195,7 +207,7 @@ fn invalid_utf8() {
         let at = |tag_len: usize| tag_len + 1 + wrong.len();
         let said = |path: &str, end| format!("t3.All.{path}: the string before byte {end} is not UTF-8");
         refused(T3, &bytes(9, wrong), &said("f_string", at(1)));
-        refused(T3, &[bytes(29, b"ok"), bytes(29, wrong)].concat(), &said("r_string", 5 + at(2)));
+        refused(T3, &[bytes(29, b"ok"), bytes(29, wrong)].concat(), &said("r_string[1]", 5 + at(2)));
         refused(T3, &bytes(72, wrong), &said("c_string", at(2)));
         refused(T3, &bytes(51, &bytes(1, wrong)), &said("m_string[0].key", 3 + at(1)));
         let long = ["é".repeat(40).as_bytes(), wrong].concat();
@@ -205,6 +217,57 @@ fn invalid_utf8() {
     }
     // proto2 does not check; prost does, where protobuf does not.
     accepted_though_prost_refuses(T2, &bytes(2, b"\xff"), &bytes(2, b"\xff"));
+}
+
+/// Whatever a list is of, and however it came, the path says which element is wrong.
+#[test]
+fn errors_name_the_element() {
+    let breaks = |path: &str, at: usize| format!("{path}: the input breaks off at byte {at}");
+    let eleven = [&[0x80; 10][..], &[0]].concat();
+    // Strings and bytes; a second run of the same field goes on counting.
+    let texts = [bytes(29, b"a"), bytes(29, b"b"), varint(5, 1), bytes(29, b"c")].concat();
+    let at = texts.len() + 3;
+    refused(T3, &[texts, field(29, 2, &[9, b'd'])].concat(), &breaks("t3.All.r_string[3]", at));
+    refused(T3, &field(32, 2, &[1]), &breaks("t3.All.r_bytes[0]", 3));
+    // One by one.
+    let input = [varint(41, 1), varint(41, 2), field(41, 0, &eleven)].concat();
+    refused(T3, &input, "t3.All.u_int32[2]: the varint at byte 8 is too long");
+    let input = bytes(11, &[field(42, 1, &[7; 8]), field(42, 1, &[7; 4])].concat());
+    refused(T3, &[input.clone(), vec![0; 9]].concat(), &breaks("t3.All.f_message.u_fixed64[1]", input.len()));
+    let input = [varint(4, 1), varint(4, 77), varint(4, 2), field(4, 0, &eleven)].concat();
+    refused(T2, &input, "t2.All.r_enum[2]: the varint at byte 7 is too long");
+    let cut = bytes(9, &[varint(4, 1), field(4, 0, &[0x80])].concat());
+    refused(T2, &[cut, varint(1, 1)].concat(), &breaks("t2.All.f_message.r_enum[1]", 6));
+    // Packed, behind others of the same list.
+    let input = [bytes(25, &[1, 2, 3]), bytes(25, &[&[4][..], &eleven].concat())].concat();
+    refused(T3, &input, "t3.All.r_int32[4]: the varint at byte 10 is too long");
+    refused(T3, &[varint(25, 1), bytes(25, &[4, 0x80])].concat(), &breaks("t3.All.r_int32[2]", 8));
+    refused(T3, &bytes(27, &[0; 7]), &breaks("t3.All.r_fixed32[1]", 10));
+    let input = bytes(5, &[&[1, 77, 2][..], &eleven].concat());
+    refused(T2, &input, "t2.All.p_enum[2]: the varint at byte 5 is too long");
+    // Messages, groups, entries of maps.
+    refused(T3, &[bytes(31, b""), field(31, 2, &[5])].concat(), &breaks("t3.All.r_message[1]", 6));
+    refused(T3, &[bytes(51, b""), field(51, 2, &[5])].concat(), &breaks("t3.All.m_string[1]", 6));
+    let input = [field(8, 3, &[]), field(8, 4, &[]), field(8, 3, &bytes(1, b"y"))].concat();
+    refused(T2, &input, &breaks("t2.All.parts[1]", input.len()));
+    let deep = (0..101).fold(Vec::new(), |inner, _| [bytes(31, b""), bytes(31, &inner)].concat());
+    let (p, _) = schemas();
+    let DecodeError::Limit { path, .. } = again(&p, T3, &deep).unwrap_err() else { panic!("it is too deep") };
+    assert_eq!(path, format!("t3.All{}.r_message[0]", ".r_message[1]".repeat(100)));
+}
+
+/// The verifier does the same.
+#[test]
+fn a_forged_string_of_a_list_is_named() {
+    let mut forge = Forge::of(&[bytes(29, b"first"), bytes(29, b"second")].concat());
+    let block = forge.word(forge.slot(29)) as usize;
+    let len = forge.object.len() as u32;
+    forge.set(block + 8 + 8, len);
+    forge.refused(".r_string[1]", "out of the object");
+    let mut forge = Forge::of(&[bytes(29, b"first"), bytes(29, b"second")].concat());
+    let second = forge.word(block + 8 + 8) as usize;
+    forge.object[second] = 0xff;
+    forge.refused(".r_string[1]", "not UTF-8");
 }
 
 #[test]
@@ -298,14 +361,18 @@ struct Forge {
 
 impl Forge {
     fn new() -> Forge {
+        let parts =
+            [bytes(12, b"some bytes"), bytes(11, &bytes(9, b"inner")), bytes(25, &[1, 2, 3]), bytes(31, b"")];
+        Forge::of(&parts.concat())
+    }
+
+    /// The object that this message decodes to.
+    fn of(input: &[u8]) -> Forge {
         let (processor, _) = schemas();
-        let input =
-            [bytes(12, b"some bytes"), bytes(11, &bytes(9, b"inner")), bytes(25, &[1, 2, 3]), bytes(31, b"")]
-                .concat();
         let type_idx = processor.type_by_name(T3).unwrap();
         let mut arena = Arena::with_limit(1 << 16);
         let object =
-            processor.decode(type_idx, &input, &mut arena, &Limits::default()).unwrap().bytes().to_vec();
+            processor.decode(type_idx, input, &mut arena, &Limits::default()).unwrap().bytes().to_vec();
         let forge = Forge { processor, object };
         forge.verify().unwrap();
         forge

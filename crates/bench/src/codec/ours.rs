@@ -1,6 +1,5 @@
 //! Tollfree's rows.
 
-use std::cell::RefCell;
 use std::hint::black_box;
 
 use tollfree_processor::thrift::Protocol;
@@ -116,9 +115,8 @@ impl<'p> Ours<'p> {
         let object = self.verified();
         match self.codec {
             Codec::Protobuf => {
-                let buffer = RefCell::new(EncodeBuffer::new());
+                let mut buffer = EncodeBuffer::new();
                 Runner::new("encode", "tollfree", move || {
-                    let mut buffer = buffer.borrow_mut();
                     black_box(black_box(&object).encode(&mut buffer).expect("it was decoded"));
                 })
             }

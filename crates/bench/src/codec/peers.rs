@@ -53,7 +53,7 @@ fn peer_rows<'p>(side: &'static str, peer: &'static dyn Peer, payload: &'p Paylo
             peer.decode_and_drop(black_box(input)).expect("it decoded before")
         }),
         Runner::new("encode", side, move || {
-            held.encode(&mut out);
+            black_box(&held).encode(&mut out);
             black_box(&mut out);
         }),
     ];

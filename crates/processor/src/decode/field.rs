@@ -51,9 +51,21 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
                 return self.unknown(start, number, wire_type);
             }
             let tagged = Tagged { plan: field, start, tag: u64::from(wire_type) | field.tag & !7 };
-            self.known(tagged, code)?;
+            match self.known(tagged, code) {
+                Ok(()) => Ok(false),
+                Err(why) => Err(self.note(why, code)),
+            }
         }
-        Ok(false)
+    }
+
+    /// Notes which element of a list was not read: the one behind those that are there. (A packed run has done so.)
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self, why: Why, code: u8) -> Why {
+        if matches!(code, op::LIST..op::PACKED | op::MAP) {
+            self.element_idx = self.element_count();
+        }
+        why
     }
 
     #[inline(always)]
@@ -193,20 +205,19 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
                         self.s.pos = end;
                         return self.keep(field.start);
                     }
+                    self.may_descend()?;
                     let child =
                         if code == op::MESSAGE { self.child(field.plan) } else { self.element(field) }?;
-                    self.descend(child, end, 0)
-                }
-                op::GROUP => {
-                    let child = self.child(field.plan)?;
-                    self.descend(child, self.place.end, number)
+                    self.descend(child, end, 0);
                 }
                 _ => {
-                    let child = self.element(field)?;
-                    self.descend(child, self.place.end, number)
+                    self.may_descend()?;
+                    let child = if code == op::GROUP { self.child(field.plan) } else { self.element(field) }?;
+                    self.descend(child, self.place.end, number);
                 }
             }
         }
+        Ok(())
     }
 
     unsafe fn entry_is_known(&self, field: &FieldPlan, end: usize) -> bool {
@@ -244,7 +255,8 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
         unsafe {
             let value = self.varint()? as i32;
             if self.s.pos > self.place.end {
-                return Ok(());
+                self.s.pos = self.place.end;
+                return Err(Why::Truncated);
             }
             if !self.plan.has_value(field.plan.aux_idx, value) {
                 return self.keep(field.start);
@@ -262,7 +274,13 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
             let len = self.length()?;
             self.s.pos += len;
             let input = self.input();
-            packed::run::<ALIAS>(self.plan, &mut self.s, self.arena, field.plan, shape, input, len)
+            let outcome =
+                packed::run::<ALIAS>(self.plan, &mut self.s, self.arena, field.plan, shape, input, len);
+            outcome.map_err(|broken| {
+                self.s.pos = broken.offset;
+                self.element_idx = broken.element_idx;
+                broken.why
+            })
         }
     }
 
@@ -325,7 +343,6 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
             if *at < 0x80 { (u32::from(*at), 1) } else { varint32(at) }
         };
         if taken == 0 || len > i32::MAX as u32 {
-            self.s.pos += 1;
             return Err(Why::Varint);
         }
         self.s.pos += taken;
@@ -433,15 +450,23 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
         // SAFETY: values are written below the block's capacity; before `stop`, 16 bytes are readable.
         unsafe {
             let stop = self.place.end.min(self.switch);
+            let tag_mask = field.plan.tag_mask();
             let (block, mut count, capacity) = self.block(field)?;
             let to = self.s.base.add(block + LIST_HEADER).cast::<T>();
             loop {
-                to.add(count as usize).write_unaligned(read(self)?);
+                let value = match read(self) {
+                    Ok(value) => value,
+                    Err(why) => {
+                        self.s.set_word(block, count);
+                        return Err(why);
+                    }
+                };
+                to.add(count as usize).write_unaligned(value);
                 count += 1;
                 if count == capacity || self.s.pos >= stop || self.place.fields_left == 0 {
                     break;
                 }
-                if (load64(self.s.buf.add(self.s.pos)) ^ field.tag) & field.plan.tag_mask != 0 {
+                if (load64(self.s.buf.add(self.s.pos)) ^ field.tag) & tag_mask != 0 {
                     break;
                 }
                 self.place.fields_left -= 1;

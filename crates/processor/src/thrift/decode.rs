@@ -473,7 +473,13 @@ unsafe fn list<W: Wire, const ALIAS: bool>(
             code::I8 => each!([u8; 1], take::<1>(&mut s)),
             code::I16 => each!(u16, W::i16(&mut s)),
             code::I32 => each!(u32, W::i32(&mut s)),
-            code::I64 => each!(u64, W::i64(&mut s)),
+            code::I64 => {
+                let to = cx.base.add(first).cast::<u64>();
+                match W::i64s(&s, count as usize, to) {
+                    Some(len) => at.pos = s.pos + len,
+                    None => each!(u64, W::i64(&mut s)),
+                }
+            }
             code::DOUBLE => each!(u64, W::double(&mut s)),
             code::STRING => each!(u64, text::<W, ALIAS>(cx, &mut s, &mut at.cur, f.utf8)),
             _ => {

@@ -6,6 +6,8 @@
 
 use super::plan::code;
 use crate::fault::Why;
+#[cfg(target_arch = "x86_64")]
+use crate::pairs;
 use crate::varint::{MORE, compress, load64, unzigzag};
 
 /// The input, and where in it reading goes on.
@@ -46,6 +48,10 @@ pub(super) trait Wire {
     unsafe fn i16(s: &mut Source) -> Result<u16, Why>;
     unsafe fn i32(s: &mut Source) -> Result<u32, Why>;
     unsafe fn i64(s: &mut Source) -> Result<u64, Why>;
+    /// Writes so many of them, all at once: the bytes that they take, unless they are better read one by one.
+    unsafe fn i64s(_s: &Source, _count: usize, _to: *mut u64) -> Option<usize> {
+        None
+    }
     /// The bits of a double.
     unsafe fn double(s: &mut Source) -> Result<u64, Why>;
     /// Bytes of a string, held against the input's end.
@@ -229,6 +235,17 @@ impl Wire for Compact {
     unsafe fn i64(s: &mut Source) -> Result<u64, Why> {
         // SAFETY: the trait's.
         unsafe { varint64(s).map(unzigzag) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn i64s(s: &Source, count: usize, to: *mut u64) -> Option<usize> {
+        // SAFETY: the trait's; there is room for `count` values.
+        unsafe {
+            pairs::read::<false>(s.buf.add(s.pos), s.left(), count, |idx, value| {
+                to.add(idx).write_unaligned(unzigzag(value));
+            })
+        }
     }
 
     #[inline(always)]
