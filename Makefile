@@ -17,10 +17,10 @@ bench: ## Compare Tollfree with stock tonic on this machine (about a minute afte
 	@cargo build --quiet --release --package tollfree-cli
 	@exec $(TARGET_DIR)/release/tollfree bench echo
 
-figures: ## Measure DmRPC's figures and draw them, into bench-out (half an hour after the build)
+figures: ## Measure DmRPC's figures and draw them, into bench-out (half an hour after the build; ROUNDS=1 is quicker)
 	@cargo build --quiet --release --package tollfree-cli
 	@for figure in fig5 fig6 fig7 fig8 fig10 fig11; do \
-		$(TARGET_DIR)/release/tollfree bench pool $$figure --out bench-out/$$figure || exit 1; done
+		$(TARGET_DIR)/release/tollfree bench pool $$figure $(if $(ROUNDS),--rounds $(ROUNDS)) --out bench-out/$$figure || exit 1; done
 
 bench-check: ## Count instructions and allocations of a call, and compare with the counts kept (WRITE=--write keeps them)
 	@crates/bench/instructions $(or $(COUNTS_DIR),$(TARGET_DIR)/instructions) $(WRITE)

@@ -107,7 +107,8 @@ pub fn send_with(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
 
 /// Rings the peer. A full buffer means that a doorbell is already there; a dead peer is noticed elsewhere.
 pub fn ring(socket: impl AsFd) {
-    let _ = send(socket, b"!", None);
+    while let Err(Errno::INTR) = rustix::net::send(&socket, b"!", SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+    }
 }
 
 /// Who is at the other end, from the kernel.

@@ -97,6 +97,13 @@ pub trait Outbound {
     /// # Errors
     /// [`Full`] when there is no room now; nothing was written then.
     fn stage(&mut self, parts: &[&[u8]]) -> Result<(), Full>;
+    /// The same for a record that the peer need not be woken for: it will do when it is awake anyway.
+    ///
+    /// # Errors
+    /// As [`stage`](Outbound::stage).
+    fn stage_quietly(&mut self, parts: &[&[u8]]) -> Result<(), Full> {
+        self.stage(parts)
+    }
     /// The longest chunk that [`put_in_area`](Outbound::put_in_area) would take now; 0 without an area.
     fn area_chunk_max(&mut self, wanted: usize) -> usize;
     /// Copies a chunk into the payload area and says where it lies. `None`: no area, or no room in it now.

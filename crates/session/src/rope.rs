@@ -132,7 +132,7 @@ impl Ropes {
             frame.events = events::CONTROL;
             frame.code = control::ROPES_TAKEN.into();
             frame.chunk_len = (*count).into();
-            out.stage(&[frame.as_bytes()])?;
+            out.stage_quietly(&[frame.as_bytes()])?;
             here(Point::NoticeStaged);
             self.taken.pop_front();
         }
@@ -164,6 +164,12 @@ impl<T: Watched> Session<T> {
     /// Ropes sent that the peer has not taken.
     pub fn ropes_in_flight(&self) -> usize {
         self.ropes.in_flight
+    }
+
+    /// The oldest rope that the peer has not taken, by its number.
+    pub fn oldest_rope(&self) -> Option<u64> {
+        // What is taken at the front is forgotten at once.
+        (self.ropes.in_flight > 0).then_some(self.ropes.sent_first)
     }
 
     /// What need not be kept any more, to be dropped when it suits: that may take a while.

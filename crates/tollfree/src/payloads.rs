@@ -163,17 +163,27 @@ impl Default for Sharing {
 /// Where ropes go: knows how many the peer has not taken yet.
 pub trait Outlet {
     fn ropes_in_flight(&self) -> usize;
+    /// Whether the peer has taken some meanwhile.
+    fn look_for_taken(&self) -> bool;
 }
 
 impl Outlet for Attachment {
     fn ropes_in_flight(&self) -> usize {
         Attachment::ropes_in_flight(self)
     }
+
+    fn look_for_taken(&self) -> bool {
+        Attachment::look_for_taken(self)
+    }
 }
 
 impl Outlet for Stream {
     fn ropes_in_flight(&self) -> usize {
         Stream::ropes_in_flight(self)
+    }
+
+    fn look_for_taken(&self) -> bool {
+        Stream::look_for_taken(self)
     }
 }
 
@@ -215,7 +225,7 @@ impl Sharing {
     fn pool_for(&self, peer: PeerPool, outlet: &(impl Outlet + ?Sized)) -> Option<&Pool> {
         let pool = self.pool.as_ref().filter(|_| peer == PeerPool::Same)?;
         // A peer that never takes what it gets must not make this side keep ever more.
-        (outlet.ropes_in_flight() < ROPE_COUNT_MAX).then_some(pool)
+        (outlet.ropes_in_flight() < ROPE_COUNT_MAX || outlet.look_for_taken()).then_some(pool)
     }
 
     /// Encodes a message of level 2: its large fields go by ref, and long runs of others.
@@ -235,7 +245,7 @@ impl Sharing {
         if !self.is_large(len) {
             return Ok(Outgoing::new(encode(message, len), false));
         }
-        self.encode_large(message, len, self.pool_for(peer, outlet))
+        self.encode_large(message, len, self.pool_for(peer, outlet), outlet)
     }
 
     #[cold]
@@ -244,15 +254,24 @@ impl Sharing {
         message: &M,
         len: usize,
         pool: Option<&Pool>,
+        outlet: &(impl Outlet + ?Sized),
     ) -> Result<Outgoing, Status> {
         let Some(pool) = pool else {
             // Into the encoded message, and from there into shared memory.
             self.payloads.sent_inline(len, 2 * len);
             return Ok(Outgoing::new(encode(message, len), false));
         };
-        let mut composer = pool.compose(len, self.threshold);
-        message.encode_raw(&mut composer);
-        match composer.finish() {
+        let compose = || {
+            let mut composer = pool.compose(len, self.threshold);
+            message.encode_raw(&mut composer);
+            composer.finish()
+        };
+        let mut composed = compose();
+        // What the peer has taken may make the room.
+        if composed.as_ref().is_ok_and(|composed| composed.shortage.is_some()) && outlet.look_for_taken() {
+            composed = compose();
+        }
+        match composed {
             Ok(composed) => self.outgoing(composed, false),
             // A child of `fork` is no member.
             Err(_) => {
@@ -276,7 +295,7 @@ impl Sharing {
         match message {
             Some(whole) if self.is_large(whole.data.len()) && !whole.is_begun() && !whole.is_rope() => {
                 let pool = self.pool_for(peer, outlet);
-                if let Some(wrapped) = self.wrap_large(&whole.data, whole.compressed, pool)? {
+                if let Some(wrapped) = self.wrap_large(&whole.data, whole.compressed, pool, outlet)? {
                     *message = Some(wrapped);
                 }
                 Ok(())
@@ -291,8 +310,14 @@ impl Sharing {
         data: &Bytes,
         compressed: bool,
         pool: Option<&Pool>,
+        outlet: &(impl Outlet + ?Sized),
     ) -> Result<Option<Outgoing>, Status> {
-        match pool.map(|pool| Composed::whole(pool, data)) {
+        let whole = |pool: &Pool| match Composed::whole(pool, data) {
+            // What the peer has taken may make the room.
+            Err(AllocError::Exhausted { .. }) if outlet.look_for_taken() => Composed::whole(pool, data),
+            composed => composed,
+        };
+        match pool.map(whole) {
             Some(Ok(composed)) => self.outgoing(composed, compressed).map(Some),
             tried => {
                 if let Some(Err(shortage)) = tried {

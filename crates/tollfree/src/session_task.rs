@@ -496,6 +496,7 @@ impl SessionTask {
 async fn all_is_taken(attachment: &Attachment, linger: &mut Option<Instant>) {
     let until = *linger.get_or_insert_with(|| Instant::now() + LINGER);
     while attachment.ropes_in_flight() > 0 && Instant::now() < until {
+        attachment.look_for_taken();
         tokio::time::sleep(LINGER_STEP).await;
     }
 }

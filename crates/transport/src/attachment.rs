@@ -19,9 +19,10 @@ use crate::accepted::{Accepted, Call};
 use crate::config::Config;
 use crate::core::Core;
 use crate::handshake::{self, Attached, HandshakeError, PeerPool};
+use crate::hearing::Line;
 use crate::incoming::{Arrival, Incoming};
 use crate::inherited::OfProcess;
-use crate::shared::Shared;
+use crate::shared::{Shared, Socket};
 use crate::stations::{Slot, Token};
 use crate::streak::Streak;
 use crate::tokens;
@@ -155,6 +156,7 @@ impl Attachment {
         socket: UnixStream,
         config: &Config,
     ) -> std::io::Result<Attachment> {
+        let socket = Socket::from_owned_fd_unchecked(socket.into_std()?.into())?;
         let shared = Shared::new(attached, socket, config)?;
         shared.start_driver(&Handle::current())?;
         here(Point::SessionBegun);
@@ -210,6 +212,12 @@ impl Attachment {
     /// Ropes sent that the peer has not taken hold of yet.
     pub fn ropes_in_flight(&self) -> usize {
         self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())
+    }
+
+    /// Looks whether the peer has taken ropes of which it could not yet be heard, for it wakes nobody to say so. `true`: some
+    /// need not be kept any more.
+    pub fn look_for_taken(&self) -> bool {
+        self.shared.look_for_taken()
     }
 
     /// Who is at the other end.
@@ -311,8 +319,17 @@ impl Attachment {
     /// driver would notice: one system call.
     pub fn attend(&self) {
         let Ok(mut core) = self.shared.enter() else { return };
-        if core.session.closed().is_none() && !core.hear(&self.shared.socket) {
-            core.hang_up(&self.shared.socket);
+        if core.session.closed().is_some() {
+            return;
+        }
+        let socket = &self.shared.socket;
+        let line = match core.hear(socket) {
+            // A hang-up may lie behind.
+            Line::Rang => core.hear(socket),
+            line => line,
+        };
+        if line == Line::Dead {
+            core.hang_up(socket);
         }
     }
 
@@ -446,6 +463,11 @@ impl Stream {
     /// Ropes sent in its session that the peer has not taken hold of yet.
     pub fn ropes_in_flight(&self) -> usize {
         self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())
+    }
+
+    /// As [`Attachment::look_for_taken`].
+    pub fn look_for_taken(&self) -> bool {
+        self.shared.look_for_taken()
     }
 
     /// Its number in the session, for logs.
@@ -612,7 +634,7 @@ impl Core {
         &mut self,
         opening: Opening<'_>,
         emission: &mut Emission,
-        socket: &UnixStream,
+        socket: &Socket,
     ) -> Option<Result<StreamId, EmitError>> {
         let progress = self.session.open(&mut self.sending, opening, emission);
         self.flush_soon(socket);
@@ -628,7 +650,7 @@ impl Core {
         &mut self,
         id: StreamId,
         emission: &mut Emission,
-        socket: &UnixStream,
+        socket: &Socket,
     ) -> Result<Progress, EmitError> {
         let mut progress = self.session.stage(&mut self.sending, id, emission);
         for _ in 1..PARTS_COUNT {
@@ -643,7 +665,7 @@ impl Core {
     }
 
     /// What a server's last word means for its call, once that is on its way. Whether the call is over.
-    pub(crate) fn settle(&mut self, id: StreamId, socket: &UnixStream) -> bool {
+    pub(crate) fn settle(&mut self, id: StreamId, socket: &Socket) -> bool {
         let is_settled = self.session.settle(id);
         if !is_settled && self.session.has_pending() {
             self.flush(socket);

@@ -10,14 +10,13 @@ use std::task::Waker;
 
 use bytes::BytesMut;
 use smallvec::SmallVec;
-use tokio::net::UnixStream;
 use tokio::runtime;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::CPU_UNKNOWN;
 use tollfree_layout::limits::{AREA_LEN_MAX, AREA_LEN_MIN, PAGE_LEN};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId};
 use tollfree_region::{PeerRegion, Region};
-use tollfree_rendezvous::socket::{self, Heard, Lost};
+use tollfree_rendezvous::socket;
 use tollfree_ring::{
     RecordRead, RecordReceiver, RecordSender, RingReceiver, RingSender, RingViolation, Ringer, StageError,
     Waiter,
@@ -31,6 +30,7 @@ use crate::clock::now_ns;
 use crate::config::Config;
 use crate::handshake::{Attached, PeerPool};
 use crate::load::Load;
+use crate::shared::Socket;
 use crate::stations::{Slot, Stations, Token};
 use crate::waiting::SpinBudget;
 
@@ -38,11 +38,6 @@ use crate::waiting::SpinBudget;
 const PUMP_COUNT: usize = 64;
 /// Emissions held back at most before they are published together.
 const HELD_COUNT_MAX: u32 = 8;
-/// Descriptors that may lie between their arrival and the records that announce them.
-const FD_COUNT_MAX: usize = 2;
-/// Bytes that may lie on the socket at once. A peer rings once each time that this side parks, and the kernel queues a
-/// few hundred such bytes at most.
-const DOORBELL_COUNT_MAX: usize = 4096;
 
 /// Waits that end within one long look, between two that the spin budget learns from.
 const UNLEARNT_COUNT_MAX: u32 = 7;
@@ -72,6 +67,8 @@ pub(crate) struct Sending {
     pub(crate) area: AreaSender,
     /// The ring found the peer's cursor forged while sending; the pump closes the session for it.
     violation: Option<RingViolation>,
+    /// Something is staged that a sleeping peer is to be woken for.
+    is_loud: bool,
 }
 
 impl Outbound for Sending {
@@ -82,6 +79,12 @@ impl Outbound for Sending {
 
     #[inline]
     fn stage(&mut self, parts: &[&[u8]]) -> Result<(), Full> {
+        self.is_loud = true;
+        self.stage_quietly(parts)
+    }
+
+    #[inline]
+    fn stage_quietly(&mut self, parts: &[&[u8]]) -> Result<(), Full> {
         match self.ring.stage(parts) {
             Ok(()) => {
                 self.area.bind(self.ring.staged_end());
@@ -167,7 +170,7 @@ pub(crate) struct Core {
     pub(crate) ringer: Ringer<PeerRegion>,
     mapped: AreasMapped,
     /// Descriptors that arrived, in order; `None` for one that this process had no number free for.
-    fds: VecDeque<Option<OwnedFd>>,
+    pub(crate) fds: VecDeque<Option<OwnedFd>>,
     pub(crate) stations: Stations,
     pub(crate) budget: SpinBudget,
     /// Waits within one long look since one was learnt from.
@@ -191,6 +194,8 @@ pub(crate) struct Core {
     pub(crate) nudge: bool,
     /// An area was just made: a driver has to see to its end.
     pub(crate) area_made: bool,
+    /// A driver looks now and then whether the peer has taken ropes.
+    pub(crate) ropes_watched: bool,
     area_len: usize,
     release_lines: usize,
 }
@@ -208,6 +213,7 @@ impl Core {
                 ring: RingSender::new(own.clone(), peer.clone(), attached.own_ring),
                 area: AreaSender::new(),
                 violation: None,
+                is_loud: false,
             },
             receiving: RingReceiver::new(own.clone(), peer.clone(), attached.peer_ring),
             waiter: Waiter::new(own),
@@ -228,6 +234,7 @@ impl Core {
             news: 0,
             nudge: false,
             area_made: false,
+            ropes_watched: false,
             area_len: area_len(config.area_len, attached.peer_area_len_max),
             release_lines: attached.peer_ring.line_count() as usize / 4,
         };
@@ -252,7 +259,7 @@ impl Core {
     }
 
     /// Handles what the peer has sent, up to a bound. Returns how many records that were.
-    pub(crate) fn pump(&mut self, socket: &UnixStream) -> usize {
+    pub(crate) fn pump(&mut self, socket: &Socket) -> usize {
         let mut count = 0;
         if self.held_count > 0 || self.session.has_pending() {
             self.flush(socket);
@@ -294,7 +301,7 @@ impl Core {
     }
 
     /// Gives consumed room back to the peer, and rings when it waits for that.
-    fn release(&mut self, socket: &UnixStream) {
+    fn release(&mut self, socket: &Socket) {
         if self.receiving.release() && self.ringer.should_ring_for_space() {
             socket::ring(socket);
         }
@@ -374,7 +381,7 @@ impl Core {
     }
 
     /// Makes everything staged visible, together with small frames that wait, and rings when the peer sleeps.
-    pub(crate) fn flush(&mut self, socket: &UnixStream) {
+    pub(crate) fn flush(&mut self, socket: &Socket) {
         if self.sending.area.is_wanted() {
             self.make_area(socket);
         }
@@ -391,7 +398,7 @@ impl Core {
     /// Like [`flush`](Core::flush), but where somebody is about to look at the ring anyway, or the accepting task has
     /// further calls at hand, leaves the publishing to them: several frames become visible by one store, and one look
     /// at the peer's word is for all. [`Entered`](crate::shared::Entered) publishes what nobody would.
-    pub(crate) fn flush_soon(&mut self, socket: &UnixStream) {
+    pub(crate) fn flush_soon(&mut self, socket: &Socket) {
         self.held_count += 1;
         if self.held_count >= HELD_COUNT_MAX || !self.holds_back() {
             self.flush(socket);
@@ -405,6 +412,7 @@ impl Core {
             || self.nudge
             || !self.wakes.is_empty()
             || self.session.has_spent()
+            || self.wants_rope_watch()
     }
 
     /// Whether somebody will publish soon.
@@ -412,9 +420,10 @@ impl Core {
         self.corked || self.stations.is_pumped()
     }
 
-    fn publish(&mut self, socket: &UnixStream) {
+    fn publish(&mut self, socket: &Socket) {
         self.held_count = 0;
-        if self.sending.ring.publish() && self.ringer.should_ring() {
+        let is_loud = std::mem::take(&mut self.sending.is_loud);
+        if self.sending.ring.publish() && is_loud && self.ringer.should_ring() {
             here(Point::DoorbellDue);
             socket::ring(socket);
             here(Point::DoorbellRung);
@@ -436,7 +445,7 @@ impl Core {
         !came
     }
 
-    fn make_area(&mut self, socket: &UnixStream) {
+    fn make_area(&mut self, socket: &Socket) {
         if self.area_len == 0 {
             self.sending.area.give_up();
             return;
@@ -467,7 +476,7 @@ impl Core {
         }
     }
 
-    fn area_event(&mut self, event: AreaEvent, socket: &UnixStream) {
+    fn area_event(&mut self, event: AreaEvent, socket: &Socket) {
         let unasked = |code| Closed::Violation(Violation::Control { code });
         use tollfree_layout::frame::control::*;
         match event {
@@ -513,7 +522,7 @@ impl Core {
         }
     }
 
-    fn map_area(&mut self, area: AreaIdx, len: usize, fd: OwnedFd, socket: &UnixStream) {
+    fn map_area(&mut self, area: AreaIdx, len: usize, fd: OwnedFd, socket: &Socket) {
         match PeerRegion::map(fd, len) {
             Ok(region) => {
                 self.mapped.insert(area, region);
@@ -533,52 +542,8 @@ impl Core {
         }
     }
 
-    /// The descriptor that an offer speaks of. `Some(None)`: it came, and this process could not have it.
-    fn next_fd(&mut self, socket: &UnixStream) -> Option<Option<OwnedFd>> {
-        if self.fds.is_empty() {
-            self.hear(socket);
-        }
-        self.fds.pop_front()
-    }
-
-    /// Reads the socket empty: doorbells are forgotten, descriptors kept. `false` when the peer has hung up.
-    pub(crate) fn hear(&mut self, socket: &UnixStream) -> bool {
-        let mut buffer = [0; 256];
-        let mut heard_len = 0;
-        loop {
-            match socket::recv(socket, &mut buffer) {
-                Ok(Heard::Nothing) => return true,
-                Ok(Heard::HungUp) => return false,
-                Ok(Heard::Bytes(len, fds)) => {
-                    heard_len += len;
-                    self.fds.extend(fds.into_iter().map(Some));
-                }
-                Ok(Heard::Cut(len, Lost::OutOfDescriptors)) => {
-                    tracing::warn!("out of descriptors: a payload area can't be had");
-                    heard_len += len;
-                    self.fds.push_back(None);
-                }
-                Ok(Heard::Cut(_, Lost::Excess)) => heard_len = usize::MAX,
-                Err(error) => {
-                    tracing::warn!(%error, "receiving from the peer's socket");
-                    return false;
-                }
-            }
-            if self.fds.len() > FD_COUNT_MAX || heard_len > DOORBELL_COUNT_MAX {
-                let excess = if heard_len > DOORBELL_COUNT_MAX {
-                    "more doorbells, or descriptors at once, than any peer has reason to send"
-                } else {
-                    "more descriptors than were announced"
-                };
-                self.fds.clear();
-                self.close(Closed::Violation(Violation::Socket(excess)), socket);
-                return false;
-            }
-        }
-    }
-
     /// The peer is gone: what it had published still counts, then the session ends.
-    pub(crate) fn hang_up(&mut self, socket: &UnixStream) {
+    pub(crate) fn hang_up(&mut self, socket: &Socket) {
         here(Point::HangUpHeard);
         // A dead peer publishes nothing more; one that only closed its socket gets no longer than a full ring.
         for _ in 0..PUMP_COUNT {
@@ -591,7 +556,7 @@ impl Core {
     }
 
     /// Ends the session from this side: tells the peer as far as there is room, and hangs up.
-    pub(crate) fn close(&mut self, reason: Closed, socket: &UnixStream) {
+    pub(crate) fn close(&mut self, reason: Closed, socket: &Socket) {
         match &reason {
             Closed::Here(reason) => tracing::debug!(reason, "closing a session"),
             reason => tracing::warn!(%reason, "closing a session"),
@@ -608,7 +573,7 @@ impl Core {
     }
 
     /// Gives the payload area up when nothing went through it for a while.
-    pub(crate) fn drop_idle_area(&mut self, socket: &UnixStream) {
+    pub(crate) fn drop_idle_area(&mut self, socket: &Socket) {
         if let Some(area) = self.sending.area.take_idle() {
             self.session.drop_area(area);
             here(Point::AreaDropping);
@@ -689,10 +654,14 @@ impl Core {
         self.waits_by_itself() && !pumped
     }
 
-    /// Whether something is to happen that no task waits for: room for frames, the peer's word that it has taken a rope, or
-    /// ropes on calls that were cancelled.
+    /// Whether something is to happen that no task waits for: room for frames, or ropes on calls that were cancelled.
     fn waits_by_itself(&self) -> bool {
-        self.session.has_pending() || self.session.ropes_in_flight() > 0 || self.session.expects_strays()
+        self.session.has_pending() || self.session.expects_strays()
+    }
+
+    /// Whether a driver is to look now and then for the peer's word that it has taken ropes, which wakes nobody.
+    pub(crate) fn wants_rope_watch(&self) -> bool {
+        self.session.ropes_in_flight() > 0 && !self.ropes_watched
     }
 
     /// Has a driver see to what happens by itself, if nobody looks at the ring.
@@ -747,7 +716,7 @@ impl Core {
     }
 
     /// A stream is let go of; tells the peer if it had not ended.
-    pub(crate) fn forget(&mut self, id: StreamId, code: u16, socket: &UnixStream) {
+    pub(crate) fn forget(&mut self, id: StreamId, code: u16, socket: &Socket) {
         // Another task may be in the middle of sending on it, or watch for its end.
         if let Some(waker) = self.slot(Token::Write(id)).and_then(Slot::take) {
             self.wakes.push(waker);

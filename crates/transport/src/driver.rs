@@ -1,23 +1,29 @@
 //! The driver: the task that sleeps on the socket in one runtime, for all that wait there.
 //!
 //! It hears doorbells, the peer's hang-up and the end of its process; it watches the pumper of its station, and steps in when that has stopped
-//! looking at the ring; it gives up a payload area that nobody uses.
+//! looking at the ring; it gives up a payload area that nobody uses, and looks whether ropes are kept for nothing.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::Interest;
-use tokio::net::UnixStream;
 use tokio::runtime;
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::ear::Ear;
+use crate::hearing::Line;
 use crate::liveness::DeathWatch;
-use crate::shared::{Entered, Shared};
+use crate::shared::{Entered, Shared, Socket};
 
 /// A pumper that has not looked at the ring for this long is not counted on any more.
 const TICK: Duration = Duration::from_millis(2);
+/// The peer's word that it has taken ropes wakes nobody: the pause before it is looked for, and the longest one, where the
+/// oldest of them is still not taken.
+const ROPE_PAUSE: Duration = Duration::from_millis(100);
+const ROPE_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Times that the driver looks at the ring before other tasks have their turn.
 const ROUND_COUNT: usize = 4;
 
@@ -26,13 +32,26 @@ pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
     pub(crate) runtime: runtime::Id,
     /// Watched instead of the session's own socket and death watch, which belong to another runtime.
-    pub(crate) duplicate: Option<(Arc<UnixStream>, Option<Arc<DeathWatch>>)>,
+    pub(crate) duplicate: Option<(Arc<Socket>, Option<Arc<DeathWatch>>)>,
     /// Where others call.
-    pub(crate) ear: Arc<Notify>,
+    pub(crate) ear: Arc<Ear>,
     /// While the station is pumped: when to look at the pumper next, and how often it had looked the last time.
     pub(crate) watch: Option<(Instant, u64)>,
     /// While there is a payload area to look after: when.
     pub(crate) area: Option<Instant>,
+    /// While ropes are kept for the peer, and no other driver sees to it.
+    pub(crate) ropes: Option<RopeWatch>,
+    /// It is to look again, now that others had their turn.
+    pub(crate) owes_look: bool,
+}
+
+/// When to look whether ropes are still kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RopeWatch {
+    at: Instant,
+    pause: Duration,
+    /// The oldest one kept at the last look.
+    oldest: Option<u64>,
 }
 
 /// What the driver does next.
@@ -48,37 +67,76 @@ enum Next {
 
 impl Driver {
     pub(crate) async fn run(mut self) {
-        let (socket, death) =
-            self.duplicate.clone().unwrap_or_else(|| (self.shared.socket.clone(), self.shared.death.clone()));
-        let never = Instant::now();
-        loop {
-            let (watch_at, area_at) = (self.watch.map(|(at, _)| at), self.area);
-            let mut next = tokio::select! {
-                ready = socket.readable() => {
-                    if ready.is_err() {
-                        return;
-                    }
-                    // What comes from here on is a new event; what is there now is read below.
-                    let _ = socket.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-                    self.rung()
-                }
-                ended = died(death.as_deref()), if death.is_some() => {
-                    if ended.is_err() {
-                        return;
-                    }
-                    self.hung_up()
-                }
-                () = self.ear.notified() => self.called(),
-                () = sleep_until(watch_at.unwrap_or(never)), if watch_at.is_some() => self.look_at_pumper(),
-                () = sleep_until(area_at.unwrap_or(never)), if area_at.is_some() => self.look_at_area(),
+        let mut alarm = None;
+        poll_fn(|cx| self.poll(cx, &mut alarm)).await;
+    }
+
+    /// Sees to one thing after the other, until there is none left. Written out, because it runs at each doorbell: a `select!`
+    /// makes and drops all its futures each time.
+    fn poll(&mut self, cx: &mut Context<'_>, alarm: &mut Option<Pin<Box<Sleep>>>) -> Poll<()> {
+        let mut next = match std::mem::take(&mut self.owes_look) {
+            true => self.shared.enter().map_or(Next::Over, |core| self.serve(core)),
+            false => Next::Sleep,
+        };
+        while next == Next::Sleep {
+            next = if let Poll::Ready(ready) = self.socket().poll_read_ready(cx) {
+                // What comes from here on is a new event; what is there now is read below.
+                let _ = self.socket().try_io(|| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+                ready.map_or(Next::Over, |()| self.rung())
+            } else if let Some(death) = self.death()
+                && let Poll::Ready(ended) = death.poll_ended(cx)
+            {
+                ended.map_or(Next::Over, |()| self.hung_up())
+            } else if self.ear.poll_called(cx).is_ready() {
+                self.called()
+            } else if self.poll_alarm(cx, alarm).is_ready() {
+                self.alarmed()
+            } else {
+                return Poll::Pending;
             };
-            while next == Next::Again {
-                tokio::task::yield_now().await;
-                next = self.shared.enter().map_or(Next::Over, |core| self.serve(core));
-            }
-            if next == Next::Over {
-                return;
-            }
+        }
+        if next == Next::Over {
+            return Poll::Ready(());
+        }
+        // When others have had their turn.
+        self.owes_look = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn socket(&self) -> &Socket {
+        self.duplicate.as_ref().map_or(&self.shared.socket, |(socket, _)| socket)
+    }
+
+    fn death(&self) -> Option<&DeathWatch> {
+        self.duplicate.as_ref().map_or(&self.shared.death, |(_, death)| death).as_deref()
+    }
+
+    /// Ready when something is due.
+    fn poll_alarm(&self, cx: &mut Context<'_>, alarm: &mut Option<Pin<Box<Sleep>>>) -> Poll<()> {
+        let watch_at = self.watch.map(|(at, _)| at);
+        let ropes_at = self.ropes.map(|watch| watch.at);
+        let Some(at) = [watch_at, self.area, ropes_at].into_iter().flatten().min() else {
+            return Poll::Pending;
+        };
+        let alarm = alarm.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if alarm.deadline() != at {
+            alarm.as_mut().reset(at);
+        }
+        alarm.as_mut().poll(cx)
+    }
+
+    /// Something is due.
+    fn alarmed(&mut self) -> Next {
+        let now = Instant::now();
+        if self.watch.is_some_and(|(at, _)| at <= now) {
+            self.look_at_pumper()
+        } else if self.area.is_some_and(|at| at <= now) {
+            self.look_at_area()
+        } else if self.ropes.is_some_and(|watch| watch.at <= now) {
+            self.look_at_ropes()
+        } else {
+            Next::Sleep
         }
     }
 
@@ -87,7 +145,9 @@ impl Driver {
         tollfree_kill_points::here(tollfree_kill_points::Point::DoorbellHeard);
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
         let socket = &self.shared.socket;
-        if !core.hear(socket) {
+        // A hang-up behind a doorbell is an event of its own. Doorbells are not left where they are until there are more: a peer
+        // that rings too often would find the socket full, and not be heard when it has to be.
+        if core.hear(socket) == Line::Dead {
             core.hang_up(socket);
         }
         if core.session.closed().is_some() {
@@ -110,6 +170,11 @@ impl Driver {
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
         if std::mem::take(&mut core.area_made) {
             self.area = Some(Instant::now() + self.shared.area_idle);
+        }
+        if core.wants_rope_watch() {
+            core.ropes_watched = true;
+            let oldest = core.session.oldest_rope();
+            self.ropes = Some(RopeWatch { at: Instant::now() + ROPE_PAUSE, pause: ROPE_PAUSE, oldest });
         }
         let Some(station) = core.stations.find(self.runtime) else { return Next::Over };
         if station.is_pumped() && self.watch.is_none() {
@@ -154,20 +219,28 @@ impl Driver {
         self.serve(core)
     }
 
+    fn look_at_ropes(&mut self) -> Next {
+        let Ok(mut core) = self.shared.enter() else { return Next::Over };
+        core.pump(&self.shared.socket);
+        let oldest = core.session.oldest_rope();
+        self.ropes = match (oldest, self.ropes.take()) {
+            (Some(_), Some(watch)) => {
+                let is_stuck = watch.oldest == oldest;
+                let pause = if is_stuck { (2 * watch.pause).min(ROPE_PAUSE_MAX) } else { ROPE_PAUSE };
+                Some(RopeWatch { at: Instant::now() + pause, pause, oldest })
+            }
+            _ => None,
+        };
+        core.ropes_watched = self.ropes.is_some();
+        self.serve(core)
+    }
+
     fn look_at_area(&mut self) -> Next {
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
         core.drop_idle_area(&self.shared.socket);
         let exists = core.sending.area.exists();
         self.area = exists.then(|| Instant::now() + self.shared.area_idle);
         Next::Sleep
-    }
-}
-
-/// Waits for the end of the peer's process.
-async fn died(death: Option<&DeathWatch>) -> io::Result<()> {
-    match death {
-        Some(death) => death.wait().await,
-        None => std::future::pending().await,
     }
 }
 
@@ -178,6 +251,7 @@ impl Drop for Driver {
             return;
         };
         core.area_made |= self.area.is_some();
+        core.ropes_watched &= self.ropes.is_none();
         core.remove_station(self.runtime);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::task::{Context, Poll};
 
 use tokio::net::unix::pipe;
 
@@ -23,11 +24,11 @@ impl DeathWatch {
         DeathWatch::new(rustix::io::fcntl_dupfd_cloexec(&self.pidfd, 0)?)
     }
 
-    /// Waits for the end of the process.
+    /// Ready when the process has ended. One task may wait.
     ///
     /// # Errors
     /// When the runtime shuts down: nothing is known of the process then.
-    pub(crate) async fn wait(&self) -> io::Result<()> {
-        self.pidfd.readable().await
+    pub(crate) fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.pidfd.poll_read_ready(cx)
     }
 }

@@ -20,9 +20,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
 use tokio::runtime;
-use tokio::sync::Notify;
 use tollfree_region::Origin;
 use tollfree_rendezvous::PeerIdentity;
 use tollfree_ring::RecordReceiver;
@@ -32,10 +31,12 @@ use crate::clock::now_ns;
 use crate::config::Config;
 use crate::core::Core;
 use crate::driver::Driver;
+use crate::ear::Ear;
 use crate::handshake::{Attached, PeerPool};
 use crate::liveness::DeathWatch;
 use crate::load::Load;
 use crate::stations::{Duty, Token};
+use crate::waiting::{Crowd, OFFER_AFTER_NS};
 
 /// Glances at an empty ring within one `poll`, with a pause after each: 0.2 µs together.
 const GLANCE_COUNT: usize = 14;
@@ -50,13 +51,17 @@ const ROUND_COUNT: usize = 8;
 pub(crate) const FORKED: Closed =
     Closed::Here("this process was forked from the one that holds the session; connect anew in the child");
 
+/// The rendezvous socket in a runtime's poller, and no pipe: this is tokio's way to be told only of what comes in. To be told of
+/// room too would be to be woken whenever the peer has heard a doorbell.
+pub(crate) type Socket = pipe::Receiver;
+
 /// The lock and what needs none.
 pub(crate) struct Shared {
     core: Mutex<Core>,
     /// The process whose session it is.
     origin: Origin,
     /// Watched by the runtime that connected; other runtimes watch a duplicate.
-    pub(crate) socket: Arc<UnixStream>,
+    pub(crate) socket: Arc<Socket>,
     pub(crate) identity: PeerIdentity,
     pub(crate) agent: String,
     pub(crate) peer_pool: PeerPool,
@@ -80,7 +85,7 @@ impl Drop for Shared {
 /// The lock held. Wakers are called when it is released.
 pub(crate) struct Entered<'a> {
     core: Option<MutexGuard<'a, Core>>,
-    socket: &'a UnixStream,
+    socket: &'a Socket,
 }
 
 impl std::ops::Deref for Entered<'_> {
@@ -114,10 +119,10 @@ impl Entered<'_> {
         if core.held_count > 0 && !core.holds_back() {
             core.flush(self.socket);
         }
-        let nudge = std::mem::take(&mut core.nudge);
+        let nudge = std::mem::take(&mut core.nudge) || core.wants_rope_watch();
         let wakes = std::mem::take(&mut core.wakes);
         let spent = core.session.take_spent();
-        let mut ears: SmallVec<[Arc<Notify>; 2]> = SmallVec::new();
+        let mut ears: SmallVec<[Arc<Ear>; 2]> = SmallVec::new();
         if nudge {
             ears.extend(core.stations.list.iter().map(|station| station.ear.clone()));
         }
@@ -125,7 +130,7 @@ impl Entered<'_> {
         wakes.into_iter().for_each(std::task::Waker::wake);
         // A pool takes locks of its own, and may make system calls.
         drop(spent);
-        ears.iter().for_each(|ear| ear.notify_one());
+        ears.iter().for_each(|ear| ear.call());
     }
 
     /// Lets a thread that waits for the lock have it for a moment.
@@ -136,11 +141,7 @@ impl Entered<'_> {
 
 impl Shared {
     /// Must be called in the runtime that is to watch the socket.
-    pub(crate) fn new(
-        mut attached: Attached,
-        socket: UnixStream,
-        config: &Config,
-    ) -> io::Result<Arc<Shared>> {
+    pub(crate) fn new(mut attached: Attached, socket: Socket, config: &Config) -> io::Result<Arc<Shared>> {
         let death = attached.pidfd.take().map(DeathWatch::new).transpose()?;
         let (origin, identity, agent) = (attached.own.origin(), attached.identity, attached.agent.clone());
         let (clock_shift_ns, peer_pool) = (attached.clock_shift_ns, attached.peer_pool);
@@ -178,7 +179,7 @@ impl Shared {
         self: &Arc<Self>,
         cx: &mut Context<'_>,
         token: Token,
-        mut attempt: impl FnMut(&mut Core, &UnixStream) -> Option<R>,
+        mut attempt: impl FnMut(&mut Core, &Socket) -> Option<R>,
     ) -> Poll<Result<R, Closed>> {
         let mut core = match self.enter() {
             Ok(core) => core,
@@ -288,22 +289,23 @@ impl Shared {
         }
         station.looked_at_ns = if dedicated { 0 } else { now };
         let spun = now - station.wait_began_ns;
-        if spun < budget {
+        if spun < budget && (!Crowd::is_here(now) || budget == u64::MAX) {
             station.look_count = station.look_count.wrapping_add(1);
             let ear = (!station.watched).then(|| station.ear.clone());
             if let Some(ear) = ear {
                 station.watched = true;
-                ear.notify_one();
+                ear.call();
             }
             if !others_sleep {
                 core.waiter.unpark();
             }
-            let crowded = core.shares_cpu();
+            let shared = core.shares_cpu();
             drop(core);
             cx.waker().wake_by_ref();
-            if crowded {
-                // The peer can only go on when this processor is given up.
+            if shared || spun >= OFFER_AFTER_NS {
+                // The peer, or others, can only go on when this processor is given up.
                 rustix::thread::sched_yield();
+                Crowd::offered(now, now_ns().saturating_sub(now));
             }
             return Poll::Pending;
         }
@@ -371,11 +373,11 @@ impl Shared {
         } else {
             let _in_runtime = handle.enter();
             let duplicate = rustix::io::fcntl_dupfd_cloexec(&self.socket, 0)?;
-            let socket = Arc::new(UnixStream::from_std(duplicate.into())?);
+            let socket = Arc::new(Socket::from_owned_fd_unchecked(duplicate)?);
             let death = self.death.as_ref().map(|death| death.duplicate()).transpose()?;
             Some((socket, death.map(Arc::new)))
         };
-        let ear = Arc::new(Notify::new());
+        let ear = Arc::<Ear>::default();
         let mut core = self.enter().map_err(forked)?;
         if core.stations.find(handle.id()).is_some() {
             // Another thread of the runtime was quicker.
@@ -383,10 +385,25 @@ impl Shared {
         }
         core.stations.add(handle.id(), ear.clone());
         drop(core);
-        let driver =
-            Driver { shared: self.clone(), runtime: handle.id(), duplicate, ear, watch: None, area: None };
+        let driver = Driver {
+            shared: self.clone(),
+            runtime: handle.id(),
+            duplicate,
+            ear,
+            watch: None,
+            area: None,
+            ropes: None,
+            owes_look: false,
+        };
         handle.spawn(driver.run());
         Ok(())
+    }
+
+    /// See [`Attachment::look_for_taken`](crate::Attachment::look_for_taken).
+    pub(crate) fn look_for_taken(&self) -> bool {
+        let Ok(mut core) = self.enter() else { return false };
+        let before = core.session.ropes_in_flight();
+        before > 0 && core.pump(&self.socket) > 0 && core.session.ropes_in_flight() < before
     }
 
     /// See [`Attachment::set_dedicated`](crate::Attachment::set_dedicated).

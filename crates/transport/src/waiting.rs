@@ -1,16 +1,25 @@
-//! How long to spin before sleeping, learnt from how long recent waits were.
+//! How long to spin before sleeping, learnt from how long recent waits were, and when not to spin at all.
 //!
 //! Waking a sleeping process costs about 60 µs there and back, so a wait that ends sooner should be spun through, and
-//! one that doesn't should not be spun for at all. The budget is a few times the recent average while that average is
-//! worth spinning for, and a short probe otherwise: one slow peer costs 5 µs a wait, one that is fast again is
-//! noticed by the probe.
+//! one that takes much longer should not be spun for at all. The budget is a few times the recent average while that average
+//! is worth spinning for. Where it isn't, one wait in a few is begun with a short probe, so that a peer that is fast again is
+//! noticed.
+//!
+//! Whoever spins for longer than a few microseconds offers its processor to others at each turn. Fellow spinners give it
+//! back within microseconds; where a process that computes took it, waiting is left to the kernel for a while
+//! ([`Crowd`]): a spinner that is runnable is not woken, it has to wait for its turn.
+
+use std::cell::Cell;
 
 use crate::config::WaitPolicy;
 
-/// Waits beyond this are not worth spinning for, in nanoseconds: about twice a wake-up.
-const WORTH_NS: u64 = 120_000;
+/// Waits beyond this are not worth spinning for, in nanoseconds: about four times a wake-up. A megabyte that the peer reads and
+/// writes takes half of it.
+const WORTH_NS: u64 = 250_000;
 /// The shortest budget.
 const PROBE_NS: u64 = 5_000;
+/// Of waits that are not worth spinning for, one in so many is probed.
+const PROBE_EVERY: u32 = 8;
 /// A single wait counts for at most this much.
 const WAIT_NS_MAX: u64 = 1_000_000;
 /// Weight of the newest wait: 1 / 8.
@@ -21,15 +30,23 @@ const WEIGHT_SHIFT: u32 = 3;
 pub(crate) struct SpinBudget {
     policy: WaitPolicy,
     average_ns: u64,
+    /// Waits since one was probed.
+    unprobed: u32,
 }
 
 impl SpinBudget {
     pub(crate) fn new(policy: WaitPolicy) -> SpinBudget {
-        SpinBudget { policy, average_ns: WORTH_NS / 8 }
+        SpinBudget { policy, average_ns: 15_000, unprobed: 0 }
     }
 
     /// A wait came to its end after `waited_ns`, whether by spinning or asleep.
     pub(crate) fn learn(&mut self, waited_ns: u64) {
+        let is_worth = self.average_ns <= WORTH_NS;
+        if !is_worth && waited_ns <= PROBE_NS {
+            // Waits that are slept through last as long as a wake-up, however fast the peer is: only probes can tell.
+            self.average_ns = WORTH_NS / 8;
+        }
+        self.unprobed = if is_worth { 0 } else { (self.unprobed + 1) % PROBE_EVERY };
         let waited = waited_ns.min(WAIT_NS_MAX);
         self.average_ns = self.average_ns - (self.average_ns >> WEIGHT_SHIFT) + (waited >> WEIGHT_SHIFT);
     }
@@ -39,9 +56,53 @@ impl SpinBudget {
         match self.policy {
             WaitPolicy::Poll => u64::MAX,
             WaitPolicy::Park => 0,
+            WaitPolicy::Adaptive if self.average_ns > WORTH_NS && self.unprobed > 0 => 0,
             WaitPolicy::Adaptive if self.average_ns > WORTH_NS => PROBE_NS,
             WaitPolicy::Adaptive => (self.average_ns * 4).clamp(PROBE_NS, WORTH_NS),
         }
+    }
+}
+
+/// Spinning for longer than this, a thread offers its processor to others at each turn.
+pub(crate) const OFFER_AFTER_NS: u64 = 8_000;
+/// A processor that was offered and comes back later than this was taken by one that computes, not by one that spins.
+const TAKEN_NS: u64 = 200_000;
+/// How long a thread doesn't spin then, and at most, where that is found again and again.
+const CROWDED_NS: u64 = 20_000_000;
+const CROWDED_NS_MAX: u64 = 640_000_000;
+
+/// Whether others want a thread's processor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crowd {
+    /// Until when it counts as crowded (monotonic ns), and for how long it was found so.
+    until_ns: u64,
+    pause_ns: u64,
+}
+
+thread_local! {
+    static CROWD: Cell<Crowd> = const { Cell::new(Crowd { until_ns: 0, pause_ns: CROWDED_NS / 2 }) };
+}
+
+impl Crowd {
+    /// Whether this thread had better sleep than spin.
+    #[inline]
+    pub(crate) fn is_here(now_ns: u64) -> bool {
+        now_ns < CROWD.get().until_ns
+    }
+
+    /// This thread offered its processor, and had it back after `away_ns`.
+    #[inline]
+    pub(crate) fn offered(now_ns: u64, away_ns: u64) {
+        if away_ns > TAKEN_NS {
+            CROWD.set(CROWD.get().taken(now_ns));
+        }
+    }
+
+    #[cold]
+    fn taken(self, now_ns: u64) -> Crowd {
+        let is_again = now_ns < self.until_ns.saturating_add(2 * self.pause_ns);
+        let pause_ns = if is_again { (2 * self.pause_ns).min(CROWDED_NS_MAX) } else { CROWDED_NS };
+        Crowd { until_ns: now_ns + pause_ns, pause_ns }
     }
 }
 
@@ -50,22 +111,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_waits_stop_the_spinning_and_short_ones_bring_it_back() {
+    fn long_waits_stop_the_spinning_but_for_probes_and_one_short_wait_brings_it_back() {
         let mut budget = SpinBudget::new(WaitPolicy::Adaptive);
         for _ in 0..20 {
             budget.learn(10_000_000);
         }
-        assert_eq!(budget.ns(), PROBE_NS);
-        let mut waits = 0;
-        while budget.ns() <= PROBE_NS {
-            budget.learn(3_000);
-            waits += 1;
-            assert!(waits < 40, "short waits bring the budget back");
-        }
+        let probes: u64 = (0..10 * PROBE_EVERY)
+            .map(|_| {
+                budget.learn(10_000_000);
+                budget.ns()
+            })
+            .sum();
+        assert_eq!(probes, 10 * PROBE_NS);
+        budget.learn(3_000);
+        assert!(budget.ns() > 5 * PROBE_NS);
         for _ in 0..100 {
             budget.learn(2_000);
         }
         assert!((PROBE_NS..=10_000).contains(&budget.ns()));
+    }
+
+    #[test]
+    fn waits_that_are_slept_through_bring_spinning_back_where_waking_up_is_quick() {
+        let mut budget = SpinBudget::new(WaitPolicy::Adaptive);
+        for _ in 0..20 {
+            budget.learn(10_000_000);
+        }
+        for _ in 0..20 {
+            budget.learn(60_000);
+        }
+        assert!(budget.ns() > 60_000);
     }
 
     #[test]
@@ -76,11 +151,22 @@ mod tests {
         }
         budget.learn(50_000_000);
         let mut waits = 0;
-        while budget.ns() == PROBE_NS {
+        while budget.ns() <= 2_000 {
             budget.learn(2_000);
             waits += 1;
         }
         assert!(waits <= 8, "{waits} waits");
+    }
+
+    #[test]
+    fn waits_about_as_long_as_a_megabyte_takes_are_spun_through() {
+        let mut budget = SpinBudget::new(WaitPolicy::Adaptive);
+        let waits = [100_000, 130_000, 90_000, 150_000];
+        waits.into_iter().cycle().take(20).for_each(|wait| budget.learn(wait));
+        for wait in waits.into_iter().cycle().take(100) {
+            budget.learn(wait);
+            assert_eq!(budget.ns(), WORTH_NS);
+        }
     }
 
     #[test]
@@ -92,5 +178,24 @@ mod tests {
             park.learn(wait);
             assert_eq!((poll.ns(), park.ns()), (u64::MAX, 0));
         }
+    }
+
+    #[test]
+    fn a_processor_that_was_taken_is_not_spun_on_for_a_while_and_longer_each_time() {
+        Crowd::offered(1_000, TAKEN_NS);
+        assert!(!Crowd::is_here(1_000), "fellow spinners are no crowd");
+        Crowd::offered(1_000, TAKEN_NS + 1);
+        assert!(
+            Crowd::is_here(1_000) && Crowd::is_here(999 + CROWDED_NS) && !Crowd::is_here(1_000 + CROWDED_NS)
+        );
+        let mut now = 1_000 + CROWDED_NS;
+        for _ in 0..20 {
+            Crowd::offered(now, u64::MAX);
+            now = CROWD.get().until_ns;
+        }
+        assert_eq!(CROWD.get().pause_ns, CROWDED_NS_MAX);
+        now += 10 * CROWDED_NS_MAX;
+        Crowd::offered(now, u64::MAX);
+        assert!(!Crowd::is_here(now + CROWDED_NS), "forgotten after a while");
     }
 }

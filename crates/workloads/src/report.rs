@@ -122,6 +122,12 @@ pub struct Comparison {
     pub rate_interval: Option<(f64, f64)>,
     /// Of the processor time outside of the image library, all processes together.
     pub cpu_outside_codec: f64,
+    /// 95 % interval of that ratio.
+    pub cpu_outside_codec_interval: Option<(f64, f64)>,
+    /// Of the processor time of those that pass payloads on without a look at them: what hops cost, where there are any.
+    pub cpu_in_movers: Option<f64>,
+    /// 95 % interval of that ratio.
+    pub cpu_in_movers_interval: Option<(f64, f64)>,
 }
 
 impl Round {
@@ -145,8 +151,21 @@ impl Round {
 impl Round {
     /// Processor time of all processes for each call, in nanoseconds.
     pub(crate) fn cpu_ns_per_call(&self) -> f64 {
-        let cpu_ns: u64 = self.processes.iter().map(|process| process.tally.cpu_ns).sum();
-        cpu_ns as f64 / self.latencies.count().max(1) as f64
+        self.per_call(|process| process.tally.cpu_ns)
+    }
+
+    /// Processor time outside of the image library.
+    fn cpu_outside_codec_ns(&self) -> f64 {
+        self.per_call(|process| process.tally.cpu_ns.saturating_sub(process.tally.codec_ns))
+    }
+
+    /// Processor time of those that pass payloads on.
+    fn cpu_in_movers_ns(&self) -> f64 {
+        self.per_call(|process| if process.is_mover { process.tally.cpu_ns } else { 0 })
+    }
+
+    fn per_call(&self, of: impl Fn(&Process) -> u64) -> f64 {
+        self.processes.iter().map(of).sum::<u64>() as f64 / self.latencies.count().max(1) as f64
     }
 }
 
@@ -207,12 +226,18 @@ impl Row {
         let ratios = |of: fn(&Round) -> f64| -> Vec<f64> {
             self.rounds.iter().zip(&yardstick.rounds).map(|(ours, theirs)| of(ours) / of(theirs)).collect()
         };
+        let (moved, theirs) = (self.movers?.cpu_ns, yardstick.movers?.cpu_ns);
+        let has_movers = moved > 0.0 && theirs > 0.0;
         Some(Comparison {
             p50: self.quantiles.p50_ns? as f64 / yardstick.quantiles.p50_ns? as f64,
             p50_interval: interval::of_ratios(&ratios(|round| round.p50_ns as f64)),
             rate: self.quantiles.rate_per_s? / yardstick.quantiles.rate_per_s?,
             rate_interval: interval::of_ratios(&ratios(|round| round.rate_per_s)),
             cpu_outside_codec: self.all?.cpu_outside_codec_ns / yardstick.all?.cpu_outside_codec_ns,
+            cpu_outside_codec_interval: interval::of_ratios(&ratios(Round::cpu_outside_codec_ns)),
+            cpu_in_movers: has_movers.then(|| moved / theirs),
+            cpu_in_movers_interval: interval::of_ratios(&ratios(Round::cpu_in_movers_ns))
+                .filter(|_| has_movers),
         })
     }
 }

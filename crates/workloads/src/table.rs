@@ -49,7 +49,8 @@ pub(crate) fn table(report: &Report) -> String {
         let _ = writeln!(text, "  {slope}");
     }
     text.push_str(
-        "\nAll for each call. cpu: of all processes, waiting by spinning included; less codec: without the image library. \
+        "\nAll for each call. cpu: of all processes, waiting by spinning included; less codec: without the image library; in movers: of \
+         those that only pass on. \
          copied: by the library\nfor large messages, in all processes, and in those that only pass on; tonic's own copies are \
          not counted. sent: by system calls,\ncopied into the kernel and out of it. Ratios: below 1 is less; in brackets, \
          95 % intervals over rounds.\n",
@@ -96,21 +97,23 @@ fn comparisons(text: &mut String, row: &Row) {
     let side = row.case.side;
     for (yardstick, compared) in [(Side::Tonic, row.vs_tonic), (Side::Inline, row.vs_inline)] {
         // By value beside by value is one line; tonic beside Tollfree would say the same again.
-        let Some(Comparison { p50, p50_interval, rate, rate_interval, cpu_outside_codec }) = compared else {
-            continue;
-        };
-        if side <= yardstick {
-            continue;
-        }
-        let _ = writeln!(
+        let Some(compared) = compared.filter(|_| side > yardstick) else { continue };
+        let Comparison { p50, p50_interval, rate, rate_interval, .. } = compared;
+        let _ = write!(
             text,
-            "  {:<18} p50 {}{}, rate {rate:.2}{}, cpu less codec {}",
+            "  {:<18} p50 {}{}, rate {rate:.2}{}, cpu less codec {}{}",
             format!("{side} / {yardstick}:"),
             fraction(p50),
             brackets(p50_interval),
             brackets(rate_interval),
-            fraction(cpu_outside_codec)
+            fraction(compared.cpu_outside_codec),
+            brackets(compared.cpu_outside_codec_interval),
         );
+        if let Some(ratio) = compared.cpu_in_movers {
+            let _ =
+                write!(text, ", in movers {}{}", fraction(ratio), brackets(compared.cpu_in_movers_interval));
+        }
+        text.push('\n');
     }
 }
 
