@@ -196,6 +196,10 @@ pub(crate) struct Core {
     pub(crate) area_made: bool,
     /// A driver looks now and then whether the peer has taken ropes.
     pub(crate) ropes_watched: bool,
+    /// The peer's waiting thread ran on this side's processor when that was last looked at.
+    pub(crate) is_crowded: bool,
+    /// Turns in a row that a task had to wait for its own.
+    pub(crate) long_turns: u8,
     area_len: usize,
     release_lines: usize,
 }
@@ -235,6 +239,8 @@ impl Core {
             nudge: false,
             area_made: false,
             ropes_watched: false,
+            is_crowded: false,
+            long_turns: 0,
             area_len: area_len(config.area_len, attached.peer_area_len_max),
             release_lines: attached.peer_ring.line_count() as usize / 4,
         };

@@ -1,7 +1,7 @@
 //! A session that tasks of any runtime share: the lock, waiting, and the driver tasks.
 //!
 //! # Who pumps
-//! A task that waits looks at the ring itself: a few glances inside one `poll` (0.2 µs at most), then by waking itself,
+//! A task that waits looks at the ring itself: a few glances inside one `poll` (0.2 µs, or 1 where nobody else seems to want the thread), then by waking itself,
 //! so that its runtime's other tasks and timers have their turns, for as long as the spin budget says. Then it arms the
 //! doorbell, looks once more, and sleeps; its runtime's driver task sleeps on the socket for all. Whoever pumps wakes
 //! everybody for whom something came ([`crate::stations`]). Nobody handles more than a bounded number of records in one
@@ -40,6 +40,13 @@ use crate::waiting::{Crowd, OFFER_AFTER_NS};
 
 /// Glances at an empty ring within one `poll`, with a pause after each: 0.2 µs together.
 const GLANCE_COUNT: usize = 14;
+/// The same where the peer runs on another processor, and the runtime seems to have nothing else to do: 1 µs together, in which
+/// a quick peer answers.
+const LONG_GLANCE_COUNT: usize = 5 * GLANCE_COUNT;
+/// A task that wakes itself has its turn again sooner than this if its runtime has nothing else to do, and so many turns
+/// in a row that are later mean that it has. A runtime looks at its poller now and then, which is a long turn too.
+const TURN_NS: u64 = 1_000;
+const LONG_TURNS: u8 = 2;
 /// The same for a thread that has nothing else to do: 20 µs together, if waits are that long.
 const DEDICATED_GLANCE_COUNT: usize = 100 * GLANCE_COUNT;
 /// What a glance takes, about.
@@ -211,7 +218,7 @@ impl Shared {
         let pumps = !core.stations.is_pumped() || core.stations.pumped_by(token).is_some();
         let glances = match pumps || token == Token::Accept {
             true if self.dedicated.load(Ordering::Relaxed) => core.dedicated_glances(),
-            true => GLANCE_COUNT,
+            true => core.glances(token),
             false => 0,
         };
         Search { glances, rounds: ROUND_COUNT }
@@ -300,6 +307,7 @@ impl Shared {
                 core.waiter.unpark();
             }
             let shared = core.shares_cpu();
+            core.is_crowded = shared;
             drop(core);
             cx.waker().wake_by_ref();
             if shared || spun >= OFFER_AFTER_NS {
@@ -435,6 +443,19 @@ impl Core {
     fn dedicated_glances(&mut self) -> usize {
         let worth = (self.budget.ns() / GLANCE_NS).min(DEDICATED_GLANCE_COUNT as u64) as usize;
         if worth <= GLANCE_COUNT || self.shares_cpu() { GLANCE_COUNT } else { worth }
+    }
+
+    /// How often a task may look within one `poll` whose thread may have other tasks too. Where it turns out that there are
+    /// some, they are not kept waiting for longer than they would notice.
+    fn glances(&mut self, token: Token) -> usize {
+        if let Some(station) = self.stations.pumped_by(token)
+            && station.looked_at_ns != 0
+        {
+            let away_ns = now_ns().saturating_sub(station.looked_at_ns);
+            self.long_turns = if away_ns > TURN_NS { self.long_turns.saturating_add(1) } else { 0 };
+        }
+        let is_alone = self.long_turns < LONG_TURNS && !self.is_crowded;
+        if is_alone { LONG_GLANCE_COUNT } else { GLANCE_COUNT }
     }
 
     /// Borrows a station and a slot at once; they live in different parts of the core.
