@@ -78,7 +78,8 @@ impl RequestSender {
     fn address(&mut self, sharing: &Arc<Sharing>, session: &Arc<Attachment>) -> Result<(), Status> {
         if self.session.is_none() {
             self.session = Some((sharing.clone(), session.clone()));
-            self.plain = self.emission.message.clone().filter(|message| sharing.is_large(message.data.len()));
+            let is_large = |message: &&Outgoing| sharing.is_large(message.data.len());
+            self.plain = self.emission.message.as_ref().filter(is_large).cloned();
             self.wrap()?;
         }
         Ok(())

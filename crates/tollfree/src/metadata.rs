@@ -47,7 +47,7 @@ pub(crate) fn pack_but(
     headers: &HeaderMap,
     skips: impl Fn(&HeaderName) -> bool,
 ) -> Result<Bytes, BlockError> {
-    let mut block = Vec::with_capacity(PAIR_LEN * headers.len());
+    let mut block = Vec::new();
     for (name, value) in headers {
         if skips(name) {
             continue;
@@ -57,6 +57,10 @@ pub(crate) fn pack_but(
             || name == GRPC_TIMEOUT
             || name == GRPC_STATUS;
         if !implied && !belongs_to_a_connection(name) {
+            if block.is_empty() {
+                // Mostly there is nothing but what goes without saying.
+                block.reserve(PAIR_LEN * headers.len());
+            }
             metadata::pack(&mut block, name.as_str(), value.as_bytes())?;
         }
     }
