@@ -2,7 +2,9 @@
 
 use std::future::poll_fn;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tollfree_transport::{
@@ -72,12 +74,17 @@ async fn serve_one(attachment: Attachment) {
             }
         }
         let Some(call) = place.take().map(Accepted::into_call) else { continue };
-        tokio::spawn(async move {
+        let mut answer: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             match left {
                 Some(mut emission) => send(&call.stream, &mut emission).await,
                 None => answer(call).await,
             }
         });
+        // No task is made for what is there as soon as this thread has looked for it: while it looks, tasks wait.
+        let answered = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx).is_ready())).await;
+        if !answered {
+            tokio::spawn(answer);
+        }
     }
 }
 
