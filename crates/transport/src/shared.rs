@@ -313,7 +313,10 @@ impl Shared {
             if shared || spun >= OFFER_AFTER_NS {
                 // The peer, or others, can only go on when this processor is given up.
                 rustix::thread::sched_yield();
-                Crowd::offered(now, now_ns().saturating_sub(now));
+                if !shared {
+                    // Where the peer had it, it did what is waited for, however long that took.
+                    Crowd::offered(now, now_ns().saturating_sub(now));
+                }
             }
             return Poll::Pending;
         }
