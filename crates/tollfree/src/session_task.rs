@@ -17,7 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
 use tollfree_layout::metadata::pairs;
-use tollfree_transport::{Accepted, Arrival, Attachment, Call, Closed, Emission, PeerPool, now_ns};
+use tollfree_transport::{
+    Accepted, Arrival, Attachment, Call, Closed, Emission, EmitError, PeerPool, now_ns,
+};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -29,6 +31,7 @@ use crate::load::{Admission, Counted, Tally};
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack};
 use crate::payloads::Sharing;
 use crate::serving::{Handler, Serving};
+use crate::status;
 
 /// A service, and the shorter way to it if it has one.
 #[derive(Clone)]
@@ -352,8 +355,9 @@ impl SessionTask {
         let left = match direct.answer(cx, message, headers, extensions, outlet, &mut emission) {
             Answered::Now => match accepted.reply(&mut emission) {
                 Ok(false) => Some(Left::Emission(emission)),
-                // Where it failed, nobody listens any more.
-                Ok(true) | Err(_) => None,
+                // Or nobody listens any more.
+                Ok(true) | Err(EmitError::Ended | EmitError::Closed(_)) => None,
+                Err(error) => Some(Left::Status(status::emit(error, "the client"))),
             },
             Answered::With(last) => Some(Left::Status(last)),
             Answered::Later => Some(Left::Handler),

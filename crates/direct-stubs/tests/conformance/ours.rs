@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use tollfree::{Generated as _, Way as CallWay};
 use tonic::codec::CompressionEncoding::Gzip;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::lab::{Lab, Way, until};
 use crate::probe::{Probe, Witness};
+use crate::stubs::greeter::greeter_client::GreeterClient;
+use crate::stubs::greeter::greeter_server::{Greeter, GreeterServer};
+use crate::stubs::greeter::{HelloReply, HelloRequest};
 use crate::stubs::probe::probe_client::ProbeClient;
 use crate::stubs::probe::probe_server::ProbeServer;
 use crate::stubs::probe::{Ask, Fault};
@@ -53,6 +56,45 @@ async fn both_kinds_of_stubs_talk_to_each_other() {
     let fault = Some(theirs::Fault { code: 5, message: "no".into(), ..theirs::Fault::default() });
     let status = client.unary(theirs::Ask { fault, ..theirs::Ask::default() }).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::NotFound, "no"));
+}
+
+/// Says OK, with as many bytes of metadata as it is told.
+struct Verbose;
+
+#[tonic::async_trait]
+impl Greeter for Verbose {
+    async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
+        let len = request.into_inner().name.parse().map_err(|_| Status::invalid_argument("no number"))?;
+        let value = "m".repeat(len).parse().map_err(|_| Status::internal("no value"))?;
+        let mut response = Response::new(HelloReply { text: String::new() });
+        response.metadata_mut().insert("x-long", value);
+        Ok(response)
+    }
+}
+
+/// On a method's first call, and on those that are answered where they were accepted.
+#[tokio::test]
+async fn an_answer_with_too_much_metadata_is_refused_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let uri = format!("shm://{}", directory.path().join("s.sock").display());
+    let serving = uri.clone();
+    let server = tokio::spawn(async move {
+        tollfree::Server::builder().add_service(GreeterServer::new(Verbose)).serve(&serving).await
+    });
+    let channel = loop {
+        match tollfree::Channel::connect(&*uri).await {
+            Ok(channel) => break channel,
+            Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
+        }
+    };
+    let mut client = GreeterClient::new(channel);
+    for _ in 0..50 {
+        let status = client.hello(HelloRequest { name: "20000".into() }).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        assert!(status.message().contains("metadata"), "{status}");
+        assert!(client.hello(HelloRequest { name: "10".into() }).await.is_ok());
+    }
+    server.abort();
 }
 
 #[tokio::test]
