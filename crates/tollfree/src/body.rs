@@ -97,6 +97,7 @@ pub struct ResponseBody {
 
 /// Where a response comes from.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and need not be allocated")]
 enum Source {
     Session(Arc<ClientCall>, Inflow),
     Http2(Body),

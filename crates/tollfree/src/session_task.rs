@@ -100,6 +100,8 @@ impl Ending {
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 /// Calls served in the session's own task before it looks at the ring again.
 const INLINE_COUNT: usize = 16;
+/// Tasks of calls, under way or at their end, that are only looked at when the next call comes.
+const UNJOINED_COUNT: usize = 64;
 /// A method whose first step takes longer than this is served in tasks of its own for a while, so that it holds up
 /// neither the ring nor other calls. Where instructions are counted (`make bench-check`) everything takes long.
 const INLINE_NS: u64 = if cfg!(tollfree_counting) { u64::MAX } else { 20_000 };
@@ -298,6 +300,10 @@ impl SessionTask {
             if draining || asked.has_changed().unwrap_or(true) {
                 return Poll::Ready(Ok(()));
             }
+        }
+        if !draining && self.worker.is_none() && self.tasks.len() <= UNJOINED_COUNT {
+            // To be woken for each of them would take longer than what they have left is worth: the next call finds them.
+            return Poll::Pending;
         }
         match self.tasks.poll_join_next(cx) {
             Poll::Ready(Some(_)) => Poll::Ready(Ok(())),

@@ -52,6 +52,20 @@ impl<T> Lane<T> {
     fn put(&self, number: u64, message: T) {
         self.waiting.lock().push_back((number, message));
     }
+
+    /// The message of that number. Those before it are not asked for any more.
+    fn take(&self, number: u64) -> Option<T> {
+        let mut waiting = self.waiting.lock();
+        while let Some((first, _)) = waiting.front()
+            && *first <= number
+        {
+            let (first, message) = waiting.pop_front()?;
+            if first == number {
+                return Some(message);
+            }
+        }
+        None
+    }
 }
 
 impl<T> Default for Lane<T> {
@@ -110,15 +124,12 @@ impl Bypass {
 
     /// The session's end: the message of that number, if it was put here.
     pub(crate) fn take_out(&self, number: u64) -> Option<Arc<dyn Large>> {
-        let mut waiting = self.lanes.out.waiting.lock();
-        if self.lanes.keeps.load(Ordering::Relaxed) {
-            let idx = waiting.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-            return Some(waiting[idx].1.clone());
+        if !self.lanes.keeps.load(Ordering::Relaxed) {
+            return self.lanes.out.take(number);
         }
-        while waiting.front().is_some_and(|(first, _)| *first < number) {
-            waiting.pop_front();
-        }
-        waiting.pop_front_if(|(first, _)| *first == number).map(|(_, message)| message)
+        let waiting = self.lanes.out.waiting.lock();
+        let idx = waiting.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(waiting[idx].1.clone())
     }
 
     /// Whether what goes out is kept, to be asked for again.
@@ -148,7 +159,7 @@ impl Bypass {
 
     /// The stub's end: the message of that number, if it came as a rope.
     pub(super) fn take_back(&self, number: u64) -> Option<Rope> {
-        self.lanes.back.waiting.lock().pop_front_if(|(first, _)| *first == number).map(|(_, rope)| rope)
+        self.lanes.back.take(number)
     }
 }
 
