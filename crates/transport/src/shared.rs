@@ -450,6 +450,10 @@ impl Core {
     /// How often a task may look within one `poll` whose thread may have other tasks too. Where it turns out that there are
     /// some, they are not kept waiting for longer than they would notice.
     fn glances(&mut self, token: Token) -> usize {
+        // What is not worth spinning for is not worth a look.
+        if self.budget.ns() == 0 {
+            return 0;
+        }
         if let Some(station) = self.stations.pumped_by(token)
             && station.looked_at_ns != 0
         {
