@@ -13,6 +13,7 @@ use tollfree_transport::{Arrival, Attachment, End, Stream, now_ns};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use crate::direct::Bypass;
 use crate::endpoint::CallGuard;
 use crate::inflow::{Inflow, Step};
 use crate::metadata::{GRPC_STATUS, status_code, status_value, unpack};
@@ -96,6 +97,7 @@ pub struct ResponseBody {
 
 /// Where a response comes from.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and need not be allocated")]
 enum Source {
     Session(Arc<ClientCall>, Inflow),
     Http2(Body),
@@ -122,9 +124,14 @@ impl Afterwards {
 }
 
 impl ResponseBody {
-    /// The body of a response whose head was read; `rest` came together with that.
-    pub(crate) fn new(call: Arc<ClientCall>, rest: Arrival, deadline: Deadline) -> ResponseBody {
-        let source = Source::Session(call, Inflow::after(Some(rest)));
+    /// The body of a response whose head was read; `rest` came together with that. Ropes may take the `bypass`.
+    pub(crate) fn new(
+        call: Arc<ClientCall>,
+        rest: Arrival,
+        deadline: Deadline,
+        bypass: Option<Bypass>,
+    ) -> ResponseBody {
+        let source = Source::Session(call, Inflow::after(Some(rest), bypass));
         ResponseBody { source, deadline, ended: false, afterwards: None }
     }
 
@@ -271,9 +278,14 @@ pub(crate) struct RequestBody {
 }
 
 impl RequestBody {
-    /// The body of a call that `arrival` came with.
-    pub(crate) fn new(stream: Arc<Stream>, arrival: Option<Arrival>, sharing: Arc<Sharing>) -> RequestBody {
-        RequestBody { stream, sharing, inflow: Inflow::after(arrival), ended: false }
+    /// The body of a call that `arrival` came with. Ropes may take the `bypass`.
+    pub(crate) fn new(
+        stream: Arc<Stream>,
+        arrival: Option<Arrival>,
+        sharing: Arc<Sharing>,
+        bypass: Option<Bypass>,
+    ) -> RequestBody {
+        RequestBody { stream, sharing, inflow: Inflow::after(arrival, bypass), ended: false }
     }
 }
 

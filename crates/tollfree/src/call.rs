@@ -16,6 +16,7 @@ use tonic::{Code, Status};
 
 use crate::body::{ClientCall, Deadline, ResponseBody, trailers};
 use crate::channel::WaitForReady;
+use crate::direct::{Bypass, Large, OfClient};
 use crate::endpoint::{Acquire, Endpoint};
 use crate::framing::Deframer;
 use crate::metadata::{GRPC, pack, timeout, unpack};
@@ -23,7 +24,6 @@ use crate::payloads::Sharing;
 use crate::status;
 
 /// Sends a request body message by message.
-#[derive(Debug)]
 struct RequestSender {
     body: Body,
     deframer: Deframer,
@@ -36,14 +36,42 @@ struct RequestSender {
     session: Option<(Arc<Sharing>, Arc<Attachment>)>,
     /// The first message as it was before it became a rope, while it may have to go to another session.
     plain: Option<Outgoing>,
+    /// Where large messages come from, and how many have been read from the body.
+    bypass: Option<Bypass>,
+    count: u64,
+    /// The message at hand, if it came past tonic: an empty one stands in for it until it is encoded for a session.
+    past: Option<Arc<dyn Large>>,
 }
 
 impl RequestSender {
+    fn new(body: Body, emission: Emission, bypass: Option<Bypass>) -> RequestSender {
+        RequestSender {
+            body,
+            deframer: Deframer::default(),
+            emission,
+            ended: false,
+            failed: None,
+            session: None,
+            plain: None,
+            bypass,
+            count: 0,
+            past: None,
+        }
+    }
+
+    /// All of a request that has gone nowhere yet.
+    fn again(kept: Kept) -> RequestSender {
+        let Kept { emission, past } = kept;
+        RequestSender { ended: true, past, ..RequestSender::new(Body::empty(), emission, None) }
+    }
+
     /// Moves the next message of the body, or its end, into the emission. Pending: the body has nothing now.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         while self.emission.message.is_none() && !self.ended {
             if let Some(message) = self.deframer.next() {
                 self.emission.message = Some(message);
+                self.past = self.bypass.as_ref().and_then(|bypass| bypass.take_out(self.count));
+                self.count += 1;
                 if let Err(refused) = self.wrap() {
                     return Poll::Ready(Err(refused));
                 }
@@ -71,6 +99,10 @@ impl RequestSender {
     /// Makes the message at hand a rope, where that is worth it and the session can have one.
     fn wrap(&mut self) -> Result<(), Status> {
         let Some((sharing, session)) = &self.session else { return Ok(()) };
+        if let Some(past) = &self.past {
+            self.emission.message = Some(past.encode(sharing, session.peer_pool(), &**session)?);
+            return Ok(());
+        }
         sharing.wrap(&mut self.emission.message, session.peer_pool(), &**session)
     }
 
@@ -85,7 +117,8 @@ impl RequestSender {
         Ok(())
     }
 
-    /// It goes to another session after all, and nothing of it has gone anywhere.
+    /// It goes to another session after all, and nothing of it has gone anywhere. A message that came past tonic is encoded
+    /// anew then.
     fn readdress(&mut self) {
         if self.session.take().is_some()
             && let Some(plain) = self.plain.take()
@@ -121,7 +154,7 @@ impl RequestSender {
         loop {
             if !self.emission.is_empty() {
                 match ready!(call.stream.poll_emit(cx, &mut self.emission)) {
-                    Ok(()) => {}
+                    Ok(()) => self.past = None,
                     // The reader learns how the call ended.
                     Err(EmitError::Ended | EmitError::Closed(_)) => return Poll::Ready(Ok(())),
                     Err(error) => return Poll::Ready(Err(status::emit(error, &call.peer))),
@@ -141,6 +174,12 @@ impl RequestSender {
             }
         }
     }
+}
+
+/// A request as a whole, for any session.
+struct Kept {
+    emission: Emission,
+    past: Option<Arc<dyn Large>>,
 }
 
 /// Sends the rest of a request body while the application reads the response.
@@ -188,6 +227,8 @@ pub(crate) struct ResponseFuture {
     path: http::uri::PathAndQuery,
     /// The application's, asked when there is no session.
     extensions: Extensions,
+    /// Where the response's large messages go, if its reader takes them there.
+    bypass: Option<Bypass>,
     /// What the channel does about [`WaitForReady`] by itself.
     waits: bool,
     sender: Option<RequestSender>,
@@ -195,7 +236,7 @@ pub(crate) struct ResponseFuture {
     deadline: Deadline,
     state: State,
     /// The whole request, kept until the server is known to have looked at it.
-    kept: Option<Emission>,
+    kept: Option<Kept>,
     /// A call that no server has looked at moves over to a new session once.
     moved: bool,
     /// It failed, and no server has looked at it.
@@ -259,20 +300,17 @@ impl ResponseFuture {
         let path = parts.uri.path_and_query().cloned();
         let path = path.ok_or_else(|| Status::internal("a request without a path"))?;
         let emission = Emission { headers: Some(headers), ..Emission::default() };
-        let sender = RequestSender {
-            body,
-            deframer: Deframer::default(),
-            emission,
-            ended: false,
-            failed: None,
-            session: None,
-            plain: None,
-        };
+        let bypass = parts.extensions.get().map(|OfClient(bypass)| bypass.clone());
+        if let Some(bypass) = &bypass {
+            bypass.take_from(endpoint.sharing.threshold);
+        }
+        let sender = RequestSender::new(body, emission, bypass.clone());
         Ok(ResponseFuture {
             state,
             endpoint: endpoint.clone(),
             path,
             extensions: parts.extensions,
+            bypass,
             waits,
             sender: Some(sender),
             deadline_ns,
@@ -323,7 +361,7 @@ impl ResponseFuture {
         }
         sender.look_ahead(cx);
         if sender.ended && !self.moved && self.kept.is_none() {
-            self.kept = Some(sender.emission.clone());
+            self.kept = Some(Kept { emission: sender.emission.clone(), past: sender.past.clone() });
         }
         sender.address(&self.endpoint.sharing, attachment)?;
         let opening = Opening { path: self.path.as_str(), deadline_ns: self.deadline_ns.unwrap_or(0) };
@@ -348,6 +386,7 @@ impl ResponseFuture {
             attachment: attachment.clone(),
         });
         if sender.emission.is_empty() {
+            sender.past = None;
             self.state = State::Receive(call);
             self.begin_receiving();
         } else {
@@ -376,16 +415,8 @@ impl ResponseFuture {
         if attachment.is_open() {
             return false;
         }
-        let Some(emission) = self.kept.take() else { return false };
-        self.sender = Some(RequestSender {
-            body: Body::empty(),
-            deframer: Deframer::default(),
-            emission,
-            ended: true,
-            failed: None,
-            session: None,
-            plain: None,
-        });
+        let Some(kept) = self.kept.take() else { return false };
+        self.sender = Some(RequestSender::again(kept));
         self.move_over(&attachment);
         true
     }
@@ -425,7 +456,8 @@ impl ResponseFuture {
                 let State::Receive(call) = std::mem::replace(&mut self.state, State::Done) else {
                     unreachable!("just set")
                 };
-                let body = ResponseBody::new(call, arrival, std::mem::take(&mut self.deadline));
+                let deadline = std::mem::take(&mut self.deadline);
+                let body = ResponseBody::new(call, arrival, deadline, self.bypass.take());
                 response(headers, body)
             }
             Incoming::End(End::Trailers { code, block }) => {

@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::body::Deadline;
-use crate::direct::Passing;
+use crate::direct::{Bypass, Passing};
 use crate::framing::Deframer;
 use crate::metadata::{pack, status_code};
 use crate::speech::Speech;
@@ -68,6 +68,9 @@ pub(crate) struct Serving {
     deframer: Deframer,
     /// How payloads are passed; not known for a call that is refused.
     passing: Option<Passing>,
+    /// Where large messages come from, and how many have been read from the body.
+    bypass: Option<Bypass>,
+    count: u64,
     state: State,
 }
 
@@ -77,12 +80,18 @@ impl Serving {
         deadline_ns: Option<u64>,
         handler: HandlerFuture,
         passing: Option<Passing>,
+        bypass: Option<Bypass>,
     ) -> Serving {
+        if let (Some(passing), Some(bypass)) = (&passing, &bypass) {
+            bypass.take_from(passing.sharing.threshold);
+        }
         Serving {
             speech: Speech::new(stream),
             deadline: Deadline::new(deadline_ns),
             deframer: Deframer::default(),
             passing,
+            bypass,
+            count: 0,
             state: State::Handler(handler),
         }
     }
@@ -90,7 +99,7 @@ impl Serving {
     /// A call that is answered without a handler.
     pub(crate) fn refused(stream: Stream, refusal: Status) -> Serving {
         let handler: HandlerFuture = Box::pin(std::future::ready(Response::new(Body::empty())));
-        let mut serving = Serving::new(Arc::new(stream), None, handler, None);
+        let mut serving = Serving::new(Arc::new(stream), None, handler, None, None);
         serving.end_with(refusal);
         serving
     }
@@ -149,16 +158,12 @@ impl Serving {
     /// together.
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
-            if self.speech.emission.message.is_none() {
-                self.speech.emission.message = self.deframer.next();
-                if let Some(Passing { sharing, peer }) = &self.passing
-                    && let Err(refused) =
-                        sharing.wrap(&mut self.speech.emission.message, *peer, &*self.speech.stream)
-                {
-                    self.speech.emission.message = None;
-                    self.end_with(refused);
-                    return Poll::Ready(false);
-                }
+            if self.speech.emission.message.is_none()
+                && let Err(refused) = self.next_message()
+            {
+                self.speech.emission.message = None;
+                self.end_with(refused);
+                return Poll::Ready(false);
             }
             if self.speech.emission.message.is_some() && self.deframer.has_whole() {
                 if ready!(self.speech.poll_emit(cx)) {
@@ -199,6 +204,23 @@ impl Serving {
                 None => self.end_with(Status::unknown("the handler's response has no status")),
             }
         }
+    }
+
+    /// Puts the next message, if there is one, where it is sent from: by ref if it is large.
+    fn next_message(&mut self) -> Result<(), Status> {
+        self.speech.emission.message = self.deframer.next();
+        if self.speech.emission.message.is_none() {
+            return Ok(());
+        }
+        let number = self.count;
+        self.count += 1;
+        let Some(Passing { sharing, peer }) = &self.passing else { return Ok(()) };
+        let (stream, message) = (&*self.speech.stream, &mut self.speech.emission.message);
+        match self.bypass.as_ref().and_then(|bypass| bypass.take_out(number)) {
+            Some(large) => *message = Some(large.encode(sharing, *peer, stream)?),
+            None => sharing.wrap(message, *peer, stream)?,
+        }
+        Ok(())
     }
 
     fn end_with_trailers(&mut self, headers: &HeaderMap) {

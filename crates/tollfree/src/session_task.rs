@@ -25,7 +25,7 @@ use tonic::body::Body;
 use tonic::service::Routes;
 
 use crate::body::RequestBody;
-use crate::direct::{self, Answered, Begun, DirectMethod, Found, Left, Passing};
+use crate::direct::{self, Answered, Begun, Bypass, DirectMethod, Found, Left, OfServer, Passing};
 use crate::endpoint::chance;
 use crate::load::{Admission, Counted, Tally};
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack};
@@ -100,6 +100,8 @@ impl Ending {
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 /// Calls served in the session's own task before it looks at the ring again.
 const INLINE_COUNT: usize = 16;
+/// Tasks of calls, under way or at their end, that are only looked at when the next call comes.
+const UNJOINED_COUNT: usize = 64;
 /// A method whose first step takes longer than this is served in tasks of its own for a while, so that it holds up
 /// neither the ring nor other calls. Where instructions are counted (`make bench-check`) everything takes long.
 const INLINE_NS: u64 = if cfg!(tollfree_counting) { u64::MAX } else { 20_000 };
@@ -117,6 +119,8 @@ const QUICK_NS: u64 = if cfg!(tollfree_counting) { u64::MAX } else { 4_000 };
 struct Known {
     handler: Option<Arc<dyn Handler>>,
     direct: Option<DirectMethod>,
+    /// Served by a generated server and nothing around it, so that large messages may go past tonic.
+    is_generated: bool,
     uri: Uri,
     pace: Pace,
 }
@@ -296,6 +300,10 @@ impl SessionTask {
             if draining || asked.has_changed().unwrap_or(true) {
                 return Poll::Ready(Ok(()));
             }
+        }
+        if !draining && self.worker.is_none() && self.tasks.len() <= UNJOINED_COUNT {
+            // To be woken for each of them would take longer than what they have left is worth: the next call finds them.
+            return Poll::Pending;
         }
         match self.tasks.poll_join_next(cx) {
             Poll::Ready(Some(_)) => Poll::Ready(Ok(())),
@@ -490,8 +498,15 @@ impl SessionTask {
         let mut request = request(&call, known.uri.clone(), headers, extensions);
         let stream = Arc::new(call.stream);
         let passing = Passing { sharing: self.duty.sharing.clone(), peer: self.attachment.peer_pool() };
-        *request.body_mut() = Body::new(RequestBody::new(stream.clone(), arrival, passing.sharing.clone()));
-        let serving = Serving::new(stream, call.deadline_ns, handler.handle(request), Some(passing));
+        let passes_refs =
+            known.is_generated && passing.peer == PeerPool::Same && passing.sharing.pool.is_some();
+        let bypass = passes_refs.then(Bypass::default);
+        if let Some(bypass) = &bypass {
+            request.extensions_mut().insert(OfServer(bypass.clone()));
+        }
+        let body = RequestBody::new(stream.clone(), arrival, passing.sharing.clone(), bypass.clone());
+        *request.body_mut() = Body::new(body);
+        let serving = Serving::new(stream, call.deadline_ns, handler.handle(request), Some(passing), bypass);
         (Begun::Http(serving), inline)
     }
 }
@@ -557,7 +572,8 @@ fn known(path: &Bytes, duty: &Duty, peer: PeerPool) -> Option<Known> {
     let handler = served.map(|served| &served.handler).or(duty.others.as_ref()).cloned();
     let passing = || Passing { sharing: duty.sharing.clone(), peer };
     let direct = served.and_then(|served| DirectMethod::new(served.direct.clone()?, method, passing()));
-    Some(Known { handler, direct, uri, pace: Pace::default() })
+    let is_generated = served.is_some_and(|served| served.direct.is_some());
+    Some(Known { handler, direct, is_generated, uri, pace: Pace::default() })
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! Waking a sleeping process costs about 60 µs there and back, so a wait that ends sooner should be spun through, and
 //! one that takes much longer should not be spun for at all. The budget is a few times the recent average, and not less than
-//! sleeping costs, while that average is worth spinning for. Where it isn't, one wait in a few is begun with a short probe, so that a peer that is fast again is
-//! noticed.
+//! sleeping costs, while that average is worth spinning for. Where it isn't, one wait in a few is begun with a short probe, so
+//! that a peer that is fast again is noticed: by two short waits in a row, for one may have been short by chance.
 //!
 //! Whoever spins for longer than a few microseconds offers its processor to others at each turn. Fellow spinners give it
 //! back within microseconds; where a process that computes took it, waiting is left to the kernel for a while
@@ -21,6 +21,8 @@ const WORTH_NS: u64 = 250_000;
 const SPIN_NS_MIN: u64 = 100_000;
 /// How long a probe looks.
 const PROBE_NS: u64 = 5_000;
+/// The budget after a wait that ended within a probe.
+const TRIAL_NS: u64 = 4 * PROBE_NS;
 /// Of waits that are not worth spinning for, one in so many is probed.
 const PROBE_EVERY: u32 = 8;
 /// A single wait counts for at most this much.
@@ -35,20 +37,23 @@ pub(crate) struct SpinBudget {
     average_ns: u64,
     /// Waits since one was probed.
     unprobed: u32,
+    /// The last wait ended within a probe, where waits have not been worth spinning for.
+    on_trial: bool,
 }
 
 impl SpinBudget {
     pub(crate) fn new(policy: WaitPolicy) -> SpinBudget {
-        SpinBudget { policy, average_ns: 15_000, unprobed: 0 }
+        SpinBudget { policy, average_ns: 15_000, unprobed: 0, on_trial: false }
     }
 
     /// A wait came to its end after `waited_ns`, whether by spinning or asleep.
     pub(crate) fn learn(&mut self, waited_ns: u64) {
         let is_worth = self.average_ns <= WORTH_NS;
-        if !is_worth && waited_ns <= PROBE_NS {
-            // Waits that are slept through last as long as a wake-up, however fast the peer is: only probes can tell.
+        // Waits that are slept through last as long as a wake-up, however fast the peer is: only probes can tell.
+        if self.on_trial && waited_ns <= TRIAL_NS {
             self.average_ns = WORTH_NS / 8;
         }
+        self.on_trial = !is_worth && !self.on_trial && waited_ns <= PROBE_NS;
         self.unprobed = if is_worth { 0 } else { (self.unprobed + 1) % PROBE_EVERY };
         let waited = waited_ns.min(WAIT_NS_MAX);
         self.average_ns = self.average_ns - (self.average_ns >> WEIGHT_SHIFT) + (waited >> WEIGHT_SHIFT);
@@ -59,6 +64,7 @@ impl SpinBudget {
         match self.policy {
             WaitPolicy::Poll => u64::MAX,
             WaitPolicy::Park => 0,
+            WaitPolicy::Adaptive if self.on_trial => TRIAL_NS,
             WaitPolicy::Adaptive if self.average_ns > WORTH_NS && self.unprobed > 0 => 0,
             WaitPolicy::Adaptive if self.average_ns > WORTH_NS => PROBE_NS,
             WaitPolicy::Adaptive => (self.average_ns * 4).clamp(SPIN_NS_MIN, WORTH_NS),
@@ -105,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_waits_stop_the_spinning_but_for_probes_and_one_short_wait_brings_it_back() {
+    fn long_waits_stop_the_spinning_but_for_probes_and_two_short_waits_bring_it_back() {
         let mut budget = SpinBudget::new(WaitPolicy::Adaptive);
         for _ in 0..20 {
             budget.learn(10_000_000);
@@ -117,6 +123,11 @@ mod tests {
             })
             .sum();
         assert_eq!(probes, 10 * PROBE_NS);
+        budget.learn(3_000);
+        assert_eq!(budget.ns(), TRIAL_NS);
+        budget.learn(10_000_000);
+        assert!(budget.ns() <= PROBE_NS, "it was by chance");
+        budget.learn(3_000);
         budget.learn(3_000);
         assert!(budget.ns() > 5 * PROBE_NS);
         for _ in 0..100 {
