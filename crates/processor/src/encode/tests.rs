@@ -62,7 +62,7 @@ fn tree(wide: bool) -> Processor {
 fn branch(dice: &mut impl FnMut() -> u32, depth: u32, wide: bool) -> Vec<u8> {
     use prost::encoding::encode_varint;
     let mut out = Vec::new();
-    if dice() % 2 == 0 {
+    if dice().is_multiple_of(2) {
         out.push(0x08);
         encode_varint(u64::from(dice()) >> (dice() % 32), &mut out);
     }
@@ -84,13 +84,13 @@ fn branch(dice: &mut impl FnMut() -> u32, depth: u32, wide: bool) -> Vec<u8> {
         }
     }
     for number in if wide { 20u64..90 } else { 20..24 } {
-        if dice() % 3 == 0 {
+        if dice().is_multiple_of(3) {
             encode_varint(number << 3, &mut out);
             encode_varint(u64::from(dice()), &mut out);
         }
     }
     // An unknown field.
-    if dice() % 4 == 0 {
+    if dice().is_multiple_of(4) {
         out.extend([0x98, 0x06, 7]);
     }
     out
