@@ -36,13 +36,13 @@ pub(crate) struct Place {
 
 /// Goes on as far as it can; leaves the state where the other loop takes over. (By reference: a copy of the
 /// state in wide pieces would wait for the narrow stores that it was written with.) Before `limit`, 16 bytes can be
-/// read at every position.
+/// read at every position. `COUNTED`: fields are counted, since there may be more than are allowed.
 ///
 /// # Safety
 /// As for `decode::run`, whose state this is: the cursor's invariant; `place` and `frames` are of the plan and the
 /// input, `place.group` is 0; room for `depth` frames is reserved.
 #[inline(never)]
-pub(crate) unsafe fn run<const ALIAS: bool>(
+pub(crate) unsafe fn run<const ALIAS: bool, const COUNTED: bool>(
     plan: &Plan,
     s: &mut Cursor,
     place: &mut Place,
@@ -97,7 +97,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                 }
                 continue;
             }
-            if fields_left == 0 {
+            if COUNTED && fields_left == 0 {
                 break;
             }
             let w = load64(p);
@@ -344,7 +344,9 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                 }),
                 _ => break,
             }
-            fields_left -= 1;
+            if COUNTED {
+                fields_left -= 1;
+            }
             p = at;
         }
         frames.set_len(height);

@@ -86,15 +86,17 @@ pub(super) unsafe fn put_end(at: *mut u8, step: &Step) -> *mut u8 {
 /// A varint and the tag before it.
 #[inline(always)]
 pub(super) unsafe fn tagged_varint<const BITS: bool>(at: *mut u8, step: &Step, value: u64) -> *mut u8 {
-    // SAFETY: as `put`; a tag of five bytes and two more are less than eight.
+    // SAFETY: as `put`; ten bytes are free, too.
     unsafe {
         if value < 0x80 {
             at.sub(8).cast::<u64>().write_unaligned(value << 56 | step.tag_high >> 8);
             return at.offset(step.tag as isize - 1);
         }
         if value < 0x4000 {
-            let bytes = (value & 0x7f) | 0x80 | (value & 0x3f80) << 1;
-            at.sub(8).cast::<u64>().write_unaligned(bytes << 48 | step.tag_high >> 16);
+            // The upper seven bits, moved by one, and the bit that says that they follow.
+            let bytes = (value + (value & 0x3f80) + 0x80) as u16;
+            at.sub(2).cast::<u16>().write_unaligned(bytes);
+            at.sub(10).cast::<u64>().write_unaligned(step.tag_high);
             return at.offset(step.tag as isize - 2);
         }
         put_tag(varint::<BITS>(at, value), step)
