@@ -1,14 +1,14 @@
-//! Runs a plan: each case once a round, the rounds of all cases interleaved.
+//! Runs a plan: each case in two processes of its own, made anew for each round.
 
 use std::time::Duration;
 
-use crate::cores::{Cores, Seats};
+use crate::cores::Cores;
 use crate::order::{Load, Measured, Order, Serve, Serving};
 use crate::peer::Peer;
 use crate::plan::{Case, Plan, Side};
 use crate::report::{Report, Round, Row};
 use crate::workdir::Workdir;
-use crate::{BenchError, Machine, side};
+use crate::{BenchError, Machine, rounds, side};
 
 /// Time that a server may take to start.
 const START: Duration = Duration::from_secs(15);
@@ -20,19 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CALL: Duration = Duration::from_millis(2);
 
 /// One measurement that just ended.
-#[derive(Debug)]
-pub struct Step<'a> {
-    /// Measurements done, this one included.
-    pub done: usize,
-    /// Measurements in all.
-    pub total: usize,
-    /// The round, from 1.
-    pub round: usize,
-    /// What was measured.
-    pub case: Case,
-    /// What came out, or why nothing did.
-    pub outcome: Result<&'a Round, &'a str>,
-}
+pub type Step<'a> = rounds::Step<'a, Case, Round>;
 
 /// Measures everything the plan asks for; `progress` hears of each measurement.
 ///
@@ -40,45 +28,23 @@ pub struct Step<'a> {
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
-pub async fn run(plan: &Plan, mut progress: impl FnMut(&Step<'_>)) -> Result<Report, BenchError> {
+pub async fn run(plan: &Plan, progress: impl FnMut(&Step<'_>)) -> Result<Report, BenchError> {
     plan.check()?;
     let cores = Cores::choose()?;
     for placement in &plan.placements {
         cores.seats(*placement)?;
     }
     let machine = Machine::look(&cores, &plan.malloc.settings());
-    let mut rows: Vec<Row> = plan.cases().into_iter().map(Row::new).collect();
-    let total = plan.rounds * rows.len();
-    let mut done = 0;
-    for round in 1..=plan.rounds {
-        // There and back again, so that no side always follows the same neighbour.
-        let order: Vec<usize> =
-            if round % 2 == 1 { (0..rows.len()).collect() } else { (0..rows.len()).rev().collect() };
-        for row_idx in order {
-            let row = &mut rows[row_idx];
-            done += 1;
-            if let Some(why) = row.case.side.missing() {
-                row.fail(why.to_owned());
-            }
-            if row.not_run.is_some() {
-                continue;
-            }
-            let seats = cores.seats(row.case.placement)?;
-            match measure(plan, row.case, seats).await {
-                Ok(measured) => row.rounds.push(Round::new(measured)),
-                Err(error) => row.fail(error.to_string()),
-            }
-            let outcome = match (&row.not_run, row.rounds.last()) {
-                (None, Some(round)) => Ok(round),
-                (why, _) => Err(why.as_deref().unwrap_or("nothing was measured")),
-            };
-            progress(&Step { done, total, round, case: row.case, outcome });
-        }
-    }
-    Ok(Report::new(machine, plan, rows))
+    let take = async |case: Case| match case.side.missing() {
+        Some(why) => Err(why.to_owned()),
+        None => measure(plan, case, &cores).await.map_err(|error| error.to_string()),
+    };
+    let tried = rounds::interleave(plan.cases(), plan.rounds, take, progress).await;
+    Ok(Report::new(machine, plan, tried.into_iter().map(Row::of).collect()))
 }
 
-async fn measure(plan: &Plan, case: Case, seats: Seats) -> Result<Measured, BenchError> {
+async fn measure(plan: &Plan, case: Case, cores: &Cores) -> Result<Round, BenchError> {
+    let seats = cores.seats(case.placement)?;
     let dir = Workdir::create()?;
     let sweeper = Sweeper { side: case.side, dir: &dir };
     let malloc = plan.malloc.settings();
@@ -90,11 +56,11 @@ async fn measure(plan: &Plan, case: Case, seats: Seats) -> Result<Measured, Benc
     let slowest = plan.calls.map_or(measure, |calls| CALL * calls.try_into().unwrap_or(u32::MAX));
     let within = warm_up + slowest + PATIENCE;
     let mut client = Peer::start("client", &["bench-peer"], &malloc, &Order::Load(load)).await?;
-    let measured = client.hear(within).await?;
+    let measured: Measured = client.hear(within).await?;
     client.stop().await;
     server.stop().await;
     drop(sweeper);
-    Ok(measured)
+    Ok(Round::new(measured))
 }
 
 /// Sweeps up behind the processes of a measurement, however it ends.

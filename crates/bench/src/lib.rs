@@ -30,6 +30,7 @@ pub mod plot;
 pub mod pool;
 pub mod process;
 pub mod report;
+pub mod rounds;
 mod side;
 pub mod workdir;
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::latency::{Latencies, Quantiles};
 use crate::order::Measured;
 use crate::plan::{Case, Plan, Side};
+use crate::rounds::Tried;
 use crate::{BenchError, Machine, interval, plot, write_files};
 
 /// The side that all others are compared with.
@@ -97,7 +98,7 @@ impl Round {
 }
 
 impl Row {
-    pub(crate) fn new(case: Case) -> Self {
+    pub(crate) fn of(Tried { case, rounds, not_run }: Tried<Case, Round>) -> Self {
         Self {
             case,
             quantiles: Quantiles::default(),
@@ -106,15 +107,9 @@ impl Row {
             tail_vs_floor: None,
             metadata_ns: None,
             vs_tonic_unix: None,
-            rounds: Vec::new(),
-            not_run: None,
+            rounds,
+            not_run,
         }
-    }
-
-    /// Withdraws what was measured: a case that failed once has no figures.
-    pub(crate) fn fail(&mut self, why: String) {
-        self.rounds.clear();
-        self.not_run = Some(why);
     }
 
     /// All rounds' calls together; none when the case was not run.

@@ -138,7 +138,7 @@ fn method(names: &Names<'_>, service: &str, options: &Options) -> Result<TokenSt
     let path = format!("/{service}/{proto_name}");
     let docs = options.docs(&format!("{service}.{proto_name}"), &method.comments.leading);
     let deprecated = method.options.deprecated().then(|| quote!(#[deprecated]));
-    let codec = codec(options)?;
+    let coding = coding(options)?;
     let (argument, into) = if method.client_streaming {
         (quote!(impl tonic::IntoStreamingRequest<Message = #request>), quote!(into_streaming_request))
     } else {
@@ -165,8 +165,18 @@ fn method(names: &Names<'_>, service: &str, options: &Options) -> Result<TokenSt
                 name: #proto_name,
                 path: #path,
             };
-            self.inner.#call(request.#into(), &METHOD, #codec::default()).await
+            self.inner.#call(request.#into(), &METHOD, #coding).await
         }
+    })
+}
+
+/// How messages are coded.
+fn coding(options: &Options) -> Result<TokenStream, String> {
+    let codec = codec(options)?;
+    Ok(if options.is_direct() {
+        quote!(::tollfree::direct::Prost)
+    } else {
+        quote!(::tollfree::direct::Other(#codec::default()))
     })
 }
 

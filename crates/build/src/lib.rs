@@ -11,7 +11,7 @@
 //!
 //! Unary calls between a generated client made of a `tollfree::Channel` and a generated server given to a
 //! `tollfree::Server` go from typed message to shared memory and back; everything else goes as with tonic's stubs. The
-//! crate that is generated for needs `tollfree`, `tonic`, `tonic-prost` and `prost`. No protoc is needed.
+//! crate that is generated for needs `tollfree`, `tonic` and `prost`. No protoc is needed.
 //!
 //! Messages are prost-build's: its options apply, through [`Builder`] or a [`Config`] of one's own.
 #![forbid(unsafe_code)]

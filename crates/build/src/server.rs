@@ -263,6 +263,18 @@ impl Context<'_> {
         let method = names.method;
         let path = format!("/{}/{}", self.full_name, method.proto_name);
         let (codec, closure) = (&self.codec, self.closure(names));
+        let codec = if self.options.is_direct() {
+            quote! {
+                ::tollfree::direct::codec(
+                    &mut req,
+                    self.max_encoding_message_size,
+                    self.max_decoding_message_size,
+                    !self.send_compression_encodings.is_empty(),
+                )
+            }
+        } else {
+            quote!(#codec::default())
+        };
         let kind = match (method.client_streaming, method.server_streaming) {
             (false, false) => quote!(unary),
             (false, true) => quote!(server_streaming),
@@ -273,7 +285,7 @@ impl Context<'_> {
             #path => {
                 let inner = std::sync::Arc::clone(&self.inner);
                 let method = ::tollfree::direct::handler(#closure);
-                let mut grpc = tonic::server::Grpc::new(#codec::default())
+                let mut grpc = tonic::server::Grpc::new(#codec)
                     .apply_compression_config(
                         self.accept_compression_encodings,
                         self.send_compression_encodings,

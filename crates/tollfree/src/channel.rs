@@ -325,6 +325,12 @@ impl Channel {
         &self.inner.balancer.endpoints()[0].sharing
     }
 
+    /// Whether messages of all its calls may be ropes: it has a pool, and no call goes over HTTP/2.
+    pub(crate) fn passes_refs(&self) -> bool {
+        self.sharing().pool_id().is_some()
+            && self.inner.balancer.endpoints().iter().all(|endpoint| endpoint.is_session())
+    }
+
     /// Whether all calls go by one session, with nothing to decide about them: the precondition of the shorter ways.
     pub(crate) fn is_plain(&self) -> bool {
         self.inner.plain.is_some()

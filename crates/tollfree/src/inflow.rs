@@ -13,6 +13,7 @@ use tollfree_pool::{Patience, Plan, Pool, RefError, Rope};
 use tollfree_transport::{Arrival, Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, Stream};
 use tonic::Status;
 
+use crate::direct::{Bypass, too_long};
 use crate::payloads::{Payloads, Sharing};
 use crate::status;
 
@@ -104,12 +105,19 @@ pub(crate) enum Step {
     Failed(Status),
 }
 
-/// Reads a call for an HTTP body: chunks as they come, ropes as the bytes that they stand for.
+/// An empty message in gRPC's framing.
+const EMPTY: Bytes = Bytes::from_static(&[0; GRPC_PREFIX_LEN]);
+
+/// Reads a call for an HTTP body: chunks as they come, ropes as the bytes that they stand for, or past the body.
 #[derive(Default)]
 pub(crate) struct Inflow {
     state: State,
     /// Came together with what was read last.
     rest: Option<Arrival>,
+    /// Where ropes go, once the reader's end says that it takes them.
+    bypass: Option<Bypass>,
+    /// Messages begun.
+    count: u64,
 }
 
 #[derive(Default)]
@@ -119,7 +127,8 @@ enum State {
     Plain,
     /// In the middle of a rope. Its reader has been told how long it will be, once that is known.
     Gathering(Gathering),
-    Fetching(Fetching),
+    /// And whether it goes past the body then.
+    Fetching(Fetching, bool),
     /// Pieces to be given, never none.
     Giving(VecDeque<Bytes>),
 }
@@ -131,12 +140,15 @@ struct Gathering {
     len: usize,
     pieces: BytesMut,
     told: bool,
+    /// It goes past the body, and its reader is told nothing.
+    is_past: bool,
 }
 
 impl Gathering {
     /// The prefix of the message that the rope stands for, once enough of it is there; `Err` for a rope much longer than that.
     fn prefix(&mut self) -> Result<Option<Bytes>, Status> {
-        let Some(len) = Plan::stated_len(&self.pieces).filter(|_| !self.told) else { return Ok(None) };
+        let is_due = !self.told && !self.is_past;
+        let Some(len) = Plan::stated_len(&self.pieces).filter(|_| is_due) else { return Ok(None) };
         if self.len > rope_len_max(len) {
             return Err(Status::internal("protocol error: a message with refs is longer than without"));
         }
@@ -150,8 +162,25 @@ impl Gathering {
 
 impl Inflow {
     /// Begins with what has come already.
-    pub(crate) fn after(rest: Option<Arrival>) -> Inflow {
-        Inflow { state: State::Plain, rest }
+    pub(crate) fn after(rest: Option<Arrival>, bypass: Option<Bypass>) -> Inflow {
+        Inflow { rest, bypass, ..Inflow::default() }
+    }
+
+    /// A rope as its reader gets it: past the body, or in pieces.
+    fn give(&mut self, rope: Rope, is_past: bool) -> Result<(), Status> {
+        let pieces = match &self.bypass {
+            Some(bypass) if is_past => {
+                let (len, limit) = (rope.remaining(), bypass.back_limit().unwrap_or(0));
+                if len > limit {
+                    return Err(too_long(len, limit));
+                }
+                bypass.put_back(self.count - 1, rope);
+                [EMPTY].into()
+            }
+            _ => rope.into_segments().collect(),
+        };
+        self.state = State::Giving(pieces);
+        Ok(())
     }
 
     /// The next thing received, as it came.
@@ -188,10 +217,13 @@ impl Inflow {
                         return Poll::Ready(Ok(Step::Data(piece)));
                     }
                 }
-                State::Fetching(fetching) => match ready!(fetching.as_mut().poll(cx)) {
-                    Ok(rope) => self.state = State::Giving(rope.into_segments().collect()),
-                    Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
-                },
+                State::Fetching(fetching, is_past) => {
+                    let is_past = *is_past;
+                    let given = ready!(fetching.as_mut().poll(cx)).and_then(|rope| self.give(rope, is_past));
+                    if let Err(failure) = given {
+                        return Poll::Ready(Ok(Step::Failed(failure)));
+                    }
+                }
                 State::Plain | State::Gathering(_) => match ready!(self.poll_incoming(cx, stream))? {
                     Incoming::Headers(_) => return Poll::Ready(Ok(Step::Headers)),
                     Incoming::End(end) => return Poll::Ready(Ok(Step::End(end))),
@@ -209,6 +241,7 @@ impl Inflow {
     fn add(&mut self, chunk: Chunk, sharing: &Sharing) -> Result<Option<Bytes>, Status> {
         let Chunk { mut bytes, first, last, rope } = chunk;
         if let State::Plain = self.state {
+            self.count += u64::from(first);
             let Some(claim) = rope else {
                 if first && bytes.len() >= GRPC_PREFIX_LEN {
                     let len = (&bytes[1..GRPC_PREFIX_LEN]).get_u32() as usize;
@@ -219,12 +252,18 @@ impl Inflow {
                 return Ok(Some(bytes));
             };
             let (compressed, len) = (bytes.get_u8(), bytes.get_u32() as usize);
+            let bypass = self.bypass.as_ref().filter(|_| compressed == 0);
+            let past_limit = bypass.and_then(|bypass| bypass.back_limit());
+            if let Some(limit) = past_limit.filter(|limit| len > rope_len_max(*limit)) {
+                return Err(too_long(len, limit));
+            }
             self.state = State::Gathering(Gathering {
                 claim,
                 compressed,
                 len,
                 pieces: BytesMut::from(bytes),
                 told: false,
+                is_past: past_limit.is_some(),
             });
         } else if let State::Gathering(gathering) = &mut self.state {
             gathering.pieces.extend_from_slice(&bytes);
@@ -235,10 +274,10 @@ impl Inflow {
             return Ok(prefix);
         }
         let State::Gathering(gathering) = std::mem::take(&mut self.state) else { return Ok(None) };
-        self.state = match map(sharing, gathering.pieces.freeze(), gathering.claim)? {
-            Mapped::Here(rope) => State::Giving(rope.into_segments().collect()),
-            Mapped::Fetching(fetching) => State::Fetching(fetching),
-        };
+        match map(sharing, gathering.pieces.freeze(), gathering.claim)? {
+            Mapped::Here(rope) => self.give(rope, gathering.is_past)?,
+            Mapped::Fetching(fetching) => self.state = State::Fetching(fetching, gathering.is_past),
+        }
         Ok(prefix)
     }
 }
@@ -248,7 +287,7 @@ impl std::fmt::Debug for Inflow {
         let state = match &self.state {
             State::Plain => "plain",
             State::Gathering(_) => "gathering",
-            State::Fetching(_) => "fetching",
+            State::Fetching(..) => "fetching",
             State::Giving(_) => "giving",
         };
         f.debug_tuple("Inflow").field(&state).finish()

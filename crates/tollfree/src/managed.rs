@@ -14,6 +14,7 @@ use crate::balance::Picked;
 use crate::body::{Afterwards, Deadline, ResponseBody};
 use crate::call::{ResponseFuture, deadline_ns};
 use crate::channel::{Inner, WaitForReady};
+use crate::direct::OfClient;
 use crate::endpoint::{Connection, Endpoint};
 use crate::framing::Told;
 use crate::metadata::{GRPC_TIMEOUT, status_code, timeout, timeout_value};
@@ -41,7 +42,7 @@ pub(crate) async fn run(
     let call = ManagedCall {
         waits: asked.or(method.waits).unwrap_or(channel.waits),
         deadline_ns: wanted.map(deadline_ns),
-        replay: Replay::new(body),
+        replay: Replay::new(body, parts.extensions.get().map(|OfClient(bypass)| bypass.clone())),
         uri: parts.uri,
         headers: parts.headers,
         extensions: parts.extensions,

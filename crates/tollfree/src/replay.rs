@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::direct::Bypass;
+
 /// What is kept of a request at most, in bytes; one that is longer is sent once.
 const KEPT_LEN_MAX: usize = 256 * 1024;
 
@@ -21,6 +23,8 @@ pub(crate) struct Replay {
 
 struct Shared {
     source: Body,
+    /// Where large messages of it are.
+    bypass: Option<Bypass>,
     chunks: Vec<Bytes>,
     len: usize,
     ended: bool,
@@ -32,9 +36,13 @@ struct Shared {
 }
 
 impl Replay {
-    pub(crate) fn new(source: Body) -> Replay {
+    pub(crate) fn new(source: Body, bypass: Option<Bypass>) -> Replay {
+        if let Some(bypass) = &bypass {
+            bypass.keep(true);
+        }
         let shared = Shared {
             source,
+            bypass,
             chunks: Vec::new(),
             len: 0,
             ended: false,
@@ -53,7 +61,7 @@ impl Replay {
 
     /// It will not be sent again: what comes from here on need not be kept.
     pub(crate) fn commit(&self) {
-        self.shared.lock().committed = true;
+        self.shared.lock().commit();
     }
 
     /// The body from its beginning. Those given out before end.
@@ -61,6 +69,20 @@ impl Replay {
         let mut shared = self.shared.lock();
         shared.attempt += 1;
         Body::new(Attempt { shared: self.shared.clone(), number: shared.attempt, at: 0 })
+    }
+}
+
+impl Shared {
+    fn commit(&mut self) {
+        self.committed = true;
+        if let Some(bypass) = &self.bypass {
+            bypass.keep(false);
+        }
+    }
+
+    /// Bytes read so far, those included that went past the body.
+    fn whole_len(&self) -> usize {
+        self.len + self.bypass.as_ref().map_or(0, Bypass::out_len)
     }
 }
 
@@ -110,8 +132,8 @@ impl http_body::Body for Attempt {
             // A client has no trailers.
             let Ok(chunk) = frame.into_data() else { continue };
             shared.len += chunk.len();
-            if shared.len > KEPT_LEN_MAX {
-                shared.committed = true;
+            if shared.whole_len() > KEPT_LEN_MAX {
+                shared.commit();
             }
             if !shared.committed {
                 shared.chunks.push(chunk.clone());
@@ -158,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_attempt_reads_from_the_beginning_and_the_last_goes_on() {
-        let replay = Replay::new(source(4, 1));
+        let replay = Replay::new(source(4, 1), None);
         let mut first = replay.again();
         assert_eq!(read(&mut first, 2).await.unwrap(), [0, 1]);
         let mut second = replay.again();
@@ -171,7 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_request_is_sent_once() {
-        let replay = Replay::new(source(3, KEPT_LEN_MAX / 2));
+        let replay = Replay::new(source(3, KEPT_LEN_MAX / 2), None);
         let mut body = replay.again();
         assert_eq!(read(&mut body, 2).await.unwrap().len(), KEPT_LEN_MAX / 2 * 2);
         assert!(replay.is_whole());

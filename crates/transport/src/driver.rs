@@ -5,15 +5,16 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::runtime;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::ear::Ear;
 use crate::hearing::Line;
 use crate::liveness::DeathWatch;
 use crate::shared::{Entered, Shared, Socket};
@@ -33,8 +34,6 @@ pub(crate) struct Driver {
     pub(crate) runtime: runtime::Id,
     /// Watched instead of the session's own socket and death watch, which belong to another runtime.
     pub(crate) duplicate: Option<(Arc<Socket>, Option<Arc<DeathWatch>>)>,
-    /// Where others call.
-    pub(crate) ear: Arc<Ear>,
     /// While the station is pumped: when to look at the pumper next, and how often it had looked the last time.
     pub(crate) watch: Option<(Instant, u64)>,
     /// While there is a payload area to look after: when.
@@ -66,14 +65,22 @@ enum Next {
 }
 
 impl Driver {
-    pub(crate) async fn run(mut self) {
+    /// `ear` is where others call.
+    pub(crate) async fn run(mut self, ear: Arc<Notify>) {
+        let mut call = pin!(ear.notified());
         let mut alarm = None;
-        poll_fn(|cx| self.poll(cx, &mut alarm)).await;
+        poll_fn(|cx| self.poll(cx, &ear, &mut call, &mut alarm)).await;
     }
 
     /// Sees to one thing after the other, until there is none left. Written out, because it runs at each doorbell: a `select!`
     /// makes and drops all its futures each time.
-    fn poll(&mut self, cx: &mut Context<'_>, alarm: &mut Option<Pin<Box<Sleep>>>) -> Poll<()> {
+    fn poll<'e>(
+        &mut self,
+        cx: &mut Context<'_>,
+        ear: &'e Notify,
+        call: &mut Pin<&mut Notified<'e>>,
+        alarm: &mut Option<Pin<Box<Sleep>>>,
+    ) -> Poll<()> {
         let mut next = match std::mem::take(&mut self.owes_look) {
             true => self.shared.enter().map_or(Next::Over, |core| self.serve(core)),
             false => Next::Sleep,
@@ -87,7 +94,8 @@ impl Driver {
                 && let Poll::Ready(ended) = death.poll_ended(cx)
             {
                 ended.map_or(Next::Over, |()| self.hung_up())
-            } else if self.ear.poll_called(cx).is_ready() {
+            } else if call.as_mut().poll(cx).is_ready() {
+                call.set(ear.notified());
                 self.called()
             } else if self.poll_alarm(cx, alarm).is_ready() {
                 self.alarmed()

@@ -39,7 +39,6 @@ mod clock;
 mod config;
 mod core;
 mod driver;
-mod ear;
 mod handshake;
 mod hearing;
 mod incoming;

@@ -22,6 +22,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tokio::net::unix::pipe;
 use tokio::runtime;
+use tokio::sync::Notify;
 use tollfree_region::Origin;
 use tollfree_rendezvous::PeerIdentity;
 use tollfree_ring::RecordReceiver;
@@ -31,7 +32,6 @@ use crate::clock::now_ns;
 use crate::config::Config;
 use crate::core::Core;
 use crate::driver::Driver;
-use crate::ear::Ear;
 use crate::handshake::{Attached, PeerPool};
 use crate::liveness::DeathWatch;
 use crate::load::Load;
@@ -129,7 +129,7 @@ impl Entered<'_> {
         let nudge = std::mem::take(&mut core.nudge) || core.wants_rope_watch();
         let wakes = std::mem::take(&mut core.wakes);
         let spent = core.session.take_spent();
-        let mut ears: SmallVec<[Arc<Ear>; 2]> = SmallVec::new();
+        let mut ears: SmallVec<[Arc<Notify>; 2]> = SmallVec::new();
         if nudge {
             ears.extend(core.stations.list.iter().map(|station| station.ear.clone()));
         }
@@ -137,7 +137,7 @@ impl Entered<'_> {
         wakes.into_iter().for_each(std::task::Waker::wake);
         // A pool takes locks of its own, and may make system calls.
         drop(spent);
-        ears.iter().for_each(|ear| ear.call());
+        ears.iter().for_each(|ear| ear.notify_one());
     }
 
     /// Lets a thread that waits for the lock have it for a moment.
@@ -301,7 +301,7 @@ impl Shared {
             let ear = (!station.watched).then(|| station.ear.clone());
             if let Some(ear) = ear {
                 station.watched = true;
-                ear.call();
+                ear.notify_one();
             }
             if !others_sleep {
                 core.waiter.unpark();
@@ -388,7 +388,7 @@ impl Shared {
             let death = self.death.as_ref().map(|death| death.duplicate()).transpose()?;
             Some((socket, death.map(Arc::new)))
         };
-        let ear = Arc::<Ear>::default();
+        let ear = Arc::<Notify>::default();
         let mut core = self.enter().map_err(forked)?;
         if core.stations.find(handle.id()).is_some() {
             // Another thread of the runtime was quicker.
@@ -400,13 +400,12 @@ impl Shared {
             shared: self.clone(),
             runtime: handle.id(),
             duplicate,
-            ear,
             watch: None,
             area: None,
             ropes: None,
             owes_look: false,
         };
-        handle.spawn(driver.run());
+        handle.spawn(driver.run(ear));
         Ok(())
     }
 
@@ -451,6 +450,10 @@ impl Core {
     /// How often a task may look within one `poll` whose thread may have other tasks too. Where it turns out that there are
     /// some, they are not kept waiting for longer than they would notice.
     fn glances(&mut self, token: Token) -> usize {
+        // What is not worth spinning for is not worth a look.
+        if self.budget.ns() == 0 {
+            return 0;
+        }
         if let Some(station) = self.stations.pumped_by(token)
             && station.looked_at_ns != 0
         {

@@ -22,9 +22,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use tokio::runtime;
+use tokio::sync::Notify;
 use tollfree_layout::StreamId;
-
-use crate::ear::Ear;
 
 /// What a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +103,7 @@ pub(crate) struct Station {
     /// The driver watches.
     pub(crate) watched: bool,
     /// Calls the driver.
-    pub(crate) ear: Arc<Ear>,
+    pub(crate) ear: Arc<Notify>,
 }
 
 /// What a task that found nothing is to do.
@@ -133,7 +132,7 @@ impl Stations {
         self.list.iter_mut().find(|station| station.runtime == runtime)
     }
 
-    pub(crate) fn add(&mut self, runtime: runtime::Id, ear: Arc<Ear>) {
+    pub(crate) fn add(&mut self, runtime: runtime::Id, ear: Arc<Notify>) {
         self.list.push(Station {
             runtime,
             pumper: None,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tollfree_bench::latency::{Latencies, Quantiles};
+use tollfree_bench::rounds::Tried;
 use tollfree_bench::{BenchError, Machine, interval, write_files};
 
 use crate::load::Measured;
@@ -170,7 +171,7 @@ impl Round {
 }
 
 impl Row {
-    pub(crate) fn new(case: Case) -> Self {
+    pub(crate) fn of(Tried { case, rounds, not_run }: Tried<Case, Round>) -> Self {
         Self {
             case,
             quantiles: Quantiles::default(),
@@ -179,15 +180,9 @@ impl Row {
             movers: None,
             vs_tonic: None,
             vs_inline: None,
-            rounds: Vec::new(),
-            not_run: None,
+            rounds,
+            not_run,
         }
-    }
-
-    /// Withdraws what was measured: a case that failed once has no figures.
-    pub(crate) fn fail(&mut self, why: String) {
-        self.rounds.clear();
-        self.not_run = Some(why);
     }
 
     /// All rounds' calls together; none when the case was not run.

@@ -1,4 +1,4 @@
-//! Runs a plan: starts the processes of each case, measures, and ends them. Rounds of all cases are interleaved.
+//! Runs a plan: starts the processes of each case anew for each round, measures, and ends them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tollfree_bench::cores::Cores;
 use tollfree_bench::peer::{Peer, PeerError};
 use tollfree_bench::plan::Malloc;
 use tollfree_bench::workdir::Workdir;
-use tollfree_bench::{BenchError, Machine};
+use tollfree_bench::{BenchError, Machine, rounds};
 use tollfree_pool::{Capacity, Coordinator};
 
 use crate::load::{LoadOrder, Measured, Run};
@@ -31,19 +31,7 @@ const MEMBER_BYTES: u64 = 2 << 30;
 const BATCH_BYTES_MIN: u64 = 8 << 20;
 
 /// One measurement that just ended.
-#[derive(Debug)]
-pub struct Step<'a> {
-    /// Measurements done, this one included.
-    pub done: usize,
-    /// Measurements in all.
-    pub total: usize,
-    /// The round, from 1.
-    pub round: usize,
-    /// What was measured.
-    pub case: Case,
-    /// What came out, or why nothing did.
-    pub outcome: Result<&'a Round, &'a str>,
-}
+pub type Step<'a> = rounds::Step<'a, Case, Round>;
 
 /// Measures everything the plan asks for; `progress` hears of each measurement.
 ///
@@ -51,37 +39,15 @@ pub struct Step<'a> {
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that cannot be carried out, [`BenchError::System`].
-pub async fn run(plan: &Plan, mut progress: impl FnMut(&Step<'_>)) -> Result<Report, BenchError> {
+pub async fn run(plan: &Plan, progress: impl FnMut(&Step<'_>)) -> Result<Report, BenchError> {
     plan.check()?;
     let cores = Cores::choose()?;
     let malloc = Malloc::Keep.settings();
     let machine = Machine::look(&cores, &malloc);
     let kept = Workdir::create()?;
-    let mut rows: Vec<Row> = plan.cases().into_iter().map(Row::new).collect();
-    let total = plan.rounds * rows.len();
-    let mut done = 0;
-    for round in 1..=plan.rounds {
-        // There and back again, so that no side always follows the same neighbour.
-        let order: Vec<usize> =
-            if round % 2 == 1 { (0..rows.len()).collect() } else { (0..rows.len()).rev().collect() };
-        for row_idx in order {
-            let row = &mut rows[row_idx];
-            done += 1;
-            if row.not_run.is_some() {
-                continue;
-            }
-            match measure(plan, row.case, &cores, &malloc, kept.path()).await {
-                Ok(round) => row.rounds.push(round),
-                Err(error) => row.fail(error.to_string()),
-            }
-            let outcome = match (&row.not_run, row.rounds.last()) {
-                (None, Some(round)) => Ok(round),
-                (why, _) => Err(why.as_deref().unwrap_or("nothing was measured")),
-            };
-            progress(&Step { done, total, round, case: row.case, outcome });
-        }
-    }
-    Ok(Report::new(machine, plan, rows))
+    let take = async |case: Case| measure(plan, case, &cores, &malloc, kept.path()).await;
+    let tried = rounds::interleave(plan.cases(), plan.rounds, take, progress).await;
+    Ok(Report::new(machine, plan, tried.into_iter().map(Row::of).collect()))
 }
 
 /// The image files of a case: the user's, or ones that are made once for the whole run.

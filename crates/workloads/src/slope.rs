@@ -165,6 +165,7 @@ mod tests {
     use std::time::Duration;
 
     use tollfree_bench::latency::Latencies;
+    use tollfree_bench::rounds::Tried;
 
     use super::*;
     use crate::load::Measured;
@@ -172,13 +173,13 @@ mod tests {
 
     fn row(side: Side, length: usize, size: usize, rounds_us: &[u64]) -> Row {
         let shape = Shape::Chain { length, size, whole: true };
-        let mut row = Row::new(Case { side, shape, pressure: Pressure::Inflight(1) });
-        for us in rounds_us {
+        let case = Case { side, shape, pressure: Pressure::Inflight(1) };
+        let round = |us: &u64| {
             let mut latencies = Latencies::default();
             latencies.record(Duration::from_micros(*us));
-            row.rounds.push(Round::new(Measured { latencies, elapsed_ns: 1, shed: 0 }, Vec::new()));
-        }
-        row
+            Round::new(Measured { latencies, elapsed_ns: 1, shed: 0 }, Vec::new())
+        };
+        Row::of(Tried { case, rounds: rounds_us.iter().map(round).collect(), not_run: None })
     }
 
     #[test]

@@ -122,11 +122,7 @@ pub mod bare_service_client {
                 path: "/bare_service/Do",
             };
             self.inner
-                .unary(
-                    request.into_request(),
-                    &METHOD,
-                    tonic_prost::ProstCodec::default(),
-                )
+                .unary(request.into_request(), &METHOD, ::tollfree::direct::Prost)
                 .await
         }
     }

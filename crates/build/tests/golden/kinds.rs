@@ -129,11 +129,7 @@ pub mod kinds_client {
                 path: "/golden.kinds.v1.Kinds/Say",
             };
             self.inner
-                .unary(
-                    request.into_request(),
-                    &METHOD,
-                    tonic_prost::ProstCodec::default(),
-                )
+                .unary(request.into_request(), &METHOD, ::tollfree::direct::Prost)
                 .await
         }
         /// One and many.
@@ -154,7 +150,7 @@ pub mod kinds_client {
                 .server_streaming(
                     request.into_request(),
                     &METHOD,
-                    tonic_prost::ProstCodec::default(),
+                    ::tollfree::direct::Prost,
                 )
                 .await
         }
@@ -174,7 +170,7 @@ pub mod kinds_client {
                 .client_streaming(
                     request.into_streaming_request(),
                     &METHOD,
-                    tonic_prost::ProstCodec::default(),
+                    ::tollfree::direct::Prost,
                 )
                 .await
         }
@@ -196,7 +192,7 @@ pub mod kinds_client {
                 .streaming(
                     request.into_streaming_request(),
                     &METHOD,
-                    tonic_prost::ProstCodec::default(),
+                    ::tollfree::direct::Prost,
                 )
                 .await
         }
@@ -213,11 +209,7 @@ pub mod kinds_client {
                 path: "/golden.kinds.v1.Kinds/Ping",
             };
             self.inner
-                .unary(
-                    request.into_request(),
-                    &METHOD,
-                    tonic_prost::ProstCodec::default(),
-                )
+                .unary(request.into_request(), &METHOD, ::tollfree::direct::Prost)
                 .await
         }
         pub async fn is(
@@ -230,11 +222,7 @@ pub mod kinds_client {
                 path: "/golden.kinds.v1.Kinds/Is",
             };
             self.inner
-                .unary(
-                    request.into_request(),
-                    &METHOD,
-                    tonic_prost::ProstCodec::default(),
-                )
+                .unary(request.into_request(), &METHOD, ::tollfree::direct::Prost)
                 .await
         }
         /// Names that Rust keeps for itself.
@@ -249,11 +237,7 @@ pub mod kinds_client {
                 path: "/golden.kinds.v1.Kinds/Type",
             };
             self.inner
-                .unary(
-                    request.into_request(),
-                    &METHOD,
-                    tonic_prost::ProstCodec::default(),
-                )
+                .unary(request.into_request(), &METHOD, ::tollfree::direct::Prost)
                 .await
         }
     }
@@ -429,7 +413,12 @@ pub mod kinds_server {
                         async move { <T as Kinds>::say(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
-                            tonic_prost::ProstCodec::default(),
+                            ::tollfree::direct::codec(
+                                &mut req,
+                                self.max_encoding_message_size,
+                                self.max_decoding_message_size,
+                                !self.send_compression_encodings.is_empty(),
+                            ),
                         )
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -452,7 +441,12 @@ pub mod kinds_server {
                         async move { <T as Kinds>::listen(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
-                            tonic_prost::ProstCodec::default(),
+                            ::tollfree::direct::codec(
+                                &mut req,
+                                self.max_encoding_message_size,
+                                self.max_decoding_message_size,
+                                !self.send_compression_encodings.is_empty(),
+                            ),
                         )
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -475,7 +469,12 @@ pub mod kinds_server {
                         async move { <T as Kinds>::tell(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
-                            tonic_prost::ProstCodec::default(),
+                            ::tollfree::direct::codec(
+                                &mut req,
+                                self.max_encoding_message_size,
+                                self.max_decoding_message_size,
+                                !self.send_compression_encodings.is_empty(),
+                            ),
                         )
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -500,7 +499,12 @@ pub mod kinds_server {
                         async move { <T as Kinds>::talk(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
-                            tonic_prost::ProstCodec::default(),
+                            ::tollfree::direct::codec(
+                                &mut req,
+                                self.max_encoding_message_size,
+                                self.max_decoding_message_size,
+                                !self.send_compression_encodings.is_empty(),
+                            ),
                         )
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -523,7 +527,12 @@ pub mod kinds_server {
                         async move { <T as Kinds>::ping(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
-                            tonic_prost::ProstCodec::default(),
+                            ::tollfree::direct::codec(
+                                &mut req,
+                                self.max_encoding_message_size,
+                                self.max_decoding_message_size,
+                                !self.send_compression_encodings.is_empty(),
+                            ),
                         )
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -546,7 +555,12 @@ pub mod kinds_server {
                         async move { <T as Kinds>::is(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
-                            tonic_prost::ProstCodec::default(),
+                            ::tollfree::direct::codec(
+                                &mut req,
+                                self.max_encoding_message_size,
+                                self.max_decoding_message_size,
+                                !self.send_compression_encodings.is_empty(),
+                            ),
                         )
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -569,7 +583,12 @@ pub mod kinds_server {
                         async move { <T as Kinds>::r#type(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
-                            tonic_prost::ProstCodec::default(),
+                            ::tollfree::direct::codec(
+                                &mut req,
+                                self.max_encoding_message_size,
+                                self.max_decoding_message_size,
+                                !self.send_compression_encodings.is_empty(),
+                            ),
                         )
                         .apply_compression_config(
                             self.accept_compression_encodings,

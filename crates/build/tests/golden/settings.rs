@@ -115,7 +115,11 @@ pub mod kinds_client {
                 path: "/golden.kinds.v1.Kinds/Say",
             };
             self.inner
-                .http_unary(request.into_request(), &METHOD, crate::MyCodec::default())
+                .http_unary(
+                    request.into_request(),
+                    &METHOD,
+                    ::tollfree::direct::Other(crate::MyCodec::default()),
+                )
                 .await
         }
         /// One and many.
@@ -136,7 +140,7 @@ pub mod kinds_client {
                 .server_streaming(
                     request.into_request(),
                     &METHOD,
-                    crate::MyCodec::default(),
+                    ::tollfree::direct::Other(crate::MyCodec::default()),
                 )
                 .await
         }
@@ -153,7 +157,7 @@ pub mod kinds_client {
                 .client_streaming(
                     request.into_streaming_request(),
                     &METHOD,
-                    crate::MyCodec::default(),
+                    ::tollfree::direct::Other(crate::MyCodec::default()),
                 )
                 .await
         }
@@ -173,7 +177,7 @@ pub mod kinds_client {
                 .streaming(
                     request.into_streaming_request(),
                     &METHOD,
-                    crate::MyCodec::default(),
+                    ::tollfree::direct::Other(crate::MyCodec::default()),
                 )
                 .await
         }
@@ -190,7 +194,11 @@ pub mod kinds_client {
                 path: "/golden.kinds.v1.Kinds/Ping",
             };
             self.inner
-                .http_unary(request.into_request(), &METHOD, crate::MyCodec::default())
+                .http_unary(
+                    request.into_request(),
+                    &METHOD,
+                    ::tollfree::direct::Other(crate::MyCodec::default()),
+                )
                 .await
         }
         pub async fn is(
@@ -203,7 +211,11 @@ pub mod kinds_client {
                 path: "/golden.kinds.v1.Kinds/Is",
             };
             self.inner
-                .http_unary(request.into_request(), &METHOD, crate::MyCodec::default())
+                .http_unary(
+                    request.into_request(),
+                    &METHOD,
+                    ::tollfree::direct::Other(crate::MyCodec::default()),
+                )
                 .await
         }
         /// Names that Rust keeps for itself.
@@ -218,7 +230,11 @@ pub mod kinds_client {
                 path: "/golden.kinds.v1.Kinds/Type",
             };
             self.inner
-                .http_unary(request.into_request(), &METHOD, crate::MyCodec::default())
+                .http_unary(
+                    request.into_request(),
+                    &METHOD,
+                    ::tollfree::direct::Other(crate::MyCodec::default()),
+                )
                 .await
         }
     }

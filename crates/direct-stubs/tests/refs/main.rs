@@ -7,3 +7,4 @@ mod leaks;
 mod levels;
 mod lies;
 mod policies;
+mod streams;

@@ -13,12 +13,14 @@ use tokio_stream::Stream;
 use tollfree_transport::Attachment;
 use tonic::body::Body;
 use tonic::client::GrpcService;
-use tonic::codec::{Codec, CompressionEncoding, Streaming};
+use tonic::codec::{CompressionEncoding, Streaming};
 use tonic::metadata::MetadataMap;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
+use super::bypass::{Bypass, OfClient};
+use super::codec::{Coding, OneCall};
 use super::exchange::{self, Ended, Reply};
 use super::message::{decode, pack, unpack};
 use super::{Method, Slot};
@@ -62,7 +64,7 @@ enum Target {
     /// Interceptors around such a channel.
     Intercepted(Channel),
     /// A channel that has something to decide for each call.
-    Managed,
+    Managed(Channel),
     /// Anything else that takes HTTP requests.
     Foreign,
 }
@@ -95,7 +97,7 @@ impl<T> Grpc<T> {
         let settings = &self.settings;
         match &self.target {
             Target::Foreign => Way::Http("the client was not made of a Tollfree channel alone"),
-            Target::Managed => {
+            Target::Managed(_) => {
                 Way::Http("the channel has several endpoints, a service config, or one that speaks HTTP/2")
             }
             _ if settings.send.is_some() || !settings.accept.is_empty() => {
@@ -145,7 +147,7 @@ fn introduce<T: GrpcService<Body>>(service: &mut T) -> Target {
     drop(service.call(request));
     match slot.take().and_then(|handed| handed.channel) {
         Some(channel) if channel.may_be_direct() => Target::Channel(channel),
-        Some(_) => Target::Managed,
+        Some(channel) => Target::Managed(channel),
         None => Target::Foreign,
     }
 }
@@ -211,7 +213,7 @@ where
         codec: C,
     ) -> Result<Response<M2>, Status>
     where
-        C: Codec<Encode = M1, Decode = M2>,
+        C: Coding<M1, M2>,
         M1: Message + 'static,
         M2: Message + Default + 'static,
     {
@@ -296,10 +298,11 @@ where
         codec: C,
     ) -> Result<Response<M2>, Status>
     where
-        C: Codec<Encode = M1, Decode = M2>,
+        C: Coding<M1, M2>,
         M1: Send + Sync + 'static,
         M2: Send + Sync + 'static,
     {
+        let codec = codec.codec(self.one_call(request.extensions_mut()));
         let mut grpc = self.http(request.extensions_mut(), method).await?;
         grpc.unary(request, PathAndQuery::from_static(method.path), codec).await
     }
@@ -315,10 +318,11 @@ where
         codec: C,
     ) -> Result<Response<Streaming<M2>>, Status>
     where
-        C: Codec<Encode = M1, Decode = M2>,
+        C: Coding<M1, M2>,
         M1: Send + Sync + 'static,
         M2: Send + Sync + 'static,
     {
+        let codec = codec.codec(self.one_call(request.extensions_mut()));
         let mut grpc = self.http(request.extensions_mut(), method).await?;
         grpc.server_streaming(request, PathAndQuery::from_static(method.path), codec).await
     }
@@ -335,10 +339,11 @@ where
     ) -> Result<Response<M2>, Status>
     where
         S: Stream<Item = M1> + Send + 'static,
-        C: Codec<Encode = M1, Decode = M2>,
+        C: Coding<M1, M2>,
         M1: Send + Sync + 'static,
         M2: Send + Sync + 'static,
     {
+        let codec = codec.codec(self.one_call(request.extensions_mut()));
         let mut grpc = self.http(request.extensions_mut(), method).await?;
         grpc.client_streaming(request, PathAndQuery::from_static(method.path), codec).await
     }
@@ -355,12 +360,34 @@ where
     ) -> Result<Response<Streaming<M2>>, Status>
     where
         S: Stream<Item = M1> + Send + 'static,
-        C: Codec<Encode = M1, Decode = M2>,
+        C: Coding<M1, M2>,
         M1: Send + Sync + 'static,
         M2: Send + Sync + 'static,
     {
+        let codec = codec.codec(self.one_call(request.extensions_mut()));
         let mut grpc = self.http(request.extensions_mut(), method).await?;
         grpc.streaming(request, PathAndQuery::from_static(method.path), codec).await
+    }
+
+    /// What is to be known of the next call that tonic's client makes; the session finds it in the extensions.
+    fn one_call(&self, extensions: &mut Extensions) -> OneCall {
+        let settings = &self.settings;
+        let bypass = match &self.target {
+            // Nothing is between the client and the channel that would look at messages.
+            Target::Channel(channel) | Target::Intercepted(channel) | Target::Managed(channel) => {
+                channel.passes_refs().then(Bypass::default)
+            }
+            Target::Foreign => None,
+        };
+        if let Some(bypass) = &bypass {
+            extensions.insert(OfClient(bypass.clone()));
+        }
+        OneCall {
+            bypass,
+            encoding_len_max: settings.encoding_len_max,
+            decoding_len_max: settings.decoding_len_max,
+            compresses: settings.send.is_some(),
+        }
     }
 
     /// tonic's own client around the service, which is ready for a call.
@@ -403,13 +430,13 @@ async fn unary_by_http<M1, M2, C>(
     codec: C,
 ) -> Result<Response<M2>, Status>
 where
-    C: Codec<Encode = M1, Decode = M2>,
+    C: Coding<M1, M2>,
     M1: Send + Sync + 'static,
     M2: Send + Sync + 'static,
 {
     request.extensions_mut().insert(tonic::GrpcMethod::new(method.service, method.name));
     grpc.ready().await?;
-    grpc.unary(request, PathAndQuery::from_static(method.path), codec).await
+    grpc.unary(request, PathAndQuery::from_static(method.path), codec.codec(OneCall::default())).await
 }
 
 /// A unary call without an `http::Request`.

@@ -221,7 +221,7 @@ pub(super) enum Gathered {
     Fetching(Fetching),
 }
 
-fn too_long(len: usize, limit: usize) -> Status {
+pub(crate) fn too_long(len: usize, limit: usize) -> Status {
     Status::out_of_range(format!(
         "Error, decoded message length too large: found {len} bytes, the limit is: {limit} bytes"
     ))

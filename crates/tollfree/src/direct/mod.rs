@@ -4,7 +4,9 @@
 //! what tonic's own layers would have made of it; every other call goes the way of level 1, as an `http::Request`, and
 //! [`Way`] says why.
 
+mod bypass;
 mod client;
+mod codec;
 mod exchange;
 mod handler;
 mod message;
@@ -14,11 +16,13 @@ mod serving;
 mod slot;
 
 pub use client::{Generated, Grpc, Way};
+pub use codec::{Coding, OneCall, Other, Prost, ProstCodec, ProstDecoder, ProstEncoder, codec};
 pub use handler::{Handler, handler, unimplemented};
 pub use run::{Direct, Passing, Raw, Run, introduce, type_id, unary};
 pub use slot::pass;
 
-pub(crate) use message::{check_len, encode, unpack};
+pub(crate) use bypass::{Bypass, Large, OfClient, OfServer};
+pub(crate) use message::{check_len, encode, too_long, unpack};
 pub(crate) use method::{Begun, DirectMethod};
 pub(crate) use run::{Found, find};
 pub(crate) use serving::{Answered, DirectServing, Left};

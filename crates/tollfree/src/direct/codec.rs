@@ -1,0 +1,218 @@
+//! The codec of generated stubs where tonic's own layers carry their calls: prost's, with a way beside tonic for large
+//! messages ([`super::bypass`]).
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use prost::Message;
+use tonic::Status;
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+use super::bypass::{Bypass, Item, OfServer};
+use super::message::{RECEIVED_LEN_MAX, Received, decode};
+
+/// tonic's own defaults.
+const BUFFER_LEN: usize = 8 * 1024;
+/// A buffer of this length is handed on: each message by itself, so that no more than one large one waits beside.
+const EACH: usize = 1;
+
+/// How a generated client's messages are coded.
+pub trait Coding<M1, M2> {
+    /// What tonic is given.
+    type Codec: Codec<Encode = M1, Decode = M2>;
+    /// The codec for one call.
+    fn codec(self, call: OneCall) -> Self::Codec;
+}
+
+/// What a codec is to know of its call.
+#[derive(Clone, Debug, Default)]
+pub struct OneCall {
+    pub(super) bypass: Option<Bypass>,
+    pub(super) encoding_len_max: Option<usize>,
+    pub(super) decoding_len_max: Option<usize>,
+    /// Messages are compressed on their way out, which only tonic can do.
+    pub(super) compresses: bool,
+}
+
+/// Messages of prost's, coded as tonic does by default.
+#[derive(Debug)]
+pub struct Prost;
+
+/// Any other codec: all messages pass through tonic.
+#[derive(Debug)]
+pub struct Other<C>(pub C);
+
+impl<M1, M2> Coding<M1, M2> for Prost
+where
+    M1: Message + 'static,
+    M2: Message + Default + 'static,
+{
+    type Codec = ProstCodec<M1, M2>;
+
+    fn codec(self, call: OneCall) -> ProstCodec<M1, M2> {
+        ProstCodec { call, messages: PhantomData }
+    }
+}
+
+impl<C: Codec> Coding<C::Encode, C::Decode> for Other<C> {
+    type Codec = C;
+
+    fn codec(self, _: OneCall) -> C {
+        self.0
+    }
+}
+
+/// For generated servers: the codec for a call, which may have come with a bypass.
+pub fn codec<M1, M2, B>(
+    request: &mut http::Request<B>,
+    encoding_len_max: Option<usize>,
+    decoding_len_max: Option<usize>,
+    compresses: bool,
+) -> ProstCodec<M1, M2>
+where
+    M1: Message + 'static,
+    M2: Message + Default + 'static,
+{
+    // Not to be found by anybody whom the application gives the extensions to.
+    let bypass = request.extensions_mut().remove().map(|OfServer(bypass)| bypass);
+    Prost.codec(OneCall { bypass, encoding_len_max, decoding_len_max, compresses })
+}
+
+/// The codec of one call.
+#[derive(Debug)]
+pub struct ProstCodec<M1, M2> {
+    call: OneCall,
+    messages: PhantomData<fn(M1) -> M2>,
+}
+
+impl<M1, M2> Codec for ProstCodec<M1, M2>
+where
+    M1: Message + 'static,
+    M2: Message + Default + 'static,
+{
+    type Encode = M1;
+    type Decode = M2;
+    type Encoder = ProstEncoder<M1>;
+    type Decoder = ProstDecoder<M2>;
+
+    fn encoder(&mut self) -> ProstEncoder<M1> {
+        let bypass = self.call.bypass.clone().filter(|_| !self.call.compresses);
+        ProstEncoder { bypass, len_max: self.call.encoding_len_max, count: 0, messages: PhantomData }
+    }
+
+    fn decoder(&mut self) -> ProstDecoder<M2> {
+        let bypass = self.call.bypass.clone();
+        if let Some(bypass) = &bypass {
+            bypass.take_back_up_to(self.call.decoding_len_max.unwrap_or(RECEIVED_LEN_MAX));
+        }
+        ProstDecoder { bypass, count: 0, messages: PhantomData }
+    }
+}
+
+/// Encodes messages into tonic's buffer, or sends them past it.
+#[derive(Debug)]
+pub struct ProstEncoder<M> {
+    bypass: Option<Bypass>,
+    len_max: Option<usize>,
+    count: u64,
+    messages: PhantomData<fn(M)>,
+}
+
+impl<M: Message + 'static> Encoder for ProstEncoder<M> {
+    type Item = M;
+    type Error = Status;
+
+    fn encode(&mut self, message: M, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        let number = self.count;
+        self.count += 1;
+        if let Some(bypass) = &self.bypass {
+            let len = message.encoded_len();
+            if bypass.takes(len) {
+                bypass.put_out(number, Arc::new(Item { message, len_max: self.len_max }), len);
+                return Ok(());
+            }
+        }
+        message.encode_raw(to);
+        Ok(())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        match &self.bypass {
+            Some(bypass) if bypass.is_open() => BufferSettings::new(BUFFER_LEN, EACH),
+            _ => BufferSettings::default(),
+        }
+    }
+}
+
+/// Decodes messages out of tonic's buffer, or those that came past it.
+#[derive(Debug)]
+pub struct ProstDecoder<M> {
+    bypass: Option<Bypass>,
+    count: u64,
+    messages: PhantomData<fn() -> M>,
+}
+
+impl<M: Message + Default> Decoder for ProstDecoder<M> {
+    type Item = M;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
+        let number = self.count;
+        self.count += 1;
+        match self.bypass.as_ref().and_then(|bypass| bypass.take_back(number)) {
+            Some(rope) => decode(Received::Rope(rope)).map(Some),
+            None => M::decode(from).map(Some).map_err(|error| Status::internal(error.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use http_body::Body as _;
+    use tonic::codec::EncodeBody;
+
+    use super::*;
+
+    fn body(
+        bypass: &Bypass,
+        count: usize,
+    ) -> impl http_body::Body<Data = bytes::Bytes, Error = Status> + Unpin {
+        let call = OneCall { bypass: Some(bypass.clone()), ..OneCall::default() };
+        let mut codec: ProstCodec<String, String> = Prost.codec(call);
+        let messages = (0..count).map(|nth| Ok("x".repeat(if nth % 2 == 0 { 1000 } else { 10 })));
+        Box::pin(EncodeBody::new_client(codec.encoder(), tokio_stream::iter(messages), None, None))
+    }
+
+    fn next(body: &mut (impl http_body::Body<Data = bytes::Bytes, Error = Status> + Unpin)) -> Option<usize> {
+        match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(frame)) => Some(frame.unwrap().into_data().unwrap().len()),
+            Poll::Ready(None) => None,
+            Poll::Pending => panic!("all is there"),
+        }
+    }
+
+    #[test]
+    fn large_messages_are_read_one_by_one_and_leave_an_empty_one_in_their_place() {
+        let bypass = Bypass::default();
+        bypass.take_from(1000);
+        let mut body = body(&bypass, 4);
+        assert_eq!(next(&mut body), Some(5));
+        assert!(bypass.take_out(2).is_none() && bypass.out_len() == 1003, "and no other was read");
+        assert_eq!(
+            [next(&mut body), next(&mut body), next(&mut body), next(&mut body)],
+            [Some(5 + 12), Some(5), Some(5 + 12), None]
+        );
+        assert!(bypass.take_out(2).is_some());
+    }
+
+    #[test]
+    fn nothing_goes_past_where_nobody_takes_it() {
+        let bypass = Bypass::default();
+        let mut body = body(&bypass, 3);
+        assert_eq!([next(&mut body), next(&mut body)], [Some(3 * 5 + 2 * 1003 + 12), None]);
+        assert_eq!(bypass.out_len(), 0);
+    }
+}
