@@ -1,5 +1,6 @@
 //! Messages, objects and tables from outside.
 
+use std::cell::Cell;
 use std::sync::LazyLock;
 
 use prost::Message;
@@ -78,7 +79,8 @@ fn is_long(input: &[u8], offset: usize) -> bool {
 fn decode_all_ways(processor: &Processor, type_name: &str, input: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let type_idx = processor.type_by_name(type_name).expect("the schema has it");
     let (mut copied, mut staged) = (Arena::with_limit(ARENA_LIMIT), Arena::with_limit(ARENA_LIMIT));
-    let mut buffer = EncodeBuffer::new();
+    // The same for all inputs, so that what it remembers of one meets the others.
+    let mut buffer = BUFFER.take();
     staged.stage(input.len()).expect("inputs are short").copy_from_slice(input);
     let other = processor.decode_staged(type_idx, &mut staged, &limits());
     let object = match (processor.decode(type_idx, input, &mut copied, &limits()), &other) {
@@ -100,7 +102,12 @@ fn decode_all_ways(processor: &Processor, type_name: &str, input: &[u8]) -> Resu
         assert_eq!(verified.encode(&mut buffer).expect("it is short"), bytes);
         assert_eq!(format!("{:?}", verified.root()), format!("{:?}", object.root()));
     }
+    BUFFER.set(buffer);
     Ok(bytes)
+}
+
+thread_local! {
+    static BUFFER: Cell<EncodeBuffer> = Cell::default();
 }
 
 /// Verifies an object behind a header that is right in all but the place of the root, which the input's first word
@@ -124,8 +131,9 @@ pub fn object(data: &[u8]) {
     let Ok(object) = processor.verify(type_idx, &bytes, 100) else { return };
     let text = format!("{:?}", object.root());
     assert_eq!(text, format!("{:?}", object.root()));
-    let mut buffer = EncodeBuffer::new();
+    let mut buffer = BUFFER.take();
     object.encode(&mut buffer).expect("an object of a few bytes encodes to a few");
+    BUFFER.set(buffer);
 }
 
 /// Loads a table whose length and fingerprint are made right, which no input would find. What is accepted serves for

@@ -197,6 +197,7 @@ impl Header {
 
     /// The header as it lies in memory.
     #[must_use]
+    #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN as usize] {
         let mut out = [0; HEADER_LEN as usize];
         out[0..4].copy_from_slice(&MAGIC.to_le_bytes());

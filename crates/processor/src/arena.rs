@@ -77,21 +77,30 @@ impl<'m> Arena<'m> {
     /// Makes at least `len` bytes available and keeps what is there. None if the limit forbids it.
     ///
     /// Gives the base and the bytes behind it, all initialised.
+    #[inline]
     pub(crate) fn reserve(&mut self, len: usize) -> Option<(*mut u8, usize)> {
         if len > self.capacity() {
-            let Memory::Owned(words) = &mut self.memory else { return None };
-            if len > self.limit {
-                return None;
-            }
-            let target = len.max(words.len() * 16).max(4096).min(self.limit.next_multiple_of(8));
-            let target_words = target.div_ceil(8);
-            words.try_reserve_exact(target_words - words.len()).ok()?;
-            words.resize(target_words, 0);
+            self.grow(len)?;
         }
         let bytes = self.bytes_mut();
         Some((bytes.as_mut_ptr(), bytes.len()))
     }
 
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, len: usize) -> Option<()> {
+        let Memory::Owned(words) = &mut self.memory else { return None };
+        if len > self.limit {
+            return None;
+        }
+        let target = len.max(words.len() * 16).max(4096).min(self.limit.next_multiple_of(8));
+        let target_words = target.div_ceil(8);
+        words.try_reserve_exact(target_words - words.len()).ok()?;
+        words.resize(target_words, 0);
+        Some(())
+    }
+
+    #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Owned(words) => words.as_mut_slice().as_mut_bytes(),

@@ -62,7 +62,6 @@ const NO_FIELD: u32 = NONE as u32;
 struct Engine<'e, 'm, const ALIAS: bool> {
     plan: &'e Plan,
     arena: &'e mut Arena<'m>,
-    frames: &'e mut Vec<Frame>,
     limits: &'e Limits,
     patch: &'e mut Tail,
     /// The input, unless it is staged: then it lies in the arena and may move with it.
@@ -91,14 +90,12 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
     input: *const u8,
     len: usize,
     arena: &mut Arena<'_>,
-    frames: &mut Vec<Frame>,
     limits: &Limits,
 ) -> Result<usize, Fault> {
     let mut patch = Tail::new();
     let mut engine = Engine::<ALIAS> {
         plan,
         arena,
-        frames,
         limits,
         patch: &mut patch,
         input,
@@ -195,12 +192,20 @@ impl<const ALIAS: bool> Engine<'_, '_, ALIAS> {
     unsafe fn messages(&mut self) -> Result<(), Why> {
         // SAFETY: see above.
         unsafe {
-            self.frames.reserve(self.limits.depth as usize);
+            self.arena.frames.clear();
+            self.arena.frames.reserve(self.limits.depth as usize);
+            // Each field takes a byte and more: where so many are allowed, none has to be counted.
+            let counted = (self.limits.fields as usize) < self.s.len;
             loop {
                 if self.place.group == 0 {
                     let limit = self.switch.min(self.s.len);
                     let depth = self.limits.depth;
-                    hot::run::<ALIAS>(self.plan, &mut self.s, &mut self.place, self.frames, limit, depth);
+                    let (s, place, frames) = (&mut self.s, &mut self.place, &mut self.arena.frames);
+                    if counted {
+                        hot::run::<ALIAS, true>(self.plan, s, place, frames, limit, depth);
+                    } else {
+                        hot::run::<ALIAS, false>(self.plan, s, place, frames, limit, depth);
+                    }
                 }
                 let ended = if self.s.pos < self.place.end.min(self.switch) {
                     self.field()?
@@ -241,13 +246,13 @@ impl<const ALIAS: bool> Engine<'_, '_, ALIAS> {
             let finish = self.plan.types.get_unchecked(type_idx as usize).finish;
             if finish != 0 {
                 // A map that is merged again and again would be looked through each time: once, at the end.
-                let merged = self.frames.last().is_some_and(|frame| frame.element_idx == MERGED);
+                let merged = self.arena.frames.last().is_some_and(|frame| frame.element_idx == MERGED);
                 self.merged_maps |= merged && finish & MAPS != 0;
                 let (s, missing) = (&mut self.s, &mut self.missing);
                 finish::record::<ALIAS>(self.plan, s, self.arena, type_idx, merged, missing)?;
             }
         }
-        let Some(frame) = self.frames.pop() else { return Ok(false) };
+        let Some(frame) = self.arena.frames.pop() else { return Ok(false) };
         self.s.rec = frame.rec as usize;
         self.place.end = frame.end as usize;
         self.place.type_idx = frame.type_idx;
@@ -261,7 +266,7 @@ impl<const ALIAS: bool> Engine<'_, '_, ALIAS> {
     unsafe fn descend(&mut self, child: Child, end: usize, group: u32) {
         // SAFETY: room for `depth` frames was reserved, and `may_descend` has said that they are not all in use.
         unsafe {
-            self.frames.as_mut_ptr().add(self.frames.len()).write(Frame {
+            self.arena.frames.as_mut_ptr().add(self.arena.frames.len()).write(Frame {
                 rec: self.s.rec as u32,
                 end: self.place.end as u32,
                 type_idx: self.place.type_idx,
@@ -269,7 +274,7 @@ impl<const ALIAS: bool> Engine<'_, '_, ALIAS> {
                 element_idx: child.element_idx,
                 group: self.place.group,
             });
-            self.frames.set_len(self.frames.len() + 1);
+            self.arena.frames.set_len(self.arena.frames.len() + 1);
         }
         self.s.rec = child.rec;
         (self.place.type_idx, self.place.end, self.place.group) = (child.type_idx, end, group);
@@ -278,7 +283,7 @@ impl<const ALIAS: bool> Engine<'_, '_, ALIAS> {
     /// Whether the limits allow for one more message inside this one.
     #[inline(always)]
     fn may_descend(&self) -> Result<(), Why> {
-        if self.frames.len() as u32 >= self.limits.depth { Err(Why::Depth) } else { Ok(()) }
+        if self.arena.frames.len() as u32 >= self.limits.depth { Err(Why::Depth) } else { Ok(()) }
     }
 
     /// Elements that the list has which the current field is; none if it is no list.
@@ -305,7 +310,8 @@ impl<const ALIAS: bool> Engine<'_, '_, ALIAS> {
             }
             if self.missing && self.limits.require_all {
                 // Merging may have filled in what was missing when a part of the message ended.
-                let found = finish::find_missing(self.plan, self.s.base, root, self.s.rec, self.frames);
+                let found =
+                    finish::find_missing(self.plan, self.s.base, root, self.s.rec, &mut self.arena.frames);
                 if let Some((type_idx, field_idx)) = found {
                     (self.place.type_idx, self.field_idx) = (type_idx, field_idx);
                     return Err(Why::Required);

@@ -22,14 +22,23 @@
 //! verifier accepted it, so records, blocks and spans lie in it and nest finitely. Noticed by the round trips of every test
 //! of the decoder, by `tests/hostile.rs`, whose forged objects are encoded, and by the fuzz targets.
 
+mod program;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub(crate) use program::Steps;
+
 use crate::copy;
 #[cfg(target_arch = "x86_64")]
 use crate::copy::QUICK_BITS;
 use crate::object::Object;
-use crate::plan::{FieldPlan, Plan, op};
+use crate::plan::{Plan, op};
+use program::{Memo, Step, Word, learn};
 use std::mem::MaybeUninit;
 use thiserror::Error;
-use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_BITS, PRESENCE_OFF};
+use tollfree_layout::linear::LIST_HEADER_LEN;
+use write::{put, put_end, put_tag, scalar, tagged_varint, u32_at, u64_at, zigzag32, zigzag64};
 
 /// Bytes that stay free below the write position.
 const SLOP: usize = 640;
@@ -64,16 +73,43 @@ pub enum EncodeError {
 }
 
 /// Memory that messages are encoded into, used again and again; grows as needed.
-#[derive(Debug, Default)]
+///
+/// It also remembers which fields the last record of each type had, and how such a record is written: some 32 bytes for each
+/// field of a schema that it was used with. It does so for the eight schemas that it was last used with.
 pub struct EncodeBuffer {
-    bytes: Vec<u8>,
+    writer: Writer,
+}
+
+impl std::fmt::Debug for EncodeBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "EncodeBuffer({} bytes)", self.writer.bytes.len())
+    }
+}
+
+impl Default for EncodeBuffer {
+    fn default() -> Self {
+        EncodeBuffer::new()
+    }
 }
 
 impl EncodeBuffer {
     /// An empty buffer.
     #[must_use]
     pub fn new() -> EncodeBuffer {
-        EncodeBuffer::default()
+        let mut writer = Writer {
+            plan: std::ptr::null(),
+            base: std::ptr::null(),
+            low: 0,
+            end: std::ptr::null_mut(),
+            words: std::ptr::null_mut(),
+            learnt: false,
+            quick_bits: false,
+            number: program::NO_PLAN,
+            bytes: Vec::new(),
+            memos: Vec::new(),
+        };
+        writer.look();
+        EncodeBuffer { writer }
     }
 }
 
@@ -84,194 +120,102 @@ impl Object<'_> {
     /// [`EncodeError`].
     #[inline]
     pub fn encode<'b>(&self, buffer: &'b mut EncodeBuffer) -> Result<&'b [u8], EncodeError> {
-        if self.plan.types[self.type_idx as usize].unsupported {
-            return Err(EncodeError::UnsupportedLayout { type_idx: self.type_idx });
-        }
-        let mut out = Writer {
-            plan: self.plan,
-            base: self.bytes.as_ptr(),
-            low: 0,
-            end: std::ptr::null_mut(),
-            buffer: &mut buffer.bytes,
-        };
-        let end = out.look();
-        let (root, type_idx) = (self.root_off as usize, self.type_idx);
-        // SAFETY: the object is sound: its records and blocks are what the plan says (made by the decoder or
-        // accepted by the verifier); the wide form only where the processor has it. Noticed by the round-trip and
+        let out = &mut buffer.writer;
+        // SAFETY: an object is of a type of its plan's, and sound: its records and blocks are what the plan says (made by the
+        // decoder or accepted by the verifier); the wide form only where the processor has it. What is between `start` and
+        // the end was written, in the buffer, which stays as it is while it is borrowed. Noticed by the round-trip and
         // hostile-object tests.
-        let start = unsafe {
-            #[cfg(target_arch = "x86_64")]
-            if *QUICK_BITS {
-                out.record_bits(end, root, type_idx)
-            } else {
-                out.record_plain(end, root, type_idx)
+        unsafe {
+            let t = self.plan.types.get_unchecked(self.type_idx as usize);
+            if t.unsupported {
+                return Err(EncodeError::UnsupportedLayout { type_idx: self.type_idx });
             }
+            if out.number != self.plan.steps.number() {
+                out.remember(self.plan);
+            }
+            (out.plan, out.base, out.learnt) = (self.plan, self.bytes.as_ptr(), false);
+            let (root, word_off) = (self.root_off as usize, t.last_word * size_of::<Word>() as u32);
+            #[cfg(target_arch = "x86_64")]
+            let start = if out.quick_bits {
+                out.record_bits(out.end, root, word_off)
+            } else {
+                out.record_plain(out.end, root, word_off)
+            };
             #[cfg(not(target_arch = "x86_64"))]
-            out.record_plain(end, root, type_idx)
-        };
-        let Some(start) = start else { return Err(EncodeError::TooLong) };
-        let len = out.end.addr() - start.addr();
-        let from = buffer.bytes.len() - len;
-        // The buffer grows by doubling, so that it may have had room for more.
-        if len > LONGEST { Err(EncodeError::TooLong) } else { Ok(&buffer.bytes[from..]) }
+            let start = out.record_plain(out.end, root, word_off);
+            let Some(start) = start else { return Err(EncodeError::TooLong) };
+            let len = out.end.addr() - start.addr();
+            // The buffer grows by doubling, so that it may have had room for more.
+            if len > LONGEST {
+                return Err(EncodeError::TooLong);
+            }
+            Ok(std::slice::from_raw_parts(start, len))
+        }
     }
 }
 
-struct Writer<'w> {
-    plan: &'w Plan,
-    /// The object.
+struct Writer {
+    /// The object's plan, and the object: while one is encoded.
+    plan: *const Plan,
     base: *const u8,
     /// Address above which there are [`SLOP`] bytes and more.
     low: usize,
     /// Behind the buffer's last byte.
     end: *mut u8,
-    buffer: &'w mut Vec<u8>,
+    /// What is remembered of this plan's records; see `program`.
+    words: *mut Word,
+    /// Steps were replaced since the object was begun: perhaps those of a record that is not complete.
+    learnt: bool,
+    /// [`QUICK_BITS`].
+    quick_bits: bool,
+    /// The number of the plan that `words` are of.
+    number: u64,
+    bytes: Vec<u8>,
+    memos: Vec<Memo>,
 }
 
-/// Highest bit of each byte.
-const MORE: u64 = 0x8080_8080_8080_8080;
-
-/// Spreads the low 56 bits over eight bytes, seven bits each. `BITS`: the processor has instructions for bits, and this is
-/// inlined where they may be used.
-#[inline(always)]
-unsafe fn spread<const BITS: bool>(value: u64) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    if BITS {
-        // SAFETY: the caller's promise.
-        return unsafe { std::arch::x86_64::_pdep_u64(value, !MORE) };
-    }
-    let v = (value & 0x0fff_ffff) | (value & 0x00ff_ffff_f000_0000) << 4;
-    let v = (v & 0x0000_3fff_0000_3fff) | (v & 0x0fff_c000_0fff_c000) << 2;
-    (v & 0x007f_007f_007f_007f) | (v & 0x3f80_3f80_3f80_3f80) << 1
-}
-
-#[inline(always)]
-fn zigzag32(value: u32) -> u64 {
-    u64::from((value << 1) ^ ((value as i32 >> 31) as u32))
-}
-
-#[inline(always)]
-fn zigzag64(value: u64) -> u64 {
-    (value << 1) ^ ((value as i64 >> 63) as u64)
-}
-
-/// Writes the low `len <= 8` bytes of `value` below `at`.
-#[inline(always)]
-unsafe fn put(at: *mut u8, value: u64, len: usize) -> *mut u8 {
-    // SAFETY: at least eight bytes are free below `at` ("Writing beyond"); a shift by 64 cannot occur, as
-    // `len >= 1`.
-    unsafe {
-        at.sub(8).cast::<u64>().write_unaligned(value << (64 - 8 * len as u32));
-        at.sub(len)
-    }
-}
-
-#[inline(always)]
-unsafe fn varint<const BITS: bool>(at: *mut u8, value: u64) -> *mut u8 {
-    // SAFETY: room for ten bytes ("Writing beyond").
-    unsafe {
-        if value >> 56 == 0 {
-            let bytes = spread::<BITS>(value);
-            // Bits of the zero bytes above; all bytes but the last go on.
-            let above = (bytes | 1).leading_zeros() & !7;
-            at.sub(8).cast::<u64>().write_unaligned((bytes | MORE >> 8 >> above) << above);
-            return at.sub(8).add(above as usize / 8);
-        }
-        let high = value >> 56;
-        let at = match high {
-            ..0x80 => put(at, high, 1),
-            _ => put(at, 0x0100 | high & 0x7f | 0x80, 2),
-        };
-        put(at, spread::<BITS>(value) | MORE, 8)
-    }
-}
-
-#[inline(always)]
-unsafe fn put_tag(at: *mut u8, field: &FieldPlan) -> *mut u8 {
-    // SAFETY: as `put`.
-    unsafe {
-        at.sub(8).cast::<u64>().write_unaligned(field.tag_high);
-        at.sub(field.tag_len as usize)
-    }
-}
-
-/// A varint and the tag before it.
-#[inline(always)]
-unsafe fn tagged_varint<const BITS: bool>(at: *mut u8, field: &FieldPlan, value: u64) -> *mut u8 {
-    // SAFETY: as `put`; a tag of five bytes and two more are less than eight.
-    unsafe {
-        if value < 0x80 {
-            at.sub(8).cast::<u64>().write_unaligned(value << 56 | field.tag_high >> 8);
-            return at.sub(1).sub(field.tag_len as usize);
-        }
-        if value < 0x4000 {
-            let bytes = (value & 0x7f) | 0x80 | (value & 0x3f80) << 1;
-            at.sub(8).cast::<u64>().write_unaligned(bytes << 48 | field.tag_high >> 16);
-            return at.sub(2).sub(field.tag_len as usize);
-        }
-        put_tag(varint::<BITS>(at, value), field)
-    }
-}
-
-#[inline(always)]
-unsafe fn u32_at(slot: *const u8) -> u32 {
-    // SAFETY: the slot lies in the object (the callers').
-    unsafe { slot.cast::<u32>().read_unaligned() }
-}
-
-#[inline(always)]
-unsafe fn u64_at(slot: *const u8) -> u64 {
-    // SAFETY: as `u32_at`.
-    unsafe { slot.cast::<u64>().read_unaligned() }
-}
-
-/// One scalar of this shape, without its tag.
-#[inline(always)]
-unsafe fn scalar<const BITS: bool>(at: *mut u8, shape: u8, slot: *const u8) -> *mut u8 {
-    // SAFETY: the slot lies in the object; room for ten bytes is there.
-    unsafe {
-        let value = match shape {
-            op::VARINT64 => u64_at(slot),
-            op::VARINT32 => u64::from(u32_at(slot)),
-            op::SINT64 => zigzag64(u64_at(slot)),
-            op::SINT32 => zigzag32(u32_at(slot)),
-            op::BOOL => u64::from(*slot != 0),
-            op::FIXED64 => return put(at, u64_at(slot), 8),
-            op::FIXED32 => return put(at, u64::from(u32_at(slot)), 4),
-            _ => u32_at(slot) as i32 as u64,
-        };
-        varint::<BITS>(at, value)
-    }
-}
-
-/// In place of a message's length: it is a group, which ends with a tag.
-const GROUP: usize = usize::MAX;
+// SAFETY: the pointers lead into `bytes` and `memos`, which belong to the writer and stay where they are (`look`, `remember`),
+// and, while an object is encoded, to the object, which is borrowed meanwhile. Nothing is read or written through them but by
+// who has the writer mutably. A race would be noticed by the thread sanitizer wherever a buffer goes to another thread, as in
+// `a_buffer_goes_to_another_thread`.
+unsafe impl Send for Writer {}
+// SAFETY: as above: behind a shared reference there is nothing to be had.
+unsafe impl Sync for Writer {}
 
 /// A record whose fields are not all written, while one inside it is.
 struct Frame {
     rec: *const u8,
-    /// The fields of its current presence word, where that lies, and which bits are left.
-    fields: *const FieldPlan,
-    word_off: u32,
-    bits: u32,
-    /// The field that is being written, and the record of it; of a list there are so many left before that one.
-    left: u32,
-    field: *const FieldPlan,
-    child: *const u8,
-    /// Bytes behind the record, or [`GROUP`].
+    /// The step behind that of the field which is being written.
+    next: *const Step,
+    /// Bytes behind the record that is being written, unless it is a group.
     behind: usize,
+    /// Zero for a message that is no list's. One more than there are left before it, for a list's or a group. [`NOTHING`].
+    more: u32,
+    /// The element that is being written.
+    child: *const u8,
 }
+
+/// In place of a frame's count: there is no record around this one.
+const NOTHING: u32 = u32::MAX;
 
 /// Where writing goes on; none: the message has become too long.
 type Position = Option<*mut u8>;
 
-impl Writer<'_> {
-    /// Takes note of where the buffer lies: gives its end.
-    fn look(&mut self) -> *mut u8 {
-        let bytes = self.buffer.as_mut_ptr_range();
-        self.low = bytes.start.addr() + SLOP;
-        self.end = bytes.end;
-        bytes.end
+impl Writer {
+    /// Takes note of where the buffer lies.
+    fn look(&mut self) {
+        let bytes = self.bytes.as_mut_ptr_range();
+        (self.low, self.end) = (bytes.start.addr() + SLOP, bytes.end);
+    }
+
+    /// Turns to what is remembered of this plan.
+    #[cold]
+    #[inline(never)]
+    fn remember(&mut self, plan: &Plan) {
+        self.words = Memo::of(&mut self.memos, &plan.steps).words();
+        self.number = plan.steps.number();
+        #[cfg(target_arch = "x86_64")]
+        (self.quick_bits = *QUICK_BITS);
     }
 
     /// Makes `need` more bytes free below; what is written stays at the end. Gives the new position.
@@ -283,13 +227,14 @@ impl Writer<'_> {
         if total > LONGEST + 4 * SLOP {
             return None;
         }
-        let total = total.max(2 * self.buffer.len()).max(1024);
+        let total = total.max(2 * self.bytes.len()).max(1024);
         let mut larger = Vec::new();
         larger.try_reserve_exact(total).ok()?;
         larger.resize(total, 0);
-        larger[total - written..].copy_from_slice(&self.buffer[self.buffer.len() - written..]);
-        *self.buffer = larger;
-        Some(self.look().wrapping_sub(written))
+        larger[total - written..].copy_from_slice(&self.bytes[self.bytes.len() - written..]);
+        self.bytes = larger;
+        self.look();
+        Some(self.end.wrapping_sub(written))
     }
 
     /// Position below which `need` bytes and the slop are free.
@@ -326,10 +271,11 @@ impl Writer<'_> {
     /// The record at `rec`, below `at`; gives the new position.
     ///
     /// # Safety
-    /// `rec` is the offset of a record of this type in a sound object; `at` is the position.
-    unsafe fn record_plain(&mut self, at: *mut u8, rec: usize, type_idx: u32) -> Position {
+    /// `rec` is the offset of a record in a sound object, and `word_off` leads to the last presence word of its type;
+    /// `at` is the position.
+    unsafe fn record_plain(&mut self, at: *mut u8, rec: usize, word_off: u32) -> Position {
         // SAFETY: the caller's promise.
-        unsafe { self.walk::<false>(at, rec, type_idx) }
+        unsafe { self.walk::<false>(at, rec, word_off) }
     }
 
     /// As [`Writer::record_plain`], with the processor's instructions for bits.
@@ -338,190 +284,257 @@ impl Writer<'_> {
     /// As there; and [`QUICK_BITS`].
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "bmi1,bmi2,lzcnt")]
-    unsafe fn record_bits(&mut self, at: *mut u8, rec: usize, type_idx: u32) -> Position {
+    unsafe fn record_bits(&mut self, at: *mut u8, rec: usize, word_off: u32) -> Position {
         // SAFETY: the caller's promise.
-        unsafe { self.walk::<true>(at, rec, type_idx) }
+        unsafe { self.walk::<true>(at, rec, word_off) }
     }
 
     #[inline(always)]
-    unsafe fn record<const BITS: bool>(&mut self, at: *mut u8, rec: usize, type_idx: u32) -> Position {
+    unsafe fn record<const BITS: bool>(&mut self, at: *mut u8, rec: usize, word_off: u32) -> Position {
         // SAFETY: the caller's promise.
         unsafe {
             #[cfg(target_arch = "x86_64")]
             if BITS {
-                return self.record_bits(at, rec, type_idx);
+                return self.record_bits(at, rec, word_off);
             }
-            self.record_plain(at, rec, type_idx)
+            self.record_plain(at, rec, word_off)
         }
     }
 
     /// Writes a record and, on a stack of its own, those inside it, down to [`LEVELS`]; what is below that by recursion.
     #[inline(always)]
-    unsafe fn walk<const BITS: bool>(&mut self, mut at: *mut u8, rec: usize, type_idx: u32) -> Position {
-        // SAFETY: `rec` is a record of this type; set bits mean sound slots; recursion is bounded by the depth
-        // that decoder and verifier allow. `top` is the last frame in use, or the one before all others,
-        // which never is; at `full`, nothing is pushed. Lengths are measured from the end, which growth keeps.
+    unsafe fn walk<const BITS: bool>(&mut self, mut at: *mut u8, rec: usize, word_off: u32) -> Position {
+        // SAFETY: `rec` is a record of this type; steps are those for its bits (`program`, "Soundness"), and set bits mean
+        // sound slots; recursion is bounded by the depth that decoder and verifier allow. `top` is the last frame in use, of
+        // which the first has nothing around it; at `full`, nothing is pushed. Lengths are measured from the end, which
+        // growth keeps.
         unsafe {
             let mut stack = [const { MaybeUninit::<Frame>::uninit() }; LEVELS + 1];
-            let bottom = stack.as_mut_ptr().cast::<Frame>();
-            let full = bottom.add(LEVELS);
-            let mut top = bottom;
-            let (base, plan) = (self.base, self.plan);
+            let mut top = stack.as_mut_ptr().cast::<Frame>();
+            let full = top.add(LEVELS);
+            (*top).more = NOTHING;
+            let base = self.base;
             let mut rec = base.add(rec);
-            let (mut fields, mut word_off, mut bits): (*const FieldPlan, u32, u32);
+            let mut next: *const Step;
             // Begins with the last presence word.
             macro_rules! enter {
-                ($type_idx:expr) => {{
-                    let t = plan.types.get_unchecked($type_idx as usize);
-                    word_off = t.last_word_off;
-                    fields = plan.fields.as_ptr().add(t.last_first as usize);
-                    let unknown = u32_at(rec) as usize;
-                    if unknown != 0 {
-                        at = self.unknown(at, unknown)?;
-                    }
+                ($word_off:expr) => {{
+                    let word_off: u32 = $word_off;
+                    let word = self.words.byte_add(word_off as usize);
                     at = self.room(at, 0)?;
-                    bits = u32_at(rec.add(word_off as usize));
+                    if u64_at(rec) != (*word).key {
+                        at = self.other(at, rec, word_off)?;
+                    }
+                    next = (*word).first;
                 }};
             }
-            // Goes into a record, behind which `left` more elements of the list lie.
+            // Goes into a record, behind which there are more of the list.
             macro_rules! descend {
-                ($field:expr, $child:expr, $left:expr, $group:expr) => {{
-                    let (field, child, left): (&FieldPlan, *const u8, u32) = ($field, $child, $left);
+                ($step:expr, $child:expr, $more:expr, $group:expr) => {{
+                    let (step, child, more): (&Step, *const u8, u32) = ($step, $child, $more);
                     if top == full {
-                        at = self.nested::<BITS>(at, field, child, left)?;
+                        at = self.nested::<BITS>(at, *step, child, more.max(1) - 1)?;
+                        if self.learnt {
+                            self.again(rec, next);
+                        }
                     } else {
-                        let mut behind = self.end.addr() - at.addr();
+                        let behind = self.end.addr() - at.addr();
                         if $group {
-                            at = put(at, field.tag + 1, field.tag_len as usize);
-                            behind = GROUP;
+                            at = put_end(at, step);
                         }
                         top = top.add(1);
-                        top.write(Frame { rec, fields, word_off, bits, left, field, child, behind });
+                        (*top).rec = rec;
+                        (*top).next = next;
+                        (*top).behind = behind;
+                        (*top).more = more;
+                        if more != 0 {
+                            (*top).child = child;
+                        }
                         rec = child;
-                        enter!(field.aux_idx);
+                        enter!(step.child);
                     }
                     continue;
                 }};
             }
             macro_rules! last {
-                ($block:expr, $field:expr) => {{
+                ($block:expr, $step:expr) => {{
                     let block = base.add(u32_at($block) as usize);
-                    let Some(left) = u32_at(block).checked_sub(1) else { continue };
-                    (block.add(LIST_HEADER + left as usize * $field.elem_len as usize), left)
+                    let more = u32_at(block);
+                    if more == 0 {
+                        continue;
+                    }
+                    (block.add(LIST_HEADER + (more - 1) as usize * $step.elem_len as usize), more)
                 }};
             }
-            enter!(type_idx);
+            enter!(word_off);
             loop {
-                while bits != 0 {
-                    let above = bits.leading_zeros();
-                    bits &= !(0x8000_0000 >> above);
-                    let field = &*fields.add(31 - above as usize);
-                    let slot = rec.add(field.slot_off as usize);
-                    let value = match field.step {
-                        op::VARINT64 => u64_at(slot),
-                        op::VARINT32 | op::CLOSED => u64::from(u32_at(slot)),
-                        op::INT32 => u32_at(slot) as i32 as u64,
-                        op::SINT64 => zigzag64(u64_at(slot)),
-                        op::SINT32 => zigzag32(u32_at(slot)),
-                        op::BOOL => u64::from(*slot != 0),
-                        op::FIXED64 => {
-                            at = put_tag(put(at, u64_at(slot), 8), field);
+                let step = &*next;
+                next = next.add(1);
+                let slot = rec.add(step.slot_off as usize);
+                let value = match step.op {
+                    op::VARINT64 => u64_at(slot),
+                    op::VARINT32 | op::CLOSED => u64::from(u32_at(slot)),
+                    op::INT32 => u32_at(slot) as i32 as u64,
+                    op::SINT64 => zigzag64(u64_at(slot)),
+                    op::SINT32 => zigzag32(u32_at(slot)),
+                    op::BOOL => u64::from(*slot != 0),
+                    op::FIXED64 => {
+                        at = put_tag(put(at, u64_at(slot), 8), step);
+                        continue;
+                    }
+                    op::FIXED32 => {
+                        at = put_tag(put(at, u64::from(u32_at(slot)), 4), step);
+                        continue;
+                    }
+                    op::BYTES | op::STRING => {
+                        let len;
+                        (at, len) = self.bytes(at, slot)?;
+                        len as u64
+                    }
+                    op::MESSAGE => descend!(step, base.add(u32_at(slot) as usize), 0, false),
+                    op::GROUP => descend!(step, base.add(u32_at(slot) as usize), 1, true),
+                    op::STEP_MESSAGES => {
+                        let (child, more) = last!(slot, step);
+                        descend!(step, child, more, false)
+                    }
+                    op::STEP_GROUPS => {
+                        let (child, more) = last!(slot, step);
+                        descend!(step, child, more, true)
+                    }
+                    op::STEP_LIST => {
+                        at = self.list::<BITS>(at, step, u32_at(slot) as usize)?;
+                        continue;
+                    }
+                    op::STEP_WORD => {
+                        at = self.room(at, 0)?;
+                        next = self.word_before(rec, step.own);
+                        continue;
+                    }
+                    op::STEP_END => {
+                        at = self.room(at, 0)?;
+                        let frame = &mut *top;
+                        if frame.more == 0 {
+                            (rec, next) = (frame.rec, frame.next);
+                            let len = self.end.addr() - at.addr() - frame.behind;
+                            top = top.sub(1);
+                            if self.learnt {
+                                self.again(rec, next);
+                            }
+                            at = tagged_varint::<BITS>(at, &*next.sub(1), len as u64);
                             continue;
                         }
-                        op::FIXED32 => {
-                            at = put_tag(put(at, u64::from(u32_at(slot)), 4), field);
+                        if frame.more == NOTHING {
+                            return Some(at);
+                        }
+                        if self.learnt {
+                            self.again(frame.rec, frame.next);
+                        }
+                        let step = &*frame.next.sub(1);
+                        let is_group = matches!(step.op, op::GROUP | op::STEP_GROUPS);
+                        if is_group {
+                            at = put_tag(at, step);
+                        } else {
+                            let len = self.end.addr() - at.addr() - frame.behind;
+                            at = tagged_varint::<BITS>(at, step, len as u64);
+                        }
+                        if frame.more == 1 {
+                            (rec, next) = (frame.rec, frame.next);
+                            top = top.sub(1);
                             continue;
                         }
-                        op::BYTES | op::STRING => {
-                            let len;
-                            (at, len) = self.bytes(at, slot)?;
-                            len as u64
+                        frame.more -= 1;
+                        frame.child = frame.child.sub(step.elem_len as usize);
+                        rec = frame.child;
+                        frame.behind = self.end.addr() - at.addr();
+                        if is_group {
+                            at = put_end(self.room(at, 0)?, step);
                         }
-                        op::MESSAGE => descend!(field, base.add(u32_at(slot) as usize), 0, false),
-                        op::GROUP => descend!(field, base.add(u32_at(slot) as usize), 0, true),
-                        op::STEP_MESSAGES => {
-                            let (child, left) = last!(slot, field);
-                            descend!(field, child, left, false)
-                        }
-                        op::STEP_GROUPS => {
-                            let (child, left) = last!(slot, field);
-                            descend!(field, child, left, true)
-                        }
-                        op::STEP_LIST => {
-                            at = self.list::<BITS>(at, field, u32_at(slot) as usize)?;
-                            continue;
-                        }
-                        // There are no others (asserted where plans are made).
-                        _ => std::hint::unreachable_unchecked(),
-                    };
-                    at = tagged_varint::<BITS>(at, field, value);
-                }
-                if word_off != PRESENCE_OFF {
-                    at = self.room(at, 0)?;
-                    word_off -= 4;
-                    fields = fields.sub(PRESENCE_BITS as usize);
-                    bits = u32_at(rec.add(word_off as usize));
-                    continue;
-                }
-                if top == bottom {
-                    return Some(at);
-                }
-                let frame = &mut *top;
-                let field = &*frame.field;
-                at = self.room(at, 0)?;
-                if frame.behind == GROUP {
-                    at = put_tag(at, field);
-                } else {
-                    let len = self.end.addr() - at.addr() - frame.behind;
-                    at = tagged_varint::<BITS>(at, field, len as u64);
-                }
-                if frame.left == 0 {
-                    (rec, fields, word_off, bits) = (frame.rec, frame.fields, frame.word_off, frame.bits);
-                    top = top.sub(1);
-                    continue;
-                }
-                frame.left -= 1;
-                frame.child = frame.child.sub(field.elem_len as usize);
-                rec = frame.child;
-                if frame.behind == GROUP {
-                    at = self.room(at, 0)?;
-                    at = put(at, field.tag + 1, field.tag_len as usize);
-                } else {
-                    frame.behind = self.end.addr() - at.addr();
-                }
-                enter!(field.aux_idx);
+                        enter!(step.child);
+                        continue;
+                    }
+                    // `Steps::new` and `learn` make no others.
+                    _ => std::hint::unreachable_unchecked(),
+                };
+                at = tagged_varint::<BITS>(at, step, value);
             }
         }
     }
 
-    /// The record `child` of `field` and `left` elements before it, by recursion.
+    /// A record that does not begin as the last one of its type did: writes its unknown fields, sees to its steps.
+    #[inline(never)]
+    unsafe fn other(&mut self, mut at: *mut u8, rec: *const u8, word_off: u32) -> Position {
+        // SAFETY: as `walk`.
+        unsafe {
+            let unknown = u32_at(rec) as usize;
+            if unknown != 0 {
+                at = self.unknown(at, unknown)?;
+                at = self.room(at, 0)?;
+            }
+            self.hold(rec, word_off);
+        }
+        Some(at)
+    }
+
+    /// Sees to it that the word's steps are those for this record.
+    #[inline(always)]
+    unsafe fn hold(&mut self, rec: *const u8, word_off: u32) {
+        // SAFETY: as `walk`.
+        unsafe {
+            let word = self.words.byte_add(word_off as usize);
+            let bits = u32_at(rec.add((*word).off as usize));
+            if (*word).held != u64::from(bits) + 1 {
+                learn(&(*self.plan).steps, word, word_off, bits);
+                self.learnt = true;
+            }
+        }
+    }
+
+    /// The same where a record is gone on with at `next`, whose word all steps before it have named that were ever there.
+    #[inline(always)]
+    unsafe fn again(&mut self, rec: *const u8, next: *const Step) {
+        // SAFETY: as `walk`.
+        unsafe { self.hold(rec, (*next.sub(1)).own) }
+    }
+
+    /// The steps of the presence word before the one at `own`.
+    #[inline(never)]
+    unsafe fn word_before(&mut self, rec: *const u8, own: u32) -> *const Step {
+        let own = own - size_of::<Word>() as u32;
+        // SAFETY: as `walk`; only words that are not their type's first end so.
+        unsafe {
+            self.hold(rec, own);
+            (*self.words.byte_add(own as usize)).first
+        }
+    }
+
+    /// The record `child` of `step` and `left` elements before it, by recursion.
     #[cold]
     #[inline(never)]
     unsafe fn nested<const BITS: bool>(
         &mut self,
         mut at: *mut u8,
-        field: &FieldPlan,
+        step: Step,
         mut child: *const u8,
         left: u32,
     ) -> Position {
         // SAFETY: as `walk`.
         unsafe {
-            let is_group = matches!(field.encode, op::GROUP | op::LIST_GROUP);
+            let is_group = matches!(step.op, op::GROUP | op::STEP_GROUPS);
             for idx in (0..=left).rev() {
                 at = self.room(at, 0)?;
                 if is_group {
-                    at = put(at, field.tag + 1, field.tag_len as usize);
+                    at = put_end(at, &step);
                 }
                 let behind = self.end.addr() - at.addr();
-                at = self.record::<BITS>(at, child.addr() - self.base.addr(), field.aux_idx)?;
+                at = self.record::<BITS>(at, child.addr() - self.base.addr(), step.child)?;
                 at = self.room(at, 0)?;
                 at = if is_group {
-                    put_tag(at, field)
+                    put_tag(at, &step)
                 } else {
-                    tagged_varint::<false>(at, field, (self.end.addr() - at.addr() - behind) as u64)
+                    tagged_varint::<false>(at, &step, (self.end.addr() - at.addr() - behind) as u64)
                 };
                 if idx != 0 {
-                    child = child.sub(field.elem_len as usize);
+                    child = child.sub(step.elem_len as usize);
                 }
             }
             Some(at)
@@ -544,28 +557,23 @@ impl Writer<'_> {
 
     /// A list of scalars or strings.
     #[inline(always)]
-    unsafe fn list<const BITS: bool>(
-        &mut self,
-        mut at: *mut u8,
-        field: &FieldPlan,
-        block: usize,
-    ) -> Position {
+    unsafe fn list<const BITS: bool>(&mut self, mut at: *mut u8, step: &Step, block: usize) -> Position {
         // SAFETY: as `fields`: the block holds `count` elements of `elem_len` bytes.
         unsafe {
             let count = u32_at(self.base.add(block)) as usize;
             let first = block + LIST_HEADER;
-            if field.encode >= op::PACKED {
-                return self.packed::<BITS>(at, field, first, count);
+            if step.encode >= op::PACKED {
+                return self.packed::<BITS>(at, step, first, count);
             }
             for idx in (0..count).rev() {
                 at = self.room(at, 0)?;
-                let slot = self.base.add(first + idx * field.elem_len as usize);
-                if matches!(field.encode, op::LIST_BYTES | op::LIST_STRING) {
+                let slot = self.base.add(first + idx * step.elem_len as usize);
+                if matches!(step.encode, op::LIST_BYTES | op::LIST_STRING) {
                     let len;
                     (at, len) = self.bytes(at, slot)?;
-                    at = tagged_varint::<BITS>(at, field, len as u64);
+                    at = tagged_varint::<BITS>(at, step, len as u64);
                 } else {
-                    at = put_tag(scalar::<BITS>(at, field.encode - op::LIST, slot), field);
+                    at = put_tag(scalar::<BITS>(at, step.encode - op::LIST, slot), step);
                 }
             }
             Some(at)
@@ -576,15 +584,15 @@ impl Writer<'_> {
     unsafe fn packed<const BITS: bool>(
         &mut self,
         mut at: *mut u8,
-        field: &FieldPlan,
+        step: &Step,
         first: usize,
         count: usize,
     ) -> Position {
         if count == 0 {
             return Some(at);
         }
-        let shape = field.encode - op::PACKED;
-        let elem_len = field.elem_len as usize;
+        let shape = step.encode - op::PACKED;
+        let elem_len = step.elem_len as usize;
         let behind = self.end.addr() - at.addr();
         // SAFETY: as `list`.
         unsafe {
@@ -600,63 +608,7 @@ impl Writer<'_> {
             }
             let at = self.room(at, 0)?;
             let len = self.end.addr() - at.addr() - behind;
-            Some(tagged_varint::<BITS>(at, field, len as u64))
+            Some(tagged_varint::<BITS>(at, step, len as u64))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::varint::from_slice;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn varints_read_back(value: u64, shift in 0u32..64) {
-            let value = value >> shift;
-            let shortest = (64 - (value | 1).leading_zeros() as usize).div_ceil(7);
-            let check = |write: unsafe fn(*mut u8, u64) -> *mut u8| {
-                let mut buffer = [0xee; 64];
-                let end = buffer.as_mut_ptr_range().end;
-                // SAFETY: 64 bytes are free, and the processor has what the form needs.
-                let len = end.addr() - unsafe { write(end, value) }.addr();
-                assert_eq!(from_slice(&buffer[64 - len..]), (value, len));
-                assert_eq!(len, shortest);
-            };
-            check(varint::<false>);
-            #[cfg(target_arch = "x86_64")]
-            if *QUICK_BITS {
-                check(varint::<true>);
-            }
-        }
-    }
-
-    /// Also where the buffer, which doubles, has room for more than a message may have.
-    #[test]
-    fn no_message_is_longer_than_the_longest() {
-        use tollfree_schema::{Field, Kind, Label, Message, Schema};
-        let fields = vec![Field::new(1, "parts", Kind::Bytes, Label::List)];
-        let message = Message { name: "M".into(), fields, ..Message::default() };
-        let schema = Schema { messages: vec![message], ..Schema::default() };
-        let processor = crate::Processor::new(schema.compile().unwrap());
-        let mut buffer = EncodeBuffer::new();
-        let mut encode = |parts: &[usize]| {
-            let mut input = Vec::new();
-            for len in parts {
-                input.push(0x0a);
-                prost::encoding::encode_varint(*len as u64, &mut input);
-                input.resize(input.len() + len, 7);
-            }
-            let mut arena = crate::Arena::with_limit(1 << 24);
-            let object = processor.decode(0, &input, &mut arena, &crate::Limits::default()).unwrap();
-            object.encode(&mut buffer).map(|out| assert!(out == input))
-        };
-        assert_eq!(encode(&[600_000]), Ok(()));
-        assert_eq!(encode(&[350_000; 2]), Ok(()));
-        assert_eq!(encode(&[LONGEST - 4]), Ok(()));
-        assert_eq!(encode(&[LONGEST - 3]), Err(EncodeError::TooLong));
-        assert_eq!(encode(&[1_100_000]), Err(EncodeError::TooLong));
-        assert_eq!(encode(&[1; 400_000]), Err(EncodeError::TooLong));
     }
 }

@@ -36,13 +36,13 @@ pub(crate) struct Place {
 
 /// Goes on as far as it can; leaves the state where the other loop takes over. (By reference: a copy of the
 /// state in wide pieces would wait for the narrow stores that it was written with.) Before `limit`, 16 bytes can be
-/// read at every position.
+/// read at every position. `COUNTED`: fields are counted, since there may be more than are allowed.
 ///
 /// # Safety
 /// As for `decode::run`, whose state this is: the cursor's invariant; `place` and `frames` are of the plan and the
 /// input, `place.group` is 0; room for `depth` frames is reserved.
 #[inline(never)]
-pub(crate) unsafe fn run<const ALIAS: bool>(
+pub(crate) unsafe fn run<const ALIAS: bool, const COUNTED: bool>(
     plan: &Plan,
     s: &mut Cursor,
     place: &mut Place,
@@ -97,7 +97,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                 }
                 continue;
             }
-            if fields_left == 0 {
+            if COUNTED && fields_left == 0 {
                 break;
             }
             let w = load64(p);
@@ -117,8 +117,25 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
             let field = &*fields.add(idx as usize);
             // Oneofs, maps and packed runs have operations above those below.
             let code = *field.ops.get_unchecked((tag & 7) as usize);
-            let slot = rec.add(field.slot_off as usize);
-            let presence = rec.add(field.presence_off as usize).cast::<u32>();
+            // Looked up where they are used: there are too few registers to keep them meanwhile.
+            macro_rules! slot {
+                () => {
+                    rec.add(field.slot_off as usize)
+                };
+            }
+            macro_rules! present {
+                (! $absent:expr) => {{
+                    let word = rec.add(field.presence_off as usize).cast::<u32>();
+                    if field.implicit && $absent {
+                        *word &= !field.presence_bit;
+                    } else {
+                        *word |= field.presence_bit;
+                    }
+                }};
+                () => {
+                    *rec.add(field.presence_off as usize).cast::<u32>() |= field.presence_bit
+                };
+            }
             macro_rules! value {
                 () => {{
                     let w = u64::from(at.cast::<u16>().read_unaligned());
@@ -145,12 +162,8 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     if at > end {
                         break;
                     }
-                    slot.cast::<$type>().write_unaligned(value);
-                    if field.implicit && value == 0 {
-                        *presence &= !field.presence_bit;
-                    } else {
-                        *presence |= field.presence_bit;
-                    }
+                    slot!().cast::<$type>().write_unaligned(value);
+                    present!(!value == 0);
                 }};
             }
             macro_rules! fixed {
@@ -206,12 +219,8 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                         cur - n
                     };
                     at = at.add(n);
-                    slot.cast::<u64>().write_unaligned(off as u64 | (n as u64) << 32);
-                    if field.implicit && n == 0 {
-                        *presence &= !field.presence_bit;
-                    } else {
-                        *presence |= field.presence_bit;
-                    }
+                    slot!().cast::<u64>().write_unaligned(off as u64 | (n as u64) << 32);
+                    present!(!n == 0);
                 }};
             }
             // One more element of a list of scalars. A block that is the last thing in the arena grows where it is, as
@@ -224,7 +233,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                         break;
                     }
                     let room = cap - cur >= 3 * GROWTH + (input_end as usize - at as usize) + SLOP;
-                    let block = slot.cast::<u32>().read_unaligned() as usize;
+                    let block = slot!().cast::<u32>().read_unaligned() as usize;
                     if block == 0 {
                         if !room {
                             break;
@@ -234,8 +243,8 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                         base.add(block).cast::<[u32; 4]>().write_unaligned([1, (GROWTH / SIZE) as u32, 0, 0]);
                         base.add(block + LIST_HEADER).cast::<$type>().write_unaligned(value);
                         cur = block + LIST_HEADER + GROWTH;
-                        slot.cast::<u32>().write_unaligned(block as u32);
-                        *presence |= field.presence_bit;
+                        slot!().cast::<u32>().write_unaligned(block as u32);
+                        present!();
                     } else {
                         let counts = base.add(block).cast::<u32>();
                         let count = counts.read_unaligned() as usize;
@@ -296,20 +305,20 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                     // As `Cursor::room` and `Cursor::take_zeroed`, where the room is there.
                     let child = cur.next_multiple_of(8);
                     let input_left = input_end as usize - at as usize;
-                    let is_new = slot.cast::<u32>().read_unaligned() == 0;
+                    let is_new = slot!().cast::<u32>().read_unaligned() == 0;
                     if !is_new || height as u32 >= depth || cap - child < child_len + input_left + SLOP {
                         break;
                     }
                     base.add(cur).cast::<u64>().write_unaligned(0);
                     zero(base.add(child), child_len);
                     cur = child + child_len;
-                    slot.cast::<u32>().write_unaligned(child as u32);
-                    *presence |= field.presence_bit;
+                    slot!().cast::<u32>().write_unaligned(child as u32);
+                    present!();
                     descend!(base.add(child), n, SINGULAR);
                 }
                 op::LIST_MESSAGE => {
                     let n = length!();
-                    let block = slot.cast::<u32>().read_unaligned() as usize;
+                    let block = slot!().cast::<u32>().read_unaligned() as usize;
                     let counts = base.add(block).cast::<u32>();
                     if block == 0 || counts.read() == counts.add(1).read() || height as u32 >= depth {
                         break;
@@ -335,7 +344,9 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
                 }),
                 _ => break,
             }
-            fields_left -= 1;
+            if COUNTED {
+                fields_left -= 1;
+            }
             p = at;
         }
         frames.set_len(height);

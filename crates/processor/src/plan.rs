@@ -3,7 +3,8 @@
 //! A plan adds nothing to the table's meaning. It holds, per field, the operation for each protobuf wire type,
 //! the encoded tag, and where the presence bit lies; per type, a map from field number to field.
 
-use tollfree_layout::linear::{PRESENCE_BITS, PRESENCE_OFF, presence_words, value_len};
+use crate::encode::Steps;
+use tollfree_layout::linear::{PRESENCE_OFF, presence_words, value_len};
 use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
 
 /// Marks a number that the type does not have.
@@ -42,12 +43,13 @@ pub(crate) mod op {
     pub(crate) const LIST_MESSAGE: u8 = LIST + MESSAGE;
     pub(crate) const LIST_GROUP: u8 = LIST + GROUP;
     pub(crate) const PACKED: u8 = 32;
-    /// The encoder's branches, beside the operations of singular fields: lists of scalars and strings, of messages, of
-    /// groups. There are no others.
-    pub(crate) const STEP_LIST: u8 = 0;
+    /// The encoder's branches, beside the operations of singular fields: the end of a record, lists of messages, of groups,
+    /// of scalars and strings, the end of a presence word that is not the record's first. There are no others.
+    pub(crate) const STEP_END: u8 = 0;
     pub(crate) const STEP_MESSAGES: u8 = 14;
     pub(crate) const STEP_GROUPS: u8 = 15;
-    pub(crate) const STEPS: u8 = 16;
+    pub(crate) const STEP_LIST: u8 = 16;
+    pub(crate) const STEP_WORD: u8 = 17;
     /// A map: a list of messages with something to see to after each.
     pub(crate) const MAP: u8 = 64;
     /// Added to a singular field's operation: it is a member of a oneof.
@@ -60,9 +62,8 @@ pub(crate) mod op {
 pub(crate) struct FieldPlan {
     /// Decoding operation by wire type.
     pub ops: [u8; 8],
-    /// The tag as it is written, in the low bytes; and in the high ones.
+    /// The tag as it is written, in the low bytes.
     pub tag: u64,
-    pub tag_high: u64,
     pub slot_off: u32,
     pub aux_idx: u32,
     /// Offset of the presence word, and the bit in it.
@@ -73,9 +74,8 @@ pub(crate) struct FieldPlan {
     pub number: u32,
     pub oneof_off: u32,
     pub tag_len: u8,
-    /// Encoding operation; and the same as the encoder branches on it.
+    /// Encoding operation.
     pub encode: u8,
-    pub step: u8,
     pub implicit: bool,
     /// A map whose value is a closed enum.
     pub closed_map: bool,
@@ -120,9 +120,8 @@ pub(crate) struct TypePlan {
     /// It, or a type below it, has fields that protobuf has no form for.
     pub unsupported: bool,
     pub has_oneofs: bool,
-    /// The field that the lowest bit of the last presence word stands for, among the plan's, and where that word lies.
-    pub last_first: u32,
-    pub last_word_off: u32,
+    /// Its last presence word, among those of all types.
+    pub last_word: u32,
 }
 
 /// What must be seen to when a record of the type is complete.
@@ -152,14 +151,18 @@ pub(crate) struct Plan {
     pub enums: Box<[EnumPlan]>,
     pub thrift: crate::thrift::ThriftPlan,
     pub enum_bits: Box<[u64]>,
+    pub steps: Steps,
 }
 
 impl Plan {
     pub(crate) fn new(table: Table) -> Plan {
         let mut types = Vec::with_capacity(table.types().len());
         let (mut dense, mut required) = (Vec::new(), Vec::new());
+        let mut first_word = 0;
         for (idx, row) in table.types().iter().enumerate() {
-            types.push(type_plan(table.fields_of(idx as u32), row, &mut dense, &mut required));
+            let t = type_plan(table.fields_of(idx as u32), row, first_word, &mut dense, &mut required);
+            first_word += t.presence_words;
+            types.push(t);
         }
         spread(&table, &mut types);
         let mut fields = Vec::with_capacity(table.fields().len());
@@ -173,6 +176,7 @@ impl Plan {
         let enums =
             (0..table.enums().len() as u32).map(|idx| enum_plan(&table, idx, &mut enum_bits)).collect();
         Plan {
+            steps: Steps::new(&types, &fields),
             types: types.into(),
             fields: fields.into(),
             dense: dense.into(),
@@ -219,7 +223,13 @@ impl Plan {
     }
 }
 
-fn type_plan(fields: &[FieldRow], row: &TypeRow, dense: &mut Vec<u16>, required: &mut Vec<u32>) -> TypePlan {
+fn type_plan(
+    fields: &[FieldRow],
+    row: &TypeRow,
+    first_word: u32,
+    dense: &mut Vec<u16>,
+    required: &mut Vec<u32>,
+) -> TypePlan {
     let words = presence_words(row.field_count);
     let mut finish = 0;
     if row.flags & TypeRow::MAP_ENTRY != 0 {
@@ -255,8 +265,7 @@ fn type_plan(fields: &[FieldRow], row: &TypeRow, dense: &mut Vec<u16>, required:
         field_count: row.field_count,
         record_len: row.record_len,
         presence_words: words,
-        last_first: row.first_field + PRESENCE_BITS * (words - 1),
-        last_word_off: PRESENCE_OFF + 4 * (words - 1),
+        last_word: first_word + words - 1,
         first_dense,
         dense_len: dense_len as u32,
         finish,
@@ -350,13 +359,6 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
         _ if field.oneof_off != 0 => ops[wire_type] = op::ONEOF | shape,
         _ => ops[wire_type] = shape,
     }
-    let step = match encode {
-        op::LIST_MESSAGE => op::STEP_MESSAGES,
-        op::LIST_GROUP => op::STEP_GROUPS,
-        one if one <= op::INT32 => one,
-        _ => op::STEP_LIST,
-    };
-    assert!(step < op::STEPS, "the encoder relies on it");
     let (tag, tag_len) = tag_bytes(field.number, tag_type);
     let is_message = field.kind == Kind::Message;
     let closed_map = field.label == Label::Map
@@ -364,7 +366,6 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
     FieldPlan {
         ops,
         tag,
-        tag_high: tag << (64 - 8 * tag_len),
         slot_off: field.slot_off,
         aux_idx: field.aux_idx,
         presence_off: PRESENCE_OFF + 4 * (bit / 32),
@@ -378,7 +379,6 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
         oneof_off: field.oneof_off,
         tag_len,
         encode,
-        step,
         implicit: field.label == Label::Implicit,
         closed_map,
         kind: field.kind,

@@ -53,8 +53,8 @@ impl Processor {
         limits: &Limits,
     ) -> Result<Object<'a>, DecodeError> {
         // SAFETY: the slice is readable; `start` has checked the type. Noticed by `limits_hold`.
-        self.start(type_idx, input.len(), false, arena, limits, |arena, frames, limits| unsafe {
-            decode::run::<false>(&self.plan, type_idx, input.as_ptr(), input.len(), arena, frames, limits)
+        self.start(type_idx, input.len(), false, arena, limits, |arena, limits| unsafe {
+            decode::run::<false>(&self.plan, type_idx, input.as_ptr(), input.len(), arena, limits)
         })
     }
 
@@ -73,8 +73,8 @@ impl Processor {
         let len = arena.staged_len;
         // SAFETY: `len` bytes were staged (`Arena::stage`, once); `start` has checked the type. Noticed by all tests that use
         // `again`, which decodes both ways.
-        self.start(type_idx, len, true, arena, limits, |arena, frames, limits| unsafe {
-            decode::run::<true>(&self.plan, type_idx, std::ptr::null(), len, arena, frames, limits)
+        self.start(type_idx, len, true, arena, limits, |arena, limits| unsafe {
+            decode::run::<true>(&self.plan, type_idx, std::ptr::null(), len, arena, limits)
         })
     }
 
@@ -86,7 +86,7 @@ impl Processor {
         staged: bool,
         arena: &'a mut Arena<'_>,
         limits: &Limits,
-        run: impl FnOnce(&mut Arena<'_>, &mut Vec<decode::Frame>, &Limits) -> Result<usize, crate::fault::Fault>,
+        run: impl FnOnce(&mut Arena<'_>, &Limits) -> Result<usize, crate::fault::Fault>,
     ) -> Result<Object<'a>, DecodeError> {
         let Some(plan_type) = self.plan.types.get(type_idx as usize) else {
             return Err(DecodeError::UnknownType { type_idx });
@@ -102,12 +102,10 @@ impl Processor {
         }
         // The object takes the arena; what was staged there serves once.
         arena.staged_len = 0;
-        let mut frames = std::mem::take(&mut arena.frames);
-        frames.clear();
-        let outcome = run(arena, &mut frames, &limits);
-        let result = outcome.map_err(|fault| explain(&self.plan, type_idx, &frames, &fault, &limits));
-        arena.frames = frames;
-        let object_len = result? as u32;
+        let object_len = match run(arena, &limits) {
+            Ok(object_len) => object_len as u32,
+            Err(fault) => return Err(explain(&self.plan, type_idx, &arena.frames, &fault, &limits)),
+        };
         let root_off = if staged { decode::staged_root(len) as u32 } else { HEADER_LEN };
         let header = Header { object_len, root_off, fingerprint: self.plan.table.fingerprint(), type_idx };
         let bytes = &mut arena.bytes_mut()[..object_len as usize];

@@ -1,6 +1,8 @@
 //! Hot module: the end of the input, and fields that are skipped.
 
 use crate::fault::Why;
+#[cfg(target_arch = "x86_64")]
+use crate::utf8;
 use crate::varint;
 use std::mem::MaybeUninit;
 
@@ -12,6 +14,7 @@ const LEN: usize = 2 * REPEATED;
 pub(crate) struct Tail(MaybeUninit<[u8; LEN]>);
 
 /// Bytes that can be read at the address that [`Tail::fill`] gives.
+#[inline]
 pub(crate) fn readable(len: usize) -> usize {
     len - len.min(REPEATED) + LEN
 }
@@ -31,37 +34,71 @@ impl Tail {
     pub(crate) unsafe fn fill(&mut self, input: *const u8, len: usize) -> *const u8 {
         let kept = len.min(REPEATED);
         let to = self.0.as_mut_ptr().cast::<u8>();
-        // SAFETY: the last `kept <= REPEATED` of `len` bytes, into twice as many; pieces lie within `kept`. Noticed
-        // by `the_tail_continues_the_input`.
+        // SAFETY: the last `kept <= REPEATED` of `len` bytes, into twice as many; the wide form only where the processor has
+        // it. Noticed by `the_tail_continues_the_input`.
         unsafe {
-            to.add(REPEATED).cast::<[u64; 8]>().write_unaligned([0; 8]);
             let from = input.add(len - kept);
-            if kept == REPEATED {
-                to.cast::<[u64; 8]>().write_unaligned(from.cast::<[u64; 8]>().read_unaligned());
+            #[cfg(target_arch = "x86_64")]
+            if utf8::is_wide() {
+                fill_wide(from, kept, to);
             } else {
-                to.cast::<[u64; 8]>().write_unaligned([0; 8]);
-                // Two pieces that overlap where `kept` is no power of two.
-                macro_rules! piece {
-                    ($type:ty) => {{
-                        let last = kept - size_of::<$type>();
-                        let (low, high) = (from.cast::<$type>(), from.add(last).cast::<$type>());
-                        let (low, high) = (low.read_unaligned(), high.read_unaligned());
-                        to.cast::<$type>().write_unaligned(low);
-                        to.add(last).cast::<$type>().write_unaligned(high);
-                    }};
-                }
-                match kept {
-                    32.. => piece!([u128; 2]),
-                    16.. => piece!(u128),
-                    8.. => piece!(u64),
-                    4.. => piece!(u32),
-                    2.. => piece!(u16),
-                    1 => piece!(u8),
-                    0 => {}
-                }
+                fill_in_pieces(from, kept, to);
             }
+            #[cfg(not(target_arch = "x86_64"))]
+            fill_in_pieces(from, kept, to);
         }
         to.cast_const().wrapping_sub(len - kept)
+    }
+}
+
+/// # Safety
+/// `kept <= REPEATED` bytes are readable at `from`, [`LEN`] can be written at `to`.
+#[inline]
+unsafe fn fill_in_pieces(from: *const u8, kept: usize, to: *mut u8) {
+    // SAFETY: the caller's promise; pieces lie within `kept`. Noticed by `the_tail_continues_the_input`.
+    unsafe {
+        to.add(REPEATED).cast::<[u64; 8]>().write_unaligned([0; 8]);
+        if kept == REPEATED {
+            to.cast::<[u64; 8]>().write_unaligned(from.cast::<[u64; 8]>().read_unaligned());
+        } else {
+            to.cast::<[u64; 8]>().write_unaligned([0; 8]);
+            // Two pieces that overlap where `kept` is no power of two.
+            macro_rules! piece {
+                ($type:ty) => {{
+                    let last = kept - size_of::<$type>();
+                    let (low, high) = (from.cast::<$type>(), from.add(last).cast::<$type>());
+                    let (low, high) = (low.read_unaligned(), high.read_unaligned());
+                    to.cast::<$type>().write_unaligned(low);
+                    to.add(last).cast::<$type>().write_unaligned(high);
+                }};
+            }
+            match kept {
+                32.. => piece!([u128; 2]),
+                16.. => piece!(u128),
+                8.. => piece!(u64),
+                4.. => piece!(u32),
+                2.. => piece!(u16),
+                1 => piece!(u8),
+                0 => {}
+            }
+        }
+    }
+}
+
+/// The same in one piece: reading where two meet waits until both have reached the cache.
+///
+/// # Safety
+/// As [`fill_in_pieces`]; the processor has AVX-512 for bytes.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn fill_wide(from: *const u8, kept: usize, to: *mut u8) {
+    use std::arch::x86_64::{_mm512_maskz_loadu_epi8, _mm512_setzero_si512, _mm512_storeu_si512};
+    const { assert!(REPEATED == 64) };
+    let lanes = if kept == 0 { 0 } else { !0 >> (REPEATED - kept) };
+    // SAFETY: the caller's promise; lanes that are masked out are not read. Noticed by `the_tail_continues_the_input`.
+    unsafe {
+        _mm512_storeu_si512(to.cast(), _mm512_maskz_loadu_epi8(lanes, from.cast()));
+        _mm512_storeu_si512(to.add(REPEATED).cast(), _mm512_setzero_si512());
     }
 }
 
@@ -160,9 +197,17 @@ mod tests {
             // SAFETY: all bytes that are read lie in the tail.
             unsafe {
                 let buf = tail.fill(input.as_ptr(), len);
-                for at in len.saturating_sub(REPEATED)..readable(len) {
-                    assert_eq!(*buf.wrapping_add(at), input.get(at).copied().unwrap_or(0));
-                }
+                let compare = |buf: *const u8| {
+                    for at in len.saturating_sub(REPEATED)..readable(len) {
+                        assert_eq!(*buf.wrapping_add(at), input.get(at).copied().unwrap_or(0));
+                    }
+                };
+                compare(buf);
+                // The form that this processor does not prefer.
+                let (kept, to) = (len.min(REPEATED), tail.0.as_mut_ptr().cast::<u8>());
+                to.write_bytes(0xee, LEN);
+                fill_in_pieces(input.as_ptr().add(len - kept), kept, to);
+                compare(to.cast_const().wrapping_sub(len - kept));
             }
         }
     }

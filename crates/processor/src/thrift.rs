@@ -55,6 +55,7 @@ impl Processor {
     /// # Errors
     /// [`DecodeError`]; offsets count from the start of the input. Nothing of the struct is visible then, and the
     /// arena can be used again.
+    #[inline]
     pub fn decode_thrift<'a>(
         &'a self,
         protocol: Protocol,
@@ -72,6 +73,7 @@ impl Processor {
     ///
     /// # Errors
     /// As [`Processor::decode_thrift`].
+    #[inline]
     pub fn decode_thrift_staged<'a>(
         &'a self,
         protocol: Protocol,
@@ -84,7 +86,9 @@ impl Processor {
         self.thrift::<true>(protocol, type_idx, std::ptr::null(), len, from, arena, limits)
     }
 
+    // (Inlined: where a result is handed on in wide pieces, they wait for the narrow stores it was written with.)
     #[allow(clippy::too_many_arguments, reason = "the two functions above, in one")]
+    #[inline(always)]
     fn thrift<'a, const ALIAS: bool>(
         &'a self,
         protocol: Protocol,

@@ -17,6 +17,13 @@ mod nibbles;
 
 use crate::copy;
 
+/// Whether the processor has AVX-512 with byte permutation, and so runs it at full speed.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn is_wide() -> bool {
+    avx512::available()
+}
+
 /// Whether `len` bytes at `from` are UTF-8. `readable` bytes can be read there, at least `len`.
 ///
 /// # Safety

@@ -102,7 +102,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
         }
         // SAFETY: the input's bytes are readable.
         let input = unsafe { std::slice::from_raw_parts(self.input(), self.s.len) };
-        let depth = self.limits.depth - self.frames.len() as u32;
+        let depth = self.limits.depth - self.arena.frames.len() as u32;
         self.s.pos = tail::skip(input, self.s.pos, self.place.end, number, wire_type, depth)?;
         // SAFETY: as above.
         unsafe { self.keep(start) }?;

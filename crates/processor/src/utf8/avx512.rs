@@ -1,14 +1,81 @@
 //! Hot module: the UTF-8 test 64 bytes at a time, with AVX-512.
 //!
-//! The bytes before each byte are loaded again from one, two and three places further down, as in `avx2`. Look-ups take
-//! six bits of each byte, so that no bits have to be cleared: of a byte shifted right by two the high nibble is in them.
+//! The bytes before each byte are loaded again from one, two and three places further down, as in `avx2`. Since look-ups take
+//! six bits of a byte here, two are enough: one by the byte before, of which only leads (C0 and beyond) matter, less BF;
+//! the other by the six high bits of the byte itself. Their highest bits say whether the byte before is a lead and whether
+//! this is a continuation. Each bit below is an error, where *both* lack it:
+//!
+//! | bit | byte before | this byte |
+//! |---|---|---|
+//! | [`NEVER`] | any | F8 and beyond |
+//! | [`NO_LEAD`] | C0, C1, F5 to F7 | any |
+//! | [`OVERLONG_3`] | E0 | 80 to 9F |
+//! | [`SURROGATE`] | ED | A0 to BF |
+//! | [`OVERLONG_4`] | F0 | 80 to 8F |
+//! | [`TOO_LARGE`] | F4 | 90 to BF |
+//!
+//! A continuation is due behind a lead, two bytes behind E0 and beyond, three behind F0 and beyond. Where the latter two
+//! ask for none, the highest bits must be equal; where they do, one of them must be set: if that is the lead's, the lead itself
+//! was wrong, and has been noticed. The bits below are held together as if there were something asked for. So one function of
+//! three bits serves all eight ([`WRONG`]).
 
-use super::nibbles::{FIRST_HIGH, FIRST_LOW, SECOND_HIGH};
 use std::arch::x86_64::*;
 
 const BLOCK: usize = 64;
 /// From here on the copy is written at aligned places.
 const ALIGNED_FROM: usize = 8 * BLOCK;
+
+const NEVER: u8 = 1;
+const NO_LEAD: u8 = 1 << 1;
+const OVERLONG_3: u8 = 1 << 2;
+const SURROGATE: u8 = 1 << 3;
+const OVERLONG_4: u8 = 1 << 4;
+const TOO_LARGE: u8 = 1 << 5;
+/// Of the byte before: a lead; of this one: a continuation.
+const HIGHEST: u8 = 1 << 7;
+
+/// By the byte before less BF, and 0 for what is below: whether it is a lead, and the errors that it has no part in. (FF comes
+/// to 0, too; it is noticed where it stands.)
+static LEADS: [u8; BLOCK] = {
+    let mut t = [!NEVER; BLOCK];
+    t[0] &= !HIGHEST;
+    (t[0xc0 - 0xbf], t[0xc1 - 0xbf]) = (!(NEVER | NO_LEAD), !(NEVER | NO_LEAD));
+    (t[0xf5 - 0xbf], t[0xf6 - 0xbf], t[0xf7 - 0xbf]) = (t[1], t[1], t[1]);
+    t[0xe0 - 0xbf] &= !OVERLONG_3;
+    t[0xed - 0xbf] &= !SURROGATE;
+    t[0xf0 - 0xbf] &= !OVERLONG_4;
+    t[0xf4 - 0xbf] &= !TOO_LARGE;
+    t
+};
+/// By the byte's six high bits: whether it is a continuation, and the errors that it has no part in.
+static FOLLOWERS: [u8; BLOCK] = {
+    let mut t = [!(NO_LEAD | HIGHEST); BLOCK];
+    let mut at = 0;
+    while at < BLOCK {
+        match (at as u8) << 2 {
+            0x80..0x90 => t[at] = (t[at] | HIGHEST) & !(OVERLONG_3 | OVERLONG_4),
+            0x90..0xa0 => t[at] = (t[at] | HIGHEST) & !(OVERLONG_3 | TOO_LARGE),
+            0xa0..0xc0 => t[at] = (t[at] | HIGHEST) & !(SURROGATE | TOO_LARGE),
+            0xf8.. => t[at] &= !NEVER,
+            _ => {}
+        }
+        at += 1;
+    }
+    t
+};
+
+/// `due ? !(lead | follower) : lead ^ follower`, as the table of a function of these three bits.
+const WRONG: i32 = {
+    let (mut table, mut at) = (0, 0);
+    while at < 8 {
+        let (lead, follower, due) = (at >> 2 & 1, at >> 1 & 1, at & 1);
+        table |= (if due == 1 { !(lead | follower) & 1 } else { lead ^ follower }) << at;
+        at += 1;
+    }
+    table
+};
+/// `a | b | c`.
+const ANY: i32 = 0xfe;
 
 /// Whether the processor has what [`check`] needs. (An atomic load after the first time.)
 #[inline(always)]
@@ -16,24 +83,10 @@ pub(super) fn available() -> bool {
     !cfg!(miri) && is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("avx512bw")
 }
 
-/// A table by nibble, looked up by six bits of which these are the nibble: `index >> shift & 15`.
-const fn by_six_bits(table: &[u8; 16], shift: u32) -> [u8; BLOCK] {
-    let mut t = [0; BLOCK];
-    let mut at = 0;
-    while at < BLOCK {
-        t[at] = table[at >> shift & 15];
-        at += 1;
-    }
-    t
-}
-static TABLES: [[u8; BLOCK]; 3] =
-    [by_six_bits(&FIRST_HIGH, 2), by_six_bits(&FIRST_LOW, 0), by_six_bits(&SECOND_HIGH, 2)];
-
 #[derive(Clone, Copy)]
 struct Tables {
-    first_high: __m512i,
-    first_low: __m512i,
-    second_high: __m512i,
+    leads: __m512i,
+    followers: __m512i,
 }
 
 impl Tables {
@@ -41,27 +94,23 @@ impl Tables {
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     fn new() -> Tables {
         // SAFETY: each table has 64 bytes.
-        let [first_high, first_low, second_high] =
-            [0, 1, 2].map(|idx: usize| unsafe { _mm512_loadu_si512(TABLES[idx].as_ptr().cast()) });
-        Tables { first_high, first_low, second_high }
+        let [leads, followers] =
+            [&LEADS, &FOLLOWERS].map(|table| unsafe { _mm512_loadu_si512(table.as_ptr().cast()) });
+        Tables { leads, followers }
     }
 
     /// Not zero where a byte of `block` is wrong behind the one, two and three bytes before it.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     fn wrong(self, block: __m512i, back: [__m512i; 3]) -> __m512i {
-        let wrong = _mm512_and_si512(
-            _mm512_and_si512(
-                _mm512_permutexvar_epi8(_mm512_srli_epi16::<2>(back[0]), self.first_high),
-                _mm512_permutexvar_epi8(back[0], self.first_low),
-            ),
-            _mm512_permutexvar_epi8(_mm512_srli_epi16::<2>(block), self.second_high),
-        );
-        // The high bit stays where a three- or four-byte character asks for a continuation here.
-        let third = _mm512_subs_epu8(back[1], _mm512_set1_epi8(0xe0u8.wrapping_sub(0x80) as i8));
-        let fourth = _mm512_subs_epu8(back[2], _mm512_set1_epi8(0xf0u8.wrapping_sub(0x80) as i8));
-        let due = _mm512_and_si512(_mm512_or_si512(third, fourth), _mm512_set1_epi8(0x80u8 as i8));
-        _mm512_xor_si512(due, wrong)
+        let least = |byte: u8| _mm512_set1_epi8(byte as i8);
+        let lead = _mm512_permutexvar_epi8(_mm512_subs_epu8(back[0], least(0xbf)), self.leads);
+        let follower = _mm512_permutexvar_epi8(_mm512_srli_epi16::<2>(block), self.followers);
+        // The highest bit stays where a three- or four-byte character asks for a continuation here.
+        let third = _mm512_subs_epu8(back[1], least(0xe0 - 0x80));
+        let fourth = _mm512_subs_epu8(back[2], least(0xf0 - 0x80));
+        let due = _mm512_ternarylogic_epi32::<ANY>(third, fourth, least(!HIGHEST));
+        _mm512_ternarylogic_epi32::<WRONG>(lead, follower, due)
     }
 
     /// [`Tables::wrong`] of the `lanes` of the block at `at`; `inner` says of each byte whether there is one before it.
@@ -139,6 +188,10 @@ pub(super) unsafe fn check<const COPY: bool>(from: *const u8, to: *mut u8, len: 
             ($at:expr) => {
                 error = _mm512_or_si512(error, tables.wrong_at(from.add($at)))
             };
+            ($at:expr, $next:expr) => {
+                let (first, second) = (tables.wrong_at(from.add($at)), tables.wrong_at(from.add($next)));
+                error = _mm512_ternarylogic_epi32::<ANY>(error, first, second)
+            };
         }
         let mut at = BLOCK;
         if COPY && len >= ALIGNED_FROM {
@@ -160,10 +213,8 @@ pub(super) unsafe fn check<const COPY: bool>(from: *const u8, to: *mut u8, len: 
             }
             let (low, high) = (_mm512_or_si512(blocks[0], blocks[1]), _mm512_or_si512(blocks[2], blocks[3]));
             if _mm512_movepi8_mask(_mm512_or_si512(low, high)) != 0 {
-                step!(at);
-                step!(at + BLOCK);
-                step!(at + 2 * BLOCK);
-                step!(at + 3 * BLOCK);
+                step!(at, at + BLOCK);
+                step!(at + 2 * BLOCK, at + 3 * BLOCK);
             } else if is_open(from, at) {
                 return false;
             }
