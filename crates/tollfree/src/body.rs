@@ -1,5 +1,6 @@
 //! What was received on a call, as the HTTP body that tonic's decoder reads.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -97,9 +98,14 @@ pub struct ResponseBody {
 
 /// Where a response comes from.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and need not be allocated")]
 enum Source {
-    Session(Arc<ClientCall>, Inflow),
+    /// All of it is here: the message, nothing once that was read, and the trailers.
+    Whole {
+        data: Bytes,
+        code: u16,
+        block: Bytes,
+    },
+    Session(Box<(Arc<ClientCall>, Inflow)>),
     Http2(Body),
 }
 
@@ -131,13 +137,19 @@ impl ResponseBody {
         deadline: Deadline,
         bypass: Option<Bypass>,
     ) -> ResponseBody {
-        let source = Source::Session(call, Inflow::after(Some(rest), bypass));
+        let source = Source::Session(Box::new((call, Inflow::after(Some(rest), bypass))));
         ResponseBody { source, deadline, ended: false, afterwards: None }
+    }
+
+    /// The body of a response that came as a whole, with gRPC's prefix before the message; the call is over.
+    pub(crate) fn whole(data: Bytes, code: u16, block: Bytes) -> ResponseBody {
+        let source = Source::Whole { data, code, block };
+        ResponseBody { source, deadline: Deadline::default(), ended: false, afterwards: None }
     }
 
     /// The body of a trailers-only response.
     pub(crate) fn ended(call: Arc<ClientCall>) -> ResponseBody {
-        let source = Source::Session(call, Inflow::default());
+        let source = Source::Session(Box::new((call, Inflow::default())));
         ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None }
     }
 
@@ -154,7 +166,8 @@ impl ResponseBody {
     }
 
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Source::Session(call, inflow) = &mut self.source else { return Poll::Ready(None) };
+        let Source::Session(session) = &mut self.source else { return Poll::Ready(None) };
+        let (call, inflow) = &mut **session;
         let step = match inflow.poll(cx, &call.stream, &call.sharing) {
             Poll::Ready(Ok(step)) => step,
             Poll::Ready(Err(closed)) => {
@@ -226,8 +239,8 @@ impl Default for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        if let Source::Session(call, _) = &self.source {
-            call.stream.cancel(Code::Cancelled as u16);
+        if let Source::Session(session) = &self.source {
+            session.0.stream.cancel(Code::Cancelled as u16);
         }
     }
 }
@@ -244,8 +257,13 @@ impl http_body::Body for ResponseBody {
         if this.ended {
             return Poll::Ready(None);
         }
-        let frame = match &this.source {
-            Source::Session(..) => ready!(this.poll_session(cx)),
+        let frame = match &mut this.source {
+            Source::Whole { data, .. } if !data.is_empty() => Some(Ok(Frame::data(std::mem::take(data)))),
+            Source::Whole { code, block, .. } => {
+                this.ended = true;
+                Some(Ok(Frame::trailers(trailers(*code, block))))
+            }
+            Source::Session(_) => ready!(this.poll_session(cx)),
             Source::Http2(_) => ready!(this.poll_http2(cx)),
         };
         if this.ended && this.afterwards.is_some() {
@@ -266,6 +284,26 @@ pub(crate) fn trailers(code: u16, block: &Bytes) -> HeaderMap {
     // Last, as tonic's server does over HTTP/2: where it is taken out again, the others keep their order.
     headers.insert(GRPC_STATUS, status_value(code));
     headers
+}
+
+/// The body of a request that came as a whole, on the server: its message, with gRPC's prefix, until it was read.
+#[derive(Debug)]
+pub(crate) struct WholeBody(pub(crate) Option<Bytes>);
+
+impl http_body::Body for WholeBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.take().map(|message| Ok(Frame::data(message))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
 }
 
 /// The body of a request, on the server.

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use http_body::Body as _;
 use tollfree_transport::{
-    Attachment, Emission, EmitError, End, Ending, Incoming, Opener, Opening, Outgoing, now_ns,
+    Arrival, Attachment, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Incoming, Opener, Opening,
+    Outgoing, Stream, now_ns,
 };
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -32,7 +34,9 @@ struct RequestSender {
     ended: bool,
     /// The body failed after the message at hand.
     failed: Option<Status>,
-    /// The session that it goes to, once that is known: large messages may be made ropes for it.
+    /// It is known to which session it goes.
+    addressed: bool,
+    /// That session, for messages that are still to come: large ones may be made ropes for it.
     session: Option<(Arc<Sharing>, Arc<Attachment>)>,
     /// The first message as it was before it became a rope, while it may have to go to another session.
     plain: Option<Outgoing>,
@@ -51,6 +55,7 @@ impl RequestSender {
             emission,
             ended: false,
             failed: None,
+            addressed: false,
             session: None,
             plain: None,
             bypass,
@@ -98,21 +103,24 @@ impl RequestSender {
 
     /// Makes the message at hand a rope, where that is worth it and the session can have one.
     fn wrap(&mut self) -> Result<(), Status> {
-        let Some((sharing, session)) = &self.session else { return Ok(()) };
-        if let Some(past) = &self.past {
-            self.emission.message = Some(past.encode(sharing, session.peer_pool(), &**session)?);
-            return Ok(());
+        match &self.session {
+            Some((sharing, session)) => {
+                wrap(&mut self.emission.message, self.past.as_deref(), sharing, session)
+            }
+            None => Ok(()),
         }
-        sharing.wrap(&mut self.emission.message, session.peer_pool(), &**session)
     }
 
     /// It goes to this session.
     fn address(&mut self, sharing: &Arc<Sharing>, session: &Arc<Attachment>) -> Result<(), Status> {
-        if self.session.is_none() {
-            self.session = Some((sharing.clone(), session.clone()));
+        if !self.addressed {
+            self.addressed = true;
             let is_large = |message: &&Outgoing| sharing.is_large(message.data.len());
             self.plain = self.emission.message.as_ref().filter(is_large).cloned();
-            self.wrap()?;
+            wrap(&mut self.emission.message, self.past.as_deref(), sharing, session)?;
+            if !self.ended {
+                self.session = Some((sharing.clone(), session.clone()));
+            }
         }
         Ok(())
     }
@@ -120,7 +128,8 @@ impl RequestSender {
     /// It goes to another session after all, and nothing of it has gone anywhere. A message that came past tonic is encoded
     /// anew then.
     fn readdress(&mut self) {
-        if self.session.take().is_some()
+        self.session = None;
+        if std::mem::take(&mut self.addressed)
             && let Some(plain) = self.plain.take()
         {
             self.emission.message = Some(plain);
@@ -176,6 +185,21 @@ impl RequestSender {
     }
 }
 
+/// Makes a message a rope for a session, where that is worth it and the session can have one. One that came past tonic is
+/// encoded for it.
+fn wrap(
+    message: &mut Option<Outgoing>,
+    past: Option<&dyn Large>,
+    sharing: &Sharing,
+    session: &Attachment,
+) -> Result<(), Status> {
+    if let Some(past) = past {
+        *message = Some(past.encode(sharing, session.peer_pool(), session)?);
+        return Ok(());
+    }
+    sharing.wrap(message, session.peer_pool(), session)
+}
+
 /// A request as a whole, for any session.
 struct Kept {
     emission: Emission,
@@ -204,21 +228,29 @@ pub(crate) fn does_wait(extensions: &Extensions, channel: bool) -> bool {
     extensions.get::<WaitForReady>().map_or(channel, |wait| wait.0)
 }
 
-fn open_on(attachment: Arc<Attachment>) -> State {
-    let opener = attachment.open();
-    State::Open(attachment, opener)
-}
-
 enum State {
     /// Getting hold of a session.
     Acquire(Acquire),
-    /// Opening the call on it.
-    Open(Arc<Attachment>, Opener),
+    /// Opening the call on it; the opener is of one that has to wait.
+    Open(Arc<Attachment>, Option<Opener>),
     /// Sending what did not fit the first frame.
     Send(Arc<ClientCall>),
+    /// Waiting for the response to a request that went as a whole: nobody else has to do with the call yet.
+    Await(Stream, Arc<Attachment>),
     /// Waiting for the response.
     Receive(Arc<ClientCall>),
     Done,
+}
+
+impl State {
+    /// The call, once it is opened.
+    fn stream(&self) -> Option<&Stream> {
+        match self {
+            State::Await(stream, _) => Some(stream),
+            State::Send(call) | State::Receive(call) => Some(&call.stream),
+            _ => None,
+        }
+    }
 }
 
 /// A call under way; resolves to the response's head. Dropping it cancels the call.
@@ -265,7 +297,7 @@ impl ResponseFuture {
             (call, channel) => call.or(channel),
         };
         let state = match endpoint.live() {
-            Some(attachment) => open_on(attachment),
+            Some(attachment) => State::Open(attachment, None),
             None => State::Acquire(endpoint.acquire(does_wait(request.extensions(), waits))),
         };
         ResponseFuture::with(endpoint, state, wanted.map(deadline_ns), waits, request)
@@ -281,7 +313,8 @@ impl ResponseFuture {
         deadline_ns: Option<u64>,
         request: Request<Body>,
     ) -> Result<ResponseFuture, Status> {
-        let mut call = ResponseFuture::with(endpoint, open_on(attachment), deadline_ns, false, request)?;
+        let mut call =
+            ResponseFuture::with(endpoint, State::Open(attachment, None), deadline_ns, false, request)?;
         call.moved = true;
         Ok(call)
     }
@@ -330,8 +363,7 @@ impl ResponseFuture {
         match &mut self.state {
             State::Acquire(acquire) => {
                 let attachment = ready!(acquire.as_mut().poll(cx))?;
-                let opener = attachment.open();
-                self.state = State::Open(attachment, opener);
+                self.state = State::Open(attachment, None);
             }
             State::Open(..) => ready!(self.poll_open(cx))?,
             State::Send(call) => {
@@ -346,7 +378,7 @@ impl ResponseFuture {
                 }
                 self.begin_receiving();
             }
-            State::Receive(_) => return self.poll_receive(cx),
+            State::Await(..) | State::Receive(_) => return self.poll_receive(cx),
             State::Done => return Poll::Ready(Err(Status::internal("polled after the response"))),
         }
         Poll::Ready(Ok(None))
@@ -365,34 +397,52 @@ impl ResponseFuture {
         }
         sender.address(&self.endpoint.sharing, attachment)?;
         let opening = Opening { path: self.path.as_str(), deadline_ns: self.deadline_ns.unwrap_or(0) };
-        let stream = match ready!(opener.poll_open(cx, opening, &mut sender.emission)) {
-            Ok(stream) => stream,
-            Err(EmitError::Closed(_) | EmitError::Draining) if !self.moved => {
-                // Nothing of the call was sent.
-                let attachment = attachment.clone();
-                self.move_over(&attachment);
-                return Poll::Ready(Ok(()));
+        let emission = &mut sender.emission;
+        let tried = if opener.is_none() { attachment.try_open(opening, emission) } else { None };
+        let opened = match tried {
+            Some(opened) => opened,
+            None => {
+                let opener = opener.get_or_insert_with(|| attachment.open());
+                ready!(opener.poll_open(cx, opening, emission))
             }
+        };
+        let State::Open(attachment, _) = std::mem::replace(&mut self.state, State::Done) else {
+            unreachable!("the caller has matched")
+        };
+        match opened {
+            Ok(stream) if sender.ended && emission.is_empty() => {
+                self.sender = None;
+                self.state = State::Await(stream, attachment);
+            }
+            Ok(stream) => {
+                let is_sent = emission.is_empty();
+                let call = self.share(stream, attachment);
+                if is_sent {
+                    self.state = State::Receive(call);
+                    self.begin_receiving();
+                } else {
+                    self.state = State::Send(call);
+                }
+            }
+            // Nothing of the call was sent.
+            Err(EmitError::Closed(_) | EmitError::Draining) if !self.moved => self.move_over(&attachment),
             Err(error) => {
                 self.unseen = matches!(error, EmitError::Closed(_) | EmitError::Draining);
                 return Poll::Ready(Err(status::emit(error, &self.endpoint.name)));
             }
-        };
-        let call = Arc::new(ClientCall {
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// A call that more than this future has to do with.
+    fn share(&self, stream: Stream, attachment: Arc<Attachment>) -> Arc<ClientCall> {
+        Arc::new(ClientCall {
             stream,
             failure: Default::default(),
             peer: self.endpoint.name.clone(),
             sharing: self.endpoint.sharing.clone(),
-            attachment: attachment.clone(),
-        });
-        if sender.emission.is_empty() {
-            sender.past = None;
-            self.state = State::Receive(call);
-            self.begin_receiving();
-        } else {
-            self.state = State::Send(call);
-        }
-        Poll::Ready(Ok(()))
+            attachment,
+        })
     }
 
     /// The session is over or draining, and its server has not looked at the call: it is made in a new one.
@@ -409,8 +459,11 @@ impl ResponseFuture {
 
     /// A server that drains has refused the call without looking at it. Moves it over if all of it is still here.
     fn resend(&mut self) -> bool {
-        let (State::Send(call) | State::Receive(call)) = &self.state else { return false };
-        let attachment = call.attachment.clone();
+        let attachment = match &self.state {
+            State::Await(_, attachment) => attachment.clone(),
+            State::Send(call) | State::Receive(call) => call.attachment.clone(),
+            _ => return false,
+        };
         // One that is open refuses for another reason, and would again.
         if attachment.is_open() {
             return false;
@@ -435,21 +488,44 @@ impl ResponseFuture {
         self.state = State::Receive(call);
     }
 
-    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Status>> {
-        let (State::Send(call) | State::Receive(call)) = &self.state else {
-            unreachable!("the caller has matched")
+    /// The response, where all of it has come: the call is over. Any other goes on, shared with its body.
+    fn whole(&mut self, mut arrival: Arrival) -> Result<Response<ResponseBody>, Arrival> {
+        let State::Await(stream, attachment) = std::mem::replace(&mut self.state, State::Done) else {
+            return Err(arrival);
         };
-        let mut arrival = match ready!(call.stream.poll_arrival(cx)) {
+        if let (Some(block), Some(chunk), Some(End::Trailers { code, block: trailers })) =
+            (&arrival.headers, &mut arrival.chunk, &mut arrival.end)
+            && chunk.is_whole()
+        {
+            let data = std::mem::take(&mut chunk.bytes);
+            self.endpoint.sharing.received_inline(data.len().saturating_sub(GRPC_PREFIX_LEN), 0);
+            let body = ResponseBody::whole(data, *code, std::mem::take(trailers));
+            return Ok(response(response_headers(block), body));
+        }
+        self.state = State::Receive(self.share(stream, attachment));
+        Err(arrival)
+    }
+
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Status>> {
+        let stream = self.state.stream().expect("the caller has matched");
+        let mut arrival = match ready!(stream.poll_arrival(cx)) {
             Ok(arrival) => arrival,
-            Err(closed) => return Poll::Ready(Err(status::closed(&closed, &call.peer))),
+            Err(closed) => return Poll::Ready(Err(status::closed(&closed, &self.endpoint.name))),
+        };
+        if let State::Await(..) = &self.state {
+            match self.whole(arrival) {
+                Ok(response) => return Poll::Ready(Ok(Some(response))),
+                Err(other) => arrival = other,
+            }
+        }
+        let (State::Send(call) | State::Receive(call)) = &self.state else {
+            unreachable!("no other waits for a response, or is shared now")
         };
         // An arrival is never empty.
         let Some(incoming) = arrival.take_next() else { return Poll::Ready(Ok(None)) };
         let response = match incoming {
             Incoming::Headers(block) => {
-                let mut headers = HeaderMap::with_capacity(1);
-                headers.insert(CONTENT_TYPE, GRPC);
-                unpack(&block, &mut headers);
+                let headers = response_headers(&block);
                 self.kept = None;
                 // A server that answers before it has read everything leaves the rest to be sent on.
                 self.begin_receiving();
@@ -498,10 +574,18 @@ impl RequestSender {
 
 impl Drop for ResponseFuture {
     fn drop(&mut self) {
-        if let State::Send(call) | State::Receive(call) = &self.state {
-            call.stream.cancel(Code::Cancelled as u16);
+        if let Some(stream) = self.state.stream() {
+            stream.cancel(Code::Cancelled as u16);
         }
     }
+}
+
+/// The headers that HTTP/2 would carry, with room for trailers: tonic adds them.
+fn response_headers(block: &Bytes) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(4);
+    headers.insert(CONTENT_TYPE, GRPC);
+    unpack(block, &mut headers);
+    headers
 }
 
 fn response(headers: HeaderMap<HeaderValue>, body: ResponseBody) -> Response<ResponseBody> {
@@ -523,8 +607,8 @@ impl Future for ResponseFuture {
                 Poll::Ready(Err(status)) => return Poll::Ready(Err(status)),
                 Poll::Pending => {
                     ready!(this.deadline.poll(cx));
-                    if let State::Send(call) | State::Receive(call) = &this.state {
-                        call.stream.cancel(Code::DeadlineExceeded as u16);
+                    if let Some(stream) = this.state.stream() {
+                        stream.cancel(Code::DeadlineExceeded as u16);
                     }
                     return Poll::Ready(Err(status::deadline()));
                 }

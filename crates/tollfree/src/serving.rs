@@ -1,10 +1,12 @@
 //! One call on the server, from the client's headers to the trailers.
 
+use std::any::{Any, TypeId};
+use std::borrow::Borrow;
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -23,12 +25,35 @@ use crate::status;
 
 /// A service with its types erased.
 pub(crate) trait Handler: Send + Sync {
-    /// Calls a clone of the service.
+    /// Calls a clone of the service, once the future is polled.
     fn handle(&self, request: Request<Body>) -> HandlerFuture;
+
+    /// Calls a clone of the service, at once if it is ready: what panics in that panics here.
+    fn begin(&self, request: Request<Body>) -> Handling {
+        Handling::Other(self.handle(request))
+    }
 }
 
 /// What a handler returns.
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+/// What tonic's generated servers return: it need not be put into another box.
+type Generated = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+/// A handler under way.
+pub(crate) enum Handling {
+    Generated(Generated),
+    Other(HandlerFuture),
+}
+
+impl Handling {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<Body>> {
+        match self {
+            Handling::Generated(handler) => handler.as_mut().poll(cx).map(|Ok(response)| response),
+            Handling::Other(handler) => handler.as_mut().poll(cx),
+        }
+    }
+}
 
 impl<S, B> Handler for S
 where
@@ -50,20 +75,51 @@ where
             }
         })
     }
+
+    fn begin(&self, request: Request<Body>) -> Handling {
+        if TypeId::of::<S::Future>() != TypeId::of::<Generated>() {
+            return Handling::Other(self.handle(request));
+        }
+        let mut service = self.clone();
+        if service.poll_ready(&mut Context::from_waker(Waker::noop())).is_pending() {
+            // It is asked again by whoever polls.
+            return Handling::Other(service.handle(request));
+        }
+        let mut called = Some(service.call(request));
+        let generated = (&mut called as &mut dyn Any).downcast_mut::<Option<Generated>>();
+        Handling::Generated(generated.and_then(Option::take).expect("its type was compared"))
+    }
 }
 
 enum State {
     /// The handler has not answered yet.
-    Handler(HandlerFuture),
+    Handler(Handling),
     /// Its response is being sent.
     Response(Body),
     /// Its last words are being sent.
     Ending,
 }
 
+/// A call's stream, and who holds it.
+pub(crate) enum Held {
+    /// Nobody else: the request came as a whole.
+    Own(Stream),
+    /// The request's body too.
+    Shared(Arc<Stream>),
+}
+
+impl Borrow<Stream> for Held {
+    fn borrow(&self) -> &Stream {
+        match self {
+            Held::Own(stream) => stream,
+            Held::Shared(stream) => stream,
+        }
+    }
+}
+
 /// A call that is being served. Resolves when everything is said or nobody listens any more.
 pub(crate) struct Serving {
-    speech: Speech<Arc<Stream>>,
+    speech: Speech<Held>,
     deadline: Deadline,
     deframer: Deframer,
     /// How payloads are passed; not known for a call that is refused.
@@ -76,9 +132,9 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) fn new(
-        stream: Arc<Stream>,
+        stream: Held,
         deadline_ns: Option<u64>,
-        handler: HandlerFuture,
+        handler: Handling,
         passing: Option<Passing>,
         bypass: Option<Bypass>,
     ) -> Serving {
@@ -97,9 +153,9 @@ impl Serving {
     }
 
     /// A call that is answered without a handler.
-    pub(crate) fn refused(stream: Stream, refusal: Status) -> Serving {
-        let handler: HandlerFuture = Box::pin(std::future::ready(Response::new(Body::empty())));
-        let mut serving = Serving::new(Arc::new(stream), None, handler, None, None);
+    pub(crate) fn refused(stream: Held, refusal: Status) -> Serving {
+        let handler = Handling::Other(Box::pin(std::future::ready(Response::default())));
+        let mut serving = Serving::new(stream, None, handler, None, None);
         serving.end_with(refusal);
         serving
     }
@@ -115,7 +171,7 @@ impl Serving {
         match &mut self.state {
             State::Handler(handler) => {
                 // A handler that panics must not take the session's other calls with it.
-                match std::panic::catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
+                match std::panic::catch_unwind(AssertUnwindSafe(|| handler.poll(cx))) {
                     Ok(Poll::Ready(response)) => self.begin_response(response),
                     Ok(Poll::Pending) => {
                         ready!(self.speech.poll_ended(cx));
@@ -215,7 +271,8 @@ impl Serving {
         let number = self.count;
         self.count += 1;
         let Some(Passing { sharing, peer }) = &self.passing else { return Ok(()) };
-        let (stream, message) = (&*self.speech.stream, &mut self.speech.emission.message);
+        let (stream, message): (&Stream, _) =
+            (self.speech.stream.borrow(), &mut self.speech.emission.message);
         match self.bypass.as_ref().and_then(|bypass| bypass.take_out(number)) {
             Some(large) => *message = Some(large.encode(sharing, *peer, stream)?),
             None => sharing.wrap(message, *peer, stream)?,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,19 +19,19 @@ use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
 use tollfree_layout::metadata::pairs;
 use tollfree_transport::{
-    Accepted, Arrival, Attachment, Call, Closed, Emission, EmitError, PeerPool, now_ns,
+    Accepted, Arrival, Attachment, Call, Closed, Emission, EmitError, GRPC_PREFIX_LEN, PeerPool, now_ns,
 };
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 
-use crate::body::RequestBody;
+use crate::body::{RequestBody, WholeBody};
 use crate::direct::{self, Answered, Begun, Bypass, DirectMethod, Found, Left, OfServer, Passing};
 use crate::endpoint::chance;
 use crate::load::{Admission, Counted, Tally};
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack};
 use crate::payloads::Sharing;
-use crate::serving::{Handler, Serving};
+use crate::serving::{Handler, Held, Serving};
 use crate::status;
 
 /// A service, and the shorter way to it if it has one.
@@ -329,7 +330,8 @@ impl SessionTask {
             if !self.serve_whole(cx, place)
                 && let Some(accepted) = place.take()
             {
-                let (call, arrival) = accepted.into_parts();
+                let is_known = self.known(accepted.method()).is_some();
+                let (call, arrival) = accepted.into_parts(!is_known);
                 self.serve(cx, call, arrival);
             }
             if count == INLINE_COUNT || !attachment.try_accept_into(place) {
@@ -398,7 +400,7 @@ impl SessionTask {
             Admission::Uncounted => None,
             Admission::Counted(counted) => Some(counted),
             Admission::Shed(refusal) => {
-                let mut refused = Serving::refused(call.stream, refusal);
+                let mut refused = Serving::refused(Held::Own(call.stream), refusal);
                 if Pin::new(&mut refused).poll(cx).is_pending() {
                     self.tasks.spawn(refused);
                 }
@@ -470,11 +472,11 @@ impl SessionTask {
         }
         let Some(known) = place else {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");
-            return (Begun::Http(Serving::refused(call.stream, refusal)), true);
+            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
         };
         let Some(handler) = &known.handler else {
             let refusal = Status::unimplemented(format!("no service here has the method {}", known.uri));
-            return (Begun::Http(Serving::refused(call.stream, refusal)), true);
+            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
         };
         let inline = known.pace.is_inline();
         let extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
@@ -496,7 +498,6 @@ impl SessionTask {
         }
         let headers = headers.take().unwrap_or_else(|| self.headers.clone());
         let mut request = request(&call, known.uri.clone(), headers, extensions);
-        let stream = Arc::new(call.stream);
         let passing = Passing { sharing: self.duty.sharing.clone(), peer: self.attachment.peer_pool() };
         let passes_refs =
             known.is_generated && passing.peer == PeerPool::Same && passing.sharing.pool.is_some();
@@ -504,9 +505,25 @@ impl SessionTask {
         if let Some(bypass) = &bypass {
             request.extensions_mut().insert(OfServer(bypass.clone()));
         }
-        let body = RequestBody::new(stream.clone(), arrival, passing.sharing.clone(), bypass.clone());
-        *request.body_mut() = Body::new(body);
-        let serving = Serving::new(stream, call.deadline_ns, handler.handle(request), Some(passing), bypass);
+        let stream = match arrival.map(Arrival::into_whole) {
+            Some(Ok(message)) => {
+                passing.sharing.received_inline(message.len().saturating_sub(GRPC_PREFIX_LEN), 0);
+                *request.body_mut() = Body::new(WholeBody(Some(message)));
+                Held::Own(call.stream)
+            }
+            other => {
+                let stream = Arc::new(call.stream);
+                let (arrival, sharing) = (other.and_then(Result::err), passing.sharing.clone());
+                let body = RequestBody::new(stream.clone(), arrival, sharing, bypass.clone());
+                *request.body_mut() = Body::new(body);
+                Held::Shared(stream)
+            }
+        };
+        // What the service does at once, it must not take the session's other calls with it by.
+        let serving = match std::panic::catch_unwind(AssertUnwindSafe(|| handler.begin(request))) {
+            Ok(handling) => Serving::new(stream, call.deadline_ns, handling, Some(passing), bypass),
+            Err(_) => Serving::refused(stream, Status::internal("the handler panicked")),
+        };
         (Begun::Http(serving), inline)
     }
 }

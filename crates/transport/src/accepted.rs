@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tollfree_layout::MethodIdx;
 use tollfree_session::{self as session, Emission, EmitError, End, Progress};
@@ -17,9 +18,9 @@ pub struct Call {
     /// The method, if interned in this session.
     pub method: Option<MethodIdx>,
     /// `/package.Service/Method`, unchecked.
-    pub path: bytes::Bytes,
+    pub path: Bytes,
     /// Packed metadata.
-    pub headers: bytes::Bytes,
+    pub headers: Bytes,
     /// Deadline on this side's monotonic clock in nanoseconds ([`now_ns`](crate::now_ns)).
     pub deadline_ns: Option<u64>,
     /// The call itself.
@@ -45,7 +46,7 @@ impl Accepted<'_> {
     }
 
     /// Packed metadata.
-    pub fn headers(&self) -> &bytes::Bytes {
+    pub fn headers(&self) -> &Bytes {
         &self.accepted.headers
     }
 
@@ -59,7 +60,7 @@ impl Accepted<'_> {
 
     /// The request's message, with gRPC's prefix before it, where it came as a whole, and the client will say nothing more.
     /// What is left is good for a [`reply`](Accepted::reply), or for a [`Call`] that nothing more comes on.
-    pub fn take_message(&mut self) -> Option<bytes::Bytes> {
+    pub fn take_message(&mut self) -> Option<Bytes> {
         let arrival = self.arrival.as_mut()?;
         let is_whole = |chunk: &session::Chunk| chunk.first && chunk.last && chunk.rope.is_none();
         if arrival.end != Some(End::HalfClosed) || !arrival.chunk.as_ref().is_some_and(is_whole) {
@@ -85,18 +86,19 @@ impl Accepted<'_> {
 
     /// Has the call go on for longer.
     pub fn into_call(self) -> Call {
-        let (mut call, arrival) = self.into_parts();
+        let (mut call, arrival) = self.into_parts(true);
         call.stream.taken = Mutex::new(arrival.map(Box::new));
         *call.stream.has_taken.get_mut() = call.stream.taken.get_mut().is_some();
         call
     }
 
-    /// The same, apart from what has come with the call: its stream does not give that any more.
-    pub fn into_parts(mut self) -> (Call, Option<Arrival>) {
-        let path = self
-            .shared
-            .enter()
-            .map_or_else(|_| Default::default(), |core| core.session.path_of(&self.accepted));
+    /// The same, apart from what has come with the call: its stream does not give that any more. Who knows the method from
+    /// an earlier call can do without its path, which is empty then.
+    pub fn into_parts(mut self, with_path: bool) -> (Call, Option<Arrival>) {
+        let path = match with_path.then(|| self.shared.enter()) {
+            Some(Ok(core)) => core.session.path_of(&self.accepted),
+            _ => Bytes::new(),
+        };
         let mut stream = Stream::new(self.shared.clone(), self.accepted.id);
         *stream.gone.get_mut() = std::mem::replace(&mut self.gone, true);
         let arrival = self.arrival.take().map(|arrival| Arrival::of(self.shared, arrival));

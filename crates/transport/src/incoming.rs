@@ -77,6 +77,11 @@ impl Chunk {
         let rope = rope.map(|rope| Claim { shared: shared.clone(), rope });
         Chunk { bytes, first, last, rope }
     }
+
+    /// Whether it is a message by itself, and no rope.
+    pub fn is_whole(&self) -> bool {
+        self.first && self.last && self.rope.is_none()
+    }
 }
 
 impl Arrival {
@@ -88,6 +93,19 @@ impl Arrival {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.headers.is_none() && self.chunk.is_none() && self.end.is_none()
+    }
+
+    /// The message of a request that came as a whole, with gRPC's prefix before it: its client will say nothing more. Any other
+    /// arrival is given back.
+    pub fn into_whole(self) -> Result<Bytes, Arrival> {
+        match self {
+            Arrival { headers: None, chunk: Some(chunk), end: Some(End::HalfClosed), .. }
+                if chunk.is_whole() =>
+            {
+                Ok(chunk.bytes)
+            }
+            other => Err(other),
+        }
     }
 
     /// Takes out what came first of what is left.

@@ -1,9 +1,9 @@
 //! How long to spin before sleeping, learnt from how long recent waits were, and when not to spin at all.
 //!
 //! Waking a sleeping process costs about 60 µs there and back, so a wait that ends sooner should be spun through, and
-//! one that takes much longer should not be spun for at all. The budget is a few times the recent average while that average
-//! is worth spinning for. Where it isn't, one wait in a few is begun with a short probe, so that a peer that is fast again is
-//! noticed: by two short waits in a row, for one may have been short by chance.
+//! one that takes much longer should not be spun for at all. The budget is a few times the recent average, and not less than
+//! sleeping costs, while that average is worth spinning for. Where it isn't, one wait in a few is begun with a short probe, so
+//! that a peer that is fast again is noticed: by two short waits in a row, for one may have been short by chance.
 //!
 //! Whoever spins for longer than a few microseconds offers its processor to others at each turn. Fellow spinners give it
 //! back within microseconds; where a process that computes took it, waiting is left to the kernel for a while
@@ -16,7 +16,10 @@ use crate::config::WaitPolicy;
 /// Waits beyond this are not worth spinning for, in nanoseconds: about four times a wake-up. A megabyte that the peer reads and
 /// writes takes half of it.
 const WORTH_NS: u64 = 250_000;
-/// The shortest budget.
+/// The shortest budget of one who spins at all: about what going to sleep and being woken costs. Where waits are short, one
+/// that is longer than this by far was disturbed, and would be longer still asleep.
+const SPIN_NS_MIN: u64 = 100_000;
+/// How long a probe looks.
 const PROBE_NS: u64 = 5_000;
 /// The budget after a wait that ended within a probe.
 const TRIAL_NS: u64 = 4 * PROBE_NS;
@@ -64,7 +67,7 @@ impl SpinBudget {
             WaitPolicy::Adaptive if self.on_trial => TRIAL_NS,
             WaitPolicy::Adaptive if self.average_ns > WORTH_NS && self.unprobed > 0 => 0,
             WaitPolicy::Adaptive if self.average_ns > WORTH_NS => PROBE_NS,
-            WaitPolicy::Adaptive => (self.average_ns * 4).clamp(PROBE_NS, WORTH_NS),
+            WaitPolicy::Adaptive => (self.average_ns * 4).clamp(SPIN_NS_MIN, WORTH_NS),
         }
     }
 }
@@ -73,42 +76,33 @@ impl SpinBudget {
 pub(crate) const OFFER_AFTER_NS: u64 = 8_000;
 /// A processor that was offered and comes back later than this was taken by one that computes, not by one that spins.
 const TAKEN_NS: u64 = 200_000;
-/// How long a thread doesn't spin then, and at most, where that is found again and again.
-const CROWDED_NS: u64 = 20_000_000;
-const CROWDED_NS_MAX: u64 = 640_000_000;
+/// A thread doesn't spin then for so many times what it lost, and at most this long: where others compute all the time, a
+/// tenth of it goes by in finding that out, and one short disturbance is over soon.
+const CROWDED_FACTOR: u64 = 10;
+const CROWDED_NS_MAX: u64 = 40_000_000;
 
 /// Whether others want a thread's processor.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Crowd {
-    /// Until when it counts as crowded (monotonic ns), and for how long it was found so.
-    until_ns: u64,
-    pause_ns: u64,
-}
+pub(crate) struct Crowd;
 
 thread_local! {
-    static CROWD: Cell<Crowd> = const { Cell::new(Crowd { until_ns: 0, pause_ns: CROWDED_NS / 2 }) };
+    /// Until when it counts as crowded, on the monotonic clock in nanoseconds.
+    static CROWDED_UNTIL_NS: Cell<u64> = const { Cell::new(0) };
 }
 
 impl Crowd {
     /// Whether this thread had better sleep than spin.
     #[inline]
     pub(crate) fn is_here(now_ns: u64) -> bool {
-        now_ns < CROWD.get().until_ns
+        now_ns < CROWDED_UNTIL_NS.get()
     }
 
-    /// This thread offered its processor, and had it back after `away_ns`.
+    /// This thread offered its processor at `now_ns`, and had it back after `away_ns`.
     #[inline]
     pub(crate) fn offered(now_ns: u64, away_ns: u64) {
         if away_ns > TAKEN_NS {
-            CROWD.set(CROWD.get().taken(now_ns));
+            let pause_ns = away_ns.saturating_mul(CROWDED_FACTOR).min(CROWDED_NS_MAX);
+            CROWDED_UNTIL_NS.set(now_ns.saturating_add(away_ns).saturating_add(pause_ns));
         }
-    }
-
-    #[cold]
-    fn taken(self, now_ns: u64) -> Crowd {
-        let is_again = now_ns < self.until_ns.saturating_add(2 * self.pause_ns);
-        let pause_ns = if is_again { (2 * self.pause_ns).min(CROWDED_NS_MAX) } else { CROWDED_NS };
-        Crowd { until_ns: now_ns + pause_ns, pause_ns }
     }
 }
 
@@ -139,7 +133,7 @@ mod tests {
         for _ in 0..100 {
             budget.learn(2_000);
         }
-        assert!((PROBE_NS..=10_000).contains(&budget.ns()));
+        assert_eq!(budget.ns(), SPIN_NS_MIN);
     }
 
     #[test]
@@ -192,21 +186,17 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_that_was_taken_is_not_spun_on_for_a_while_and_longer_each_time() {
+    fn a_processor_that_was_taken_is_not_spun_on_for_ten_times_as_long() {
         Crowd::offered(1_000, TAKEN_NS);
         assert!(!Crowd::is_here(1_000), "fellow spinners are no crowd");
-        Crowd::offered(1_000, TAKEN_NS + 1);
-        assert!(
-            Crowd::is_here(1_000) && Crowd::is_here(999 + CROWDED_NS) && !Crowd::is_here(1_000 + CROWDED_NS)
-        );
-        let mut now = 1_000 + CROWDED_NS;
-        for _ in 0..20 {
-            Crowd::offered(now, u64::MAX);
-            now = CROWD.get().until_ns;
-        }
-        assert_eq!(CROWD.get().pause_ns, CROWDED_NS_MAX);
-        now += 10 * CROWDED_NS_MAX;
-        Crowd::offered(now, u64::MAX);
-        assert!(!Crowd::is_here(now + CROWDED_NS), "forgotten after a while");
+        let away = TAKEN_NS + 1;
+        Crowd::offered(1_000, away);
+        let until = 1_000 + away + CROWDED_FACTOR * away;
+        assert!(Crowd::is_here(until - 1) && !Crowd::is_here(until));
+        Crowd::offered(until, 1_000_000_000);
+        let until = until + 1_000_000_000 + CROWDED_NS_MAX;
+        assert!(Crowd::is_here(until - 1) && !Crowd::is_here(until), "it has an end");
+        Crowd::offered(until, u64::MAX);
+        assert!(Crowd::is_here(u64::MAX - 1));
     }
 }
