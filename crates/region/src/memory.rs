@@ -57,6 +57,11 @@ pub trait WriteMemory: ReadMemory {
 
     /// Copies `src` to `at`. A reader may see the bytes in any order until it acquires a later `Release` store.
     fn copy_in(&self, at: usize, src: &[u8]);
+
+    /// Asks the processor to bring the line of the byte at `at` near, to be written, where it can be asked. Changes nothing,
+    /// reads nothing, takes no order, and nobody waits for it.
+    #[inline]
+    fn prefetch_to_write(&self, _at: usize) {}
 }
 
 /// Checks that the `len` bytes at `at` lie within `total`.
@@ -117,6 +122,10 @@ macro_rules! forward {
             #[inline]
             fn copy_in(&self, at: usize, src: &[u8]) {
                 (**self).copy_in(at, src);
+            }
+            #[inline]
+            fn prefetch_to_write(&self, at: usize) {
+                (**self).prefetch_to_write(at);
             }
         }
     };

@@ -159,4 +159,8 @@ impl WriteMemory for Region {
         // SAFETY: as above.
         unsafe { self.mapping.copy_in(at, src) }
     }
+    #[inline]
+    fn prefetch_to_write(&self, at: usize) {
+        self.mapping.prefetch_to_write(at);
+    }
 }

@@ -55,3 +55,22 @@ fn what_lies_outside_panics() {
     assert_eq!(peer.load_u32(LEN - 4, Ordering::Acquire), 0);
     assert_eq!(own.load_u64(LEN - 8, Ordering::Acquire), 0);
 }
+
+/// The processor may be asked for any line, to read or to write: neither changes a byte, for either side.
+#[test]
+fn hints_change_nothing() {
+    const LEN: usize = 8192;
+    let own = Region::create("tollfree-test", LEN).unwrap();
+    let peer = PeerRegion::map(own.fd().try_clone_to_owned().unwrap(), LEN).unwrap();
+    let bytes: Vec<u8> = (0..LEN).map(|n| (n * 11) as u8).collect();
+    own.copy_in(0, &bytes);
+    for at in (0..=LEN).step_by(61).chain([LEN]) {
+        own.prefetch_to_write(at);
+        peer.prefetch(at);
+    }
+    let mut got = vec![0; LEN];
+    peer.copy_out(0, &mut got);
+    assert_eq!(got, bytes);
+    let outside = std::panic::AssertUnwindSafe(|| own.prefetch_to_write(LEN + 1));
+    assert!(std::panic::catch_unwind(outside).is_err());
+}

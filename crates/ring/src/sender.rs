@@ -17,6 +17,8 @@ use crate::record::{RecordSender, RingViolation, StageError};
 const FIRST_LEN: usize = LINE_LEN - HEAD_LEN;
 /// Lines behind the published end whose heads are emptied before they are needed.
 const AHEAD: u64 = 4;
+/// Lines behind the published end that the processor is asked for: what a few small records in flight take.
+const FETCHED_AHEAD: u64 = 12;
 
 /// The line in which a batch begins, laid out as in the ring: what was written there in words is read in the same words.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub struct RingSender<W, R> {
     consumed: RingPos,
     /// All heads from `staged` up to here are known to be empty.
     clean: RingPos,
+    /// All lines up to here are clean, or were asked for.
+    fetched: RingPos,
     /// The line at `published` while something is staged: written at publication only, since the reader watches it.
     first: FirstLine,
     first_len: u32,
@@ -62,6 +66,7 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
             staged: RingPos(0),
             consumed: RingPos(0),
             clean: RingPos(own_ring.line_count()),
+            fetched: RingPos(0),
             first: FirstLine { _head: [0; HEAD_LEN], body: [0; FIRST_LEN] },
             first_len: 0,
             violation: None,
@@ -72,6 +77,7 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
     #[cfg(test)]
     pub(crate) fn starting_at(mut self, pos: RingPos) -> Self {
         (self.published, self.staged, self.consumed, self.clean) = (pos, pos, pos, pos);
+        self.fetched = pos;
         self
     }
 
@@ -125,6 +131,18 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
             at.0 += 1;
         }
         self.clean = at;
+    }
+
+    /// Asks for the lines up to `end` that are to be written. Nothing waits for them, as every fence and lock does for a store
+    /// whose line is on its way. Those that are written next are stored to all the same: a hint comes too late for them.
+    #[inline(always)]
+    fn fetch_to(&mut self, end: RingPos) {
+        let mut at = self.fetched.max(self.clean);
+        while at < end {
+            self.own.prefetch_to_write(self.head_at(at));
+            at.0 += 1;
+        }
+        self.fetched = at;
     }
 
     #[inline(always)]
@@ -212,6 +230,7 @@ impl<W: WriteMemory, R: ReadMemory> RecordSender for RingSender<W, R> {
         // While the reader is busy: the lines written next come over into this processor's cache.
         let free_end = self.consumed.0 + self.ring.line_count();
         self.clean_to(RingPos(free_end.min(self.staged.0 + 1 + AHEAD)));
+        self.fetch_to(RingPos(free_end.min(self.staged.0 + 1 + FETCHED_AHEAD)));
         true
     }
 

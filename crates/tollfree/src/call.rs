@@ -488,10 +488,10 @@ impl ResponseFuture {
         self.state = State::Receive(call);
     }
 
-    /// The response, where all of it has come: the call is over. Any other goes on, shared with its body.
-    fn whole(&mut self, mut arrival: Arrival) -> Result<Response<ResponseBody>, Arrival> {
+    /// The response, where all of it has come: the call is over. Any other call is from now on shared with its body.
+    fn whole(&mut self, arrival: &mut Arrival) -> Option<Response<ResponseBody>> {
         let State::Await(stream, attachment) = std::mem::replace(&mut self.state, State::Done) else {
-            return Err(arrival);
+            return None;
         };
         if let (Some(block), Some(chunk), Some(End::Trailers { code, block: trailers })) =
             (&arrival.headers, &mut arrival.chunk, &mut arrival.end)
@@ -500,10 +500,10 @@ impl ResponseFuture {
             let data = std::mem::take(&mut chunk.bytes);
             self.endpoint.sharing.received_inline(data.len().saturating_sub(GRPC_PREFIX_LEN), 0);
             let body = ResponseBody::whole(data, *code, std::mem::take(trailers));
-            return Ok(response(response_headers(block), body));
+            return Some(response(response_headers(block), body));
         }
         self.state = State::Receive(self.share(stream, attachment));
-        Err(arrival)
+        None
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Status>> {
@@ -512,11 +512,10 @@ impl ResponseFuture {
             Ok(arrival) => arrival,
             Err(closed) => return Poll::Ready(Err(status::closed(&closed, &self.endpoint.name))),
         };
-        if let State::Await(..) = &self.state {
-            match self.whole(arrival) {
-                Ok(response) => return Poll::Ready(Ok(Some(response))),
-                Err(other) => arrival = other,
-            }
+        if let State::Await(..) = &self.state
+            && let Some(response) = self.whole(&mut arrival)
+        {
+            return Poll::Ready(Ok(Some(response)));
         }
         let (State::Send(call) | State::Receive(call)) = &self.state else {
             unreachable!("no other waits for a response, or is shared now")

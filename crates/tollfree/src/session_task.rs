@@ -452,7 +452,7 @@ impl SessionTask {
     }
 
     /// Begins a call; `arrival` came with it.
-    fn begin(&mut self, call: Call, arrival: Option<Arrival>) -> (Begun, bool) {
+    fn begin(&mut self, call: Call, mut arrival: Option<Arrival>) -> (Begun, bool) {
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
             Some(idx) => {
@@ -505,15 +505,15 @@ impl SessionTask {
         if let Some(bypass) = &bypass {
             request.extensions_mut().insert(OfServer(bypass.clone()));
         }
-        let stream = match arrival.map(Arrival::into_whole) {
-            Some(Ok(message)) => {
+        let stream = match arrival.as_mut().and_then(Arrival::take_whole) {
+            Some(message) => {
                 passing.sharing.received_inline(message.len().saturating_sub(GRPC_PREFIX_LEN), 0);
                 *request.body_mut() = Body::new(WholeBody(Some(message)));
                 Held::Own(call.stream)
             }
-            other => {
+            None => {
                 let stream = Arc::new(call.stream);
-                let (arrival, sharing) = (other.and_then(Result::err), passing.sharing.clone());
+                let sharing = passing.sharing.clone();
                 let body = RequestBody::new(stream.clone(), arrival, sharing, bypass.clone());
                 *request.body_mut() = Body::new(body);
                 Held::Shared(stream)

@@ -95,17 +95,15 @@ impl Arrival {
         self.headers.is_none() && self.chunk.is_none() && self.end.is_none()
     }
 
-    /// The message of a request that came as a whole, with gRPC's prefix before it: its client will say nothing more. Any other
-    /// arrival is given back.
-    pub fn into_whole(self) -> Result<Bytes, Arrival> {
-        match self {
-            Arrival { headers: None, chunk: Some(chunk), end: Some(End::HalfClosed), .. }
-                if chunk.is_whole() =>
-            {
-                Ok(chunk.bytes)
-            }
-            other => Err(other),
+    /// Takes the message of a request that came as a whole, with gRPC's prefix before it: its client will say nothing more.
+    /// `None`, and nothing taken, of any other.
+    pub fn take_whole(&mut self) -> Option<Bytes> {
+        let is_whole = self.chunk.as_ref().is_some_and(Chunk::is_whole);
+        if !is_whole || self.end != Some(End::HalfClosed) {
+            return None;
         }
+        self.end = None;
+        self.chunk.take().map(|chunk| chunk.bytes)
     }
 
     /// Takes out what came first of what is left.

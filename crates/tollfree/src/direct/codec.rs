@@ -171,7 +171,6 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll, Waker};
 
-    use http_body::Body as _;
     use tonic::codec::EncodeBody;
 
     use super::*;
