@@ -1,6 +1,5 @@
 //! What was received on a call, as the HTTP body that tonic's decoder reads.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -286,27 +285,7 @@ pub(crate) fn trailers(code: u16, block: &Bytes) -> HeaderMap {
     headers
 }
 
-/// The body of a request that came as a whole, on the server: its message, with gRPC's prefix, until it was read.
-#[derive(Debug)]
-pub(crate) struct WholeBody(pub(crate) Option<Bytes>);
-
-impl http_body::Body for WholeBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.take().map(|message| Ok(Frame::data(message))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_none()
-    }
-}
-
-/// The body of a request, on the server.
+/// The body of a request that did not come as a whole, on the server.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     stream: Arc<Stream>,

@@ -459,11 +459,8 @@ impl ResponseFuture {
 
     /// A server that drains has refused the call without looking at it. Moves it over if all of it is still here.
     fn resend(&mut self) -> bool {
-        let attachment = match &self.state {
-            State::Await(_, attachment) => attachment.clone(),
-            State::Send(call) | State::Receive(call) => call.attachment.clone(),
-            _ => return false,
-        };
+        let (State::Send(call) | State::Receive(call)) = &self.state else { return false };
+        let attachment = call.attachment.clone();
         // One that is open refuses for another reason, and would again.
         if attachment.is_open() {
             return false;

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, TE, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
+use http_body_util::Full;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
@@ -25,7 +26,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 
-use crate::body::{RequestBody, WholeBody};
+use crate::body::RequestBody;
 use crate::direct::{self, Answered, Begun, Bypass, DirectMethod, Found, Left, OfServer, Passing};
 use crate::endpoint::chance;
 use crate::load::{Admission, Counted, Tally};
@@ -508,7 +509,7 @@ impl SessionTask {
         let stream = match arrival.as_mut().and_then(Arrival::take_whole) {
             Some(message) => {
                 passing.sharing.received_inline(message.len().saturating_sub(GRPC_PREFIX_LEN), 0);
-                *request.body_mut() = Body::new(WholeBody(Some(message)));
+                *request.body_mut() = Body::new(Full::new(message));
                 Held::Own(call.stream)
             }
             None => {
