@@ -1,8 +1,9 @@
 //! The streams of a session by their ids.
 //!
 //! Ids are consecutive, and most calls are short: those under way at one time mostly differ in their lowest bits. So
-//! each has a place by those bits, found without hashing; one whose place is taken goes into a map beside. A session that
-//! carries one call after the other never needs the map, and takes memory for a handful of streams.
+//! each has a place by those bits, found without hashing; one whose place is taken goes into a map beside. There are
+//! more places where many calls are under way. A session that carries one call after the other never needs the map, and
+//! takes memory for a handful of streams.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -11,8 +12,9 @@ use tollfree_layout::StreamId;
 
 use crate::stream::Stream;
 
-/// Places by the lowest bits of an id; a power of two.
+/// Places by the lowest bits of an id, at first and at most; powers of two.
 const PLACE_COUNT: usize = 8;
+const PLACE_COUNT_MAX: usize = 128;
 
 /// Streams have consecutive ids that the receiver checks, so nobody can choose them to collide.
 #[derive(Default)]
@@ -40,26 +42,42 @@ struct Place<T> {
 /// Streams by id.
 #[derive(Debug)]
 pub(crate) struct Streams<T> {
-    places: [Place<T>; PLACE_COUNT],
+    places: Box<[Place<T>]>,
     placed_count: usize,
     others: HashMap<StreamId, Stream<T>, BuildHasherDefault<IdHasher>>,
 }
 
 impl<T> Default for Streams<T> {
     fn default() -> Streams<T> {
-        let places = std::array::from_fn(|_| Place { id: StreamId(0), stream: None });
-        Streams { places, placed_count: 0, others: HashMap::default() }
+        Streams { places: empty_places(PLACE_COUNT), placed_count: 0, others: HashMap::default() }
     }
 }
 
-fn place_of(id: StreamId) -> usize {
-    id.0 as usize % PLACE_COUNT
+fn empty_places<T>(count: usize) -> Box<[Place<T>]> {
+    (0..count).map(|_| Place { id: StreamId(0), stream: None }).collect()
 }
 
 impl<T> Streams<T> {
     #[inline]
+    fn place_of(&self, id: StreamId) -> usize {
+        id.0 as usize & (self.places.len() - 1)
+    }
+
+    /// Twice as many places. What had one apart from the others has so again.
+    #[cold]
+    fn grow(&mut self) {
+        let more = empty_places(2 * self.places.len());
+        for place in std::mem::replace(&mut self.places, more) {
+            let at = self.place_of(place.id);
+            if place.stream.is_some() {
+                self.places[at] = place;
+            }
+        }
+    }
+
+    #[inline]
     pub(crate) fn get(&self, id: StreamId) -> Option<&Stream<T>> {
-        let place = &self.places[place_of(id)];
+        let place = &self.places[self.place_of(id)];
         if place.id == id {
             return place.stream.as_ref();
         }
@@ -68,7 +86,8 @@ impl<T> Streams<T> {
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream<T>> {
-        let place = &mut self.places[place_of(id)];
+        let at = self.place_of(id);
+        let place = &mut self.places[at];
         if place.id == id {
             return place.stream.as_mut();
         }
@@ -82,7 +101,12 @@ impl<T> Streams<T> {
     /// Adds a stream whose id is new, made in its place.
     #[inline]
     pub(crate) fn insert_with(&mut self, id: StreamId, make: impl FnOnce() -> Stream<T>) -> &mut Stream<T> {
-        let place = &mut self.places[place_of(id)];
+        // Where half of the places are taken, the next calls would not find theirs free either.
+        if self.placed_count >= self.places.len() / 2 && self.places.len() < PLACE_COUNT_MAX {
+            self.grow();
+        }
+        let at = self.place_of(id);
+        let place = &mut self.places[at];
         if place.stream.is_none() {
             place.id = id;
             self.placed_count += 1;
@@ -95,7 +119,8 @@ impl<T> Streams<T> {
     /// Takes a stream out; `false` where there is none.
     #[inline]
     pub(crate) fn remove(&mut self, id: StreamId) -> bool {
-        let place = &mut self.places[place_of(id)];
+        let at = self.place_of(id);
+        let place = &mut self.places[at];
         if place.id == id {
             let was = place.stream.is_some();
             // Dropped where it is: it need not be moved for that.
@@ -131,7 +156,7 @@ impl<T> Streams<T> {
     /// For how many streams there is memory.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
-        PLACE_COUNT + self.others.capacity()
+        self.places.len() + self.others.capacity()
     }
 }
 
