@@ -14,7 +14,7 @@ use crate::rope::{Keep, Ropes};
 use crate::stream::{SendHalf, Stream};
 
 /// A chunk up to this length is always sent inline; a longer rest goes through the payload area where there is one.
-const INLINE_LEN_MAX: usize = 8 * 1024;
+pub(crate) const INLINE_LEN_MAX: usize = 8 * 1024;
 /// Where less than this fits, the sender waits for room or credit rather than cut a message into crumbs.
 pub(crate) const CRUMB_LEN: usize = 2 * 1024;
 

@@ -168,7 +168,7 @@ impl<T: Watched> Session<T> {
     }
 
     /// The index of a method. Calls come in runs of one method: the last is compared before any is looked up.
-    fn known_method(&mut self, path: &str) -> Option<MethodIdx> {
+    pub(crate) fn known_method(&mut self, path: &str) -> Option<MethodIdx> {
         let last = self.method_paths.get(usize::from(self.method_last.0));
         if last.is_some_and(|last| last == path) {
             return Some(self.method_last);

@@ -120,6 +120,7 @@ impl<T: Watched> Session<T> {
         if self.closed.is_some() {
             return;
         }
+        self.keep();
         self.closed = Some(reason);
         for unseen in std::mem::take(&mut self.accepted) {
             self.end_stream(unseen.id, End::SessionClosed);

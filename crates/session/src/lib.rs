@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod area;
+mod aside;
 mod credit;
 mod draft;
 mod emit;
@@ -52,6 +53,7 @@ mod transitions;
 #[cfg(test)]
 mod violations;
 
+pub use aside::{Answer, Whole};
 pub use credit::Credit;
 pub use emit::{Emission, Ending, Opening, Outgoing, Progress};
 pub use error::{AreaFault, Closed, EmitError, Full, Violation};

@@ -7,6 +7,7 @@ use tollfree_layout::limits::{MESSAGE_WINDOW_MAX, METHOD_COUNT_MAX, METHOD_PATH_
 use tollfree_layout::metadata;
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
+use crate::aside::Whole;
 use crate::credit::charge;
 use crate::error::Violation;
 use crate::frame::Frame;
@@ -52,12 +53,46 @@ impl<T: Watched> Session<T> {
         if self.closed.is_some() {
             return Ok(Received::Closed);
         }
-        let received = self.receive_frame(record);
+        let received = self.receive_frame(record, None);
         received.map_err(|violation| self.violation(violation))
     }
 
-    fn receive_frame(&mut self, record: &impl Inbound) -> Result<Received, Violation> {
+    /// The same, and puts a request that comes as a whole, and before which nothing is waiting to be accepted, into `place`
+    /// (server). That call is aside: it is answered by [`reply`](Session::reply), or [kept](Session::keep).
+    ///
+    /// # Errors
+    /// As [`receive`](Session::receive).
+    pub fn receive_whole(
+        &mut self,
+        record: &impl Inbound,
+        place: &mut Option<Whole>,
+    ) -> Result<Received, Violation> {
+        if self.closed.is_some() {
+            return Ok(Received::Closed);
+        }
+        let received = self.receive_frame(record, Some(place));
+        received.map_err(|violation| self.violation(violation))
+    }
+
+    #[inline]
+    fn receive_frame(
+        &mut self,
+        record: &impl Inbound,
+        place: Option<&mut Option<Whole>>,
+    ) -> Result<Received, Violation> {
         let frame = Frame::fetch(record, self.role.peer(), self.ropes.agreed)?;
+        if let Some(place) = place {
+            *place = self.take_request(&frame, record)?;
+            if place.is_some() {
+                return Ok(Received::Frame);
+            }
+        }
+        if self.aside.is_some() {
+            if self.take_answer(&frame, record)? {
+                return Ok(Received::Frame);
+            }
+            self.keep();
+        }
         let id = StreamId(frame.stream);
         match frame.events {
             events::CONTROL => return self.receive_control(&frame, record),
@@ -314,7 +349,7 @@ impl<T: Watched> Session<T> {
 }
 
 /// A private copy of part of a record, in an allocation of just that length.
-fn copy_out(record: &impl Inbound, at: usize, len: usize) -> Bytes {
+pub(crate) fn copy_out(record: &impl Inbound, at: usize, len: usize) -> Bytes {
     if len == 0 {
         return Bytes::new();
     }
@@ -323,7 +358,7 @@ fn copy_out(record: &impl Inbound, at: usize, len: usize) -> Bytes {
     bytes.freeze()
 }
 
-fn check_block(block: &[u8], max: usize) -> Result<(), Violation> {
+pub(crate) fn check_block(block: &[u8], max: usize) -> Result<(), Violation> {
     if block.len() > max {
         return Err(Violation::MetadataLen { len: block.len(), max });
     }

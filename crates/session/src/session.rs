@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tollfree_layout::limits::{self, CHUNK_CHARGE};
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
+use crate::aside::Aside;
 use crate::credit::charge_of;
 use crate::draft::CRUMB_LEN;
 use crate::error::Closed;
@@ -101,6 +102,8 @@ pub struct Session<T> {
     /// Where less than this can be sent, a sender waits for more credit.
     pub(crate) crumb_len: usize,
     pub(crate) streams: Streams<T>,
+    /// The call that is not among them.
+    pub(crate) aside: Option<Aside>,
     pub(crate) live_count: u32,
     /// The last stream opened.
     pub(crate) last_id: u64,
@@ -146,6 +149,7 @@ impl<T: Watched> Session<T> {
             stream_count_max,
             crumb_len,
             streams: Streams::default(),
+            aside: None,
             live_count: 0,
             last_id: 0,
             method_paths: Vec::new(),
@@ -189,7 +193,7 @@ impl<T: Watched> Session<T> {
 
     /// Streams that this side still remembers: calls under way, and ended ones not yet forgotten.
     pub fn stream_count(&self) -> usize {
-        self.streams.len()
+        self.streams.len() + usize::from(self.aside.is_some())
     }
 
     /// The transport's part of a stream.

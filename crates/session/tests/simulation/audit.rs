@@ -69,6 +69,12 @@ pub(crate) fn must_see() -> Vec<String> {
         "Draining",
         "MetadataLen",
         "aborted",
+        "asked",
+        "answered",
+        "kept by another frame",
+        "came as a whole",
+        "replied",
+        "kept by the server",
     ]
     .map(str::to_owned)
     .into();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events};
 use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
 use tollfree_session::{
-    AreaEvent, Closed, EmitError, End, Ending, Limits, Opening, Progress, Received, Role, Session,
+    Accepted, AreaEvent, Closed, EmitError, End, Ending, Limits, Opening, Progress, Received, Role, Session,
 };
 
 use super::call::{Call, Hearing, Keeping, Talk, block};
@@ -34,6 +34,9 @@ pub(crate) struct World {
     pub(crate) calls: Vec<Call>,
     pub(crate) limits: (Limits, Limits),
     ropes: bool,
+    /// The calls that are aside, at the client and at the server.
+    pub(crate) asked: Option<usize>,
+    pub(crate) answering: Option<usize>,
     /// Calls still to be opened.
     pub(crate) to_open: usize,
     pub(crate) trace: Option<Vec<String>>,
@@ -90,6 +93,8 @@ impl World {
             client,
             server,
             calls: Vec::new(),
+            asked: None,
+            answering: None,
             limits: (client_word, remote),
             trace: traced.then(Vec::new),
             seen: BTreeSet::new(),
@@ -136,8 +141,13 @@ impl World {
     }
 
     pub(crate) fn open(&mut self) -> Step {
+        // Many are short and unary, as in life.
+        let short = self.rng.one_in(3);
         let (streams_up, streams_down) = (self.rng.one_in(2), self.rng.one_in(2));
-        let (plan, reply) = (self.plan(streams_up), self.plan(streams_down));
+        let (plan, reply) = match short {
+            true => (vec![self.rng.below(90)], vec![self.rng.below(90)]),
+            false => (self.plan(streams_up), self.plan(streams_down)),
+        };
         let path = self.rng.pick(&PATHS);
         let id = self.calls.len() as u64 + 1;
         let beside = FRAME_HEAD_LEN + 8 + 2 + path.len();
@@ -148,8 +158,9 @@ impl World {
         let headers = block(id, 1, headers_len);
         let reply_max = self.limits.0.metadata_len_max.min(room(&self.server.out, FRAME_HEAD_LEN));
         let reply_headers = block(id, 2, self.block_len(reply_max));
-        let trailers = block(id, 3, self.block_len(reply_max));
-        let trailers_only = self.rng.one_in(6);
+        let trailers_len = if short { 0 } else { self.block_len(reply_max) };
+        let trailers = block(id, 3, trailers_len);
+        let trailers_only = !short && self.rng.one_in(6);
         let code = if trailers_only { 5 } else { self.rng.pick(&[0, 0, 0, 13]) };
         let reply_block = (!trailers_only).then(|| reply_headers.clone());
         let reply = if trailers_only { vec![] } else { reply };
@@ -175,6 +186,12 @@ impl World {
             call.server.keeping = Some(self.server.keeping.clone());
         }
         call.client.fill(id, self.rng.one_in(2));
+        if self.rng.one_in(2) && self.ask(&mut call)? {
+            self.calls.push(call);
+            self.to_open -= 1;
+            self.moves += 1;
+            return if too_long { Err(format!("ask {id}: headers too long were taken")) } else { Ok(()) };
+        }
         let had_message = call.client.emission.message.is_some();
         let opening = Opening { path, deadline_ns: call.deadline_ns };
         let opened = self.client.session.open(&mut self.client.out, opening, &mut call.client.emission);
@@ -209,6 +226,9 @@ impl World {
     pub(crate) fn send(&mut self, role: Role, idx: usize) -> Step {
         let joined = self.rng.one_in(2);
         let gives_up = role == Role::Server && self.rng.one_in(25);
+        if role == Role::Server && self.reply(idx) {
+            return Ok(());
+        }
         let call = &mut self.calls[idx];
         let id = call.id;
         let (talk, forgot) = match role {
@@ -258,6 +278,7 @@ impl World {
     }
 
     pub(crate) fn read(&mut self, role: Role, idx: usize, max: usize) -> Step {
+        self.keep(role, idx);
         for _ in 0..max {
             let call = &mut self.calls[idx];
             let id = call.id;
@@ -380,9 +401,13 @@ impl World {
             };
         }
         let mut head = FrameHead::default();
+        let (mut place, takes_whole) = (None, to == Role::Server && self.rng.one_in(2));
         let received = from.out.fetch(|record| {
             head = super::wire::head_of(&record.bytes);
-            into.session.receive(record)
+            match takes_whole {
+                true => into.session.receive_whole(record, &mut place),
+                false => into.session.receive(record),
+            }
         });
         let Some(received) = received else { return Ok(false) };
         let received =
@@ -392,6 +417,12 @@ impl World {
         self.see_frame(&head);
         if let Received::Area(event) = received {
             self.area_event(to, event);
+        }
+        if let Some(whole) = place {
+            self.take_whole(whole)?;
+        }
+        if to == Role::Client {
+            self.hear()?;
         }
         Ok(true)
     }
@@ -459,7 +490,14 @@ impl World {
     }
 
     pub(crate) fn accept(&mut self) -> Step {
-        let Some(accepted) = self.server.session.accept() else { return Ok(()) };
+        match self.server.session.accept() {
+            Some(accepted) => self.take_accepted(accepted),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares a call that has come with what was opened.
+    pub(crate) fn take_accepted(&mut self, accepted: Accepted) -> Step {
         let path = self.server.session.path_of(&accepted);
         self.moves += 1;
         self.say(|| format!("accept {}", accepted.id));
@@ -498,6 +536,7 @@ impl World {
 
     pub(crate) fn cancel(&mut self, role: Role, idx: usize) {
         let refuse = self.rng.one_in(2);
+        self.keep(role, idx);
         let call = &mut self.calls[idx];
         let id = call.id;
         match role {
@@ -518,6 +557,7 @@ impl World {
     }
 
     pub(crate) fn forget(&mut self, role: Role, idx: usize) {
+        self.keep(role, idx);
         let call = &mut self.calls[idx];
         let id = call.id;
         match role {
