@@ -153,6 +153,18 @@ impl Mapping {
     }
 
     #[inline(always)]
+    pub(crate) fn demote(&self, at: usize) {
+        check_range(at, 0, self.len);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint to the processor; it changes nothing and does not fault, whatever the address, as
+        // `hints_change_nothing` in `tests/regions.rs` would notice. Processors that don't know it take it for nothing. (There
+        // is no intrinsic for it.)
+        unsafe {
+            std::arch::asm!("cldemote [{}]", in(reg) self.at(at), options(nostack, preserves_flags, readonly));
+        }
+    }
+
+    #[inline(always)]
     pub(crate) fn copy_out(&self, at: usize, dst: &mut [u8]) {
         check_range(at, dst.len(), self.len);
         // SAFETY: the source is in range (just checked) and mapped; `dst` is a slice of this process, which cannot

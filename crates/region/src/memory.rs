@@ -62,6 +62,11 @@ pub trait WriteMemory: ReadMemory {
     /// reads nothing, takes no order, and nobody waits for it.
     #[inline]
     fn prefetch_to_write(&self, _at: usize) {}
+
+    /// Says to the processor that the line of the byte at `at` is written, and that another processor will read it, where it can
+    /// be told. Changes nothing, reads nothing, takes no order, and nobody waits for it.
+    #[inline]
+    fn demote(&self, _at: usize) {}
 }
 
 /// Checks that the `len` bytes at `at` lie within `total`.
@@ -126,6 +131,10 @@ macro_rules! forward {
             #[inline]
             fn prefetch_to_write(&self, at: usize) {
                 (**self).prefetch_to_write(at);
+            }
+            #[inline]
+            fn demote(&self, at: usize) {
+                (**self).demote(at);
             }
         }
     };

@@ -163,4 +163,8 @@ impl WriteMemory for Region {
     fn prefetch_to_write(&self, at: usize) {
         self.mapping.prefetch_to_write(at);
     }
+    #[inline]
+    fn demote(&self, at: usize) {
+        self.mapping.demote(at);
+    }
 }

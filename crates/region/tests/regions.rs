@@ -66,11 +66,14 @@ fn hints_change_nothing() {
     own.copy_in(0, &bytes);
     for at in (0..=LEN).step_by(61).chain([LEN]) {
         own.prefetch_to_write(at);
+        own.demote(at);
         peer.prefetch(at);
     }
     let mut got = vec![0; LEN];
     peer.copy_out(0, &mut got);
     assert_eq!(got, bytes);
-    let outside = std::panic::AssertUnwindSafe(|| own.prefetch_to_write(LEN + 1));
-    assert!(std::panic::catch_unwind(outside).is_err());
+    for hint in [Region::prefetch_to_write, Region::demote] {
+        let outside = std::panic::AssertUnwindSafe(|| hint(&own, LEN + 1));
+        assert!(std::panic::catch_unwind(outside).is_err());
+    }
 }

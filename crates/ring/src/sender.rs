@@ -20,6 +20,9 @@ const AHEAD: u64 = 4;
 /// Lines behind the published end that the processor is asked for: what a few small records in flight take.
 const FETCHED_AHEAD: u64 = 12;
 
+/// Lines of a batch that the processor is told are for the reader: what a few small records take.
+const DEMOTED_MAX: u64 = 8;
+
 /// The line in which a batch begins, laid out as in the ring: what was written there in words is read in the same words.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -145,6 +148,15 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
         self.fetched = at;
     }
 
+    /// Has the lines that were just published go where the reader finds them sooner.
+    #[inline(always)]
+    fn demote(&self) {
+        let end = self.staged.0.min(self.published.0 + DEMOTED_MAX);
+        for line in self.published.0..end {
+            self.own.demote(self.head_at(RingPos(line)));
+        }
+    }
+
     #[inline(always)]
     fn head_at(&self, pos: RingPos) -> usize {
         self.ring.ring_off + self.ring.line_off(pos)
@@ -226,6 +238,7 @@ impl<W: WriteMemory, R: ReadMemory> RecordSender for RingSender<W, R> {
         // Pairs with the acquire in `RingReceiver::peek`: whoever sees this head sees all that was staged.
         self.own.store_u64(first, head_word(self.published, self.first_len), Ordering::Release);
         here(Point::Published);
+        self.demote();
         self.published = self.staged;
         // While the reader is busy: the lines written next come over into this processor's cache.
         let free_end = self.consumed.0 + self.ring.line_count();
