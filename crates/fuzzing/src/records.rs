@@ -96,7 +96,8 @@ impl Inbound for Forged<'_> {
 }
 
 /// Feeds a session the records of the input, each behind its length in two bytes. The first byte says which side the
-/// session is. The first violation stays; what the session keeps stays within its limits.
+/// session is, and whether calls that come as a whole are taken so. The first violation stays; what the session keeps stays
+/// within its limits.
 pub fn session(data: &[u8]) {
     let Some((first, mut rest)) = data.split_first() else { return };
     let role = if first & 1 == 0 { Role::Server } else { Role::Client };
@@ -105,7 +106,19 @@ pub fn session(data: &[u8]) {
     while let Some((len, more)) = rest.split_first_chunk::<2>() {
         let (record, more) = more.split_at(usize::from(u16::from_le_bytes(*len)).min(more.len()));
         rest = more;
-        if let Err(violation) = session.receive(&Forged(record)) {
+        let mut whole = None;
+        let received = match first & 8 != 0 {
+            true => session.receive_whole(&Forged(record), &mut whole),
+            false => session.receive(&Forged(record)),
+        };
+        if let Some(whole) = whole {
+            assert!(session.is_aside(whole.id) && whole.message.len() <= LIMITS.stream_window as usize);
+            // The longest are kept, the others are left aside for the next record to find.
+            if whole.message.len() > 100 {
+                session.keep();
+            }
+        }
+        if let Err(violation) = received {
             assert!(reason.replace(violation).is_none(), "a session ends once");
         }
         assert!(reason.is_none() || session.closed().is_some(), "a violation closes the session");

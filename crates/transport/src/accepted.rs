@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tollfree_layout::MethodIdx;
-use tollfree_session::{self as session, Emission, EmitError, End, Progress};
+use tollfree_layout::{MethodIdx, StreamId};
+use tollfree_ring::RecordReceiver;
+use tollfree_session::{self as session, Emission, EmitError, End, Ending, Progress};
 
 use crate::attachment::{CANCELLED, Stream};
 use crate::core::Core;
 use crate::incoming::Arrival;
-use crate::shared::Shared;
+use crate::shared::{Shared, Socket};
 
 /// A call that a client has opened, on its way to a handler.
 #[derive(Debug)]
@@ -33,8 +34,11 @@ pub struct Call {
 pub struct Accepted<'a> {
     shared: &'a Arc<Shared>,
     accepted: session::Accepted,
-    /// Set where the client has said everything.
+    /// Set where the client has said everything, unless that is the message.
     arrival: Option<session::Arrival>,
+    /// The message of a request that came as a whole and is aside in its session.
+    message: Option<Bytes>,
+    aside: bool,
     /// Answered, or somebody else's.
     gone: bool,
 }
@@ -58,12 +62,18 @@ impl Accepted<'_> {
         }
     }
 
-    /// The request's message, with gRPC's prefix before it, where it came as a whole, and the client will say nothing more.
+    /// The request's message, with gRPC's prefix before it, where it came as a whole, is not compressed, and the client will
+    /// say nothing more.
     /// What is left is good for a [`reply`](Accepted::reply), or for a [`Call`] that nothing more comes on.
     pub fn take_message(&mut self) -> Option<Bytes> {
+        if let Some(message) = self.message.take() {
+            return Some(message);
+        }
         let arrival = self.arrival.as_mut()?;
-        let is_whole = |chunk: &session::Chunk| chunk.first && chunk.last && chunk.rope.is_none();
-        if arrival.end != Some(End::HalfClosed) || !arrival.chunk.as_ref().is_some_and(is_whole) {
+        let is_plain = |chunk: &session::Chunk| {
+            chunk.first && chunk.last && chunk.rope.is_none() && chunk.bytes.first() == Some(&0)
+        };
+        if arrival.end != Some(End::HalfClosed) || !arrival.chunk.as_ref().is_some_and(is_plain) {
             return None;
         }
         arrival.chunk.take().map(|chunk| chunk.bytes)
@@ -76,12 +86,29 @@ impl Accepted<'_> {
     pub fn reply(&mut self, emission: &mut Emission) -> Result<bool, EmitError> {
         let mut core = self.shared.enter()?;
         let (id, socket) = (self.accepted.id, &self.shared.socket);
+        if self.aside {
+            if core.reply(id, emission, socket) {
+                (self.aside, self.gone) = (false, true);
+                return Ok(true);
+            }
+            self.keep(&mut core);
+        }
         let progress = core.emit(id, emission, socket)?;
         if progress == Progress::Done && core.settle(id, socket) && !self.gone {
             self.gone = true;
             core.forget(id, CANCELLED, socket);
         }
         Ok(progress == Progress::Done)
+    }
+
+    /// Puts the call among the session's streams.
+    fn keep(&mut self, core: &mut Core) {
+        core.session.keep();
+        self.aside = false;
+        self.arrival = self.message.take().map(|bytes| {
+            let chunk = session::Chunk { bytes, first: true, last: true, rope: None };
+            session::Arrival { chunk: Some(chunk), end: Some(End::HalfClosed), ..session::Arrival::default() }
+        });
     }
 
     /// Has the call go on for longer.
@@ -95,10 +122,17 @@ impl Accepted<'_> {
     /// The same, apart from what has come with the call: its stream does not give that any more. Who knows the method from
     /// an earlier call can do without its path, which is empty then.
     pub fn into_parts(mut self, with_path: bool) -> (Call, Option<Arrival>) {
-        let path = match with_path.then(|| self.shared.enter()) {
-            Some(Ok(core)) => core.session.path_of(&self.accepted),
-            _ => Bytes::new(),
-        };
+        let mut path = Bytes::new();
+        if (with_path || self.aside)
+            && let Ok(mut core) = self.shared.enter()
+        {
+            if self.aside {
+                self.keep(&mut core);
+            }
+            if with_path {
+                path = core.session.path_of(&self.accepted);
+            }
+        }
         let mut stream = Stream::new(self.shared.clone(), self.accepted.id);
         *stream.gone.get_mut() = std::mem::replace(&mut self.gone, true);
         let arrival = self.arrival.take().map(|arrival| Arrival::of(self.shared, arrival));
@@ -118,6 +152,7 @@ impl Drop for Accepted<'_> {
         if !self.gone
             && let Ok(mut core) = self.shared.enter()
         {
+            core.session.keep();
             core.forget(self.accepted.id, CANCELLED, &self.shared.socket);
         }
     }
@@ -126,6 +161,16 @@ impl Drop for Accepted<'_> {
 impl Core {
     /// Takes the next call with what has come of it, and notes whether replies are held back for more.
     pub(crate) fn accept<'a>(&mut self, shared: &'a Arc<Shared>, place: &mut Option<Accepted<'a>>) -> bool {
+        if !self.session.has_accepted()
+            && let Some(whole) = self.take_whole(&shared.socket)
+        {
+            self.corked = !self.receiving.is_empty();
+            let session::Whole { id, method, deadline_ns, headers, message } = whole;
+            let accepted = session::Accepted { id, method: Some(method), path: None, deadline_ns, headers };
+            let message = Some(message);
+            *place = Some(Accepted { shared, accepted, arrival: None, message, aside: true, gone: false });
+            return true;
+        }
         let accepted = self.session.accept();
         self.corked = self.session.has_accepted();
         let Some(accepted) = accepted else { return false };
@@ -133,7 +178,19 @@ impl Core {
         let whole = self.session.has_end(accepted.id);
         let arrival = if whole { self.session.take_arrival(accepted.id) } else { None };
         let gone = arrival.as_ref().is_some_and(|arrival| arrival.forgotten);
-        *place = Some(Accepted { shared, accepted, arrival, gone });
+        *place = Some(Accepted { shared, accepted, arrival, message: None, aside: false, gone });
+        true
+    }
+
+    /// Says all that `emission` holds on a call that is aside. `false`: it can't be said so, and nothing was.
+    fn reply(&mut self, id: StreamId, emission: &mut Emission, socket: &Socket) -> bool {
+        let (Some(headers), Some(message)) = (&emission.headers, &emission.message) else { return false };
+        let Some(Ending::Trailers { code: 0, block }) = &emission.ending else { return false };
+        if !block.is_empty() || !self.session.reply(&mut self.sending, id, headers, message) {
+            return false;
+        }
+        self.flush_soon(socket);
+        *emission = Emission::default();
         true
     }
 }

@@ -13,13 +13,12 @@ use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::StreamId;
 use tollfree_rendezvous::{Address, PeerIdentity, SocketBeneath};
-use tollfree_session::{Closed, Emission, EmitError, Opening, Progress};
+use tollfree_session::{Answer, Closed, Emission, EmitError, Ending, Opening, Progress};
 
 use crate::accepted::{Accepted, Call};
 use crate::config::Config;
 use crate::core::Core;
 use crate::handshake::{self, Attached, HandshakeError, PeerPool};
-use crate::hearing::Line;
 use crate::incoming::{Arrival, Incoming};
 use crate::inherited::OfProcess;
 use crate::shared::{Shared, Socket};
@@ -236,18 +235,31 @@ impl Attachment {
     }
 
     /// Opens a call (client) with as much of `emission` as fits, if that is possible now; what is left over goes by
-    /// [`Stream::poll_emit`]. `None`: it has to [wait](Attachment::open).
-    pub fn try_open(
+    /// [`Stream::poll_emit`]. Where the request goes as a whole and nobody else looks at the ring, looks for the answer too, for
+    /// as long as whoever waits looks within one `poll`. `None`: it has to [wait](Attachment::open).
+    pub fn try_ask(
         &self,
+        cx: &mut Context<'_>,
         opening: Opening<'_>,
         emission: &mut Emission,
-    ) -> Option<Result<Stream, EmitError>> {
+    ) -> Option<Result<Asked, EmitError>> {
         let mut core = match self.shared.enter() {
             Ok(core) => core,
             Err(closed) => return Some(Err(closed.into())),
         };
-        let id = core.open(opening, emission, &self.shared.socket)?;
-        Some(id.map(|id| Stream::new(self.shared.clone(), id)))
+        let stream = |id| Asked::Open(Stream::new(self.shared.clone(), id));
+        // Who pumps looks for all.
+        if !core.stations.is_pumped()
+            && let Some(id) = core.ask(opening, emission, &self.shared.socket)
+        {
+            let answer = self.shared.look_for_answer(&mut core, id);
+            return Some(Ok(answer.map_or_else(|| stream(id), Asked::Answered)));
+        }
+        let opened = core.open(opening, emission, &self.shared.socket)?;
+        Some(opened.map(|id| {
+            let follows = emission.is_empty() && core.follow(cx, Token::Read(id));
+            if follows { Asked::Waits(Stream::new(self.shared.clone(), id)) } else { stream(id) }
+        }))
     }
 
     /// Begins to open a call (client).
@@ -318,19 +330,7 @@ impl Attachment {
     /// Looks whether the peer has hung up or rung. For a caller whose runtime does not run between its calls, so that no
     /// driver would notice: one system call.
     pub fn attend(&self) {
-        let Ok(mut core) = self.shared.enter() else { return };
-        if core.session.closed().is_some() {
-            return;
-        }
-        let socket = &self.shared.socket;
-        let line = match core.hear(socket) {
-            // A hang-up may lie behind.
-            Line::Rang => core.hear(socket),
-            line => line,
-        };
-        if line == Line::Dead {
-            core.hang_up(socket);
-        }
+        self.shared.attend();
     }
 
     /// Ends the session; the peer is told `reason`.
@@ -343,6 +343,17 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         self.shared.close("nobody here needs the session any more");
     }
+}
+
+/// What came of [asking](Attachment::try_ask).
+#[derive(Debug)]
+pub enum Asked {
+    /// The answer, which came as a whole. The call is over.
+    Answered(Answer),
+    /// The call goes on.
+    Open(Stream),
+    /// The same, and the task is woken when something has come for it.
+    Waits(Stream),
 }
 
 /// A call that is being opened (client).
@@ -629,6 +640,18 @@ impl Drop for Stream {
 }
 
 impl Core {
+    /// Sends a request as a whole, if it is one and that is possible now. The call is aside then.
+    fn ask(&mut self, opening: Opening<'_>, emission: &mut Emission, socket: &Socket) -> Option<StreamId> {
+        let (Some(message), Some(Ending::HalfClose)) = (&emission.message, &emission.ending) else {
+            return None;
+        };
+        let headers = emission.headers.as_deref().unwrap_or_default();
+        let id = self.session.ask(&mut self.sending, opening, headers, message)?;
+        self.flush(socket);
+        *emission = Emission::default();
+        Some(id)
+    }
+
     /// Opens a call, if that is possible now.
     fn open(
         &mut self,

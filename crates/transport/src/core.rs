@@ -22,7 +22,8 @@ use tollfree_ring::{
     Waiter,
 };
 use tollfree_session::{
-    AreaEvent, AreaFault, Closed, Full, Inbound, Outbound, Received, Role, Session, Violation, Watched,
+    Answer, AreaEvent, AreaFault, Closed, Full, Inbound, Outbound, Received, Role, Session, Violation,
+    Watched, Whole,
 };
 
 use crate::area::{AreaSender, AreasMapped};
@@ -270,29 +271,8 @@ impl Core {
         if self.held_count > 0 || self.session.has_pending() {
             self.flush(socket);
         }
-        while count < PUMP_COUNT && self.session.closed().is_none() && !self.session.is_congested() {
-            let received = match self.receiving.peek() {
-                Ok(None) => break,
-                Ok(Some(record)) => {
-                    let arrived = Arrived { record, mapped: &self.mapped, in_area: false.into() };
-                    let received = self.session.receive(&arrived);
-                    here(Point::RecordHandled);
-                    let in_area = arrived.in_area.get();
-                    self.receiving.advance();
-                    if in_area || self.receiving.unreleased_lines() >= self.release_lines {
-                        self.release(socket);
-                    }
-                    received
-                }
-                Err(violation) => Err(ring_violation(violation)),
-            };
+        while count < PUMP_COUNT && self.may_receive() && self.take_record(None, socket) {
             count += 1;
-            match received {
-                Ok(Received::Frame) => {}
-                Ok(Received::Area(event)) => self.area_event(event, socket),
-                Ok(Received::Closed) => break,
-                Err(violation) => self.close(Closed::Violation(violation), socket),
-            }
         }
         if let Some(violation) = self.sending.violation.take() {
             self.close(Closed::Violation(ring_violation(violation)), socket);
@@ -304,6 +284,66 @@ impl Core {
         }
         self.wake_ready();
         count
+    }
+
+    /// Whether the next record would be taken.
+    #[inline]
+    fn may_receive(&self) -> bool {
+        self.session.closed().is_none() && !self.session.is_congested()
+    }
+
+    /// Handles the next record; `false` where there is none. A request that comes as a whole goes to `place`.
+    #[inline]
+    fn take_record(&mut self, place: Option<&mut Option<Whole>>, socket: &Socket) -> bool {
+        let received = match self.receiving.peek() {
+            Ok(None) => return false,
+            Ok(Some(record)) => {
+                let arrived = Arrived { record, mapped: &self.mapped, in_area: false.into() };
+                let received = match place {
+                    None => self.session.receive(&arrived),
+                    Some(place) => self.session.receive_whole(&arrived, place),
+                };
+                here(Point::RecordHandled);
+                let in_area = arrived.in_area.get();
+                self.receiving.advance();
+                if in_area || self.receiving.unreleased_lines() >= self.release_lines {
+                    self.release(socket);
+                }
+                received
+            }
+            Err(violation) => Err(ring_violation(violation)),
+        };
+        match received {
+            Ok(Received::Frame | Received::Closed) => {}
+            Ok(Received::Area(event)) => self.area_event(event, socket),
+            Err(violation) => self.close(Closed::Violation(violation), socket),
+        }
+        true
+    }
+
+    /// Takes the next record, if there is one, for whoever looks out for calls: one that comes as a whole is taken at once.
+    pub(crate) fn take_whole(&mut self, socket: &Socket) -> Option<Whole> {
+        let mut place = None;
+        if self.may_receive() && self.take_record(Some(&mut place), socket) {
+            self.ended_wait();
+            if place.is_none() {
+                self.news += 1;
+                self.wake_ready();
+            }
+        }
+        place
+    }
+
+    /// Takes the next record, if there is one, for whoever looks out for the answer to the call that is aside.
+    pub(crate) fn take_answer(&mut self, id: StreamId, socket: &Socket) -> Option<Answer> {
+        if self.may_receive() && self.take_record(None, socket) {
+            if let Some(answer) = self.session.answer(id) {
+                return Some(answer);
+            }
+            self.news += 1;
+            self.wake_ready();
+        }
+        None
     }
 
     /// Gives consumed room back to the peer, and rings when it waits for that.

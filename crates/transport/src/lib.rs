@@ -53,7 +53,7 @@ mod tokens;
 mod waiting;
 
 pub use accepted::{Accepted, Call};
-pub use attachment::{Attachment, ConnectError, ConnectErrorKind, Opener, Stream};
+pub use attachment::{Asked, Attachment, ConnectError, ConnectErrorKind, Opener, Stream};
 pub use clock::{now_ns, tick_ns};
 pub use config::{Config, PeerPolicy, WaitPolicy};
 pub use handshake::{HandshakeError, PeerPool};
@@ -64,5 +64,5 @@ pub use tollfree_rendezvous::{
     Address, AddressError, BeneathError, BindError, FileId, PeerIdentity, SocketBeneath,
 };
 pub use tollfree_session::{
-    Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, Opening, Outgoing,
+    Answer, Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, Opening, Outgoing,
 };

@@ -23,19 +23,21 @@ use smallvec::SmallVec;
 use tokio::net::unix::pipe;
 use tokio::runtime;
 use tokio::sync::Notify;
+use tollfree_layout::StreamId;
 use tollfree_region::Origin;
 use tollfree_rendezvous::PeerIdentity;
 use tollfree_ring::RecordReceiver;
-use tollfree_session::Closed;
+use tollfree_session::{Answer, Closed};
 
 use crate::clock::now_ns;
 use crate::config::Config;
 use crate::core::Core;
 use crate::driver::Driver;
 use crate::handshake::{Attached, PeerPool};
+use crate::hearing::Line;
 use crate::liveness::DeathWatch;
 use crate::load::Load;
-use crate::stations::{Duty, Token};
+use crate::stations::{Duty, Slot, Station, Token};
 use crate::waiting::{Crowd, OFFER_AFTER_NS};
 
 /// Glances at an empty ring within one `poll`, with a pause after each: 0.2 µs together.
@@ -202,7 +204,7 @@ impl Shared {
                 Some(search) => search,
                 None => search.insert(self.begin_search(&mut core, token)),
             };
-            if !self.finds_news(&mut core, search) {
+            if !self.finds_news(&mut core, search, token) {
                 return self.wait(core, cx, token);
             }
         }
@@ -226,7 +228,7 @@ impl Shared {
 
     /// Pumps, with a few glances at the ring when it is empty, until there may be something for the task that looks.
     /// `false`: it has looked for long enough.
-    fn finds_news(&self, core: &mut Entered<'_>, search: &mut Search) -> bool {
+    fn finds_news(&self, core: &mut Entered<'_>, search: &mut Search, token: Token) -> bool {
         while search.rounds > 0 {
             search.rounds -= 1;
             let seen = core.news;
@@ -252,8 +254,38 @@ impl Shared {
                     }
                 }
             }
+            if token == Token::Accept {
+                // It may be a call that can be taken at once.
+                return true;
+            }
         }
         false
+    }
+
+    /// Looks for the answer to a call that is aside, as long as a task looks within one `poll`. `None`: it has not come as a
+    /// whole, and the call is among the others.
+    pub(crate) fn look_for_answer(&self, core: &mut Entered<'_>, id: StreamId) -> Option<Answer> {
+        let mut glances = match self.dedicated.load(Ordering::Relaxed) {
+            true => core.dedicated_glances(),
+            false => core.glances(Token::Read(id)),
+        };
+        while glances > 0 && core.session.is_aside(id) {
+            glances -= 1;
+            if !core.receiving.is_empty() {
+                if let Some(answer) = core.take_answer(id, &self.socket) {
+                    return Some(answer);
+                }
+                continue;
+            }
+            std::hint::spin_loop();
+            if glances.is_multiple_of(GLANCE_COUNT) {
+                core.let_others_in();
+            }
+        }
+        // Another thread may have taken it meanwhile.
+        let answer = core.session.answer(id);
+        core.session.keep();
+        answer
     }
 
     /// Nothing there: spin on by waking oneself, follow another, or sleep.
@@ -421,6 +453,22 @@ impl Shared {
         self.dedicated.store(dedicated, Ordering::Relaxed);
     }
 
+    /// See [`Attachment::attend`](crate::Attachment::attend).
+    pub(crate) fn attend(&self) {
+        let Ok(mut core) = self.enter() else { return };
+        if core.session.closed().is_some() {
+            return;
+        }
+        let line = match core.hear(&self.socket) {
+            // A hang-up may lie behind.
+            Line::Rang => core.hear(&self.socket),
+            line => line,
+        };
+        if line == Line::Dead {
+            core.hang_up(&self.socket);
+        }
+    }
+
     /// Ends the session from this side.
     pub(crate) fn close(&self, reason: &'static str) {
         if let Ok(mut core) = self.enter()
@@ -464,16 +512,30 @@ impl Core {
         if is_alone { LONG_GLANCE_COUNT } else { GLANCE_COUNT }
     }
 
+    /// Puts a task to wait for what can't have come yet, where another of its runtime looks at the ring. `false`: it has to
+    /// look itself.
+    pub(crate) fn follow(&mut self, cx: &Context<'_>, token: Token) -> bool {
+        let Ok(handle) = runtime::Handle::try_current() else { return false };
+        let runtime = handle.id();
+        let other = self.stations.find(runtime).and_then(|station| station.other_pumper(token));
+        let Some(other) = other else { return false };
+        if self.slot(other).is_none_or(|slot| slot.is_replaceable_by(cx.waker())) {
+            return false;
+        }
+        let wait = |station: &mut Station, slot: &mut Slot| station.wait(token, slot, cx.waker(), false);
+        self.with_station(runtime, token, wait) == Duty::Follow
+    }
+
     /// Borrows a station and a slot at once; they live in different parts of the core.
     fn with_station<R>(
         &mut self,
         runtime: runtime::Id,
         token: Token,
-        act: impl FnOnce(&mut crate::stations::Station, &mut crate::stations::Slot) -> R,
+        act: impl FnOnce(&mut Station, &mut Slot) -> R,
     ) -> R {
         let mut stations = std::mem::take(&mut self.stations);
         let station = stations.find(runtime).expect("the caller has found or made it");
-        let mut gone = crate::stations::Slot::default();
+        let mut gone = Slot::default();
         let slot = self.slot(token).unwrap_or(&mut gone);
         let result = act(station, slot);
         self.stations = stations;
