@@ -121,14 +121,18 @@ impl Channel {
     /// In a task of a tokio runtime.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
-        if tick_ns().saturating_sub(self.thread.left_ns.load(Ordering::Relaxed)) > ABSENCE_NS {
+        let left_ns = &self.thread.left_ns;
+        let began_ns = tick_ns();
+        if began_ns.saturating_sub(left_ns.load(Ordering::Relaxed)) > ABSENCE_NS {
             self.inner.attend();
         }
+        // A call that is answered at the first look ends in the same tick, about.
+        left_ns.store(began_ns, Ordering::Relaxed);
         match self.spin(future.as_mut()) {
             Poll::Ready(output) => output,
             Poll::Pending => {
                 let output = self.thread.runtime.block_on(future);
-                self.thread.left_ns.store(tick_ns(), Ordering::Relaxed);
+                left_ns.store(tick_ns(), Ordering::Relaxed);
                 output
             }
         }

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use http_body::Body as _;
+use tollfree_layout::metadata::pairs;
 use tollfree_transport::{
-    Arrival, Attachment, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Incoming, Opener, Opening,
+    Arrival, Asked, Attachment, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Incoming, Opener, Opening,
     Outgoing, Stream, now_ns,
 };
 use tonic::body::Body;
@@ -365,7 +366,7 @@ impl ResponseFuture {
                 let attachment = ready!(acquire.as_mut().poll(cx))?;
                 self.state = State::Open(attachment, None);
             }
-            State::Open(..) => ready!(self.poll_open(cx))?,
+            State::Open(..) => return self.poll_open(cx),
             State::Send(call) => {
                 let sender = self.sender.as_mut().expect("kept while sending");
                 match sender.poll_send_first(cx, call) {
@@ -384,7 +385,10 @@ impl ResponseFuture {
         Poll::Ready(Ok(None))
     }
 
-    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+    /// Opens the call; the response of one whose answer is there at once.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Status>> {
+        // A peer that answers within one look must not keep this task from ever yielding to the others.
+        let turn = ready!(tokio::task::coop::poll_proceed(cx));
         let State::Open(attachment, opener) = &mut self.state else { unreachable!("the caller has matched") };
         let sender = self.sender.as_mut().expect("kept until opened");
         // A first message that is there already goes in the first frame; headers don't wait for one that isn't.
@@ -398,14 +402,31 @@ impl ResponseFuture {
         sender.address(&self.endpoint.sharing, attachment)?;
         let opening = Opening { path: self.path.as_str(), deadline_ns: self.deadline_ns.unwrap_or(0) };
         let emission = &mut sender.emission;
-        let tried = if opener.is_none() { attachment.try_open(opening, emission) } else { None };
+        let tried = if opener.is_none() { attachment.try_ask(cx, opening, emission) } else { None };
+        let mut waits = false;
         let opened = match tried {
-            Some(opened) => opened,
+            Some(Ok(Asked::Answered(answer))) => {
+                turn.made_progress();
+                self.state = State::Done;
+                return Poll::Ready(Ok(Some(self.answered(
+                    &answer.headers,
+                    answer.message,
+                    0,
+                    answer.trailers,
+                ))));
+            }
+            Some(Ok(Asked::Open(stream))) => Ok(stream),
+            Some(Ok(Asked::Waits(stream))) => {
+                waits = true;
+                Ok(stream)
+            }
+            Some(Err(error)) => Err(error),
             None => {
                 let opener = opener.get_or_insert_with(|| attachment.open());
                 ready!(opener.poll_open(cx, opening, emission))
             }
         };
+        turn.made_progress();
         let State::Open(attachment, _) = std::mem::replace(&mut self.state, State::Done) else {
             unreachable!("the caller has matched")
         };
@@ -413,6 +434,9 @@ impl ResponseFuture {
             Ok(stream) if sender.ended && emission.is_empty() => {
                 self.sender = None;
                 self.state = State::Await(stream, attachment);
+                if waits {
+                    return Poll::Pending;
+                }
             }
             Ok(stream) => {
                 let is_sent = emission.is_empty();
@@ -431,7 +455,7 @@ impl ResponseFuture {
                 return Poll::Ready(Err(status::emit(error, &self.endpoint.name)));
             }
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(None))
     }
 
     /// A call that more than this future has to do with.
@@ -494,13 +518,17 @@ impl ResponseFuture {
             (&arrival.headers, &mut arrival.chunk, &mut arrival.end)
             && chunk.is_whole()
         {
-            let data = std::mem::take(&mut chunk.bytes);
-            self.endpoint.sharing.received_inline(data.len().saturating_sub(GRPC_PREFIX_LEN), 0);
-            let body = ResponseBody::whole(data, *code, std::mem::take(trailers));
-            return Some(response(response_headers(block), body));
+            let (data, trailers) = (std::mem::take(&mut chunk.bytes), std::mem::take(trailers));
+            return Some(self.answered(block, data, *code, trailers));
         }
         self.state = State::Receive(self.share(stream, attachment));
         None
+    }
+
+    /// A response all of which has come, with gRPC's prefix before the message.
+    fn answered(&self, headers: &Bytes, data: Bytes, code: u16, trailers: Bytes) -> Response<ResponseBody> {
+        self.endpoint.sharing.received_inline(data.len().saturating_sub(GRPC_PREFIX_LEN), 0);
+        response(response_headers(headers), ResponseBody::whole(data, code, trailers))
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Status>> {
@@ -578,7 +606,7 @@ impl Drop for ResponseFuture {
 
 /// The headers that HTTP/2 would carry, with room for trailers: tonic adds them.
 fn response_headers(block: &Bytes) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(4);
+    let mut headers = HeaderMap::with_capacity(4 + pairs(block).count());
     headers.insert(CONTENT_TYPE, GRPC);
     unpack(block, &mut headers);
     headers

@@ -51,10 +51,19 @@ pub(crate) fn map(sharing: &Sharing, bytes: Bytes, claim: Claim) -> Result<Mappe
             let fetching = fetch(plan, copied, pool.clone(), sharing.payloads.clone(), claim);
             Ok(Mapped::Fetching(Box::pin(fetching)))
         }
-        Err(error) => {
-            sharing.payloads.refused();
-            Err(status::refs(&error))
+        Err(error) => Err(refused(&error, &claim, &sharing.payloads)),
+    }
+}
+
+/// The status for refs that can't be had. A sender that has died keeps nothing any more, whatever its refs look like then.
+fn refused(error: &RefError, claim: &Claim, payloads: &Payloads) -> Status {
+    payloads.refused();
+    let status = status::refs(error);
+    match claim.session_closed() {
+        Some(closed) if !error.is_forbidden() => {
+            Status::unavailable(format!("{}; its session {closed}", status.message()))
         }
+        _ => status,
     }
 }
 
@@ -80,16 +89,13 @@ async fn fetch(
             }
         }
     };
-    drop(claim);
     match fetched {
         Ok(rope) => {
+            drop(claim);
             payloads.received_by_ref(plan.ref_bytes(), copied);
             Ok(rope)
         }
-        Err(error) => {
-            payloads.refused();
-            Err(status::refs(&error))
-        }
+        Err(error) => Err(refused(&error, &claim, &payloads)),
     }
 }
 

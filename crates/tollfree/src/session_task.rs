@@ -541,6 +541,10 @@ async fn all_is_taken(attachment: &Attachment, linger: &mut Option<Instant>) {
 /// What HTTP/2 would have made of a call, with `headers` as every request has them.
 fn request(call: &Call, uri: Uri, mut headers: HeaderMap, extensions: Extensions) -> Request<Body> {
     if !call.headers.is_empty() {
+        // Room for all of them at once.
+        let usual = headers;
+        headers = HeaderMap::with_capacity(usual.len() + 1 + pairs(&call.headers).count());
+        headers.extend(usual);
         if says_agent(&call.headers) {
             headers.remove(USER_AGENT);
         }

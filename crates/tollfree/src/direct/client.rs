@@ -2,15 +2,17 @@
 
 use std::any::TypeId;
 use std::fmt;
+use std::future::poll_fn;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, TE};
 use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Uri, Version};
 use http_body::Body as HttpBody;
 use prost::Message;
 use tokio_stream::Stream;
-use tollfree_transport::Attachment;
+use tollfree_transport::{Answer, Attachment};
 use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::codec::{CompressionEncoding, Streaming};
@@ -21,8 +23,8 @@ use tower_service::Service;
 
 use super::bypass::{Bypass, OfClient};
 use super::codec::{Coding, OneCall};
-use super::exchange::{self, Ended, Reply};
-use super::message::{decode, pack, unpack};
+use super::exchange::{self, Begun, Ended, Quick, Reply, Step};
+use super::message::{Received, decode, pack, unpack, whole};
 use super::{Method, Slot};
 use crate::body::trailers;
 use crate::channel::Channel;
@@ -238,13 +240,34 @@ where
             },
         };
         // Where the session may be left for another way, the call is kept until it is known that it has not been.
-        let kept = (!channel.is_plain()).then(|| (headers.clone(), extensions.clone()));
-        let waits = channel.waits(&extensions);
-        match call(channel, &self.settings, method, headers, waits, &message).await {
+        let kept = (!channel.is_plain()).then(|| Box::new((headers.clone(), extensions.clone())));
+        let timeout = if headers.is_empty() { None } else { metadata::timeout(&headers) };
+        let block = pack(headers)
+            .map_err(|error| Status::resource_exhausted(format!("request metadata: {error}")))?;
+        let call = exchange::Request {
+            channel,
+            path: method.path,
+            block,
+            deadline_ns: exchange::deadline(timeout, channel.timeout()),
+            waits: channel.waits(&extensions),
+            len_max: self.settings.decoding_len_max,
+        };
+        let mut begun = None;
+        if let Some(attachment) = channel.live() {
+            let (sharing, len_max) = (channel.sharing(), self.settings.encoding_len_max);
+            let message = sharing.encode(&message, len_max, attachment.peer_pool(), &*attachment)?;
+            let mut quick = Quick::new(attachment, &call, message);
+            match poll_fn(|cx| quick.poll(cx, &call)).await? {
+                Step::Answered(answer) => return answered(&call, answer),
+                Step::On(how) => begun = Some((quick, how)),
+            }
+        }
+        // Boxed, as is all that few calls come to.
+        match Box::pin(go_on(&call, &self.settings, &message, begun)).await {
             Ok(response) => Ok(response),
             Err(Ended::Status(status)) => Err(status),
             Err(Ended::Left) => {
-                let (headers, extensions) = kept.unwrap_or_default();
+                let (headers, extensions) = kept.map(|kept| *kept).unwrap_or_default();
                 let request = Request::from_parts(MetadataMap::from_headers(headers), extensions, message);
                 // Around the bare channel: interceptors have seen it.
                 let again = tonic_client(&self.settings, channel.clone());
@@ -439,49 +462,52 @@ where
     grpc.unary(request, PathAndQuery::from_static(method.path), codec.codec(OneCall::default())).await
 }
 
-/// A unary call without an `http::Request`.
-async fn call<M1: Message, M2: Message + Default>(
-    channel: &Channel,
+/// The response of a call all of whose answer has come, with status OK.
+///
+/// # Errors
+/// The status for a message that is longer than the limit, or can't be decoded.
+fn answered<M2: Message + Default>(
+    call: &exchange::Request<'_>,
+    answer: Answer,
+) -> Result<Response<M2>, Status> {
+    let message = whole(answer.message, call.len_max)?;
+    call.channel.sharing().received_inline(message.len(), 0);
+    let message = decode(Received::Whole(message))?;
+    Ok(response(&answer.headers, &answer.trailers, message))
+}
+
+/// A unary call that is not over after its first steps, or has not been begun.
+async fn go_on<M1: Message, M2: Message + Default>(
+    call: &exchange::Request<'_>,
     settings: &Settings,
-    method: &'static Method,
-    headers: HeaderMap,
-    waits: bool,
     message: &M1,
+    begun: Option<(Quick, Begun)>,
 ) -> Result<Response<M2>, Ended> {
-    let timeout = if headers.is_empty() { None } else { metadata::timeout(&headers) };
-    let block =
-        pack(headers).map_err(|error| Status::resource_exhausted(format!("request metadata: {error}")))?;
-    let request = exchange::Request {
-        channel,
-        path: method.path,
-        block,
-        deadline_ns: exchange::deadline(timeout, channel.timeout()),
-        waits,
-        len_max: settings.decoding_len_max,
-    };
-    let len_max = settings.encoding_len_max;
     let encode = |attachment: &Attachment| {
-        channel.sharing().encode(message, len_max, attachment.peer_pool(), attachment)
+        let (sharing, len_max) = (call.channel.sharing(), settings.encoding_len_max);
+        sharing.encode(message, len_max, attachment.peer_pool(), attachment)
     };
     let mut reply = Reply::default();
-    exchange::exchange(&request, &encode, &mut reply).await?;
+    exchange::exchange(call, &encode, begun, &mut reply).await?;
     if reply.code != 0 {
         return Err(failure(&reply).into());
     }
     let Some(message) = reply.message.take() else {
         return Err(Status::internal("Missing response message.").into());
     };
-    let mut headers = HeaderMap::new();
-    if let Some(block) = &reply.headers {
-        unpack(block, &mut headers);
+    Ok(response(reply.headers.as_ref().unwrap_or(&Bytes::new()), &reply.trailers, decode(message)?))
+}
+
+/// A response with the metadata of two packed blocks.
+fn response<M2>(headers: &Bytes, trailers: &Bytes, message: M2) -> Response<M2> {
+    let mut metadata = HeaderMap::new();
+    unpack(headers, &mut metadata);
+    if !trailers.is_empty() {
+        let mut last = HeaderMap::new();
+        unpack(trailers, &mut last);
+        metadata.extend(last);
     }
-    if !reply.trailers.is_empty() {
-        let mut trailers = HeaderMap::new();
-        unpack(&reply.trailers, &mut trailers);
-        headers.extend(trailers);
-    }
-    let message = decode(message)?;
-    Ok(Response::from_parts(MetadataMap::from_headers(headers), message, Extensions::new()))
+    Response::from_parts(MetadataMap::from_headers(metadata), message, Extensions::new())
 }
 
 /// The status of a reply that is none, as tonic reads it out of headers and trailers.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tollfree_transport::{Arrival, Attachment, Emission, EmitError, End, Ending, Opening, Outgoing, Stream};
+use tollfree_transport::{
+    Answer, Arrival, Asked, Attachment, Emission, EmitError, End, Ending, Opening, Outgoing, Stream,
+};
 use tonic::{Code, Status};
 
 use super::message::{Gather, Gathered, Received};
@@ -26,6 +28,12 @@ pub(super) struct Request<'a> {
     pub(super) waits: bool,
     /// Limit for the reply in bytes.
     pub(super) len_max: Option<usize>,
+}
+
+impl Request<'_> {
+    fn opening(&self) -> Opening<'_> {
+        Opening { path: self.path, deadline_ns: self.deadline_ns.unwrap_or(0) }
+    }
 }
 
 /// What a server said.
@@ -66,41 +74,128 @@ impl From<Status> for Failed {
     }
 }
 
-/// Makes the call, and puts what the server said into `reply`. A call that no server has looked at moves over to a new
-/// session once; `message` is asked again then.
+/// The first steps of a call, which most calls don't go beyond: its request goes out, and all of the answer comes.
+pub(super) struct Quick {
+    attachment: Arc<Attachment>,
+    emission: Emission,
+    deadline: Deadline,
+    stream: Option<Stream>,
+}
+
+/// Where those steps have led to.
+pub(super) enum Step {
+    /// All has come, with status OK.
+    Answered(Answer),
+    /// The call goes on.
+    On(Begun),
+}
+
+/// How a call was begun.
+pub(super) enum Begun {
+    /// It was not: it has to wait for that.
+    Not,
+    /// The session does not take it.
+    Refused(EmitError),
+    /// It is open, and this has come.
+    Open(Stream, Option<Arrival>),
+}
+
+impl Quick {
+    /// A call by this session.
+    pub(super) fn new(attachment: Arc<Attachment>, request: &Request<'_>, message: Outgoing) -> Quick {
+        let emission = Emission {
+            headers: Some(request.block.clone()),
+            message: Some(message),
+            ending: Some(Ending::HalfClose),
+        };
+        Quick { attachment, emission, deadline: Deadline::new(request.deadline_ns), stream: None }
+    }
+
+    /// Begins the call, and waits for what comes first.
+    ///
+    /// # Errors
+    /// The status of a call that is over.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, request: &Request<'_>) -> Poll<Result<Step, Status>> {
+        let mut waits = false;
+        if self.stream.is_none() {
+            // A peer that answers within one look must not keep this task from ever yielding to the others.
+            let turn = ready!(tokio::task::coop::poll_proceed(cx));
+            let asked = self.attachment.try_ask(cx, request.opening(), &mut self.emission);
+            turn.made_progress();
+            match asked {
+                Some(Ok(Asked::Answered(answer))) => return Poll::Ready(Ok(Step::Answered(answer))),
+                Some(Ok(Asked::Open(stream))) => self.stream = Some(stream),
+                Some(Ok(Asked::Waits(stream))) => {
+                    self.stream = Some(stream);
+                    waits = true;
+                }
+                Some(Err(error)) => return Poll::Ready(Ok(Step::On(Begun::Refused(error)))),
+                None => return Poll::Ready(Ok(Step::On(Begun::Not))),
+            }
+        }
+        let polled = match &self.stream {
+            Some(stream) if self.emission.is_empty() && !waits => stream.poll_arrival(cx),
+            _ => Poll::Pending,
+        };
+        match polled {
+            Poll::Ready(Ok(mut arrival)) => Poll::Ready(Ok(match arrival.take_answer() {
+                Some(answer) => Step::Answered(answer),
+                None => self.go_on(Some(arrival)),
+            })),
+            Poll::Ready(Err(closed)) => Poll::Ready(Err(status::closed(&closed, request.channel.peer()))),
+            Poll::Pending if !self.emission.is_empty() => Poll::Ready(Ok(self.go_on(None))),
+            Poll::Pending => {
+                ready!(self.deadline.poll(cx));
+                if let Some(stream) = &self.stream {
+                    stream.cancel(Code::DeadlineExceeded as u16);
+                }
+                Poll::Ready(Err(status::deadline()))
+            }
+        }
+    }
+
+    fn go_on(&mut self, arrival: Option<Arrival>) -> Step {
+        Step::On(self.stream.take().map_or(Begun::Not, |stream| Begun::Open(stream, arrival)))
+    }
+}
+
+/// Makes the call, or goes on with the one begun, and puts what the server said into `reply`. A call that no server has
+/// looked at moves over to a new session once; `message` is asked again then.
 ///
 /// # Errors
 /// The status of a call that ended without trailers, or that it has to go another way.
 pub(super) async fn exchange(
     request: &Request<'_>,
     message: &(dyn Fn(&Attachment) -> Result<Outgoing, Status> + Sync),
+    mut begun: Option<(Quick, Begun)>,
     reply: &mut Reply,
 ) -> Result<(), Ended> {
     let channel = request.channel;
-    let mut deadline = Deadline::new(request.deadline_ns);
     let mut moved = false;
     loop {
-        let attachment = match channel.live() {
-            Some(attachment) => attachment,
-            None if !channel.is_plain() => return Err(Ended::Left),
-            None => {
+        let (mut quick, begun) = match (begun.take(), channel.live()) {
+            (Some(begun), _) => begun,
+            (None, Some(attachment)) => {
+                let message = message(&attachment)?;
+                (Quick::new(attachment, request, message), Begun::Not)
+            }
+            (None, None) if !channel.is_plain() => return Err(Ended::Left),
+            (None, None) => {
                 let mut acquire = channel.acquire(request.waits);
-                poll_fn(|cx| guard(acquire.as_mut().poll(cx), &mut deadline, cx)).await??
+                let mut deadline = Deadline::new(request.deadline_ns);
+                let attachment = poll_fn(|cx| guard(acquire.as_mut().poll(cx), &mut deadline, cx)).await??;
+                let message = message(&attachment)?;
+                (Quick::new(attachment, request, message), Begun::Not)
             }
         };
-        let mut emission = Emission {
-            headers: Some(request.block.clone()),
-            message: Some(message(&attachment)?),
-            ending: Some(Ending::HalfClose),
-        };
-        match attempt(request, &attachment, &mut emission, &mut deadline, reply).await {
+        match attempt(request, &mut quick, begun, reply).await {
             Ok(()) => return Ok(()),
             // One that is open refuses for another reason, and would again.
-            Err(failed) if failed.unseen && !moved && !attachment.is_open() => {
+            Err(failed) if failed.unseen && !moved && !quick.attachment.is_open() => {
                 // One that waits anyway does so until a session takes it.
                 moved = !request.waits;
                 *reply = Reply::default();
-                channel.retire(&attachment);
+                channel.retire(&quick.attachment);
             }
             Err(failed) => return Err(failed.status.into()),
         }
@@ -120,18 +215,18 @@ fn guard<T>(polled: Poll<T>, deadline: &mut Deadline, cx: &mut Context<'_>) -> P
 
 async fn attempt(
     request: &Request<'_>,
-    attachment: &Arc<Attachment>,
-    emission: &mut Emission,
-    deadline: &mut Deadline,
+    quick: &mut Quick,
+    begun: Begun,
     reply: &mut Reply,
 ) -> Result<(), Failed> {
     let peer = request.channel.peer();
-    let opening = Opening { path: request.path, deadline_ns: request.deadline_ns.unwrap_or(0) };
-    let opened = match attachment.try_open(opening, emission) {
-        Some(opened) => opened,
-        None => {
-            let mut opener = attachment.open();
-            poll_fn(|cx| guard(opener.poll_open(cx, opening, emission), deadline, cx)).await?
+    let Quick { attachment, emission, deadline, .. } = quick;
+    let (opened, mut first) = match begun {
+        Begun::Open(stream, arrival) => (Ok(stream), arrival),
+        Begun::Refused(error) => (Err(error), None),
+        Begun::Not => {
+            let (mut opener, opening) = (attachment.open(), request.opening());
+            (poll_fn(|cx| guard(opener.poll_open(cx, opening, emission), deadline, cx)).await?, None)
         }
     };
     let stream = match opened {
@@ -143,7 +238,10 @@ async fn attempt(
     };
     let mut gather = Gather::new(request.len_max);
     loop {
-        let arrival = poll_fn(|cx| poll_arrival(cx, &stream, emission, peer, deadline)).await?;
+        let arrival = match first.take() {
+            Some(arrival) => arrival,
+            None => poll_fn(|cx| poll_arrival(cx, &stream, emission, peer, deadline)).await?,
+        };
         if arrival.headers.is_some() {
             reply.headers = arrival.headers;
         }

@@ -208,9 +208,11 @@ fn prefix(bytes: &mut Bytes) -> Result<usize, Status> {
     Ok(len)
 }
 
-/// A message that came as a whole, without the prefix that it came with; refused as [`Gather`] does.
+/// A message that came as a whole and is not compressed, without the prefix that it came with; refused as [`Gather`] does.
+#[inline]
 pub(super) fn whole(mut bytes: Bytes, len_max: Option<usize>) -> Result<Bytes, Status> {
-    let (len, limit) = (prefix(&mut bytes)?, len_max.unwrap_or(RECEIVED_LEN_MAX));
+    bytes.advance(PREFIX_LEN);
+    let (len, limit) = (bytes.len(), len_max.unwrap_or(RECEIVED_LEN_MAX));
     if len > limit { Err(too_long(len, limit)) } else { Ok(bytes) }
 }
 
