@@ -42,7 +42,7 @@ pub(crate) unsafe fn check(from: *const u8, len: usize, readable: usize) -> bool
 /// Copies `len` bytes from `from` to `to`; whether they are UTF-8. What is not may be copied in part.
 ///
 /// # Safety
-/// As [`check`]; `max(len, 32)` bytes at `to` can be written and do not overlap the others.
+/// As [`check`]; `max(len, 64)` bytes at `to` can be written and do not overlap the others.
 #[inline(always)]
 pub(crate) unsafe fn copy_checked(from: *const u8, to: *mut u8, len: usize, readable: usize) -> bool {
     // SAFETY: the caller's promises.
@@ -50,6 +50,10 @@ pub(crate) unsafe fn copy_checked(from: *const u8, to: *mut u8, len: usize, read
         if len <= 32 && readable >= 32 {
             to.cast::<[u64; 4]>().write_unaligned(from.cast::<[u64; 4]>().read_unaligned());
             return high_bits(from) & ((1u64 << len) - 1) == 0 || check_long(from, len, readable);
+        }
+        if len <= 64 && readable >= 64 {
+            to.cast::<[u64; 8]>().write_unaligned(from.cast::<[u64; 8]>().read_unaligned());
+            return is_ascii(from, len) || check_long(from, len, readable);
         }
         copy_long(from, to, len, readable)
     }
