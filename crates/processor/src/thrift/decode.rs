@@ -13,7 +13,7 @@
 
 use super::plan::{NO_MASK, ThriftField, code};
 use super::skip::{holds, skip};
-use super::wire::{Source, Wire, take};
+use super::wire::{FieldStart, Source, Wire, take};
 use crate::arena::{Arena, SLOP};
 use crate::decode::staged_root;
 use crate::fault::{Step, Why};
@@ -255,7 +255,8 @@ unsafe fn record<W: Wire, const ALIAS: bool>(
         let (mut last, mut known_count) = (0, 0);
         loop {
             let mut s = cx.source(at.pos);
-            let field = check!(cx, s.pos, W::field(&mut s, last));
+            let mut field = FieldStart::default();
+            check!(cx, s.pos, W::field(&mut s, last, &mut field));
             at.pos = s.pos;
             if field.code == code::STOP {
                 break;
