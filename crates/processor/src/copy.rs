@@ -153,12 +153,13 @@ mod tests {
 
     #[test]
     fn copies_what_memcpy_copies() {
-        let from: Vec<u8> = (0..5000usize).map(|at| (at * 7 + at / 251) as u8).collect();
-        let mut to = vec![0u8; 5000];
-        for len in (0..70).chain(250..600).chain(1020..1400).chain([4096, 4800]) {
+        let from: Vec<u8> = (0..41_000usize).map(|at| (at * 7 + at / 251) as u8).collect();
+        let mut to = vec![0u8; 41_000];
+        let many = [4096, 4800, 16_384, 16_385, 28_671, 28_672, 30_001, 40_800];
+        for len in (0..70).chain(250..600).chain(1020..1400).chain(many) {
             for (off, start) in [(0, 0), (1, 3), (31, 32), (64, 33), (100, 63)] {
                 to.fill(0xee);
-                // SAFETY: 4800 bytes and 100 before them are less than 5000.
+                // SAFETY: 40800 bytes and 100 before them are less than 41000.
                 unsafe { long(from.as_ptr().add(off), to.as_mut_ptr().add(start), len) };
                 let check = |to: &[u8]| {
                     assert_eq!(to[start..start + len], from[off..off + len], "{len} bytes to {start}");

@@ -4,7 +4,6 @@
 //! the encoded tag, and where the presence bit lies; per type, a map from field number to field.
 
 use crate::encode::Steps;
-use crate::view::{FieldView, Form};
 use tollfree_layout::linear::{PRESENCE_BITS, PRESENCE_OFF, presence_words, value_len};
 use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
 
@@ -83,9 +82,8 @@ pub(crate) struct FieldPlan {
     /// As in the table.
     pub kind: Kind,
     pub label: Label,
-    /// What readers branch on: what its slot is, and what an element of the list is.
-    pub form: Form,
-    pub elem: Form,
+    /// What readers branch on, once: the kind, or none for a list or map.
+    pub single: Option<Kind>,
 }
 
 const _: () = assert!(size_of::<FieldPlan>() == 64);
@@ -148,8 +146,6 @@ pub(crate) struct Plan {
     pub table: Table,
     pub types: Box<[TypePlan]>,
     pub fields: Box<[FieldPlan]>,
-    /// The same fields, as readers see them.
-    pub views: Box<[FieldView]>,
     pub dense: Box<[u16]>,
     pub required: Box<[u32]>,
     pub enums: Box<[EnumPlan]>,
@@ -193,7 +189,6 @@ impl Plan {
         Plan {
             checks: types.iter().flat_map(|t| word_checks(t, &fields)).collect(),
             steps: Steps::new(&types, &fields),
-            views: fields.iter().map(FieldView::new).collect(),
             types: types.into(),
             fields: fields.into(),
             dense: dense.into(),
@@ -406,8 +401,7 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
         closed_map,
         kind: field.kind,
         label: field.label,
-        form: Form::of_slot(field.kind, field.label),
-        elem: Form::of(field.kind),
+        single: (!field.label.is_list()).then_some(field.kind),
     }
 }
 

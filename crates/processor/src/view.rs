@@ -4,16 +4,13 @@
 //! read is checked (an index beyond the type's fields panics, as a slice's would), what lies there is not.
 
 mod field;
-mod form;
 
 pub use field::{Field, FieldError, FieldType};
-pub(crate) use form::{FieldView, Form};
 
 use crate::object::Object;
-use crate::plan::{FieldPlan, Plan, TypePlan};
-use std::marker::PhantomData;
+use crate::plan::{FieldPlan, Plan};
 use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_BITS, PRESENCE_OFF};
-use tollfree_layout::table::{FieldRow, Label, TypeRow};
+use tollfree_layout::table::{FieldRow, Kind, Label, TypeRow};
 
 /// A string field's bytes. A schema may leave strings unchecked (proto2 does), so UTF-8 is not a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,80 +56,12 @@ pub enum Value<'a> {
     Map(List<'a>),
 }
 
-/// An object's bytes, without their count: that is for the assertions only.
-#[derive(Clone, Copy)]
-struct Base<'a> {
-    at: *const u8,
-    #[cfg(debug_assertions)]
-    len: usize,
-    object: PhantomData<&'a [u8]>,
-}
-
-// SAFETY: a base is a shared slice of bytes, which may go to other threads. Noticed by `views_go_to_other_threads`.
-unsafe impl Send for Base<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Base<'_> {}
-
-impl<'a> Base<'a> {
-    #[inline(always)]
-    fn new(bytes: &'a [u8]) -> Base<'a> {
-        Base {
-            at: bytes.as_ptr(),
-            #[cfg(debug_assertions)]
-            len: bytes.len(),
-            object: PhantomData,
-        }
-    }
-
-    #[inline(always)]
-    fn holds(self, at: Place, len: usize) {
-        #[cfg(debug_assertions)]
-        assert!(at.rec as usize + at.off as usize + len <= self.len);
-        let _ = (self, at, len);
-    }
-
-    #[inline(always)]
-    fn load<const N: usize>(self, at: Place) -> [u8; N] {
-        self.holds(at, N);
-        // SAFETY: the object is sound: slots, words and blocks that presence declares lie in it. Enforced by decoder
-        // and verifier; the assertion above notices in the mutation tests.
-        unsafe { self.at.add(at.rec as usize).add(at.off as usize).cast::<[u8; N]>().read() }
-    }
-
-    #[inline(always)]
-    fn word(self, at: Place) -> u32 {
-        u32::from_le_bytes(self.load(at))
-    }
-
-    #[inline(always)]
-    fn span(self, at: Place) -> &'a [u8] {
-        let span = u64::from_le_bytes(self.load(at));
-        let (off, len) = (span as u32, (span >> 32) as usize);
-        self.holds(Place::at(off), len);
-        // SAFETY: as in `load`: the span of a sound object.
-        unsafe { std::slice::from_raw_parts(self.at.add(off as usize), len) }
-    }
-}
-
-/// Where something lies: in a record, or (0) where `rec` says. (Apart, so that a loop adds only what changes.)
-#[derive(Clone, Copy)]
-struct Place {
-    rec: u32,
-    off: u32,
-}
-
-impl Place {
-    #[inline(always)]
-    fn at(rec: u32) -> Place {
-        Place { rec, off: 0 }
-    }
-}
-
 /// One record of an object.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
     plan: &'a Plan,
-    base: Base<'a>,
+    /// The object.
+    bytes: &'a [u8],
     off: u32,
     type_idx: u32,
 }
@@ -153,7 +82,7 @@ impl<'a> Object<'a> {
     #[must_use]
     #[inline]
     pub fn root(&self) -> Record<'a> {
-        Record { plan: self.plan, base: Base::new(self.bytes), off: self.root_off, type_idx: self.type_idx }
+        Record { plan: self.plan, bytes: self.bytes, off: self.root_off, type_idx: self.type_idx }
     }
 }
 
@@ -191,26 +120,22 @@ impl<'a> Record<'a> {
     }
 
     #[inline(always)]
-    fn type_plan(&self) -> &'a TypePlan {
-        debug_assert!((self.type_idx as usize) < self.plan.types.len());
-        // SAFETY: the type is one of the plan's: an object's, or one that a field of the plan's names. The assertion notices.
-        unsafe { self.plan.types.get_unchecked(self.type_idx as usize) }
-    }
-
-    #[inline(always)]
     fn field(&self, field_idx: u32) -> &'a FieldPlan {
-        let t = self.type_plan();
-        assert!(field_idx < t.field_count, "the type has no field {field_idx}");
-        // SAFETY: the type has this field, and its fields lie where the plan says (`Plan::new`); the range check that this
-        // replaces would notice.
-        unsafe { self.plan.fields.get_unchecked((t.first_field + field_idx) as usize) }
+        match self.plan.fields_of(self.type_idx).get(field_idx as usize) {
+            Some(field) => field,
+            None => panic!("the type has no field {field_idx}"),
+        }
     }
 
-    /// Whether the field at this place, which the type has, is present.
+    /// The value of a field that is present.
     #[inline(always)]
-    fn is_present(&self, field_idx: u32) -> bool {
-        let word_off = PRESENCE_OFF + field_idx / PRESENCE_BITS * 4;
-        self.base.word(Place { rec: self.off, off: word_off }) >> (field_idx % PRESENCE_BITS) & 1 != 0
+    fn value(&self, field: &'a FieldPlan) -> Value<'a> {
+        let slot = Place { rec: self.off, off: field.slot_off };
+        if let Some(value) = single(self.plan, self.bytes, slot, field.single, field, true) {
+            return value;
+        }
+        let list = List { plan: self.plan, bytes: self.bytes, block: word(self.bytes, slot), field };
+        if field.label == Label::Map { Value::Map(list) } else { Value::List(list) }
     }
 
     /// Whether the field at this place is present; for a list, whether it has elements.
@@ -220,8 +145,8 @@ impl<'a> Record<'a> {
     #[must_use]
     #[inline]
     pub fn has(&self, field_idx: u32) -> bool {
-        let _ = self.field(field_idx);
-        self.is_present(field_idx)
+        let field = self.field(field_idx);
+        word(self.bytes, Place { rec: self.off, off: field.presence_off }) & field.presence_bit != 0
     }
 
     /// The value of the field at this place; none if it is absent.
@@ -232,11 +157,9 @@ impl<'a> Record<'a> {
     #[inline]
     pub fn get(&self, field_idx: u32) -> Option<Value<'a>> {
         let field = self.field(field_idx);
-        if !self.is_present(field_idx) {
-            return None;
-        }
-        let place = Place { rec: self.off, off: field.slot_off };
-        Some(value(self.plan, self.base, place, field.form, field, true))
+        let place = Place { rec: self.off, off: field.presence_off };
+        let present = word(self.bytes, place) & field.presence_bit != 0;
+        present.then(|| self.value(field))
     }
 
     /// The value of the field with this number; none if it is absent, or the type has no such field.
@@ -257,23 +180,23 @@ impl<'a> Record<'a> {
     #[must_use]
     #[inline]
     pub fn fields(&self) -> Fields<'a> {
-        let t = self.type_plan();
-        debug_assert!((t.first_field + t.field_count) as usize <= self.plan.views.len());
-        // SAFETY: the type's fields lie where the plan says (`Plan::new`), and views run parallel to them; the assertion
-        // notices in every test of views.
-        let views = unsafe {
-            let first = self.plan.views.as_ptr().add(t.first_field as usize);
+        // SAFETY: the type is one of the plan's, and its fields lie where the plan says (`Plan::new`); the assertion notices
+        // in every test of views.
+        let fields = unsafe {
+            let t = self.plan.types.get_unchecked(self.type_idx as usize);
+            debug_assert!((t.first_field + t.field_count) as usize <= self.plan.fields.len());
+            let first = self.plan.fields.as_ptr().add(t.first_field as usize);
             std::slice::from_raw_parts(first, t.field_count as usize)
         };
-        let bits = self.base.word(Place { rec: self.off, off: PRESENCE_OFF });
-        Fields { record: *self, views, bits, word_off: PRESENCE_OFF }
+        let bits = word(self.bytes, Place { rec: self.off, off: PRESENCE_OFF });
+        Fields { record: *self, fields, bits, word_off: PRESENCE_OFF }
     }
 
     /// Slices of unknown fields, tags and all, in the order they came.
     pub fn unknown(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let (base, block) = (self.base, self.base.word(Place::at(self.off)));
-        let count = if block == 0 { 0 } else { base.word(Place::at(block)) };
-        (0..count).map(move |idx| base.span(Place::at(block + LIST_HEADER_LEN + 8 * idx)))
+        let (bytes, block) = (self.bytes, word(self.bytes, Place::at(self.off)));
+        let count = if block == 0 { 0 } else { word(bytes, Place::at(block)) };
+        (0..count).map(move |idx| span(bytes, Place::at(block + LIST_HEADER_LEN + 8 * idx)))
     }
 }
 
@@ -282,50 +205,34 @@ impl<'a> Record<'a> {
 pub struct Fields<'a> {
     record: Record<'a>,
     /// The fields from the one on that the current presence word's lowest bit stands for, and which bits are left.
-    views: &'a [FieldView],
+    fields: &'a [FieldPlan],
     bits: u32,
     /// Where that word lies in the record.
     word_off: u32,
 }
 
-impl Fields<'_> {
-    /// The same from the next presence word on that has bits. (Apart and by value, so that the way through a word's fields is
-    /// straight, and in registers.)
-    #[cold]
-    fn turned(mut self) -> Option<Self> {
-        while self.bits == 0 {
-            self.views = self.views.get(PRESENCE_BITS as usize..).filter(|views| !views.is_empty())?;
-            self.word_off += 4;
-            self.bits = self.record.base.word(Place { rec: self.record.off, off: self.word_off });
-        }
-        Some(self)
-    }
-}
-
 impl<'a> Iterator for Fields<'a> {
     type Item = (&'a FieldRow, Value<'a>);
 
-    #[inline(always)]
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.bits == 0 {
-            if self.views.len() <= PRESENCE_BITS as usize {
-                return None;
-            }
-            *self = self.clone().turned()?;
+        while self.bits == 0 {
+            self.fields = self.fields.get(PRESENCE_BITS as usize..).filter(|fields| !fields.is_empty())?;
+            self.word_off += 4;
+            self.bits = word(self.record.bytes, Place { rec: self.record.off, off: self.word_off });
         }
         let idx = self.bits.trailing_zeros() as usize;
         self.bits &= self.bits - 1;
-        debug_assert!(idx < self.views.len());
-        let Record { plan, base, off: rec, .. } = self.record;
-        // SAFETY: a sound record has no bits beyond its type's fields (enforced by decoder and verifier), whose views are
-        // elements of the plan's; fields and rows run parallel to them (`Plan::new`). The assertion notices in the mutation
-        // tests.
-        let (view, field, row) = unsafe {
-            let view = self.views.get_unchecked(idx);
-            let at = std::ptr::from_ref(view).offset_from(plan.views.as_ptr()) as usize;
-            (view, plan.fields.get_unchecked(at), plan.table.fields().get_unchecked(at))
+        // SAFETY: a sound record has no bits beyond its type's fields (enforced by decoder and verifier), which are elements
+        // of the plan's; rows run parallel to them (`Plan::new`). The assertion notices in the mutation tests.
+        let (field, row) = unsafe {
+            let plan = self.record.plan;
+            debug_assert!(idx < self.fields.len());
+            let field = self.fields.get_unchecked(idx);
+            let at = std::ptr::from_ref(field).offset_from(plan.fields.as_ptr()) as usize;
+            (field, plan.table.fields().get_unchecked(at))
         };
-        Some((row, value(plan, base, Place { rec, off: view.slot_off }, view.form, field, true)))
+        Some((row, self.record.value(field)))
     }
 }
 
@@ -333,9 +240,9 @@ impl<'a> Iterator for Fields<'a> {
 #[derive(Clone, Copy)]
 pub struct List<'a> {
     plan: &'a Plan,
-    base: Base<'a>,
-    field: &'a FieldPlan,
+    bytes: &'a [u8],
     block: u32,
+    field: &'a FieldPlan,
 }
 
 impl std::fmt::Debug for List<'_> {
@@ -349,7 +256,7 @@ impl<'a> List<'a> {
     #[must_use]
     #[inline]
     pub fn len(&self) -> u32 {
-        self.base.word(Place::at(self.block))
+        word(self.bytes, Place::at(self.block))
     }
 
     /// Whether there are none.
@@ -366,58 +273,81 @@ impl<'a> List<'a> {
         if idx >= self.len() {
             return None;
         }
-        Some(self.element(self.block + LIST_HEADER_LEN + idx * self.field.elem_len))
-    }
-
-    /// The element that lies at `at`.
-    #[inline(always)]
-    fn element(&self, at: u32) -> Value<'a> {
-        value(self.plan, self.base, Place::at(at), self.field.elem, self.field, false)
+        let at = self.block + LIST_HEADER_LEN + idx * self.field.elem_len;
+        single(self.plan, self.bytes, Place::at(at), Some(self.field.kind), self.field, false)
     }
 
     /// All elements.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let list = *self;
-        let mut at = self.block + LIST_HEADER_LEN;
-        (0..self.len()).map(move |_| {
-            let value = list.element(at);
-            at += list.field.elem_len;
-            value
-        })
+        (0..list.len()).filter_map(move |idx| list.get(idx))
     }
 }
 
-/// The value of this form at `at`: in a record a message's offset (`indirect`), in a list the record itself.
-#[inline(always)]
-fn value<'a>(
-    plan: &'a Plan,
-    base: Base<'a>,
-    at: Place,
-    form: Form,
-    field: &'a FieldPlan,
-    indirect: bool,
-) -> Value<'a> {
-    match form {
-        Form::Bool => Value::Bool(base.load::<1>(at) != [0]),
-        Form::I8 => Value::I8(i8::from_le_bytes(base.load(at))),
-        Form::I16 => Value::I16(i16::from_le_bytes(base.load(at))),
-        Form::I32 => Value::I32(i32::from_le_bytes(base.load(at))),
-        Form::I64 => Value::I64(i64::from_le_bytes(base.load(at))),
-        Form::U32 => Value::U32(base.word(at)),
-        Form::U64 => Value::U64(u64::from_le_bytes(base.load(at))),
-        Form::F32 => Value::F32(f32::from_le_bytes(base.load(at))),
-        Form::F64 => Value::F64(f64::from_le_bytes(base.load(at))),
-        Form::Enum => Value::Enum(i32::from_le_bytes(base.load(at))),
-        Form::String => Value::String(Text(base.span(at))),
-        Form::Bytes => Value::Bytes(base.span(at)),
-        Form::Message => {
-            let off = if indirect { base.word(at) } else { at.rec + at.off };
-            Value::Message(Record { plan, base, off, type_idx: field.aux_idx })
-        }
-        Form::List => {
-            let list = List { plan, base, field, block: base.word(at) };
-            if field.label == Label::Map { Value::Map(list) } else { Value::List(list) }
-        }
+/// Where something lies: in a record, or (0) where `rec` says. (Apart, so that a loop adds only what changes.)
+#[derive(Clone, Copy)]
+struct Place {
+    rec: u32,
+    off: u32,
+}
+
+impl Place {
+    #[inline(always)]
+    fn at(rec: u32) -> Place {
+        Place { rec, off: 0 }
     }
+}
+
+#[inline(always)]
+fn load<const N: usize>(bytes: &[u8], at: Place) -> [u8; N] {
+    debug_assert!(at.rec as usize + at.off as usize + N <= bytes.len());
+    // SAFETY: the object is sound: slots, words and blocks that presence declares lie in it. Enforced by decoder
+    // and verifier; the assertion above notices in the mutation tests.
+    unsafe { bytes.as_ptr().add(at.rec as usize).add(at.off as usize).cast::<[u8; N]>().read() }
+}
+
+#[inline(always)]
+fn word(bytes: &[u8], at: Place) -> u32 {
+    u32::from_le_bytes(load(bytes, at))
+}
+
+#[inline(always)]
+fn span(bytes: &[u8], at: Place) -> &[u8] {
+    let span = u64::from_le_bytes(load(bytes, at));
+    let (off, len) = (span as u32 as usize, (span >> 32) as usize);
+    debug_assert!(off + len <= bytes.len());
+    // SAFETY: as in `load`: the span of a sound object.
+    unsafe { std::slice::from_raw_parts(bytes.as_ptr().add(off), len) }
+}
+
+/// The value of this kind at `at`: in a record a message's offset (`indirect`), in a list the record itself. None of no
+/// kind.
+#[inline(always)]
+fn single<'a>(
+    plan: &'a Plan,
+    bytes: &'a [u8],
+    at: Place,
+    kind: Option<Kind>,
+    field: &FieldPlan,
+    indirect: bool,
+) -> Option<Value<'a>> {
+    Some(match kind? {
+        Kind::Double => Value::F64(f64::from_le_bytes(load(bytes, at))),
+        Kind::Float => Value::F32(f32::from_le_bytes(load(bytes, at))),
+        Kind::Int64 | Kind::Sfixed64 | Kind::Sint64 => Value::I64(i64::from_le_bytes(load(bytes, at))),
+        Kind::Uint64 | Kind::Fixed64 => Value::U64(u64::from_le_bytes(load(bytes, at))),
+        Kind::Int32 | Kind::Sfixed32 | Kind::Sint32 => Value::I32(i32::from_le_bytes(load(bytes, at))),
+        Kind::Uint32 | Kind::Fixed32 => Value::U32(word(bytes, at)),
+        Kind::Bool => Value::Bool(load::<1>(bytes, at) != [0]),
+        Kind::String => Value::String(Text(span(bytes, at))),
+        Kind::Bytes => Value::Bytes(span(bytes, at)),
+        Kind::Enum => Value::Enum(i32::from_le_bytes(load(bytes, at))),
+        Kind::I8 => Value::I8(i8::from_le_bytes(load(bytes, at))),
+        Kind::I16 => Value::I16(i16::from_le_bytes(load(bytes, at))),
+        Kind::Message => {
+            let off = if indirect { word(bytes, at) } else { at.rec + at.off };
+            Value::Message(Record { plan, bytes, off, type_idx: field.aux_idx })
+        }
+    })
 }

@@ -397,7 +397,7 @@ unsafe fn text<W: Wire, const ALIAS: bool>(
         } else {
             let to = base.add(*cur);
             if utf8 {
-                if !utf8::copy_checked(from, to, len, readable) {
+                if !utf8::copy_checked::<true>(from, to, len, readable) {
                     return Err(Why::Utf8);
                 }
             } else if len <= 32 && readable >= 32 {

@@ -4,7 +4,7 @@
 //! knows its schema need not: it looks a [`Field`] up when it starts, where a wrong name or type is an error, and reads it from
 //! any record of that type. What is left of each reading is whether the record is of the type, and whether the field is there.
 
-use super::{Form, List, Place, Record, Text};
+use super::{List, Place, Record, Text, load, span, word};
 use crate::plan::FieldPlan;
 use crate::processor::Processor;
 use sealed::Sealed;
@@ -48,7 +48,7 @@ pub trait FieldType: Sealed {
     type Value<'a>;
 
     #[doc(hidden)]
-    fn fits(kind: Kind, label: Label) -> bool;
+    fn fits(single: Option<Kind>) -> bool;
     #[doc(hidden)]
     fn read(slot: Slot<'_>) -> Self::Value<'_>;
 }
@@ -73,12 +73,12 @@ impl<'a> Slot<'a> {
 
     #[inline(always)]
     fn load<const N: usize>(self) -> [u8; N] {
-        self.record.base.load(self.place())
+        load(self.record.bytes, self.place())
     }
 
     #[inline(always)]
     fn span(self) -> &'a [u8] {
-        self.record.base.span(self.place())
+        span(self.record.bytes, self.place())
     }
 
     #[inline(always)]
@@ -120,14 +120,14 @@ pub enum FieldError {
 }
 
 macro_rules! field_type {
-    ($type:ty as $value:ty, [$($form:pat),+], |$slot:ident| $read:expr) => {
+    ($type:ty as $value:ty, [$($kind:ident),+], |$slot:ident| $read:expr) => {
         impl Sealed for $type {}
 
         impl FieldType for $type {
             type Value<'a> = $value;
 
-            fn fits(kind: Kind, label: Label) -> bool {
-                matches!(Form::of_slot(kind, label), $($form)|+)
+            fn fits(single: Option<Kind>) -> bool {
+                matches!(single, $(Some(Kind::$kind))|+)
             }
 
             #[inline(always)]
@@ -136,29 +136,41 @@ macro_rules! field_type {
             }
         }
     };
-    ($type:ident, [$($form:pat),+]) => {
-        field_type!($type as $type, [$($form),+], |slot| $type::from_le_bytes(slot.load()));
+    ($type:ident, [$($kind:ident),+]) => {
+        field_type!($type as $type, [$($kind),+], |slot| $type::from_le_bytes(slot.load()));
     };
 }
 
-field_type!(i8, [Form::I8]);
-field_type!(i16, [Form::I16]);
-field_type!(i32, [Form::I32, Form::Enum]);
-field_type!(i64, [Form::I64]);
-field_type!(u32, [Form::U32]);
-field_type!(u64, [Form::U64]);
-field_type!(f32, [Form::F32]);
-field_type!(f64, [Form::F64]);
-field_type!(bool as bool, [Form::Bool], |slot| slot.load::<1>() != [0]);
-field_type!(Text<'static> as Text<'a>, [Form::String], |slot| Text(slot.span()));
-field_type!(&'static [u8] as &'a [u8], [Form::Bytes], |slot| slot.span());
-field_type!(Record<'static> as Record<'a>, [Form::Message], |slot| {
+field_type!(i8, [I8]);
+field_type!(i16, [I16]);
+field_type!(i32, [Int32, Sint32, Sfixed32, Enum]);
+field_type!(i64, [Int64, Sint64, Sfixed64]);
+field_type!(u32, [Uint32, Fixed32]);
+field_type!(u64, [Uint64, Fixed64]);
+field_type!(f32, [Float]);
+field_type!(f64, [Double]);
+field_type!(bool as bool, [Bool], |slot| slot.load::<1>() != [0]);
+field_type!(Text<'static> as Text<'a>, [String], |slot| Text(slot.span()));
+field_type!(&'static [u8] as &'a [u8], [Bytes], |slot| slot.span());
+field_type!(Record<'static> as Record<'a>, [Message], |slot| {
     Record { off: u32::from_le_bytes(slot.load()), type_idx: slot.plan().aux_idx, ..slot.record }
 });
-field_type!(List<'static> as List<'a>, [Form::List], |slot| {
-    let Record { plan, base, .. } = slot.record;
-    List { plan, base, field: slot.plan(), block: u32::from_le_bytes(slot.load()) }
-});
+
+impl Sealed for List<'static> {}
+
+impl FieldType for List<'static> {
+    type Value<'a> = List<'a>;
+
+    fn fits(single: Option<Kind>) -> bool {
+        single.is_none()
+    }
+
+    #[inline(always)]
+    fn read(slot: Slot<'_>) -> List<'_> {
+        let Record { plan, bytes, .. } = slot.record;
+        List { plan, bytes, block: u32::from_le_bytes(slot.load()), field: slot.plan() }
+    }
+}
 
 impl Processor {
     /// The field `name` of the type, to be read as a `T`.
@@ -177,7 +189,7 @@ impl Processor {
         };
         let field_idx = row.first_field + own as u32;
         let field = &plan.fields[field_idx as usize];
-        if !T::fits(field.kind, field.label) {
+        if !T::fits(field.single) {
             return Err(FieldError::Kind {
                 path: format!("{type_name}.{name}"),
                 kind: field.kind,
@@ -208,7 +220,7 @@ impl<'a> Record<'a> {
             self.has_no(field.field_idx);
         }
         let presence = Place { rec: self.off, off: field.presence_off };
-        if self.base.word(presence) & field.presence_bit == 0 {
+        if word(self.bytes, presence) & field.presence_bit == 0 {
             return None;
         }
         Some(T::read(Slot { record: *self, off: field.slot_off, field_idx: field.field_idx }))
