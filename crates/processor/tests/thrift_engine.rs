@@ -86,7 +86,7 @@ fn maps_of_strings() {
     }
     let refused = |input: &[u8]| decode(&p, Protocol::Compact, "Texts", input).unwrap_err().to_string();
     let wrong = refused(&[0x1b, 2, 0x88, 1, b'k', 0, 1, b'l', 1, 0xff, 0]);
-    assert_eq!(wrong, "test.Texts.map[1].value: the string before byte 10 is not UTF-8");
+    assert_eq!(wrong, "test.Texts.map[1].value: the string before byte 9 is not UTF-8");
     assert_eq!(refused(&[0x1b, 1, 0x88, 2, b'k']), "test.Texts.map[0].key: the input breaks off at byte 4");
 }
 
