@@ -587,8 +587,8 @@ unsafe fn texts<W: Wire, const ALIAS: bool>(
 ) -> At {
     let entry = cx.plan.types[f.aux_idx as usize].first_field as usize;
     let fields = [cx.plan.thrift.fields[entry], cx.plan.thrift.fields[entry + 1]];
-    // SAFETY: as `map`. Strings take no room that is not there, so nothing moves meanwhile. Both fields' bits are in an entry's
-    // only presence word.
+    // SAFETY: as `map`. Strings take no room that is not there ("Room"), so nothing moves meanwhile. An entry has two fields
+    // (checked by the table's loader), whose bits are in its only presence word. Noticed by `maps_of_strings`.
     unsafe {
         let memory = (cx.base, cx.readable);
         let mut s = cx.source(at.pos);

@@ -3,6 +3,12 @@
 //! [`Record::fields`] and [`Record::get`] tell with every value what it is, and whoever asks branches on that. A program that
 //! knows its schema need not: it looks a [`Field`] up when it starts, where a wrong name or type is an error, and reads it from
 //! any record of that type. What is left of each reading is whether the record is of the type, and whether the field is there.
+//!
+//! # Soundness
+//!
+//! What is read is not checked, as in the module above. It relies on a [`Field`] telling the truth about records of its type:
+//! only [`Processor::field`] makes one, from the plan, and no type of any other plan has its number. Noticed by
+//! `known_fields_are_read`.
 
 use super::{List, Place, Record, Text, load, span, word};
 use crate::plan::FieldPlan;
