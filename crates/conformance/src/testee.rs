@@ -1,7 +1,7 @@
 //! One request after the other, through the engine.
 
 use tollfree_json::Unknown;
-use tollfree_processor::{Arena, EncodeBuffer, Limits, Object, Processor, Record, Value};
+use tollfree_processor::{Arena, EncodeBuffer, Field, FieldError, Limits, Object, Processor, Record, Text};
 use tollfree_schema::{Schema, SchemaError};
 
 use crate::answer::Answer;
@@ -32,12 +32,38 @@ pub(crate) enum StartError {
     Schema(#[from] SchemaError),
     #[error("the descriptor set lacks {REQUEST}")]
     NoRequest,
+    #[error(transparent)]
+    Field(#[from] FieldError),
+}
+
+/// The request, and what is read of it.
+struct RequestFields {
+    type_idx: u32,
+    message_type: Field<Text<'static>>,
+    requested_output_format: Field<i32>,
+    protobuf_payload: Field<&'static [u8]>,
+    json_payload: Field<Text<'static>>,
+    test_category: Field<i32>,
+}
+
+impl RequestFields {
+    fn new(processor: &Processor) -> Result<RequestFields, StartError> {
+        let type_idx = processor.type_by_name(REQUEST).ok_or(StartError::NoRequest)?;
+        Ok(RequestFields {
+            type_idx,
+            message_type: processor.field(type_idx, "message_type")?,
+            requested_output_format: processor.field(type_idx, "requested_output_format")?,
+            protobuf_payload: processor.field(type_idx, "protobuf_payload")?,
+            json_payload: processor.field(type_idx, "json_payload")?,
+            test_category: processor.field(type_idx, "test_category")?,
+        })
+    }
 }
 
 /// The engine and its memory, used again for every request.
 pub(crate) struct Testee {
     processor: Processor,
-    request_idx: u32,
+    fields: RequestFields,
     requests: Arena<'static>,
     messages: Messages,
 }
@@ -46,16 +72,16 @@ impl Testee {
     pub(crate) fn new(descriptor_set: &[u8]) -> Result<Testee, StartError> {
         let table = Schema::from_descriptor_set(descriptor_set)?.compile()?;
         let processor = Processor::new(table);
-        let request_idx = processor.type_by_name(REQUEST).ok_or(StartError::NoRequest)?;
+        let fields = RequestFields::new(&processor)?;
         let requests = Arena::with_limit(ARENA_LIMIT);
-        Ok(Testee { processor, request_idx, requests, messages: Messages::new() })
+        Ok(Testee { processor, fields, requests, messages: Messages::new() })
     }
 
     /// Does what the request asks for.
     pub(crate) fn answer(&mut self, request: &[u8]) -> Answer {
         let limits = Limits::default();
-        match self.processor.decode(self.request_idx, request, &mut self.requests, &limits) {
-            Ok(request) => self.messages.answer(&self.processor, request.root()),
+        match self.processor.decode(self.fields.type_idx, request, &mut self.requests, &limits) {
+            Ok(request) => self.messages.answer(&self.processor, &self.fields, request.root()),
             Err(error) => Answer::RuntimeError(format!("the request itself: {error}")),
         }
     }
@@ -74,27 +100,27 @@ impl Messages {
         Messages { copied: arena(), staged: arena(), buffer: EncodeBuffer::new() }
     }
 
-    fn answer(&mut self, processor: &Processor, request: Record<'_>) -> Answer {
-        let Some(Value::String(name)) = request.by_name("message_type") else {
+    fn answer(&mut self, processor: &Processor, fields: &RequestFields, request: Record<'_>) -> Answer {
+        let Some(name) = request.read(&fields.message_type) else {
             return Answer::RuntimeError("the request names no message type".into());
         };
         if name.as_bytes() == FAILURE_SET {
             return Answer::Message(Vec::new());
         }
-        let form = match request.by_name("requested_output_format") {
-            Some(Value::Enum(PROTOBUF)) => Form::Protobuf,
-            Some(Value::Enum(JSON)) => Form::Json,
+        let form = match request.read(&fields.requested_output_format) {
+            Some(PROTOBUF) => Form::Protobuf,
+            Some(JSON) => Form::Json,
             _ => return Answer::Skipped("only binary and JSON output is written"),
         };
         let name = String::from_utf8_lossy(name.as_bytes());
         let Some(type_idx) = processor.type_by_name(&name) else {
             return Answer::RuntimeError(format!("the descriptor set lacks {name}"));
         };
-        match (request.by_name("protobuf_payload"), request.by_name("json_payload")) {
-            (Some(Value::Bytes(payload)), _) => self.again(processor, type_idx, payload, form),
-            (_, Some(Value::String(text))) => {
-                let unknown = match request.by_name("test_category") {
-                    Some(Value::Enum(JSON_IGNORE_UNKNOWN)) => Unknown::Skip,
+        match (request.read(&fields.protobuf_payload), request.read(&fields.json_payload)) {
+            (Some(payload), _) => self.again(processor, type_idx, payload, form),
+            (_, Some(text)) => {
+                let unknown = match request.read(&fields.test_category) {
+                    Some(JSON_IGNORE_UNKNOWN) => Unknown::Skip,
                     _ => Unknown::Refuse,
                 };
                 let text = String::from_utf8_lossy(text.as_bytes());

@@ -101,7 +101,7 @@ impl Kind {
         Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Whether values lie elsewhere in the object, as strings, bytes and messages do.
+    /// Whether values lie in their slots, and not elsewhere in the object, as strings, bytes and messages do.
     #[must_use]
     pub fn is_scalar(self) -> bool {
         !matches!(self, Kind::String | Kind::Bytes | Kind::Message)

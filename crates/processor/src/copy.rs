@@ -4,8 +4,9 @@
 //! some it is quick only for certain distances between source and target within a page, else up to 40 times slower
 //! (AMD Zen 3; docs/adr/0014-copies-and-checks-of-strings.md has figures). Strings lie at any distance, so there plain
 //! wide loads and stores do it, in pieces that are aligned where they are written. On others, Intel's among them, the
-//! library's copy is the quicker one (docs/adr/0024-the-rows-that-were-missed.md), but for what begins and ends in the
-//! nearest cache, if there is AVX-512 (docs/adr/0029-the-codecs-rows-again.md).
+//! library's copy is the quicker one (docs/adr/0024-the-rows-that-were-missed.md), unless there is AVX-512. Then wide pieces
+//! are quicker for what begins and ends in the nearest cache (docs/adr/0029-the-codecs-rows-again.md), and, with lines asked
+//! for ahead, for what does not fit there (docs/adr/0035-rows-that-are-met-in-every-run.md).
 
 #[cfg(target_arch = "x86_64")]
 use std::sync::LazyLock;
@@ -13,6 +14,10 @@ use std::sync::LazyLock;
 /// What [`long`] copies in pieces of 64 bytes, if there is AVX-512: it begins and ends in the nearest cache.
 #[cfg(target_arch = "x86_64")]
 const IN_64: std::ops::RangeInclusive<usize> = 256..=1 << 14;
+/// What it copies so while asking for the lines ahead. (Between the two, source and target are just what the nearest cache
+/// holds, and the library's copy, whose stores need not fetch a line first, is the quicker one.)
+#[cfg(target_arch = "x86_64")]
+const IN_64_AHEAD: std::ops::RangeInclusive<usize> = 23 << 10..=1 << 20;
 /// What it copies in pieces of 32 bytes on AMD's processors; of longer ones the library knows better what to do with the
 /// caches.
 #[cfg(target_arch = "x86_64")]
@@ -61,7 +66,10 @@ pub(crate) unsafe fn long(from: *const u8, to: *mut u8, len: usize) {
         if len >= *IN_64.start() && len <= *IN_32.end() {
             let (in_64, in_32) = *QUICKER;
             if in_64 && IN_64.contains(&len) {
-                return wider(from, to, len);
+                return wider::<false>(from, to, len);
+            }
+            if in_64 && IN_64_AHEAD.contains(&len) {
+                return wider::<true>(from, to, len);
             }
             if in_32 && IN_32.contains(&len) {
                 return wide(from, to, len);
@@ -105,9 +113,12 @@ unsafe fn wide(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
-unsafe fn wider(from: *const u8, to: *mut u8, len: usize) {
+unsafe fn wider<const ASK: bool>(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     use std::arch::x86_64::{_mm512_loadu_si512, _mm512_store_si512, _mm512_storeu_si512};
     const BLOCK: usize = 64;
+    /// Distance at which lines are asked for. Nothing is read there, so it may lie behind the end.
+    const AHEAD: usize = 512;
     // SAFETY: as in `wide`, with 64 for 32.
     unsafe {
         let load = |at: usize| _mm512_loadu_si512(from.add(at).cast());
@@ -115,6 +126,13 @@ unsafe fn wider(from: *const u8, to: *mut u8, len: usize) {
         _mm512_storeu_si512(to.cast(), load(0));
         let mut at = BLOCK - to.addr() % BLOCK;
         while at + 4 * BLOCK <= len {
+            if ASK {
+                for idx in 0..4 {
+                    let ahead = at + AHEAD + BLOCK * idx;
+                    _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(ahead).cast());
+                    _mm_prefetch::<_MM_HINT_T0>(to.wrapping_add(ahead).cast_const().cast());
+                }
+            }
             let blocks = [0, 1, 2, 3].map(|idx| load(at + BLOCK * idx));
             for (idx, block) in blocks.into_iter().enumerate() {
                 _mm512_store_si512(to.add(at + BLOCK * idx).cast(), block);
@@ -135,12 +153,13 @@ mod tests {
 
     #[test]
     fn copies_what_memcpy_copies() {
-        let from: Vec<u8> = (0..5000usize).map(|at| (at * 7 + at / 251) as u8).collect();
-        let mut to = vec![0u8; 5000];
-        for len in (0..70).chain(250..600).chain(1020..1400).chain([4096, 4800]) {
+        let from: Vec<u8> = (0..41_000usize).map(|at| (at * 7 + at / 251) as u8).collect();
+        let mut to = vec![0u8; 41_000];
+        let many = [4096, 4800, 16_384, 16_385, 23_551, 23_552, 30_001, 40_800];
+        for len in (0..70).chain(250..600).chain(1020..1400).chain(many) {
             for (off, start) in [(0, 0), (1, 3), (31, 32), (64, 33), (100, 63)] {
                 to.fill(0xee);
-                // SAFETY: 4800 bytes and 100 before them are less than 5000.
+                // SAFETY: 40800 bytes and 100 before them are less than 41000.
                 unsafe { long(from.as_ptr().add(off), to.as_mut_ptr().add(start), len) };
                 let check = |to: &[u8]| {
                     assert_eq!(to[start..start + len], from[off..off + len], "{len} bytes to {start}");
@@ -160,7 +179,8 @@ mod tests {
                         try_form(wide);
                     }
                     if is_x86_feature_detected!("avx512f") {
-                        try_form(wider);
+                        try_form(wider::<false>);
+                        try_form(wider::<true>);
                     }
                 }
             }

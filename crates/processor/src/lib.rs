@@ -42,4 +42,4 @@ pub use method_map::{Method, MethodMap, MethodMapError};
 pub use object::Object;
 pub use processor::Processor;
 pub use verify::VerifyError;
-pub use view::{Fields, List, Record, Text, Value};
+pub use view::{Field, FieldError, FieldType, Fields, List, Record, Text, Value};

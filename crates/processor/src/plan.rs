@@ -4,7 +4,7 @@
 //! the encoded tag, and where the presence bit lies; per type, a map from field number to field.
 
 use crate::encode::Steps;
-use tollfree_layout::linear::{PRESENCE_OFF, presence_words, value_len};
+use tollfree_layout::linear::{PRESENCE_BITS, PRESENCE_OFF, presence_words, value_len};
 use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
 
 /// Marks a number that the type does not have.
@@ -151,7 +151,18 @@ pub(crate) struct Plan {
     pub enums: Box<[EnumPlan]>,
     pub thrift: crate::thrift::ThriftPlan,
     pub enum_bits: Box<[u64]>,
+    /// One for each presence word of each type, as [`TypePlan::last_word`] counts them.
+    pub checks: Box<[WordCheck]>,
     pub steps: Steps,
+}
+
+/// What a verifier looks at in a presence word.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WordCheck {
+    /// The bits that belong to fields.
+    pub fields: u32,
+    /// Those whose slots lead elsewhere. What lies in any other is a value, whatever it is.
+    pub leading: u32,
 }
 
 impl Plan {
@@ -176,6 +187,7 @@ impl Plan {
         let enums =
             (0..table.enums().len() as u32).map(|idx| enum_plan(&table, idx, &mut enum_bits)).collect();
         Plan {
+            checks: types.iter().flat_map(|t| word_checks(t, &fields)).collect(),
             steps: Steps::new(&types, &fields),
             types: types.into(),
             fields: fields.into(),
@@ -193,6 +205,12 @@ impl Plan {
     pub(crate) fn fields_of(&self, type_idx: u32) -> &[FieldPlan] {
         let plan = &self.types[type_idx as usize];
         &self.fields[plan.first_field as usize..(plan.first_field + plan.field_count) as usize]
+    }
+
+    /// A number that no other type has, of this plan or any other.
+    #[inline(always)]
+    pub(crate) fn type_number(&self, type_idx: u32) -> u64 {
+        self.steps.number() + u64::from(type_idx)
     }
 
     /// Place of the field with this number among its type's fields.
@@ -385,6 +403,19 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
         label: field.label,
         single: (!field.label.is_list()).then_some(field.kind),
     }
+}
+
+fn word_checks(t: &TypePlan, fields: &[FieldPlan]) -> impl Iterator<Item = WordCheck> {
+    let own = &fields[t.first_field as usize..(t.first_field + t.field_count) as usize];
+    (0..t.presence_words).map(|word_idx| {
+        let mut check = WordCheck { fields: 0, leading: 0 };
+        for (bit, field) in own.iter().skip((word_idx * PRESENCE_BITS) as usize).take(32).enumerate() {
+            let leads = field.label.is_list() || !field.kind.is_scalar();
+            check.fields |= 1 << bit;
+            check.leading |= u32::from(leads) << bit;
+        }
+        check
+    })
 }
 
 /// The bytes of a tag, and how many there are (up to five).

@@ -39,17 +39,27 @@ pub(crate) unsafe fn check(from: *const u8, len: usize, readable: usize) -> bool
     }
 }
 
-/// Copies `len` bytes from `from` to `to`; whether they are UTF-8. What is not may be copied in part.
+/// Copies `len` bytes from `from` to `to`; whether they are UTF-8. What is not may be copied in part. `MEDIUM`: up to 64 bytes
+/// are expected, not 32.
 ///
 /// # Safety
-/// As [`check`]; `max(len, 32)` bytes at `to` can be written and do not overlap the others.
+/// As [`check`]; `max(len, 64)` bytes at `to` can be written and do not overlap the others.
 #[inline(always)]
-pub(crate) unsafe fn copy_checked(from: *const u8, to: *mut u8, len: usize, readable: usize) -> bool {
+pub(crate) unsafe fn copy_checked<const MEDIUM: bool>(
+    from: *const u8,
+    to: *mut u8,
+    len: usize,
+    readable: usize,
+) -> bool {
     // SAFETY: the caller's promises.
     unsafe {
         if len <= 32 && readable >= 32 {
             to.cast::<[u64; 4]>().write_unaligned(from.cast::<[u64; 4]>().read_unaligned());
             return high_bits(from) & ((1u64 << len) - 1) == 0 || check_long(from, len, readable);
+        }
+        if MEDIUM && len <= 64 && readable >= 64 {
+            to.cast::<[u64; 8]>().write_unaligned(from.cast::<[u64; 8]>().read_unaligned());
+            return is_ascii(from, len) || check_long(from, len, readable);
         }
         copy_long(from, to, len, readable)
     }
@@ -170,15 +180,18 @@ mod tests {
     fn verdict(bytes: &[u8]) -> bool {
         let len = bytes.len();
         let mut padded = bytes.to_vec();
-        padded.resize(len + 32, 0xff);
+        padded.resize(len + 64, 0xff);
         let mut copy = vec![0; len + 64];
-        // SAFETY: `padded` and `copy` have 32 and 64 bytes more than `len`.
+        // SAFETY: `padded` and `copy` have 64 bytes more than `len`.
         unsafe {
             let verdict = check(padded.as_ptr(), len, len + 32);
             assert_eq!(check(bytes.as_ptr(), len, len), verdict);
-            for readable in [len, len + 32] {
-                assert_eq!(copy_checked(padded.as_ptr(), copy.as_mut_ptr(), len, readable), verdict);
-                assert!(!verdict || copy[..len] == *bytes);
+            for readable in [len, len + 32, len + 64] {
+                for form in [copy_checked::<false>, copy_checked::<true>] {
+                    copy.fill(0);
+                    assert_eq!(form(padded.as_ptr(), copy.as_mut_ptr(), len, readable), verdict);
+                    assert!(!verdict || copy[..len] == *bytes);
+                }
                 // Where AVX-512 is there, nothing else would try this form.
                 #[cfg(target_arch = "x86_64")]
                 if avx2::available() {

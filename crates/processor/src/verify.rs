@@ -195,15 +195,18 @@ impl Check<'_> {
         if unknown != 0 {
             self.spans(unknown, false).map_err(|(rule, _)| here(rule))?;
         }
-        for word_idx in 0..t.presence_words {
-            let mut bits = self.word(rec + PRESENCE_OFF + 4 * word_idx).map_err(here)?;
+        let last = t.last_word as usize;
+        let checks = &plan.checks[last + 1 - t.presence_words as usize..=last];
+        for (word_idx, check) in (0..).zip(checks) {
+            let present = self.word(rec + PRESENCE_OFF + 4 * word_idx).map_err(here)?;
+            if present & !check.fields != 0 {
+                return Err(here("a presence bit belongs to no field"));
+            }
+            let mut bits = present & check.leading;
             while bits != 0 {
                 let field_idx = 32 * word_idx + bits.trailing_zeros();
                 bits &= bits - 1;
-                let Some(field) = fields.get(field_idx as usize) else {
-                    return Err(here("a presence bit belongs to no field"));
-                };
-                self.field(rec, type_idx, field_idx, field, depth)?;
+                self.field(rec, type_idx, field_idx, &fields[field_idx as usize], depth)?;
             }
         }
         if t.has_oneofs {

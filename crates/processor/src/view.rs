@@ -3,6 +3,10 @@
 //! A [`Record`] leads only through a sound [`Object`], so offsets are followed as they stand. Which field is
 //! read is checked (an index beyond the type's fields panics, as a slice's would), what lies there is not.
 
+mod field;
+
+pub use field::{Field, FieldError, FieldType};
+
 use crate::object::Object;
 use crate::plan::{FieldPlan, Plan};
 use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_BITS, PRESENCE_OFF};

@@ -107,6 +107,17 @@ fn each_rule_is_named() {
     assert!(circle.contains("circle") || circle.contains("deep"), "{circle}");
     let outside = rules(32 + row.slot_off as usize, good.len() as u32).to_string();
     assert!(outside.contains("out of the object"), "{outside}");
+    // Behind the last field of the last presence word, and in a string's span.
+    let field_count = p.table().fields_of(type_idx).len();
+    assert!(
+        field_count > 32 && !field_count.is_multiple_of(32),
+        "the type has several words, and room in the last"
+    );
+    let none = rules(32 + 4 + 4 * (field_count / 32), 1 << 31).to_string();
+    assert!(none.contains("belongs to no field"), "{none}");
+    let text = p.table().fields_of(type_idx).iter().find(|row| row.number == 9).unwrap();
+    let beyond = rules(32 + text.slot_off as usize, good.len() as u32).to_string();
+    assert!(beyond.contains("a string leads out of the object"), "{beyond}");
 }
 
 /// Records that share children: 2^n paths through n records must not be walked.

@@ -3,7 +3,10 @@
 mod fixture;
 
 use fixture::{again, bytes, field, schemas, varint};
-use tollfree_processor::{Arena, DecodeError, Limits, Method, MethodMap, Processor, Value};
+use tollfree_processor::{
+    Arena, DecodeError, Field as Known, FieldError, Limits, List, Method, MethodMap, Processor, Record, Text,
+    Value,
+};
 use tollfree_schema::{Field, Kind, Label, Message, Schema};
 
 const T2: &str = "t2.All";
@@ -315,6 +318,64 @@ fn values_are_read_by_number_and_name() {
     assert!(matches!(root.by_name("farther"), Some(Value::String(text)) if text.to_str() == Ok("far")));
     assert!(root.by_number(6).is_none() && root.by_number(10).is_none() && root.by_name("nothing").is_none());
     assert!(debug(&p, T3, &input).contains("f_int32: I32(-3)"));
+}
+
+#[test]
+fn known_fields_are_read() {
+    let (p, _) = schemas();
+    let type_idx = p.type_by_name(T3).unwrap();
+    let inner = varint(17, 5);
+    let input = [
+        field(1, 1, &1.5f64.to_le_bytes()),
+        varint(8, 1),
+        bytes(9, b"text"),
+        bytes(11, &inner),
+        bytes(25, &[1, 2, 3]),
+        bytes(51, &[bytes(1, b"k"), varint(2, 5)].concat()),
+        bytes(500_000_000, b"far"),
+    ]
+    .concat();
+    let mut arena = Arena::with_limit(1 << 20);
+    let object = p.decode(type_idx, &input, &mut arena, &Limits::default()).unwrap();
+    let root = object.root();
+    let names = |number| {
+        let row = p.table().fields_of(type_idx).iter().find(|row| row.number == number).unwrap();
+        p.table().text(row.name).to_owned()
+    };
+    let message: Known<Record<'static>> = p.field(type_idx, &names(11)).unwrap();
+    let number: Known<i32> = p.clone().field(type_idx, "f_sint32").unwrap();
+    let text: Known<Text<'static>> = p.field(type_idx, &names(9)).unwrap();
+    let far: Known<Text<'static>> = p.field(type_idx, "farther").unwrap();
+    let list: Known<List<'static>> = p.field(type_idx, &names(25)).unwrap();
+    let map: Known<List<'static>> = p.field(type_idx, &names(51)).unwrap();
+    assert_eq!(root.read(&p.field::<f64>(type_idx, &names(1)).unwrap()), Some(1.5));
+    assert_eq!(root.read(&p.field::<bool>(type_idx, &names(8)).unwrap()), Some(true));
+    assert_eq!(root.read(&text).unwrap().as_bytes(), b"text");
+    assert_eq!(root.read(&far).unwrap().as_bytes(), b"far");
+    assert_eq!((root.read(&list).unwrap().len(), root.read(&map).unwrap().len()), (3, 1));
+    assert_eq!(root.read(&number), None);
+    let child = root.read(&message).unwrap();
+    assert_eq!(
+        (child.type_idx(), child.read(&number), child.read(&text).is_none()),
+        (type_idx, Some(-3), true)
+    );
+
+    // What is wrong is said when a field is looked up, and panics where it would be read.
+    let no_field = p.field::<i32>(type_idx, "nothing").unwrap_err();
+    assert_eq!(no_field.to_string(), format!("{T3} has no field nothing"));
+    assert_eq!(p.field::<i32>(u32::MAX, "f").unwrap_err(), FieldError::NoType { type_idx: u32::MAX });
+    let width = p.field::<i64>(type_idx, "f_sint32").unwrap_err().to_string();
+    assert_eq!(width, format!("{T3}.f_sint32 is Implicit Sint32 in the table and cannot be read as i64"));
+    assert!(matches!(p.field::<i32>(type_idx, &names(25)), Err(FieldError::Kind { .. })));
+    let panics = |read: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).is_err();
+    let (stranger, _) = schemas();
+    let strange: Known<i32> = stranger.field(type_idx, "f_sint32").unwrap();
+    assert!(panics(&|| assert_eq!(child.read(&strange), None)));
+    let entry = match root.read(&map).unwrap().get(0) {
+        Some(Value::Message(entry)) => entry,
+        other => panic!("{other:?}"),
+    };
+    assert!(panics(&|| assert_eq!(entry.read(&number), None)));
 }
 
 /// A header type of which one field is marked: by it a call finds its method.

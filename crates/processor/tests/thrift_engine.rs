@@ -39,6 +39,57 @@ fn decode(
     Ok(to_json(p, p.verify(type_idx, &object, 100).unwrap().root()))
 }
 
+/// Maps of strings to strings are read in a way of their own.
+#[test]
+fn maps_of_strings() {
+    let p = processor("struct Texts { 1: map<string, string> map, 2: i32 behind }");
+    let longest = "é".repeat(40);
+    for protocol in fixture::PROTOCOLS {
+        for keys in [
+            &["", "a", "bc", "def"][..],
+            &["a", "b", "cd"],
+            &["same", "other", "same"],
+            &["x", "x"],
+            &["one", "two", "six", "ten", "five", "six", "a"],
+            &[&longest, &longest[..64], &longest[..62]],
+            &[],
+        ] {
+            let entries: Vec<_> =
+                keys.iter().zip(0..).map(|(key, idx)| (*key, "v".repeat(idx * 11))).collect();
+            let mut input = match protocol {
+                Protocol::Compact if keys.is_empty() => vec![0x1b, 0],
+                Protocol::Compact => vec![0x1b, keys.len() as u8, 0x88],
+                _ => [&[13, 0, 1, 11, 11, 0, 0, 0][..], &[keys.len() as u8]].concat(),
+            };
+            for text in entries.iter().flat_map(|(key, value)| [*key, value]) {
+                if protocol != Protocol::Compact {
+                    input.extend([0; 3]);
+                }
+                input.push(text.len() as u8);
+                input.extend(text.as_bytes());
+            }
+            input.extend(if protocol == Protocol::Compact {
+                &[0x15, 8, 0][..]
+            } else {
+                &[8, 0, 2, 0, 0, 0, 4, 0]
+            });
+            // Of equal keys the last one counts.
+            let last = |at: &usize| !keys[at + 1..].contains(&keys[*at]);
+            let kept: Vec<_> =
+                (0..keys.len()).filter(last).map(|at| json!([entries[at].0, entries[at].1])).collect();
+            let decoded = decode(&p, protocol, "Texts", &input).unwrap();
+            assert_eq!(decoded, json!({ "map": kept, "behind": 4 }), "{keys:?}");
+            for len in 0..input.len() {
+                assert!(decode(&p, protocol, "Texts", &input[..len]).is_err(), "{keys:?}, {len} bytes");
+            }
+        }
+    }
+    let refused = |input: &[u8]| decode(&p, Protocol::Compact, "Texts", input).unwrap_err().to_string();
+    let wrong = refused(&[0x1b, 2, 0x88, 1, b'k', 0, 1, b'l', 1, 0xff, 0]);
+    assert_eq!(wrong, "test.Texts.map[1].value: the string before byte 9 is not UTF-8");
+    assert_eq!(refused(&[0x1b, 1, 0x88, 2, b'k']), "test.Texts.map[0].key: the input breaks off at byte 4");
+}
+
 #[test]
 fn errors_name_the_field_and_the_offset() {
     let p = processor(IDL);

@@ -7,6 +7,7 @@
 //! is made anew at other addresses for each.
 
 mod cpp;
+mod known;
 pub(crate) mod lookalike;
 mod measure;
 mod ours;

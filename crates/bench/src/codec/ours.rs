@@ -6,6 +6,7 @@ use tollfree_processor::thrift::Protocol;
 use tollfree_processor::{Arena, DecodeError, EncodeBuffer, Limits, Object, Processor, Record, Value};
 use tollfree_schema::Schema;
 
+use super::known;
 use super::measure::Runner;
 use super::payload::Payload;
 use crate::BenchError;
@@ -22,6 +23,7 @@ pub(super) enum Codec {
 
 /// A message with its processor, and the object that it decodes to.
 pub(super) struct Ours<'p> {
+    name: &'p str,
     input: &'p [u8],
     processor: Processor,
     type_idx: u32,
@@ -43,16 +45,18 @@ impl<'p> Ours<'p> {
         let type_idx = processor
             .type_by_name(&payload.type_name)
             .ok_or_else(|| refused(&format!("the schema has no type {}", payload.type_name)))?;
-        Self::of(&payload.bytes, processor, type_idx, Codec::Protobuf).map_err(|error| refused(&error))
+        Self::of(&payload.name, &payload.bytes, processor, type_idx, Codec::Protobuf)
+            .map_err(|error| refused(&error))
     }
 
     pub(super) fn of(
+        name: &'p str,
         input: &'p [u8],
         processor: Processor,
         type_idx: u32,
         codec: Codec,
     ) -> Result<Self, DecodeError> {
-        let mut ours = Self { input, processor, type_idx, codec, object: Vec::new(), fields: 0 };
+        let mut ours = Self { name, input, processor, type_idx, codec, object: Vec::new(), fields: 0 };
         let mut arena = Arena::with_limit(ARENA_LIMIT);
         let decoded = ours.object(&mut arena)?;
         let (object, fields) = (decoded.bytes().to_vec(), count(decoded.root()));
@@ -136,7 +140,7 @@ impl<'p> Ours<'p> {
 
     pub(super) fn rows(&self) -> Vec<Runner<'_>> {
         let object = self.verified();
-        vec![
+        let mut rows = vec![
             self.decode("tollfree"),
             self.decode_aliasing(),
             self.encode(),
@@ -146,7 +150,24 @@ impl<'p> Ours<'p> {
             Runner::new("access", "tollfree", move || {
                 black_box(read(black_box(&object).root()));
             }),
-        ]
+        ];
+        if self.processor.type_by_name(known::NAME) == Some(self.type_idx) && self.name == known::PAYLOAD {
+            rows.push(self.access_known());
+        }
+        rows
+    }
+
+    /// Access where the program knows the message's fields, and has looked them up.
+    fn access_known(&self) -> Runner<'_> {
+        let side = "tollfree, known fields";
+        let (object, known) = match known::M3::new(&self.processor) {
+            Ok(known) => (self.verified(), known),
+            Err(why) => return Runner::not_run("access", side, why.to_string()),
+        };
+        assert_eq!(known.read(object.root()), read(object.root()), "both read all fields");
+        Runner::new("access", side, move || {
+            black_box(black_box(&known).read(black_box(&object).root()));
+        })
     }
 }
 
@@ -184,7 +205,7 @@ fn read(record: Record<'_>) -> u64 {
 
 /// A value that is no list; elements of lists are none.
 #[inline(always)]
-fn read_one(value: Value<'_>) -> u64 {
+pub(super) fn read_one(value: Value<'_>) -> u64 {
     match value {
         Value::Bool(value) => value.into(),
         Value::I8(value) => value as u64,
@@ -202,6 +223,6 @@ fn read_one(value: Value<'_>) -> u64 {
     }
 }
 
-fn ends(bytes: &[u8]) -> u64 {
+pub(super) fn ends(bytes: &[u8]) -> u64 {
     bytes.first().map_or(0, |byte| u64::from(*byte)) + bytes.last().map_or(0, |byte| u64::from(*byte))
 }

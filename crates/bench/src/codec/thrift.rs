@@ -123,7 +123,8 @@ fn group_at(plan: &CodecPlan, rounds: usize, payload: &ThriftPayload) -> Result<
     let processor = Processor::new(schema.compile().map_err(|error| refused(&error))?);
     let type_idx = processor.type_by_name(payload.type_name).ok_or_else(|| refused(&payload.type_name))?;
     let codec = Codec::Thrift(payload.protocol);
-    let ours = Ours::of(&payload.bytes, processor, type_idx, codec).map_err(|error| refused(&error))?;
+    let ours = Ours::of(&payload.name, &payload.bytes, processor, type_idx, codec)
+        .map_err(|error| refused(&error))?;
     let mut rows = vec![measure::memcpy(&payload.bytes)];
     rows.extend(ours.rows());
     rows.extend((payload.peer)(payload.protocol, &payload.bytes));

@@ -370,7 +370,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
             }
             let to = self.s.base.add(self.s.cur);
             if UTF8 {
-                if !utf8::copy_checked(from, to, len, readable) {
+                if !utf8::copy_checked::<false>(from, to, len, readable) {
                     return Err(Why::Utf8);
                 }
             } else if len <= 32 && readable >= 32 {

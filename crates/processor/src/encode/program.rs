@@ -97,7 +97,8 @@ impl Steps {
                 steps.push(step(types, field, first_word + idx as u32 / PRESENCE_BITS));
             }
         }
-        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        // One for each type, of which the first is the plan's: see `Plan::type_number`.
+        let number = NUMBER.fetch_add(types.len() as u64 + 1, std::sync::atomic::Ordering::Relaxed);
         Steps { number, words: words.into(), steps: steps.into() }
     }
 

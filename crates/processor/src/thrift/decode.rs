@@ -13,7 +13,7 @@
 
 use super::plan::{NO_MASK, ThriftField, code};
 use super::skip::{holds, skip};
-use super::wire::{Source, Wire, take};
+use super::wire::{FieldStart, Source, Wire, take};
 use crate::arena::{Arena, SLOP};
 use crate::decode::staged_root;
 use crate::fault::{Step, Why};
@@ -255,7 +255,8 @@ unsafe fn record<W: Wire, const ALIAS: bool>(
         let (mut last, mut known_count) = (0, 0);
         loop {
             let mut s = cx.source(at.pos);
-            let field = check!(cx, s.pos, W::field(&mut s, last));
+            let mut field = FieldStart::default();
+            check!(cx, s.pos, W::field(&mut s, last, &mut field));
             at.pos = s.pos;
             if field.code == code::STOP {
                 break;
@@ -358,7 +359,9 @@ unsafe fn value<W: Wire, const ALIAS: bool>(
             code::I32 => put!(u32, W::i32(&mut s)),
             code::I64 => put!(u64, W::i64(&mut s)),
             code::DOUBLE => put!(u64, W::double(&mut s)),
-            code::STRING => put!(u64, text::<W, ALIAS>(cx, &mut s, &mut at.cur, f.utf8)),
+            code::STRING => {
+                put!(u64, text::<W, ALIAS>((cx.base, cx.readable), &mut s, &mut at.cur, f.utf8))
+            }
             code::STRUCT => {
                 let Some(depth) = depth.checked_sub(1) else { return cx.fail(Why::Depth, at.pos) };
                 let child = check!(cx, at.pos, room::<ALIAS>(cx, &mut at, f.elem_len as usize, true));
@@ -372,10 +375,10 @@ unsafe fn value<W: Wire, const ALIAS: bool>(
     }
 }
 
-/// A string, copied or left where it is: its span.
+/// A string, copied or left where it is: its span. (`base` and `readable` are the context's.)
 #[inline(always)]
 unsafe fn text<W: Wire, const ALIAS: bool>(
-    cx: &Context<'_, '_>,
+    (base, readable): (*mut u8, usize),
     s: &mut Source,
     cur: &mut usize,
     utf8: bool,
@@ -385,16 +388,16 @@ unsafe fn text<W: Wire, const ALIAS: bool>(
     unsafe {
         let len = W::length(s)?;
         let from = s.buf.add(s.pos);
-        let readable = cx.readable - s.pos;
+        let readable = readable - s.pos;
         let at = if ALIAS {
             if utf8 && !utf8::check(from, len, readable) {
                 return Err(Why::Utf8);
             }
             HEADER_LEN as usize + s.pos
         } else {
-            let to = cx.base.add(*cur);
+            let to = base.add(*cur);
             if utf8 {
-                if !utf8::copy_checked(from, to, len, readable) {
+                if !utf8::copy_checked::<true>(from, to, len, readable) {
                     return Err(Why::Utf8);
                 }
             } else if len <= 32 && readable >= 32 {
@@ -481,7 +484,9 @@ unsafe fn list<W: Wire, const ALIAS: bool>(
                 }
             }
             code::DOUBLE => each!(u64, W::double(&mut s)),
-            code::STRING => each!(u64, text::<W, ALIAS>(cx, &mut s, &mut at.cur, f.utf8)),
+            code::STRING => {
+                each!(u64, text::<W, ALIAS>((cx.base, cx.readable), &mut s, &mut at.cur, f.utf8))
+            }
             _ => {
                 let Some(depth) = depth.checked_sub(1) else { return cx.fail(Why::Depth, at.pos) };
                 for idx in 0..count {
@@ -549,6 +554,14 @@ unsafe fn map<W: Wire, const ALIAS: bool>(
         check!(cx, s.pos, holds(&s, W::least(key_code) + W::least(value_code), count));
         at.pos = s.pos;
         let first = check!(cx, at.pos, block::<ALIAS>(cx, &mut at, f, slot, count));
+        if (key_code, value_code) == (code::STRING, code::STRING) {
+            at = texts::<W, ALIAS>(cx, at, f, first, count);
+            if at.pos == STOP || !may_repeat(cx, f, first, count) {
+                return at;
+            }
+            last_of_each_key(cx, at, f, first - LIST_HEADER);
+            return at;
+        }
         for idx in 0..count {
             let entry = first + idx as usize * f.elem_len as usize;
             at = parts::<W, ALIAS>(cx, at, f.aux_idx, entry, depth);
@@ -561,6 +574,55 @@ unsafe fn map<W: Wire, const ALIAS: bool>(
         }
         at
     }
+}
+
+/// Reads the entries of a map of strings to strings into the zeroed records from `first` on.
+#[inline(always)]
+unsafe fn texts<W: Wire, const ALIAS: bool>(
+    cx: &mut Context<'_, '_>,
+    mut at: At,
+    f: &ThriftField,
+    first: usize,
+    count: u32,
+) -> At {
+    let entry = cx.plan.types[f.aux_idx as usize].first_field as usize;
+    let fields = [cx.plan.thrift.fields[entry], cx.plan.thrift.fields[entry + 1]];
+    // SAFETY: as `map`. Strings take no room that is not there ("Room"), so nothing moves meanwhile. An entry has two fields
+    // (checked by the table's loader), whose bits are in its only presence word. Noticed by `maps_of_strings`.
+    unsafe {
+        let memory = (cx.base, cx.readable);
+        let mut s = cx.source(at.pos);
+        for idx in 0..count {
+            let rec = memory.0.add(first + idx as usize * f.elem_len as usize);
+            for (field_idx, part) in fields.iter().enumerate() {
+                match text::<W, ALIAS>(memory, &mut s, &mut at.cur, part.utf8) {
+                    Ok(span) => rec.add(part.slot_off as usize).cast::<u64>().write_unaligned(span),
+                    Err(why) => {
+                        cx.fail(why, s.pos);
+                        cx.step(f.aux_idx, field_idx as u32);
+                        return cx.element(idx);
+                    }
+                }
+            }
+            let present = fields[0].presence_bit | fields[1].presence_bit;
+            rec.add(PRESENCE_OFF as usize).cast::<u32>().write_unaligned(present);
+        }
+        at.pos = s.pos;
+        at
+    }
+}
+
+/// Whether two of these entries with strings for keys might have the same: they have not, if there are few and no two are
+/// equally long.
+#[inline(always)]
+unsafe fn may_repeat(cx: &Context<'_, '_>, f: &ThriftField, first: usize, count: u32) -> bool {
+    let key = &cx.plan.thrift.fields[cx.plan.types[f.aux_idx as usize].first_field as usize];
+    // SAFETY: as `texts`: the spans lie in the entries' records.
+    let len = |idx: u32| unsafe {
+        let rec = first + idx as usize * f.elem_len as usize;
+        cx.base.add(rec + key.slot_off as usize + 4).cast::<u32>().read_unaligned()
+    };
+    count > 4 || (1..count).any(|a| (0..a).any(|b| len(a) == len(b)))
 }
 
 /// Leaves the last entry of each key in the map `f` whose entries lie in `block`.

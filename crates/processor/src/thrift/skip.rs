@@ -1,7 +1,7 @@
 //! Hot module: values that the type has no field for are read over.
 
 use super::plan::code;
-use super::wire::{Source, Wire, take};
+use super::wire::{FieldStart, Source, Wire, take};
 use crate::fault::Why;
 
 /// Reads over a value of this type; structs and containers nest at most `depth` deep in it. A bool field's value
@@ -33,7 +33,8 @@ unsafe fn over<W: Wire>(s: &mut Source, of: u8, depth: u32) -> Result<(), Why> {
                 let inner = inner()?;
                 let mut last = 0;
                 loop {
-                    let field = W::field(s, last)?;
+                    let mut field = FieldStart::default();
+                    W::field(s, last, &mut field)?;
                     if field.code == code::STOP {
                         return Ok(());
                     }

@@ -28,6 +28,7 @@ impl Source {
 }
 
 /// A field's header.
+#[derive(Default)]
 pub(super) struct FieldStart {
     /// Its type; [`code::STOP`] behind the last field.
     pub code: u8,
@@ -42,7 +43,8 @@ pub(super) trait Wire {
     const BOOL_IN_HEADER: bool;
     /// Fewest bytes of a value of this type.
     fn least(code: u8) -> usize;
-    unsafe fn field(s: &mut Source, last: i32) -> Result<FieldStart, Why>;
+    /// (To a place of the caller's: as part of a result it would be packed and unpacked again.)
+    unsafe fn field(s: &mut Source, last: i32, to: &mut FieldStart) -> Result<(), Why>;
     /// A bool with a byte of its own.
     unsafe fn bool(s: &mut Source) -> Result<bool, Why>;
     unsafe fn i16(s: &mut Source) -> Result<u16, Why>;
@@ -187,16 +189,17 @@ impl Wire for Compact {
     }
 
     #[inline(always)]
-    unsafe fn field(s: &mut Source, last: i32) -> Result<FieldStart, Why> {
+    unsafe fn field(s: &mut Source, last: i32, to: &mut FieldStart) -> Result<(), Why> {
         // SAFETY: the trait's.
         unsafe {
             let [byte] = take::<1>(s)?;
             let number = byte & 15;
+            to.code = compact_code(number)?;
+            to.flag = number == code::BOOL;
             if number == code::STOP {
-                return Ok(FieldStart { code: code::STOP, id: 0, flag: false });
+                return Ok(());
             }
-            let code = compact_code(number)?;
-            let id = if byte >= 16 {
+            to.id = if byte >= 16 {
                 let id = last + i32::from(byte >> 4);
                 if id > i32::from(i16::MAX) {
                     return Err(Why::FieldId);
@@ -205,7 +208,7 @@ impl Wire for Compact {
             } else {
                 i32::from(Self::i16(s)? as i16)
             };
-            Ok(FieldStart { code, id, flag: number == code::BOOL })
+            Ok(())
         }
     }
 
@@ -350,16 +353,15 @@ impl Wire for Binary {
     }
 
     #[inline(always)]
-    unsafe fn field(s: &mut Source, _last: i32) -> Result<FieldStart, Why> {
+    unsafe fn field(s: &mut Source, _last: i32, to: &mut FieldStart) -> Result<(), Why> {
         // SAFETY: the trait's.
         unsafe {
             let [number] = take::<1>(s)?;
-            let code = binary_code(number)?;
-            if code == code::STOP {
-                return Ok(FieldStart { code, id: 0, flag: false });
+            to.code = binary_code(number)?;
+            if to.code != code::STOP {
+                to.id = i32::from(i16::from_be_bytes(take::<2>(s)?));
             }
-            let id = i32::from(i16::from_be_bytes(take::<2>(s)?));
-            Ok(FieldStart { code, id, flag: false })
+            Ok(())
         }
     }
 
