@@ -287,7 +287,7 @@ impl Shared {
             core.with_station(runtime, other, |station, slot| station.queue(other, slot));
         }
         let now = now_ns();
-        let budget = core.budget.ns();
+        let (budget, is_probe) = (core.budget.ns(), core.budget.is_probe());
         let others_sleep = core.stations.others_sleep(runtime);
         let dedicated = self.dedicated.load(Ordering::Relaxed);
         let station = core.stations.find(runtime).expect("found above");
@@ -296,7 +296,18 @@ impl Shared {
         }
         station.looked_at_ns = if dedicated { 0 } else { now };
         let spun = now - station.wait_began_ns;
-        if spun < budget && (!Crowd::is_here(now) || budget == u64::MAX) {
+        if spun >= budget || (Crowd::is_here(now) && budget != u64::MAX) {
+            if self.park(&mut core, token, runtime) {
+                return Poll::Pending;
+            }
+            drop(core);
+            return poll_again(cx);
+        }
+        if is_probe {
+            // Asleep for everybody else: the peer rings, and no driver need watch. That takes a timer, which wakes this thread once
+            // when it is set and once when it ends.
+            self.park(&mut core, token, runtime);
+        } else {
             station.look_count = station.look_count.wrapping_add(1);
             let ear = (!station.watched).then(|| station.ear.clone());
             if let Some(ear) = ear {
@@ -306,42 +317,37 @@ impl Shared {
             if !others_sleep {
                 core.waiter.unpark();
             }
-            let shared = core.shares_cpu();
-            core.is_crowded = shared;
-            drop(core);
-            cx.waker().wake_by_ref();
-            if shared || spun >= OFFER_AFTER_NS {
-                // The peer, or others, can only go on when this processor is given up.
-                rustix::thread::sched_yield();
-                if !shared {
-                    // Where the peer had it, it did what is waited for, however long that took.
-                    Crowd::offered(now, now_ns().saturating_sub(now));
-                }
-            }
-            return Poll::Pending;
         }
-        self.park(core, cx, token, runtime)
+        let shared = core.shares_cpu();
+        core.is_crowded = shared;
+        drop(core);
+        cx.waker().wake_by_ref();
+        if shared || spun >= OFFER_AFTER_NS {
+            // The peer, or others, can only go on when this processor is given up.
+            rustix::thread::sched_yield();
+            if !shared {
+                // Where the peer had it, it did what is waited for, however long that took.
+                Crowd::offered(now, now_ns().saturating_sub(now));
+            }
+        }
+        Poll::Pending
     }
 
-    /// The spin budget is spent: sleep, unless something came meanwhile.
-    fn park<R>(
-        self: &Arc<Self>,
-        mut core: Entered<'_>,
-        cx: &mut Context<'_>,
-        token: Token,
-        runtime: runtime::Id,
-    ) -> Poll<Result<R, Closed>> {
+    /// Puts the task to sleep, unless something came meanwhile: then, `false`, it has to look again.
+    fn park(&self, core: &mut Entered<'_>, token: Token, runtime: runtime::Id) -> bool {
         if runtime::Handle::try_current().is_ok_and(|handle| handle.id() != runtime) {
             // It pumped for a station where it does not live any more, and whose driver must not be what wakes it.
             core.leave(token);
-            return poll_again(cx);
+            return false;
         }
         if !core.arm() {
-            // Something came between the last look and the doorbell being armed.
-            return poll_again(cx);
+            // Something came between the last look and the doorbell being armed. Should the task not come back to look at it,
+            // the driver does.
+            core.nudge |= core.stations.find(runtime).is_some_and(|station| !station.watched);
+            return false;
         }
         core.with_station(runtime, token, |station, slot| station.park(token, slot));
-        Poll::Pending
+        true
     }
 
     /// The station of the runtime that polls. `Err(None)`: it is new and its driver was started; try again.
