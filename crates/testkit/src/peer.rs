@@ -168,9 +168,14 @@ impl HostilePeer {
     fn ring_if_parked(&mut self) {
         // As the ring's own ringer: publish, fence, look.
         std::sync::atomic::fence(Ordering::SeqCst);
-        if Waiting(self.theirs.load_u32(WAITING_OFF, Ordering::Relaxed)).is_parked() {
+        if self.sees_sleeper() {
             self.ring();
         }
+    }
+
+    /// Whether the other side says that it sleeps.
+    pub fn sees_sleeper(&self) -> bool {
+        Waiting(self.theirs.load_u32(WAITING_OFF, Ordering::Relaxed)).is_parked()
     }
 
     /// Sends a byte with descriptors.

@@ -3,7 +3,8 @@
 //! # Who pumps
 //! A task that waits looks at the ring itself: a few glances inside one `poll` (0.2 µs, or 1 where nobody else seems to want the thread), then by waking itself,
 //! so that its runtime's other tasks and timers have their turns, for as long as the spin budget says. Then it arms the
-//! doorbell, looks once more, and sleeps; its runtime's driver task sleeps on the socket for all. Whoever pumps wakes
+//! doorbell, looks once more, and sleeps; its runtime's driver task sleeps on the socket for all. Who only probes, since such waits have
+//! been too long, arms it before, and is asleep for all others while it looks. Whoever pumps wakes
 //! everybody for whom something came ([`crate::stations`]). Nobody handles more than a bounded number of records in one
 //! `poll`, however many a peer sends.
 //!
@@ -319,7 +320,7 @@ impl Shared {
             core.with_station(runtime, other, |station, slot| station.queue(other, slot));
         }
         let now = now_ns();
-        let budget = core.budget.ns();
+        let (budget, is_probe) = (core.budget.ns(), core.budget.is_probe());
         let others_sleep = core.stations.others_sleep(runtime);
         let dedicated = self.dedicated.load(Ordering::Relaxed);
         let station = core.stations.find(runtime).expect("found above");
@@ -328,7 +329,18 @@ impl Shared {
         }
         station.looked_at_ns = if dedicated { 0 } else { now };
         let spun = now - station.wait_began_ns;
-        if spun < budget && (!Crowd::is_here(now) || budget == u64::MAX) {
+        if spun >= budget || (Crowd::is_here(now) && budget != u64::MAX) {
+            if self.park(&mut core, token, runtime) {
+                return Poll::Pending;
+            }
+            drop(core);
+            return poll_again(cx);
+        }
+        if is_probe {
+            // Asleep for everybody else: the peer rings, and no driver need watch. That takes a timer, which wakes this thread once
+            // when it is set and once when it ends.
+            self.park(&mut core, token, runtime);
+        } else {
             station.look_count = station.look_count.wrapping_add(1);
             let ear = (!station.watched).then(|| station.ear.clone());
             if let Some(ear) = ear {
@@ -338,42 +350,37 @@ impl Shared {
             if !others_sleep {
                 core.waiter.unpark();
             }
-            let shared = core.shares_cpu();
-            core.is_crowded = shared;
-            drop(core);
-            cx.waker().wake_by_ref();
-            if shared || spun >= OFFER_AFTER_NS {
-                // The peer, or others, can only go on when this processor is given up.
-                rustix::thread::sched_yield();
-                if !shared {
-                    // Where the peer had it, it did what is waited for, however long that took.
-                    Crowd::offered(now, now_ns().saturating_sub(now));
-                }
-            }
-            return Poll::Pending;
         }
-        self.park(core, cx, token, runtime)
+        let shared = core.shares_cpu();
+        core.is_crowded = shared;
+        drop(core);
+        cx.waker().wake_by_ref();
+        if shared || spun >= OFFER_AFTER_NS {
+            // The peer, or others, can only go on when this processor is given up.
+            rustix::thread::sched_yield();
+            if !shared {
+                // Where the peer had it, it did what is waited for, however long that took.
+                Crowd::offered(now, now_ns().saturating_sub(now));
+            }
+        }
+        Poll::Pending
     }
 
-    /// The spin budget is spent: sleep, unless something came meanwhile.
-    fn park<R>(
-        self: &Arc<Self>,
-        mut core: Entered<'_>,
-        cx: &mut Context<'_>,
-        token: Token,
-        runtime: runtime::Id,
-    ) -> Poll<Result<R, Closed>> {
+    /// Puts the task to sleep, unless something came meanwhile: then, `false`, it has to look again.
+    fn park(&self, core: &mut Entered<'_>, token: Token, runtime: runtime::Id) -> bool {
         if runtime::Handle::try_current().is_ok_and(|handle| handle.id() != runtime) {
             // It pumped for a station where it does not live any more, and whose driver must not be what wakes it.
             core.leave(token);
-            return poll_again(cx);
+            return false;
         }
         if !core.arm() {
-            // Something came between the last look and the doorbell being armed.
-            return poll_again(cx);
+            // Something came between the last look and the doorbell being armed. Should the task not come back to look at it,
+            // the driver does.
+            core.nudge |= core.stations.find(runtime).is_some_and(|station| !station.watched);
+            return false;
         }
         core.with_station(runtime, token, |station, slot| station.park(token, slot));
-        Poll::Pending
+        true
     }
 
     /// The station of the runtime that polls. `Err(None)`: it is new and its driver was started; try again.

@@ -10,6 +10,8 @@
 //!            └──── nobody waits ────│──┤
 //!                                   └──┘ somebody waits: that one is made the pumper, and woken
 //! ```
+//! One that only probes ([`crate::waiting`]) makes the station Armed at once, and looks again by itself for a few microseconds.
+//!
 //! A task may stop polling without a word (a `select!` that drops a future but keeps the stream), or be kept from running.
 //! So the driver watches a station while it is pumped: when nobody has looked at the ring for a tick, it does so itself
 //! and arms the doorbell.

@@ -3,7 +3,8 @@
 //! Waking a sleeping process costs about 60 µs there and back, so a wait that ends sooner should be spun through, and
 //! one that takes much longer should not be spun for at all. The budget is a few times the recent average, and not less than
 //! sleeping costs, while that average is worth spinning for. Where it isn't, one wait in a few is begun with a short probe, so
-//! that a peer that is fast again is noticed: by two short waits in a row, for one may have been short by chance.
+//! that a peer that is fast again is noticed: by two short waits in a row, for one may have been short by chance. Who probes
+//! has armed the doorbell before and counts as asleep, so that nobody need watch it; who spins has put the doorbell away.
 //!
 //! Whoever spins for longer than a few microseconds offers its processor to others at each turn. Fellow spinners give it
 //! back within microseconds; where a process that computes took it, waiting is left to the kernel for a while
@@ -57,6 +58,11 @@ impl SpinBudget {
         self.unprobed = if is_worth { 0 } else { (self.unprobed + 1) % PROBE_EVERY };
         let waited = waited_ns.min(WAIT_NS_MAX);
         self.average_ns = self.average_ns - (self.average_ns >> WEIGHT_SHIFT) + (waited >> WEIGHT_SHIFT);
+    }
+
+    /// Whether the next wait is only probed, because such waits have not been worth spinning for.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.policy == WaitPolicy::Adaptive && (self.on_trial || self.average_ns > WORTH_NS)
     }
 
     /// How long to spin for the next wait, in nanoseconds.
@@ -123,13 +129,15 @@ mod tests {
             })
             .sum();
         assert_eq!(probes, 10 * PROBE_NS);
+        assert!(budget.is_probe());
         budget.learn(3_000);
         assert_eq!(budget.ns(), TRIAL_NS);
+        assert!(budget.is_probe(), "a trial is one, too");
         budget.learn(10_000_000);
         assert!(budget.ns() <= PROBE_NS, "it was by chance");
         budget.learn(3_000);
         budget.learn(3_000);
-        assert!(budget.ns() > 5 * PROBE_NS);
+        assert!(budget.ns() > 5 * PROBE_NS && !budget.is_probe());
         for _ in 0..100 {
             budget.learn(2_000);
         }
@@ -182,6 +190,7 @@ mod tests {
             poll.learn(wait);
             park.learn(wait);
             assert_eq!((poll.ns(), park.ns()), (u64::MAX, 0));
+            assert!(!poll.is_probe() && !park.is_probe());
         }
     }
 

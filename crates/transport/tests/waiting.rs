@@ -2,7 +2,7 @@
 
 mod echo;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -14,7 +14,7 @@ use echo::{
     soon,
 };
 use tokio::runtime::{Builder, Runtime};
-use tollfree_testkit::{Chance, TimeLimit};
+use tollfree_testkit::{Chance, HostilePeer, TimeLimit, opening_of};
 use tollfree_transport::*;
 
 #[test]
@@ -42,6 +42,41 @@ fn a_pumper_that_stops_polling_and_keeps_its_stream_holds_up_nobody() {
             });
         }
     }
+}
+
+#[test]
+fn who_only_probes_has_armed_the_doorbell_before() {
+    let _limit = TimeLimit::seconds(60);
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s.sock");
+        let address = format!("shm://{}", socket.display()).parse().unwrap();
+        let mut listener = Listener::bind(&address, Config::default()).unwrap();
+        let entering = tokio::task::spawn_blocking(move || HostilePeer::client(&socket).unwrap());
+        let server = soon("a session", listener.accept()).await.unwrap();
+        let mut peer = entering.await.unwrap();
+        let calls = 300;
+        for stream in 1..=calls {
+            // Looks once, and goes on when the peer has seen what the server said meanwhile.
+            let is_pending = poll_fn(|cx| Poll::Ready(server.poll_accept(cx).is_pending())).await;
+            assert!(is_pending, "nothing was sent yet");
+            // The first waits are spun through. Later ones have been too long, and one in a few is probed.
+            if stream > calls / 2 {
+                assert!(peer.sees_sleeper(), "wait {stream}");
+            }
+            let calling = tokio::task::spawn_blocking(move || {
+                std::thread::sleep(Duration::from_millis(1));
+                let path = format!("/test.Echo/Call{stream}");
+                peer.send(&opening_of(stream, stream as u16 - 1, &path, b"x")).unwrap();
+                while peer.try_read().is_some() {}
+                peer
+            });
+            let call = soon("a call", poll_fn(|cx| server.poll_accept(cx))).await;
+            drop(call.expect("the session goes on"));
+            peer = calling.await.unwrap();
+        }
+    });
 }
 
 #[test]
