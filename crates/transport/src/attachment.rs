@@ -250,6 +250,7 @@ impl Attachment {
         let stream = |id| Asked::Open(Stream::new(self.shared.clone(), id));
         // Who pumps looks for all.
         if !core.stations.is_pumped()
+            && core.looks_long()
             && let Some(id) = core.ask(opening, emission, &self.shared.socket)
         {
             let answer = self.shared.look_for_answer(&mut core, id);

@@ -515,8 +515,13 @@ impl Core {
             let away_ns = now_ns().saturating_sub(station.looked_at_ns);
             self.long_turns = if away_ns > TURN_NS { self.long_turns.saturating_add(1) } else { 0 };
         }
-        let is_alone = self.long_turns < LONG_TURNS && !self.is_crowded;
-        if is_alone { LONG_GLANCE_COUNT } else { GLANCE_COUNT }
+        if self.looks_long() { LONG_GLANCE_COUNT } else { GLANCE_COUNT }
+    }
+
+    /// Whether a look within one `poll` is long enough for a quick peer to answer.
+    #[inline]
+    pub(crate) fn looks_long(&self) -> bool {
+        self.budget.ns() > 0 && !self.is_crowded && self.long_turns < LONG_TURNS
     }
 
     /// Puts a task to wait for what can't have come yet, where another of its runtime looks at the ring. `false`: it has to
