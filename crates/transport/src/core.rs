@@ -8,22 +8,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
 
-use bytes::BytesMut;
 use smallvec::SmallVec;
 use tokio::runtime;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::CPU_UNKNOWN;
 use tollfree_layout::limits::{AREA_LEN_MAX, AREA_LEN_MIN, PAGE_LEN};
-use tollfree_layout::{AreaIdx, ByteOff, StreamId};
+use tollfree_layout::{AreaIdx, StreamId};
 use tollfree_region::{PeerRegion, Region};
 use tollfree_rendezvous::socket;
-use tollfree_ring::{
-    RecordRead, RecordReceiver, RecordSender, RingReceiver, RingSender, RingViolation, Ringer, StageError,
-    Waiter,
-};
+use tollfree_ring::{RecordReceiver, RecordSender, RingReceiver, RingSender, RingViolation, Ringer, Waiter};
 use tollfree_session::{
-    Answer, AreaEvent, AreaFault, Closed, Full, Inbound, Outbound, Received, Role, Session, Violation,
-    Watched, Whole,
+    Answer, AreaEvent, Closed, Outbound, Received, Role, Session, Violation, Watched, Whole,
 };
 
 use crate::area::{AreaSender, AreasMapped};
@@ -31,6 +26,7 @@ use crate::clock::now_ns;
 use crate::config::Config;
 use crate::handshake::{Attached, PeerPool};
 use crate::load::Load;
+use crate::records::{Arrived, Sending};
 use crate::shared::Socket;
 use crate::stations::{Slot, Stations, Token};
 use crate::waiting::SpinBudget;
@@ -59,106 +55,6 @@ impl Watched for StreamSlots {
     #[inline]
     fn waits_to_write(&self) -> bool {
         self.write.waiting
-    }
-}
-
-/// The way out: ring and payload area.
-pub(crate) struct Sending {
-    pub(crate) ring: RingSender<Region, PeerRegion>,
-    pub(crate) area: AreaSender,
-    /// The ring found the peer's cursor forged while sending; the pump closes the session for it.
-    violation: Option<RingViolation>,
-    /// Something is staged that a sleeping peer is to be woken for.
-    is_loud: bool,
-}
-
-impl Outbound for Sending {
-    #[inline]
-    fn record_len_max(&self) -> usize {
-        self.ring.record_len_max()
-    }
-
-    #[inline]
-    fn stage(&mut self, parts: &[&[u8]]) -> Result<(), Full> {
-        self.is_loud = true;
-        self.stage_quietly(parts)
-    }
-
-    #[inline]
-    fn stage_quietly(&mut self, parts: &[&[u8]]) -> Result<(), Full> {
-        match self.ring.stage(parts) {
-            Ok(()) => {
-                self.area.bind(self.ring.staged_end());
-                Ok(())
-            }
-            Err(StageError::Peer(violation)) => {
-                self.violation = Some(violation);
-                Err(Full)
-            }
-            Err(_) => Err(Full),
-        }
-    }
-
-    fn area_chunk_max(&mut self, wanted: usize) -> usize {
-        if !self.area.is_live() {
-            self.area.want();
-            return 0;
-        }
-        let consumed = match self.ring.consumed() {
-            Ok(consumed) => consumed,
-            Err(violation) => {
-                self.violation = Some(violation);
-                return 0;
-            }
-        };
-        self.area.chunk_len_max(consumed).min(wanted)
-    }
-
-    fn put_in_area(&mut self, chunk: &[u8]) -> Option<(AreaIdx, ByteOff)> {
-        let placed = self.area.place(chunk);
-        here(Point::ChunkPlaced);
-        placed
-    }
-
-    fn take_back(&mut self) {
-        self.area.take_back();
-    }
-}
-
-/// A record and the areas it may point into.
-struct Arrived<'a, R> {
-    record: R,
-    mapped: &'a AreasMapped,
-    in_area: std::cell::Cell<bool>,
-}
-
-impl<R: RecordRead> Inbound for Arrived<'_, R> {
-    #[inline]
-    fn record_len(&self) -> usize {
-        self.record.len()
-    }
-
-    #[inline]
-    fn read(&self, at: usize, dst: &mut [u8]) {
-        self.record.read(at, dst);
-    }
-
-    #[inline]
-    fn append_to(&self, at: usize, len: usize, dst: &mut BytesMut) {
-        self.record.append_to(at, len, dst);
-    }
-
-    fn append_area(
-        &self,
-        area: AreaIdx,
-        at: ByteOff,
-        len: usize,
-        dst: &mut BytesMut,
-    ) -> Result<(), AreaFault> {
-        self.in_area.set(true);
-        self.mapped.append(area, at, len, dst)?;
-        here(Point::ChunkCopied);
-        Ok(())
     }
 }
 

@@ -46,6 +46,7 @@ mod inherited;
 mod listener;
 mod liveness;
 mod load;
+mod records;
 mod shared;
 mod stations;
 mod streak;
