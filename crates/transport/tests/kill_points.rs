@@ -140,6 +140,13 @@ async fn live_with(client: &Attachment, rebinds: bool) -> Result<(), String> {
     // Areas go when nobody uses them.
     tokio::time::sleep(Duration::from_millis(60)).await;
     call("/test.Echo/Call", 10).await?;
+    // Calls that are a frame each way.
+    for _ in 0..3 {
+        match echo::call(client, Bytes::from_static(b"asked")).await {
+            Some(answer) => assert_eq!(answer, "asked"),
+            None => return Err(format!("a call that was asked: {:?}", client.closed())),
+        }
+    }
     if rebinds {
         call("/test.Echo/Rebind", 0).await?;
     }

@@ -4,6 +4,7 @@
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -159,10 +160,25 @@ pub(crate) async fn begin_with(
     Ok(stream)
 }
 
-/// One call. `None`: it ended without its message.
+/// One call, asked as a whole where that may be. `None`: it ended without its message.
 pub(crate) async fn call(attachment: &Attachment, message: Bytes) -> Option<Bytes> {
-    let stream = begin(attachment, message).await.ok()?;
-    read_message(&stream).await
+    let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
+    let mut emission = Emission {
+        headers: Some(Bytes::new()),
+        message: Some(Outgoing::new(message.clone(), false)),
+        ending: Some(Ending::HalfClose),
+    };
+    match poll_fn(|cx| Poll::Ready(attachment.try_ask(cx, opening, &mut emission))).await {
+        Some(Ok(Asked::Answered(answer))) => Some(answer.message.slice(PREFIX_LEN..)),
+        Some(Ok(Asked::Open(stream) | Asked::Waits(stream))) => {
+            if !emission.is_empty() {
+                poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await.ok()?;
+            }
+            read_message(&stream).await
+        }
+        Some(Err(_)) => None,
+        None => read_message(&begin(attachment, message).await.ok()?).await,
+    }
 }
 
 /// Makes calls and checks what comes back.
