@@ -6,7 +6,7 @@
 //! had always been there. What goes over the wire, and what it costs of whose credit, is the same either way.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use tollfree_layout::frame::{DEADLINE_LEN, FRAME_HEAD_LEN, events, flags};
+use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events, flags};
 use tollfree_layout::{MethodIdx, StreamId};
 use zerocopy::IntoBytes;
 
@@ -78,35 +78,53 @@ impl<T: Watched> Session<T> {
         // Credit and cancellations go first.
         self.stage_pending(out).ok()?;
         let method = self.known_method(opening.path)?;
-        let (len, cost) = (message.data.len(), charge(message.data.len()));
-        let deadline = opening.deadline_ns.to_le_bytes();
-        let deadline: &[u8] = if opening.deadline_ns != 0 { &deadline } else { &[] };
-        let is_plain = !message.begun && !message.compressed && !message.is_rope && len <= INLINE_LEN_MAX;
-        let fits = headers.len() <= self.peer.metadata_len_max.min(usize::from(u16::MAX))
-            && FRAME_HEAD_LEN + DEADLINE_LEN + headers.len() + len <= out.record_len_max()
-            && cost <= self.send_credit.min(self.peer.stream_window);
-        if !is_plain || !fits || self.live_count >= self.stream_count_max {
+        if self.live_count >= self.stream_count_max {
             return None;
         }
+        let deadline = opening.deadline_ns.to_le_bytes();
+        let deadline: &[u8] = if opening.deadline_ns != 0 { &deadline } else { &[] };
         let id = StreamId(self.last_id + 1);
         let mut head = head(id.0);
         head.events = REQUEST;
-        head.flags = WHOLE | if deadline.is_empty() { 0 } else { flags::HAS_DEADLINE };
+        head.flags = if deadline.is_empty() { 0 } else { flags::HAS_DEADLINE };
         head.code = method.0.into();
+        let cost = self.send_whole(out, head, deadline, headers, message)?;
+        self.last_id = id.0;
+        self.live_count += 1;
+        self.aside = Some(Aside { id, credit: self.peer.stream_window - cost, answer: None });
+        Some(id)
+    }
+
+    /// Stages a frame with all of a message, and pays for it. What that cost; `None`: it doesn't go so, and nothing was done.
+    #[inline]
+    fn send_whole(
+        &mut self,
+        out: &mut impl Outbound,
+        mut head: FrameHead,
+        deadline: &[u8],
+        headers: &[u8],
+        message: &Outgoing,
+    ) -> Option<u64> {
+        let (len, cost) = (message.data.len(), charge(message.data.len()));
+        let is_plain = !message.begun && !message.compressed && !message.is_rope && len <= INLINE_LEN_MAX;
+        let fits = headers.len() <= self.peer.metadata_len_max.min(usize::from(u16::MAX))
+            && FRAME_HEAD_LEN + deadline.len() + headers.len() + len <= out.record_len_max()
+            && cost <= self.send_credit.min(self.peer.stream_window);
+        if !is_plain || !fits {
+            return None;
+        }
+        head.flags |= WHOLE;
         head.headers_len = (headers.len() as u16).into();
         head.chunk_len = (len as u32).into();
         head.message_len = (len as u32).into();
         let head = head.as_bytes();
-        match deadline.is_empty() && headers.is_empty() {
+        let staged = match deadline.is_empty() && headers.is_empty() {
             true => out.stage(&[head, &message.data]),
             false => out.stage(&[head, deadline, headers, &message.data]),
-        }
-        .ok()?;
-        self.last_id = id.0;
-        self.live_count += 1;
+        };
+        staged.ok()?;
         self.send_credit -= cost;
-        self.aside = Some(Aside { id, credit: self.peer.stream_window - cost, answer: None });
-        Some(id)
+        Some(cost)
     }
 
     /// The answer to a call that was [asked](Session::ask), if it has come as a whole. The call is over then.
@@ -133,34 +151,14 @@ impl<T: Watched> Session<T> {
         headers: &[u8],
         message: &Outgoing,
     ) -> bool {
-        let (len, cost) = (message.data.len(), charge(message.data.len()));
-        let is_plain = !message.begun && !message.compressed && !message.is_rope && len <= INLINE_LEN_MAX;
-        let fits = headers.len() <= self.peer.metadata_len_max.min(usize::from(u16::MAX))
-            && FRAME_HEAD_LEN + headers.len() + len <= out.record_len_max()
-            && cost <= self.send_credit.min(self.peer.stream_window);
-        if !is_plain
-            || !fits
-            || !self.is_aside(id)
-            || self.closed.is_some()
-            || self.stage_pending(out).is_err()
-        {
+        if !self.is_aside(id) || self.closed.is_some() || self.stage_pending(out).is_err() {
             return false;
         }
         let mut head = head(id.0);
         head.events = ANSWER;
-        head.flags = WHOLE;
-        head.headers_len = (headers.len() as u16).into();
-        head.chunk_len = (len as u32).into();
-        head.message_len = (len as u32).into();
-        let head = head.as_bytes();
-        let staged = match headers.is_empty() {
-            true => out.stage(&[head, &message.data]),
-            false => out.stage(&[head, headers, &message.data]),
-        };
-        if staged.is_err() {
+        if self.send_whole(out, head, &[], headers, message).is_none() {
             return false;
         }
-        self.send_credit -= cost;
         self.live_count -= 1;
         self.aside = None;
         true
