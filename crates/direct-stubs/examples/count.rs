@@ -1,19 +1,67 @@
 //! One thread that is client and server: what a unary call costs without any waiting on another processor. Meant to be
 //! counted (`make bench-check`), since instructions are the same on a busy machine.
 //!
-//! `cargo run --release -p tollfree-direct-stubs --example count -- stubs|direct [CALLS]`
+//! `cargo run --release -p tollfree-direct-stubs --example count -- stubs|direct[-pairs] [CALLS]`
+//!
+//! With `-pairs`, five metadata pairs go each way, one of them with another value each time, as in the bench.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tollfree::{Channel, Server, WaitPolicy};
 use tollfree_direct_stubs::greeter as direct;
 use tollfree_stubs::greeter as stubs;
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::{Request, Response, Status};
 
 /// A name that makes a request of 64 bytes.
 const NAME_LEN: usize = 62;
+/// Metadata pairs each way, where there are some.
+const PAIR_COUNT: usize = 5;
 
-struct Polite;
+/// Pairs that are cloned into each call.
+#[derive(Clone)]
+struct Pairs(Vec<(AsciiMetadataKey, AsciiMetadataValue)>);
+
+impl Pairs {
+    fn new(count: usize) -> Pairs {
+        let pair = |idx: usize| {
+            let key = AsciiMetadataKey::from_static(format!("x-bench-pair-{idx:02}").leak());
+            (key, format!("value of pair {idx:02}").parse().expect("visible characters are a value"))
+        };
+        Pairs((0..count).map(pair).collect())
+    }
+
+    fn put(&self, metadata: &mut MetadataMap) {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let Some(((first, _), others)) = self.0.split_first() else { return };
+        metadata.insert(first.clone(), NUMBER.fetch_add(1, Ordering::Relaxed).into());
+        for (key, value) in others {
+            metadata.insert(key.clone(), value.clone());
+        }
+    }
+
+    /// Looks for the last one.
+    fn look(&self, metadata: &MetadataMap) {
+        if let Some((key, value)) = self.0.last() {
+            assert_eq!(metadata.get(key), Some(value), "the pairs have come");
+        }
+    }
+}
+
+/// Gives the name back, and pairs with it.
+struct Polite {
+    pairs: Pairs,
+}
+
+impl Polite {
+    fn answer<T>(&self, metadata: &MetadataMap, reply: T) -> Result<Response<T>, Status> {
+        self.pairs.look(metadata);
+        let mut response = Response::new(reply);
+        self.pairs.put(response.metadata_mut());
+        Ok(response)
+    }
+}
 
 #[tonic::async_trait]
 impl direct::greeter_server::Greeter for Polite {
@@ -21,7 +69,8 @@ impl direct::greeter_server::Greeter for Polite {
         &self,
         request: Request<direct::HelloRequest>,
     ) -> Result<Response<direct::HelloReply>, Status> {
-        Ok(Response::new(direct::HelloReply { text: request.into_inner().name }))
+        let (metadata, _, message) = request.into_parts();
+        self.answer(&metadata, direct::HelloReply { text: message.name })
     }
 }
 
@@ -31,7 +80,8 @@ impl stubs::greeter_server::Greeter for Polite {
         &self,
         request: Request<stubs::HelloRequest>,
     ) -> Result<Response<stubs::HelloReply>, Status> {
-        Ok(Response::new(stubs::HelloReply { text: request.into_inner().name }))
+        let (metadata, _, message) = request.into_parts();
+        self.answer(&metadata, stubs::HelloReply { text: message.name })
     }
 }
 
@@ -46,26 +96,31 @@ async fn connect(uri: &str) -> Channel {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let level = std::env::args().nth(1).unwrap_or_default();
+    let what = std::env::args().nth(1).unwrap_or_default();
     let count: u32 = std::env::args().nth(2).and_then(|arg| arg.parse().ok()).unwrap_or(100_000);
+    let (level, pairs) = match what.strip_suffix("-pairs") {
+        Some(level) => (level, Pairs::new(PAIR_COUNT)),
+        None => (&*what, Pairs::new(0)),
+    };
     let uri = format!("shm-abstract:tollfree-count-{}", std::process::id());
     let server = Server::builder().wait(WaitPolicy::Poll);
-    let server = match level.as_str() {
-        "stubs" => server.add_service(stubs::greeter_server::GreeterServer::new(Polite)),
-        "direct" => server.add_service(direct::greeter_server::GreeterServer::new(Polite)),
+    let polite = Polite { pairs: pairs.clone() };
+    let server = match level {
+        "stubs" => server.add_service(stubs::greeter_server::GreeterServer::new(polite)),
+        "direct" => server.add_service(direct::greeter_server::GreeterServer::new(polite)),
         _ => {
-            eprintln!("count: say which stubs: stubs (tonic's) or direct (our own)");
+            eprintln!("count: say which stubs: stubs (tonic's) or direct (our own), with -pairs or without");
             std::process::exit(2);
         }
     };
     let serving = uri.clone();
     tokio::spawn(async move { server.serve(&serving).await });
     // Both ends are tasks: a runtime's first future has its turn only after many of theirs.
-    let took = tokio::spawn(call(uri, level == "stubs", count)).await.expect("calls end");
+    let took = tokio::spawn(call(uri, level == "stubs", pairs, count)).await.expect("calls end");
     println!("{} ns a call", took.as_nanos() / u128::from(count));
 }
 
-async fn call(uri: String, stubs: bool, count: u32) -> Duration {
+async fn call(uri: String, stubs: bool, pairs: Pairs, count: u32) -> Duration {
     let channel = connect(&uri).await;
     // From here on timers stand still, and nobody goes to sleep: the counts don't depend on how fast the machine is.
     tokio::time::pause();
@@ -74,14 +129,19 @@ async fn call(uri: String, stubs: bool, count: u32) -> Duration {
     if stubs {
         let mut client = stubs::greeter_client::GreeterClient::new(channel);
         for _ in 0..count {
-            let reply = client.hello(stubs::HelloRequest { name: name.clone() }).await.expect("it is served");
+            let mut request = Request::new(stubs::HelloRequest { name: name.clone() });
+            pairs.put(request.metadata_mut());
+            let reply = client.hello(request).await.expect("it is served");
+            pairs.look(reply.metadata());
             assert_eq!(reply.get_ref().text.len(), NAME_LEN);
         }
     } else {
         let mut client = direct::greeter_client::GreeterClient::new(channel);
         for _ in 0..count {
-            let reply =
-                client.hello(direct::HelloRequest { name: name.clone() }).await.expect("it is served");
+            let mut request = Request::new(direct::HelloRequest { name: name.clone() });
+            pairs.put(request.metadata_mut());
+            let reply = client.hello(request).await.expect("it is served");
+            pairs.look(reply.metadata());
             assert_eq!(reply.get_ref().text.len(), NAME_LEN);
         }
     }

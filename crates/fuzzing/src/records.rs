@@ -106,15 +106,16 @@ pub fn session(data: &[u8]) {
     while let Some((len, more)) = rest.split_first_chunk::<2>() {
         let (record, more) = more.split_at(usize::from(u16::from_le_bytes(*len)).min(more.len()));
         rest = more;
-        let mut whole = None;
+        let mut place = None;
         let received = match first & 8 != 0 {
-            true => session.receive_whole(&Forged(record), &mut whole),
+            true => session.receive_whole(&Forged(record), &mut place),
             false => session.receive(&Forged(record)),
         };
-        if let Some(whole) = whole {
-            assert!(session.is_aside(whole.id) && whole.message.len() <= LIMITS.stream_window as usize);
+        if let Some(request) = place {
+            let len = request.whole.message().len();
+            assert!(session.is_aside(request.id) && len <= LIMITS.stream_window as usize);
             // The longest are kept, the others are left aside for the next record to find.
-            if whole.message.len() > 100 {
+            if len > 100 {
                 session.keep();
             }
         }

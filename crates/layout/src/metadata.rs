@@ -77,6 +77,7 @@ pub enum Name<'a> {
 
 impl<'a> Name<'a> {
     /// The name's bytes.
+    #[inline]
     pub fn as_bytes(self) -> &'a [u8] {
         match self {
             Name::Static(idx) => STATIC_NAMES[idx].as_bytes(),
@@ -85,16 +86,37 @@ impl<'a> Name<'a> {
     }
 }
 
+/// For each length, the names of the table that have it, a bit each.
+const BY_LEN: [u64; 32] = {
+    let mut by_len = [0; 32];
+    let mut idx = 0;
+    while idx < STATIC_NAMES.len() {
+        by_len[STATIC_NAMES[idx].len()] |= 1 << idx;
+        idx += 1;
+    }
+    by_len
+};
+
 /// The table index of a name, if it has one.
+#[inline]
 pub fn static_idx(name: &str) -> Option<usize> {
-    // The table is short and most names differ in length from most entries: comparing is cheaper than hashing.
-    STATIC_NAMES.iter().position(|known| *known == name)
+    // Most names differ in length from most entries, or else in their last letter: comparing is cheaper than hashing.
+    let mut left = *BY_LEN.get(name.len())?;
+    while left != 0 {
+        let idx = left.trailing_zeros() as usize;
+        if STATIC_NAMES[idx].as_bytes().last() == name.as_bytes().last() && STATIC_NAMES[idx] == name {
+            return Some(idx);
+        }
+        left &= left - 1;
+    }
+    None
 }
 
 /// Appends one pair to a block.
 ///
 /// # Errors
 /// When name or value is longer than a pair can carry; nothing is appended then.
+#[inline]
 pub fn pack(block: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<(), BlockError> {
     if name.is_empty() || name.len() > NAME_LEN_MAX {
         return Err(BlockError::NameLen(name.len()));
@@ -102,6 +124,7 @@ pub fn pack(block: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<(), BlockEr
     if value.len() > VALUE_LEN_MAX {
         return Err(BlockError::ValueLen(value.len()));
     }
+    block.reserve(4 + name.len() + value.len());
     match static_idx(name) {
         Some(idx) => block.push(idx as u8 + 1),
         None => {
@@ -126,12 +149,14 @@ pub fn pairs(block: &[u8]) -> Pairs<'_> {
 }
 
 impl<'a> Pairs<'a> {
+    #[inline]
     fn take(&mut self, len: usize) -> Result<&'a [u8], BlockError> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or(BlockError::Truncated)?;
         self.rest = rest;
         Ok(taken)
     }
 
+    #[inline]
     fn pair(&mut self) -> Result<(Name<'a>, &'a [u8]), BlockError> {
         let name = match self.take(1)?[0] {
             0 => {
@@ -153,6 +178,7 @@ impl<'a> Pairs<'a> {
 impl<'a> Iterator for Pairs<'a> {
     type Item = Result<(Name<'a>, &'a [u8]), BlockError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
@@ -180,6 +206,18 @@ mod tests {
         assert_eq!(got.len(), sent.len());
         for ((name, value), (got_name, got_value)) in sent.iter().zip(got) {
             assert_eq!((name.as_bytes(), value.as_bytes()), (got_name.as_bytes(), got_value));
+        }
+    }
+
+    #[test]
+    fn every_name_of_the_table_is_found_and_no_other() {
+        for (idx, name) in STATIC_NAMES.iter().enumerate() {
+            assert_eq!(static_idx(name), Some(idx));
+            assert_eq!(static_idx(&name.to_uppercase()), (*name == name.to_uppercase()).then_some(idx));
+            assert_eq!(static_idx(&name[1..]), STATIC_NAMES.iter().position(|known| *known == &name[1..]));
+        }
+        for len in [0, 1, 31, 32, 33, NAME_LEN_MAX] {
+            assert_eq!(static_idx(&"x".repeat(len)), None);
         }
     }
 

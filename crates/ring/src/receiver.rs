@@ -15,7 +15,7 @@ use crate::geometry::Geometry;
 use crate::record::{RecordRead, RecordReceiver, RingViolation};
 
 /// Longest record, in lines, whose lines are fetched ahead of their reading. The hardware does as well for longer ones.
-const PREFETCH_COUNT: u64 = 4;
+const PREFETCH_COUNT: u64 = 8;
 
 /// Reads records from the ring in the peer's region. `W` is this side's region, which holds its cursor.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use crate::record::{RecordSender, RingViolation, StageError};
 /// Bytes of a record that lie in the line of its head word.
 const FIRST_LEN: usize = LINE_LEN - HEAD_LEN;
 /// Lines behind the published end whose heads are emptied before they are needed.
-const AHEAD: u64 = 4;
+const AHEAD: u64 = 8;
 /// Lines behind the published end that the processor is asked for: what a few small records in flight take.
 const FETCHED_AHEAD: u64 = 12;
 

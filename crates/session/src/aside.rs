@@ -5,7 +5,6 @@
 //! at most one at a time, *aside*; whatever happens that is not its own answer puts it among the streams first, as if it
 //! had always been there. What goes over the wire, and what it costs of whose credit, is the same either way.
 
-use bytes::{BufMut, Bytes, BytesMut};
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events, flags};
 use tollfree_layout::{MethodIdx, StreamId};
 use zerocopy::IntoBytes;
@@ -14,9 +13,10 @@ use crate::credit::charge;
 use crate::draft::INLINE_LEN_MAX;
 use crate::error::Violation;
 use crate::frame::{Frame, head};
-use crate::receive::{check_block, copy_out};
+use crate::session::{CANCELLED, mark};
 use crate::stream::{End, RecvHalf, SendHalf, Stream, Watched};
-use crate::{GRPC_PREFIX_LEN, Inbound, Opening, Outbound, Outgoing, Role, Session};
+use crate::whole::Whole;
+use crate::{Inbound, Opening, Outbound, Role, Session};
 
 /// The events of a request that comes as a whole.
 const REQUEST: u8 = events::HEADERS | events::MESSAGE | events::HALF_CLOSE;
@@ -25,30 +25,17 @@ const ANSWER: u8 = events::HEADERS | events::MESSAGE | events::TRAILERS;
 /// The flags of a message that comes as a whole, in the frame itself and not compressed.
 const WHOLE: u8 = flags::FIRST | flags::LAST;
 
-/// A request that came as a whole, and not compressed.
-#[derive(Clone, Debug)]
-pub struct Whole {
+/// A call whose request came as a whole.
+#[derive(Debug)]
+pub struct Request {
     /// The call.
     pub id: StreamId,
     /// Its method.
     pub method: MethodIdx,
     /// Deadline on the client's monotonic clock in nanoseconds; 0 for none.
     pub deadline_ns: u64,
-    /// Packed metadata.
-    pub headers: Bytes,
-    /// The message, with gRPC's prefix before it.
-    pub message: Bytes,
-}
-
-/// An answer that came as a whole, with status OK, and not compressed.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// Packed metadata.
-    pub headers: Bytes,
-    /// The message, with gRPC's prefix before it.
-    pub message: Bytes,
-    /// Packed metadata.
-    pub trailers: Bytes,
+    /// What the client has said.
+    pub whole: Whole,
 }
 
 /// The call that is not among the streams.
@@ -58,20 +45,49 @@ pub(crate) struct Aside {
     /// Client: what its request has left of the stream's credit. Server: what it has left the client.
     credit: u64,
     /// Client: what has come for it.
-    answer: Option<Answer>,
+    answer: Option<Whole>,
 }
 
 impl<T: Watched> Session<T> {
     /// Sends a request as a whole, for a caller that looks out for the answer at once ([`answer`](Session::answer)) and
     /// [keeps](Session::keep) the call otherwise. `None`: it can't be sent so now, and nothing was; [`open`](Session::open)
     /// it.
+    #[inline]
     pub fn ask(
         &mut self,
         out: &mut impl Outbound,
         opening: Opening<'_>,
         headers: &[u8],
-        message: &Outgoing,
+        message: &[u8],
     ) -> Option<StreamId> {
+        let (id, credit) = self.send_request(out, opening, headers, message)?;
+        self.aside = Some(Aside { id, credit, answer: None });
+        Some(id)
+    }
+
+    /// The same for a caller that does not look: the call is among the streams at once.
+    #[inline]
+    pub fn ask_among(
+        &mut self,
+        out: &mut impl Outbound,
+        opening: Opening<'_>,
+        headers: &[u8],
+        message: &[u8],
+    ) -> Option<StreamId> {
+        let (id, credit) = self.send_request(out, opening, headers, message)?;
+        self.keep_at(id, credit);
+        Some(id)
+    }
+
+    /// Stages a request as a whole. Its call, and what it has left of the stream's credit.
+    #[inline]
+    fn send_request(
+        &mut self,
+        out: &mut impl Outbound,
+        opening: Opening<'_>,
+        headers: &[u8],
+        message: &[u8],
+    ) -> Option<(StreamId, u64)> {
         if self.closed.is_some() || self.drain.is_some() || self.aside.is_some() {
             return None;
         }
@@ -91,8 +107,7 @@ impl<T: Watched> Session<T> {
         let cost = self.send_whole(out, head, deadline, headers, message)?;
         self.last_id = id.0;
         self.live_count += 1;
-        self.aside = Some(Aside { id, credit: self.peer.stream_window - cost, answer: None });
-        Some(id)
+        Some((id, self.peer.stream_window - cost))
     }
 
     /// Stages a frame with all of a message, and pays for it. What that cost; `None`: it doesn't go so, and nothing was done.
@@ -103,14 +118,14 @@ impl<T: Watched> Session<T> {
         mut head: FrameHead,
         deadline: &[u8],
         headers: &[u8],
-        message: &Outgoing,
+        message: &[u8],
     ) -> Option<u64> {
-        let (len, cost) = (message.data.len(), charge(message.data.len()));
-        let is_plain = !message.begun && !message.compressed && !message.is_rope && len <= INLINE_LEN_MAX;
-        let fits = headers.len() <= self.peer.metadata_len_max.min(usize::from(u16::MAX))
+        let (len, cost) = (message.len(), charge(message.len()));
+        let fits = len <= INLINE_LEN_MAX
+            && headers.len() <= self.peer.metadata_len_max.min(usize::from(u16::MAX))
             && FRAME_HEAD_LEN + deadline.len() + headers.len() + len <= out.record_len_max()
             && cost <= self.send_credit.min(self.peer.stream_window);
-        if !is_plain || !fits {
+        if !fits {
             return None;
         }
         head.flags |= WHOLE;
@@ -119,21 +134,30 @@ impl<T: Watched> Session<T> {
         head.message_len = (len as u32).into();
         let head = head.as_bytes();
         let staged = match deadline.is_empty() && headers.is_empty() {
-            true => out.stage(&[head, &message.data]),
-            false => out.stage(&[head, deadline, headers, &message.data]),
+            true => out.stage(&[head, message]),
+            false => out.stage(&[head, deadline, headers, message]),
         };
         staged.ok()?;
         self.send_credit -= cost;
         Some(cost)
     }
 
-    /// The answer to a call that was [asked](Session::ask), if it has come as a whole. The call is over then.
+    /// The answer to a call (client), if it has come as a whole, with status OK, and not compressed. The call is over then.
+    /// `None`, and nothing taken, of any other.
     #[inline]
-    pub fn answer(&mut self, id: StreamId) -> Option<Answer> {
-        let aside = self.aside.as_mut().filter(|aside| aside.id == id)?;
-        let answer = aside.answer.take()?;
-        self.aside = None;
-        Some(answer)
+    pub fn answer(&mut self, id: StreamId) -> Option<Whole> {
+        match &mut self.aside {
+            Some(aside) if aside.id == id => {
+                let answer = aside.answer.take()?;
+                self.aside = None;
+                Some(answer)
+            }
+            _ => {
+                let answer = self.streams.get_mut(id)?.answer.take()?;
+                self.forget(id, CANCELLED);
+                Some(answer)
+            }
+        }
     }
 
     /// Whether a call is still aside, and nothing has come for it.
@@ -144,13 +168,7 @@ impl<T: Watched> Session<T> {
 
     /// Says all that is to be said on a call that is aside (server): the answer as a whole, with status OK. The call is over
     /// then. `false`: it can't be said so, and nothing was; [`keep`](Session::keep) the call.
-    pub fn reply(
-        &mut self,
-        out: &mut impl Outbound,
-        id: StreamId,
-        headers: &[u8],
-        message: &Outgoing,
-    ) -> bool {
+    pub fn reply(&mut self, out: &mut impl Outbound, id: StreamId, headers: &[u8], message: &[u8]) -> bool {
         if !self.is_aside(id) || self.closed.is_some() || self.stage_pending(out).is_err() {
             return false;
         }
@@ -179,6 +197,12 @@ impl<T: Watched> Session<T> {
         else {
             return;
         };
+        self.keep_at(id, credit);
+    }
+
+    /// Puts a call among the streams of which the request, and nothing else, was sent or received.
+    #[inline]
+    fn keep_at(&mut self, id: StreamId, credit: u64) {
         let (send, recv) = (self.peer.stream_window, self.local.stream_window);
         let role = self.role;
         self.streams.insert_with(id, || match role {
@@ -198,7 +222,7 @@ impl<T: Watched> Session<T> {
         &mut self,
         frame: &Frame,
         record: &impl Inbound,
-    ) -> Result<Option<Whole>, Violation> {
+    ) -> Result<Option<Request>, Violation> {
         let cost = charge(frame.chunk_len as usize);
         let is_plain = frame.events == REQUEST
             && frame.flags & !flags::HAS_DEADLINE == WHOLE
@@ -214,60 +238,56 @@ impl<T: Watched> Session<T> {
         if self.role != Role::Server || !is_plain || !is_next {
             return Ok(None);
         }
-        let headers = copy_out(record, frame.headers_at(), frame.headers_len);
-        check_block(&headers, self.local.metadata_len_max)?;
-        let message = prefixed(frame, record);
+        let whole = Whole::copy(frame, record, self.local.metadata_len_max)?;
         let id = StreamId(frame.stream);
         self.last_id = id.0;
         self.live_count += 1;
         self.recv_credit -= cost;
         self.owe_session(cost);
         self.aside = Some(Aside { id, credit: self.local.stream_window - cost, answer: None });
-        Ok(Some(Whole {
-            id,
-            method: MethodIdx(frame.code),
-            deadline_ns: frame.deadline_ns(record),
-            headers,
-            message,
-        }))
+        let deadline_ns = frame.deadline_ns(record);
+        Ok(Some(Request { id, method: MethodIdx(frame.code), deadline_ns, whole }))
     }
 
-    /// Takes the frame of an answer that comes as a whole, to the call that is aside. `false`: it is another frame, or there
-    /// is something to be said against it.
+    /// Takes the frame of an answer that comes as a whole, to a call that has said everything and of which nothing has come.
+    /// `false`: it is another frame, or there is something to be said against it.
     #[inline]
     pub(crate) fn take_answer(&mut self, frame: &Frame, record: &impl Inbound) -> Result<bool, Violation> {
-        let Some(aside) = &self.aside else { return Ok(false) };
-        let cost = charge(frame.chunk_len as usize);
-        let is_plain = frame.events == ANSWER
+        let is_plain = self.role == Role::Client
+            && frame.events == ANSWER
             && frame.flags == WHOLE
             && frame.code == 0
-            && frame.chunk_len == frame.message_len
-            && cost <= self.recv_credit.min(self.local.stream_window);
-        if frame.stream != aside.id.0 || self.role != Role::Client || aside.answer.is_some() || !is_plain {
+            && frame.chunk_len == frame.message_len;
+        if !is_plain {
             return Ok(false);
         }
-        let headers = copy_out(record, frame.headers_at(), frame.headers_len);
-        check_block(&headers, self.local.metadata_len_max)?;
-        let trailers = copy_out(record, frame.trailers_at(), frame.trailers_len);
-        check_block(&trailers, self.local.metadata_len_max)?;
-        let message = prefixed(frame, record);
+        let (id, cost) = (StreamId(frame.stream), charge(frame.chunk_len as usize));
+        match &self.aside {
+            Some(aside) if aside.id == id => {
+                if aside.answer.is_some() || cost > self.recv_credit.min(self.local.stream_window) {
+                    return Ok(false);
+                }
+                let answer = Whole::copy(frame, record, self.local.metadata_len_max)?;
+                if let Some(aside) = &mut self.aside {
+                    aside.answer = Some(answer);
+                }
+            }
+            _ => {
+                let Some(stream) = self.streams.get_mut(id) else { return Ok(false) };
+                let awaits = stream.send == SendHalf::Closed && stream.recv == RecvHalf::Head && stream.live;
+                if !awaits || cost > self.recv_credit.min(stream.recv_credit) {
+                    return Ok(false);
+                }
+                stream.answer = Some(Whole::copy(frame, record, self.local.metadata_len_max)?);
+                stream.recv = RecvHalf::Ended;
+                stream.live = false;
+                mark(&mut self.ready, id, stream, true, true);
+            }
+        }
         self.ropes.heard_of(frame.stream);
         self.recv_credit -= cost;
         self.live_count -= 1;
         self.owe_session(cost);
-        if let Some(aside) = &mut self.aside {
-            aside.answer = Some(Answer { headers, message, trailers });
-        }
         Ok(true)
     }
-}
-
-/// The message of a frame that holds all of it, with gRPC's prefix before it.
-fn prefixed(frame: &Frame, record: &impl Inbound) -> Bytes {
-    let len = frame.chunk_len as usize;
-    let mut message = BytesMut::with_capacity(GRPC_PREFIX_LEN + len);
-    message.put_u8(0);
-    message.put_u32(frame.chunk_len);
-    record.append_to(frame.chunk_at(), len, &mut message);
-    message.freeze()
 }

@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 use crate::Outbound;
 use crate::credit::charge;
 use crate::emit::{Emission, Ending, Outgoing, Progress};
+use crate::encoded::Encoded;
 use crate::frame::{head, range_bytes};
 use crate::rope::{Keep, Ropes};
 use crate::stream::{SendHalf, Stream};
@@ -201,13 +202,30 @@ impl<'a> Draft<'a> {
 impl Outgoing {
     /// A message of which nothing is sent yet.
     pub fn new(data: Bytes, compressed: bool) -> Outgoing {
+        Outgoing::of(data.into(), compressed)
+    }
+
+    /// One that is not compressed.
+    #[inline]
+    pub fn plain(data: Encoded) -> Outgoing {
+        Outgoing::of(data, false)
+    }
+
+    #[inline]
+    fn of(data: Encoded, compressed: bool) -> Outgoing {
         Outgoing { data, compressed, keep: None, is_rope: false, sent: 0, begun: false }
     }
 
     /// A message of which parts lie in the pool that both sides are members of: `data` says how
     /// ([`tollfree_layout::rope`]), and `keep` lives until the peer has taken hold of them.
     pub fn rope(data: Bytes, compressed: bool, keep: Keep) -> Outgoing {
-        Outgoing { data, compressed, keep: Some(keep), is_rope: true, sent: 0, begun: false }
+        Outgoing { data: data.into(), compressed, keep: Some(keep), is_rope: true, sent: 0, begun: false }
+    }
+
+    /// Its bytes, if it is neither compressed nor a rope, and nothing of it was sent.
+    #[inline]
+    pub fn as_plain(&self) -> Option<&[u8]> {
+        (!self.begun && !self.compressed && !self.is_rope).then_some(&*self.data)
     }
 
     /// Whether parts of it lie in a pool.

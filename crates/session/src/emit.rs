@@ -7,6 +7,7 @@ use tollfree_layout::{MethodIdx, StreamId};
 
 use crate::credit::charge;
 use crate::draft::{Budget, Draft};
+use crate::encoded::Encoded;
 use crate::error::EmitError;
 use crate::rope::Keep;
 use crate::stream::{RecvHalf, SendHalf, Stream, Watched};
@@ -19,7 +20,7 @@ pub(crate) const NOT_INTERNED: u16 = u16::MAX;
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     /// Its bytes, without any prefix.
-    pub data: Bytes,
+    pub data: Encoded,
     /// Compressed as the `grpc-encoding` header says.
     pub compressed: bool,
     /// For a rope: what its parts are kept by. The bytes are those of [`tollfree_layout::rope`] then.

@@ -34,6 +34,7 @@ mod aside;
 mod credit;
 mod draft;
 mod emit;
+mod encoded;
 mod ending;
 mod error;
 mod frame;
@@ -43,6 +44,7 @@ mod rope;
 mod session;
 mod stream;
 mod streams;
+mod whole;
 
 #[cfg(test)]
 mod edges;
@@ -53,14 +55,16 @@ mod transitions;
 #[cfg(test)]
 mod violations;
 
-pub use aside::{Answer, Whole};
+pub use aside::Request;
 pub use credit::Credit;
 pub use emit::{Emission, Ending, Opening, Outgoing, Progress};
+pub use encoded::Encoded;
 pub use error::{AreaFault, Closed, EmitError, Full, Violation};
 pub use receive::{AreaEvent, Received};
 pub use rope::Keep;
 pub use session::{Accepted, Limits, Ready, Role, STREAM_WINDOW_MIN, Session};
 pub use stream::{Arrival, Chunk, End, Incoming, Watched};
+pub use whole::Whole;
 
 use bytes::BytesMut;
 use tollfree_layout::{AreaIdx, ByteOff};

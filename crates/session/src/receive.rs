@@ -7,7 +7,7 @@ use tollfree_layout::limits::{MESSAGE_WINDOW_MAX, METHOD_COUNT_MAX, METHOD_PATH_
 use tollfree_layout::metadata;
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
-use crate::aside::Whole;
+use crate::aside::Request;
 use crate::credit::charge;
 use crate::error::Violation;
 use crate::frame::Frame;
@@ -65,7 +65,7 @@ impl<T: Watched> Session<T> {
     pub fn receive_whole(
         &mut self,
         record: &impl Inbound,
-        place: &mut Option<Whole>,
+        place: &mut Option<Request>,
     ) -> Result<Received, Violation> {
         if self.closed.is_some() {
             return Ok(Received::Closed);
@@ -78,7 +78,7 @@ impl<T: Watched> Session<T> {
     fn receive_frame(
         &mut self,
         record: &impl Inbound,
-        place: Option<&mut Option<Whole>>,
+        place: Option<&mut Option<Request>>,
     ) -> Result<Received, Violation> {
         let frame = Frame::fetch(record, self.role.peer(), self.ropes.agreed)?;
         if let Some(place) = place {
@@ -87,12 +87,10 @@ impl<T: Watched> Session<T> {
                 return Ok(Received::Frame);
             }
         }
-        if self.aside.is_some() {
-            if self.take_answer(&frame, record)? {
-                return Ok(Received::Frame);
-            }
-            self.keep();
+        if self.take_answer(&frame, record)? {
+            return Ok(Received::Frame);
         }
+        self.keep();
         let id = StreamId(frame.stream);
         match frame.events {
             events::CONTROL => return self.receive_control(&frame, record),

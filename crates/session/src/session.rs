@@ -274,6 +274,7 @@ impl<T: Watched> Session<T> {
         let Some(stream) = self.streams.get_mut(id) else {
             return Some(Incoming::End(self.end_of_unknown()));
         };
+        stream.unfold();
         if let Some(headers) = stream.headers.take() {
             return Some(Incoming::Headers(headers));
         }
@@ -293,6 +294,7 @@ impl<T: Watched> Session<T> {
         let Some(stream) = self.streams.get_mut(id) else {
             return Some(Arrival { end: Some(self.end_of_unknown()), forgotten: true, ..Arrival::default() });
         };
+        stream.unfold();
         let headers = stream.headers.take();
         let chunk = stream.inbox.pop();
         let live = stream.live;
@@ -317,7 +319,7 @@ impl<T: Watched> Session<T> {
 
     /// Whether the peer's last word on a call has come.
     pub fn has_end(&self, id: StreamId) -> bool {
-        self.streams.get(id).is_some_and(|stream| stream.end.is_some())
+        self.streams.get(id).is_some_and(|stream| stream.end.is_some() || stream.answer.is_some())
     }
 
     /// How a stream ended that nobody remembers.
@@ -330,9 +332,7 @@ impl<T: Watched> Session<T> {
 
     /// Whether a call has ended and nothing of it is left to read.
     pub fn is_settled(&self, id: StreamId) -> bool {
-        self.streams
-            .get(id)
-            .is_none_or(|stream| !stream.live && stream.headers.is_none() && stream.inbox.is_empty())
+        self.streams.get(id).is_none_or(|stream| !stream.live && stream.is_read())
     }
 
     /// Whether small frames wait for room.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tollfree_layout::RopeIdx;
 
 use crate::credit::charge_of;
+use crate::whole::Whole;
 
 /// Part of a received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,19 @@ pub struct Chunk {
     pub last: bool,
     /// On the first chunk of a rope: which one. To be [taken](crate::Session::take_rope) once.
     pub rope: Option<RopeIdx>,
+}
+
+impl Chunk {
+    /// A message by itself, with gRPC's prefix before it.
+    pub fn whole(bytes: Bytes) -> Chunk {
+        Chunk { bytes, first: true, last: true, rope: None }
+    }
+
+    /// Whether it is a message by itself, no rope, and not compressed.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.first && self.last && self.rope.is_none() && self.bytes.first() == Some(&0)
+    }
 }
 
 /// How a call ended, as far as this side knows.
@@ -168,6 +182,8 @@ pub(crate) struct Stream<T> {
     pub(crate) headers: Option<Bytes>,
     pub(crate) inbox: Inbox,
     pub(crate) end: Option<End>,
+    /// All of the above, of a call whose answer came as a whole and was not looked at yet.
+    pub(crate) answer: Option<Whole>,
     /// Counts against the limit of concurrent calls.
     pub(crate) live: bool,
     pub(crate) ready_read: bool,
@@ -191,9 +207,26 @@ impl<T: Watched> Stream<T> {
             headers: None,
             inbox: Inbox::default(),
             end: None,
+            answer: None,
             live: true,
             ready_read: false,
             ready_write: false,
+        }
+    }
+
+    /// Whether nothing that has come is left to read, but for an end.
+    pub(crate) fn is_read(&self) -> bool {
+        self.headers.is_none() && self.inbox.is_empty() && self.answer.is_none()
+    }
+
+    /// Puts an answer that came as a whole where the parts of any other are, for a reader who takes it part by part.
+    #[inline]
+    pub(crate) fn unfold(&mut self) {
+        if let Some(answer) = self.answer.take() {
+            self.headers = Some(Bytes::copy_from_slice(answer.headers()));
+            let block = Bytes::copy_from_slice(answer.trailers());
+            self.end = Some(End::Trailers { code: 0, block });
+            self.inbox.push(Chunk::whole(answer.into_prefixed()));
         }
     }
 }

@@ -106,16 +106,17 @@ impl Pair {
         {
             session.keep();
         }
-        if by_victim && let Some(id) = self.answering.take() {
-            let answer = Outgoing::new(Bytes::from_static(b"answer"), false);
-            if keeps || !session.reply(out, id, &[], &answer) {
-                session.keep();
-            }
+        if by_victim
+            && let Some(id) = self.answering.take()
+            && (keeps || !session.reply(out, id, &[], b"answer"))
+        {
+            session.keep();
         }
         let opening = Opening { path, deadline_ns: 5 };
         if opens
             && asks
             && let (Some(message), Some(_)) = (&emission.message, &emission.ending)
+            && let Some(message) = message.as_plain()
         {
             let headers = emission.headers.as_deref().unwrap_or_default();
             if let Some(id) = session.ask(out, opening, headers, message) {

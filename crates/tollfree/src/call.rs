@@ -408,17 +408,15 @@ impl ResponseFuture {
             Some(Ok(Asked::Answered(answer))) => {
                 turn.made_progress();
                 self.state = State::Done;
-                return Poll::Ready(Ok(Some(self.answered(
-                    &answer.headers,
-                    answer.message,
-                    0,
-                    answer.trailers,
-                ))));
+                let headers = Bytes::copy_from_slice(answer.headers());
+                let trailers = Bytes::copy_from_slice(answer.trailers());
+                let message = answer.into_prefixed();
+                return Poll::Ready(Ok(Some(self.answered(&headers, message, 0, trailers))));
             }
-            Some(Ok(Asked::Open(stream))) => Ok(stream),
-            Some(Ok(Asked::Waits(stream))) => {
+            Some(Ok(Asked::Open(id))) => Ok(attachment.stream(id)),
+            Some(Ok(Asked::Waits(id))) => {
                 waits = true;
-                Ok(stream)
+                Ok(attachment.stream(id))
             }
             Some(Err(error)) => Err(error),
             None => {

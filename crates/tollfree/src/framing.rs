@@ -170,7 +170,7 @@ mod tests {
             for chunk in bytes.chunks(size) {
                 deframer.push(Bytes::copy_from_slice(chunk));
                 while let Some(message) = deframer.next() {
-                    got.push(message.data);
+                    got.push(message.data.into_bytes());
                 }
             }
             assert_eq!(got, messages, "cut every {size} bytes");

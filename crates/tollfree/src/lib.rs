@@ -33,6 +33,7 @@ mod layers;
 mod load;
 mod managed;
 mod metadata;
+mod names;
 mod path;
 mod payloads;
 mod replay;

@@ -4,12 +4,14 @@
 //! back. Deadlines and status travel as numbers, and what is about an HTTP connection not at all. Everything else goes through as it is, in order, duplicates too.
 
 use std::cell::RefCell;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE};
-use tollfree_layout::metadata::{self, BlockError, Name, STATIC_NAMES};
+use tollfree_layout::limits::METADATA_LEN_MAX;
+use tollfree_layout::metadata::{self, BlockError};
+
+use crate::names::name_of;
 
 /// gRPC's content type, which goes without saying.
 pub(crate) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -18,18 +20,10 @@ pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status"
 /// The header that holds the timeout over HTTP/2.
 pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// What a pair takes in a block, about.
-const PAIR_LEN: usize = 48;
-/// Names that a thread remembers.
-const SEEN_COUNT: usize = 32;
-
 thread_local! {
-    /// Names that came last: a name is checked, and memory taken for it, once and not for each call.
-    static SEEN: RefCell<[Option<HeaderName>; SEEN_COUNT]> = const { RefCell::new([const { None }; SEEN_COUNT]) };
+    /// Where blocks are packed, so that each takes as much memory as it needs, and that once.
+    static PACKING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
-
-static NAMES: LazyLock<[HeaderName; STATIC_NAMES.len()]> =
-    LazyLock::new(|| STATIC_NAMES.map(HeaderName::from_static));
 
 /// Packs a header map.
 ///
@@ -39,7 +33,7 @@ pub(crate) fn pack(headers: &HeaderMap) -> Result<Bytes, BlockError> {
     pack_but(headers, |_| false)
 }
 
-/// The same without some.
+/// The same without some, all of which [may be special](may_be_special).
 ///
 /// # Errors
 /// As [`pack`].
@@ -47,8 +41,37 @@ pub(crate) fn pack_but(
     headers: &HeaderMap,
     skips: impl Fn(&HeaderName) -> bool,
 ) -> Result<Bytes, BlockError> {
-    let mut block = Vec::new();
+    if headers.is_empty() {
+        return Ok(Bytes::new());
+    }
+    PACKING.with_borrow_mut(|block| {
+        block.clear();
+        let packed = pack_into(block, headers, skips);
+        if block.len() > METADATA_LEN_MAX {
+            // It can't be sent, and its length is the application's: its memory is not kept.
+            let large = std::mem::take(block);
+            return packed.map(|()| large.into());
+        }
+        packed.map(|()| Bytes::copy_from_slice(block))
+    })
+}
+
+/// Whether a name may be one of those that don't travel as they are. Most can't, by their first letter.
+#[inline]
+fn may_be_special(name: &HeaderName) -> bool {
+    matches!(name.as_str().as_bytes().first(), Some(b'c' | b'g' | b'k' | b'p' | b't' | b'u') | None)
+}
+
+fn pack_into(
+    block: &mut Vec<u8>,
+    headers: &HeaderMap,
+    skips: impl Fn(&HeaderName) -> bool,
+) -> Result<(), BlockError> {
     for (name, value) in headers {
+        if !may_be_special(name) {
+            metadata::pack(block, name.as_str(), value.as_bytes())?;
+            continue;
+        }
         if skips(name) {
             continue;
         }
@@ -57,14 +80,10 @@ pub(crate) fn pack_but(
             || name == GRPC_TIMEOUT
             || name == GRPC_STATUS;
         if !implied && !belongs_to_a_connection(name) {
-            if block.is_empty() {
-                // Mostly there is nothing but what goes without saying.
-                block.reserve(PAIR_LEN * headers.len());
-            }
-            metadata::pack(&mut block, name.as_str(), value.as_bytes())?;
+            metadata::pack(block, name.as_str(), value.as_bytes())?;
         }
     }
-    Ok(block.into())
+    Ok(())
 }
 
 /// Fields that are about one HTTP connection (RFC 9113, 8.2.2). HTTP/2 doesn't carry them, so neither does a session.
@@ -77,16 +96,17 @@ fn belongs_to_a_connection(name: &HeaderName) -> bool {
 
 /// Adds the pairs of a block to a header map. Pairs that HTTP would not allow are left out, as an HTTP/2 stack does with
 /// a header it can't hold; the session has checked that the block is well formed.
-pub(crate) fn unpack(block: &Bytes, headers: &mut HeaderMap) {
+pub(crate) fn unpack(block: &[u8], headers: &mut HeaderMap) {
     unpack_but(block, headers, |_| false);
 }
 
 /// The same without some.
-pub(crate) fn unpack_but(block: &Bytes, headers: &mut HeaderMap, skips: impl Fn(&HeaderName) -> bool) {
+pub(crate) fn unpack_but(block: &[u8], headers: &mut HeaderMap, skips: impl Fn(&HeaderName) -> bool) {
     headers.reserve(metadata::pairs(block).count());
     for (name, value) in metadata::pairs(block).flatten() {
         let Some(name) = name_of(name).filter(|name| !skips(name)) else { continue };
-        let Ok(value) = HeaderValue::from_maybe_shared(block.slice_ref(value)) else { continue };
+        // A copy takes no longer than counting who shares the block, and whoever keeps it doesn't keep the block.
+        let Ok(value) = HeaderValue::from_bytes(value) else { continue };
         // The one that goes without saying is put in beforehand; an unusual one takes its place.
         if name == CONTENT_TYPE {
             headers.insert(name, value);
@@ -94,27 +114,6 @@ pub(crate) fn unpack_but(block: &Bytes, headers: &mut HeaderMap, skips: impl Fn(
             headers.append(name, value);
         }
     }
-}
-
-/// A pair's name, if HTTP allows it.
-fn name_of(name: Name<'_>) -> Option<HeaderName> {
-    match name {
-        Name::Static(idx) => Some(NAMES[idx].clone()),
-        Name::Literal(bytes) => SEEN.with_borrow_mut(|seen| {
-            let place = &mut seen[place_of(bytes)];
-            match place {
-                Some(known) if known.as_str().as_bytes() == bytes => {}
-                _ => *place = Some(HeaderName::from_bytes(bytes).ok()?),
-            }
-            place.clone()
-        }),
-    }
-}
-
-/// Where a name is remembered: those of one application mostly differ in length, or in their last letter.
-fn place_of(name: &[u8]) -> usize {
-    let last = name.last().copied().unwrap_or_default();
-    (name.len() * 5 + usize::from(last)) % SEEN_COUNT
 }
 
 /// The `grpc-status` of a header map, as a number that any peer may have sent.
@@ -195,6 +194,17 @@ mod tests {
         let mut got = HeaderMap::new();
         unpack(&pack(&sent).unwrap(), &mut got);
         assert_eq!(got.keys().collect::<Vec<_>>(), ["x-a"]);
+    }
+
+    #[test]
+    fn special_names_are_known_by_their_first_letter() {
+        for name in ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"] {
+            assert!(may_be_special(&HeaderName::from_static(name)), "{name}");
+        }
+        for name in ["content-type", "te", "grpc-timeout", "grpc-status", "grpc-message", "grpc-message-type"]
+        {
+            assert!(may_be_special(&HeaderName::from_static(name)), "{name}");
+        }
     }
 
     #[test]

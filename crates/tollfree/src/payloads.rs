@@ -8,7 +8,7 @@ use bytes::Bytes;
 use prost::Message;
 use tollfree_layout::limits::ROPE_COUNT_MAX;
 use tollfree_pool::{AllocError, Composed, Pool, Shortage};
-use tollfree_transport::{Attachment, Keep, Outgoing, PeerPool, Stream};
+use tollfree_transport::{Attachment, Encoded, Keep, Outgoing, PeerPool, Stream};
 use tonic::Status;
 
 use crate::direct::{check_len, encode};
@@ -243,9 +243,24 @@ impl Sharing {
         let len = message.encoded_len();
         check_len(len, len_max)?;
         if !self.is_large(len) {
-            return Ok(Outgoing::new(encode(message, len), false));
+            return Ok(Outgoing::plain(encode(message, len)));
         }
         self.encode_large(message, len, self.pool_for(peer, outlet), outlet)
+    }
+
+    /// Encodes a message of level 2, unless it is large.
+    ///
+    /// # Errors
+    /// A message longer than its sender allows.
+    #[inline]
+    pub(crate) fn encode_short<M: Message>(
+        &self,
+        message: &M,
+        len_max: Option<usize>,
+    ) -> Result<Option<Encoded>, Status> {
+        let len = message.encoded_len();
+        check_len(len, len_max)?;
+        Ok((!self.is_large(len)).then(|| encode(message, len)))
     }
 
     #[cold]
@@ -259,7 +274,7 @@ impl Sharing {
         let Some(pool) = pool else {
             // Into the encoded message, and from there into shared memory.
             self.payloads.sent_inline(len, 2 * len);
-            return Ok(Outgoing::new(encode(message, len), false));
+            return Ok(Outgoing::plain(encode(message, len)));
         };
         let compose = || {
             let mut composer = pool.compose(len, self.threshold);
@@ -276,7 +291,7 @@ impl Sharing {
             // A child of `fork` is no member.
             Err(_) => {
                 self.payloads.sent_inline(len, 2 * len);
-                Ok(Outgoing::new(encode(message, len), false))
+                Ok(Outgoing::plain(encode(message, len)))
             }
         }
     }
@@ -295,7 +310,9 @@ impl Sharing {
         match message {
             Some(whole) if self.is_large(whole.data.len()) && !whole.is_begun() && !whole.is_rope() => {
                 let pool = self.pool_for(peer, outlet);
-                if let Some(wrapped) = self.wrap_large(&whole.data, whole.compressed, pool, outlet)? {
+                if let Some(wrapped) =
+                    self.wrap_large(&whole.data.clone().into_bytes(), whole.compressed, pool, outlet)?
+                {
                     *message = Some(wrapped);
                 }
                 Ok(())

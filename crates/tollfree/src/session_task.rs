@@ -27,7 +27,7 @@ use tonic::body::Body;
 use tonic::service::Routes;
 
 use crate::body::RequestBody;
-use crate::direct::{self, Answered, Begun, Bypass, DirectMethod, Found, Left, OfServer, Passing};
+use crate::direct::{self, Answered, Begun, Bypass, DirectMethod, Found, Left, OfServer, Passing, Templates};
 use crate::endpoint::chance;
 use crate::load::{Admission, Counted, Tally};
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack};
@@ -186,6 +186,8 @@ pub(crate) struct SessionTask {
     /// The headers of a request without metadata, and those of the next one.
     headers: HeaderMap,
     spare_headers: Option<HeaderMap>,
+    /// Of requests with metadata, by their methods.
+    templates: Templates,
     tasks: JoinSet<()>,
     /// Set where the thread serves sessions and does nothing else: how many there are.
     worker: Option<Seat>,
@@ -228,6 +230,7 @@ impl SessionTask {
             extensions,
             spare: None,
             spare_headers: None,
+            templates: Templates::default(),
             headers,
             tasks: JoinSet::new(),
             worker,
@@ -349,12 +352,20 @@ impl SessionTask {
         let Some(method) = accepted.method() else { return false };
         let Some(Some(known)) = self.methods.get_mut(usize::from(method.0)) else { return false };
         let (Some(direct), true) = (&mut known.direct, known.pace.is_next_inline()) else { return false };
-        if self.duty.tally.is_counting() || !direct.takes(accepted) {
+        if self.duty.tally.is_counting() || !direct.takes_some() {
             return false;
         }
-        let Some(message) = accepted.take_message() else { return false };
+        let (key, block) = (usize::from(method.0), accepted.headers());
         let mut headers = HeaderMap::new();
-        direct::unpack(accepted.headers(), &mut headers);
+        if !block.is_empty() {
+            headers = match self.templates.like_before(key, block) {
+                Some(headers) => headers,
+                // That is left to tonic.
+                None if direct::says_encoding(block) => return false,
+                None => self.templates.anew(key, block),
+            };
+        }
+        let Some(whole) = accepted.take_whole() else { return false };
         insert_timeout(&mut headers, accepted.deadline_ns());
         let extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
         if !known.pace.quick {
@@ -363,11 +374,14 @@ impl SessionTask {
         let began = known.pace.is_timed().then(now_ns);
         let mut emission = Emission::default();
         let outlet = &*self.attachment;
-        let left = match direct.answer(cx, message, headers, extensions, outlet, &mut emission) {
+        let left = match direct.answer(cx, whole, headers, extensions, outlet, &mut emission) {
             Answered::Now => match accepted.reply(&mut emission) {
                 Ok(false) => Some(Left::Emission(emission)),
                 // Or nobody listens any more.
-                Ok(true) | Err(EmitError::Ended | EmitError::Closed(_)) => None,
+                Ok(true) | Err(EmitError::Ended | EmitError::Closed(_)) => {
+                    direct.clear();
+                    None
+                }
                 Err(error) => Some(Left::Status(status::emit(error, "the client"))),
             },
             Answered::With(last) => Some(Left::Status(last)),
@@ -383,6 +397,7 @@ impl SessionTask {
             self.tasks.spawn(serving);
         }
         *place = None;
+        self.templates.prepare(key);
         self.prepare();
         true
     }

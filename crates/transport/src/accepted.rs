@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tollfree_layout::{MethodIdx, StreamId};
 use tollfree_ring::RecordReceiver;
-use tollfree_session::{self as session, Emission, EmitError, End, Ending, Progress};
+use tollfree_session::{self as session, Emission, EmitError, End, Ending, Progress, Whole};
 
 use crate::attachment::{CANCELLED, Stream};
 use crate::core::Core;
@@ -36,8 +36,8 @@ pub struct Accepted<'a> {
     accepted: session::Accepted,
     /// Set where the client has said everything, unless that is the message.
     arrival: Option<session::Arrival>,
-    /// The message of a request that came as a whole and is aside in its session.
-    message: Option<Bytes>,
+    /// What has come of one that is aside in its session.
+    whole: Option<Whole>,
     aside: bool,
     /// Answered, or somebody else's.
     gone: bool,
@@ -49,9 +49,9 @@ impl Accepted<'_> {
         self.accepted.method
     }
 
-    /// Packed metadata.
-    pub fn headers(&self) -> &Bytes {
-        &self.accepted.headers
+    /// Packed metadata, until the request is [taken](Accepted::take_whole).
+    pub fn headers(&self) -> &[u8] {
+        self.whole.as_ref().map_or(&self.accepted.headers, |whole| whole.headers())
     }
 
     /// Deadline on this side's monotonic clock in nanoseconds.
@@ -62,21 +62,20 @@ impl Accepted<'_> {
         }
     }
 
-    /// The request's message, with gRPC's prefix before it, where it came as a whole, is not compressed, and the client will
-    /// say nothing more.
-    /// What is left is good for a [`reply`](Accepted::reply), or for a [`Call`] that nothing more comes on.
-    pub fn take_message(&mut self) -> Option<Bytes> {
-        if let Some(message) = self.message.take() {
-            return Some(message);
+    /// The request, where it came as a whole, is not compressed, and the client will say nothing more.
+    /// What is left is good for a [`reply`](Accepted::reply), or for a [`Call`] that nothing more comes on, and that has no metadata.
+    pub fn take_whole(&mut self) -> Option<Whole> {
+        if let Some(whole) = self.whole.take() {
+            return Some(whole);
         }
         let arrival = self.arrival.as_mut()?;
-        let is_plain = |chunk: &session::Chunk| {
-            chunk.first && chunk.last && chunk.rope.is_none() && chunk.bytes.first() == Some(&0)
-        };
-        if arrival.end != Some(End::HalfClosed) || !arrival.chunk.as_ref().is_some_and(is_plain) {
+        if arrival.end != Some(End::HalfClosed)
+            || !arrival.chunk.as_ref().is_some_and(session::Chunk::is_plain)
+        {
             return None;
         }
-        arrival.chunk.take().map(|chunk| chunk.bytes)
+        let chunk = arrival.chunk.take()?;
+        Whole::request(&self.accepted.headers, chunk.bytes)
     }
 
     /// Answers, as [`Stream::poll_emit`] does. `false`: not all could be sent now; a [`Call`] is to go on with what is left.
@@ -105,10 +104,12 @@ impl Accepted<'_> {
     fn keep(&mut self, core: &mut Core) {
         core.session.keep();
         self.aside = false;
-        self.arrival = self.message.take().map(|bytes| {
-            let chunk = session::Chunk { bytes, first: true, last: true, rope: None };
-            session::Arrival { chunk: Some(chunk), end: Some(End::HalfClosed), ..session::Arrival::default() }
-        });
+        if let Some(whole) = self.whole.take() {
+            self.accepted.headers = Bytes::copy_from_slice(whole.headers());
+            let chunk = Some(session::Chunk::whole(whole.into_prefixed()));
+            let end = Some(End::HalfClosed);
+            self.arrival = Some(session::Arrival { chunk, end, ..session::Arrival::default() });
+        }
     }
 
     /// Has the call go on for longer.
@@ -162,13 +163,14 @@ impl Core {
     /// Takes the next call with what has come of it, and notes whether replies are held back for more.
     pub(crate) fn accept<'a>(&mut self, shared: &'a Arc<Shared>, place: &mut Option<Accepted<'a>>) -> bool {
         if !self.session.has_accepted()
-            && let Some(whole) = self.take_whole(&shared.socket)
+            && let Some(request) = self.take_request(&shared.socket)
         {
             self.corked = !self.receiving.is_empty();
-            let session::Whole { id, method, deadline_ns, headers, message } = whole;
+            let session::Request { id, method, deadline_ns, whole } = request;
+            let headers = Bytes::new();
             let accepted = session::Accepted { id, method: Some(method), path: None, deadline_ns, headers };
-            let message = Some(message);
-            *place = Some(Accepted { shared, accepted, arrival: None, message, aside: true, gone: false });
+            let whole = Some(whole);
+            *place = Some(Accepted { shared, accepted, arrival: None, whole, aside: true, gone: false });
             return true;
         }
         let accepted = self.session.accept();
@@ -178,7 +180,7 @@ impl Core {
         let whole = self.session.has_end(accepted.id);
         let arrival = if whole { self.session.take_arrival(accepted.id) } else { None };
         let gone = arrival.as_ref().is_some_and(|arrival| arrival.forgotten);
-        *place = Some(Accepted { shared, accepted, arrival, message: None, aside: false, gone });
+        *place = Some(Accepted { shared, accepted, arrival, whole: None, aside: false, gone });
         true
     }
 
@@ -186,6 +188,7 @@ impl Core {
     fn reply(&mut self, id: StreamId, emission: &mut Emission, socket: &Socket) -> bool {
         let (Some(headers), Some(message)) = (&emission.headers, &emission.message) else { return false };
         let Some(Ending::Trailers { code: 0, block }) = &emission.ending else { return false };
+        let Some(message) = message.as_plain() else { return false };
         if !block.is_empty() || !self.session.reply(&mut self.sending, id, headers, message) {
             return false;
         }

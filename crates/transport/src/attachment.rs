@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::StreamId;
 use tollfree_rendezvous::{Address, PeerIdentity, SocketBeneath};
-use tollfree_session::{Answer, Closed, Emission, EmitError, Ending, Opening, Progress};
+use tollfree_session::{Closed, Emission, EmitError, Opening, Progress};
 
 use crate::accepted::{Accepted, Call};
 use crate::config::Config;
@@ -71,7 +71,7 @@ impl ConnectErrorKind {
 
 /// This side's hold on a session. Dropping it ends the session; calls under way end UNAVAILABLE at both ends.
 pub struct Attachment {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     accepts: Streak,
 }
 
@@ -234,35 +234,6 @@ impl Attachment {
         self.shared.enter().map_or(0, |core| core.session.live_count())
     }
 
-    /// Opens a call (client) with as much of `emission` as fits, if that is possible now; what is left over goes by
-    /// [`Stream::poll_emit`]. Where the request goes as a whole and nobody else looks at the ring, looks for the answer too, for
-    /// as long as whoever waits looks within one `poll`. `None`: it has to [wait](Attachment::open).
-    pub fn try_ask(
-        &self,
-        cx: &mut Context<'_>,
-        opening: Opening<'_>,
-        emission: &mut Emission,
-    ) -> Option<Result<Asked, EmitError>> {
-        let mut core = match self.shared.enter() {
-            Ok(core) => core,
-            Err(closed) => return Some(Err(closed.into())),
-        };
-        let stream = |id| Asked::Open(Stream::new(self.shared.clone(), id));
-        // Who pumps looks for all.
-        if !core.stations.is_pumped()
-            && core.looks_long()
-            && let Some(id) = core.ask(opening, emission, &self.shared.socket)
-        {
-            let answer = self.shared.look_for_answer(&mut core, id);
-            return Some(Ok(answer.map_or_else(|| stream(id), Asked::Answered)));
-        }
-        let opened = core.open(opening, emission, &self.shared.socket)?;
-        Some(opened.map(|id| {
-            let follows = emission.is_empty() && core.follow(cx, Token::Read(id));
-            if follows { Asked::Waits(Stream::new(self.shared.clone(), id)) } else { stream(id) }
-        }))
-    }
-
     /// Begins to open a call (client).
     pub fn open(&self) -> Opener {
         Opener { shared: self.shared.clone(), number: None }
@@ -344,17 +315,6 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         self.shared.close("nobody here needs the session any more");
     }
-}
-
-/// What came of [asking](Attachment::try_ask).
-#[derive(Debug)]
-pub enum Asked {
-    /// The answer, which came as a whole. The call is over.
-    Answered(Answer),
-    /// The call goes on.
-    Open(Stream),
-    /// The same, and the task is woken when something has come for it.
-    Waits(Stream),
 }
 
 /// A call that is being opened (client).
@@ -555,23 +515,14 @@ impl Stream {
                 return Poll::Ready(Ok(*taken));
             }
         }
-        // A peer that answers within one glance must not keep this task from ever yielding to the others.
-        let turn = ready!(tokio::task::coop::poll_proceed(cx));
-        let polled = self.shared.poll_wait(cx, Token::Read(self.id), |core, socket| {
+        self.shared.poll_read(cx, self.id, |core| {
             let arrival = core.session.take_arrival(self.id)?;
             if arrival.forgotten {
                 self.gone.store(true, Ordering::Relaxed);
                 core.wake_ready();
             }
-            if core.session.has_pending() {
-                core.flush(socket);
-            }
             Some(Arrival::of(&self.shared, arrival))
-        });
-        if polled.is_ready() {
-            turn.made_progress();
-        }
-        polled
+        })
     }
 
     /// What has come together with the call itself (server), if that was not asked for yet.
@@ -641,20 +592,8 @@ impl Drop for Stream {
 }
 
 impl Core {
-    /// Sends a request as a whole, if it is one and that is possible now. The call is aside then.
-    fn ask(&mut self, opening: Opening<'_>, emission: &mut Emission, socket: &Socket) -> Option<StreamId> {
-        let (Some(message), Some(Ending::HalfClose)) = (&emission.message, &emission.ending) else {
-            return None;
-        };
-        let headers = emission.headers.as_deref().unwrap_or_default();
-        let id = self.session.ask(&mut self.sending, opening, headers, message)?;
-        self.flush(socket);
-        *emission = Emission::default();
-        Some(id)
-    }
-
     /// Opens a call, if that is possible now.
-    fn open(
+    pub(crate) fn open(
         &mut self,
         opening: Opening<'_>,
         emission: &mut Emission,

@@ -18,7 +18,7 @@ use tollfree_region::{PeerRegion, Region};
 use tollfree_rendezvous::socket;
 use tollfree_ring::{RecordReceiver, RecordSender, RingReceiver, RingSender, RingViolation, Ringer, Waiter};
 use tollfree_session::{
-    Answer, AreaEvent, Closed, Outbound, Received, Role, Session, Violation, Watched, Whole,
+    AreaEvent, Closed, Outbound, Received, Request, Role, Session, Violation, Watched, Whole,
 };
 
 use crate::area::{AreaSender, AreasMapped};
@@ -190,7 +190,7 @@ impl Core {
 
     /// Handles the next record; `false` where there is none. A request that comes as a whole goes to `place`.
     #[inline]
-    fn take_record(&mut self, place: Option<&mut Option<Whole>>, socket: &Socket) -> bool {
+    fn take_record(&mut self, place: Option<&mut Option<Request>>, socket: &Socket) -> bool {
         let received = match self.receiving.peek() {
             Ok(None) => return false,
             Ok(Some(record)) => {
@@ -218,7 +218,7 @@ impl Core {
     }
 
     /// Takes the next record, if there is one, for whoever looks out for calls: one that comes as a whole is taken at once.
-    pub(crate) fn take_whole(&mut self, socket: &Socket) -> Option<Whole> {
+    pub(crate) fn take_request(&mut self, socket: &Socket) -> Option<Request> {
         let mut place = None;
         if self.may_receive() && self.take_record(Some(&mut place), socket) {
             self.ended_wait();
@@ -231,7 +231,7 @@ impl Core {
     }
 
     /// Takes the next record, if there is one, for whoever looks out for the answer to the call that is aside.
-    pub(crate) fn take_answer(&mut self, id: StreamId, socket: &Socket) -> Option<Answer> {
+    pub(crate) fn take_answer(&mut self, id: StreamId, socket: &Socket) -> Option<Whole> {
         if self.may_receive() && self.take_record(None, socket) {
             if let Some(answer) = self.session.answer(id) {
                 return Some(answer);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::RopeIdx;
-use tollfree_session::{self as session, Answer, Closed, End};
+use tollfree_session::{self as session, Closed, End};
 
 use crate::shared::Shared;
 
@@ -93,12 +93,6 @@ impl Chunk {
     pub fn is_whole(&self) -> bool {
         self.first && self.last && self.rope.is_none()
     }
-
-    /// Whether it is a message by itself, no rope, and not compressed.
-    #[inline]
-    fn is_plain(&self) -> bool {
-        self.is_whole() && self.bytes.first() == Some(&0)
-    }
 }
 
 impl Arrival {
@@ -121,18 +115,6 @@ impl Arrival {
         }
         self.end = None;
         self.chunk.take().map(|chunk| chunk.bytes)
-    }
-
-    /// Takes an answer with status OK that came as a whole and is not compressed. `None`, and nothing taken, of any other.
-    #[inline]
-    pub fn take_answer(&mut self) -> Option<Answer> {
-        match (&mut self.headers, &mut self.chunk, &mut self.end) {
-            (Some(headers), Some(chunk), Some(End::Trailers { code: 0, block })) if chunk.is_plain() => {
-                let message = std::mem::take(&mut chunk.bytes);
-                Some(Answer { headers: std::mem::take(headers), message, trailers: std::mem::take(block) })
-            }
-            _ => None,
-        }
     }
 
     /// Takes out what came first of what is left.

@@ -34,6 +34,7 @@
 
 mod accepted;
 mod area;
+mod asking;
 mod attachment;
 mod clock;
 mod config;
@@ -54,7 +55,8 @@ mod tokens;
 mod waiting;
 
 pub use accepted::{Accepted, Call};
-pub use attachment::{Asked, Attachment, ConnectError, ConnectErrorKind, Opener, Stream};
+pub use asking::{Asked, Said};
+pub use attachment::{Attachment, ConnectError, ConnectErrorKind, Opener, Stream};
 pub use clock::{now_ns, tick_ns};
 pub use config::{Config, PeerPolicy, WaitPolicy};
 pub use handshake::{HandshakeError, PeerPool};
@@ -65,5 +67,6 @@ pub use tollfree_rendezvous::{
     Address, AddressError, BeneathError, BindError, FileId, PeerIdentity, SocketBeneath,
 };
 pub use tollfree_session::{
-    Answer, Closed, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, Opening, Outgoing,
+    Closed, Emission, EmitError, Encoded, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, Opening, Outgoing,
+    Whole,
 };

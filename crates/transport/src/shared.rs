@@ -16,7 +16,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -28,7 +28,7 @@ use tollfree_layout::StreamId;
 use tollfree_region::Origin;
 use tollfree_rendezvous::PeerIdentity;
 use tollfree_ring::RecordReceiver;
-use tollfree_session::{Answer, Closed};
+use tollfree_session::{Closed, Whole};
 
 use crate::clock::now_ns;
 use crate::config::Config;
@@ -147,6 +147,11 @@ impl Entered<'_> {
     fn let_others_in(&mut self) {
         MutexGuard::bump(self.core.as_mut().expect("held until dropped"));
     }
+
+    /// Does something that needs no lock, and may be anybody's code.
+    pub(crate) fn without_lock(&mut self, other: &mut dyn FnMut()) {
+        MutexGuard::unlocked(self.core.as_mut().expect("held until dropped"), other);
+    }
 }
 
 impl Shared {
@@ -211,6 +216,29 @@ impl Shared {
         }
     }
 
+    /// Waits until `take` finds something that has come for a call.
+    #[inline]
+    pub(crate) fn poll_read<R>(
+        self: &Arc<Self>,
+        cx: &mut Context<'_>,
+        id: StreamId,
+        mut take: impl FnMut(&mut Core) -> Option<R>,
+    ) -> Poll<Result<R, Closed>> {
+        // A peer that answers within one glance must not keep this task from ever yielding to the others.
+        let turn = ready!(tokio::task::coop::poll_proceed(cx));
+        let polled = self.poll_wait(cx, Token::Read(id), |core, socket| {
+            let taken = take(core)?;
+            if core.session.has_pending() {
+                core.flush(socket);
+            }
+            Some(taken)
+        });
+        if polled.is_ready() {
+            turn.made_progress();
+        }
+        polled
+    }
+
     /// A task is about to look for what it waits for.
     fn begin_search(&self, core: &mut Core, token: Token) -> Search {
         // While this task looks itself, records for it need not wake it.
@@ -265,7 +293,7 @@ impl Shared {
 
     /// Looks for the answer to a call that is aside, as long as a task looks within one `poll`. `None`: it has not come as a
     /// whole, and the call is among the others.
-    pub(crate) fn look_for_answer(&self, core: &mut Entered<'_>, id: StreamId) -> Option<Answer> {
+    pub(crate) fn look_for_answer(&self, core: &mut Entered<'_>, id: StreamId) -> Option<Whole> {
         let mut glances = match self.dedicated.load(Ordering::Relaxed) {
             true => core.dedicated_glances(),
             false => core.glances(Token::Read(id)),

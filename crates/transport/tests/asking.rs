@@ -41,8 +41,11 @@ async fn ask(client: &Attachment, message: &Bytes) -> Option<Asked> {
 
 async fn answered(client: &Attachment, message: &Bytes) -> (bool, Option<Bytes>) {
     match ask(client, message).await.expect("nothing is in its way") {
-        Asked::Answered(answer) => (true, Some(answer.message.slice(GRPC_PREFIX_LEN..))),
-        Asked::Open(stream) | Asked::Waits(stream) => (false, read_message(&stream).await),
+        Asked::Answered(answer) => (true, Some(answer.into_prefixed().slice(GRPC_PREFIX_LEN..))),
+        Asked::Open(id) | Asked::Waits(id) => match poll_fn(|cx| client.poll_answer(cx, id)).await {
+            Ok(Said::All(answer)) => (false, Some(answer.into_prefixed().slice(GRPC_PREFIX_LEN..))),
+            said => panic!("an echo comes as a whole: {said:?}"),
+        },
     }
 }
 
@@ -68,9 +71,9 @@ async fn accept(server: &Attachment) -> Accepted<'_> {
     place.unwrap()
 }
 
-fn stream_of(asked: Option<Asked>) -> Stream {
+fn stream_of(client: &Attachment, asked: Option<Asked>) -> Stream {
     match asked.unwrap() {
-        Asked::Open(stream) | Asked::Waits(stream) => stream,
+        Asked::Open(id) | Asked::Waits(id) => client.stream(id),
         Asked::Answered(answer) => panic!("nobody can have answered: {answer:?}"),
     }
 }
@@ -133,17 +136,17 @@ fn a_request_that_came_as_a_whole_is_answered_in_any_way() {
         let (client, server, _directory) = pair().await;
         let message = Bytes::from_static(b"whole");
         // At once, and as a whole.
-        let stream = stream_of(ask(&client, &message).await);
+        let stream = stream_of(&client, ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         assert_eq!(server.live_count(), 1);
-        assert_eq!(accepted.take_message().unwrap().slice(GRPC_PREFIX_LEN..), message);
-        assert!(accepted.take_message().is_none());
+        assert_eq!(accepted.take_whole().unwrap().into_prefixed().slice(GRPC_PREFIX_LEN..), message);
+        assert!(accepted.take_whole().is_none());
         assert!(accepted.reply(&mut answer(b"at once")).unwrap());
         assert_eq!(server.live_count(), 0);
         drop(accepted);
         assert_eq!(read_message(&stream).await.unwrap(), "at once");
         // In parts, at once.
-        let stream = stream_of(ask(&client, &message).await);
+        let stream = stream_of(&client, ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         let mut parts = Emission { ending: None, ..answer(b"in parts") };
         assert!(accepted.reply(&mut parts).unwrap());
@@ -152,18 +155,35 @@ fn a_request_that_came_as_a_whole_is_answered_in_any_way() {
         poll_fn(|cx| call.stream.poll_emit(cx, &mut rest)).await.unwrap();
         assert_eq!(read_message(&stream).await.unwrap(), "in parts");
         // Later, by whoever has the call then; the message is where it is for every other call.
-        let stream = stream_of(ask(&client, &message).await);
+        let stream = stream_of(&client, ask(&client, &message).await);
         let call = accept(&server).await.into_call();
         assert_eq!(read_message(&call.stream).await.unwrap(), message);
         echo::reply(&call, Bytes::from_static(b"later")).await;
         assert_eq!(read_message(&stream).await.unwrap(), "later");
         // Not at all.
-        let stream = stream_of(ask(&client, &message).await);
+        let stream = stream_of(&client, ask(&client, &message).await);
         drop(accept(&server).await);
         assert!(read_message(&stream).await.is_none());
         assert_eq!((client.live_count(), server.live_count()), (0, 0));
+        // In parts, to whoever looks after a call that has no stream.
+        let (Some(Asked::Open(id)) | Some(Asked::Waits(id))) = ask(&client, &message).await else {
+            panic!("nobody can have answered");
+        };
+        let call = accept(&server).await.into_call();
+        let mut first = Emission { headers: Some(Bytes::new()), ..Emission::default() };
+        poll_fn(|cx| call.stream.poll_emit(cx, &mut first)).await.unwrap();
+        let Ok(Said::Some(some)) = poll_fn(|cx| client.poll_answer(cx, id)).await else {
+            panic!("no more than headers have come");
+        };
+        assert!(some.1.headers.is_some() && some.1.end.is_none());
+        let mut rest = Emission { headers: None, ..answer(b"the rest") };
+        poll_fn(|cx| call.stream.poll_emit(cx, &mut rest)).await.unwrap();
+        assert_eq!(read_message(&some.0).await.unwrap(), "the rest");
         // And all of it in an order of its own: the second call comes while the first is not answered.
-        let (one, two) = (stream_of(ask(&client, &message).await), stream_of(ask(&client, &message).await));
+        let (one, two) = (
+            stream_of(&client, ask(&client, &message).await),
+            stream_of(&client, ask(&client, &message).await),
+        );
         let (mut first, mut second) = (accept(&server).await, accept(&server).await);
         assert!(second.reply(&mut answer(b"two")).unwrap() && first.reply(&mut answer(b"one")).unwrap());
         assert_eq!(read_message(&one).await.unwrap(), "one");
@@ -178,7 +198,7 @@ fn a_call_that_was_cancelled_meanwhile_is_not_answered() {
     runtime.block_on(async {
         let (client, server, _directory) = pair().await;
         let message = Bytes::from_static(b"whole");
-        let stream = stream_of(ask(&client, &message).await);
+        let stream = stream_of(&client, ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         drop(stream);
         // Somebody looks at the ring before the answer: the cancellation has come.
@@ -188,12 +208,22 @@ fn a_call_that_was_cancelled_meanwhile_is_not_answered() {
         drop(accepted);
         assert_eq!(server.live_count(), 0);
         // Nobody has looked: the answer goes out, and is for nobody.
-        let stream = stream_of(ask(&client, &message).await);
+        let stream = stream_of(&client, ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         drop(stream);
         assert!(accepted.reply(&mut answer(b"nobody listens")).unwrap());
         drop(accepted);
-        let next = stream_of(ask(&client, &message).await);
+        // Given up by whoever has no stream of it.
+        let (Some(Asked::Open(id)) | Some(Asked::Waits(id))) = ask(&client, &message).await else {
+            panic!("nobody can have answered");
+        };
+        let mut accepted = accept(&server).await;
+        client.cancel(id, 1);
+        assert_eq!(client.live_count(), 0);
+        assert!(server.poll_accept(&mut cx).is_pending());
+        assert_eq!(accepted.reply(&mut answer(b"nobody listens")), Err(EmitError::Ended));
+        drop(accepted);
+        let next = stream_of(&client, ask(&client, &message).await);
         assert!(accept(&server).await.reply(&mut answer(b"next")).unwrap());
         assert_eq!(read_message(&next).await.unwrap(), "next");
     });
@@ -206,7 +236,7 @@ fn a_session_that_ends_takes_the_call_along() {
     runtime.block_on(async {
         let message = Bytes::from_static(b"whole");
         let (client, server, _directory) = pair().await;
-        let stream = stream_of(ask(&client, &message).await);
+        let stream = stream_of(&client, ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         server.close("the test ends it");
         assert!(matches!(accepted.reply(&mut answer(b"too late")), Err(EmitError::Closed(_))));
@@ -216,7 +246,7 @@ fn a_session_that_ends_takes_the_call_along() {
         assert!(ask_refused(&client, &message).await, "a session that is over takes no call");
         // The server drains: the call that it has got is answered, the next is not taken.
         let (client, server, _directory) = pair().await;
-        let stream = stream_of(ask(&client, &message).await);
+        let stream = stream_of(&client, ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         server.drain();
         assert!(accepted.reply(&mut answer(b"the last")).unwrap());

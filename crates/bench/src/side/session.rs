@@ -8,8 +8,8 @@ use std::task::Poll;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tollfree_transport::{
-    Accepted, Address, Attachment, Call, Chunk, Config, Emission, End, Ending, GRPC_PREFIX_LEN, Listener,
-    Opening, Outgoing, Stream,
+    Accepted, Address, Attachment, Call, Chunk, Config, Emission, Encoded, End, Ending, Listener, Opening,
+    Outgoing, Stream,
 };
 
 use super::AsyncSide;
@@ -66,8 +66,8 @@ async fn serve_one(attachment: Attachment) {
         let Some(accepted) = &mut place else { continue };
         // A small request is here already, and mostly its answer fits the ring.
         let mut left = None;
-        if let Some(request) = accepted.take_message() {
-            let mut emission = reply_with(request.slice(GRPC_PREFIX_LEN..));
+        if let Some(request) = accepted.take_whole() {
+            let mut emission = reply_with(echoed(request.message()));
             match accepted.reply(&mut emission) {
                 Ok(false) => left = Some(emission),
                 Ok(true) | Err(_) => continue,
@@ -88,11 +88,16 @@ async fn serve_one(attachment: Attachment) {
     }
 }
 
+/// A message of the same bytes.
+fn echoed(message: &[u8]) -> Outgoing {
+    Outgoing::plain(Encoded::write(message.len(), |buffer| buffer.extend_from_slice(message)))
+}
+
 /// All that is said on a call.
-fn reply_with(message: Bytes) -> Emission {
+fn reply_with(message: Outgoing) -> Emission {
     Emission {
         headers: Some(Bytes::new()),
-        message: Some(Outgoing::new(message, false)),
+        message: Some(message),
         ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
     }
 }
@@ -122,7 +127,7 @@ async fn answer(call: Call) {
             Some(_) => return,
         }
     }
-    send(&stream, &mut reply_with(message.take())).await;
+    send(&stream, &mut reply_with(Outgoing::new(message.take(), false))).await;
 }
 
 /// A client's end of the session, shared by all calls in flight.

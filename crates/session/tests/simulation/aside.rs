@@ -1,6 +1,7 @@
 //! Calls that are a frame each way: asked, answered and replied to without a stream, unless something else happens first.
 
-use tollfree_session::{Accepted, Chunk, Emission, End, Ending, GRPC_PREFIX_LEN, Opening, Role, Whole};
+use bytes::Bytes;
+use tollfree_session::{Accepted, Chunk, Emission, End, Ending, Opening, Request, Role};
 
 use super::call::Call;
 use super::world::{Step, World};
@@ -14,14 +15,21 @@ impl World {
         else {
             return Ok(false);
         };
+        let Some(message) = message.as_plain() else { return Ok(false) };
+        let among = self.rng.one_in(3);
         let opening = Opening { path: call.path, deadline_ns: call.deadline_ns };
-        match self.client.session.ask(&mut self.client.out, opening, headers, message) {
+        let (session, out) = (&mut self.client.session, &mut self.client.out);
+        let asked = match among {
+            true => session.ask_among(out, opening, headers, message),
+            false => session.ask(out, opening, headers, message),
+        };
+        match asked {
             None => Ok(false),
             Some(id) if id != call.id => Err(format!("asked {id}, expected {}", call.id)),
             Some(_) => {
                 call.client.emission = Emission::default();
                 call.client.note(true);
-                self.asked = Some(self.calls.len());
+                self.asked = (!among).then_some(self.calls.len());
                 self.say(|| format!("asked {}", call.id));
                 self.see("asked");
                 Ok(true)
@@ -47,9 +55,9 @@ impl World {
         };
         let fits = said.done
             && said.plan.len() == 1
-            && answer.headers == call.reply_headers
-            && answer.message.slice(GRPC_PREFIX_LEN..) == said.message(id.0, 0)
-            && answer.trailers == *block;
+            && *answer.headers() == *call.reply_headers
+            && *answer.message() == *said.message(id.0, 0)
+            && *answer.trailers() == **block;
         if !fits {
             return Err(format!("{id}: {answer:?} is not what was said"));
         }
@@ -64,12 +72,13 @@ impl World {
     }
 
     /// The server has got a request as a whole.
-    pub(crate) fn take_whole(&mut self, whole: Whole) -> Step {
-        let Whole { id, method, deadline_ns, headers, message } = whole;
+    pub(crate) fn take_whole(&mut self, request: Request) -> Step {
+        let Request { id, method, deadline_ns, whole } = request;
+        let headers = Bytes::copy_from_slice(whole.headers());
         self.take_accepted(Accepted { id, method: Some(method), path: None, deadline_ns, headers })?;
         let idx = id.0 as usize - 1;
         let call = &mut self.calls[idx];
-        let chunk = Chunk { bytes: message, first: true, last: true, rope: None };
+        let chunk = Chunk::whole(whole.into_prefixed());
         call.server_hears.chunk(id.0, &call.client, &chunk)?;
         if !call.client.done || !call.server_hears.is_complete(&call.client) {
             return Err(format!("{id} came as a whole, and is none"));
@@ -94,6 +103,7 @@ impl World {
         if let (Some(headers), Some(message)) = (&emission.headers, &emission.message)
             && let Some(Ending::Trailers { code: 0, block }) = &emission.ending
             && block.is_empty()
+            && let Some(message) = message.as_plain()
             && self.server.session.reply(&mut self.server.out, id, headers, message)
         {
             call.server.emission = Emission::default();

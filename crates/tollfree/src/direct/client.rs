@@ -5,14 +5,13 @@ use std::fmt;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, TE};
 use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Uri, Version};
 use http_body::Body as HttpBody;
 use prost::Message;
 use tokio_stream::Stream;
-use tollfree_transport::{Answer, Attachment};
+use tollfree_transport::{Attachment, Whole};
 use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::codec::{CompressionEncoding, Streaming};
@@ -24,8 +23,8 @@ use tower_service::Service;
 use super::bypass::{Bypass, OfClient};
 use super::codec::{Coding, OneCall};
 use super::exchange::{self, Begun, Ended, Quick, Reply, Step};
-use super::message::{Received, decode, pack, unpack, whole};
-use super::{Method, Slot};
+use super::message::{check_received, decode, decode_whole, pack, unpack};
+use super::{Method, Slot, template};
 use crate::body::trailers;
 use crate::channel::Channel;
 use crate::metadata::{self, GRPC};
@@ -210,7 +209,7 @@ where
     /// The call's status.
     pub async fn unary<M1, M2, C>(
         &mut self,
-        request: Request<M1>,
+        mut request: Request<M1>,
         method: &'static Method,
         codec: C,
     ) -> Result<Response<M2>, Status>
@@ -226,22 +225,21 @@ where
             // Boxed, or every direct call would carry the room that this one takes.
             return Box::pin(self.http_unary(request, method, codec)).await;
         }
-        let (metadata, extensions, message) = request.into_parts();
-        let headers = metadata.into_headers();
         let handed;
-        let (channel, headers, extensions) = match &self.target {
-            Target::Channel(channel) => (channel, headers, extensions),
-            _ => match Box::pin(self.intercept(headers, extensions, method)).await? {
-                Some((channel, headers, extensions)) => {
+        let channel = match &self.target {
+            Target::Channel(channel) => channel,
+            _ => match Box::pin(self.intercept(request, method)).await? {
+                Some((channel, passed)) => {
                     handed = channel;
-                    (&handed, headers, extensions)
+                    request = passed;
+                    &handed
                 }
                 None => return Err(Status::internal("Missing response message.")),
             },
         };
-        // Where the session may be left for another way, the call is kept until it is known that it has not been.
-        let kept = (!channel.is_plain()).then(|| Box::new((headers.clone(), extensions.clone())));
-        let timeout = if headers.is_empty() { None } else { metadata::timeout(&headers) };
+        // The request stays where it is: parts of it that go from hand to hand are what a call would mostly do.
+        let headers = request.metadata().as_ref();
+        let timeout = if headers.is_empty() { None } else { metadata::timeout(headers) };
         let block = pack(headers)
             .map_err(|error| Status::resource_exhausted(format!("request metadata: {error}")))?;
         let call = exchange::Request {
@@ -249,26 +247,38 @@ where
             path: method.path,
             block,
             deadline_ns: exchange::deadline(timeout, channel.timeout()),
-            waits: channel.waits(&extensions),
+            waits: channel.waits(request.extensions()),
             len_max: self.settings.decoding_len_max,
         };
         let mut begun = None;
         if let Some(attachment) = channel.live() {
             let (sharing, len_max) = (channel.sharing(), self.settings.encoding_len_max);
-            let message = sharing.encode(&message, len_max, attachment.peer_pool(), &*attachment)?;
-            let mut quick = Quick::new(attachment, &call, message);
-            match poll_fn(|cx| quick.poll(cx, &call)).await? {
+            let message = request.get_ref();
+            let mut quick = Quick::new(attachment, &call);
+            match sharing.encode_short(message, len_max)? {
+                Some(short) => quick.set_short(short),
+                None => {
+                    let outlet = quick.attachment();
+                    let message = sharing.encode(message, len_max, outlet.peer_pool(), outlet)?;
+                    quick.set(&call, message);
+                }
+            }
+            let is_plain = channel.is_plain();
+            // Nobody asks for metadata again that were packed, unless the call may have to go another way.
+            let mut poll = |cx: &mut Context<'_>| {
+                let spent = if is_plain { Some(request.metadata_mut()) } else { None };
+                quick.poll(cx, &call, spent)
+            };
+            match poll_fn(&mut poll).await? {
                 Step::Answered(answer) => return answered(&call, answer),
-                Step::On(how) => begun = Some((quick, how)),
+                Step::On(how) => begun = Some((quick, *how)),
             }
         }
         // Boxed, as is all that few calls come to.
-        match Box::pin(go_on(&call, &self.settings, &message, begun)).await {
+        match Box::pin(go_on(&call, &self.settings, request.get_ref(), begun)).await {
             Ok(response) => Ok(response),
             Err(Ended::Status(status)) => Err(status),
             Err(Ended::Left) => {
-                let (headers, extensions) = kept.map(|kept| *kept).unwrap_or_default();
-                let request = Request::from_parts(MetadataMap::from_headers(headers), extensions, message);
                 // Around the bare channel: interceptors have seen it.
                 let again = tonic_client(&self.settings, channel.clone());
                 Box::pin(unary_by_http(again, request, method, codec)).await
@@ -277,12 +287,13 @@ where
     }
 
     /// Lets the interceptors see a request. `None`: they answered it themselves, with nothing.
-    async fn intercept(
+    async fn intercept<M>(
         &mut self,
-        mut headers: HeaderMap,
-        extensions: Extensions,
+        request: Request<M>,
         method: &'static Method,
-    ) -> Result<Option<(Channel, HeaderMap, Extensions)>, Status> {
+    ) -> Result<Option<(Channel, Request<M>)>, Status> {
+        let (metadata, extensions, message) = request.into_parts();
+        let mut headers = metadata.into_headers();
         let slot = Slot::default();
         let mut request = http::Request::new(Body::empty());
         *request.method_mut() = http::Method::POST;
@@ -301,7 +312,8 @@ where
         if let Some(handed) = slot.take()
             && let Some(channel) = handed.channel
         {
-            return Ok(Some((channel, handed.headers, handed.extensions)));
+            let metadata = MetadataMap::from_headers(handed.headers);
+            return Ok(Some((channel, Request::from_parts(metadata, handed.extensions, message))));
         }
         let answered = answered.map_err(|error| Status::from_error(error.into()))?;
         match Status::from_header_map(answered.headers()) {
@@ -468,12 +480,12 @@ where
 /// The status for a message that is longer than the limit, or can't be decoded.
 fn answered<M2: Message + Default>(
     call: &exchange::Request<'_>,
-    answer: Answer,
+    answer: Whole,
 ) -> Result<Response<M2>, Status> {
-    let message = whole(answer.message, call.len_max)?;
-    call.channel.sharing().received_inline(message.len(), 0);
-    let message = decode(Received::Whole(message))?;
-    Ok(response(&answer.headers, &answer.trailers, message))
+    check_received(&answer, call.len_max)?;
+    call.channel.sharing().received_inline(answer.message().len(), 0);
+    let message = decode_whole(&answer)?;
+    Ok(response(call.path, answer.headers(), answer.trailers(), message))
 }
 
 /// A unary call that is not over after its first steps, or has not been begun.
@@ -495,13 +507,16 @@ async fn go_on<M1: Message, M2: Message + Default>(
     let Some(message) = reply.message.take() else {
         return Err(Status::internal("Missing response message.").into());
     };
-    Ok(response(reply.headers.as_ref().unwrap_or(&Bytes::new()), &reply.trailers, decode(message)?))
+    let message = decode(message)?;
+    Ok(response(call.path, reply.headers.as_deref().unwrap_or_default(), &reply.trailers, message))
 }
 
 /// A response with the metadata of two packed blocks.
-fn response<M2>(headers: &Bytes, trailers: &Bytes, message: M2) -> Response<M2> {
-    let mut metadata = HeaderMap::new();
-    unpack(headers, &mut metadata);
+fn response<M2>(path: &'static str, headers: &[u8], trailers: &[u8], message: M2) -> Response<M2> {
+    if headers.is_empty() && trailers.is_empty() {
+        return Response::new(message);
+    }
+    let mut metadata = template::of_method(path, headers);
     if !trailers.is_empty() {
         let mut last = HeaderMap::new();
         unpack(trailers, &mut last);

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use tollfree_layout::StreamId;
 use tollfree_transport::{
-    Answer, Arrival, Asked, Attachment, Emission, EmitError, End, Ending, Opening, Outgoing, Stream,
+    Arrival, Asked, Attachment, Emission, EmitError, Encoded, End, Ending, Opening, Outgoing, Said, Stream,
+    Whole,
 };
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use super::message::{Gather, Gathered, Received};
+use super::template;
 use crate::body::{Deadline, end_status};
 use crate::call::deadline_ns;
 use crate::channel::Channel;
@@ -77,17 +81,30 @@ impl From<Status> for Failed {
 /// The first steps of a call, which most calls don't go beyond: its request goes out, and all of the answer comes.
 pub(super) struct Quick {
     attachment: Arc<Attachment>,
+    /// One that may go as a whole, until it is sent, or is part of the emission.
+    message: Option<Encoded>,
+    /// What does not go as a whole.
     emission: Emission,
     deadline: Deadline,
-    stream: Option<Stream>,
+    /// The call, while it is open and this looks after it.
+    asked: Option<StreamId>,
+}
+
+impl Drop for Quick {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(id) = self.asked {
+            self.attachment.cancel(id, Code::Cancelled as u16);
+        }
+    }
 }
 
 /// Where those steps have led to.
 pub(super) enum Step {
     /// All has come, with status OK.
-    Answered(Answer),
+    Answered(Whole),
     /// The call goes on.
-    On(Begun),
+    On(Box<Begun>),
 }
 
 /// How a call was begun.
@@ -101,61 +118,122 @@ pub(super) enum Begun {
 }
 
 impl Quick {
-    /// A call by this session.
-    pub(super) fn new(attachment: Arc<Attachment>, request: &Request<'_>, message: Outgoing) -> Quick {
-        let emission = Emission {
-            headers: Some(request.block.clone()),
-            message: Some(message),
-            ending: Some(Ending::HalfClose),
-        };
-        Quick { attachment, emission, deadline: Deadline::new(request.deadline_ns), stream: None }
+    /// A call by this session, whose message is yet to be set.
+    #[inline]
+    pub(super) fn new(attachment: Arc<Attachment>, request: &Request<'_>) -> Quick {
+        Quick {
+            attachment,
+            message: None,
+            emission: Emission::default(),
+            deadline: Deadline::new(request.deadline_ns),
+            asked: None,
+        }
     }
 
-    /// Begins the call, and waits for what comes first.
+    pub(super) fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    /// The message, where it is one that may go as a whole.
+    #[inline]
+    pub(super) fn set_short(&mut self, message: Encoded) {
+        self.message = Some(message);
+    }
+
+    /// Any message.
+    #[cold]
+    pub(super) fn set(&mut self, request: &Request<'_>, message: Outgoing) {
+        let (headers, ending) = (Some(request.block.clone()), Some(Ending::HalfClose));
+        self.emission = Emission { headers, message: Some(message), ending };
+    }
+
+    /// Makes ready to send the message in parts, or later.
+    #[cold]
+    fn emit(&mut self, request: &Request<'_>) -> &mut Emission {
+        if let Some(message) = self.message.take() {
+            self.set(request, Outgoing::plain(message));
+        }
+        &mut self.emission
+    }
+
+    /// Begins the call, and waits for what comes first. `spent` are its metadata, which have been packed: they are dropped
+    /// while the request is on its way.
     ///
     /// # Errors
     /// The status of a call that is over.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, request: &Request<'_>) -> Poll<Result<Step, Status>> {
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: &Request<'_>,
+        spent: Option<&mut MetadataMap>,
+    ) -> Poll<Result<Step, Status>> {
         let mut waits = false;
-        if self.stream.is_none() {
+        if self.asked.is_none() {
             // A peer that answers within one look must not keep this task from ever yielding to the others.
             let turn = ready!(tokio::task::coop::poll_proceed(cx));
-            let asked = self.attachment.try_ask(cx, request.opening(), &mut self.emission);
+            let opening = request.opening();
+            let asked = match &self.message {
+                Some(message) if request.block.is_empty() => self.attachment.ask(cx, opening, &[], message),
+                Some(message) => {
+                    let mut spent = spent;
+                    let mut meanwhile = || {
+                        if let Some(spent) = &mut spent {
+                            **spent = MetadataMap::new();
+                        }
+                        // Where a request has metadata, the reply is likely to have some.
+                        template::prepare(request.path);
+                    };
+                    self.attachment.ask_and(cx, opening, &request.block, message, &mut meanwhile)
+                }
+                None => None,
+            };
+            let asked = match asked {
+                Some(asked) => {
+                    self.message = None;
+                    Some(Ok(asked))
+                }
+                None => {
+                    let attachment = self.attachment.clone();
+                    attachment.try_open(cx, opening, self.emit(request))
+                }
+            };
             turn.made_progress();
             match asked {
                 Some(Ok(Asked::Answered(answer))) => return Poll::Ready(Ok(Step::Answered(answer))),
-                Some(Ok(Asked::Open(stream))) => self.stream = Some(stream),
-                Some(Ok(Asked::Waits(stream))) => {
-                    self.stream = Some(stream);
+                Some(Ok(Asked::Open(id))) => self.asked = Some(id),
+                Some(Ok(Asked::Waits(id))) => {
+                    self.asked = Some(id);
                     waits = true;
                 }
-                Some(Err(error)) => return Poll::Ready(Ok(Step::On(Begun::Refused(error)))),
-                None => return Poll::Ready(Ok(Step::On(Begun::Not))),
+                Some(Err(error)) => return Poll::Ready(Ok(Step::On(Box::new(Begun::Refused(error))))),
+                None => return Poll::Ready(Ok(Step::On(Box::new(Begun::Not)))),
             }
         }
-        let polled = match &self.stream {
-            Some(stream) if self.emission.is_empty() && !waits => stream.poll_arrival(cx),
+        if !self.emission.is_empty() {
+            let open = |id| Begun::Open(self.attachment.stream(id), None);
+            return Poll::Ready(Ok(Step::On(Box::new(self.asked.take().map_or(Begun::Not, open)))));
+        }
+        let polled = match self.asked {
+            Some(id) if !waits => self.attachment.poll_answer(cx, id),
             _ => Poll::Pending,
         };
         match polled {
-            Poll::Ready(Ok(mut arrival)) => Poll::Ready(Ok(match arrival.take_answer() {
-                Some(answer) => Step::Answered(answer),
-                None => self.go_on(Some(arrival)),
-            })),
-            Poll::Ready(Err(closed)) => Poll::Ready(Err(status::closed(&closed, request.channel.peer()))),
-            Poll::Pending if !self.emission.is_empty() => Poll::Ready(Ok(self.go_on(None))),
+            Poll::Ready(said) => {
+                self.asked = None;
+                Poll::Ready(match said {
+                    Ok(Said::All(answer)) => Ok(Step::Answered(answer)),
+                    Ok(Said::Some(some)) => Ok(Step::On(Box::new(Begun::Open(some.0, Some(some.1))))),
+                    Err(closed) => Err(status::closed(&closed, request.channel.peer())),
+                })
+            }
             Poll::Pending => {
                 ready!(self.deadline.poll(cx));
-                if let Some(stream) = &self.stream {
-                    stream.cancel(Code::DeadlineExceeded as u16);
+                if let Some(id) = self.asked.take() {
+                    self.attachment.cancel(id, Code::DeadlineExceeded as u16);
                 }
                 Poll::Ready(Err(status::deadline()))
             }
         }
-    }
-
-    fn go_on(&mut self, arrival: Option<Arrival>) -> Step {
-        Step::On(self.stream.take().map_or(Begun::Not, |stream| Begun::Open(stream, arrival)))
     }
 }
 
@@ -176,16 +254,18 @@ pub(super) async fn exchange(
         let (mut quick, begun) = match (begun.take(), channel.live()) {
             (Some(begun), _) => begun,
             (None, Some(attachment)) => {
-                let message = message(&attachment)?;
-                (Quick::new(attachment, request, message), Begun::Not)
+                let mut quick = Quick::new(attachment, request);
+                quick.set(request, message(&quick.attachment)?);
+                (quick, Begun::Not)
             }
             (None, None) if !channel.is_plain() => return Err(Ended::Left),
             (None, None) => {
                 let mut acquire = channel.acquire(request.waits);
                 let mut deadline = Deadline::new(request.deadline_ns);
                 let attachment = poll_fn(|cx| guard(acquire.as_mut().poll(cx), &mut deadline, cx)).await??;
-                let message = message(&attachment)?;
-                (Quick::new(attachment, request, message), Begun::Not)
+                let mut quick = Quick::new(attachment, request);
+                quick.set(request, message(&quick.attachment)?);
+                (quick, Begun::Not)
             }
         };
         match attempt(request, &mut quick, begun, reply).await {
@@ -220,6 +300,7 @@ async fn attempt(
     reply: &mut Reply,
 ) -> Result<(), Failed> {
     let peer = request.channel.peer();
+    quick.emit(request);
     let Quick { attachment, emission, deadline, .. } = quick;
     let (opened, mut first) = match begun {
         Begun::Open(stream, arrival) => (Ok(stream), arrival),

@@ -1,48 +1,27 @@
 //! Messages between their types and the bytes that travel.
 
-use std::cell::RefCell;
-
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use prost::Message;
 use tollfree_layout::metadata::{BlockError, Name, pairs};
 use tollfree_pool::Rope;
-use tollfree_transport::{Chunk, Claim};
+use tollfree_transport::{Chunk, Claim, Encoded, Whole};
 use tonic::Status;
 
 use crate::inflow::{self, Fetching, Mapped, rope_len_max};
 use crate::metadata::{self, GRPC_STATUS};
 use crate::payloads::Sharing;
 
-/// Messages up to this length are encoded in a buffer that their thread uses again; longer ones get one of their own.
-const SHARED_LEN_MAX: usize = 4 * 1024;
-/// Length of that buffer.
-const SHARED_LEN: usize = 16 * 1024;
 /// tonic's limit for received messages where none is set.
 pub(super) const RECEIVED_LEN_MAX: usize = 4 * 1024 * 1024;
 /// gRPC's prefix, which the session puts before a message's first chunk.
 const PREFIX_LEN: usize = tollfree_transport::GRPC_PREFIX_LEN;
 
-thread_local! {
-    static SHARED: RefCell<BytesMut> = RefCell::new(BytesMut::new());
-}
-
 /// Encodes a message of `len` bytes, its [`encoded_len`](Message::encoded_len).
-pub(crate) fn encode<M: Message>(message: &M, len: usize) -> Bytes {
-    if len > SHARED_LEN_MAX {
-        let mut bytes = Vec::with_capacity(len);
-        message.encode_raw(&mut bytes);
-        return bytes.into();
-    }
-    SHARED.with_borrow_mut(|shared| {
-        // Takes the room back that earlier messages have left, unless one of them is still on its way.
-        if shared.capacity() < len && !shared.try_reclaim(SHARED_LEN) {
-            shared.reserve(SHARED_LEN);
-        }
-        message.encode_raw(shared);
-        shared.split().freeze()
-    })
+#[inline]
+pub(crate) fn encode<M: Message>(message: &M, len: usize) -> Encoded {
+    Encoded::write(len, |buffer| message.encode_raw(buffer))
 }
 
 /// Whether a message is not longer than its sender allows.
@@ -67,6 +46,8 @@ pub(crate) fn check_len(len: usize, len_max: Option<usize>) -> Result<(), Status
 
 /// A message that was received, in as many pieces as it lies in.
 pub(crate) enum Received {
+    /// Together with all else that a client says.
+    Request(Whole),
     Whole(Bytes),
     Rope(Rope),
 }
@@ -75,6 +56,7 @@ impl Received {
     pub(super) fn len(&self) -> usize {
         match self {
             Received::Whole(bytes) => bytes.len(),
+            Received::Request(whole) => whole.message().len(),
             Received::Rope(rope) => rope.remaining(),
         }
     }
@@ -85,11 +67,28 @@ impl Received {
 /// # Errors
 /// INTERNAL, as tonic's decoder says it.
 pub(super) fn decode<M: Message + Default>(message: Received) -> Result<M, Status> {
-    let decoded = match message {
-        Received::Whole(bytes) => M::decode(bytes),
-        Received::Rope(rope) => decode_rope(rope),
-    };
-    decoded.map_err(|error| Status::internal(error.to_string()))
+    match message {
+        Received::Request(whole) => decode_whole(&whole),
+        Received::Whole(bytes) => M::decode(bytes).map_err(undecodable),
+        Received::Rope(rope) => decode_rope(rope).map_err(undecodable),
+    }
+}
+
+/// Decodes a message that came in one frame.
+///
+/// # Errors
+/// As [`decode`].
+#[inline]
+pub(super) fn decode_whole<M: Message + Default>(whole: &Whole) -> Result<M, Status> {
+    match whole.shared_message() {
+        None => M::decode(whole.message()).map_err(undecodable),
+        Some(message) => M::decode(message).map_err(undecodable),
+    }
+}
+
+#[cold]
+fn undecodable(error: prost::DecodeError) -> Status {
+    Status::internal(error.to_string())
 }
 
 #[cold]
@@ -208,12 +207,11 @@ fn prefix(bytes: &mut Bytes) -> Result<usize, Status> {
     Ok(len)
 }
 
-/// A message that came as a whole and is not compressed, without the prefix that it came with; refused as [`Gather`] does.
+/// Holds the receiver's limit against a message that came in one frame, as [`Gather`] does.
 #[inline]
-pub(super) fn whole(mut bytes: Bytes, len_max: Option<usize>) -> Result<Bytes, Status> {
-    bytes.advance(PREFIX_LEN);
-    let (len, limit) = (bytes.len(), len_max.unwrap_or(RECEIVED_LEN_MAX));
-    if len > limit { Err(too_long(len, limit)) } else { Ok(bytes) }
+pub(super) fn check_received(whole: &Whole, len_max: Option<usize>) -> Result<(), Status> {
+    let (len, limit) = (whole.message().len(), len_max.unwrap_or(RECEIVED_LEN_MAX));
+    if len > limit { Err(too_long(len, limit)) } else { Ok(()) }
 }
 
 /// What a gathered message is.
@@ -238,22 +236,19 @@ const RESERVED: [&str; 3] = ["grpc-message", "grpc-message-type", "content-type"
 ///
 /// # Errors
 /// [`BlockError`] for a name or value longer than a pair can carry.
-pub(super) fn pack(headers: HeaderMap) -> Result<Bytes, BlockError> {
-    if headers.is_empty() {
-        return Ok(Bytes::new());
-    }
-    metadata::pack_but(&headers, |name| RESERVED.contains(&name.as_str()))
+pub(super) fn pack(headers: &HeaderMap) -> Result<Bytes, BlockError> {
+    metadata::pack_but(headers, |name| RESERVED.contains(&name.as_str()))
 }
 
 /// The application's metadata of a block.
-pub(crate) fn unpack(block: &Bytes, headers: &mut HeaderMap) {
+pub(crate) fn unpack(block: &[u8], headers: &mut HeaderMap) {
     if !block.is_empty() {
         metadata::unpack_but(block, headers, |name| *name == CONTENT_TYPE || *name == GRPC_STATUS);
     }
 }
 
 /// Whether a block says how messages are compressed, or may be: that is left to tonic.
-pub(super) fn says_encoding(block: &Bytes) -> bool {
+pub(crate) fn says_encoding(block: &[u8]) -> bool {
     let is_encoding = |name: Name<'_>| matches!(name.as_bytes(), b"grpc-encoding" | b"grpc-accept-encoding");
     pairs(block).flatten().any(|(name, _)| is_encoding(name))
 }
@@ -271,10 +266,6 @@ mod tests {
             Gathered::Here(Received::Whole(bytes)) => Some(bytes),
             _ => panic!("no rope came"),
         }
-    }
-
-    fn encode_within<M: Message>(message: &M) -> Bytes {
-        encode(message, message.encoded_len())
     }
 
     #[test]
@@ -307,23 +298,6 @@ mod tests {
         assert!(status.message().contains("found 6 bytes, the limit is: 5 bytes"), "{status}");
         let status = Gather::new(None).add(chunk(b"\x01\0\0\0\0", true, true)).unwrap_err();
         assert_eq!(status.code(), tonic::Code::Internal);
-    }
-
-    #[test]
-    fn a_buffer_is_used_again_once_its_messages_are_gone() {
-        let text = "x".repeat(1000);
-        let mut held = Vec::new();
-        for _ in 0..100 {
-            let bytes = encode_within(&text);
-            assert_eq!(String::decode(bytes.clone()).unwrap(), text);
-            held.push(bytes);
-        }
-        drop(held);
-        let mut seen = std::collections::BTreeSet::new();
-        for _ in 0..1000 {
-            seen.insert(encode_within(&text).as_ptr());
-        }
-        assert!(seen.len() <= 2 * SHARED_LEN / 1000, "{} places", seen.len());
     }
 
     #[test]

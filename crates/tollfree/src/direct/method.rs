@@ -3,13 +3,12 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::{Extensions, HeaderMap, Request};
-use tollfree_transport::{Accepted, Arrival, Call, Emission};
+use tollfree_transport::{Arrival, Call, Emission, Whole};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::message::{Received, says_encoding, whole};
+use super::message::{Received, check_received, says_encoding};
 use super::run::{Found, Passing, Raw};
 use super::serving::{Answered, Left, State};
 use super::{DirectServing, Slot};
@@ -81,30 +80,36 @@ impl DirectMethod {
         place.begin(call, arrival, len_max, State::Intercept(intercepted, slot));
     }
 
-    /// Whether a call may be answered here and now: nobody is to see it first, and no call of before is in the way.
-    pub(crate) fn takes(&self, accepted: &Accepted<'_>) -> bool {
-        !self.found.intercepted && self.idle.is_some() && !says_encoding(accepted.headers())
+    /// Whether a call may be answered here and now, unless it says how messages are compressed: nobody is to see it first, and
+    /// no call of before is in the way.
+    pub(crate) fn takes_some(&self) -> bool {
+        !self.found.intercepted && self.idle.is_some()
     }
 
-    /// Has the handler answer a request that came as a whole: its message, with gRPC's prefix before it. What it says is put
-    /// into `emission`, to go to `outlet`.
+    /// Has the handler answer a request that came as a whole, and whose metadata are `headers`. What it says is put into
+    /// `emission`, to go to `outlet`.
     pub(crate) fn answer(
         &mut self,
         cx: &mut Context<'_>,
-        message: Bytes,
+        whole: Whole,
         headers: HeaderMap,
         extensions: Extensions,
         outlet: &dyn Outlet,
         emission: &mut Emission,
     ) -> Answered {
-        let message = match whole(message, self.found.direct.max_decoding_message_size()) {
-            Ok(message) => Received::Whole(message),
-            Err(refused) => return Answered::With(refused),
-        };
+        if let Err(refused) = check_received(&whole, self.found.direct.max_decoding_message_size()) {
+            return Answered::With(refused);
+        }
+        let message = Received::Request(whole);
         match &mut self.idle {
             Some(idle) => idle.answer(cx, Raw { message, headers, extensions }, outlet, emission),
             None => Answered::With(Status::internal("another call is where this one was to be served")),
         }
+    }
+
+    /// Lets go of what the handler has left that answered.
+    pub(crate) fn clear(&mut self) {
+        self.idle.iter_mut().for_each(|idle| idle.clear());
     }
 
     /// Goes on with a call that was not answered at once. `Some`: it is not over yet.

@@ -14,6 +14,7 @@ mod method;
 mod run;
 mod serving;
 mod slot;
+mod template;
 
 pub use client::{Generated, Grpc, Way};
 pub use codec::{Coding, OneCall, Other, Prost, ProstCodec, ProstDecoder, ProstEncoder, codec};
@@ -22,11 +23,12 @@ pub use run::{Direct, Passing, Raw, Run, introduce, type_id, unary};
 pub use slot::pass;
 
 pub(crate) use bypass::{Bypass, Large, OfClient, OfServer};
-pub(crate) use message::{check_len, encode, too_long, unpack};
+pub(crate) use message::{check_len, encode, says_encoding, too_long, unpack};
 pub(crate) use method::{Begun, DirectMethod};
 pub(crate) use run::{Found, find};
 pub(crate) use serving::{Answered, DirectServing, Left};
 pub(crate) use slot::Slot;
+pub(crate) use template::Templates;
 
 /// A method of a service, as the generator knows it.
 #[derive(Debug)]

@@ -35,12 +35,12 @@ pub struct Passing {
 
 /// Runs one method's handler, one call after the other, in the same memory.
 pub trait Run: Send {
-    /// Begins a call; one before it must have ended, or be given up.
+    /// Begins a call. What is left of one before it goes.
     ///
     /// # Errors
     /// The status for a message that can't be decoded.
     fn begin(&mut self, request: Raw) -> Result<(), Status>;
-    /// Goes on with it. All that is to be said is put into `emission`, which is to go to `outlet`.
+    /// Goes on with it, until it is ready once. All that is to be said is put into `emission`, which is to go to `outlet`.
     ///
     /// # Errors
     /// The status that the call ends with instead.
@@ -50,6 +50,8 @@ pub trait Run: Send {
         outlet: &dyn Outlet,
         emission: &mut Emission,
     ) -> Poll<Result<(), Status>>;
+    /// Lets go of what is left of a call that is over.
+    fn clear(&mut self);
     /// How payloads are passed, from now on.
     fn set_passing(&mut self, passing: Passing);
     /// How payloads are passed.
@@ -79,6 +81,7 @@ where
         future: Box::pin(None),
         encoding_len_max,
         passing: None,
+        spent: MetadataMap::new(),
         messages: PhantomData,
     })
 }
@@ -89,6 +92,8 @@ struct Unary<F, Fut, M1, M2> {
     future: Pin<Box<Option<Fut>>>,
     encoding_len_max: Option<usize>,
     passing: Option<Passing>,
+    /// The last response's metadata, which have been packed: dropped when the client has them.
+    spent: MetadataMap,
     messages: PhantomData<fn(M1) -> M2>,
 }
 
@@ -117,20 +122,28 @@ where
             return Poll::Ready(Err(Status::internal("no call was begun")));
         };
         let answered = ready!(future.poll(cx));
-        self.future.set(None);
-        Poll::Ready(answered.and_then(|response| {
-            let (metadata, message, _) = response.into_parts();
+        Poll::Ready(answered.and_then(|mut response| {
             let Some(Passing { sharing, peer }) = &self.passing else {
                 return Err(Status::internal("the session has not said how payloads are passed"));
             };
-            let message = sharing.encode(&message, self.encoding_len_max, *peer, outlet)?;
-            let block = pack(metadata.into_headers())
+            let message = sharing.encode(response.get_ref(), self.encoding_len_max, *peer, outlet)?;
+            let block = pack(response.metadata().as_ref())
                 .map_err(|error| Status::resource_exhausted(format!("response metadata: {error}")))?;
+            if !block.is_empty() {
+                self.spent = std::mem::take(response.metadata_mut());
+            }
             emission.headers = Some(block);
             emission.message = Some(message);
             emission.ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
             Ok(())
         }))
+    }
+
+    fn clear(&mut self) {
+        self.future.set(None);
+        if !self.spent.is_empty() {
+            self.spent = MetadataMap::new();
+        }
     }
 
     fn set_passing(&mut self, passing: Passing) {

@@ -142,8 +142,19 @@ impl DirectServing {
         }
     }
 
+    /// Lets go of what the handler has left, when its answer is on its way.
+    pub(crate) fn clear(&mut self) {
+        // What a handler leaves may panic, as the handler may.
+        if let Some(run) = &mut self.run
+            && std::panic::catch_unwind(AssertUnwindSafe(|| run.clear())).is_err()
+        {
+            self.run = None;
+        }
+    }
+
     /// Lets go of a call that is over. Whether another may be begun here.
     pub(crate) fn end(&mut self) -> bool {
+        self.clear();
         let ended = self.call.as_ref().is_some_and(|call| matches!(call.state, State::Ending));
         self.call = None;
         ended && self.run.is_some()

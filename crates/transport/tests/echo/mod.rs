@@ -169,8 +169,9 @@ pub(crate) async fn call(attachment: &Attachment, message: Bytes) -> Option<Byte
         ending: Some(Ending::HalfClose),
     };
     match poll_fn(|cx| Poll::Ready(attachment.try_ask(cx, opening, &mut emission))).await {
-        Some(Ok(Asked::Answered(answer))) => Some(answer.message.slice(PREFIX_LEN..)),
-        Some(Ok(Asked::Open(stream) | Asked::Waits(stream))) => {
+        Some(Ok(Asked::Answered(answer))) => Some(answer.into_prefixed().slice(PREFIX_LEN..)),
+        Some(Ok(Asked::Open(id) | Asked::Waits(id))) => {
+            let stream = attachment.stream(id);
             if !emission.is_empty() {
                 poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await.ok()?;
             }
