@@ -3,7 +3,7 @@
 
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ pub(crate) struct Echo {
     pub(crate) directory: tempfile::TempDir,
     /// How sessions ended, in order.
     pub(crate) ended: Arc<Mutex<Vec<Closed>>>,
-    /// What the server holds of its sessions, in order of arrival.
-    pub(crate) sessions: Arc<Mutex<Vec<Arc<Attachment>>>>,
+    /// The server's sessions in order of arrival. Each lives until it has ended, not longer because it is in here.
+    pub(crate) sessions: Arc<Mutex<Vec<Weak<Attachment>>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -37,12 +37,12 @@ impl Echo {
         let address = Address::Path(directory.path().join("echo.sock"));
         let mut listener = Listener::bind(&address, config).unwrap();
         let ended: Arc<Mutex<Vec<Closed>>> = Arc::default();
-        let sessions: Arc<Mutex<Vec<Arc<Attachment>>>> = Arc::default();
-        let (log, kept) = (ended.clone(), sessions.clone());
+        let sessions: Arc<Mutex<Vec<Weak<Attachment>>>> = Arc::default();
+        let (log, arrived) = (ended.clone(), sessions.clone());
         let task = tokio::spawn(async move {
             while let Some(attachment) = listener.accept().await {
                 let attachment = Arc::new(attachment);
-                kept.lock().unwrap().push(attachment.clone());
+                arrived.lock().unwrap().push(Arc::downgrade(&attachment));
                 let log = log.clone();
                 tokio::spawn(async move {
                     let closed = serve(&attachment).await;
@@ -76,11 +76,6 @@ impl Echo {
     fn take_end(&self) -> Option<Closed> {
         let mut ended = self.ended.lock().unwrap();
         if ended.is_empty() { None } else { Some(ended.remove(0)) }
-    }
-
-    /// Lets go of all sessions that the test kept.
-    pub(crate) fn forget_sessions(&self) {
-        self.sessions.lock().unwrap().clear();
     }
 }
 
