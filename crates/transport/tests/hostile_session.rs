@@ -24,7 +24,7 @@ async fn ended_by(server: &Echo, honest: &Attachment, act: impl FnOnce(&mut Host
     let mut peer = tokio::task::block_in_place(|| HostilePeer::client(&path)).unwrap();
     let began = Instant::now();
     let session = loop {
-        if let Some(session) = server.sessions.lock().unwrap().get(count) {
+        if let Some((_, session)) = server.sessions.lock().unwrap().get(count) {
             break session.upgrade().unwrap();
         }
         assert!(began.elapsed() < Duration::from_secs(5));

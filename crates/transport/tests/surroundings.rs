@@ -285,7 +285,7 @@ fn another_user_is_refused_unless_policy_says_otherwise() {
         let listed = Config { peers: PeerPolicy::Users(vec![STRANGER]), ..Config::default() };
         let (server, program) = for_everybody(listed).unwrap();
         run_as(STRANGER, &program, "client of anyone", &server.path(), "");
-        let peer = server.sessions.lock().unwrap()[0].upgrade().unwrap().peer();
+        let peer = server.sessions.lock().unwrap()[0].0;
         assert_eq!((peer.uid, peer.gid), (STRANGER, STRANGER));
         // Not even root, where it isn't listed.
         run("client that is refused", &server.path(), "is not allowed here");

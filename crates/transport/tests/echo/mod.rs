@@ -20,8 +20,9 @@ pub(crate) struct Echo {
     pub(crate) directory: tempfile::TempDir,
     /// How sessions ended, in order.
     pub(crate) ended: Arc<Mutex<Vec<Closed>>>,
-    /// The server's sessions in order of arrival. Each lives until it has ended, not longer because it is in here.
-    pub(crate) sessions: Arc<Mutex<Vec<Weak<Attachment>>>>,
+    /// Whose the server's sessions are, in order of arrival. Each lives until it has ended, not longer because it is
+    /// in here.
+    pub(crate) sessions: Arc<Mutex<Vec<(PeerIdentity, Weak<Attachment>)>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -37,12 +38,12 @@ impl Echo {
         let address = Address::Path(directory.path().join("echo.sock"));
         let mut listener = Listener::bind(&address, config).unwrap();
         let ended: Arc<Mutex<Vec<Closed>>> = Arc::default();
-        let sessions: Arc<Mutex<Vec<Weak<Attachment>>>> = Arc::default();
+        let sessions: Arc<Mutex<Vec<(PeerIdentity, Weak<Attachment>)>>> = Arc::default();
         let (log, arrived) = (ended.clone(), sessions.clone());
         let task = tokio::spawn(async move {
             while let Some(attachment) = listener.accept().await {
                 let attachment = Arc::new(attachment);
-                arrived.lock().unwrap().push(Arc::downgrade(&attachment));
+                arrived.lock().unwrap().push((attachment.peer(), Arc::downgrade(&attachment)));
                 let log = log.clone();
                 tokio::spawn(async move {
                     let closed = serve(&attachment).await;
