@@ -94,7 +94,8 @@ impl Plan {
     /// [`RefError`] of the first that can't be had; [`RefError::NotHere`]: [`fetch`](Self::fetch) them.
     pub fn try_map(&self, pool: &Pool) -> Result<Rope, RefError> {
         let mut inline = self.inline.clone();
-        let mut rope = Rope { segments: VecDeque::new(), len: self.len };
+        let segments = VecDeque::with_capacity(2 * self.entries().count() + 1);
+        let mut rope = Rope { segments, len: self.len };
         for (before, bytes) in self.entries() {
             rope.push(inline.split_to(before as usize));
             rope.push(pool.try_map_ref(&bytes)?.into());
@@ -128,6 +129,21 @@ impl Rope {
     fn push(&mut self, segment: Bytes) {
         if !segment.is_empty() {
             self.segments.push_back(segment);
+        }
+    }
+
+    /// All that was not read, where it lies in one piece.
+    ///
+    /// # Errors
+    /// The rope itself, where it lies in several.
+    pub fn into_only(mut self) -> Result<Bytes, Rope> {
+        match (self.segments.pop_front(), self.segments.is_empty()) {
+            (None, _) => Ok(Bytes::new()),
+            (Some(only), true) => Ok(only),
+            (Some(first), false) => {
+                self.segments.push_front(first);
+                Err(self)
+            }
         }
     }
 

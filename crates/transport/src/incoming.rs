@@ -117,6 +117,20 @@ impl Arrival {
         self.chunk.take().map(|chunk| chunk.bytes)
     }
 
+    /// Takes an answer that came in one go, with status OK: headers, message and trailers. `None`, and nothing taken, of any
+    /// other.
+    pub fn take_answer(&mut self) -> Option<(Bytes, Chunk, Bytes)> {
+        let is_all = self.chunk.as_ref().is_some_and(|chunk| chunk.first && chunk.last);
+        let (Some(headers), true, Some(End::Trailers { code: 0, block })) =
+            (&mut self.headers, is_all, &mut self.end)
+        else {
+            return None;
+        };
+        let (headers, trailers) = (std::mem::take(headers), std::mem::take(block));
+        (self.headers, self.end) = (None, None);
+        Some((headers, self.chunk.take()?, trailers))
+    }
+
     /// Takes out what came first of what is left.
     pub fn take_next(&mut self) -> Option<Incoming> {
         if let Some(headers) = self.headers.take() {

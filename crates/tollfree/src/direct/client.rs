@@ -23,7 +23,7 @@ use tower_service::Service;
 use super::bypass::{Bypass, OfClient};
 use super::codec::{Coding, OneCall};
 use super::exchange::{self, Begun, Ended, Quick, Reply, Step};
-use super::message::{check_received, decode, decode_whole, pack, unpack};
+use super::message::{Gathered, check_received, decode, decode_whole, pack, unpack};
 use super::{Method, Slot, template};
 use crate::body::trailers;
 use crate::channel::Channel;
@@ -271,7 +271,17 @@ where
             };
             match poll_fn(&mut poll).await? {
                 Step::Answered(answer) => return answered(&call, answer),
-                Step::On(how) => begun = Some((quick, *how)),
+                Step::On(mut how) => {
+                    // What comes by ref mostly comes in one go, too.
+                    if let Some(came) = how.take_answer(&call)? {
+                        let message = match came.message {
+                            Gathered::Here(message) => message,
+                            Gathered::Fetching(parts) => Box::pin(quick.fetched(&call, parts)).await?,
+                        };
+                        return Ok(response(call.path, &came.headers, &came.trailers, decode(message)?));
+                    }
+                    begun = Some((quick, *how));
+                }
             }
         }
         // Boxed, as is all that few calls come to.

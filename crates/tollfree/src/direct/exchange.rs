@@ -18,6 +18,7 @@ use super::template;
 use crate::body::{Deadline, end_status};
 use crate::call::deadline_ns;
 use crate::channel::Channel;
+use crate::inflow::Fetching;
 use crate::status;
 
 /// What is called, and until when.
@@ -107,6 +108,16 @@ pub(super) enum Step {
     On(Box<Begun>),
 }
 
+/// An answer that came in one go, with status OK.
+pub(super) struct Came {
+    /// Packed.
+    pub(super) headers: Bytes,
+    /// Parts of it may lie in the pool.
+    pub(super) message: Gathered,
+    /// Packed.
+    pub(super) trailers: Bytes,
+}
+
 /// How a call was begun.
 pub(super) enum Begun {
     /// It was not: it has to wait for that.
@@ -115,6 +126,21 @@ pub(super) enum Begun {
     Refused(EmitError),
     /// It is open, and this has come.
     Open(Stream, Option<Arrival>),
+}
+
+impl Begun {
+    /// Takes all of the answer, if it has come in one go.
+    ///
+    /// # Errors
+    /// The status for a message that can't be had.
+    pub(super) fn take_answer(&mut self, request: &Request<'_>) -> Result<Option<Came>, Status> {
+        let Begun::Open(_, Some(arrival)) = self else { return Ok(None) };
+        let Some((headers, chunk, trailers)) = arrival.take_answer() else { return Ok(None) };
+        let mut gather = Gather::new(request.len_max);
+        gather.add(chunk)?;
+        let message = gather.take(request.channel.sharing())?;
+        Ok(message.map(|message| Came { headers, message, trailers }))
+    }
 }
 
 impl Quick {
@@ -154,6 +180,18 @@ impl Quick {
             self.set(request, Outgoing::plain(message));
         }
         &mut self.emission
+    }
+
+    /// Waits for the parts of an answer that are on their way here.
+    ///
+    /// # Errors
+    /// The status for a message that can't be had, or not in time.
+    pub(super) async fn fetched(
+        &mut self,
+        request: &Request<'_>,
+        fetching: Fetching,
+    ) -> Result<Received, Status> {
+        fetched(&Gather::new(request.len_max), fetching, &mut self.deadline).await
     }
 
     /// Begins the call, and waits for what comes first. `spent` are its metadata, which have been packed: they are dropped
@@ -358,11 +396,17 @@ async fn received(
     match gather.take(channel.sharing())? {
         None => Ok(None),
         Some(Gathered::Here(message)) => Ok(Some(message)),
-        Some(Gathered::Fetching(mut fetching)) => {
-            let rope = poll_fn(|cx| guard(fetching.as_mut().poll(cx), deadline, cx)).await??;
-            gather.check(Received::Rope(rope)).map(Some)
-        }
+        Some(Gathered::Fetching(fetching)) => fetched(gather, fetching, deadline).await.map(Some),
     }
+}
+
+async fn fetched(
+    gather: &Gather,
+    mut fetching: Fetching,
+    deadline: &mut Deadline,
+) -> Result<Received, Status> {
+    let rope = poll_fn(|cx| guard(fetching.as_mut().poll(cx), deadline, cx)).await??;
+    gather.check(Received::Rope(rope))
 }
 
 /// Sends what is left of the request, and waits for the next thing that the server says: it may answer before it has

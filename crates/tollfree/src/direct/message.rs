@@ -93,10 +93,9 @@ fn undecodable(error: prost::DecodeError) -> Status {
 
 #[cold]
 fn decode_rope<M: Message + Default>(rope: Rope) -> Result<M, prost::DecodeError> {
-    let mut segments = rope.clone().into_segments();
-    match (segments.next(), segments.next()) {
-        (Some(only), None) => M::decode(only),
-        _ => M::decode(rope),
+    match rope.into_only() {
+        Ok(only) => M::decode(only),
+        Err(rope) => M::decode(rope),
     }
 }
 
