@@ -14,6 +14,8 @@ use tollfree_transport::*;
 /// gRPC's prefix before the first chunk of a message.
 const PREFIX_LEN: usize = 5;
 
+type Arrived = Arc<Mutex<Vec<(PeerIdentity, Weak<Attachment>)>>>;
+
 /// A server in the runtime of the test.
 pub(crate) struct Echo {
     pub(crate) address: Address,
@@ -22,7 +24,7 @@ pub(crate) struct Echo {
     pub(crate) ended: Arc<Mutex<Vec<Closed>>>,
     /// Whose the server's sessions are, in order of arrival. Each lives until it has ended, not longer because it is
     /// in here.
-    pub(crate) sessions: Arc<Mutex<Vec<(PeerIdentity, Weak<Attachment>)>>>,
+    pub(crate) sessions: Arrived,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -38,7 +40,7 @@ impl Echo {
         let address = Address::Path(directory.path().join("echo.sock"));
         let mut listener = Listener::bind(&address, config).unwrap();
         let ended: Arc<Mutex<Vec<Closed>>> = Arc::default();
-        let sessions: Arc<Mutex<Vec<(PeerIdentity, Weak<Attachment>)>>> = Arc::default();
+        let sessions = Arrived::default();
         let (log, arrived) = (ended.clone(), sessions.clone());
         let task = tokio::spawn(async move {
             while let Some(attachment) = listener.accept().await {
