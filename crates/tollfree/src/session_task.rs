@@ -394,7 +394,7 @@ impl SessionTask {
             && let Some(accepted) = place.take()
             && let Some(serving) = direct.go_on(cx, accepted.into_call(), left)
         {
-            self.tasks.spawn(serving);
+            self.tasks.spawn(direct.rest(serving));
         }
         *place = None;
         self.templates.prepare(key);
@@ -425,7 +425,7 @@ impl SessionTask {
         };
         let (mut serving, inline) = self.begin(call, arrival);
         if !inline {
-            self.spawn(serving, counted);
+            self.spawn(method, serving, counted);
             return;
         }
         if !self.known(method).is_some_and(|known| known.pace.quick) {
@@ -441,7 +441,7 @@ impl SessionTask {
             }
         }
         if polled.is_pending() {
-            self.spawn(serving, counted);
+            self.spawn(method, serving, counted);
         } else if let Begun::Direct(serving) = serving
             && let Some(direct) = self.known(method).and_then(|known| known.direct.as_mut())
         {
@@ -453,7 +453,18 @@ impl SessionTask {
     }
 
     /// Serves the rest of a call in a task of its own.
-    fn spawn(&mut self, serving: impl Future<Output = ()> + Send + 'static, counted: Option<Counted>) {
+    fn spawn(&mut self, method: Option<MethodIdx>, serving: Begun, counted: Option<Counted>) {
+        let serving = match serving {
+            Begun::Http(serving) => return self.spawn_one(serving, counted),
+            Begun::Direct(serving) => serving,
+        };
+        if let Some(direct) = self.known(method).and_then(|known| known.direct.as_ref()) {
+            let rest = direct.rest(serving);
+            self.spawn_one(rest, counted);
+        }
+    }
+
+    fn spawn_one(&mut self, serving: impl Future<Output = ()> + Send + 'static, counted: Option<Counted>) {
         match counted {
             None => self.tasks.spawn(serving),
             Some(counted) => self.tasks.spawn(async move {
@@ -488,11 +499,11 @@ impl SessionTask {
         }
         let Some(known) = place else {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");
-            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
+            return (Begun::Http(Box::new(Serving::refused(Held::Own(call.stream), refusal))), true);
         };
         let Some(handler) = &known.handler else {
             let refusal = Status::unimplemented(format!("no service here has the method {}", known.uri));
-            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
+            return (Begun::Http(Box::new(Serving::refused(Held::Own(call.stream), refusal))), true);
         };
         let inline = known.pace.is_inline();
         let extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
@@ -540,7 +551,7 @@ impl SessionTask {
             Ok(handling) => Serving::new(stream, call.deadline_ns, handling, Some(passing), bypass),
             Err(_) => Serving::refused(stream, Status::internal("the handler panicked")),
         };
-        (Begun::Http(serving), inline)
+        (Begun::Http(Box::new(serving)), inline)
     }
 }
 

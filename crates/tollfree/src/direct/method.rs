@@ -1,9 +1,11 @@
 //! A method of a session's server that is called without an `http::Request`, and the calls begun in it.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Extensions, HeaderMap, Request};
+use parking_lot::Mutex;
 use tollfree_transport::{Arrival, Call, Emission, Whole};
 use tonic::Status;
 use tonic::body::Body;
@@ -15,24 +17,33 @@ use super::{DirectServing, Slot};
 use crate::payloads::Outlet;
 use crate::serving::{Handler, Serving};
 
+/// Places that a method keeps of calls that ended in tasks of their own. Each holds a handler's future.
+const FREE_COUNT_MAX: usize = 4;
+
 /// A method that is called directly where a call allows it.
 pub(crate) struct DirectMethod {
     found: Found,
     name: String,
     passing: Passing,
-    /// Where the last call was served that came to its end in the session's own task.
+    /// Where the next call is served.
     idle: Option<Box<DirectServing>>,
+    /// Where calls were served that ended in tasks of their own.
+    free: Arc<Mutex<Vec<Box<DirectServing>>>>,
 }
 
 impl DirectMethod {
     /// The method of that name, if it can be called directly.
     pub(crate) fn new(found: Found, name: &str, passing: Passing) -> Option<DirectMethod> {
-        let mut method = DirectMethod { found, name: name.to_owned(), passing, idle: None };
+        let free = Arc::default();
+        let mut method = DirectMethod { found, name: name.to_owned(), passing, idle: None, free };
         method.idle = Some(method.make()?);
         Some(method)
     }
 
     fn make(&self) -> Option<Box<DirectServing>> {
+        if let Some(free) = self.free.lock().pop() {
+            return Some(free);
+        }
         let mut run = self.found.direct.method(&self.name)?;
         run.set_passing(self.passing.clone());
         Some(Box::new(DirectServing::idle(run)))
@@ -80,9 +91,11 @@ impl DirectMethod {
         place.begin(call, arrival, len_max, State::Intercept(intercepted, slot));
     }
 
-    /// Whether a call may be answered here and now, unless it says how messages are compressed: nobody is to see it first, and
-    /// no call of before is in the way.
-    pub(crate) fn takes_some(&self) -> bool {
+    /// Whether a call may be answered here and now, unless it says how messages are compressed: nobody is to see it first.
+    pub(crate) fn takes_some(&mut self) -> bool {
+        if self.idle.is_none() && !self.found.intercepted {
+            self.idle = self.make();
+        }
         !self.found.intercepted && self.idle.is_some()
     }
 
@@ -130,6 +143,20 @@ impl DirectMethod {
         None
     }
 
+    /// What is left of a call, for a task of its own. Its place is used again afterwards.
+    pub(crate) fn rest(&self, mut place: Box<DirectServing>) -> impl Future<Output = ()> + Send + use<> {
+        let free = self.free.clone();
+        async move {
+            (&mut place).await;
+            if place.end() {
+                let mut free = free.lock();
+                if free.len() < FREE_COUNT_MAX {
+                    free.push(place);
+                }
+            }
+        }
+    }
+
     /// A call has come to its end in the session's own task.
     pub(crate) fn ended(&mut self, mut place: Box<DirectServing>) {
         if place.end() {
@@ -139,9 +166,8 @@ impl DirectMethod {
 }
 
 /// A call that was begun, on one way or the other.
-#[expect(clippy::large_enum_variant, reason = "it lives on the stack of the session's task, and shortly")]
 pub(crate) enum Begun {
-    Http(Serving),
+    Http(Box<Serving>),
     Direct(Box<DirectServing>),
 }
 
