@@ -28,6 +28,7 @@ pub(crate) struct DirectMethod {
     /// Where the next call is served.
     idle: Option<Box<DirectServing>>,
     /// Where calls were served that ended in tasks of their own.
+    #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
     free: Arc<Mutex<Vec<Box<DirectServing>>>>,
 }
 
