@@ -125,8 +125,13 @@ async fn rounds(way: Way, lab: &Lab, deadline: bool) -> BTreeMap<String, usize> 
         let outcome = channel.call(request(&ask, timeout, cancelled)).await.map_err(to_status);
         let endings = endings(way, outcome).await;
         canceller.abort();
-        let [ending] = endings[..] else { panic!("round {round}: one ending, not {endings:?}") };
-        *won.entry(format!("{ending:?}")).or_default() += 1;
+        let ending = match endings[..] {
+            [ending] => format!("{ending:?}"),
+            // hyper gives a reply that its server broke off as one that ended without a word, at times.
+            [] if !way.is_ours() => "none".to_owned(),
+            _ => panic!("round {round}: one ending, not {endings:?}"),
+        };
+        *won.entry(ending).or_default() += 1;
     }
     won
 }
