@@ -499,11 +499,11 @@ impl SessionTask {
         }
         let Some(known) = place else {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");
-            return (Begun::Http(Box::new(Serving::refused(Held::Own(call.stream), refusal))), true);
+            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
         };
         let Some(handler) = &known.handler else {
             let refusal = Status::unimplemented(format!("no service here has the method {}", known.uri));
-            return (Begun::Http(Box::new(Serving::refused(Held::Own(call.stream), refusal))), true);
+            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
         };
         let inline = known.pace.is_inline();
         let extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
@@ -551,7 +551,7 @@ impl SessionTask {
             Ok(handling) => Serving::new(stream, call.deadline_ns, handling, Some(passing), bypass),
             Err(_) => Serving::refused(stream, Status::internal("the handler panicked")),
         };
-        (Begun::Http(Box::new(serving)), inline)
+        (Begun::Http(serving), inline)
     }
 }
 

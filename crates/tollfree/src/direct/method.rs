@@ -41,6 +41,7 @@ impl DirectMethod {
         Some(method)
     }
 
+    /// A place for a call: one that is free, or a new one.
     fn make(&self) -> Option<Box<DirectServing>> {
         if let Some(free) = self.free.lock().pop() {
             return Some(free);
@@ -167,8 +168,9 @@ impl DirectMethod {
 }
 
 /// A call that was begun, on one way or the other.
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack of the session's task, and shortly")]
 pub(crate) enum Begun {
-    Http(Box<Serving>),
+    Http(Serving),
     Direct(Box<DirectServing>),
 }
 

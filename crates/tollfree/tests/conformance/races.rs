@@ -127,7 +127,7 @@ async fn rounds(way: Way, lab: &Lab, deadline: bool) -> BTreeMap<String, usize> 
         canceller.abort();
         let ending = match endings[..] {
             [ending] => format!("{ending:?}"),
-            // hyper gives a reply that its server broke off as one that ended without a word, at times.
+            // Over HTTP/2 a reply that broke off was seen to end without a word.
             [] if !way.is_ours() => "none".to_owned(),
             _ => panic!("round {round}: one ending, not {endings:?}"),
         };
