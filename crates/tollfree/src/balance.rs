@@ -151,7 +151,12 @@ impl Balancer {
 
     fn look_around(&self, avoid: Option<&Arc<Endpoint>>) -> Look {
         let count = self.endpoints.len();
-        let first = self.turn.fetch_add(1, Ordering::Relaxed) % count;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        if turn == 0 {
+            // All from the first call on, as in gRPC: that one may find an endpoint that is ready, and look no further.
+            self.endpoints.iter().for_each(|endpoint| self.keep(endpoint));
+        }
+        let first = turn % count;
         let (mut best, mut spare): (Option<(u32, Picked)>, _) = (None, None);
         let (mut failure, mut waits) = (None, false);
         for step in 0..count {
@@ -243,5 +248,38 @@ async fn over(endpoint: &Endpoint, connection: &Connection) {
     match connection {
         Connection::Session(attachment) => poll_fn(|cx| attachment.poll_over(cx)).await,
         Connection::Http2(..) => endpoint.broken.notified().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payloads::Sharing;
+    use crate::upgrade::Plan;
+
+    #[tokio::test]
+    async fn one_call_has_all_endpoints_connected_though_the_first_is_ready() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = tollfree_transport::Config::default();
+        let mut servers = tokio::task::JoinSet::new();
+        let endpoints = ["a", "b", "c"].map(|name| {
+            let uri = format!("shm://{}", directory.path().join(name).display());
+            let endpoint =
+                Endpoint::new(&uri, &config, &Arc::<Sharing>::default(), &Plan::Stay("it has a session"));
+            servers.spawn(async move { crate::Server::builder().serve(&uri).await });
+            Arc::new(endpoint.unwrap())
+        });
+        let connected = async {
+            while endpoints[0].connect_now().await.is_err() {
+                tokio::task::yield_now().await;
+            }
+            let balancer = Balancer::new(Balance::RoundRobin, endpoints.to_vec(), None);
+            let picked = balancer.pick(false, None).await.unwrap();
+            assert_eq!(picked.endpoint.name, endpoints[0].name, "it was ready before");
+            while !endpoints.iter().all(|endpoint| endpoint.ready().is_some()) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), connected).await.expect("all are connected");
     }
 }
