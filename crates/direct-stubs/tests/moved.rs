@@ -38,7 +38,7 @@ async fn place_with(
     server: Server,
     settle: impl Fn(ChannelBuilder) -> ChannelBuilder,
 ) -> (tokio::task::JoinHandle<()>, Channel) {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = tollfree_testkit::free_address();
     let (http, shm) =
         (format!("http://{free}"), format!("shm://{}", directory.path().join("s.sock").display()));
     let server = server.add_service(GreeterServer::new(Host));

@@ -25,7 +25,7 @@ impl Running {
     fn start(server: tollfree::Server, address: &str) -> Running {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s.sock").display().to_string();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = tollfree_testkit::free_address().port();
         let uri = address.replace("{path}", &path).replace("{port}", &port.to_string());
         let certificates = Certificates::generate().unwrap();
         let identity = Identity::from_pem(&certificates.server, &certificates.server_key);

@@ -11,7 +11,7 @@ use tower_service::Service;
 const SLOW: Duration = Duration::from_secs(10);
 
 fn free(scheme: &str) -> String {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = tollfree_testkit::free_address().port();
     format!("{scheme}://localhost:{port}")
 }
 

@@ -4,7 +4,7 @@
 //! door becomes after a good handshake, and can break everything that follows. [`Shim`] stands between two honest peers and
 //! changes what they announce. [`Census`] counts what a process holds,
 //! [`TimeLimit`] ends a test that hangs, even one that never yields; [`Process`] is the test program once more, to be stopped
-//! or killed; [`fork()`] and [`forbid()`] are what the names say.
+//! or killed; [`fork()`], [`forbid()`] and [`free_address()`] are what the names say.
 #![forbid(unsafe_code)]
 
 mod census;
@@ -13,6 +13,7 @@ mod door;
 mod forbid;
 mod fork;
 mod frames;
+mod free;
 mod limit;
 mod peer;
 mod process;
@@ -24,6 +25,7 @@ pub use door::Door;
 pub use forbid::{Call, forbid};
 pub use fork::{Forked, fork};
 pub use frames::{Frame, opening_of};
+pub use free::free_address;
 pub use limit::{Alone, TimeLimit, alone};
 pub use peer::{Flipper, HostilePeer};
 pub use process::{Process, Role, stop_child};

@@ -56,7 +56,7 @@ async fn said() -> Vec<String> {
 async fn one_line_says_which_way_and_why() {
     tracing::subscriber::set_global_default(Listening).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = tollfree_testkit::free_address();
     let (http, shm) =
         (format!("http://{free}"), format!("shm://{}", directory.path().join("s.sock").display()));
     let uris = [shm, http.clone()];

@@ -13,6 +13,7 @@ use tollfree_stubs::greeter::greeter_server::{Greeter, GreeterServer};
 use tollfree_stubs::greeter::{HelloReply, HelloRequest};
 use tollfree_stubs::probe::probe_server::{Probe, ProbeServer};
 use tollfree_stubs::probe::{Answer, Ask};
+use tollfree_testkit::free_address;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -188,8 +189,7 @@ impl Street {
     }
 
     pub(crate) fn http(&self) -> String {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        format!("http://{free}")
+        format!("http://{}", free_address())
     }
 }
 
@@ -225,7 +225,13 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// Waits until so many endpoints of a channel are ready.
 pub(crate) async fn until_ready(channel: &Channel, count: usize) {
     let ready = || channel.path().endpoints.iter().filter(|e| e.state == EndpointState::Ready).count();
-    until(&format!("{count} endpoints are ready"), || ready() == count).await;
+    let waiting = async {
+        while ready() != count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(20), waiting).await;
+    waited.unwrap_or_else(|_| panic!("{count} endpoints are ready within 20 s: {}", channel.path()));
 }
 
 /// The probe, as far as these tests need it: it fails as it is asked to, and counts.

@@ -36,7 +36,7 @@ async fn http2_and_sessions_recognise_each_other() {
 #[tokio::test]
 async fn one_server_answers_on_every_kind_of_address() {
     let directory = tempfile::tempdir().unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = tollfree_testkit::free_address();
     let witness = Witness::default();
     let path = |name: &str| directory.path().join(name).display().to_string();
     // What a killed server left behind is in nobody's way, on either kind of socket.

@@ -71,10 +71,7 @@ impl Lab {
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
                 format!("shm-abstract:tollfree-test-{}-{number}", std::process::id())
             }
-            Way::Moved => {
-                let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-                format!("http://{free}")
-            }
+            Way::Moved => format!("http://{}", tollfree_testkit::free_address()),
             Way::Http2 => format!("unix:{}", path.display()),
         };
         let server = if way == Way::Parked { server.wait(tollfree::WaitPolicy::Park) } else { server };
