@@ -30,6 +30,7 @@ mod framing;
 mod health;
 mod inflow;
 mod layers;
+mod linger;
 mod load;
 mod managed;
 mod metadata;

@@ -18,6 +18,7 @@ use http::Request;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 use tollfree_pool::Pool;
 use tollfree_transport::{Address, Config, Listener, PeerPolicy, Tokens, WaitPolicy};
@@ -31,6 +32,7 @@ use tower_service::Service;
 
 use crate::direct;
 use crate::layers::{self, AnyLayer, AnyService};
+use crate::linger::Lingering;
 use crate::load::{ServerLoad, TallyLayer};
 use crate::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::serving::Handler;
@@ -528,7 +530,7 @@ impl Bound {
         match self {
             Bound::Shm(listener) => serve_sessions(listener, duty, stopped).await,
             Bound::Unix(address, listener, _file) => {
-                let incoming = UnixListenerStream::new(listener);
+                let incoming = UnixListenerStream::new(listener).map(|came| came.map(Lingering::new));
                 let builder = aged(tonic::transport::Server::builder()).layer(tally).add_routes(routes);
                 builder.serve_with_incoming_shutdown(incoming, stop).await.map_err(http(address))?;
             }
@@ -540,6 +542,7 @@ impl Bound {
                 };
                 // As tonic does where it binds itself: a reply does not wait for the acknowledgement of the one before.
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                let incoming = incoming.map(|came| came.map(Lingering::new));
                 let builder = aged(*builder).layer(tally).add_routes(routes);
                 builder.serve_with_incoming_shutdown(incoming, stop).await.map_err(http(address))?;
             }
@@ -552,19 +555,23 @@ async fn serve_sessions(mut listener: Listener, duty: Arc<Duty>, stopped: watch:
     let mut stop = stopped.clone();
     tracing::info!(address = %listener.address(), "serving over shared memory");
     let mut sessions = JoinSet::new();
+    let mut closing = false;
     loop {
         tokio::select! {
             attached = listener.accept() => match attached {
+                // Also one that came while the listener was being closed: it is told to go elsewhere, and its calls with it.
                 Some(attachment) => {
                     tracing::debug!(peer = ?attachment.peer(), agent = attachment.agent(), "a client attached");
                     sessions.spawn(SessionTask::new(attachment, duty.clone()).run(stopped.clone()));
                 }
                 None => break,
             },
-            _ = stop.wait_for(|stop| *stop) => break,
+            _ = stop.wait_for(|stop| *stop), if !closing => {
+                closing = true;
+                listener.close();
+            }
             Some(_) = sessions.join_next(), if !sessions.is_empty() => {}
         }
     }
-    drop(listener);
     while sessions.join_next().await.is_some() {}
 }

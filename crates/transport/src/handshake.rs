@@ -57,6 +57,9 @@ pub enum HandshakeError {
     /// All places for handshakes are taken, and this client had said nothing for a while.
     #[error("many clients are connecting at once, and this one has not said anything yet; try again")]
     Crowded,
+    /// The listener was closed before this client had said anything.
+    #[error("the server is shutting down")]
+    Closing,
     /// The peer speaks HTTP/2.
     #[error(
         "the peer speaks HTTP/2: one side has a shm: address and the other a unix: one for the same socket"
@@ -127,7 +130,10 @@ impl HandshakeError {
             HandshakeError::Size { .. } => reason::REGION,
             HandshakeError::Token(TokenError::Random(_)) => reason::BUSY,
             HandshakeError::Token(_) => reason::TOKEN,
-            HandshakeError::Region(_) | HandshakeError::Io(_) | HandshakeError::Crowded => reason::BUSY,
+            HandshakeError::Region(_)
+            | HandshakeError::Io(_)
+            | HandshakeError::Crowded
+            | HandshakeError::Closing => reason::BUSY,
             _ => reason::MALFORMED,
         }
     }
@@ -139,6 +145,7 @@ impl HandshakeError {
             | HandshakeError::Timeout(_)
             | HandshakeError::HungUp
             | HandshakeError::Crowded
+            | HandshakeError::Closing
             | HandshakeError::Dead => true,
             HandshakeError::Region(error) => error.is_exhausted(),
             HandshakeError::Refused { reason, .. } => *reason == reason::BUSY,
@@ -151,7 +158,17 @@ impl HandshakeError {
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     heard: AtomicBool,
+    closing: AtomicBool,
     ended: Notify,
+}
+
+/// Why a client that has said nothing is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Others want its place.
+    Crowded,
+    /// The listener closes.
+    Closing,
 }
 
 impl Turn {
@@ -161,8 +178,15 @@ impl Turn {
     }
 
     /// Refuses the client, unless it has said HELLO meanwhile.
-    pub(crate) fn end(&self) {
+    pub(crate) fn end(&self, why: Ended) {
+        self.closing.fetch_or(why == Ended::Closing, Ordering::Relaxed);
         self.ended.notify_one();
+    }
+
+    /// Resolves when it is to be refused.
+    async fn refused(&self) -> HandshakeError {
+        self.ended.notified().await;
+        if self.closing.load(Ordering::Relaxed) { HandshakeError::Closing } else { HandshakeError::Crowded }
     }
 }
 
@@ -251,7 +275,7 @@ pub(crate) async fn accept(
         let (hello, fd) = tokio::select! {
             biased;
             received = recv(stream) => received?,
-            () = turn.ended.notified() => return Err(HandshakeError::Crowded),
+            refused = turn.refused() => return Err(refused),
         };
         turn.heard.store(true, Ordering::Relaxed);
         check_hello(&hello, kind::HELLO)?;

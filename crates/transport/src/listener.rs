@@ -5,14 +5,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until};
 use tollfree_kill_points::{Point, here};
 use tollfree_rendezvous::{Address, BindError, FileId, Rendezvous};
 
 use crate::attachment::Attachment;
 use crate::config::Config;
-use crate::handshake::{self, Turn};
+use crate::handshake::{self, Ended, Turn};
 use crate::inherited::OfProcess;
 
 /// Handshakes under way at once; more clients wait in the socket's backlog.
@@ -23,14 +23,15 @@ const SILENCE_MAX: Duration = Duration::from_millis(200);
 /// Pause after the system had no descriptor or memory for one more client.
 const SHED: Duration = Duration::from_millis(50);
 
-/// A bound address. Dropping it removes the socket; sessions go on.
+/// A bound address. Dropping it [closes](Listener::close) it; sessions go on.
 #[derive(Debug)]
 pub struct Listener {
     attached: mpsc::Receiver<Attachment>,
-    task: tokio::task::JoinHandle<()>,
+    /// Tells the task that accepts.
+    closing: Arc<Notify>,
     address: Address,
-    /// Removes the socket when the listener goes, not when its task is dropped some time later.
-    rendezvous: Rendezvous,
+    /// Removes the socket when the listener closes, not when its task is dropped some time later.
+    rendezvous: Option<Rendezvous>,
 }
 
 impl Listener {
@@ -46,8 +47,9 @@ impl Listener {
         let io = |source| BindError::Io { address: address.clone(), source };
         let socket = UnixListener::from_std(rendezvous.listener().try_clone().map_err(io)?).map_err(io)?;
         let (sender, attached) = mpsc::channel(1);
-        let task = tokio::spawn(accept(OfProcess::new(socket), Arc::new(config), sender));
-        Ok(Listener { attached, task, address: address.clone(), rendezvous })
+        let closing = Arc::<Notify>::default();
+        tokio::spawn(accept(OfProcess::new(socket), Arc::new(config), sender, closing.clone()));
+        Ok(Listener { attached, closing, address: address.clone(), rendezvous: Some(rendezvous) })
     }
 
     /// Where clients meet this server.
@@ -55,31 +57,62 @@ impl Listener {
         &self.address
     }
 
-    /// Which file the socket is; an abstract name has none.
+    /// Which file the socket is; an abstract name has none, nor has a listener that is closed.
     pub fn file_id(&self) -> Option<FileId> {
-        self.rendezvous.file_id()
+        self.rendezvous.as_ref()?.file_id()
     }
 
-    /// The next client, after its handshake. Cancel safe.
+    /// The next client, after its handshake; `None` after those that had begun one when the listener was closed. Cancel safe.
     pub async fn accept(&mut self) -> Option<Attachment> {
         self.attached.recv().await
+    }
+
+    /// Removes the socket and lets nobody in any more. Whoever has said HELLO still gets a session, for that may have been
+    /// answered already, with calls on their way: [`accept`](Listener::accept) gives those before it gives `None`, within
+    /// [`Config::handshake_timeout`] at the latest.
+    pub fn close(&mut self) {
+        // In a child of `fork` the task is the parent's, and nobody here runs it.
+        if self.rendezvous.take().is_some_and(|rendezvous| !rendezvous.is_inherited()) {
+            self.closing.notify_one();
+        }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // In a child of `fork` the task is the parent's, and nobody here runs it.
-        if !self.rendezvous.is_inherited() {
-            self.task.abort();
-        }
+        self.close();
     }
 }
 
-async fn accept(socket: OfProcess<UnixListener>, config: Arc<Config>, sender: mpsc::Sender<Attachment>) {
+/// Clients that have begun a handshake, and when, in the order of their coming.
+type Turns = VecDeque<(Instant, Weak<Turn>)>;
+
+/// Accepts until the listener is closed.
+async fn accept(
+    socket: OfProcess<UnixListener>,
+    config: Arc<Config>,
+    sender: mpsc::Sender<Attachment>,
+    closing: Arc<Notify>,
+) {
+    let mut turns = Turns::new();
+    tokio::select! {
+        () = accept_all(&socket, &config, &sender, &mut turns) => {}
+        () = closing.notified() => {}
+    }
+    for turn in turns.iter().filter_map(|(_, turn)| turn.upgrade()) {
+        turn.end(Ended::Closing);
+    }
+}
+
+async fn accept_all(
+    socket: &UnixListener,
+    config: &Arc<Config>,
+    sender: &mpsc::Sender<Attachment>,
+    turns: &mut Turns,
+) {
     let slots = Arc::new(Semaphore::new(HANDSHAKE_COUNT_MAX));
-    let mut turns = VecDeque::new();
     loop {
-        let Some(slot) = free_slot(&slots, &mut turns).await else { return };
+        let Some(slot) = free_slot(&slots, turns).await else { return };
         match socket.accept().await {
             Ok((stream, _)) => {
                 here(Point::Accepted);
@@ -99,10 +132,7 @@ async fn accept(socket: OfProcess<UnixListener>, config: Arc<Config>, sender: mp
 
 /// A place for one more handshake. While all are taken, clients that have said nothing for too long lose theirs, oldest
 /// first: whoever connects and keeps silent keeps nobody out.
-async fn free_slot(
-    slots: &Arc<Semaphore>,
-    turns: &mut VecDeque<(Instant, Weak<Turn>)>,
-) -> Option<OwnedSemaphorePermit> {
+async fn free_slot(slots: &Arc<Semaphore>, turns: &mut Turns) -> Option<OwnedSemaphorePermit> {
     loop {
         turns.retain(|(_, turn)| turn.upgrade().is_some_and(|turn| turn.is_silent()));
         let free = slots.clone().acquire_owned();
@@ -112,7 +142,7 @@ async fn free_slot(
             slot = free => return slot.ok(),
             () = sleep_until(*began + SILENCE_MAX) => {
                 if let Some(turn) = oldest.upgrade() {
-                    turn.end();
+                    turn.end(Ended::Crowded);
                 }
                 turns.pop_front();
             }
@@ -135,7 +165,7 @@ async fn shake_hands(
         }
     };
     match Attachment::start(attached, stream.into_inner(), &config) {
-        // A server that has stopped listening drops the session, which tells the client.
+        // Where the listener was dropped the session goes with it, which tells the client.
         Ok(attachment) => drop(sender.send(attachment).await),
         Err(error) => tracing::warn!(%error, "a session could not be started"),
     }

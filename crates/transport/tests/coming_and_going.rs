@@ -225,6 +225,38 @@ fn a_listener_that_goes_leaves_its_address_at_once() {
     });
 }
 
+/// Whoever was let in may have made calls already: it gets a session that can tell it so.
+#[test]
+fn a_listener_that_closes_gives_those_who_were_let_in_and_nobody_else() {
+    alone_for(60, async {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s.sock");
+        let address = Address::Path(path.clone());
+        let config = Config { handshake_timeout: Duration::from_secs(600), ..Config::default() };
+        let mut listener = Listener::bind(&address, config.clone()).unwrap();
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            clients.push(soon("a session", Attachment::connect(&address, &config)).await.unwrap());
+        }
+        let mut silent = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        // Whoever comes after it is let in after it.
+        clients.push(soon("a session", Attachment::connect(&address, &config)).await.unwrap());
+        listener.close();
+        assert!(!path.exists());
+        for _ in &clients {
+            soon("who was let in", listener.accept()).await.expect("one session for each client").drain();
+        }
+        assert!(soon("the end", listener.accept()).await.is_none());
+        let mut words = vec![0; limits::HELLO_LEN];
+        std::io::Read::read_exact(&mut silent, &mut words).unwrap();
+        let refusal: Hello = zerocopy::FromBytes::read_from_bytes(&words).unwrap();
+        assert_eq!(
+            (refusal.reason.get(), refusal.text()),
+            (reason::BUSY, "the server is shutting down".into())
+        );
+    });
+}
+
 #[test]
 fn a_start_waits_for_no_lock_and_no_backlog_for_ever() {
     alone_for(60, async {
