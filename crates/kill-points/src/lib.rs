@@ -77,6 +77,8 @@ points! {
     HandshakeHeard: Both,
     /// The peer's region is mapped.
     PeerMapped: Both,
+    /// This side's doorbell is given to the peer.
+    DoorbellGiven: Both,
     /// The session has begun and its driver runs.
     SessionBegun: Both,
     // Sending.

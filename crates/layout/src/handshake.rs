@@ -30,7 +30,7 @@ pub const VERSION_MIN: u16 = 1;
 /// The newest version this code speaks.
 pub const VERSION_MAX: u16 = 1;
 /// Feature bits that this code knows: all of [`feature`].
-pub const FEATURES: u64 = feature::LOAD | feature::POOL | feature::UPGRADE;
+pub const FEATURES: u64 = feature::LOAD | feature::POOL | feature::UPGRADE | feature::DOORBELL;
 /// Length of a token, and of the answer to one.
 pub const TOKEN_LEN: usize = 16;
 
@@ -43,6 +43,8 @@ pub mod feature {
     pub const POOL: u64 = 0x2;
     /// The client presents a token that the server gave it over TCP, and the server answers it.
     pub const UPGRADE: u64 = 0x4;
+    /// Each side gives the other a doorbell that is rung by reading, as its first word after the handshake.
+    pub const DOORBELL: u64 = 0x8;
 }
 
 /// Values of [`Hello::kind`].
@@ -137,14 +139,14 @@ const _: () = {
 };
 
 impl Hello {
-    /// A message of `kind` with this code's versions and those features that need no field, and everything else zero.
+    /// A message of `kind` with this code's versions and those features that need nothing else, and everything else zero.
     pub fn new(kind: u32) -> Hello {
         let mut hello = Hello::read_from_bytes(&[0u8; HELLO_LEN]).expect("the length is the type's own");
         hello.magic = MAGIC;
         hello.kind = kind.into();
         hello.version_min = VERSION_MIN.into();
         hello.version_max = VERSION_MAX.into();
-        hello.features = (FEATURES & !feature::UPGRADE).into();
+        hello.features = (FEATURES & !feature::UPGRADE & !feature::DOORBELL).into();
         hello
     }
 

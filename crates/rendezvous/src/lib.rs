@@ -22,11 +22,13 @@
 mod address;
 mod beneath;
 mod bind;
+mod doorbell;
 mod liveness;
 pub mod socket;
 
 pub use address::{Address, AddressError};
 pub use beneath::{BeneathError, FileId, SocketBeneath};
 pub use bind::{BindError, Rendezvous};
+pub use doorbell::{Doorbell, PeerDoorbell, is_spoilt};
 pub use liveness::Liveness;
 pub use socket::PeerIdentity;

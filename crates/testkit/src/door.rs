@@ -29,6 +29,12 @@ pub struct Door {
     pub(crate) socket: UnixStream,
 }
 
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 impl Door {
     /// Connects as a client does.
     ///

@@ -14,6 +14,8 @@ pub enum Call {
     MemfdCreate,
     /// `eventfd2`.
     Eventfd,
+    /// `preadv2`.
+    Preadv,
     /// `pidfd_open`.
     PidfdOpen,
     /// `fallocate` of this many bytes or more.
@@ -29,6 +31,7 @@ pub fn forbid(call: Call, errno: Errno) {
     let (number, rules) = match call {
         Call::MemfdCreate => (libc::SYS_memfd_create, vec![]),
         Call::Eventfd => (libc::SYS_eventfd2, vec![]),
+        Call::Preadv => (libc::SYS_preadv2, vec![]),
         Call::PidfdOpen => (libc::SYS_pidfd_open, vec![]),
         Call::Fallocate(len) => {
             let long = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Ge, len);

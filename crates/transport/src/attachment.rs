@@ -290,7 +290,7 @@ impl Attachment {
             core.flush(&self.shared.socket);
             here(Point::DrainSent);
             // An idle client may not have parked; this is worth one wake-up.
-            tollfree_rendezvous::socket::ring(&self.shared.socket);
+            core.ring(&self.shared.socket);
         }
     }
 

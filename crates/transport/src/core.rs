@@ -25,6 +25,7 @@ use crate::area::{AreaSender, AreasMapped};
 use crate::clock::now_ns;
 use crate::config::Config;
 use crate::handshake::{Attached, PeerPool};
+use crate::hearing::Bell;
 use crate::load::Load;
 use crate::records::{Arrived, Sending};
 use crate::shared::Socket;
@@ -66,6 +67,8 @@ pub(crate) struct Core {
     pub(crate) waiter: Waiter<Region>,
     pub(crate) ringer: Ringer<PeerRegion>,
     mapped: AreasMapped,
+    /// How the peer is woken.
+    pub(crate) bell: Bell,
     /// Descriptors that arrived, in order; `None` for one that this process had no number free for.
     pub(crate) fds: VecDeque<Option<OwnedFd>>,
     pub(crate) stations: Stations,
@@ -104,14 +107,14 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(mut attached: Attached, config: &Config) -> (Core, Load) {
         // The peer has mapped it by now; the mapping stays without a descriptor.
-        attached.own.take_fd();
-        let (own, peer) = (Arc::new(attached.own), Arc::new(attached.peer));
+        attached.own.region.take_fd();
+        let (own, peer) = (Arc::new(attached.own.region), Arc::new(attached.peer));
         let load = Load::new(attached.shares_load, own.clone(), peer.clone());
         let core = Core {
             session: Session::new(attached.role, config.limits, attached.peer_limits)
                 .with_ropes(attached.peer_pool == PeerPool::Same),
             sending: Sending {
-                ring: RingSender::new(own.clone(), peer.clone(), attached.own_ring),
+                ring: RingSender::new(own.clone(), peer.clone(), attached.own.ring),
                 area: AreaSender::new(),
                 violation: None,
                 is_loud: false,
@@ -120,6 +123,7 @@ impl Core {
             waiter: Waiter::new(own),
             ringer: Ringer::new(peer),
             mapped: AreasMapped::default(),
+            bell: if attached.gives_doorbells { Bell::Awaited } else { Bell::Socket },
             fds: VecDeque::new(),
             stations: Stations::default(),
             budget: SpinBudget::new(config.wait),
@@ -191,6 +195,9 @@ impl Core {
     /// Handles the next record; `false` where there is none. A request that comes as a whole goes to `place`.
     #[inline]
     fn take_record(&mut self, place: Option<&mut Option<Request>>, socket: &Socket) -> bool {
+        if matches!(self.bell, Bell::Awaited) && !self.receiving.is_empty() {
+            self.hear_of_doorbell(socket);
+        }
         let received = match self.receiving.peek() {
             Ok(None) => return false,
             Ok(Some(record)) => {
@@ -245,7 +252,7 @@ impl Core {
     /// Gives consumed room back to the peer, and rings when it waits for that.
     fn release(&mut self, socket: &Socket) {
         if self.receiving.release() && self.ringer.should_ring_for_space() {
-            socket::ring(socket);
+            self.ring(socket);
         }
     }
 
@@ -367,7 +374,7 @@ impl Core {
         let is_loud = std::mem::take(&mut self.sending.is_loud);
         if self.sending.ring.publish() && is_loud && self.ringer.should_ring() {
             here(Point::DoorbellDue);
-            socket::ring(socket);
+            self.ring(socket);
             here(Point::DoorbellRung);
         }
     }
@@ -522,7 +529,7 @@ impl Core {
             self.flush(socket);
             here(Point::AreaDropped);
             // The peer may be idle without having parked; this is worth one wake-up.
-            socket::ring(socket);
+            self.ring(socket);
         }
     }
 

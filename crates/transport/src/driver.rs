@@ -14,10 +14,13 @@ use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::{Instant, Sleep, sleep_until};
+use tollfree_kill_points::{Point, here};
+use tollfree_rendezvous::is_spoilt;
+use tollfree_session::{Closed, Violation};
 
 use crate::hearing::Line;
 use crate::liveness::DeathWatch;
-use crate::shared::{Entered, Shared, Socket};
+use crate::shared::{Entered, OwnDoorbell, Shared, Socket};
 
 /// A pumper that has not looked at the ring for this long is not counted on any more.
 const TICK: Duration = Duration::from_millis(2);
@@ -28,12 +31,19 @@ const ROPE_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Times that the driver looks at the ring before other tasks have their turn.
 const ROUND_COUNT: usize = 4;
 
+/// What a session is woken by, as another runtime than its first one watches it.
+pub(crate) struct Duplicates {
+    pub(crate) socket: Arc<Socket>,
+    pub(crate) doorbell: Option<Arc<OwnDoorbell>>,
+    pub(crate) death: Option<Arc<DeathWatch>>,
+}
+
 /// The driver of a station.
 pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
     pub(crate) runtime: runtime::Id,
-    /// Watched instead of the session's own socket and death watch, which belong to another runtime.
-    pub(crate) duplicate: Option<(Arc<Socket>, Option<Arc<DeathWatch>>)>,
+    /// Watched instead of the session's own, which belong to another runtime.
+    pub(crate) duplicates: Option<Duplicates>,
     /// While the station is pumped: when to look at the pumper next, and how often it had looked the last time.
     pub(crate) watch: Option<(Instant, u64)>,
     /// While there is a payload area to look after: when.
@@ -86,10 +96,17 @@ impl Driver {
             false => Next::Sleep,
         };
         while next == Next::Sleep {
-            next = if let Poll::Ready(ready) = self.socket().poll_read_ready(cx) {
+            next = if let Some(doorbell) = self.doorbell()
+                && let Poll::Ready(ready) = doorbell.poll_write_ready(cx)
+            {
+                // The next ring is a new event. One that is there already may be none, but what never passes any more.
+                let _ = doorbell.try_io(|| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+                let is_spoilt = doorbell.poll_write_ready(cx).is_ready() && is_spoilt(doorbell);
+                ready.map_or(Next::Over, |()| self.rung(is_spoilt))
+            } else if let Poll::Ready(ready) = self.socket().poll_read_ready(cx) {
                 // What comes from here on is a new event; what is there now is read below.
                 let _ = self.socket().try_io(|| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-                ready.map_or(Next::Over, |()| self.rung())
+                ready.map_or(Next::Over, |()| self.heard())
             } else if let Some(death) = self.death()
                 && let Poll::Ready(ended) = death.poll_ended(cx)
             {
@@ -113,11 +130,15 @@ impl Driver {
     }
 
     fn socket(&self) -> &Socket {
-        self.duplicate.as_ref().map_or(&self.shared.socket, |(socket, _)| socket)
+        self.duplicates.as_ref().map_or(&self.shared.socket, |watched| &watched.socket)
+    }
+
+    fn doorbell(&self) -> Option<&OwnDoorbell> {
+        self.duplicates.as_ref().map_or(&self.shared.doorbell, |watched| &watched.doorbell).as_deref()
     }
 
     fn death(&self) -> Option<&DeathWatch> {
-        self.duplicate.as_ref().map_or(&self.shared.death, |(_, death)| death).as_deref()
+        self.duplicates.as_ref().map_or(&self.shared.death, |watched| &watched.death).as_deref()
     }
 
     /// Ready when something is due.
@@ -148,9 +169,20 @@ impl Driver {
         }
     }
 
-    /// The doorbell rang, a descriptor came, or the peer hung up.
-    fn rung(&mut self) -> Next {
-        tollfree_kill_points::here(tollfree_kill_points::Point::DoorbellHeard);
+    /// The doorbell rang, or is not one any more.
+    fn rung(&mut self, is_spoilt: bool) -> Next {
+        here(Point::DoorbellHeard);
+        let Ok(mut core) = self.shared.enter() else { return Next::Over };
+        if is_spoilt && core.session.closed().is_none() {
+            let spoilt = Violation::Socket("a doorbell of this side's that can't be listened to any more");
+            core.close(Closed::Violation(spoilt), &self.shared.socket);
+        }
+        self.go_on(core)
+    }
+
+    /// Something is on the socket: a ring where that is the doorbell, a descriptor, or the peer has hung up.
+    fn heard(&mut self) -> Next {
+        here(Point::DoorbellHeard);
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
         let socket = &self.shared.socket;
         // A hang-up behind a doorbell is an event of its own. Doorbells are not left where they are until there are more: a peer
@@ -158,6 +190,11 @@ impl Driver {
         if core.hear(socket) == Line::Dead {
             core.hang_up(socket);
         }
+        self.go_on(core)
+    }
+
+    /// Serves the session, unless it is over.
+    fn go_on(&self, mut core: Entered<'_>) -> Next {
         if core.session.closed().is_some() {
             core.wake_ready();
             return Next::Over;
@@ -255,7 +292,7 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         let Ok(mut core) = self.shared.enter() else {
-            std::mem::forget(self.duplicate.take());
+            std::mem::forget(self.duplicates.take());
             return;
         };
         core.area_made |= self.area.is_some();

@@ -13,7 +13,7 @@
 //! Whatever else arrives, too late, too early or in excess, ends the handshake and is closed.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -27,9 +27,8 @@ use tollfree_layout::handshake::{
 };
 use tollfree_layout::limits;
 use tollfree_region::{PeerRegion, Region, RegionError};
-use tollfree_rendezvous::Liveness;
-use tollfree_rendezvous::PeerIdentity;
 use tollfree_rendezvous::socket::{self, Heard, Lost};
+use tollfree_rendezvous::{Doorbell, Liveness, PeerIdentity};
 use tollfree_ring::Geometry;
 use tollfree_session::{Limits, Role};
 use zerocopy::{FromBytes, IntoBytes};
@@ -204,8 +203,7 @@ pub enum PeerPool {
 /// What a handshake came to.
 pub(crate) struct Attached {
     pub(crate) role: Role,
-    pub(crate) own: Region,
-    pub(crate) own_ring: Geometry,
+    pub(crate) own: Own,
     pub(crate) peer: PeerRegion,
     pub(crate) peer_ring: Geometry,
     pub(crate) peer_limits: Limits,
@@ -214,6 +212,8 @@ pub(crate) struct Attached {
     pub(crate) clock_shift_ns: i64,
     /// Both sides have the feature LOAD.
     pub(crate) shares_load: bool,
+    /// Each side gives the other a doorbell: this one has, and the other's is on its way.
+    pub(crate) gives_doorbells: bool,
     /// The server's answer to the token, where one was presented.
     pub(crate) answer: Option<Token>,
     pub(crate) peer_pool: PeerPool,
@@ -221,6 +221,14 @@ pub(crate) struct Attached {
     pub(crate) identity: PeerIdentity,
     /// Becomes readable when the peer's process has ended.
     pub(crate) pidfd: Option<OwnedFd>,
+}
+
+/// What this side brings into a session.
+pub(crate) struct Own {
+    pub(crate) region: Region,
+    pub(crate) ring: Geometry,
+    /// Missing where the system has none to give; the session does without then.
+    pub(crate) doorbell: Option<Doorbell>,
 }
 
 /// This side's name, for the peer's logs and headers.
@@ -236,15 +244,16 @@ pub(crate) async fn connect(
 ) -> Result<Attached, HandshakeError> {
     within(config.handshake_timeout, async {
         let peer = check_user(stream, config)?;
-        let (own, own_ring) = make_region("tollfree-client", config)?;
-        let mut hello = offer(kind::HELLO, config, &own, own_ring);
+        let own = Own::make("tollfree-client", config)?;
+        let mut hello = offer(kind::HELLO, config, &own);
         if let Some(token) = token {
             put_token(&mut hello, token);
             // A server that knows no tokens is not the one that gave this.
             hello.required = feature::UPGRADE.into();
         }
         // A server that refuses at first sight may have hung up by now, and its words lie in the socket.
-        let sent = send(stream, &hello, Some(&own)).await;
+        let sent = send(stream, hello.as_bytes(), own.region.fd()).await;
+        here(Point::HandshakeSent);
         let (answer, fd) = match (recv(stream).await, sent) {
             (Ok(answer), _) => answer,
             (Err(HandshakeError::HungUp), Err(error)) => return Err(error),
@@ -258,7 +267,8 @@ pub(crate) async fn connect(
         if token.is_some() && answered.is_none() {
             return Err(HandshakeError::NoAnswer);
         }
-        let attached = attach(Role::Client, &answer, fd, own, own_ring, peer, config)?;
+        let attached = attach(Role::Client, &answer, fd, own, peer, config)?;
+        give_doorbell(stream, &attached).await?;
         Ok(Attached { answer: answered, ..attached })
     })
     .await
@@ -280,15 +290,17 @@ pub(crate) async fn accept(
         turn.heard.store(true, Ordering::Relaxed);
         check_hello(&hello, kind::HELLO)?;
         let answer = redeem(&hello, config)?;
-        let (own, own_ring) = make_region("tollfree-server", config)?;
-        let attached = attach(Role::Server, &hello, fd, own, own_ring, peer, config)?;
-        let mut welcome = offer(kind::WELCOME, config, &attached.own, own_ring);
+        let own = Own::make("tollfree-server", config)?;
+        let attached = attach(Role::Server, &hello, fd, own, peer, config)?;
+        let mut welcome = offer(kind::WELCOME, config, &attached.own);
         welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
         welcome.version_max = welcome.version_min;
         if let Some(answer) = &answer {
             put_token(&mut welcome, answer);
         }
-        send(stream, &welcome, Some(&attached.own)).await?;
+        send(stream, welcome.as_bytes(), attached.own.region.fd()).await?;
+        here(Point::HandshakeSent);
+        give_doorbell(stream, &attached).await?;
         Ok(Attached { answer, ..attached })
     })
     .await;
@@ -326,34 +338,41 @@ fn check_user(stream: &UnixStream, config: &Config) -> Result<Watched, Handshake
 
 /// Whether a session could have its region now.
 pub(crate) fn check_memory(config: &Config) -> Result<(), RegionError> {
-    make_region("tollfree-trial", config).map(drop)
+    Own::make("tollfree-trial", config).map(drop)
 }
 
-fn make_region(name: &str, config: &Config) -> Result<(Region, Geometry), RegionError> {
-    let ring_len = config.ring_len.clamp(limits::RING_LEN_MIN, limits::RING_LEN_MAX).next_power_of_two();
-    let ring = Geometry::new(RING_OFF, ring_len).expect("clamped to a power of two within limits");
-    let region = Region::create(name, RING_OFF + ring_len)?;
-    here(Point::RegionMade);
-    Ok((region, ring))
+impl Own {
+    fn make(name: &str, config: &Config) -> Result<Own, RegionError> {
+        let ring_len = config.ring_len.clamp(limits::RING_LEN_MIN, limits::RING_LEN_MAX).next_power_of_two();
+        let ring = Geometry::new(RING_OFF, ring_len).expect("clamped to a power of two within limits");
+        let region = Region::create(name, RING_OFF + ring_len)?;
+        here(Point::RegionMade);
+        let doorbell = Doorbell::new();
+        if let Err(error) = &doorbell {
+            tracing::debug!(%error, "no doorbell of its own: the session's is the socket");
+        }
+        Ok(Own { region, ring, doorbell: doorbell.ok() })
+    }
+
+    /// The features that this side wants to be in force.
+    fn features(&self, config: &Config) -> u64 {
+        let load = if config.load { feature::LOAD } else { 0 };
+        let pool = if config.pool.is_some() { feature::POOL } else { 0 };
+        let doorbell = if self.doorbell.is_some() { feature::DOORBELL } else { 0 };
+        load | pool | doorbell
+    }
 }
 
-/// The features that this side wants to be in force.
-fn features(config: &Config) -> u64 {
-    let load = if config.load { feature::LOAD } else { 0 };
-    let pool = if config.pool.is_some() { feature::POOL } else { 0 };
-    load | pool
-}
-
-fn offer(kind: u32, config: &Config, own: &Region, ring: Geometry) -> Hello {
+fn offer(kind: u32, config: &Config, own: &Own) -> Hello {
     let mut hello = Hello::new(kind);
-    hello.region_len = (tollfree_region::ReadMemory::len(own) as u32).into();
-    hello.ring_len = (ring.ring_len as u32).into();
+    hello.region_len = (tollfree_region::ReadMemory::len(&own.region) as u32).into();
+    hello.ring_len = (own.ring.ring_len as u32).into();
     hello.stream_window = config.limits.stream_window.into();
     hello.session_window = config.limits.session_window.into();
     hello.stream_count = if kind == kind::WELCOME { config.limits.stream_count } else { 0 }.into();
     hello.area_len_max = (limits::AREA_LEN_MAX as u32).into();
     hello.metadata_len_max = (config.limits.metadata_len_max as u32).into();
-    hello.features = features(config).into();
+    hello.features = own.features(config).into();
     hello.pool = config.pool.unwrap_or_default();
     hello.set_text(&agent());
     hello.clock_ns = now_ns().into();
@@ -399,8 +418,7 @@ fn attach(
     role: Role,
     theirs: &Hello,
     fd: Option<OwnedFd>,
-    own: Region,
-    own_ring: Geometry,
+    own: Own,
     (identity, pidfd): Watched,
     config: &Config,
 ) -> Result<Attached, HandshakeError> {
@@ -435,16 +453,17 @@ fn attach(
         stream_count: theirs.stream_count.get(),
         metadata_len_max: metadata_len_max.min(limits::METADATA_LEN_MAX),
     };
+    let in_force = theirs.features.get() & own.features(config);
     Ok(Attached {
         role,
         own,
-        own_ring,
         peer,
         peer_ring,
         peer_limits,
         peer_area_len_max: area_len_max.min(limits::AREA_LEN_MAX),
         clock_shift_ns: clock_shift(theirs.clock_ns.get(), received_ns),
-        shares_load: theirs.features.get() & features(config) & feature::LOAD != 0,
+        shares_load: in_force & feature::LOAD != 0,
+        gives_doorbells: in_force & feature::DOORBELL != 0,
         answer: None,
         peer_pool: match config.pool {
             Some(own) if theirs.features.get() & feature::POOL != 0 => {
@@ -472,16 +491,26 @@ fn clock_shift(theirs_ns: u64, received_ns: u64) -> i64 {
     }
 }
 
-async fn send(stream: &UnixStream, hello: &Hello, region: Option<&Region>) -> Result<(), HandshakeError> {
+async fn send(stream: &UnixStream, bytes: &[u8], fd: BorrowedFd<'_>) -> Result<(), HandshakeError> {
     loop {
         // A fresh socket has room for one message; waiting here is for a peer that has filled it on purpose.
-        if socket::send(stream, hello.as_bytes(), region.map(Region::fd))? {
-            here(Point::HandshakeSent);
+        if socket::send(stream, bytes, Some(fd))? {
             return Ok(());
         }
         stream.writable().await?;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// The first word after the handshake, where both sides give doorbells.
+async fn give_doorbell(stream: &UnixStream, attached: &Attached) -> Result<(), HandshakeError> {
+    if let Some(doorbell) = &attached.own.doorbell
+        && attached.gives_doorbells
+    {
+        send(stream, b"d", doorbell.as_fd()).await?;
+        here(Point::DoorbellGiven);
+    }
+    Ok(())
 }
 
 const TOO_MANY: HandshakeError = HandshakeError::Malformed("it came with more than one descriptor");

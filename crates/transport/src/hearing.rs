@@ -1,7 +1,9 @@
-//! What comes over the socket: doorbells, descriptors of payload areas, and the end of it.
+//! What comes over the socket: the peer's doorbell, rings where there is no other, descriptors of payload areas, and the end
+//! of it.
 
 use std::os::fd::OwnedFd;
 
+use tollfree_rendezvous::PeerDoorbell;
 use tollfree_rendezvous::socket::{self, Heard, Lost};
 use tollfree_session::{Closed, Violation};
 
@@ -26,7 +28,54 @@ pub(crate) enum Line {
     Dead,
 }
 
+/// How the peer is woken.
+#[derive(Debug)]
+pub(crate) enum Bell {
+    /// By a byte on the socket.
+    Socket,
+    /// Likewise, until its doorbell comes, which is the first descriptor of all and comes before the first record.
+    Awaited,
+    /// By its doorbell.
+    Given(PeerDoorbell),
+}
+
 impl Core {
+    /// Wakes the peer.
+    pub(crate) fn ring(&mut self, socket: &Socket) {
+        if let Bell::Given(doorbell) = &self.bell {
+            let Err(error) = doorbell.ring() else { return };
+            tracing::debug!(%error, "the peer's doorbell is of no use: it is rung over the socket from now on");
+            self.bell = Bell::Socket;
+        }
+        socket::ring(socket);
+    }
+
+    /// The peer has said something, so its doorbell has come, or never will.
+    #[cold]
+    pub(crate) fn hear_of_doorbell(&mut self, socket: &Socket) {
+        // Should the peer have hung up, the driver finds it so too.
+        self.hear(socket);
+        if matches!(self.bell, Bell::Awaited) {
+            self.bell = Bell::Socket;
+        }
+    }
+
+    /// Keeps a descriptor that has come; `None` for one that this process could not have.
+    fn take_fd(&mut self, fd: Option<OwnedFd>) {
+        if !matches!(self.bell, Bell::Awaited) {
+            self.fds.push_back(fd);
+            return;
+        }
+        self.bell = match fd.map(PeerDoorbell::new) {
+            Some(Ok(doorbell)) => Bell::Given(doorbell),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "the peer's doorbell is none: it is rung over the socket");
+                Bell::Socket
+            }
+            None => Bell::Socket,
+        };
+    }
+
     /// The descriptor that an offer speaks of. `Some(None)`: it came, and this process could not have it.
     pub(crate) fn next_fd(&mut self, socket: &Socket) -> Option<Option<OwnedFd>> {
         for _ in 0..DOORBELL_READ_COUNT_MAX {
@@ -51,12 +100,12 @@ impl Core {
                     heard_len += len;
                     // Only descriptors cut a receive short that more bytes follow.
                     is_empty = fds.is_empty() && len < buffer.len();
-                    self.fds.extend(fds.into_iter().map(Some));
+                    fds.into_iter().for_each(|fd| self.take_fd(Some(fd)));
                 }
                 Ok(Heard::Cut(len, Lost::OutOfDescriptors)) => {
-                    tracing::warn!("out of descriptors: a payload area can't be had");
+                    tracing::warn!("out of descriptors: one that the peer has sent can't be had");
                     heard_len += len;
-                    self.fds.push_back(None);
+                    self.take_fd(None);
                 }
                 Ok(Heard::Cut(_, Lost::Excess)) => heard_len = usize::MAX,
                 Err(error) => {

@@ -14,6 +14,7 @@
 //! [its region's origin](tollfree_region::Origin) elsewhere and touches nothing, the parent's epoll included.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
@@ -33,7 +34,7 @@ use tollfree_session::{Closed, Whole};
 use crate::clock::now_ns;
 use crate::config::Config;
 use crate::core::Core;
-use crate::driver::Driver;
+use crate::driver::{Driver, Duplicates};
 use crate::handshake::{Attached, PeerPool};
 use crate::hearing::Line;
 use crate::liveness::DeathWatch;
@@ -64,6 +65,8 @@ pub(crate) const FORKED: Closed =
 /// The rendezvous socket in a runtime's poller, and no pipe: this is tokio's way to be told only of what comes in. To be told of
 /// room too would be to be woken whenever the peer has heard a doorbell.
 pub(crate) type Socket = pipe::Receiver;
+/// This side's own doorbell in a runtime's poller, which is told whenever it is rung; see [`tollfree_rendezvous::Doorbell`].
+pub(crate) type OwnDoorbell = pipe::Sender;
 
 /// The lock and what needs none.
 pub(crate) struct Shared {
@@ -72,6 +75,8 @@ pub(crate) struct Shared {
     origin: Origin,
     /// Watched by the runtime that connected; other runtimes watch a duplicate.
     pub(crate) socket: Arc<Socket>,
+    /// Where the peer rings, if not over the socket. Watched like it.
+    pub(crate) doorbell: Option<Arc<OwnDoorbell>>,
     pub(crate) identity: PeerIdentity,
     pub(crate) agent: String,
     pub(crate) peer_pool: PeerPool,
@@ -87,7 +92,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         if self.origin.is_elsewhere() {
             // Taking leave of epoll here would do so for the parent.
-            std::mem::forget((self.socket.clone(), self.death.clone()));
+            std::mem::forget((self.socket.clone(), self.doorbell.clone(), self.death.clone()));
         }
     }
 }
@@ -158,11 +163,15 @@ impl Shared {
     /// Must be called in the runtime that is to watch the socket.
     pub(crate) fn new(mut attached: Attached, socket: Socket, config: &Config) -> io::Result<Arc<Shared>> {
         let death = attached.pidfd.take().map(DeathWatch::new).transpose()?;
-        let (origin, identity, agent) = (attached.own.origin(), attached.identity, attached.agent.clone());
+        let (origin, identity) = (attached.own.region.origin(), attached.identity);
+        let doorbell = attached.own.doorbell.take().filter(|_| attached.gives_doorbells);
+        let doorbell = doorbell.map(|own| OwnDoorbell::from_owned_fd_unchecked(own.into())).transpose()?;
+        let agent = attached.agent.clone();
         let (clock_shift_ns, peer_pool) = (attached.clock_shift_ns, attached.peer_pool);
         let (core, load) = Core::new(attached, config);
         Ok(Arc::new(Shared {
             socket: Arc::new(socket),
+            doorbell: doorbell.map(Arc::new),
             origin,
             identity,
             agent,
@@ -446,14 +455,18 @@ impl Shared {
     pub(crate) fn start_driver(self: &Arc<Self>, handle: &runtime::Handle) -> io::Result<()> {
         let forked = |_| io::Error::other("forked");
         let is_first = self.enter().map_err(forked)?.stations.first_started();
-        let duplicate = if is_first {
+        let duplicates = if is_first {
             None
         } else {
             let _in_runtime = handle.enter();
-            let duplicate = rustix::io::fcntl_dupfd_cloexec(&self.socket, 0)?;
-            let socket = Arc::new(Socket::from_owned_fd_unchecked(duplicate)?);
-            let death = self.death.as_ref().map(|death| death.duplicate()).transpose()?;
-            Some((socket, death.map(Arc::new)))
+            let socket = Socket::from_owned_fd_unchecked(duplicate(&self.socket)?)?;
+            let own = self.doorbell.as_ref().map(|own| OwnDoorbell::from_owned_fd_unchecked(duplicate(own)?));
+            let death = self.death.as_ref().map(|death| death.duplicate());
+            Some(Duplicates {
+                socket: Arc::new(socket),
+                doorbell: own.transpose()?.map(Arc::new),
+                death: death.transpose()?.map(Arc::new),
+            })
         };
         let ear = Arc::<Notify>::default();
         let mut core = self.enter().map_err(forked)?;
@@ -466,7 +479,7 @@ impl Shared {
         let driver = Driver {
             shared: self.clone(),
             runtime: handle.id(),
-            duplicate,
+            duplicates,
             watch: None,
             area: None,
             ropes: None,
@@ -598,6 +611,10 @@ impl Core {
         }
         self.hand_over(runtime);
     }
+}
+
+fn duplicate(fd: impl AsFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
 }
 
 fn poll_again<R>(cx: &mut Context<'_>) -> Poll<R> {

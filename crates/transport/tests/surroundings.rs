@@ -59,6 +59,7 @@ fn as_child() {
         match role.name.as_str() {
             _ if early => refused_at_the_start(&role).await,
             "client without eventfd" => works_without(&role, SystemCall::Eventfd, Errno::PERM).await,
+            "client without preadv2" => works_without(&role, SystemCall::Preadv, Errno::NOSYS).await,
             "client without pidfd" => works_without(&role, SystemCall::PidfdOpen, Errno::NOSYS).await,
             "client without room for areas" => {
                 works_without(&role, SystemCall::Fallocate(60_000), Errno::NOSPC).await;
@@ -170,8 +171,9 @@ fn a_filter_that_forbids_what_can_be_done_without_is_no_hindrance() {
         let server = Echo::start(Config::default());
         let socket = socket_of(&server);
         run("client without eventfd", &socket, "");
+        run("client without preadv2", &socket, "");
         run("client without pidfd", &socket, "");
-        for _ in 0..2 {
+        for _ in 0..3 {
             let closed = server.next_end().await;
             assert!(!matches!(closed, Closed::Violation(_)), "{closed}");
         }

@@ -58,6 +58,7 @@ fn constants() -> BTreeMap<String, u64> {
         handshake::feature::LOAD,
         handshake::feature::POOL,
         handshake::feature::UPGRADE,
+        handshake::feature::DOORBELL,
         handshake::kind::HELLO,
         handshake::kind::WELCOME,
         handshake::kind::REFUSAL,
