@@ -102,10 +102,15 @@ fn to_status(error: Box<dyn std::error::Error + Send + Sync>) -> Status {
 async fn rounds(way: Way, lab: &Lab, deadline: bool) -> BTreeMap<String, usize> {
     let fault = Some(Fault { code: Code::FailedPrecondition as i32, ..Fault::default() });
     let mut won = BTreeMap::new();
+    // What the last reply took that had time enough: a cancellation has to be about as long on its way.
+    let mut usual = Duration::ZERO;
     for round in 0..ROUND_COUNT {
         let is_patient = round % PATIENT == 0;
-        let distance =
-            if is_patient { Duration::from_millis(200) } else { Duration::from_micros(round * 37 % 1500) };
+        let distance = match is_patient {
+            true => Duration::from_millis(200),
+            false if deadline => Duration::from_micros(round * 37 % 1500),
+            false => usual * (round % PATIENT - 1) as u32 / (PATIENT / 2) as u32,
+        };
         let ask = Ask { lens: vec![10; (round % 3) as usize], fault: fault.clone(), ..Ask::default() };
         let (cancel, cancelled) = oneshot::channel();
         let (timeout, cancelled) = if deadline { (Some(distance), None) } else { (None, Some(cancelled)) };
@@ -122,8 +127,12 @@ async fn rounds(way: Way, lab: &Lab, deadline: bool) -> BTreeMap<String, usize> 
         });
         let mut channel = lab.channel.clone();
         poll_fn(|cx| channel.poll_ready(cx)).await.unwrap();
+        let began = std::time::Instant::now();
         let outcome = channel.call(request(&ask, timeout, cancelled)).await.map_err(to_status);
         let endings = endings(way, outcome).await;
+        if is_patient {
+            usual = began.elapsed();
+        }
         canceller.abort();
         let ending = match endings[..] {
             [ending] => format!("{ending:?}"),
