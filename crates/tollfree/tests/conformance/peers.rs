@@ -1,6 +1,6 @@
 //! Peers that are not there, not what they should be, or gone: over shared memory only.
 
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use crate::stubs::probe::Ask;
@@ -196,7 +196,8 @@ async fn calls_move_over_to_a_successor() {
         drop(running.0);
         until("the old server has let go of the socket", || !path.exists()).await;
         let next = start();
-        until("the new server listens", || path.exists()).await;
+        // A socket is there a moment before anybody listens on it.
+        until("the new server listens", || UnixStream::connect(&path).is_ok()).await;
         // Not one of them fails: none was seen by the old server, or it answers.
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(30) {
