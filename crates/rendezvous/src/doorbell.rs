@@ -34,6 +34,15 @@ impl Doorbell {
         rustix::io::write(&fd, &COUNT.to_ne_bytes())?;
         Ok(Doorbell(fd))
     }
+
+    /// Whether a doorbell of this side's, in whatever holds it now, is in a state of error, which to a poller looks like being
+    /// rung without end. Only the kernel can count so far, and a peer can have it do so, by having it signal the end of
+    /// other work there. One system call.
+    pub fn is_spoilt(doorbell: impl AsFd) -> bool {
+        let mut asked = [PollFd::new(&doorbell, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut asked, Some(&now)).is_ok_and(|count| count > 0)
+    }
 }
 
 impl AsFd for Doorbell {
@@ -46,14 +55,6 @@ impl From<Doorbell> for OwnedFd {
     fn from(doorbell: Doorbell) -> OwnedFd {
         doorbell.0
     }
-}
-
-/// Whether this side's doorbell is in a state of error, which to a poller looks like being rung without end. Only the kernel
-/// can count so far, and a peer can have it do so, by having it signal the end of other work there.
-pub fn is_spoilt(doorbell: impl AsFd) -> bool {
-    let mut asked = [PollFd::new(&doorbell, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut asked, Some(&now)).is_ok_and(|count| count > 0)
 }
 
 /// The peer's doorbell.
@@ -135,14 +136,14 @@ mod tests {
     #[test]
     fn a_state_of_error_is_seen_and_nothing_else_is_taken_for_one() {
         let doorbell = Doorbell::new().unwrap();
-        assert!(!is_spoilt(&doorbell));
+        assert!(!Doorbell::is_spoilt(&doorbell));
         given(&doorbell).ring().unwrap();
         rustix::io::write(&doorbell, &(u64::MAX - COUNT).to_ne_bytes()).unwrap();
-        assert!(!is_spoilt(&doorbell), "full");
+        assert!(!Doorbell::is_spoilt(&doorbell), "full");
         let (reader, writer) = io::pipe().unwrap();
-        assert!(!is_spoilt(&writer));
+        assert!(!Doorbell::is_spoilt(&writer));
         drop(reader);
-        assert!(is_spoilt(&writer), "as an eventfd that the kernel has counted to its end");
+        assert!(Doorbell::is_spoilt(&writer), "as an eventfd that the kernel has counted to its end");
     }
 
     #[test]

@@ -29,6 +29,6 @@ pub mod socket;
 pub use address::{Address, AddressError};
 pub use beneath::{BeneathError, FileId, SocketBeneath};
 pub use bind::{BindError, Rendezvous};
-pub use doorbell::{Doorbell, PeerDoorbell, is_spoilt};
+pub use doorbell::{Doorbell, PeerDoorbell};
 pub use liveness::Liveness;
 pub use socket::PeerIdentity;

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tollfree_kill_points::{Point, here};
-use tollfree_rendezvous::is_spoilt;
+use tollfree_rendezvous::Doorbell;
 use tollfree_session::{Closed, Violation};
 
 use crate::hearing::Line;
@@ -101,7 +101,7 @@ impl Driver {
             {
                 // The next ring is a new event. One that is there already may be none, but what never passes any more.
                 let _ = doorbell.try_io(|| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-                let is_spoilt = doorbell.poll_write_ready(cx).is_ready() && is_spoilt(doorbell);
+                let is_spoilt = doorbell.poll_write_ready(cx).is_ready() && Doorbell::is_spoilt(doorbell);
                 ready.map_or(Next::Over, |()| self.rung(is_spoilt))
             } else if let Poll::Ready(ready) = self.socket().poll_read_ready(cx) {
                 // What comes from here on is a new event; what is there now is read below.
@@ -298,5 +298,45 @@ impl Drop for Driver {
         core.area_made |= self.area.is_some();
         core.ropes_watched &= self.ropes.is_none();
         core.remove_station(self.runtime);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Address, Attachment, Config, Listener};
+
+    #[tokio::test]
+    async fn a_doorbell_that_is_in_a_state_of_error_ends_the_session_and_not_the_drivers_sleep() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = Address::Path(directory.path().join("s.sock"));
+        let mut listener = Listener::bind(&address, Config::default()).unwrap();
+        let client = Attachment::connect(&address, &Config::default()).await.unwrap();
+        let server = listener.accept().await.unwrap();
+        // A pipe that nobody reads is in such a state for ever, as an eventfd that the kernel has counted to its end.
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let spoilt = OwnDoorbell::from_owned_fd_unchecked(writer.into()).unwrap();
+        let driver = Driver {
+            shared: server.shared.clone(),
+            runtime: runtime::Handle::current().id(),
+            duplicates: Some(Duplicates {
+                socket: server.shared.socket.clone(),
+                doorbell: Some(Arc::new(spoilt)),
+                death: None,
+            }),
+            watch: None,
+            area: None,
+            ropes: None,
+            owes_look: false,
+        };
+        let driven = tokio::time::timeout(Duration::from_secs(20), driver.run(Arc::default()));
+        driven.await.expect("it ends");
+        assert!(
+            matches!(server.closed(), Some(Closed::Violation(Violation::Socket(_)))),
+            "{:?}",
+            server.closed()
+        );
+        drop(client);
     }
 }
