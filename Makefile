@@ -31,7 +31,7 @@ bench-peers: ## Build the peers of `tollfree bench`: iceoryx2, and C++ protobuf 
 	@crates/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
 test: lint ## Check everything: formatting, lints, tests, documentation, concurrency models
-	@cargo test --quiet --workspace
+	@.ci/tests
 	@$(MAKE) --no-print-directory doc loom
 
 conformance: ## Run protobuf's own conformance suite against the engine (fetches its runner)
