@@ -1,0 +1,28 @@
+//! The examples for generated stubs run, and print what they are about. Cargo builds them beside the tests.
+
+use std::process::{Command, Stdio};
+
+fn output_of(name: &str) -> String {
+    let test = std::env::current_exe().expect("a test has a path");
+    let build = test.ancestors().nth(2).expect("target/<profile>/deps/<test>");
+    let program = build.join("examples").join(name);
+    assert!(
+        program.exists(),
+        "{program:?} is not there: run `cargo build -p tollfree-direct-stubs --examples` first"
+    );
+    let output = Command::new(program).stderr(Stdio::inherit()).output().expect("it can be run");
+    assert!(output.status.success(), "{name}: {}", output.status);
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn a_blocking_client_needs_no_runtime() {
+    assert_eq!(output_of("blocking"), "Hello, world!\n");
+}
+
+#[test]
+fn payloads_go_by_reference() {
+    let output = output_of("pools");
+    assert!(output.starts_with("1048576 bytes came back, equal: true\n"), "{output}");
+    assert!(output.contains("large payloads by ref"), "{output}");
+}
