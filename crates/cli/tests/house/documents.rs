@@ -117,9 +117,9 @@ fn links_and_paths_lead_somewhere() {
 
 #[test]
 fn decisions_are_numbered_titled_and_listed() {
-    let architecture = read("ARCHITECTURE.md");
+    let index = read("docs/adr/README.md");
     let files = files();
-    let decisions = files.iter().filter(|file| file.path.starts_with("docs/adr/"));
+    let decisions = files.iter().filter(|file| file.path.starts_with("docs/adr/0"));
     let mut complaints = Vec::new();
     for (number, file) in (1..).zip(decisions) {
         if !file.name().starts_with(&format!("{number:04}-")) {
@@ -128,8 +128,10 @@ fn decisions_are_numbered_titled_and_listed() {
         if !file.text.starts_with(&format!("# {number}. ")) || !file.text.contains("\nStatus: ") {
             complaints.push(format!("{} needs a title \"# {number}. …\" and a status", file.path));
         }
-        if !architecture.contains(&format!("[{number}]({})", file.path)) {
-            complaints.push(format!("{} is not listed in ARCHITECTURE.md", file.path));
+        let title =
+            file.text.lines().next().and_then(|line| line.split_once(". ")).map_or("", |(_, title)| title);
+        if !index.contains(&format!("| {number} | [{title}]({}) |", file.name())) {
+            complaints.push(format!("{} is not listed under its title in docs/adr/README.md", file.path));
         }
     }
     hold("decisions", complaints);
@@ -154,7 +156,7 @@ fn loose_blocks(document: &str, examples: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_readme_shows_code_that_compiles() {
+fn documents_for_users_show_code_that_compiles() {
     let files = files();
     let examples = files
         .iter()
@@ -163,6 +165,13 @@ fn the_readme_shows_code_that_compiles() {
     let readme = read("README.md");
     assert!(readme.matches("```rust\n").count() >= 2, "server and client");
     hold("code in README.md", loose_blocks(&readme, &examples));
+    let guides: Vec<&File> = files.iter().filter(|file| file.path.starts_with("docs/guide/")).collect();
+    assert!(guides.iter().any(|guide| guide.text.contains("```rust\n")), "guides show code");
+    for guide in guides {
+        hold(&guide.path, loose_blocks(&guide.text, &examples));
+    }
+    let word_count = readme.split_whitespace().count();
+    assert!(word_count <= 900, "README.md is for somebody with one minute: {word_count} words");
 }
 
 #[test]
