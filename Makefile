@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-check bench-peers test conformance figures generators interop interop-table lint doc loom fuzz
+.PHONY: help demo bench bench-check bench-peers test conformance figures generators interop interop-table lint doc loom msrv deny fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -61,6 +61,16 @@ doc: ## Build the documentation, warnings are errors
 loom: ## Run the concurrency models of ring and pool in every order that matters
 	@RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
 		cargo test --quiet --release --package tollfree-ring --package tollfree-pool --test loom
+
+msrv: ## Build what users need with the oldest compiler that is supported (rustup fetches it)
+	@version=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
+		rustup toolchain install $$version --profile minimal >/dev/null 2>&1 || { echo "make msrv: rustup can't install $$version" >&2; exit 1; }; \
+		CARGO_TARGET_DIR=$(TARGET_DIR)/msrv cargo +$$version check --quiet --package tollfree --package tollfree-build --package tollfree-cli && \
+		echo "builds with Rust $$version"
+
+deny: ## Check licenses, advisories and sources of dependencies (builds cargo-deny where it isn't there)
+	@cargo deny --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deny
+	@cargo deny --workspace check
 
 fuzz: ## Fuzz one target, T=name S=seconds (needs a nightly compiler and cargo-fuzz); finds go to fuzz/corpus
 	@test -f "fuzz/fuzz_targets/$(T).rs" || { echo "make fuzz: T is one of" $$(ls fuzz/fuzz_targets | sed 's/\.rs$$//') >&2; exit 1; }
