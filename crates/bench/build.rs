@@ -31,6 +31,7 @@ fn main() -> Outcome<()> {
         .build_blocking_client(true)
         .extern_path(".hyperprotobench", "crate::hyperprotobench")
         .extern_path(".tollfree.bench.v1.HelloWorld", "crate::proto::HelloWorld")
+        .bytes(".tollfree.bench.v1.HopRequest.body")
         .out_dir(direct)
         .compile_fds(services)?;
     Ok(())
@@ -50,6 +51,6 @@ fn services(large: FileDescriptorSet) -> Outcome<FileDescriptorSet> {
     resolver.add(DescriptorSetFileResolver::new(large));
     let mut compiler = Compiler::with_file_resolver(resolver);
     compiler.include_source_info(true).include_imports(true);
-    compiler.open_files(["echo.proto", "layers.proto"])?;
+    compiler.open_files(["echo.proto", "hop.proto", "layers.proto"])?;
     Ok(compiler.file_descriptor_set())
 }

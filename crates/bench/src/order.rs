@@ -24,6 +24,8 @@ pub(crate) enum Order {
     Idle(idle::Hold),
     /// Play a part in a pool's figure; see [`pool`].
     Pool(pool::Part),
+    /// Be an end of a hop, one way; see [`pool`].
+    Hop(pool::HopPart),
     /// Play a part in the figure of layers; see [`layers`].
     Layers(layers::Part),
 }
@@ -81,6 +83,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Serve(serve) => serve.core,
         Order::Load(load) => load.core,
         Order::Pool(part) => part.core,
+        Order::Hop(part) => part.core,
         Order::Layers(part) => Some(part.core()),
         Order::Idle(_) => None,
     };
@@ -95,6 +98,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         }
         Order::Idle(hold) => idle::hold(hold, starter),
         Order::Pool(part) => pool::act(part, starter),
+        Order::Hop(part) => pool::act_hop(part, starter),
         Order::Layers(part) => layers::act(part, starter),
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct PoolArgs {
     #[arg(long, value_name = "R")]
     rounds: Option<usize>,
 
-    /// Operations of a row in a round, at most [default: 64; fig7, fig8 and micro only]
+    /// Operations of a row in a round, at most [default: 64; fig7, fig8, hop and micro only]
     #[arg(long, value_name = "N")]
     count: Option<usize>,
 
@@ -60,6 +60,8 @@ enum FigureArg {
     Fig10,
     /// DmRPC's figure 11: a social network, latency over load
     Fig11,
+    /// One hop, one way, of 64 KiB to 1 MiB, beside iceoryx2's publish-subscribe (`make bench-peers`)
+    Hop,
     /// Single operations, and three ways to write a hold
     Micro,
 }
@@ -79,6 +81,7 @@ impl FigureArg {
             Self::Fig8 => (Kind::Pool(Figure::Fig8), "fig8"),
             Self::Fig10 => (Kind::Workload(WorkloadFigure::Fig10), "fig10"),
             Self::Fig11 => (Kind::Workload(WorkloadFigure::Fig11), "fig11"),
+            Self::Hop => (Kind::Pool(Figure::Hop), "hop"),
             Self::Micro => (Kind::Pool(Figure::Micro), "micro"),
         }
     }

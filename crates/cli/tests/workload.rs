@@ -115,6 +115,23 @@ fn figure_6_tells_what_the_balancer_copies() {
 }
 
 #[test]
+fn a_hop_goes_by_ref_and_says_that_iceoryx2_is_missing() {
+    let scratch = Scratch::new();
+    let arguments = ["bench", "pool", "hop", "--rounds", "1", "--count", "3", "--out", "hop", "--json"];
+    let done = tollfree(&scratch).args(arguments).output().unwrap();
+    if String::from_utf8_lossy(&done.stderr).contains("needs two cores") {
+        eprintln!("not run: both ends spin, which needs two cores");
+        return;
+    }
+    assert!(done.status.success(), "{done:?}");
+    let report: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let sizes: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| &row["setting"]).collect();
+    assert_eq!(sizes, [64 << 10, 256 << 10, 1 << 20]);
+    assert_eq!(report["not_run"][0][0], "iceoryx2");
+    assert!(scratch.path().join("hop/plot.svg").exists() && scratch.leftovers().is_empty());
+}
+
+#[test]
 fn users_own_images_are_sent_and_a_directory_without_any_is_a_row_that_says_so() {
     let scratch = Scratch::new();
     let arguments = ["workload", "images", "--side", "inline", "--images", "nothing"];
@@ -151,7 +168,7 @@ fn bad_arguments_are_answered_in_words_with_status_2() {
         (&["workload", "social", "--rate", "0"][..], "0 calls a second"),
         (&["workload", "echo", "--rounds", "0"][..], "rounds"),
         (&["workload", "echo", "--seconds", "0"][..], "seconds"),
-        (&["bench", "pool", "fig9"][..], "fig5, fig6, fig7, fig8, fig10, fig11, micro"),
+        (&["bench", "pool", "fig9"][..], "fig5, fig6, fig7, fig8, fig10, fig11, hop, micro"),
         (&["bench", "pool", "fig5", "--seconds", "0"][..], "seconds"),
         (&["bench", "pool", "fig10", "--side", "pigeon"][..], "no such side"),
         (&["bench", "pool", "fig11", "--rounds", "0"][..], "rounds"),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use tollfree_pool::{Capacity, Config, Payload, Pool, REF_LEN, Ref};
 
-use super::{BLOCK_LEN, PAGE_LEN, Side, micro};
+use super::{BLOCK_LEN, PAGE_LEN, Side, micro, trouble};
 use crate::BenchError;
 use crate::cores::CoreIdx;
 use crate::peer::Starter;
@@ -76,10 +76,6 @@ struct Actor {
 /// Whoever counts this process's copies from outside (`crates/workloads/tools/count-copies.c`) looks when it reads this file.
 fn be_counted() {
     let _ = std::fs::read("/proc/self/io");
-}
-
-fn trouble(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Side { side: "pool", what: error.to_string() }
 }
 
 /// Plays a part until the starter is gone.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tollfree_pool::{Payload, Pool};
 
-use super::PAGE_LEN;
+use super::{PAGE_LEN, trouble};
 use crate::BenchError;
 
 /// Operations for each that is asked for: single ones are short.
@@ -18,10 +18,6 @@ fn each_ns(count: usize, mut operation: impl FnMut()) -> f64 {
         operation();
     }
     began.elapsed().as_nanos() as f64 / count as f64
-}
-
-fn trouble(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Side { side: "pool", what: error.to_string() }
 }
 
 /// What an owner does.

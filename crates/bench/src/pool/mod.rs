@@ -6,6 +6,8 @@
 //! in each round.
 
 mod act;
+mod hop;
+mod iceoryx2_hop;
 mod micro;
 mod plot;
 mod ray;
@@ -17,12 +19,15 @@ use serde::{Deserialize, Serialize};
 
 use act::{Did, Role, Task};
 pub(crate) use act::{Part, act};
+use hop::{Carrier, End, with_warm_up};
+pub(crate) use hop::{HopPart, act as act_hop};
 pub use report::{PoolReport, Row};
 
 use crate::cores::{CoreIdx, Cores};
 use crate::order::Order;
 use crate::peer::Peer;
 use crate::plan::Placement;
+use crate::workdir::Workdir;
 use crate::{BenchError, Machine};
 
 /// How long a process may take for one batch.
@@ -35,6 +40,10 @@ const WARM_ROUND_COUNT: usize = 2;
 const BLOCK_LEN: usize = 32 << 10;
 /// What is copied at once where somebody writes.
 const PAGE_LEN: usize = 4096;
+/// Payloads of the one-way figure.
+const HOP_SIZES: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
+/// The side of that figure that is not ours.
+const ICEORYX2: &str = "iceoryx2";
 /// How much of it is written, in percent.
 const SHARES: [usize; 5] = [0, 25, 50, 75, 100];
 
@@ -46,6 +55,8 @@ pub enum Figure {
     Fig7,
     /// DmRPC's figure 8: a block of 32 KiB, of which the receiver writes 0 to 100 %.
     Fig8,
+    /// One hop, one way, of 64 KiB to 1 MiB, beside iceoryx2's publish-subscribe.
+    Hop,
     /// Single operations.
     Micro,
 }
@@ -105,7 +116,7 @@ impl PoolPlan {
         match self.figure {
             Figure::Fig7 => cross(&[Side::CopyOnWrite, Side::Copy], sizes),
             Figure::Fig8 => cross(&[Side::CopyOnWrite, Side::Transparent, Side::Copy, Side::Store], shares),
-            Figure::Micro => Vec::new(),
+            Figure::Hop | Figure::Micro => Vec::new(),
         }
     }
 }
@@ -121,6 +132,9 @@ fn cross(sides: &[Side], settings: impl Iterator<Item = usize>) -> Vec<(Side, us
 pub async fn run(plan: &PoolPlan, mut progress: impl FnMut(usize, usize)) -> Result<PoolReport, BenchError> {
     plan.check()?;
     let cores = Cores::choose()?;
+    if plan.figure == Figure::Hop {
+        return hops(plan, &cores, progress).await;
+    }
     let seats = cores.seats(Placement::Split).or_else(|_| cores.seats(Placement::SameCore))?;
     let directory =
         tempfile::tempdir().map_err(BenchError::system("cannot make a directory for the socket"))?;
@@ -160,6 +174,94 @@ pub async fn run(plan: &PoolPlan, mut progress: impl FnMut(usize, usize)) -> Res
         }
     }
     Ok(PoolReport::new(plan, Machine::look(&cores, &[]), rows, not_run))
+}
+
+fn trouble(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Side { side: "pool", what: error.to_string() }
+}
+
+/// One way, each carrier and size by a pair of processes of its own: all but the pair whose turn it is sleep.
+async fn hops(
+    plan: &PoolPlan,
+    cores: &Cores,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<PoolReport, BenchError> {
+    // Both ends spin, which two processes on one core can't.
+    let seats = cores.seats(Placement::Split)?;
+    let mut not_run = Vec::new();
+    let mut carriers = vec![Carrier::Tollfree];
+    match cfg!(feature = "iceoryx2") {
+        true => carriers.push(Carrier::Iceoryx2),
+        false => {
+            not_run.push((ICEORYX2, "not in this build: `make bench-peers` makes one that has it".to_owned()))
+        }
+    }
+    let mut pairs = Vec::new();
+    for size in HOP_SIZES {
+        for carrier in &carriers {
+            pairs.push(HopPair::start(*carrier, size, seats.server, seats.client).await?);
+        }
+    }
+    let mut rows = Vec::new();
+    for round in 0..plan.rounds {
+        for pair in &mut pairs {
+            report::record_hop(&mut rows, pair.carrier.name(), pair.size, pair.round(plan.count).await?);
+        }
+        progress(round + 1, plan.rounds);
+    }
+    for pair in pairs {
+        pair.stop().await?;
+    }
+    Ok(PoolReport::new(plan, Machine::look(cores, &[]), rows, not_run))
+}
+
+/// Two processes between which payloads go one way.
+struct HopPair {
+    carrier: Carrier,
+    size: usize,
+    dir: Workdir,
+    receiver: Peer,
+    sender: Peer,
+}
+
+impl HopPair {
+    async fn start(
+        carrier: Carrier,
+        size: usize,
+        receiver: Option<CoreIdx>,
+        sender: Option<CoreIdx>,
+    ) -> Result<HopPair, BenchError> {
+        let dir = Workdir::create()?;
+        let end = async |name, end, core| {
+            let order = Order::Hop(HopPart { end, carrier, core, dir: dir.path().to_owned(), size });
+            let mut peer = Peer::start(name, &["bench-peer"], &[], &order).await?;
+            peer.hear::<()>(PATIENCE).await?;
+            Ok::<Peer, BenchError>(peer)
+        };
+        let receiver = end("receiver", End::Receiver, receiver).await?;
+        let sender = end("sender", End::Sender, sender).await?;
+        Ok(HopPair { carrier, size, dir, receiver, sender })
+    }
+
+    /// The median of so many hops, in nanoseconds.
+    async fn round(&mut self, count: usize) -> Result<f64, BenchError> {
+        self.receiver.say(&count).await?;
+        self.sender.say(&count).await?;
+        let mut ages: Vec<u64> = self.receiver.hear(PATIENCE).await?;
+        self.sender.hear::<()>(PATIENCE).await?;
+        let counted = &mut ages[with_warm_up(0)..];
+        counted.sort_unstable();
+        Ok(counted[counted.len() / 2] as f64)
+    }
+
+    async fn stop(self) -> Result<(), BenchError> {
+        self.sender.stop().await;
+        self.receiver.stop().await;
+        match self.carrier {
+            Carrier::Iceoryx2 => crate::side::iceoryx2::sweep(self.dir.path()).map_err(trouble),
+            Carrier::Tollfree => Ok(()),
+        }
+    }
 }
 
 async fn start(

@@ -44,6 +44,8 @@ pub struct Row {
     pub copied_bytes: f64,
     /// Median of the rounds' ratios of unconditional copying's time to this one's: 20 is twenty times the rate.
     pub times_copy: Option<f64>,
+    /// Median of the rounds' ratios of this one's time to iceoryx2's, where the figure has it: 1.2 is a fifth longer.
+    pub of_iceoryx2: Option<f64>,
     /// Each round, in nanoseconds an operation.
     pub rounds_ns: Vec<f64>,
 }
@@ -57,6 +59,7 @@ fn row(operation: &str, side: &'static str, setting: usize) -> Row {
         per_second: 0.0,
         copied_bytes: 0.0,
         times_copy: None,
+        of_iceoryx2: None,
         rounds_ns: Vec::new(),
     }
 }
@@ -93,6 +96,20 @@ pub(super) fn record_ray(rows: &mut Vec<Row>, setting: usize, ns: f64) {
     }
 }
 
+/// Adds the median of a round of hops.
+pub(super) fn record_hop(rows: &mut Vec<Row>, side: &'static str, setting: usize, ns: f64) {
+    match rows.iter_mut().find(|row| row.side == side && row.setting == setting) {
+        Some(row) => row.rounds_ns.push(ns),
+        None => {
+            rows.push(Row {
+                copied_bytes: f64::NAN,
+                rounds_ns: vec![ns],
+                ..row("hop, one way", side, setting)
+            });
+        }
+    }
+}
+
 /// Adds what a round of a single operation took.
 pub(super) fn record_operation(rows: &mut Vec<Row>, operation: &str, ns: f64) {
     match rows.iter_mut().find(|row| row.operation == operation) {
@@ -120,20 +137,21 @@ impl PoolReport {
         mut rows: Vec<Row>,
         not_run: Vec<(&'static str, String)>,
     ) -> PoolReport {
-        let copies: Vec<_> = rows
-            .iter()
-            .filter(|row| row.side == Side::Copy.name())
-            .map(|row| (row.operation.clone(), row.setting, row.rounds_ns.clone()))
-            .collect();
+        let of_side = |side: &str| -> Vec<_> {
+            let rows = rows.iter().filter(|row| row.side == side);
+            rows.map(|row| (row.operation.clone(), row.setting, row.rounds_ns.clone())).collect()
+        };
+        let (copies, peers) = (of_side(Side::Copy.name()), of_side(super::ICEORYX2));
         for row in &mut rows {
             row.ns = median(row.rounds_ns.clone());
             row.per_second = 1e9 / row.ns;
-            let copy = copies
-                .iter()
-                .find(|(operation, setting, _)| (operation, setting) == (&row.operation, &row.setting));
-            row.times_copy = copy.map(|(_, _, copy)| {
-                median(copy.iter().zip(&row.rounds_ns).map(|(copy, own)| copy / own).collect())
-            });
+            let ratio = |others: &[(String, usize, Vec<f64>)], ratio: fn(f64, f64) -> f64| {
+                let same = others.iter().find(|other| (&other.0, other.1) == (&row.operation, row.setting));
+                let pairs = same.map(|other| other.2.iter().zip(&row.rounds_ns));
+                pairs.map(|pairs| median(pairs.map(|(other, own)| ratio(*other, *own)).collect()))
+            };
+            (row.times_copy, row.of_iceoryx2) =
+                (ratio(&copies, |copy, own| copy / own), ratio(&peers, |peer, own| own / peer));
         }
         PoolReport { figure: plan.figure, machine, rounds: plan.rounds, rows, not_run }
     }
@@ -147,7 +165,7 @@ impl PoolReport {
     /// What a setting is, in words.
     pub(super) fn setting(&self, setting: usize) -> String {
         match self.figure {
-            Figure::Fig7 => format!("{} KiB", setting >> 10),
+            Figure::Fig7 | Figure::Hop => format!("{} KiB", setting >> 10),
             Figure::Fig8 => format!("{setting} %"),
             Figure::Micro => String::new(),
         }
@@ -158,6 +176,9 @@ impl PoolReport {
         match self.figure {
             Figure::Fig7 => "Figure 7: create_ref, copy-on-write against copy",
             Figure::Fig8 => "Figure 8: a block of 32 KiB, of which the receiver writes a part",
+            Figure::Hop => {
+                "One hop, one way: filled in place, every byte read, from first store to last load"
+            }
             Figure::Micro => "Single operations of a pool",
         }
     }
@@ -178,10 +199,18 @@ impl PoolReport {
         let _ = writeln!(
             text,
             "  {:<54}{:<15}{:>9} {:>11} {:>12} {:>13} {:>8}",
-            "", "", "", "ns", "a second", "copied bytes", "x copy"
+            "",
+            "",
+            "",
+            "ns",
+            "a second",
+            "copied bytes",
+            if self.figure == Figure::Hop { "iceoryx2" } else { "x copy" }
         );
         for row in &self.rows {
-            let times = row.times_copy.map_or_else(|| "-".to_owned(), |times| format!("{times:.1}"));
+            let times = row.times_copy.map(|times| format!("{times:.1}"));
+            let times = times.or(row.of_iceoryx2.map(|ratio| format!("{ratio:.2}")));
+            let times = times.unwrap_or_else(|| "-".to_owned());
             let Row { operation, side, ns, per_second, copied_bytes, .. } = row;
             let setting = self.setting(row.setting);
             let copied = if copied_bytes.is_nan() { "-".to_owned() } else { format!("{copied_bytes:.0}") };

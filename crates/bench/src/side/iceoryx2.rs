@@ -49,7 +49,7 @@ fn prefix(dir: &FilePath) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).chain(['_']).collect()
 }
 
-fn node(dir: &FilePath) -> Result<Node<ipc::Service>, String> {
+pub(crate) fn node(dir: &FilePath) -> Result<Node<ipc::Service>, String> {
     set_log_level(LogLevel::Error);
     // What ends this process is its starter, not a signal that a library takes for itself.
     NodeBuilder::new()
@@ -195,7 +195,7 @@ pub(super) fn measure(load: &Load) -> Result<Measured, String> {
 }
 
 /// Removes what processes left behind that met in this directory and are gone: what has their prefix.
-pub(super) fn sweep(dir: &FilePath) -> Result<(), String> {
+pub(crate) fn sweep(dir: &FilePath) -> Result<(), String> {
     let prefix = prefix(dir);
     for entry in
         std::fs::read_dir(SHARED).map_err(trouble("cannot look for what is left in /dev/shm"))?.flatten()

@@ -5,7 +5,7 @@
 
 mod floor;
 #[cfg(feature = "iceoryx2")]
-mod iceoryx2;
+pub(crate) mod iceoryx2;
 mod pairs;
 pub(crate) mod session;
 mod stub;
@@ -37,7 +37,7 @@ use self::tonic_unix::TonicUnix;
 
 /// This build has none: [`Side::missing`] says so before anything is asked of it.
 #[cfg(not(feature = "iceoryx2"))]
-mod iceoryx2 {
+pub(crate) mod iceoryx2 {
     use super::{Load, Measured, Path, Serve, Serving};
 
     pub(super) fn serve(_: &Serve, _: impl FnOnce(Serving)) -> Result<(), String> {
@@ -48,7 +48,7 @@ mod iceoryx2 {
         Err("it is not in this build".to_owned())
     }
 
-    pub(super) fn sweep(_: &Path) -> Result<(), String> {
+    pub(crate) fn sweep(_: &Path) -> Result<(), String> {
         Ok(())
     }
 }
