@@ -23,6 +23,7 @@ mod limits;
 mod list;
 mod method_map;
 mod object;
+mod owned;
 mod packed;
 #[cfg(target_arch = "x86_64")]
 mod pairs;
@@ -40,6 +41,7 @@ pub use encode::{EncodeBuffer, EncodeError};
 pub use limits::{DecodeError, Limits};
 pub use method_map::{Method, MethodMap, MethodMapError};
 pub use object::Object;
+pub use owned::{Arenas, OwnError, OwnedObject, Slot};
 pub use processor::Processor;
 pub use verify::VerifyError;
 pub use view::{Field, FieldError, FieldType, Fields, List, Record, Text, Value};

@@ -4,6 +4,7 @@
 //! the encoded tag, and where the presence bit lies; per type, a map from field number to field.
 
 use crate::encode::Steps;
+use std::sync::OnceLock;
 use tollfree_layout::linear::{PRESENCE_BITS, PRESENCE_OFF, presence_words, value_len};
 use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
 
@@ -154,6 +155,8 @@ pub(crate) struct Plan {
     /// One for each presence word of each type, as [`TypePlan::last_word`] counts them.
     pub checks: Box<[WordCheck]>,
     pub steps: Steps,
+    /// Of each type that was asked for.
+    fingerprints: Box<[OnceLock<u64>]>,
 }
 
 /// What a verifier looks at in a presence word.
@@ -200,8 +203,15 @@ impl Plan {
             enums,
             thrift: crate::thrift::ThriftPlan::new(&table),
             enum_bits: enum_bits.into(),
+            fingerprints: table.types().iter().map(|_| OnceLock::new()).collect(),
             table,
         }
+    }
+
+    /// What objects with a root of this type carry.
+    #[inline(always)]
+    pub(crate) fn fingerprint(&self, type_idx: u32) -> u64 {
+        *self.fingerprints[type_idx as usize].get_or_init(|| self.table.type_fingerprint(type_idx))
     }
 
     /// The fields of a type.

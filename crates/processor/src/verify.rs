@@ -20,8 +20,8 @@ use crate::processor::{DEEPEST, Processor};
 use crate::utf8;
 use thiserror::Error;
 use tollfree_layout::linear::{
-    ALIGN, HEADER_LEN, Header, HeaderError, LIST_HEADER_LEN, PRESENCE_BITS, PRESENCE_OFF, SPAN_LEN,
-    UNKNOWN_OFF,
+    ALIGN, HEADER_LEN, Header, HeaderError, LIST_HEADER_LEN, MAX_STRING_LEN, PRESENCE_BITS, PRESENCE_OFF,
+    SPAN_LEN, UNKNOWN_OFF,
 };
 use tollfree_layout::table::Kind;
 
@@ -32,21 +32,24 @@ pub enum VerifyError {
     /// The header is not that of an object.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// The object was made with another table.
-    #[error("the object was made with table {found:#018x}, here table {expected:#018x} is used")]
-    Table {
+    /// The table has no such type.
+    #[error("the table has no type {type_idx}")]
+    UnknownType {
+        /// Index that was asked for.
+        type_idx: u32,
+    },
+    /// The object is of another type, or of this type as another schema has it: have the message sent encoded.
+    #[error(
+        "the object's type has the fingerprint {found:#018x}, {type_name} has {expected:#018x} here: another type, or another \
+         version of its schema; have the message sent encoded"
+    )]
+    Type {
+        /// Full name of the type that was expected.
+        type_name: String,
         /// The object's.
         found: u64,
         /// This processor's.
         expected: u64,
-    },
-    /// The object is of another type, or of none that the table has.
-    #[error("the object is of type {found}, type {expected} is expected")]
-    Type {
-        /// The object's.
-        found: u32,
-        /// The one asked for.
-        expected: u32,
     },
     /// A record breaks a rule of `spec/linear.md`.
     #[error("{path}: {rule} (record at {offset})")]
@@ -99,12 +102,13 @@ impl Processor {
         depth: u32,
     ) -> Result<Object<'a>, VerifyError> {
         let header = Header::parse(bytes)?;
-        let expected = self.plan.table.fingerprint();
-        if header.fingerprint != expected {
-            return Err(VerifyError::Table { found: header.fingerprint, expected });
+        if self.plan.types.len() <= type_idx as usize {
+            return Err(VerifyError::UnknownType { type_idx });
         }
-        if header.type_idx != type_idx || self.plan.types.len() <= type_idx as usize {
-            return Err(VerifyError::Type { found: header.type_idx, expected: type_idx });
+        let expected = self.plan.fingerprint(type_idx);
+        if header.fingerprint != expected {
+            let type_name = fault::path(&self.plan, type_idx, &[]);
+            return Err(VerifyError::Type { type_name, found: header.fingerprint, expected });
         }
         let bytes = &bytes[..header.object_len as usize];
         let mut check = Check { plan: &self.plan, bytes, left: header.object_len - HEADER_LEN };
@@ -113,7 +117,7 @@ impl Processor {
             .map_err(|rule| Broken::at(header.root_off, rule))
             .and_then(|()| check.record(header.root_off, type_idx, depth.min(DEEPEST)))
             .map_err(|broken| self.broken(type_idx, *broken))?;
-        Ok(Object::made(&self.plan, bytes, &header))
+        Ok(Object::made(&self.plan, bytes, header.root_off, type_idx))
     }
 
     #[cold]
@@ -209,7 +213,7 @@ impl<'c> Check<'c> {
     fn span(&mut self, span: [u8; SPAN_LEN as usize], utf8: bool) -> Rule<()> {
         let span = u64::from_le_bytes(span);
         let (off, len) = (span & 0xffff_ffff, span >> 32);
-        if off + len > self.bytes.len() as u64 {
+        if off + len > self.bytes.len() as u64 || len > u64::from(MAX_STRING_LEN) {
             return Err("a string leads out of the object");
         }
         self.claim(len)?;
