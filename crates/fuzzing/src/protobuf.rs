@@ -124,8 +124,7 @@ pub fn object(data: &[u8]) {
     let header = Header {
         object_len: bytes.len() as u32,
         root_off: u32::from_le_bytes(*root),
-        fingerprint: processor.table().fingerprint(),
-        type_idx,
+        fingerprint: processor.table().type_fingerprint(type_idx),
     };
     bytes[..HEADER_LEN as usize].copy_from_slice(&header.to_bytes());
     let Ok(object) = processor.verify(type_idx, &bytes, 100) else { return };

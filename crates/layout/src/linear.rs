@@ -10,7 +10,7 @@
 //! +---------------+-------+-------+---------------+---------------+
 //! | magic "TFLO"  | vers. | flags | object length | root offset   |
 //! +---------------+-------+-------+---------------+---------------+
-//! | table fingerprint             | type index    | zero          |
+//! | fingerprint of the root type  | zero: segments that may come  |
 //! +-------------------------------+---------------+---------------+
 //! | records, list blocks, string bytes, perhaps the input ...     |
 //! ```
@@ -30,7 +30,7 @@ use thiserror::Error;
 /// First four bytes of an object, "TFLO" in ASCII.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"TFLO");
 /// The layout version that this crate reads and writes.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Bytes of the header at the start of every object.
 pub const HEADER_LEN: u32 = 32;
 /// Records, list blocks and objects begin at multiples of this.
@@ -48,6 +48,8 @@ pub const PRESENCE_BITS: u32 = 32;
 pub const LIST_HEADER_LEN: u32 = 8;
 /// Bytes of a string slot: offset and length.
 pub const SPAN_LEN: u32 = 8;
+/// Longest string, in bytes. The bit above is kept for bytes that lie elsewhere.
+pub const MAX_STRING_LEN: u32 = (1 << 31) - 1;
 
 /// Presence words that a record of `field_count` fields carries; at least one.
 #[must_use]
@@ -133,11 +135,11 @@ pub enum HeaderError {
         /// Offset in the header.
         root: u32,
     },
-    /// The last word of the header must be zero.
-    #[error("the reserved word of the header holds {found:#x}")]
+    /// The last two words of the header must be zero.
+    #[error("the reserved words of the header hold {found:#x}")]
     Reserved {
-        /// What it holds.
-        found: u32,
+        /// What they hold.
+        found: u64,
     },
 }
 
@@ -148,10 +150,8 @@ pub struct Header {
     pub object_len: u32,
     /// Offset of the root record.
     pub root_off: u32,
-    /// Fingerprint of the table that describes the object.
+    /// Fingerprint of the root's type ([`crate::table::Table::type_fingerprint`]).
     pub fingerprint: u64,
-    /// Index of the root's type in that table.
-    pub type_idx: u32,
 }
 
 impl Header {
@@ -162,7 +162,7 @@ impl Header {
     ///
     /// ```
     /// use tollfree_layout::linear::{Header, HEADER_LEN};
-    /// let h = Header { object_len: 48, root_off: 32, fingerprint: 7, type_idx: 1 };
+    /// let h = Header { object_len: 48, root_off: 32, fingerprint: 7 };
     /// let mut object = [0u8; 48];
     /// object[..HEADER_LEN as usize].copy_from_slice(&h.to_bytes());
     /// assert_eq!(Header::parse(&object), Ok(h));
@@ -188,11 +188,11 @@ impl Header {
         if root_off < HEADER_LEN || !root_off.is_multiple_of(ALIGN) || root_off >= object_len {
             return Err(HeaderError::Root { root: root_off });
         }
-        if word(28) != 0 {
-            return Err(HeaderError::Reserved { found: word(28) });
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        if long(24) != 0 {
+            return Err(HeaderError::Reserved { found: long(24) });
         }
-        let fingerprint = u64::from(word(16)) | u64::from(word(20)) << 32;
-        Ok(Header { object_len, root_off, fingerprint, type_idx: word(24) })
+        Ok(Header { object_len, root_off, fingerprint: long(16) })
     }
 
     /// The header as it lies in memory.
@@ -205,7 +205,6 @@ impl Header {
         out[8..12].copy_from_slice(&self.object_len.to_le_bytes());
         out[12..16].copy_from_slice(&self.root_off.to_le_bytes());
         out[16..24].copy_from_slice(&self.fingerprint.to_le_bytes());
-        out[24..28].copy_from_slice(&self.type_idx.to_le_bytes());
         out
     }
 }
@@ -215,7 +214,7 @@ mod tests {
     use super::*;
 
     fn good() -> Vec<u8> {
-        let h = Header { object_len: 64, root_off: 40, fingerprint: u64::MAX - 3, type_idx: 9 };
+        let h = Header { object_len: 64, root_off: 40, fingerprint: u64::MAX - 3 };
         let mut bytes = vec![0; 64];
         bytes[..32].copy_from_slice(&h.to_bytes());
         bytes
@@ -224,7 +223,7 @@ mod tests {
     #[test]
     fn header_survives_the_round_trip() {
         let h = Header::parse(&good()).unwrap();
-        assert_eq!((h.object_len, h.root_off, h.fingerprint, h.type_idx), (64, 40, u64::MAX - 3, 9));
+        assert_eq!((h.object_len, h.root_off, h.fingerprint), (64, 40, u64::MAX - 3));
     }
 
     #[test]
@@ -235,7 +234,7 @@ mod tests {
             Header::parse(&bytes).unwrap_err()
         };
         assert!(matches!(spoil(0, 0), HeaderError::Magic { .. }));
-        assert!(matches!(spoil(4, 2), HeaderError::Version { version: 2, .. }));
+        assert!(matches!(spoil(4, 1), HeaderError::Version { version: 1, .. }));
         assert!(matches!(spoil(7, 1), HeaderError::Version { flags: 256, .. }));
         assert!(matches!(spoil(8, 65), HeaderError::Length { claimed: 65, .. }));
         assert!(matches!(spoil(8, 31), HeaderError::Length { claimed: 31, .. }));
@@ -243,6 +242,7 @@ mod tests {
         assert!(matches!(spoil(12, 41), HeaderError::Root { root: 41 }));
         assert!(matches!(spoil(12, 24), HeaderError::Root { root: 24 }));
         assert!(matches!(spoil(12, 64), HeaderError::Root { root: 64 }));
+        assert!(matches!(spoil(24, 1), HeaderError::Reserved { found: 1 }));
         assert!(matches!(spoil(31, 1), HeaderError::Reserved { .. }));
         assert!(matches!(Header::parse(&[0; 31]), Err(HeaderError::Short { len: 31 })));
     }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 mod check;
+mod fingerprint;
 mod rows;
 
 pub use rows::{EnumRow, FieldRow, Fingerprint, TableHeader, Text, TypeRow, ValueRow};
@@ -261,10 +262,20 @@ impl Table {
         &self.inner.blob
     }
 
-    /// FNV-1a of the blob, 64 bits: objects carry it to name the table that describes them.
+    /// FNV-1a of the blob, 64 bits. Objects carry [`Table::type_fingerprint`].
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         self.inner.header.fingerprint
+    }
+
+    /// Names type `type_idx` and all that it reaches, as far as it says what lies where in an object and what it means; what
+    /// else the table has, and what anything is called, does not show in it. Linear in what is reached: ask once.
+    ///
+    /// # Panics
+    /// If there is no such type.
+    #[must_use]
+    pub fn type_fingerprint(&self, type_idx: u32) -> u64 {
+        fingerprint::of_type(self, type_idx)
     }
 
     /// All types.

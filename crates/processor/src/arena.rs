@@ -1,8 +1,11 @@
-//! The memory of one decoded message, used again and again.
+//! The memory of one message, used again and again.
 //!
-//! An arena is one piece of memory that a decoder fills from its start. It either owns its memory and grows up
-//! to a limit, or works in memory that the caller lends it, for example a region, and never grows. All bytes
-//! are initialised at any time, so that safe code may look at them.
+//! An arena has memory of its own, which grows up to a limit, and may be set over memory that somebody lends it, for
+//! example a region: then finished objects lie there. What is being made begins in lent memory, too. Where that gets too
+//! short on the way (decoding wants as much room as input is unread, and lists that grow leave their old blocks behind), it
+//! goes on in the arena's own, for objects can be moved; in the end it is moved back. So lent memory needs to be just as
+//! long as the object, and an object that does not fit is refused with its length. All bytes are initialised at any time,
+//! so that safe code may look at them.
 
 use tollfree_layout::linear::{HEADER_LEN, MAX_OBJECT_LEN};
 use zerocopy::IntoBytes;
@@ -10,14 +13,12 @@ use zerocopy::IntoBytes;
 /// Bytes that stay free behind the last object byte, so that short copies may overshoot.
 pub(crate) const SLOP: usize = 64;
 
-enum Memory<'m> {
-    Owned(Vec<u64>),
-    Lent(&'m mut [u8]),
-}
-
-/// Bump memory of one decoded message at a time; decoding the next one takes it anew, warm.
+/// Bump memory of one message at a time; the next one takes it anew, warm.
 pub struct Arena<'m> {
-    memory: Memory<'m>,
+    own: Vec<u64>,
+    lent: Option<&'m mut [u8]>,
+    /// Whether the bytes in use lie in lent memory.
+    in_lent: bool,
     limit: usize,
     /// Bytes of input that lie behind the header, see [`Arena::stage`].
     pub(crate) staged_len: usize,
@@ -26,8 +27,8 @@ pub struct Arena<'m> {
 
 impl std::fmt::Debug for Arena<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kind = if matches!(self.memory, Memory::Owned(_)) { "owned" } else { "lent" };
-        write!(f, "Arena({kind}, {} of at most {} bytes)", self.capacity(), self.limit)
+        let lent = self.lent.as_ref().map(|lent| format!(", {} lent", lent.len())).unwrap_or_default();
+        write!(f, "Arena({} of at most {} bytes{lent})", self.own.len() * 8, self.limit)
     }
 }
 
@@ -36,31 +37,51 @@ impl Arena<'static> {
     #[must_use]
     pub fn with_limit(limit: usize) -> Arena<'static> {
         let limit = limit.min(MAX_OBJECT_LEN as usize);
-        Arena { memory: Memory::Owned(Vec::new()), limit, staged_len: 0, frames: Vec::new() }
+        Arena { own: Vec::new(), lent: None, in_lent: false, limit, staged_len: 0, frames: Vec::new() }
     }
 }
 
 impl<'m> Arena<'m> {
-    /// An arena over lent memory. What does not fit is refused; nothing is ever moved elsewhere.
+    /// The same arena, warm as it is, over other memory: objects lie there from now on. One that is longer is refused, and
+    /// the error says how long it is. The first bytes up to an address that is a multiple of eight stay unused.
     ///
-    /// Decoding needs, beside the object's own bytes, as much room as input is still unread, plus 64 bytes.
-    /// The first bytes up to an address that is a multiple of eight stay unused.
+    /// ```
+    /// # use tollfree_processor::Arena;
+    /// let (mut one, mut other) = ([0u8; 1024], [0u8; 4096]);
+    /// let arena = Arena::with_limit(1 << 20).over(&mut one);
+    /// // … and then:
+    /// let arena = arena.over(&mut other);
+    /// let arena: Arena<'static> = arena.on_its_own();
+    /// ```
     #[must_use]
-    pub fn over(memory: &'m mut [u8]) -> Arena<'m> {
+    pub fn over<'n>(self, memory: &'n mut [u8]) -> Arena<'n> {
         let skip = memory.as_ptr().align_offset(8).min(memory.len());
         let len = (memory.len() - skip).min(MAX_OBJECT_LEN as usize);
-        let memory = &mut memory[skip..skip + len];
-        let limit = memory.len();
-        Arena { memory: Memory::Lent(memory), limit, staged_len: 0, frames: Vec::new() }
+        Arena { lent: Some(&mut memory[skip..skip + len]), in_lent: true, ..self.on_its_own() }
     }
 
-    /// Bytes of memory that the arena has now.
+    /// The same arena without lent memory.
+    #[must_use]
+    pub fn on_its_own(self) -> Arena<'static> {
+        let Arena { own, limit, frames, .. } = self;
+        Arena { own, lent: None, in_lent: false, limit, staged_len: 0, frames }
+    }
+
+    /// Bytes of memory of its own that the arena has now.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        match &self.memory {
-            Memory::Owned(words) => words.len() * 8,
-            Memory::Lent(bytes) => bytes.len(),
-        }
+        self.own.len() * 8
+    }
+
+    /// Bytes to which its own memory may grow.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Bytes of the memory that was lent to it.
+    pub(crate) fn lent_len(&self) -> usize {
+        self.lent.as_ref().map_or(0, |lent| lent.len())
     }
 
     /// Room for an input of `len` bytes inside the arena, so that the object can alias it: write the message
@@ -68,10 +89,17 @@ impl<'m> Arena<'m> {
     pub fn stage(&mut self, len: usize) -> Option<&mut [u8]> {
         let start = HEADER_LEN as usize;
         let end = start.checked_add(len)?;
+        self.begin();
         let (_, capacity) = self.reserve(end.checked_add(SLOP)?)?;
         debug_assert!(capacity >= end);
         self.staged_len = len;
         self.bytes_mut().get_mut(start..end)
+    }
+
+    /// Forgets what is in use: the next message begins where it is to lie.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        self.in_lent = self.lent.is_some();
     }
 
     /// Makes at least `len` bytes available and keeps what is there. None if the limit forbids it.
@@ -79,7 +107,7 @@ impl<'m> Arena<'m> {
     /// Gives the base and the bytes behind it, all initialised.
     #[inline]
     pub(crate) fn reserve(&mut self, len: usize) -> Option<(*mut u8, usize)> {
-        if len > self.capacity() {
+        if len > self.bytes().len() {
             self.grow(len)?;
         }
         let bytes = self.bytes_mut();
@@ -89,22 +117,46 @@ impl<'m> Arena<'m> {
     #[cold]
     #[inline(never)]
     fn grow(&mut self, len: usize) -> Option<()> {
-        let Memory::Owned(words) = &mut self.memory else { return None };
         if len > self.limit {
             return None;
         }
-        let target = len.max(words.len() * 16).max(4096).min(self.limit.next_multiple_of(8));
-        let target_words = target.div_ceil(8);
-        words.try_reserve_exact(target_words - words.len()).ok()?;
-        words.resize(target_words, 0);
+        if len > self.own.len() * 8 {
+            let target = len.max(self.own.len() * 16).max(4096).min(self.limit.next_multiple_of(8));
+            let target_words = target.div_ceil(8);
+            self.own.try_reserve_exact(target_words - self.own.len()).ok()?;
+            self.own.resize(target_words, 0);
+        }
+        if let Some(lent) = self.lent.as_deref().filter(|_| self.in_lent) {
+            self.own.as_mut_slice().as_mut_bytes()[..lent.len()].copy_from_slice(lent);
+            self.in_lent = false;
+        }
         Some(())
+    }
+
+    /// Moves the finished object of `len` bytes to where it is to lie. False if it does not fit.
+    #[inline]
+    pub(crate) fn settle(&mut self, len: usize) -> bool {
+        let Some(lent) = self.lent.as_deref_mut().filter(|_| !self.in_lent) else { return true };
+        let Some(place) = lent.get_mut(..len) else { return false };
+        place.copy_from_slice(&self.own.as_slice().as_bytes()[..len]);
+        self.in_lent = true;
+        true
+    }
+
+    /// What is in use, and behind it.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.lent {
+            Some(lent) if self.in_lent => lent,
+            _ => self.own.as_slice().as_bytes(),
+        }
     }
 
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        match &mut self.memory {
-            Memory::Owned(words) => words.as_mut_slice().as_mut_bytes(),
-            Memory::Lent(bytes) => bytes,
+        match &mut self.lent {
+            Some(lent) if self.in_lent => lent,
+            _ => self.own.as_mut_slice().as_mut_bytes(),
         }
     }
 }
@@ -125,11 +177,21 @@ mod tests {
     }
 
     #[test]
-    fn lent_memory_is_aligned_and_never_grows() {
-        let mut memory = [0u8; 256];
-        let mut arena = Arena::over(&mut memory[1..]);
+    fn what_outgrows_lent_memory_is_moved_out_and_back() {
+        let mut memory = [7u8; 256];
+        let mut arena = Arena::with_limit(1000).over(&mut memory[1..]);
         let (base, len) = arena.reserve(200).unwrap();
         assert!(base.addr().is_multiple_of(8) && len >= 248);
-        assert!(arena.reserve(256).is_none());
+        arena.bytes_mut()[100] = 9;
+        assert!(arena.reserve(1001).is_none());
+        arena.reserve(600).unwrap();
+        assert!(!arena.in_lent && arena.bytes()[99..102] == [7, 9, 7]);
+        arena.bytes_mut()[99] = 8;
+        assert!(!arena.settle(257));
+        assert!(arena.settle(240) && arena.in_lent && arena.bytes()[99..102] == [8, 9, 7]);
+        arena.reserve(600).unwrap();
+        arena.begin();
+        assert!(arena.in_lent);
+        assert_eq!(arena.on_its_own().capacity(), 1000);
     }
 }

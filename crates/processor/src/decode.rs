@@ -207,6 +207,13 @@ impl<const ALIAS: bool> Engine<'_, '_, ALIAS> {
                         hot::run::<ALIAS, false>(self.plan, s, place, frames, limit, depth);
                     }
                 }
+                // The other loop leaves lists to this one where room is short, which lays them out otherwise. An object shall
+                // not depend on how much memory there was: make room, and let it go on.
+                let is_short = self.s.pos < self.place.end
+                    && self.s.cap - self.s.cur < hot::AHEAD + (self.s.len - self.s.pos) + SLOP;
+                if is_short && self.s.grow::<ALIAS>(self.arena, hot::AHEAD).is_ok() {
+                    continue;
+                }
                 let ended = if self.s.pos < self.place.end.min(self.switch) {
                     self.field()?
                 } else if self.s.pos < self.place.end {

@@ -20,6 +20,8 @@ const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
 const SHORT: usize = SLOP;
 /// Bytes of elements by which a block of scalars grows here.
 const GROWTH: usize = 8;
+/// Bytes that an element of such a block may need beside the cursor's invariant.
+pub(crate) const AHEAD: usize = 3 * GROWTH;
 /// From here on the other loop reads a list: it looks how long the run is, and reads it in a loop of its own.
 const LONG_LIST: usize = 16;
 
@@ -232,7 +234,7 @@ pub(crate) unsafe fn run<const ALIAS: bool, const COUNTED: bool>(
                     if at > end {
                         break;
                     }
-                    let room = cap - cur >= 3 * GROWTH + (input_end as usize - at as usize) + SLOP;
+                    let room = cap - cur >= AHEAD + (input_end as usize - at as usize) + SLOP;
                     let block = slot!().cast::<u32>().read_unaligned() as usize;
                     if block == 0 {
                         if !room {

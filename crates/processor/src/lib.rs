@@ -15,6 +15,7 @@ compile_error!(
 mod arena;
 mod copy;
 mod decode;
+mod draft;
 mod encode;
 mod fault;
 mod finish;
@@ -23,6 +24,7 @@ mod limits;
 mod list;
 mod method_map;
 mod object;
+mod owned;
 mod packed;
 #[cfg(target_arch = "x86_64")]
 mod pairs;
@@ -36,10 +38,12 @@ mod verify;
 mod view;
 
 pub use arena::Arena;
+pub use draft::{Draft, DraftError, Edit, EditList};
 pub use encode::{EncodeBuffer, EncodeError};
 pub use limits::{DecodeError, Limits};
 pub use method_map::{Method, MethodMap, MethodMapError};
 pub use object::Object;
+pub use owned::{Arenas, OwnError, OwnedObject, Slot};
 pub use processor::Processor;
 pub use verify::VerifyError;
 pub use view::{Field, FieldError, FieldType, Fields, List, Record, Text, Value};

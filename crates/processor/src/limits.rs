@@ -135,7 +135,8 @@ pub enum DecodeError {
         path: String,
         /// Byte of the input.
         offset: usize,
-        /// Bytes that the arena would have to have to go on.
+        /// Bytes that the arena's own memory would have to have to go on; or the object's length, where it is finished and
+        /// longer than the memory that was lent.
         need: usize,
     },
     /// The table has no such type: pass the bytes on undecoded.

@@ -58,7 +58,7 @@ impl Cursor {
 
     #[cold]
     #[inline(never)]
-    fn grow<const ALIAS: bool>(&mut self, arena: &mut Arena<'_>, need: usize) -> Result<(), Why> {
+    pub(crate) fn grow<const ALIAS: bool>(&mut self, arena: &mut Arena<'_>, need: usize) -> Result<(), Why> {
         let total = self.cur + need.min(IMPOSSIBLE) + (self.len - self.pos) + SLOP;
         (self.base, self.cap) = arena.reserve(total).ok_or(Why::Room(total))?;
         if ALIAS {

@@ -1,6 +1,5 @@
 //! Objects: linear objects that are known to be sound.
 use crate::plan::Plan;
-use tollfree_layout::linear::Header;
 
 /// A linear object that the decoder made or the verifier accepted: every offset in it leads to what the table
 /// says lies there.
@@ -13,8 +12,8 @@ pub struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    pub(crate) fn made(plan: &'a Plan, bytes: &'a [u8], header: &Header) -> Object<'a> {
-        Object { plan, bytes, root_off: header.root_off, type_idx: header.type_idx }
+    pub(crate) fn made(plan: &'a Plan, bytes: &'a [u8], root_off: u32, type_idx: u32) -> Object<'a> {
+        Object { plan, bytes, root_off, type_idx }
     }
 
     /// The object's bytes, header first.

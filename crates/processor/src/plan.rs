@@ -4,6 +4,7 @@
 //! the encoded tag, and where the presence bit lies; per type, a map from field number to field.
 
 use crate::encode::Steps;
+use std::sync::OnceLock;
 use tollfree_layout::linear::{PRESENCE_BITS, PRESENCE_OFF, presence_words, value_len};
 use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
 
@@ -154,6 +155,8 @@ pub(crate) struct Plan {
     /// One for each presence word of each type, as [`TypePlan::last_word`] counts them.
     pub checks: Box<[WordCheck]>,
     pub steps: Steps,
+    /// Of each type that was asked for.
+    fingerprints: Box<[OnceLock<u64>]>,
 }
 
 /// What a verifier looks at in a presence word.
@@ -161,8 +164,12 @@ pub(crate) struct Plan {
 pub(crate) struct WordCheck {
     /// The bits that belong to fields.
     pub fields: u32,
-    /// Those whose slots lead elsewhere. What lies in any other is a value, whatever it is.
-    pub leading: u32,
+    /// Strings that are checked for UTF-8. (What lies in a slot of neither these nor those below is a value, whatever it is.)
+    pub texts: u32,
+    /// Other strings, and bytes.
+    pub spans: u32,
+    /// Messages, lists and maps.
+    pub pieces: u32,
 }
 
 impl Plan {
@@ -196,8 +203,15 @@ impl Plan {
             enums,
             thrift: crate::thrift::ThriftPlan::new(&table),
             enum_bits: enum_bits.into(),
+            fingerprints: table.types().iter().map(|_| OnceLock::new()).collect(),
             table,
         }
+    }
+
+    /// What objects with a root of this type carry.
+    #[inline(always)]
+    pub(crate) fn fingerprint(&self, type_idx: u32) -> u64 {
+        *self.fingerprints[type_idx as usize].get_or_init(|| self.table.type_fingerprint(type_idx))
     }
 
     /// The fields of a type.
@@ -408,11 +422,15 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
 fn word_checks(t: &TypePlan, fields: &[FieldPlan]) -> impl Iterator<Item = WordCheck> {
     let own = &fields[t.first_field as usize..(t.first_field + t.field_count) as usize];
     (0..t.presence_words).map(|word_idx| {
-        let mut check = WordCheck { fields: 0, leading: 0 };
+        let mut check = WordCheck { fields: 0, texts: 0, spans: 0, pieces: 0 };
         for (bit, field) in own.iter().skip((word_idx * PRESENCE_BITS) as usize).take(32).enumerate() {
-            let leads = field.label.is_list() || !field.kind.is_scalar();
             check.fields |= 1 << bit;
-            check.leading |= u32::from(leads) << bit;
+            match field.single {
+                Some(Kind::String) if field.is_text() => check.texts |= 1 << bit,
+                Some(Kind::String | Kind::Bytes) => check.spans |= 1 << bit,
+                Some(Kind::Message) | None => check.pieces |= 1 << bit,
+                Some(_) => {}
+            }
         }
         check
     })

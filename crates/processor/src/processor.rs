@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::decode;
-use crate::fault::explain;
+use crate::fault::{self, explain};
 use crate::limits::{DecodeError, Limits};
 use crate::object::Object;
 use crate::plan::Plan;
@@ -102,14 +102,36 @@ impl Processor {
         }
         // The object takes the arena; what was staged there serves once.
         arena.staged_len = 0;
+        if !staged {
+            arena.begin();
+        }
         let object_len = match run(arena, &limits) {
             Ok(object_len) => object_len as u32,
             Err(fault) => return Err(explain(&self.plan, type_idx, &arena.frames, &fault, &limits)),
         };
         let root_off = if staged { decode::staged_root(len) as u32 } else { HEADER_LEN };
-        let header = Header { object_len, root_off, fingerprint: self.plan.table.fingerprint(), type_idx };
-        let bytes = &mut arena.bytes_mut()[..object_len as usize];
-        bytes[..HEADER_LEN as usize].copy_from_slice(&header.to_bytes());
-        Ok(Object::made(&self.plan, bytes, &header))
+        seal(&self.plan, type_idx, root_off, object_len, arena, len)
     }
+}
+
+/// Writes the header of the finished object in the arena, and has it where it is to lie. The input was read up to `offset`.
+///
+/// What calls this answers for the object: that the `object_len` bytes from the arena's first on are sound behind the header.
+#[inline(always)]
+pub(crate) fn seal<'a>(
+    plan: &'a Plan,
+    type_idx: u32,
+    root_off: u32,
+    object_len: u32,
+    arena: &'a mut Arena<'_>,
+    offset: usize,
+) -> Result<Object<'a>, DecodeError> {
+    if !arena.settle(object_len as usize) {
+        let path = fault::path(plan, type_idx, &[]);
+        return Err(DecodeError::ArenaExhausted { path, offset, need: object_len as usize });
+    }
+    let header = Header { object_len, root_off, fingerprint: plan.fingerprint(type_idx) };
+    let bytes = &mut arena.bytes_mut()[..object_len as usize];
+    bytes[..HEADER_LEN as usize].copy_from_slice(&header.to_bytes());
+    Ok(Object::made(plan, bytes, root_off, type_idx))
 }

@@ -18,8 +18,7 @@ use crate::arena::Arena;
 use crate::fault;
 use crate::limits::{DecodeError, Limits};
 use crate::object::Object;
-use crate::processor::Processor;
-use tollfree_layout::linear::{HEADER_LEN, Header};
+use crate::processor::{Processor, seal};
 
 mod decode;
 mod encode;
@@ -121,6 +120,9 @@ impl Processor {
             return Err(DecodeError::Truncated { path: path(&[]), offset: len });
         }
         arena.staged_len = 0;
+        if !ALIAS {
+            arena.begin();
+        }
         let at = decode::Input { start: input, len, from };
         // SAFETY: `len` bytes are readable at `input`, or were staged; type and start were checked above. Noticed by
         // `every_prefix_is_refused` and the tests against the `thrift` crate.
@@ -132,14 +134,8 @@ impl Processor {
         };
         let done = outcome
             .map_err(|failed| fault::error(failed.why, path(&failed.steps), failed.offset, &limits))?;
-        let header = Header {
-            object_len: done.object_len as u32,
-            root_off: done.root_off as u32,
-            fingerprint: plan.table.fingerprint(),
-            type_idx,
-        };
-        let bytes = &mut arena.bytes_mut()[..done.object_len];
-        bytes[..HEADER_LEN as usize].copy_from_slice(&header.to_bytes());
-        Ok((Object::made(plan, bytes, &header), done.consumed))
+        let (root_off, object_len) = (done.root_off as u32, done.object_len as u32);
+        let object = seal(plan, type_idx, root_off, object_len, arena, from + done.consumed)?;
+        Ok((object, done.consumed))
     }
 }

@@ -39,6 +39,17 @@ pub(crate) unsafe fn check(from: *const u8, len: usize, readable: usize) -> bool
     }
 }
 
+/// Whether the part of `bytes` that begins at `off` and is `len` long is UTF-8; false if there is no such part.
+#[inline(always)]
+pub(crate) fn is_text(bytes: &[u8], off: usize, len: usize) -> bool {
+    match bytes.get(off..) {
+        // SAFETY: the slice is what can be read, and all of it is initialised; `len` of it are there. Noticed by the forms'
+        // test below.
+        Some(rest) if len <= rest.len() => unsafe { check(rest.as_ptr(), len, rest.len()) },
+        _ => false,
+    }
+}
+
 /// Copies `len` bytes from `from` to `to`; whether they are UTF-8. What is not may be copied in part. `MEDIUM`: up to 64 bytes
 /// are expected, not 32.
 ///
@@ -186,6 +197,9 @@ mod tests {
         unsafe {
             let verdict = check(padded.as_ptr(), len, len + 32);
             assert_eq!(check(bytes.as_ptr(), len, len), verdict);
+            let within = [b"\xff", bytes, b"\xff"].concat();
+            assert_eq!(is_text(&within, 1, len), verdict);
+            assert!(!is_text(&within, 1, len + 2) && !is_text(&within, len + 3, 0));
             for readable in [len, len + 32, len + 64] {
                 for form in [copy_checked::<false>, copy_checked::<true>] {
                     copy.fill(0);

@@ -1,20 +1,27 @@
-//! The verifier: decides whether bytes from elsewhere are a sound object.
+//! Hot module: the verifier, which decides whether bytes from elsewhere are a sound object.
 //!
 //! # Trust
 //!
 //! The bytes must be private or stand still: copy first, then verify. Every slot that a presence bit or a oneof
 //! tag declares is followed, every offset and length is held against the object's end. Each record, block and
 //! string takes its length from a budget of the object's own length, so that what is accepted has no cycles and
-//! no piece that is shared many times: whoever walks it as a tree touches no more bytes than it has. There is no
-//! unsafe code here.
+//! no piece that is shared many times: whoever walks it as a tree touches no more bytes than it has.
+//!
+//! # Soundness
+//!
+//! Unsafe code reads the plan by indices of its own, and a record's slots once the whole record is known to lie in the
+//! object ([`Own`]): the table's loader has checked that slots, tag words and presence words lie in their records. What the
+//! object says is followed by checked reads only.
 
 use crate::fault::{self, Step};
 use crate::object::Object;
-use crate::plan::{FieldPlan, Plan};
+use crate::plan::{FieldPlan, Plan, TypePlan};
 use crate::processor::{DEEPEST, Processor};
+use crate::utf8;
 use thiserror::Error;
 use tollfree_layout::linear::{
-    ALIGN, HEADER_LEN, Header, HeaderError, LIST_HEADER_LEN, PRESENCE_OFF, SPAN_LEN, UNKNOWN_OFF,
+    ALIGN, HEADER_LEN, Header, HeaderError, LIST_HEADER_LEN, MAX_STRING_LEN, PRESENCE_BITS, PRESENCE_OFF,
+    SPAN_LEN, UNKNOWN_OFF,
 };
 use tollfree_layout::table::Kind;
 
@@ -25,21 +32,24 @@ pub enum VerifyError {
     /// The header is not that of an object.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// The object was made with another table.
-    #[error("the object was made with table {found:#018x}, here table {expected:#018x} is used")]
-    Table {
+    /// The table has no such type.
+    #[error("the table has no type {type_idx}")]
+    UnknownType {
+        /// Index that was asked for.
+        type_idx: u32,
+    },
+    /// The object is of another type, or of this type as another schema has it: have the message sent encoded.
+    #[error(
+        "the object's type has the fingerprint {found:#018x}, {type_name} has {expected:#018x} here: another type, or another \
+         version of its schema; have the message sent encoded"
+    )]
+    Type {
+        /// Full name of the type that was expected.
+        type_name: String,
         /// The object's.
         found: u64,
         /// This processor's.
         expected: u64,
-    },
-    /// The object is of another type, or of none that the table has.
-    #[error("the object is of type {found}, type {expected} is expected")]
-    Type {
-        /// The object's.
-        found: u32,
-        /// The one asked for.
-        expected: u32,
     },
     /// A record breaks a rule of `spec/linear.md`.
     #[error("{path}: {rule} (record at {offset})")]
@@ -92,12 +102,13 @@ impl Processor {
         depth: u32,
     ) -> Result<Object<'a>, VerifyError> {
         let header = Header::parse(bytes)?;
-        let expected = self.plan.table.fingerprint();
-        if header.fingerprint != expected {
-            return Err(VerifyError::Table { found: header.fingerprint, expected });
+        if self.plan.types.len() <= type_idx as usize {
+            return Err(VerifyError::UnknownType { type_idx });
         }
-        if header.type_idx != type_idx || self.plan.types.len() <= type_idx as usize {
-            return Err(VerifyError::Type { found: header.type_idx, expected: type_idx });
+        let expected = self.plan.fingerprint(type_idx);
+        if header.fingerprint != expected {
+            let type_name = fault::path(&self.plan, type_idx, &[]);
+            return Err(VerifyError::Type { type_name, found: header.fingerprint, expected });
         }
         let bytes = &bytes[..header.object_len as usize];
         let mut check = Check { plan: &self.plan, bytes, left: header.object_len - HEADER_LEN };
@@ -106,7 +117,7 @@ impl Processor {
             .map_err(|rule| Broken::at(header.root_off, rule))
             .and_then(|()| check.record(header.root_off, type_idx, depth.min(DEEPEST)))
             .map_err(|broken| self.broken(type_idx, *broken))?;
-        Ok(Object::made(&self.plan, bytes, &header))
+        Ok(Object::made(&self.plan, bytes, header.root_off, type_idx))
     }
 
     #[cold]
@@ -124,16 +135,57 @@ struct Check<'c> {
     left: u32,
 }
 
-impl Check<'_> {
+/// The bytes at `at` of the object.
+#[inline(always)]
+fn part<const N: usize>(bytes: &[u8], at: u32) -> Rule<[u8; N]> {
+    let at = at as usize;
+    match bytes.get(at..at + N).and_then(|bytes| bytes.first_chunk()) {
+        Some(part) => Ok(*part),
+        None => Err(OUTSIDE),
+    }
+}
+
+/// The bytes of one record, whole: slots of its type's fields lie in them.
+#[derive(Clone, Copy)]
+struct Own<'c>(&'c [u8]);
+
+impl<'c> Own<'c> {
+    /// The record of this type at `rec`, if it lies in the object.
     #[inline(always)]
-    fn word(&self, at: u32) -> Rule<u32> {
-        let at = at as usize;
-        match self.bytes.get(at..at.wrapping_add(4)) {
-            Some(bytes) => Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
-            None => Err("an offset leads out of the object"),
-        }
+    fn new(bytes: &'c [u8], rec: u32, t: &TypePlan) -> Rule<Own<'c>> {
+        let rec = rec as usize;
+        bytes.get(rec..rec + t.record_len as usize).map(Own).ok_or(OUTSIDE)
     }
 
+    /// What lies in a slot, a tag word or a presence word.
+    ///
+    /// # Safety
+    /// `at` is what the plan says of a type of this record's length, and `N` bytes are what is there.
+    #[inline(always)]
+    unsafe fn load<const N: usize>(self, at: u32) -> [u8; N] {
+        debug_assert!(at as usize + N <= self.0.len());
+        // SAFETY: the caller's promise; the assertion notices in the tests of forged objects.
+        unsafe { self.0.as_ptr().add(at as usize).cast::<[u8; N]>().read() }
+    }
+
+    /// # Safety
+    /// As for [`Own::load`].
+    #[inline(always)]
+    unsafe fn word(self, at: u32) -> u32 {
+        // SAFETY: the caller's promise.
+        u32::from_le_bytes(unsafe { self.load(at) })
+    }
+}
+
+/// A 32-bit word of the object.
+#[inline(always)]
+fn word(bytes: &[u8], at: u32) -> Rule<u32> {
+    part(bytes, at).map(u32::from_le_bytes)
+}
+
+const OUTSIDE: &str = "an offset leads out of the object";
+
+impl<'c> Check<'c> {
     /// Takes `len` bytes from the budget.
     #[inline(always)]
     fn claim(&mut self, len: u64) -> Rule<()> {
@@ -151,29 +203,31 @@ impl Check<'_> {
             return Err("an offset is not aligned, or leads into the header");
         }
         if u64::from(off) + u64::from(len) > self.bytes.len() as u64 {
-            return Err("an offset leads out of the object");
+            return Err(OUTSIDE);
         }
         self.claim(u64::from(len))
     }
 
-    /// The string whose span lies at `at`.
+    /// The string of a span. (Claimed before it is looked through: that bounds the work, too.)
     #[inline(always)]
-    fn span(&mut self, at: u32, utf8: bool) -> Rule<()> {
-        let (off, len) = (self.word(at)?, self.word(at + 4)?);
-        let end = u64::from(off) + u64::from(len);
-        let Some(bytes) = self.bytes.get(off as usize..end as usize) else {
+    fn span(&mut self, span: [u8; SPAN_LEN as usize], utf8: bool) -> Rule<()> {
+        let span = u64::from_le_bytes(span);
+        let (off, len) = (span & 0xffff_ffff, span >> 32);
+        if off + len > self.bytes.len() as u64 || len > u64::from(MAX_STRING_LEN) {
             return Err("a string leads out of the object");
-        };
-        if utf8 && simdutf8::basic::from_utf8(bytes).is_err() {
+        }
+        self.claim(len)?;
+        if utf8 && !utf8::is_text(self.bytes, off as usize, len as usize) {
             return Err("a string is not UTF-8");
         }
-        self.claim(u64::from(len))
+        Ok(())
     }
 
     /// The block at `off` of elements of `elem_len` bytes: its count.
+    #[inline(always)]
     fn block(&mut self, off: u32, elem_len: u32) -> Rule<u32> {
         self.place(off, LIST_HEADER_LEN)?;
-        let (count, capacity) = (self.word(off)?, self.word(off + 4)?);
+        let (count, capacity) = (word(self.bytes, off)?, word(self.bytes, off + 4)?);
         if count > capacity {
             return Err("a list has more elements than room");
         }
@@ -188,29 +242,56 @@ impl Check<'_> {
     /// What the record at `rec` declares; its own bytes are claimed and inside.
     fn record(&mut self, rec: u32, type_idx: u32, depth: u32) -> Result<(), Box<Broken>> {
         let plan = self.plan;
-        let t = &plan.types[type_idx as usize];
-        let fields = plan.fields_of(type_idx);
         let here = |rule| Broken::at(rec, rule);
-        let unknown = self.word(rec + UNKNOWN_OFF).map_err(here)?;
-        if unknown != 0 {
-            self.spans(unknown, false).map_err(|(rule, _)| here(rule))?;
-        }
-        let last = t.last_word as usize;
-        let checks = &plan.checks[last + 1 - t.presence_words as usize..=last];
-        for (word_idx, check) in (0..).zip(checks) {
-            let present = self.word(rec + PRESENCE_OFF + 4 * word_idx).map_err(here)?;
-            if present & !check.fields != 0 {
-                return Err(here("a presence bit belongs to no field"));
+        // SAFETY: the type is the one asked for, which `verify` has looked up, or a field's in the plan. Its presence words and
+        // their fields are as many as the plan says, and the slots of its fields lie in its record (`Plan::new`, the table's
+        // loader). Noticed by the assertions in the tests of forged objects.
+        unsafe {
+            debug_assert!((type_idx as usize) < plan.types.len());
+            let t = plan.types.get_unchecked(type_idx as usize);
+            let own = Own::new(self.bytes, rec, t).map_err(here)?;
+            let unknown = own.word(UNKNOWN_OFF);
+            if unknown != 0 {
+                self.spans(unknown, false).map_err(|(rule, _)| here(rule))?;
             }
-            let mut bits = present & check.leading;
-            while bits != 0 {
-                let field_idx = 32 * word_idx + bits.trailing_zeros();
-                bits &= bits - 1;
-                self.field(rec, type_idx, field_idx, &fields[field_idx as usize], depth)?;
+            let first = t.last_word + 1 - t.presence_words;
+            for word_idx in 0..t.presence_words {
+                debug_assert!(((first + word_idx) as usize) < plan.checks.len());
+                let check = plan.checks.get_unchecked((first + word_idx) as usize);
+                let present = own.word(PRESENCE_OFF + 4 * word_idx);
+                if present & !check.fields != 0 {
+                    return Err(here("a presence bit belongs to no field"));
+                }
+                let first_field = t.first_field + PRESENCE_BITS * word_idx;
+                macro_rules! each {
+                    ($bits:expr, |$idx:ident, $field:ident| $check:expr) => {
+                        let mut bits = $bits;
+                        while bits != 0 {
+                            let $idx = first_field + bits.trailing_zeros();
+                            bits &= bits - 1;
+                            debug_assert!($idx < t.first_field + t.field_count);
+                            let $field = plan.fields.get_unchecked($idx as usize);
+                            $check
+                        }
+                    };
+                }
+                let through = |rule, idx| here(rule).through(type_idx, idx - t.first_field, None);
+                // What most fields are that lead elsewhere comes first; each kind has a loop of its own, without questions.
+                each!(present & check.texts, |idx, field| {
+                    self.span(own.load(field.slot_off), true).map_err(|rule| through(rule, idx))?;
+                });
+                each!(present & check.spans, |idx, field| {
+                    self.span(own.load(field.slot_off), false).map_err(|rule| through(rule, idx))?;
+                });
+                each!(present & check.pieces, |idx, field| {
+                    let at = own.word(field.slot_off);
+                    self.piece(at, field, depth)
+                        .map_err(|found| found.of(rec, type_idx, idx - t.first_field))?;
+                });
             }
-        }
-        if t.has_oneofs {
-            self.oneof_tags(rec, type_idx).map_err(here)?;
+            if t.has_oneofs {
+                self.oneof_tags(own, type_idx).map_err(here)?;
+            }
         }
         Ok(())
     }
@@ -219,17 +300,20 @@ impl Check<'_> {
     fn spans(&mut self, block: u32, utf8: bool) -> Result<(), (&'static str, Option<u32>)> {
         let count = self.block(block, SPAN_LEN).map_err(|rule| (rule, None))?;
         for idx in 0..count {
-            let span = self.span(block + LIST_HEADER_LEN + SPAN_LEN * idx, utf8);
-            span.map_err(|rule| (rule, Some(idx)))?;
+            let span = part(self.bytes, block + LIST_HEADER_LEN + SPAN_LEN * idx);
+            span.and_then(|span| self.span(span, utf8)).map_err(|rule| (rule, Some(idx)))?;
         }
         Ok(())
     }
 
-    fn oneof_tags(&self, rec: u32, type_idx: u32) -> Rule<()> {
+    /// # Safety
+    /// The record is of this type, which the plan has.
+    unsafe fn oneof_tags(&self, own: Own<'_>, type_idx: u32) -> Rule<()> {
         let fields = self.plan.fields_of(type_idx);
         for field in fields.iter().filter(|field| field.oneof_off != 0) {
-            let tag = self.word(rec + field.oneof_off)?;
-            let present = self.word(rec + field.presence_off)? & field.presence_bit != 0;
+            // SAFETY: tag and presence words of a field of this type.
+            let (tag, present) = unsafe { (own.word(field.oneof_off), own.word(field.presence_off)) };
+            let present = present & field.presence_bit != 0;
             if (tag == field.number) != present {
                 return Err("a oneof's tag and the presence of its members differ");
             }
@@ -243,44 +327,53 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn field(
-        &mut self,
-        rec: u32,
-        type_idx: u32,
-        field_idx: u32,
-        field: &FieldPlan,
-        depth: u32,
-    ) -> Result<(), Box<Broken>> {
-        let here = |rule| Broken::at(rec, rule).through(type_idx, field_idx, None);
-        let slot = rec + field.slot_off;
-        let utf8 = field.is_text();
+    /// The record, list or map at `at` that a slot of this field leads to.
+    #[inline(always)]
+    fn piece(&mut self, at: u32, field: &FieldPlan, depth: u32) -> Result<(), Found> {
         match (field.kind, field.label.is_list()) {
             (Kind::Message, list) => {
-                let Some(depth) = depth.checked_sub(1) else { return Err(here("records nest too deep")) };
-                let at = self.word(slot).map_err(here)?;
-                let (first, count) = if list {
-                    (at.wrapping_add(LIST_HEADER_LEN), self.block(at, field.elem_len).map_err(here)?)
-                } else {
-                    self.place(at, field.elem_len).map_err(here)?;
-                    (at, 1)
-                };
+                let depth = depth.checked_sub(1).ok_or("records nest too deep")?;
+                if !list {
+                    self.place(at, field.elem_len)?;
+                    return self
+                        .record(at, field.aux_idx, depth)
+                        .map_err(|broken| Found::Below(broken, None));
+                }
+                let count = self.block(at, field.elem_len)?;
+                let first = at + LIST_HEADER_LEN;
                 for idx in 0..count {
                     self.record(first + idx * field.elem_len, field.aux_idx, depth)
-                        .map_err(|broken| broken.through(type_idx, field_idx, list.then_some(idx)))?;
+                        .map_err(|broken| Found::Below(broken, Some(idx)))?;
                 }
                 Ok(())
             }
-            (Kind::String | Kind::Bytes, false) => self.span(slot, utf8).map_err(here),
-            (Kind::String | Kind::Bytes, true) => {
-                let block = self.word(slot).map_err(here)?;
-                self.spans(block, utf8).map_err(|(rule, element_idx)| {
-                    Broken::at(rec, rule).through(type_idx, field_idx, element_idx)
-                })
+            (Kind::String | Kind::Bytes, _) => {
+                self.spans(at, field.is_text()).map_err(|(rule, element_idx)| Found::Here(rule, element_idx))
             }
-            (_, false) => Ok(()),
-            (_, true) => {
-                self.word(slot).and_then(|at| self.block(at, field.elem_len)).map_err(here).map(|_| ())
-            }
+            _ => Ok(self.block(at, field.elem_len).map(|_| ())?),
+        }
+    }
+}
+
+/// What is wrong with a field, or with what lies below it.
+enum Found {
+    Here(&'static str, Option<u32>),
+    Below(Box<Broken>, Option<u32>),
+}
+
+impl From<&'static str> for Found {
+    fn from(rule: &'static str) -> Found {
+        Found::Here(rule, None)
+    }
+}
+
+impl Found {
+    /// As what is wrong with this field of the record at `rec`.
+    #[cold]
+    fn of(self, rec: u32, type_idx: u32, field_idx: u32) -> Box<Broken> {
+        match self {
+            Found::Here(rule, element_idx) => Broken::at(rec, rule).through(type_idx, field_idx, element_idx),
+            Found::Below(broken, element_idx) => broken.through(type_idx, field_idx, element_idx),
         }
     }
 }

@@ -94,8 +94,9 @@ fn each_rule_is_named() {
         bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
         p.verify(type_idx, &bytes, 100).unwrap_err()
     };
-    assert!(matches!(rules(16, 0), VerifyError::Table { .. }));
-    assert!(matches!(rules(24, type_idx + 1), VerifyError::Type { .. }));
+    assert!(matches!(rules(16, 0), VerifyError::Type { found, .. } if found as u32 == 0));
+    assert!(matches!(rules(24, 1), VerifyError::Header(_)));
+    assert!(matches!(p.verify(u32::MAX, &good, 100), Err(VerifyError::UnknownType { type_idx: u32::MAX })));
     assert!(matches!(rules(0, 0), VerifyError::Header(_)));
     assert!(matches!(p.verify(type_idx + 1, &good, 100), Err(VerifyError::Type { .. })));
     assert!(p.verify(type_idx, &good, 3).is_ok());

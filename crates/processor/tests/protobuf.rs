@@ -4,8 +4,8 @@ mod fixture;
 
 use fixture::{again, bytes, field, schemas, varint};
 use tollfree_processor::{
-    Arena, DecodeError, Field as Known, FieldError, Limits, List, Method, MethodMap, Processor, Record, Text,
-    Value,
+    Arena, Arenas, DecodeError, EncodeBuffer, Field as Known, FieldError, Limits, List, Method, MethodMap,
+    OwnError, Processor, Record, Text, Value,
 };
 use tollfree_schema::{Field, Kind, Label, Message, Schema};
 
@@ -249,10 +249,10 @@ fn an_exhausted_arena_is_told_and_serves_again() {
     let type_idx = p.type_by_name(T3).unwrap();
     let input = bytes(31, b"").repeat(1000);
     let mut memory = vec![0u8; 16 << 10];
-    let mut arena = Arena::over(&mut memory);
+    let mut arena = Arena::with_limit(32 << 10).over(&mut memory);
     let limits = Limits::default();
     let error = p.decode(type_idx, &input, &mut arena, &limits).unwrap_err();
-    assert!(matches!(error, DecodeError::ArenaExhausted { need, .. } if need > 16 << 10));
+    assert!(matches!(error, DecodeError::ArenaExhausted { need, .. } if need > 32 << 10));
     assert!(p.decode(type_idx, &varint(5, 1), &mut arena, &limits).is_ok());
     let mut owned = Arena::with_limit(64 << 10);
     assert!(matches!(
@@ -276,10 +276,91 @@ fn recycled_memory_does_not_show() {
     .concat();
     let object = |fill: u8| {
         let mut memory = vec![fill; 1 << 16];
-        let mut arena = Arena::over(&mut memory);
+        let mut arena = Arena::with_limit(0).over(&mut memory);
         p.decode(type_idx, &input, &mut arena, &Limits::default()).unwrap().bytes().to_vec()
     };
     assert_eq!(object(0), object(0xee));
+}
+
+#[test]
+fn lent_memory_needs_the_objects_length_and_no_second_try() {
+    let (p, _) = schemas();
+    let type_idx = p.type_by_name(T3).unwrap();
+    let nested = [bytes(31, &varint(41, 7).repeat(30)), bytes(29, b"text")].concat();
+    let input = [bytes(11, &nested.repeat(9)), bytes(31, &nested).repeat(20), nested.repeat(3)].concat();
+    let limits = Limits::default();
+    let mut owned = Arena::with_limit(1 << 20);
+    let whole = p.decode(type_idx, &input, &mut owned, &limits).unwrap().bytes().to_vec();
+    let mut arena = Arena::with_limit(1 << 20);
+    for len in [0, 100, input.len(), whole.len() - 8, whole.len(), whole.len() + 3000] {
+        for staged in [false, true] {
+            // What an earlier message left must not show. Words, so that all of it is used.
+            let mut memory = vec![u64::MAX; len / 8];
+            let mut lent = arena.over(zerocopy::IntoBytes::as_mut_bytes(&mut memory[..]));
+            let expected = if staged {
+                let mut other = Arena::with_limit(1 << 20);
+                other.stage(input.len()).unwrap().copy_from_slice(&input);
+                p.decode_staged(type_idx, &mut other, &limits).unwrap().bytes().to_vec()
+            } else {
+                whole.clone()
+            };
+            let outcome = if staged {
+                lent.stage(input.len()).unwrap().copy_from_slice(&input);
+                p.decode_staged(type_idx, &mut lent, &limits)
+            } else {
+                p.decode(type_idx, &input, &mut lent, &limits)
+            };
+            match outcome {
+                Ok(object) => assert_eq!(object.bytes(), expected),
+                Err(DecodeError::ArenaExhausted { need, .. }) => {
+                    assert_eq!(need, expected.len(), "the error says how much is needed");
+                    assert!(len < need);
+                }
+                Err(error) => panic!("{error}"),
+            }
+            arena = lent.on_its_own();
+            if len >= expected.len() {
+                assert_eq!(zerocopy::IntoBytes::as_bytes(&memory[..expected.len() / 8]), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_owned_object_is_read_by_other_threads_and_gives_its_arena_back() {
+    fn shared<T: Send + Sync + 'static>(value: T) -> T {
+        value
+    }
+    let (p, _) = schemas();
+    let type_idx = p.type_by_name(T3).unwrap();
+    let input = [bytes(9, b"a name"), bytes(31, &varint(5, 7)).repeat(3)].concat();
+    let (arenas, limits) = (Arenas::new(1 << 16, 4), Limits::default());
+    let mut staged = arenas.take();
+    staged.stage(input.len()).unwrap().copy_from_slice(&input);
+    let decoded = p.decode_owned(type_idx, &input, arenas.take(), &limits).unwrap();
+    let aliasing = p.decode_owned_staged(type_idx, staged, &limits).unwrap();
+    let copied = p.verify_owned(type_idx, decoded.object().bytes(), arenas.take(), 100).unwrap();
+    let text = format!("{decoded:?}");
+    drop(p);
+    for owned in [decoded, aliasing, copied].map(shared) {
+        let text = text.clone();
+        let reader = std::thread::spawn(move || {
+            assert_eq!(format!("{:?}", owned.object().root()), text);
+            owned.object().encode(&mut EncodeBuffer::new()).unwrap().to_vec()
+        });
+        assert_eq!(reader.join().unwrap(), input);
+    }
+    let (p, _) = schemas();
+    let refused = p.decode_owned(type_idx, &input[..3], arenas.take(), &limits);
+    assert!(matches!(refused, Err(DecodeError::Truncated { .. })));
+    let short = Arenas::new(64, 1);
+    let object = p.decode_owned(type_idx, &input, arenas.take(), &limits).unwrap();
+    let refused = p.verify_owned(type_idx, object.object().bytes(), short.take(), 100).unwrap_err();
+    assert!(matches!(refused, OwnError::Exhausted { limit: 64, .. }), "{refused}");
+    let mut forged = object.object().bytes().to_vec();
+    forged[16] ^= 1;
+    let refused = p.verify_owned(type_idx, &forged, arenas.take(), 100).unwrap_err();
+    assert!(matches!(refused, OwnError::Verify(_)), "{refused}");
 }
 
 #[test]

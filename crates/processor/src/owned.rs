@@ -1,0 +1,240 @@
+//! Objects that own their memory, and where arenas wait to be used again.
+//!
+//! An [`Object`] borrows the arena that it lies in. A handler that may be spawned, wait and be stored needs one that does
+//! not: an [`OwnedObject`] has its arena to itself until it is dropped, and then gives it back.
+
+use crate::arena::Arena;
+use crate::limits::{DecodeError, Limits};
+use crate::object::Object;
+use crate::processor::Processor;
+use crate::verify::VerifyError;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+use tollfree_layout::linear::Header;
+
+/// An arena whose memory is longer than this is not kept: one large message would stay for good.
+const KEPT_LEN: usize = 1 << 20;
+
+/// Arenas that are used again, for any number of threads. Cloning shares them.
+#[derive(Debug, Clone)]
+pub struct Arenas {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    limit: usize,
+    kept_count: usize,
+    free: Mutex<Vec<Arena<'static>>>,
+}
+
+impl Arenas {
+    /// Arenas of at most `limit` bytes each, as by [`Arena::with_limit`], of which at most `kept_count` wait; those that
+    /// have grown beyond 1 MiB do not.
+    #[must_use]
+    pub fn new(limit: usize, kept_count: usize) -> Arenas {
+        Arenas { shared: Arc::new(Shared { limit, kept_count, free: Mutex::new(Vec::new()) }) }
+    }
+
+    /// One that waits, or else a new one.
+    #[must_use]
+    pub fn take(&self) -> Slot {
+        let free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let arena = free.unwrap_or_else(|| Arena::with_limit(self.shared.limit));
+        Slot { arena, home: Some(self.clone()) }
+    }
+}
+
+/// An arena that goes back to where it came from when it is dropped.
+#[derive(Debug)]
+pub struct Slot {
+    arena: Arena<'static>,
+    home: Option<Arenas>,
+}
+
+impl From<Arena<'static>> for Slot {
+    /// One that goes nowhere.
+    fn from(arena: Arena<'static>) -> Slot {
+        Slot { arena, home: None }
+    }
+}
+
+impl Deref for Slot {
+    type Target = Arena<'static>;
+
+    fn deref(&self) -> &Arena<'static> {
+        &self.arena
+    }
+}
+
+impl DerefMut for Slot {
+    fn deref_mut(&mut self) -> &mut Arena<'static> {
+        &mut self.arena
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let Some(home) = self.home.take() else { return };
+        if self.arena.capacity() > KEPT_LEN {
+            return;
+        }
+        let mut free = home.shared.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < home.shared.kept_count {
+            free.push(std::mem::replace(&mut self.arena, Arena::with_limit(0)));
+        }
+    }
+}
+
+/// An object with the memory that it lies in and the table that describes it: it borrows nothing, and may be sent to
+/// other threads and read by several.
+///
+/// ```
+/// # use tollfree_processor::{Arenas, Limits, OwnedObject, Processor};
+/// # fn read(processor: &Processor, input: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
+/// let arenas = Arenas::new(1 << 20, 16);
+/// let type_idx = processor.type_by_name("helloworld.HelloRequest").ok_or("no such type")?;
+/// let request = processor.decode_owned(type_idx, input, arenas.take(), &Limits::default())?;
+/// std::thread::spawn(move || println!("{:?}", request.object().root()));
+/// # Ok(())
+/// # }
+/// ```
+pub struct OwnedObject {
+    processor: Processor,
+    /// Nobody writes to it any more: what lies in its first `object_len` bytes is sound.
+    slot: Slot,
+    object_len: u32,
+    root_off: u32,
+    type_idx: u32,
+}
+
+impl std::fmt::Debug for OwnedObject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.object().root().fmt(f)
+    }
+}
+
+impl OwnedObject {
+    /// The object that was just made in this slot, of the processor's table.
+    pub(crate) fn made(
+        processor: &Processor,
+        slot: Slot,
+        object_len: u32,
+        root_off: u32,
+        type_idx: u32,
+    ) -> Self {
+        OwnedObject { processor: processor.clone(), slot, object_len, root_off, type_idx }
+    }
+
+    /// The object, while this is there.
+    #[must_use]
+    #[inline]
+    pub fn object(&self) -> Object<'_> {
+        let bytes = &self.slot.arena.bytes()[..self.object_len as usize];
+        Object::made(&self.processor.plan, bytes, self.root_off, self.type_idx)
+    }
+
+    /// The processor with the object's table.
+    #[must_use]
+    pub fn processor(&self) -> &Processor {
+        &self.processor
+    }
+}
+
+impl Processor {
+    /// As [`Processor::decode`], into an object that owns its memory.
+    ///
+    /// # Errors
+    /// As [`Processor::decode`]; the slot goes back to where it came from.
+    pub fn decode_owned(
+        &self,
+        type_idx: u32,
+        input: &[u8],
+        mut slot: Slot,
+        limits: &Limits,
+    ) -> Result<OwnedObject, DecodeError> {
+        let object = self.decode(type_idx, input, &mut slot, limits)?;
+        let (len, root_off) = (object.bytes.len() as u32, object.root_off);
+        Ok(OwnedObject::made(self, slot, len, root_off, type_idx))
+    }
+
+    /// As [`Processor::decode_staged`], into an object that owns its memory, with the message that was written to the
+    /// slot's [`Arena::stage`]: the private copy of a message that its strings stay in.
+    ///
+    /// # Errors
+    /// As [`Processor::decode`]; the slot goes back to where it came from.
+    pub fn decode_owned_staged(
+        &self,
+        type_idx: u32,
+        mut slot: Slot,
+        limits: &Limits,
+    ) -> Result<OwnedObject, DecodeError> {
+        let object = self.decode_staged(type_idx, &mut slot, limits)?;
+        let (len, root_off) = (object.bytes.len() as u32, object.root_off);
+        Ok(OwnedObject::made(self, slot, len, root_off, type_idx))
+    }
+
+    /// Copies the object that begins `bytes` into the slot, and verifies the copy as [`Processor::verify`] does. What it is
+    /// copied from may change meanwhile only as far as a copy bears it: a peer's memory is copied by `region` first.
+    ///
+    /// # Errors
+    /// [`OwnError`]; the slot goes back to where it came from.
+    pub fn verify_owned(
+        &self,
+        type_idx: u32,
+        bytes: &[u8],
+        mut slot: Slot,
+        depth: u32,
+    ) -> Result<OwnedObject, OwnError> {
+        let header = Header::parse(bytes).map_err(VerifyError::from)?;
+        let len = header.object_len as usize;
+        slot.begin();
+        slot.reserve(len).ok_or(OwnError::Exhausted { need: len, limit: slot.limit() })?;
+        let copy = &mut slot.bytes_mut()[..len];
+        copy.copy_from_slice(&bytes[..len]);
+        let object = self.verify(type_idx, copy, depth)?;
+        let (len, root_off) = (object.bytes.len() as u32, object.root_off);
+        Ok(OwnedObject::made(self, slot, len, root_off, type_idx))
+    }
+}
+
+/// Why an object was not taken over.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OwnError {
+    /// It is not sound, or of another type.
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
+    /// It is longer than the arena may become.
+    #[error(
+        "the object is {need} bytes long, its arena may have {limit}: raise the limit, or refuse the message"
+    )]
+    Exhausted {
+        /// The object's length.
+        need: usize,
+        /// The arena's limit.
+        limit: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arenas_come_back_as_far_as_they_are_kept() {
+        let arenas = Arenas::new(1 << 22, 2);
+        let waiting = || arenas.shared.free.lock().unwrap().len();
+        let mut slots: Vec<Slot> = (0..4).map(|_| arenas.take()).collect();
+        slots[0].stage(KEPT_LEN + 1).unwrap();
+        slots[1].stage(9000).unwrap();
+        drop(slots.remove(0));
+        assert_eq!(waiting(), 0, "it has grown too long");
+        drop(slots);
+        assert_eq!(waiting(), 2);
+        let warm = [arenas.take(), arenas.take()].map(|slot| slot.capacity() > 9000);
+        assert_eq!(warm.iter().filter(|warm| **warm).count(), 1);
+        drop(Slot::from(Arena::with_limit(1)));
+        assert_eq!(waiting(), 2);
+    }
+}
