@@ -117,15 +117,19 @@ fn settings() -> TokenStream {
 
 fn connect(client: &proc_macro2::Ident) -> TokenStream {
     quote! {
-        impl #client<tonic::transport::Channel> {
-            /// Connects to an endpoint over HTTP/2.
-            pub async fn connect<D>(dst: D) -> std::result::Result<Self, tonic::transport::Error>
-            where
-                D: TryInto<tonic::transport::Endpoint>,
-                D::Error: Into<StdError>,
-            {
-                let channel = tonic::transport::Endpoint::new(dst)?.connect().await?;
-                Ok(Self::new(channel))
+        impl #client<::tollfree::Channel> {
+            /// Connects to an address of any kind, or by a channel's builder.
+            pub async fn connect(
+                dst: impl Into<::tollfree::ChannelBuilder>,
+            ) -> std::result::Result<Self, ::tollfree::ChannelError> {
+                Ok(Self::new(dst.into().connect().await?))
+            }
+
+            /// The same, connecting at the first call.
+            pub fn connect_lazy(
+                dst: impl Into<::tollfree::ChannelBuilder>,
+            ) -> std::result::Result<Self, ::tollfree::ChannelError> {
+                Ok(Self::new(dst.into().connect_lazy()?))
             }
         }
     }

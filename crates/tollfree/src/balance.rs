@@ -264,8 +264,13 @@ mod tests {
         let mut servers = tokio::task::JoinSet::new();
         let endpoints = ["a", "b", "c"].map(|name| {
             let uri = format!("shm://{}", directory.path().join(name).display());
-            let endpoint =
-                Endpoint::new(&uri, &config, &Arc::<Sharing>::default(), &Plan::Stay("it has a session"));
+            let endpoint = Endpoint::new(
+                &uri,
+                &config,
+                &Arc::<Sharing>::default(),
+                &Plan::Stay("it has a session"),
+                &crate::http2::Http2::default(),
+            );
             servers.spawn(async move { crate::Server::builder().serve(&uri).await });
             Arc::new(endpoint.unwrap())
         });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Uri};
 use tollfree_pool::Pool;
 use tollfree_transport::{Attachment, Config, ConnectError, PeerPolicy, WaitPolicy};
 use tonic::Status;
@@ -18,10 +18,12 @@ use crate::body::ResponseBody;
 use crate::call::{ResponseFuture, does_wait};
 use crate::direct::Slot;
 use crate::endpoint::{Acquire, Endpoint};
+use crate::http2::Http2;
 use crate::managed;
 use crate::path::Path;
 use crate::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::retry::Throttle;
+use crate::server::metadata_len_max;
 use crate::service_config::{ServiceConfig, ServiceConfigError};
 use crate::upgrade::{Settings, Upgrade};
 
@@ -33,7 +35,7 @@ pub enum ChannelError {
     #[error("no runtime for a blocking channel: {0}")]
     Runtime(std::io::Error),
     /// Not an address of a session.
-    #[error("{0}; or http://host:port or unix:/path for a server that speaks HTTP/2")]
+    #[error("{0}{hint}", hint = other_addresses(.0))]
     Address(#[from] tollfree_transport::AddressError),
     /// An address for HTTP/2 that is none.
     #[error("\"{address}\" is not an address for HTTP/2: {source}; write http://host:port or unix:/path")]
@@ -43,6 +45,19 @@ pub enum ChannelError {
         /// What tonic said.
         source: tonic::transport::Error,
     },
+    /// TLS that can't be had.
+    #[error("{address} can't be reached by TLS: {reason}")]
+    Tls {
+        /// As given.
+        address: String,
+        /// What is missing or wrong, and what to do.
+        reason: String,
+    },
+    /// A name for the channel that can't be sent.
+    #[error(
+        "ChannelBuilder::user_agent: {0:?} can't be sent: write up to {USER_AGENT_LEN_MAX} visible ASCII characters"
+    )]
+    UserAgent(String),
     /// Nobody there, or no session came of it.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -55,6 +70,19 @@ pub enum ChannelError {
     /// The service config can't be read, or asks for what there is not.
     #[error(transparent)]
     ServiceConfig(#[from] ServiceConfigError),
+}
+
+/// Longest name that a channel can give itself, in bytes.
+const USER_AGENT_LEN_MAX: usize = 80;
+
+/// What else an address may be, where it is of no kind at all.
+fn other_addresses(error: &tollfree_transport::AddressError) -> &'static str {
+    match error {
+        tollfree_transport::AddressError::Scheme(_) => {
+            "; or http://host:port, https://host:port or unix:/path for a server that speaks HTTP/2"
+        }
+        _ => "",
+    }
 }
 
 /// A call with this in its request's extensions waits for a server instead of failing where none can be reached
@@ -111,10 +139,37 @@ pub struct ChannelBuilder {
     waits: bool,
     service_config: Option<String>,
     upgrade: Settings,
+    user_agent: Option<String>,
+    http2: Http2,
+}
+
+impl From<&str> for ChannelBuilder {
+    fn from(uri: &str) -> ChannelBuilder {
+        Channel::builder(uri)
+    }
+}
+
+impl From<String> for ChannelBuilder {
+    fn from(uri: String) -> ChannelBuilder {
+        Channel::builder(uri)
+    }
+}
+
+impl From<&String> for ChannelBuilder {
+    fn from(uri: &String) -> ChannelBuilder {
+        Channel::builder(uri)
+    }
+}
+
+impl From<Uri> for ChannelBuilder {
+    fn from(uri: Uri) -> ChannelBuilder {
+        Channel::builder(uri.to_string())
+    }
 }
 
 impl ChannelBuilder {
-    /// A further server: of any kind, `shm:///path`, `shm-abstract:name`, `unix:/path` or `http://host:port`.
+    /// A further server: of any kind, `shm:///path`, `shm-abstract:name`, `unix:/path`, `http://host:port` or
+    /// `https://host:port`.
     pub fn endpoint(mut self, uri: impl Into<String>) -> Self {
         self.uris.push(uri.into());
         self
@@ -130,6 +185,57 @@ impl ChannelBuilder {
     /// A timeout for calls that bring none or a longer one.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// How long connecting may take, the handshake included: 5 s unless this says otherwise.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.handshake_timeout = timeout;
+        self.http2.connect_timeout = Some(timeout);
+        self
+    }
+
+    /// What this client calls itself, before the name of the library, in the requests' `user-agent`: up to 80 visible ASCII
+    /// characters.
+    pub fn user_agent(mut self, agent: impl Into<String>) -> Self {
+        self.user_agent = Some(agent.into());
+        self
+    }
+
+    /// Scheme and authority of requests over HTTP/2, where they are not those of the address. A session doesn't carry them.
+    pub fn origin(mut self, origin: Uri) -> Self {
+        self.http2.origin = Some(origin);
+        self
+    }
+
+    /// The longest block of metadata that is received with a response, in bytes: from 256 to 15,360, which is also what
+    /// counts where this is not said. A server shortens the text of a status that is longer. HTTP/2 heeds it as tonic does,
+    /// with any number.
+    pub fn http2_max_header_list_size(mut self, len: u32) -> Self {
+        self.config.limits.metadata_len_max = metadata_len_max(len);
+        self.http2_settings(move |endpoint| endpoint.http2_max_header_list_size(len))
+    }
+
+    /// What is to be said to tonic's own endpoints for addresses of HTTP/2: windows, keepalive, limits, TCP's settings.
+    ///
+    /// # Example
+    /// ```
+    /// let builder = tollfree::Channel::builder("http://localhost:50051")
+    ///     .http2_settings(|endpoint| endpoint.initial_stream_window_size(1 << 20).http2_adaptive_window(true));
+    /// ```
+    pub fn http2_settings(
+        mut self,
+        settle: impl Fn(tonic::transport::Endpoint) -> tonic::transport::Endpoint + Send + Sync + 'static,
+    ) -> Self {
+        self.http2.add(settle);
+        self
+    }
+
+    /// Whose certificates are trusted at `https://` addresses, and which the client shows, as for tonic's own endpoints
+    /// (feature `tls`). Without it such an address is an error.
+    #[cfg(feature = "tls")]
+    pub fn tls_config(mut self, config: tonic::transport::ClientTlsConfig) -> Self {
+        self.http2.tls = Some(config);
         self
     }
 
@@ -252,8 +358,16 @@ impl ChannelBuilder {
     /// Connects at the first call.
     ///
     /// # Errors
-    /// [`ChannelError::Address`], [`ChannelError::Http2`], [`ChannelError::Upgrade`] or [`ChannelError::ServiceConfig`].
-    pub fn connect_lazy(self) -> Result<Channel, ChannelError> {
+    /// [`ChannelError`] for an address or a setting that can't be meant.
+    pub fn connect_lazy(mut self) -> Result<Channel, ChannelError> {
+        if let Some(agent) = self.user_agent.take() {
+            let value = http::HeaderValue::from_str(&agent).ok();
+            let sendable =
+                agent.len() <= USER_AGENT_LEN_MAX && agent.bytes().all(|byte| (32..127).contains(&byte));
+            let Some(value) = value.filter(|_| sendable) else { return Err(ChannelError::UserAgent(agent)) };
+            self.http2.user_agent = Some(value);
+            self.config.agent = Some(agent);
+        }
         let managed = self.service_config.is_some() || self.uris.len() > 1;
         let config =
             self.service_config.as_deref().map(ServiceConfig::parse).transpose()?.unwrap_or_default();
@@ -264,7 +378,7 @@ impl ChannelBuilder {
         let endpoints: Result<Vec<_>, _> = self
             .uris
             .iter()
-            .map(|uri| Endpoint::new(uri, &settings, &sharing, &plan).map(Arc::new))
+            .map(|uri| Endpoint::new(uri, &settings, &sharing, &plan, &self.http2).map(Arc::new))
             .collect();
         let endpoints = endpoints?;
         let lone = endpoints.first().filter(|endpoint| !managed && endpoint.may_have_session()).cloned();
@@ -285,8 +399,8 @@ impl ChannelBuilder {
 }
 
 impl Channel {
-    /// Connects to `shm:///path/to.sock` or `shm-abstract:name`, or over HTTP/2 to `unix:/path` or `http://host:port`. Must
-    /// be called in a tokio runtime with IO and time.
+    /// Connects to `shm:///path/to.sock` or `shm-abstract:name`, or over HTTP/2 to `unix:/path`, `http://host:port` or
+    /// `https://host:port`. Must be called in a tokio runtime with IO and time.
     ///
     /// # Errors
     /// [`ChannelError`], which names the socket and what to do.
@@ -305,6 +419,8 @@ impl Channel {
             waits: false,
             service_config: None,
             upgrade: Settings::default(),
+            user_agent: None,
+            http2: Http2::default(),
         }
     }
 

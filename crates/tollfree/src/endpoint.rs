@@ -10,6 +10,7 @@ use tollfree_transport::{Address, Attachment, Config, ConnectError, PeerIdentity
 use tonic::Status;
 
 use crate::channel::ChannelError;
+use crate::http2;
 use crate::path::{EndpointPath, EndpointState, PayloadPath, Transport};
 use crate::payloads::Sharing;
 use crate::status;
@@ -18,8 +19,6 @@ use crate::upgrade::{Mover, Plan};
 /// After a failed attempt to connect, calls fail at once for this long; doubled each time up to the maximum.
 const BACKOFF_FIRST: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// An HTTP/2 server that has not answered by then is not there.
-const HTTP_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection that calls can be made on.
 #[derive(Clone)]
@@ -39,6 +38,7 @@ enum Kind {
     },
     Http2 {
         endpoint: Box<tonic::transport::Endpoint>,
+        connect_timeout: Duration,
         current: Mutex<Http2>,
         /// How calls move over to shared memory, or why they don't.
         mover: Result<Box<Mover>, &'static str>,
@@ -112,27 +112,36 @@ impl Endpoint {
     /// An endpoint of any kind.
     ///
     /// # Errors
-    /// [`ChannelError::Address`] or [`ChannelError::Http2`].
+    /// [`ChannelError`] for an address or a setting that can't be meant.
     pub(crate) fn new(
         uri: &str,
         config: &Config,
         sharing: &Arc<Sharing>,
         plan: &Plan,
+        http2: &http2::Http2,
     ) -> Result<Endpoint, ChannelError> {
-        let (name, kind) = if uri.starts_with("http://") || uri.starts_with("unix:") {
-            let error = |source| ChannelError::Http2 { address: uri.into(), source };
-            let endpoint = tonic::transport::Endpoint::from_shared(uri.to_owned()).map_err(error)?;
-            let endpoint = Box::new(endpoint.connect_timeout(HTTP_CONNECT_TIMEOUT));
+        let is_tls = http2::is_tls(uri);
+        let (name, kind) = if is_tls || uri.starts_with("http://") || uri.starts_with("unix:") {
+            let endpoint = Box::new(http2.endpoint(uri)?);
             let mover = match plan {
-                Plan::Move { required: true, .. } if uri.starts_with("unix:") => {
+                Plan::Move { required: true, .. } if !uri.starts_with("http://") => {
                     let reason =
                         format!("it is required, but {uri} can't move over: only http://host:port can");
                     return Err(ChannelError::Upgrade(reason));
                 }
                 _ if uri.starts_with("unix:") => Err("the address is that of a Unix socket for HTTP/2"),
+                _ if is_tls => Err("the address asks for TLS, under which no server offers another way"),
                 plan => Mover::new(plan, config).map(Box::new),
             };
-            (uri.to_owned(), Kind::Http2 { endpoint, current: Mutex::default(), mover })
+            (
+                uri.to_owned(),
+                Kind::Http2 {
+                    endpoint,
+                    connect_timeout: http2.connect_timeout(),
+                    current: Mutex::default(),
+                    mover,
+                },
+            )
         } else {
             let address: Address = uri.parse()?;
             (
@@ -302,7 +311,7 @@ impl Endpoint {
                 return Err(last.clone());
             }
         }
-        self.try_connect().await.map_err(|error| error.status())
+        self.try_connect(true).await.map_err(|error| error.status())
     }
 
     /// What calls would be tried on without a look whether it is still good.
@@ -318,7 +327,7 @@ impl Endpoint {
     /// # Errors
     /// [`ChannelError`].
     pub(crate) async fn connect_now(&self) -> Result<(), ChannelError> {
-        match self.try_connect().await {
+        match self.try_connect(false).await {
             Ok(_) => Ok(()),
             Err(Unreached::Session(error)) => Err(error.into()),
             Err(Unreached::Http2(status)) => Err(ChannelError::Unreachable(status)),
@@ -331,7 +340,8 @@ impl Endpoint {
         Attachment::connect(address, &config).await
     }
 
-    async fn try_connect(&self) -> Result<Connection, Unreached> {
+    /// `in_use`: the channel goes on where this fails, which is said then.
+    async fn try_connect(&self, in_use: bool) -> Result<Connection, Unreached> {
         let connected = match &self.kind {
             Kind::Session { address, config, current } => match self.attach(address, config).await {
                 Ok(attachment) => {
@@ -347,19 +357,21 @@ impl Endpoint {
                 }
                 Err(error) => Err(Unreached::Session(error)),
             },
-            Kind::Http2 { endpoint, current, mover } => match connect_http2(endpoint, mover).await {
-                Ok(channel) => {
-                    match mover {
-                        Ok(_) => tracing::debug!(address = %self.name, "connected over TCP"),
-                        Err(why) => tracing::info!(address = %self.name, "calls go over HTTP/2: {why}"),
+            Kind::Http2 { endpoint, connect_timeout, current, mover } => {
+                match connect_http2(endpoint, mover, *connect_timeout).await {
+                    Ok(channel) => {
+                        match mover {
+                            Ok(_) => tracing::debug!(address = %self.name, "connected over TCP"),
+                            Err(why) => tracing::info!(address = %self.name, "calls go over HTTP/2: {why}"),
+                        }
+                        let mut current = current.lock();
+                        current.number += 1;
+                        current.channel = Some(channel.clone());
+                        Ok(Connection::Http2(channel, current.number))
                     }
-                    let mut current = current.lock();
-                    current.number += 1;
-                    current.channel = Some(channel.clone());
-                    Ok(Connection::Http2(channel, current.number))
+                    Err(error) => Err(Unreached::Http2(status::http2_connect(error, &self.name))),
                 }
-                Err(error) => Err(Unreached::Http2(status::http2_connect(&error, &self.name))),
-            },
+            }
         };
         let mut backoff = self.backoff.lock();
         match connected {
@@ -368,8 +380,8 @@ impl Endpoint {
                 Ok(connection)
             }
             Err(error) => {
-                if backoff.last.is_none() {
-                    tracing::warn!(address = %self.name, reason = error.status().message(), "no connection; trying again");
+                if backoff.last.is_none() && in_use {
+                    tracing::warn!(address = %self.name, reason = error.status().message(), "no connection; calls fail or wait until there is one");
                 }
                 backoff.last = Some(error.status());
                 backoff.until = Some(Instant::now() + delay(backoff.failures));
@@ -455,9 +467,10 @@ impl Endpoint {
 async fn connect_http2(
     endpoint: &tonic::transport::Endpoint,
     mover: &Result<Box<Mover>, &'static str>,
+    timeout: Duration,
 ) -> Result<tonic::transport::Channel, tonic::transport::Error> {
     match mover {
-        Ok(mover) => endpoint.connect_with_connector(mover.connector(HTTP_CONNECT_TIMEOUT)).await,
+        Ok(mover) => endpoint.connect_with_connector(mover.connector(timeout)).await,
         Err(_) => endpoint.connect().await,
     }
 }

@@ -17,7 +17,7 @@ use crate::channel::{Inner, WaitForReady};
 use crate::direct::OfClient;
 use crate::endpoint::{Connection, Endpoint};
 use crate::framing::Told;
-use crate::metadata::{GRPC_TIMEOUT, status_code, timeout, timeout_value};
+use crate::metadata::{GRPC_MESSAGE, GRPC_TIMEOUT, status_code, timeout, timeout_value};
 use crate::replay::Replay;
 use crate::retry::{Attempts, PREVIOUS_ATTEMPTS, Pushback};
 use crate::service_config::MethodConfig;
@@ -59,6 +59,46 @@ pub(crate) async fn run(
     }
 }
 
+/// What comes after an attempt that failed.
+enum Next {
+    /// Another attempt.
+    Again,
+    /// None.
+    Over,
+    /// None, though the policy says so: the request is not kept any more.
+    TooLong,
+}
+
+/// What a call's status says that is not made again for its length.
+const TOO_LONG: &str = " [not made again, as the retry policy says: more than 256 KiB of the request were sent, which is what a channel keeps]";
+
+impl Next {
+    /// # Errors
+    /// The status that the call ends with, unless it is made again.
+    fn or_fail(self, status: Status) -> Result<(), Status> {
+        match self {
+            Next::Again => Ok(()),
+            Next::Over => Err(status),
+            Next::TooLong => {
+                let (code, words) = (status.code(), format!("{}{TOO_LONG}", status.message()));
+                let details = status.details().to_vec().into();
+                let mut told =
+                    Status::with_details_and_metadata(code, words, details, status.metadata().clone());
+                told.set_source(Arc::new(status));
+                Err(told)
+            }
+        }
+    }
+}
+
+/// The same, in the headers of an answer that is nothing but a status.
+fn say_too_long(headers: &mut HeaderMap) {
+    let before = headers.get(GRPC_MESSAGE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if let Ok(words) = HeaderValue::from_bytes(&[before, TOO_LONG.as_bytes()].concat()) {
+        headers.insert(GRPC_MESSAGE, words);
+    }
+}
+
 struct ManagedCall {
     channel: Arc<Inner>,
     method: Arc<MethodConfig>,
@@ -80,7 +120,7 @@ impl ManagedCall {
             let picked = match self.channel.balancer.pick(self.waits, avoid.as_ref()).await {
                 Ok(picked) => picked,
                 Err(failed) => {
-                    self.again(&mut attempts, failed.code(), Pushback::None).await.ok_or(failed)?;
+                    self.again(&mut attempts, failed.code(), Pushback::None).await.or_fail(failed)?;
                     continue;
                 }
             };
@@ -89,11 +129,12 @@ impl ManagedCall {
             match attempt(&picked, self.deadline_ns, request).await {
                 Ok(mut response) => {
                     let ended = trailers_only(&response);
-                    if let Some(code) = ended
-                        && code != Code::Ok
-                        && self.again(&mut attempts, code, Pushback::of(response.headers())).await.is_some()
-                    {
-                        continue;
+                    if let Some(code) = ended.filter(|code| *code != Code::Ok) {
+                        match self.again(&mut attempts, code, Pushback::of(response.headers())).await {
+                            Next::Again => continue,
+                            Next::TooLong => say_too_long(response.headers_mut()),
+                            Next::Over => {}
+                        }
                     }
                     self.replay.commit();
                     if ended == Some(Code::Ok) {
@@ -113,19 +154,24 @@ impl ManagedCall {
                 Err(failed) => {
                     let code = failed.status.code();
                     let pushback = Pushback::of(failed.status.metadata().as_ref());
-                    self.again(&mut attempts, code, pushback).await.ok_or(failed.status)?;
+                    self.again(&mut attempts, code, pushback).await.or_fail(failed.status)?;
                     avoid = Some(picked.endpoint);
                 }
             }
         }
     }
 
-    /// Notes that an attempt failed. `Some`: another is to be made, now that it is time for it.
-    async fn again(&self, attempts: &mut Attempts, code: Code, pushback: Pushback) -> Option<()> {
+    /// Notes that an attempt failed, and waits until it is time for another, where one is to be made.
+    async fn again(&self, attempts: &mut Attempts, code: Code, pushback: Pushback) -> Next {
         let policy = self.method.retry.as_ref();
-        let pause = attempts.fail(policy, self.channel.throttle.as_deref(), code, pushback)?;
+        let Some(pause) = attempts.fail(policy, self.channel.throttle.as_deref(), code, pushback) else {
+            return Next::Over;
+        };
+        if self.replay.is_too_long() {
+            return Next::TooLong;
+        }
         if !self.replay.is_whole() || self.is_beyond_deadline(pause) {
-            return None;
+            return Next::Over;
         }
         tracing::debug!(
             path = self.uri.path(),
@@ -135,7 +181,7 @@ impl ManagedCall {
             "making a call again"
         );
         tokio::time::sleep(pause).await;
-        Some(())
+        Next::Again
     }
 
     /// Whether the deadline passes while a pause lasts.

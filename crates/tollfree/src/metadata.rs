@@ -17,6 +17,8 @@ use crate::names::name_of;
 pub(crate) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 /// The trailer that holds the status over HTTP/2.
 pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+/// The trailer that holds the status's message, percent-encoded.
+pub(crate) const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// The header that holds the timeout over HTTP/2.
 pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
@@ -68,22 +70,23 @@ fn pack_into(
     skips: impl Fn(&HeaderName) -> bool,
 ) -> Result<(), BlockError> {
     for (name, value) in headers {
-        if !may_be_special(name) {
-            metadata::pack(block, name.as_str(), value.as_bytes())?;
-            continue;
-        }
-        if skips(name) {
-            continue;
-        }
-        let implied = name == CONTENT_TYPE && value == GRPC
-            || name == TE
-            || name == GRPC_TIMEOUT
-            || name == GRPC_STATUS;
-        if !implied && !belongs_to_a_connection(name) {
+        if !may_be_special(name) || !skips(name) && travels(name, value) {
             metadata::pack(block, name.as_str(), value.as_bytes())?;
         }
     }
     Ok(())
+}
+
+/// Whether a pair whose name [may be special](may_be_special) travels as it is.
+fn travels(name: &HeaderName, value: &HeaderValue) -> bool {
+    let implied =
+        name == CONTENT_TYPE && value == GRPC || name == TE || name == GRPC_TIMEOUT || name == GRPC_STATUS;
+    !implied && !belongs_to_a_connection(name)
+}
+
+/// Those pairs of a header map that [`pack`] would pack.
+pub(crate) fn travelling(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    headers.iter().filter(|(name, value)| travels(name, value))
 }
 
 /// Fields that are about one HTTP connection (RFC 9113, 8.2.2). HTTP/2 doesn't carry them, so neither does a session.

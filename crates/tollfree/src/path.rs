@@ -97,15 +97,15 @@ impl Path {
 impl fmt::Display for EndpointPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.state, self.transport, self.peer) {
-            (EndpointState::Ready, Transport::SharedMemory, Some(peer)) => write!(
-                f,
-                "shared memory with process {} of user {}, met at {}{}: {}",
-                peer.pid,
-                peer.uid,
-                self.address,
-                self.payloads.words(),
-                self.reason
-            ),
+            (EndpointState::Ready, Transport::SharedMemory, Some(peer)) => {
+                match peer.pid {
+                    // The kernel's word for one that this process can't see.
+                    0 => f.write_str("shared memory with a process of another pid namespace")?,
+                    pid => write!(f, "shared memory with process {pid}")?,
+                }
+                let (uid, address, payloads) = (peer.uid, &self.address, self.payloads.words());
+                write!(f, " of user {uid}, met at {address}{payloads}: {}", self.reason)
+            }
             (EndpointState::Ready, ..) => {
                 write!(f, "HTTP/2 with {}{}: {}", self.address, self.payloads.words(), self.reason)
             }
@@ -124,5 +124,29 @@ impl fmt::Display for Path {
         }
         write!(f, "{} of {} endpoints", self.balance, self.endpoints.len())?;
         self.endpoints.iter().try_for_each(|endpoint| write!(f, "; {endpoint}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_cant_be_seen_has_no_number() {
+        let mut path = EndpointPath {
+            address: "shm:///run/x.sock".into(),
+            transport: Transport::SharedMemory,
+            state: EndpointState::Ready,
+            reason: "the address names a session".into(),
+            peer: Some(PeerIdentity { pid: 0, uid: 7, gid: 7 }),
+            payloads: PayloadPath::NoPool,
+        };
+        assert!(
+            path.to_string().starts_with("shared memory with a process of another pid namespace of user 7")
+        );
+        path.peer = Some(PeerIdentity { pid: 12, uid: 7, gid: 7 });
+        assert!(
+            path.to_string().starts_with("shared memory with process 12 of user 7, met at shm:///run/x.sock")
+        );
     }
 }

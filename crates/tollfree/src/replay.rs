@@ -53,6 +53,12 @@ impl Replay {
         Replay { shared: Arc::new(Mutex::new(shared)) }
     }
 
+    /// Whether more was sent than is kept.
+    pub(crate) fn is_too_long(&self) -> bool {
+        let shared = self.shared.lock();
+        shared.committed && shared.len > KEPT_LEN_MAX
+    }
+
     /// Whether it can be sent again from its beginning.
     pub(crate) fn is_whole(&self) -> bool {
         let shared = self.shared.lock();

@@ -31,14 +31,29 @@ use tonic::transport::server::TcpIncoming;
 use tower_service::Service;
 
 use crate::direct;
-use crate::layers::{self, AnyLayer, AnyService};
+use crate::layers::{self, AnyService, Layers};
 use crate::linger::Lingering;
 use crate::load::{ServerLoad, TallyLayer};
 use crate::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::serving::Handler;
 use crate::session_task::{Age, Duty, Served, Services, SessionTask};
 use crate::status::ServeError;
+use crate::trace::TraceLayer;
 use crate::upgrade::{Offer, OfferService};
+
+/// What is done to tonic's server.
+pub(crate) type Http2 = Arc<dyn Fn(tonic::transport::Server) -> tonic::transport::Server + Send + Sync>;
+
+/// Why no limit may be 0.
+const NO_CALLS: &str = "with a limit of 0 no call would be served; give a number of calls, or don't set it";
+
+/// A limit for metadata, as a session can have it.
+pub(crate) fn metadata_len_max(len: u32) -> usize {
+    (len as usize).clamp(METADATA_LEN_MIN, tollfree_layout::limits::METADATA_LEN_MAX)
+}
+
+/// The least that a side of a session may say that it takes.
+const METADATA_LEN_MIN: usize = 256;
 
 /// Serves generated services. Made by [`Server::builder`].
 ///
@@ -61,7 +76,13 @@ pub struct Server {
     routes: Routes,
     /// There are routes that no service of `services` stands for.
     has_other_routes: bool,
-    layers: Vec<AnyLayer>,
+    layers: Layers,
+    /// A setting that can't be meant, and what to do about it.
+    refused: Option<(&'static str, &'static str)>,
+    /// How long a handler may take.
+    timeout: Option<Duration>,
+    /// What is done to tonic's server for addresses of HTTP/2.
+    http2: Option<Http2>,
     load: ServerLoad,
     age: Age,
     /// Set where a thread serves and does nothing else: the sessions on it.
@@ -85,7 +106,10 @@ impl Server {
             services: HashMap::new(),
             routes: Routes::default(),
             has_other_routes: false,
-            layers: Vec::new(),
+            layers: Layers::default(),
+            refused: None,
+            timeout: None,
+            http2: None,
             load: ServerLoad::default(),
             age: Age::default(),
             worker: None,
@@ -133,6 +157,9 @@ impl Server {
 
     /// How many calls one session may have under way; further ones wait at the client.
     pub fn concurrency_limit_per_session(mut self, count: u32) -> Server {
+        if count == 0 {
+            self.refused = Some(("concurrency_limit_per_session", NO_CALLS));
+        }
         let window = self.config.limits.stream_window;
         let reserve = tollfree_layout::limits::WINDOW_RESERVE;
         self.config.limits.stream_count = count.max(1);
@@ -153,9 +180,57 @@ impl Server {
     /// How many calls the server as a whole may have under way, over all sessions and connections. Further ones are
     /// answered with RESOURCE_EXHAUSTED at once, without a handler's having seen them, and counted
     /// ([`ServerLoad::shed_count`]).
-    pub fn concurrency_limit(self, count: u32) -> Server {
+    pub fn concurrency_limit(mut self, count: u32) -> Server {
+        if count == 0 {
+            self.refused = Some(("concurrency_limit", NO_CALLS));
+        }
         self.load.tally().limit(count.max(1));
         self
+    }
+
+    /// How long handlers may take. Calls that take longer end DEADLINE_EXCEEDED, as with a deadline of their own: the
+    /// shorter of the two holds. Over HTTP/2 it is tonic's own timeout, which says CANCELLED.
+    pub fn timeout(mut self, timeout: Duration) -> Server {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The longest block of metadata that is received with a call, in bytes: from 256 to 15,360, which is also what counts
+    /// where this is not said. A client that would send a longer one is told so with RESOURCE_EXHAUSTED. HTTP/2 heeds it as
+    /// tonic does, with any number.
+    pub fn http2_max_header_list_size(mut self, len: u32) -> Server {
+        self.config.limits.metadata_len_max = metadata_len_max(len);
+        self.http2_settings(move |builder| builder.http2_max_header_list_size(len))
+    }
+
+    /// What is to be said to tonic's own server for addresses of HTTP/2: windows, keepalive, frames, TCP's settings. Those
+    /// that concern calls, as timeouts and limits do, are the [`Server`]'s own and count for all addresses.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let server = tollfree::Server::builder()
+    ///     .http2_settings(|http2| http2.http2_keepalive_interval(Some(Duration::from_secs(20))));
+    /// ```
+    pub fn http2_settings(
+        mut self,
+        settle: impl Fn(tonic::transport::Server) -> tonic::transport::Server + Send + Sync + 'static,
+    ) -> Server {
+        let before = self.http2.take();
+        self.http2 = Some(Arc::new(move |builder| match &before {
+            Some(before) => settle(before(builder)),
+            None => settle(builder),
+        }));
+        self
+    }
+
+    /// Makes a span for each call, which its handler runs in, as tonic's does: `make` sees the request without its body. It
+    /// is a [layer](Server::layer).
+    pub fn trace_fn<F>(self, make: F) -> Server
+    where
+        F: Fn(&Request<()>) -> tracing::Span + Send + Sync + 'static,
+    {
+        self.layer(TraceLayer(Arc::new(make)))
     }
 
     /// How busy the server is, for whoever watches it.
@@ -189,14 +264,14 @@ impl Server {
     /// ```
     pub fn layer<L, B>(mut self, layer: L) -> Server
     where
-        L: tower_layer::Layer<AnyService> + Send + Sync + 'static,
-        L::Service: Service<Request<Body>, Response = http::Response<B>> + Clone + Send + Sync + 'static,
+        L: tower_layer::Layer<AnyService>,
+        L::Service: Service<Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
         <L::Service as Service<Request<Body>>>::Future: Send + 'static,
         <L::Service as Service<Request<Body>>>::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.layers.push(layers::erase(layer));
+        self.layers.push(layers::put(layer));
         self
     }
 
@@ -205,6 +280,7 @@ impl Server {
         let others = routes.into_axum_router().reset_fallback();
         self.routes = Routes::from(self.routes.into_axum_router().merge(others));
         self.has_other_routes = true;
+        self.layers.forget();
         self
     }
 
@@ -235,6 +311,7 @@ impl Server {
         }
         self.services.insert(S::NAME, Served { handler: Arc::new(service.clone()), direct });
         self.routes = self.routes.add_service(service);
+        self.layers.forget();
         self
     }
 
@@ -261,7 +338,7 @@ impl Server {
     ///
     /// # Errors
     /// [`ServeError`] when the address can't be bound.
-    pub async fn serve(self, uri: &str) -> Result<(), ServeError> {
+    pub async fn serve(self, uri: impl Into<String>) -> Result<(), ServeError> {
         self.serve_many([uri]).await
     }
 
@@ -271,7 +348,7 @@ impl Server {
     /// [`ServeError`] when the address can't be bound.
     pub async fn serve_with_shutdown(
         self,
-        uri: &str,
+        uri: impl Into<String>,
         signal: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         self.serve_many_with_shutdown([uri], signal).await
@@ -285,7 +362,10 @@ impl Server {
     ///
     /// # Errors
     /// [`ServeError`] when one of them can't be bound; none is served then.
-    pub async fn serve_many<'a>(self, uris: impl IntoIterator<Item = &'a str>) -> Result<(), ServeError> {
+    pub async fn serve_many(
+        self,
+        uris: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Result<(), ServeError> {
         self.serve_many_with_shutdown(uris, pending()).await
     }
 
@@ -299,7 +379,7 @@ impl Server {
     ///
     /// # Panics
     /// In a task of a tokio runtime.
-    pub fn serve_blocking(self, uri: &str) -> Result<(), ServeError> {
+    pub fn serve_blocking(self, uri: impl Into<String>) -> Result<(), ServeError> {
         self.serve_blocking_with_shutdown(uri, pending())
     }
 
@@ -312,11 +392,12 @@ impl Server {
     /// In a task of a tokio runtime.
     pub fn serve_blocking_with_shutdown(
         mut self,
-        uri: &str,
+        uri: impl Into<String>,
         signal: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
+        let uri = uri.into();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|source| ServeError::Socket { address: uri.into(), source })?;
+        let runtime = runtime.map_err(|source| ServeError::Socket { address: uri.clone(), source })?;
         self.worker = Some(Arc::default());
         runtime.block_on(self.serve_with_shutdown(uri, signal))
     }
@@ -325,23 +406,26 @@ impl Server {
     ///
     /// # Errors
     /// [`ServeError`] when one of the addresses can't be bound, or an HTTP/2 listener fails.
-    pub async fn serve_many_with_shutdown<'a>(
+    pub async fn serve_many_with_shutdown(
         mut self,
-        uris: impl IntoIterator<Item = &'a str>,
+        uris: impl IntoIterator<Item = impl Into<String>>,
         signal: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
+        if let Some((setting, reason)) = self.refused {
+            return Err(ServeError::Setting { setting, reason });
+        }
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
         let mut bound = Vec::new();
-        let uris: Vec<&str> = uris.into_iter().collect();
+        let uris: Vec<String> = uris.into_iter().map(Into::into).collect();
         let tokens = uris.iter().any(|uri| uri.starts_with("http://")).then(Arc::<Tokens>::default);
         self.config.tokens = tokens.clone();
-        for uri in uris {
+        for uri in &uris {
             bound.push(Bound::bind(uri, &self).await?);
         }
         let offer =
             tokens.and_then(|tokens| bound.iter().find_map(|bound| bound.offer(&tokens)).map(Arc::new));
-        let duty = Arc::new(self.duty());
+        let duty = Arc::new(self.duty()?);
         for bound in bound {
             servers.spawn(bound.run(duty.clone(), offer.clone(), stopped.clone()));
         }
@@ -401,29 +485,39 @@ impl Server {
 
 impl Server {
     /// What all sessions and connections have in common.
-    fn duty(self) -> Duty {
+    fn duty(self) -> Result<Duty, ServeError> {
         let tally = self.load.tally().clone();
         let sharing = Arc::new(self.sharing);
         if self.layers.is_empty() {
             let others: Option<Arc<dyn Handler>> =
                 if self.has_other_routes { Some(Arc::new(self.routes.clone())) } else { None };
             let services = Arc::new(self.services);
-            return Duty {
+            return Ok(Duty {
                 services,
                 others,
                 routes: self.routes,
                 tally,
                 sharing,
                 age: self.age,
+                timeout: self.timeout,
+                http2: self.http2,
                 worker: self.worker,
-            };
+            });
         }
         // Layers see HTTP requests: nothing is called directly within them.
         let services = self.services.into_iter().map(|(name, served)| (name, served.handler)).collect();
-        let all = layers::stack(services, self.routes, &self.layers);
-        let (others, routes) = (Some(all.handler()), all.into_routes());
-        let services = Services::default();
-        Duty { services, others, routes, tally, sharing, age: self.age, worker: self.worker }
+        let all = self.layers.stack(services, self.routes)?;
+        Ok(Duty {
+            services: Services::default(),
+            others: Some(all.clone()),
+            routes: layers::into_routes(all),
+            tally,
+            sharing,
+            age: self.age,
+            timeout: self.timeout,
+            http2: self.http2,
+            worker: self.worker,
+        })
     }
 }
 
@@ -515,8 +609,14 @@ impl Bound {
         let stop = async move {
             let _ = stop.wait_for(|stop| *stop).await;
         };
-        let age = duty.age;
-        let aged = move |mut builder: tonic::transport::Server| {
+        let (age, timeout, http2) = (duty.age, duty.timeout, duty.http2.clone());
+        let settled = move |mut builder: tonic::transport::Server| {
+            if let Some(settle) = http2 {
+                builder = settle(builder);
+            }
+            if let Some(timeout) = timeout {
+                builder = builder.timeout(timeout);
+            }
             if let Some(age) = age.jittered() {
                 builder = builder.max_connection_age(age);
             }
@@ -531,7 +631,7 @@ impl Bound {
             Bound::Shm(listener) => serve_sessions(listener, duty, stopped).await,
             Bound::Unix(address, listener, _file) => {
                 let incoming = UnixListenerStream::new(listener).map(|came| came.map(Lingering::new));
-                let builder = aged(tonic::transport::Server::builder()).layer(tally).add_routes(routes);
+                let builder = settled(tonic::transport::Server::builder()).layer(tally).add_routes(routes);
                 builder.serve_with_incoming_shutdown(incoming, stop).await.map_err(http(address))?;
             }
             Bound::Tcp(address, listener, builder) => {
@@ -543,7 +643,7 @@ impl Bound {
                 // As tonic does where it binds itself: a reply does not wait for the acknowledgement of the one before.
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
                 let incoming = incoming.map(|came| came.map(Lingering::new));
-                let builder = aged(*builder).layer(tally).add_routes(routes);
+                let builder = settled(*builder).layer(tally).add_routes(routes);
                 builder.serve_with_incoming_shutdown(incoming, stop).await.map_err(http(address))?;
             }
         }

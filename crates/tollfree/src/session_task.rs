@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, TE, USER_AGENT};
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 use http_body_util::Full;
 use tokio::sync::watch;
@@ -27,11 +27,13 @@ use tonic::body::Body;
 use tonic::service::Routes;
 
 use crate::body::RequestBody;
+use crate::call::deadline_ns;
 use crate::direct::{self, Answered, Begun, Bypass, DirectMethod, Found, Left, OfServer, Passing, Templates};
 use crate::endpoint::chance;
 use crate::load::{Admission, Counted, Tally};
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack};
 use crate::payloads::Sharing;
+use crate::server::Http2;
 use crate::serving::{Handler, Held, Serving};
 use crate::status;
 
@@ -55,6 +57,10 @@ pub(crate) struct Duty {
     pub(crate) tally: Arc<Tally>,
     pub(crate) sharing: Arc<Sharing>,
     pub(crate) age: Age,
+    /// How long a handler may take.
+    pub(crate) timeout: Option<Duration>,
+    /// What is done to tonic's server for addresses of HTTP/2.
+    pub(crate) http2: Option<Http2>,
     /// Set where a thread serves and does nothing else: the sessions on it.
     pub(crate) worker: Option<Arc<AtomicUsize>>,
 }
@@ -100,6 +106,8 @@ impl Ending {
 
 /// What every gRPC request says that it can take.
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
+/// What gRPC calls the host of a local socket.
+const AUTHORITY: &str = "localhost";
 /// Calls served in the session's own task before it looks at the ring again.
 const INLINE_COUNT: usize = 16;
 /// Tasks of calls, under way or at their end, that are only looked at when the next call comes.
@@ -350,6 +358,7 @@ impl SessionTask {
     fn serve_whole(&mut self, cx: &mut Context<'_>, place: &mut Option<Accepted<'_>>) -> bool {
         let Some(accepted) = place else { return true };
         let Some(method) = accepted.method() else { return false };
+        let until_ns = self.deadline_ns(accepted.deadline_ns());
         let Some(Some(known)) = self.methods.get_mut(usize::from(method.0)) else { return false };
         let (Some(direct), true) = (&mut known.direct, known.pace.is_next_inline()) else { return false };
         if self.duty.tally.is_counting() || !direct.takes_some() {
@@ -366,7 +375,7 @@ impl SessionTask {
             };
         }
         let Some(whole) = accepted.take_whole() else { return false };
-        insert_timeout(&mut headers, accepted.deadline_ns());
+        insert_timeout(&mut headers, until_ns);
         let extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
         if !known.pace.quick {
             self.attachment.flush();
@@ -392,9 +401,12 @@ impl SessionTask {
         }
         if let Some(left) = left
             && let Some(accepted) = place.take()
-            && let Some(serving) = direct.go_on(cx, accepted.into_call(), left)
         {
-            self.tasks.spawn(direct.rest(serving));
+            let mut call = accepted.into_call();
+            call.deadline_ns = until_ns;
+            if let Some(serving) = direct.go_on(cx, call, left) {
+                self.tasks.spawn(direct.rest(serving));
+            }
         }
         *place = None;
         self.templates.prepare(key);
@@ -478,8 +490,18 @@ impl SessionTask {
         self.methods.get_mut(usize::from(method?.0))?.as_mut()
     }
 
+    /// When a call is over: at its deadline, or when the server says. On the monotonic clock.
+    #[inline]
+    fn deadline_ns(&self, asked: Option<u64>) -> Option<u64> {
+        match self.duty.timeout {
+            None => asked,
+            Some(timeout) => Some(asked.unwrap_or(u64::MAX).min(deadline_ns(timeout))),
+        }
+    }
+
     /// Begins a call; `arrival` came with it.
-    fn begin(&mut self, call: Call, mut arrival: Option<Arrival>) -> (Begun, bool) {
+    fn begin(&mut self, mut call: Call, mut arrival: Option<Arrival>) -> (Begun, bool) {
+        call.deadline_ns = self.deadline_ns(call.deadline_ns);
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
             Some(idx) => {
@@ -502,7 +524,8 @@ impl SessionTask {
             return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
         };
         let Some(handler) = &known.handler else {
-            let refusal = Status::unimplemented(format!("no service here has the method {}", known.uri));
+            let refusal =
+                Status::unimplemented(format!("no service here has the method {}", known.uri.path()));
             return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
         };
         let inline = known.pace.is_inline();
@@ -612,10 +635,15 @@ fn insert_timeout(headers: &mut HeaderMap, deadline_ns: Option<u64>) {
 fn known(path: &Bytes, duty: &Duty, peer: PeerPool) -> Option<Known> {
     let text = std::str::from_utf8(path).ok()?;
     let (service, method) = text.strip_prefix('/')?.split_once('/')?;
-    if method.is_empty() || method.contains('/') {
+    // A query or a fragment is no part of a method's path, and would be passed over by whoever looks at a URI's path.
+    if method.is_empty() || method.contains('/') || text.contains(['?', '#']) {
         return None;
     }
-    let uri = Uri::from(PathAndQuery::from_maybe_shared(path.clone()).ok()?);
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(Scheme::HTTP);
+    parts.authority = Some(Authority::from_static(AUTHORITY));
+    parts.path_and_query = Some(PathAndQuery::from_maybe_shared(path.clone()).ok()?);
+    let uri = Uri::from_parts(parts).ok()?;
     let served = duty.services.get(service);
     let handler = served.map(|served| &served.handler).or(duty.others.as_ref()).cloned();
     let passing = || Passing { sharing: duty.sharing.clone(), peer };

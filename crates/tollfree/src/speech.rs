@@ -4,10 +4,13 @@ use std::borrow::Borrow;
 use std::task::{Context, Poll, ready};
 
 use http::HeaderMap;
+use tollfree_layout::limits::METADATA_LEN_MAX;
+use tollfree_layout::metadata::pairs;
 use tollfree_transport::{Emission, EmitError, Ending, Stream};
 use tonic::Status;
 
-use crate::metadata::pack;
+use crate::last_words::fit;
+use crate::metadata::{pack, travelling};
 use crate::status;
 
 /// A server's half of a call, whoever else holds its stream.
@@ -30,15 +33,20 @@ impl<S: Borrow<Stream>> Speech<S> {
         if last.add_header(&mut headers).is_err() {
             headers.clear();
         }
-        // A message too long to travel is left out.
-        let block = pack(&headers).unwrap_or_default();
-        self.emission.ending = Some(Ending::Trailers { code, block });
+        self.end_with_headers(code, &headers, "status");
     }
 
-    /// Ends the call with a status that stands in headers; `what` they are is said where they can't be packed.
+    /// Ends the call with a status that stands in headers; `what` they are is said where they can't be packed. That of a
+    /// call that has failed always can, in part at least.
     pub(crate) fn end_with_headers(&mut self, code: u16, headers: &HeaderMap, what: &str) {
         match pack(headers) {
             Ok(block) => self.emission.ending = Some(Ending::Trailers { code, block }),
+            Err(_) if code != 0 => {
+                let pairs =
+                    travelling(headers).map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
+                let block = fit(pairs, METADATA_LEN_MAX);
+                self.emission.ending = Some(Ending::Trailers { code, block });
+            }
             Err(error) => self.end_with(Status::resource_exhausted(format!("{what}: {error}"))),
         }
     }
@@ -54,11 +62,24 @@ impl<S: Borrow<Stream>> Speech<S> {
         self.emission.is_empty()
     }
 
+    /// Makes the status of a call that has failed fit what the client takes. `false`: there is none, or it does.
+    #[cold]
+    fn shorten(&mut self, max: usize) -> bool {
+        match &mut self.emission.ending {
+            Some(Ending::Trailers { code, block }) if *code != 0 && block.len() > max => {
+                *block = fit(pairs(block).flatten().map(|(name, value)| (name.as_bytes(), value)), max);
+                block.len() <= max
+            }
+            _ => false,
+        }
+    }
+
     /// Sends what is at hand; `true` when nobody listens any more.
     pub(crate) fn poll_emit(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         match ready!(self.stream.borrow().poll_emit(cx, &mut self.emission)) {
             Ok(()) => Poll::Ready(false),
             Err(EmitError::Ended | EmitError::Closed(_)) => Poll::Ready(true),
+            Err(EmitError::MetadataLen { max, .. }) if self.shorten(max) => Poll::Ready(false),
             Err(error) => {
                 self.abort_with(status::emit(error, "the client"));
                 Poll::Ready(false)

@@ -1,6 +1,8 @@
 //! The one place where what happens to a session becomes a gRPC status.
 
 use std::error::Error;
+use std::io;
+use std::sync::Arc;
 
 use tollfree_pool::{AllocError, RefError, RopeError};
 use tollfree_transport::{BindError, Closed, ConnectError, ConnectErrorKind, EmitError};
@@ -8,7 +10,14 @@ use tonic::{Code, Status};
 
 /// A session that ended under a call. The outcome of the call is unknown: it may have been served.
 pub(crate) fn closed(closed: &Closed, peer: &str) -> Status {
-    Status::unavailable(format!("session with {peer} {closed}"))
+    let told = format!("session with {peer}: {closed}");
+    sourced(Status::unavailable(told), io::Error::new(io::ErrorKind::BrokenPipe, closed.clone()))
+}
+
+/// A status with what is behind it, where tonic's users look for an `io::Error`.
+fn sourced(mut status: Status, source: impl Error + Send + Sync + 'static) -> Status {
+    status.set_source(Arc::new(source));
+    status
 }
 
 /// A call that could not be sent.
@@ -27,15 +36,21 @@ pub(crate) fn emit(error: EmitError, peer: &str) -> Status {
 
 /// A server that could not be reached.
 pub(crate) fn connect(error: &ConnectError) -> Status {
-    match &error.kind {
-        ConnectErrorKind::Permission => Status::permission_denied(error.to_string()),
-        _ => Status::unavailable(error.to_string()),
-    }
+    let told = error.to_string();
+    let (status, kind) = match &error.kind {
+        ConnectErrorKind::Permission => (Status::permission_denied(&*told), io::ErrorKind::PermissionDenied),
+        ConnectErrorKind::NotFound => (Status::unavailable(&*told), io::ErrorKind::NotFound),
+        ConnectErrorKind::Stale => (Status::unavailable(&*told), io::ErrorKind::ConnectionRefused),
+        ConnectErrorKind::Io(source) => (Status::unavailable(&*told), source.kind()),
+        _ => (Status::unavailable(&*told), io::ErrorKind::ConnectionAborted),
+    };
+    sourced(status, io::Error::new(kind, told))
 }
 
 /// An HTTP/2 server that could not be reached.
-pub(crate) fn http2_connect(error: &tonic::transport::Error, peer: &str) -> Status {
-    Status::unavailable(format!("{peer}: can't connect: {}", innermost(error)))
+pub(crate) fn http2_connect(error: tonic::transport::Error, peer: &str) -> Status {
+    let told = format!("{peer}: can't connect: {}", innermost(&error));
+    sourced(Status::unavailable(told), error)
 }
 
 /// A call over HTTP/2 that brought no response.
@@ -45,14 +60,28 @@ pub(crate) fn http2(error: tonic::transport::Error, peer: &str) -> Status {
     }
     let told = format!("{peer}: {}", innermost(&error));
     if is_cancelled(&error) {
-        return Status::cancelled(told);
+        return sourced(Status::cancelled(told), error);
     }
-    let status = Status::from_error(Box::new(error));
-    match status.code() {
+    let mut status = Status::from_error(Box::new(error));
+    let code = match status.code() {
         // What breaks a connection is the server's going, whichever way the libraries put it.
-        Code::Unknown | Code::Cancelled => Status::unavailable(told),
-        code => Status::new(code, told),
+        Code::Unknown | Code::Cancelled => Code::Unavailable,
+        code => code,
+    };
+    let source = std::mem::replace(&mut status, Status::new(code, told));
+    sourced(status, source)
+}
+
+/// What a layer's service failed with: a layer that limits time says DEADLINE_EXCEEDED, as gRPC does.
+pub(crate) fn of_layer(error: Box<dyn Error + Send + Sync>) -> Status {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(&*error);
+    while let Some(error) = cause {
+        if error.is::<tower::timeout::error::Elapsed>() || error.is::<tonic::TimeoutExpired>() {
+            return Status::deadline_exceeded(format!("a layer of the server gave the call up: {error}"));
+        }
+        cause = error.source();
     }
+    Status::from_error(error)
 }
 
 /// A call over HTTP/2 that was cancelled after its deadline has met the deadline: a server's clock may ring first, and then
@@ -149,6 +178,14 @@ pub enum ServeError {
         /// What is wrong with it, and how to write one.
         reason: String,
     },
+    /// A setting of the server can't be meant.
+    #[error("Server::{setting}: {reason}")]
+    Setting {
+        /// The method that it was given to.
+        setting: &'static str,
+        /// What is wrong with it, and what to write.
+        reason: &'static str,
+    },
     /// The rendezvous socket could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -187,7 +224,10 @@ mod tests {
     fn a_dead_peer_is_unavailable_and_named() {
         let status = closed(&Closed::HungUp, "shm:///run/x.sock");
         assert_eq!(status.code(), Code::Unavailable);
-        assert_eq!(status.message(), "session with shm:///run/x.sock the peer hung up");
+        assert_eq!(status.message(), "session with shm:///run/x.sock: the peer hung up");
+        let source = status.source().and_then(|source| source.downcast_ref::<io::Error>()).expect("as tonic");
+        assert_eq!(source.kind(), io::ErrorKind::BrokenPipe);
+        assert!(source.get_ref().is_some_and(|inner| inner.is::<Closed>()));
     }
 
     #[test]

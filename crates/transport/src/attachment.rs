@@ -1,6 +1,7 @@
 //! What users of the transport hold: an attachment to a peer, and the streams of its calls.
 
 use std::fmt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +48,9 @@ pub enum ConnectErrorKind {
     /// A socket that nobody listens on.
     #[error("no server there (nobody listens on the socket; its server has died)")]
     Stale,
+    /// Something else than a socket lies at the path.
+    #[error("no server there (the path is {0}, and not a socket): is it the one that the server is told?")]
+    NotASocket(&'static str),
     /// No permission to open the socket.
     #[error("no permission to open the socket")]
     Permission,
@@ -63,7 +67,7 @@ impl ConnectErrorKind {
     pub fn is_transient(&self) -> bool {
         match self {
             ConnectErrorKind::Handshake(error) => error.is_transient(),
-            ConnectErrorKind::Permission => false,
+            ConnectErrorKind::Permission | ConnectErrorKind::NotASocket(_) => false,
             _ => true,
         }
     }
@@ -93,6 +97,18 @@ async fn dial(path: &Path, limit: Duration) -> std::io::Result<UnixStream> {
             }
             result => return result,
         }
+    }
+}
+
+/// What lies at a path, where that is no socket.
+fn other_than_socket(path: &Path) -> Option<&'static str> {
+    // An abstract name is no path.
+    let found = std::fs::metadata(path).ok()?.file_type();
+    match found {
+        found if found.is_socket() => None,
+        found if found.is_dir() => Some("a directory"),
+        found if found.is_file() => Some("a regular file"),
+        _ => Some("a device or pipe"),
     }
 }
 
@@ -137,7 +153,10 @@ impl Attachment {
         let socket = dialled.map(OfProcess::new).map_err(|source| {
             error(match source.kind() {
                 std::io::ErrorKind::NotFound => ConnectErrorKind::NotFound,
-                std::io::ErrorKind::ConnectionRefused => ConnectErrorKind::Stale,
+                std::io::ErrorKind::ConnectionRefused => match other_than_socket(path) {
+                    Some(what) => ConnectErrorKind::NotASocket(what),
+                    None => ConnectErrorKind::Stale,
+                },
                 std::io::ErrorKind::PermissionDenied => ConnectErrorKind::Permission,
                 _ => ConnectErrorKind::Io(source),
             })

@@ -47,11 +47,11 @@ impl PeerPolicy {
     pub(crate) fn words(&self) -> &'static str {
         match self {
             PeerPolicy::SameUser if !is_one_user(rustix::process::geteuid().as_raw()) => {
-                "only the same user is, and this process's user namespace does not tell who that is: list the user to allow it"
+                "its own user only, who is not known in this user namespace"
             }
-            PeerPolicy::SameUser => "only the same user is",
-            PeerPolicy::Users(_) => "only the users listed are",
-            PeerPolicy::Anyone => "everyone is",
+            PeerPolicy::SameUser => "its own user only",
+            PeerPolicy::Users(_) => "only those listed",
+            PeerPolicy::Anyone => "everybody",
         }
     }
 }
@@ -87,6 +87,8 @@ pub struct Config {
     pub area_len: usize,
     /// A payload area that nothing was sent through for this long is given up.
     pub area_idle: Duration,
+    /// What the application calls itself; the peer is told this before this library's name, up to what a handshake carries.
+    pub agent: Option<String>,
     /// The handshake must be over within this time.
     pub handshake_timeout: Duration,
     /// A server: the tokens that it gives out over TCP, where it does. Clients may present them in their handshakes.
@@ -109,6 +111,7 @@ impl Default for Config {
             ring_len: limits::RING_LEN_DEFAULT,
             area_len: limits::AREA_LEN_DEFAULT,
             area_idle: Duration::from_millis(500),
+            agent: None,
             handshake_timeout: Duration::from_secs(5),
             tokens: None,
             load: false,

@@ -84,12 +84,14 @@ pub enum HandshakeError {
     #[error("the peer requires features {0:#x} that this side does not know")]
     Feature(u64),
     /// The peer's user is not allowed.
-    #[error("user {uid} is not allowed here ({policy})")]
+    #[error("{}", user_words(*uid, policy, *here))]
     User {
         /// Who it is.
         uid: u32,
         /// The policy in words.
         policy: &'static str,
+        /// Who doesn't allow it: this side.
+        here: Role,
     },
     /// The peer's region or this side's was no good.
     #[error(transparent)]
@@ -109,7 +111,7 @@ pub enum HandshakeError {
     #[error("the server has not answered the token that it was shown")]
     NoAnswer,
     /// The peer declined.
-    #[error("refused: {text}")]
+    #[error("the server refused: {text}")]
     Refused {
         /// One of [`reason`].
         reason: u32,
@@ -231,9 +233,10 @@ pub(crate) struct Own {
     pub(crate) doorbell: Option<Doorbell>,
 }
 
-/// This side's name, for the peer's logs and headers.
-fn agent() -> String {
-    format!("tollfree-rust/{}", env!("CARGO_PKG_VERSION"))
+/// This side's name, for the peer's logs and headers: the application's, if it has one, and the library's.
+fn agent(config: &Config) -> String {
+    let library = format!("tollfree-rust/{}", env!("CARGO_PKG_VERSION"));
+    config.agent.iter().map(|agent| format!("{agent} ")).chain([library]).collect()
 }
 
 /// The client's part, on a connected socket. A token that is presented has to be answered.
@@ -243,7 +246,7 @@ pub(crate) async fn connect(
     token: Option<&Token>,
 ) -> Result<Attached, HandshakeError> {
     within(config.handshake_timeout, async {
-        let peer = check_user(stream, config)?;
+        let peer = check_user(stream, config, Role::Client)?;
         let own = Own::make("tollfree-client", config)?;
         let mut hello = offer(kind::HELLO, config, &own);
         if let Some(token) = token {
@@ -281,7 +284,7 @@ pub(crate) async fn accept(
     turn: &Turn,
 ) -> Result<Attached, HandshakeError> {
     let result = within(config.handshake_timeout, async {
-        let peer = check_user(stream, config)?;
+        let peer = check_user(stream, config, Role::Server)?;
         let (hello, fd) = tokio::select! {
             biased;
             received = recv(stream) => received?,
@@ -307,11 +310,29 @@ pub(crate) async fn accept(
     if let Err(error) = &result {
         let mut refusal = Hello::new(kind::REFUSAL);
         refusal.reason = error.reason().into();
-        refusal.set_text(&error.to_string());
+        refusal.set_text(&told_to_client(error));
         // The client may be gone, or not listening; the error itself is what counts.
         let _ = socket::send(stream, refusal.as_bytes(), None);
     }
     result
+}
+
+/// A server's error in words for its client, who is not the peer of itself.
+fn told_to_client(error: &HandshakeError) -> String {
+    error.to_string().replace("the peer", "the client").replace("this side", "the server")
+}
+
+fn user_words(uid: u32, policy: &str, here: Role) -> String {
+    match here {
+        Role::Client => format!(
+            "the server runs as user {uid}, and this client trusts {policy}: ChannelBuilder::peers says whom else"
+        ),
+        Role::Server => {
+            format!(
+                "the client runs as user {uid}, and this server lets in {policy}: Server::peers says whom else"
+            )
+        }
+    }
 }
 
 async fn within<T>(
@@ -324,10 +345,10 @@ async fn within<T>(
 /// Who the peer is, and its pidfd where there is one.
 type Watched = (PeerIdentity, Option<OwnedFd>);
 
-fn check_user(stream: &UnixStream, config: &Config) -> Result<Watched, HandshakeError> {
+fn check_user(stream: &UnixStream, config: &Config, here: Role) -> Result<Watched, HandshakeError> {
     let identity = PeerIdentity::of(stream)?;
     if !config.peers.allows(identity.uid) {
-        return Err(HandshakeError::User { uid: identity.uid, policy: config.peers.words() });
+        return Err(HandshakeError::User { uid: identity.uid, policy: config.peers.words(), here });
     }
     match Liveness::of(identity.pid) {
         Liveness::Dead => Err(HandshakeError::Dead),
@@ -374,7 +395,7 @@ fn offer(kind: u32, config: &Config, own: &Own) -> Hello {
     hello.metadata_len_max = (config.limits.metadata_len_max as u32).into();
     hello.features = own.features(config).into();
     hello.pool = config.pool.unwrap_or_default();
-    hello.set_text(&agent());
+    hello.set_text(&agent(config));
     hello.clock_ns = now_ns().into();
     hello
 }

@@ -12,7 +12,7 @@ use tollfree_rendezvous::{Address, BindError, FileId, Rendezvous};
 
 use crate::attachment::Attachment;
 use crate::config::Config;
-use crate::handshake::{self, Ended, Turn};
+use crate::handshake::{self, Ended, HandshakeError, Turn};
 use crate::inherited::OfProcess;
 
 /// Handshakes under way at once; more clients wait in the socket's backlog.
@@ -160,7 +160,13 @@ async fn shake_hands(
     let attached = match handshake::accept(&stream, &config, &turn).await {
         Ok(attached) => attached,
         Err(error) => {
-            tracing::warn!(%error, "a client was refused");
+            match error {
+                // One that looks whether somebody listens, or has thought better of it: nothing is wrong with either.
+                HandshakeError::Dead | HandshakeError::HungUp => {
+                    tracing::debug!("somebody connected, and went without a handshake");
+                }
+                error => tracing::warn!(%error, "a client was refused"),
+            }
             return;
         }
     };

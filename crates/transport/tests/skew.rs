@@ -67,8 +67,8 @@ fn a_client_of_another_version_is_refused_in_words() {
             let error = client.unwrap_err();
             assert!(!error.kind.is_transient(), "trying again does not help: {error}");
             let words = [
-                format!("speaks {version} to {version}"),
-                format!("this side {VERSION_MIN} to {VERSION_MAX}"),
+                format!("the client speaks {version} to {version}"),
+                format!("the server {VERSION_MIN} to {VERSION_MAX}"),
             ];
             for words in words {
                 assert!(error.to_string().contains(&words), "{error}");

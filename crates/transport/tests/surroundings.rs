@@ -281,8 +281,8 @@ fn another_user_is_refused_unless_policy_says_otherwise() {
         let honest = server.connect().await;
         check_calls(&honest, 3).await;
         let (path, me) = (server.path(), rustix::process::geteuid().as_raw());
-        run_as(STRANGER, &program, "client that is refused", &path, "user 12345 is not allowed here");
-        run_as(STRANGER, &program, "client that refuses", &path, &format!("user {me} is not allowed here"));
+        run_as(STRANGER, &program, "client that is refused", &path, "the client runs as user 12345");
+        run_as(STRANGER, &program, "client that refuses", &path, &format!("the server runs as user {me}"));
         check_calls(&honest, 3).await;
         let listed = Config { peers: PeerPolicy::Users(vec![STRANGER]), ..Config::default() };
         let (server, program) = for_everybody(listed).unwrap();
@@ -290,7 +290,7 @@ fn another_user_is_refused_unless_policy_says_otherwise() {
         let peer = server.sessions.lock().unwrap()[0].0;
         assert_eq!((peer.uid, peer.gid), (STRANGER, STRANGER));
         // Not even root, where it isn't listed.
-        run("client that is refused", &server.path(), "is not allowed here");
+        run("client that is refused", &server.path(), "the client runs as user");
     });
 }
 
@@ -346,7 +346,7 @@ fn a_user_namespace_that_maps_nobody_makes_nobody_the_same_user() {
         let server = Echo::start(Config { peers: PeerPolicy::Anyone, ..Config::default() });
         let honest = server.connect().await;
         check_calls(&honest, 3).await;
-        let words = "user namespace does not tell who that is";
+        let words = "its own user only, who is not known in this user namespace";
         let mut child = within(command, "client that refuses", &server.path(), words);
         let status = tokio::task::block_in_place(|| child.wait_end(PATIENCE)).expect("it ends");
         assert!(status.success(), "{status}");

@@ -15,6 +15,8 @@ mod features;
 #[allow(dead_code, reason = "no row here runs over HTTP/2")]
 #[path = "../../../tollfree/tests/conformance/lab.rs"]
 mod lab;
+#[path = "../../../tollfree/tests/conformance/likeness.rs"]
+mod likeness;
 #[path = "../../../tollfree/tests/conformance/metadata.rs"]
 mod metadata;
 #[path = "../../../tollfree/tests/conformance/names.rs"]

@@ -42,6 +42,23 @@ async fn clients_say_which_way_their_calls_take() {
     assert!(by_hand.unary(Ask::default()).await.is_ok());
 }
 
+/// As tonic's generated clients connect.
+#[tokio::test]
+async fn clients_connect_by_themselves() {
+    let lab = Lab::start(Way::Shm).await;
+    let mut client = ProbeClient::connect(lab.uri.clone()).await.unwrap();
+    assert!(client.unary(Ask::default()).await.is_ok());
+    let mut client = ProbeClient::connect_lazy(&lab.uri).unwrap();
+    assert_eq!(client.way(), CallWay::Direct);
+    assert!(client.unary(Ask::default()).await.is_ok());
+    let settled = tollfree::Channel::builder(&*lab.uri).timeout(Duration::from_millis(20));
+    let mut client = ProbeClient::connect(settled).await.unwrap();
+    let status = client.unary(Ask { wait_ms: 60_000, ..Ask::default() }).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    let error = ProbeClient::connect("shm:///nobody/here").await.unwrap_err();
+    assert!(error.to_string().contains("/nobody/here"), "{error}");
+}
+
 /// tonic's stubs on one end, these on the other.
 #[tokio::test]
 async fn both_kinds_of_stubs_talk_to_each_other() {

@@ -189,6 +189,7 @@ async fn layers_see_calls_whichever_way_they_come() {
         assert_eq!(host.seen().len(), seen);
         // The inner layer's doing: tower's timeout.
         let status = in_time("the timeout", hello(&channel, "hold")).await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
         assert!(status.message().contains("timed out"), "{status}");
         assert_eq!(doorman.count.load(Ordering::SeqCst), before + 3);
         let mut health = tonic_health::pb::health_client::HealthClient::new(channel);

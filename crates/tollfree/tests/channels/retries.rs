@@ -45,6 +45,22 @@ async fn a_call_is_made_again_up_to_its_number_and_says_which_time_it_is() {
     }
 }
 
+/// What a channel keeps of a request is limited, and a longer one's status says why it is not made again.
+#[tokio::test]
+async fn a_call_that_is_too_long_to_be_made_again_says_so() {
+    for (host, _place, channel) in lab(&Street::new(), &config(4, "0.001s", "")).await {
+        for (len, times) in [(200 << 10, 4), (300 << 10, 1)] {
+            host.fail(Code::Unavailable, None, times);
+            let name = "x".repeat(len);
+            let status = hello(&channel, &name).await.unwrap_err();
+            assert_eq!(status.code(), Code::Unavailable, "{status}");
+            assert!(status.message().starts_with("as the script says"), "{status}");
+            assert_eq!(status.message().contains("256 KiB"), times == 1, "{status}");
+            assert_eq!(host.seen().iter().filter(|seen| seen.name.len() == len).count(), times);
+        }
+    }
+}
+
 #[tokio::test]
 async fn other_statuses_and_other_methods_are_not_retried() {
     for (host, _place, channel) in lab(&Street::new(), &config(4, "0.001s", "")).await {

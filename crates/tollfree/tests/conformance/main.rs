@@ -13,6 +13,7 @@ mod endings;
 mod faults;
 mod features;
 mod lab;
+mod likeness;
 mod metadata;
 mod names;
 mod peers;
