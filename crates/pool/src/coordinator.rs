@@ -20,7 +20,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::rand::GetRandomFlags;
 use tollfree_layout::MemberIdx;
 use tollfree_layout::pool::{POOL_ID_LEN, POOL_VERSION, PoolMessage, pool_kind, pool_reason};
-use tollfree_rendezvous::{Address, PeerIdentity, Rendezvous};
+use tollfree_region::GivenFd;
+use tollfree_rendezvous::{Address, PeerIdentity, Rendezvous, socket};
 
 use crate::agent::timespec;
 use crate::config::Capacity;
@@ -110,7 +111,7 @@ impl Drop for Coordinator {
 struct Desk {
     socket: UnixStream,
     inbox: Inbox,
-    unsent: VecDeque<(PoolMessage, Vec<Arc<OwnedFd>>)>,
+    unsent: VecDeque<(PoolMessage, Vec<Arc<GivenFd>>)>,
     /// None before it has joined.
     member: Option<MemberIdx>,
     since: Instant,
@@ -123,7 +124,7 @@ struct Office {
     stop: Arc<OwnedFd>,
     pool: Option<PoolId>,
     grace_until: Instant,
-    ledger: Ledger<Arc<OwnedFd>>,
+    ledger: Ledger<Arc<GivenFd>>,
     capacity: Capacity,
     desks: HashMap<u64, Desk>,
     last_desk: u64,
@@ -200,6 +201,7 @@ impl Office {
     fn seat(&mut self, socket: UnixStream) {
         let refuse = |reason| {
             let _ = post(&socket, &PoolMessage::new(pool_kind::REFUSAL).because(reason), &[]);
+            socket::leave(&socket);
         };
         let uid = PeerIdentity::of(&socket).ok().map(|newcomer| newcomer.uid);
         if uid != Some(rustix::process::geteuid().as_raw()) {
@@ -373,6 +375,12 @@ fn step(kind: u32) -> &'static str {
         pool_kind::ROW_OK => "told-row-ok",
         pool_kind::RETURNED => "told-returned",
         _ => "told-more",
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        socket::leave(&self.socket);
     }
 }
 

@@ -4,7 +4,6 @@
 //! the lock is released ([`crate::shared`]).
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -14,7 +13,7 @@ use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::CPU_UNKNOWN;
 use tollfree_layout::limits::{AREA_LEN_MAX, AREA_LEN_MIN, PAGE_LEN};
 use tollfree_layout::{AreaIdx, StreamId};
-use tollfree_region::{PeerRegion, Region};
+use tollfree_region::{GivenFd, PeerRegion, Region};
 use tollfree_rendezvous::socket;
 use tollfree_ring::{RecordReceiver, RecordSender, RingReceiver, RingSender, RingViolation, Ringer, Waiter};
 use tollfree_session::{
@@ -70,7 +69,7 @@ pub(crate) struct Core {
     /// How the peer is woken.
     pub(crate) bell: Bell,
     /// Descriptors that arrived, in order; `None` for one that this process had no number free for.
-    pub(crate) fds: VecDeque<Option<OwnedFd>>,
+    pub(crate) fds: VecDeque<Option<GivenFd>>,
     pub(crate) stations: Stations,
     pub(crate) budget: SpinBudget,
     /// Waits within one long look since one was learnt from.
@@ -471,7 +470,7 @@ impl Core {
         }
     }
 
-    fn map_area(&mut self, area: AreaIdx, len: usize, fd: OwnedFd, socket: &Socket) {
+    fn map_area(&mut self, area: AreaIdx, len: usize, fd: GivenFd, socket: &Socket) {
         match PeerRegion::map(fd, len) {
             Ok(region) => {
                 self.mapped.insert(area, region);

@@ -26,7 +26,7 @@ use tollfree_layout::handshake::{
     FEATURES, HTTP2_PREFACE, Hello, MAGIC, VERSION_MAX, VERSION_MIN, feature, kind, reason,
 };
 use tollfree_layout::limits;
-use tollfree_region::{PeerRegion, Region, RegionError};
+use tollfree_region::{GivenFd, PeerRegion, Region, RegionError};
 use tollfree_rendezvous::socket::{self, Heard, Lost};
 use tollfree_rendezvous::{Doorbell, Liveness, PeerIdentity};
 use tollfree_ring::Geometry;
@@ -417,7 +417,7 @@ fn redeem(hello: &Hello, config: &Config) -> Result<Option<Token>, TokenError> {
 fn attach(
     role: Role,
     theirs: &Hello,
-    fd: Option<OwnedFd>,
+    fd: Option<GivenFd>,
     own: Own,
     (identity, pidfd): Watched,
     config: &Config,
@@ -515,7 +515,7 @@ async fn give_doorbell(stream: &UnixStream, attached: &Attached) -> Result<(), H
 
 const TOO_MANY: HandshakeError = HandshakeError::Malformed("it came with more than one descriptor");
 
-async fn recv(stream: &UnixStream) -> Result<(Hello, Option<OwnedFd>), HandshakeError> {
+async fn recv(stream: &UnixStream) -> Result<(Hello, Option<GivenFd>), HandshakeError> {
     let mut bytes = [0; limits::HELLO_LEN];
     let mut len = 0;
     let mut fds = Vec::new();

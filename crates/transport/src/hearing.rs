@@ -1,8 +1,7 @@
 //! What comes over the socket: the peer's doorbell, rings where there is no other, descriptors of payload areas, and the end
 //! of it.
 
-use std::os::fd::OwnedFd;
-
+use tollfree_region::GivenFd;
 use tollfree_rendezvous::PeerDoorbell;
 use tollfree_rendezvous::socket::{self, Heard, Lost};
 use tollfree_session::{Closed, Violation};
@@ -61,15 +60,15 @@ impl Core {
     }
 
     /// Keeps a descriptor that has come; `None` for one that this process could not have.
-    fn take_fd(&mut self, fd: Option<OwnedFd>) {
+    fn take_fd(&mut self, fd: Option<GivenFd>) {
         if !matches!(self.bell, Bell::Awaited) {
             self.fds.push_back(fd);
             return;
         }
         self.bell = match fd.map(PeerDoorbell::new) {
             Some(Ok(doorbell)) => Bell::Given(doorbell),
-            Some(Err(error)) => {
-                tracing::warn!(%error, "the peer's doorbell is none: it is rung over the socket");
+            Some(Err(instead)) => {
+                tracing::warn!(instead, "the peer's doorbell is none: it is rung over the socket");
                 Bell::Socket
             }
             None => Bell::Socket,
@@ -77,7 +76,7 @@ impl Core {
     }
 
     /// The descriptor that an offer speaks of. `Some(None)`: it came, and this process could not have it.
-    pub(crate) fn next_fd(&mut self, socket: &Socket) -> Option<Option<OwnedFd>> {
+    pub(crate) fn next_fd(&mut self, socket: &Socket) -> Option<Option<GivenFd>> {
         for _ in 0..DOORBELL_READ_COUNT_MAX {
             if !self.fds.is_empty() || self.hear(socket) != Line::Rang {
                 break;

@@ -8,7 +8,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until};
 use tollfree_kill_points::{Point, here};
-use tollfree_rendezvous::{Address, BindError, FileId, Rendezvous};
+use tollfree_region::{CLOSING_COUNT_MAX, closing_count};
+use tollfree_rendezvous::{Address, BindError, FileId, Rendezvous, Seldom};
 
 use crate::attachment::Attachment;
 use crate::config::Config;
@@ -22,6 +23,9 @@ const HANDSHAKE_COUNT_MAX: usize = 64;
 const SILENCE_MAX: Duration = Duration::from_millis(200);
 /// Pause after the system had no descriptor or memory for one more client.
 const SHED: Duration = Duration::from_millis(50);
+
+/// Newcomers wait for others' descriptors to be closed.
+static UNCLOSED: Seldom = Seldom::new();
 
 /// A bound address. Dropping it [closes](Listener::close) it; sessions go on.
 #[derive(Debug)]
@@ -116,6 +120,16 @@ async fn accept_all(
         match socket.accept().await {
             Ok((stream, _)) => {
                 here(Point::Accepted);
+                while closing_count() >= CLOSING_COUNT_MAX {
+                    // Newcomers may bring more of what nobody can close: they wait, this one and those behind it.
+                    if let Some(unsaid) = UNCLOSED.turn() {
+                        tracing::warn!(
+                            unsaid,
+                            "too many descriptors that clients passed can't be closed: newcomers wait"
+                        );
+                    }
+                    tokio::time::sleep(SHED).await;
+                }
                 let turn = Arc::new(Turn::default());
                 turns.push_back((Instant::now(), Arc::downgrade(&turn)));
                 let stream = OfProcess::new(stream);
