@@ -180,15 +180,15 @@ fn knock(path: &Path) -> Result<Listening, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(match Liveness::of(listening_pid(socket)) {
+    Ok(match Liveness::of(&socket, listening_pid(&socket)) {
         Liveness::Dead => Listening::Died,
         _ => Listening::Alive,
     })
 }
 
 /// The process that listens at the other end of a socket, or 0 where that can't be told.
-fn listening_pid(socket: OwnedFd) -> i32 {
-    PeerIdentity::of(&socket).map_or(0, |listening| listening.pid)
+fn listening_pid(socket: &OwnedFd) -> i32 {
+    PeerIdentity::of(socket).map_or(0, |listening| listening.pid)
 }
 
 /// Removes a socket file that nobody listens on; anything else stays and is an error.

@@ -2,8 +2,8 @@
 //! of it.
 
 use tollfree_region::GivenFd;
-use tollfree_rendezvous::PeerDoorbell;
 use tollfree_rendezvous::socket::{self, Heard, Lost};
+use tollfree_rendezvous::{PeerDoorbell, Seldom};
 use tollfree_session::{Closed, Violation};
 
 use crate::core::Core;
@@ -16,6 +16,10 @@ const FD_COUNT_MAX: usize = 2;
 const DOORBELL_COUNT_MAX: usize = 4096;
 /// Reads of doorbells at most, before the descriptor that should have come with one is missed.
 const DOORBELL_READ_COUNT_MAX: usize = 8;
+
+static NO_DOORBELL: Seldom = Seldom::new();
+static NO_DESCRIPTOR: Seldom = Seldom::new();
+static NOT_HEARD: Seldom = Seldom::new();
 
 /// What was heard on the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +72,13 @@ impl Core {
         self.bell = match fd.map(PeerDoorbell::new) {
             Some(Ok(doorbell)) => Bell::Given(doorbell),
             Some(Err(instead)) => {
-                tracing::warn!(instead, "the peer's doorbell is none: it is rung over the socket");
+                if let Some(unsaid) = NO_DOORBELL.turn() {
+                    tracing::warn!(
+                        instead,
+                        unsaid,
+                        "the peer's doorbell is none: it is rung over the socket"
+                    );
+                }
                 Bell::Socket
             }
             None => Bell::Socket,
@@ -102,13 +112,17 @@ impl Core {
                     fds.into_iter().for_each(|fd| self.take_fd(Some(fd)));
                 }
                 Ok(Heard::Cut(len, Lost::OutOfDescriptors)) => {
-                    tracing::warn!("out of descriptors: one that the peer has sent can't be had");
+                    if let Some(unsaid) = NO_DESCRIPTOR.turn() {
+                        tracing::warn!(unsaid, "out of descriptors: one that the peer has sent can't be had");
+                    }
                     heard_len += len;
                     self.take_fd(None);
                 }
                 Ok(Heard::Cut(_, Lost::Excess)) => heard_len = usize::MAX,
                 Err(error) => {
-                    tracing::warn!(%error, "receiving from the peer's socket");
+                    if let Some(unsaid) = NOT_HEARD.turn() {
+                        tracing::warn!(%error, unsaid, "receiving from the peer's socket");
+                    }
                     return Line::Dead;
                 }
             }
