@@ -34,6 +34,8 @@ pub const METADATA_LEN_MAX: usize = 15 * 1024;
 pub const METHOD_PATH_LEN_MAX: usize = 1024;
 /// Methods that one session may intern.
 pub const METHOD_COUNT_MAX: usize = 4096;
+/// Bytes of the paths of all methods that one session interns, together.
+pub const METHOD_PATHS_LEN_MAX: usize = 256 * 1024;
 /// Longest message the protocol can carry.
 pub const MESSAGE_LEN_MAX: usize = u32::MAX as usize;
 /// What gRPC receives unless told otherwise.

@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::PipeFlags;
 use tollfree_layout::pool::{ExtentShape, PoolMessage, pool_kind};
 use tollfree_layout::{ExtentIdx, MemberIdx};
-use tollfree_region::{Origin, PeerRegion};
+use tollfree_region::{GivenFd, GivenKind, Origin, PeerRegion};
 use tollfree_rendezvous::Address;
 
 use crate::config::Config;
@@ -271,7 +271,7 @@ impl Agent {
         }
     }
 
-    fn hear(&mut self, inner: &Arc<Inner>, message: &PoolMessage, fds: Vec<OwnedFd>) {
+    fn hear(&mut self, inner: &Arc<Inner>, message: &PoolMessage, fds: Vec<GivenFd>) {
         let (member, extent) = (message.member(), message.extent());
         let reason = Refusal::from_wire(message.reason.get());
         match message.kind.get() {
@@ -345,14 +345,16 @@ impl Agent {
     }
 
     /// Maps an extent, makes a row for it, and has the owner look at it.
-    fn map(&mut self, inner: &Inner, key: (MemberIdx, ExtentIdx), data_len: u64, fds: Vec<OwnedFd>) {
+    fn map(&mut self, inner: &Inner, key: (MemberIdx, ExtentIdx), data_len: u64, fds: Vec<GivenFd>) {
         let no_fd = || FetchFault::Region("its descriptor didn't arrive: too many open files?".to_owned());
-        let [fd, owners_life] = match <[OwnedFd; 2]>::try_from(fds) {
+        let no_life = |instead: GivenKind| FetchFault::Region(format!("its life is {}", instead.words()));
+        let [fd, owners_life] = match <[GivenFd; 2]>::try_from(fds) {
             Ok(fds) => fds.map(Some),
             Err(_) => [None, None],
         };
         let arrived = fd.zip(owners_life).ok_or_else(no_fd).and_then(|(fd, owners_life)| {
             let life = dup(&self.watched).map_err(|error| FetchFault::Region(error.to_string()))?;
+            let owners_life = owners_life.accept(GivenKind::Pipe).map_err(no_life)?;
             self.lives.entry(key.0).or_insert(owners_life);
             Ok((Import::map(inner.id, key, fd, data_len, &self.link)?, life))
         });
@@ -371,10 +373,12 @@ impl Agent {
     }
 
     /// Looks at a reader's row from now on, and at its life.
-    fn watch(&mut self, inner: &Inner, reader: MemberIdx, extent: ExtentIdx, fds: Vec<OwnedFd>) {
+    fn watch(&mut self, inner: &Inner, reader: MemberIdx, extent: ExtentIdx, fds: Vec<GivenFd>) {
         let row_len = inner.heap.lock().row_len(extent);
         let mut fds = fds.into_iter();
-        let watched = match (row_len, fds.next(), fds.next()) {
+        // Whatever else it is, to look at it might wait for whoever stands behind it.
+        let life = |given: GivenFd| given.accept(GivenKind::Pipe).ok();
+        let watched = match (row_len, fds.next(), fds.next().and_then(life)) {
             (Some(row_len), Some(row), Some(life)) => match PeerRegion::map(row, row_len) {
                 Ok(row) => {
                     self.lives.entry(reader).or_insert(life);

@@ -20,7 +20,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::rand::GetRandomFlags;
 use tollfree_layout::MemberIdx;
 use tollfree_layout::pool::{POOL_ID_LEN, POOL_VERSION, PoolMessage, pool_kind, pool_reason};
-use tollfree_rendezvous::{Address, PeerIdentity, Rendezvous};
+use tollfree_region::GivenFd;
+use tollfree_rendezvous::{Address, PeerIdentity, Rendezvous, Seldom, socket};
 
 use crate::agent::timespec;
 use crate::config::Capacity;
@@ -39,6 +40,10 @@ const MESSAGE_COUNT: usize = 64;
 const NEWCOMER_COUNT_MAX: usize = 64;
 /// Answers that wait for a member before no more of its requests are read.
 const BACKLOG_MAX: usize = 64;
+
+/// What a member does that is logged.
+static VIOLATED: Seldom = Seldom::new();
+static NOT_ACCEPTED: Seldom = Seldom::new();
 
 /// A running coordinator. Stops when it is dropped; members keep what they have.
 #[derive(Debug)]
@@ -110,7 +115,7 @@ impl Drop for Coordinator {
 struct Desk {
     socket: UnixStream,
     inbox: Inbox,
-    unsent: VecDeque<(PoolMessage, Vec<Arc<OwnedFd>>)>,
+    unsent: VecDeque<(PoolMessage, Vec<Arc<GivenFd>>)>,
     /// None before it has joined.
     member: Option<MemberIdx>,
     since: Instant,
@@ -123,7 +128,7 @@ struct Office {
     stop: Arc<OwnedFd>,
     pool: Option<PoolId>,
     grace_until: Instant,
-    ledger: Ledger<Arc<OwnedFd>>,
+    ledger: Ledger<Arc<GivenFd>>,
     capacity: Capacity,
     desks: HashMap<u64, Desk>,
     last_desk: u64,
@@ -189,7 +194,9 @@ impl Office {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    tracing::warn!(%error, "a newcomer can't be let in; trying again soon");
+                    if let Some(unsaid) = NOT_ACCEPTED.turn() {
+                        tracing::warn!(%error, unsaid, "a newcomer can't be let in; trying again soon");
+                    }
                     self.rest_until = Some(Instant::now() + Duration::from_millis(100));
                     return;
                 }
@@ -200,6 +207,7 @@ impl Office {
     fn seat(&mut self, socket: UnixStream) {
         let refuse = |reason| {
             let _ = post(&socket, &PoolMessage::new(pool_kind::REFUSAL).because(reason), &[]);
+            socket::leave(&socket);
         };
         let uid = PeerIdentity::of(&socket).ok().map(|newcomer| newcomer.uid);
         if uid != Some(rustix::process::geteuid().as_raw()) {
@@ -233,11 +241,10 @@ impl Office {
                         Some(member) => {
                             crate::steps::reached(step(message.kind.get()));
                             if let Err(violation) = self.ledger.hear(member, &message, fds) {
-                                tracing::warn!(
-                                    member = member.0,
-                                    why = violation.0,
-                                    "hanging up on a member"
-                                );
+                                if let Some(unsaid) = VIOLATED.turn() {
+                                    let (member, why) = (member.0, violation.0);
+                                    tracing::warn!(member, why, unsaid, "hanging up on a member");
+                                }
                                 self.close(idx);
                             }
                         }
@@ -373,6 +380,12 @@ fn step(kind: u32) -> &'static str {
         pool_kind::ROW_OK => "told-row-ok",
         pool_kind::RETURNED => "told-returned",
         _ => "told-more",
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        socket::leave(&self.socket);
     }
 }
 

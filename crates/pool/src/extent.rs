@@ -12,7 +12,7 @@ use tollfree_layout::pool::{
     pool_kind, state_off,
 };
 use tollfree_layout::{ExtentIdx, Generation, MemberIdx, PageIdx};
-use tollfree_region::{PeerRegion, ReadMemory, Region, RegionError, WriteMemory};
+use tollfree_region::{GivenFd, PeerRegion, ReadMemory, Region, RegionError, WriteMemory};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::buddy::ORDER_COUNT;
@@ -68,7 +68,7 @@ pub(crate) struct Import {
     pub(crate) shape: ExtentShape,
     pub(crate) region: PeerRegion,
     /// For overlays: the extent as it is mapped, sealed and of the length that was checked.
-    pub(crate) fd: OwnedFd,
+    pub(crate) fd: GivenFd,
     pub(crate) row: Mutex<Row<Region>>,
     /// The row's descriptor, for the owner; it gets it once.
     row_fd: Mutex<Option<OwnedFd>>,
@@ -80,13 +80,13 @@ impl Import {
     pub(crate) fn map(
         pool: PoolId,
         (owner, idx): (MemberIdx, ExtentIdx),
-        fd: OwnedFd,
+        fd: GivenFd,
         data_len: u64,
         link: &Arc<Link>,
     ) -> Result<Import, FetchFault> {
         let wrong = |what: &str| FetchFault::Region(format!("it is no extent of this member: {what}"));
         let shape = ExtentShape::of_data(data_len).ok_or_else(|| wrong("its length"))?;
-        let kept = dup(&fd).map_err(|error| FetchFault::Region(error.to_string()))?;
+        let kept = dup(&fd).map(GivenFd::from).map_err(|error| FetchFault::Region(error.to_string()))?;
         let region = PeerRegion::map(fd, shape.file_len())?;
         let mut head = ExtentHead::new_zeroed();
         region.copy_out(0, head.as_mut_bytes());

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
 use tollfree_layout::pool::{POOL_MAGIC, POOL_MESSAGE_LEN, PoolMessage};
+use tollfree_region::GivenFd;
 use tollfree_rendezvous::socket::{self, Heard, Lost};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -92,7 +93,7 @@ impl Link {
 /// What came.
 pub(crate) enum Came {
     /// A message.
-    Message(PoolMessage, Vec<OwnedFd>),
+    Message(PoolMessage, Vec<GivenFd>),
     /// A part of one, or nothing.
     Nothing,
     /// The other side is gone, or speaks nonsense.
@@ -104,7 +105,7 @@ pub(crate) enum Came {
 pub(crate) struct Inbox {
     bytes: [u8; POOL_MESSAGE_LEN],
     len: usize,
-    fds: Vec<OwnedFd>,
+    fds: Vec<GivenFd>,
 }
 
 impl Inbox {

@@ -13,7 +13,7 @@ pub enum RegionError {
     /// What the peer passed cannot be used safely. The peer's fault: the session ends.
     #[error("the peer's region (fd {fd}) is refused: {fault}")]
     Peer {
-        /// The number that the descriptor had in this process. It is closed by now.
+        /// The number that the descriptor had in this process. It is closed, or about to be.
         fd: RawFd,
         /// What is wrong with it.
         fault: PeerFault,

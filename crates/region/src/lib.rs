@@ -26,8 +26,9 @@
 //! # Trust
 //! A peer can store any byte of its own region at any time, and nothing else: it cannot write this side's, shrink or
 //! punch holes in its own (so reading never raises SIGBUS), nor give it to others to write. What it passes instead of
-//! a region is refused ([`PeerFault`]). No reference to shared bytes is ever made, beyond atomics for the length of one
-//! access: values are loaded once into private memory and checked there, by the caller.
+//! a region is refused ([`PeerFault`]), without a question to anybody but the kernel, and closed without waiting
+//! ([`GivenFd`]). No reference to shared bytes is ever made, beyond atomics for the length of one access: values are loaded
+//! once into private memory and checked there, by the caller.
 //!
 //! A [`PrivateView`] shows pages of regions to a process that wants to write them: what it stores it alone sees.
 //!
@@ -58,6 +59,7 @@
 mod copy;
 mod error;
 mod fork;
+mod given;
 pub mod heap;
 #[cfg(loom)]
 mod loom_memory;
@@ -69,6 +71,7 @@ mod private;
 
 pub use error::{PeerFault, RegionError, Seals};
 pub use fork::Origin;
+pub use given::{CLOSING_COUNT_MAX, GivenFd, GivenKind, closing_count};
 pub use heap::HeapMemory;
 #[cfg(loom)]
 pub use loom_memory::LoomMemory;

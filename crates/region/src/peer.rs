@@ -1,21 +1,19 @@
 //! A region that the peer created, checked and mapped read-only.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use bytes::BytesMut;
-use rustix::fs::{FileType, SealFlags};
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 
 use crate::error::{PeerFault, RegionError, Seals};
+use crate::given::{GivenFd, GivenKind, memory_stat, reserved};
 use crate::mapping::Mapping;
 use crate::memory::ReadMemory;
 use crate::own::SEALS;
-
-/// Unit of `st_blocks`, in bytes, whatever the file system.
-const BLOCK_LEN: u64 = 512;
 
 /// A peer's memory, readable here and writable by the peer alone.
 ///
@@ -27,21 +25,24 @@ pub struct PeerRegion {
 }
 
 impl PeerRegion {
-    /// Maps the peer's region behind `fd`, which is closed in any case.
+    /// Maps the peer's region behind `fd`, which is closed in any case. Waits for nobody, whatever `fd` is.
     ///
     /// # Errors
     /// [`RegionError::Peer`] with what is wrong with the fd: not sealed shared memory, not of `expected_len` bytes,
     /// or sparse. Others as for [`Region::create`](crate::Region::create).
-    pub fn map(fd: OwnedFd, expected_len: usize) -> Result<PeerRegion, RegionError> {
-        check(fd.as_fd(), expected_len).map_err(|refusal| match refusal {
-            Refusal::Fault(fault) => RegionError::Peer { fd: fd.as_raw_fd(), fault },
+    pub fn map(fd: impl Into<GivenFd>, expected_len: usize) -> Result<PeerRegion, RegionError> {
+        PeerRegion::map_given(&fd.into(), expected_len)
+    }
+
+    fn map_given(fd: &GivenFd, expected_len: usize) -> Result<PeerRegion, RegionError> {
+        let raw = fd.as_fd().as_raw_fd();
+        check(fd, expected_len).map_err(|refusal| match refusal {
+            Refusal::Fault(fault) => RegionError::Peer { fd: raw, fault },
             Refusal::Errno(step, errno) => RegionError::from_errno(step, expected_len, errno),
         })?;
         match Mapping::new(fd.as_fd(), expected_len, ProtFlags::READ) {
             Ok(mapping) => Ok(PeerRegion { mapping }),
-            Err(("mmap", Errno::ACCESS)) => {
-                Err(RegionError::Peer { fd: fd.as_raw_fd(), fault: PeerFault::Unreadable })
-            }
+            Err(("mmap", Errno::ACCESS)) => Err(RegionError::Peer { fd: raw, fault: PeerFault::Unreadable }),
             Err((step, errno)) => Err(RegionError::from_errno(step, expected_len, errno)),
         }
     }
@@ -74,23 +75,14 @@ impl From<PeerFault> for Refusal {
     }
 }
 
-/// Seals first: size and blocks say nothing while the peer can still change them.
-fn check(fd: BorrowedFd<'_>, expected_len: usize) -> Result<(), Refusal> {
-    let stat = || rustix::fs::fstat(fd).map_err(|errno| Refusal::Errno("fstat", errno));
-    match FileType::from_raw_mode(stat()?.st_mode) {
-        FileType::RegularFile => {}
-        FileType::Fifo => return Err(PeerFault::Kind("a pipe").into()),
-        FileType::Socket => return Err(PeerFault::Kind("a socket").into()),
-        FileType::Directory => return Err(PeerFault::Kind("a directory").into()),
-        FileType::CharacterDevice | FileType::BlockDevice => return Err(PeerFault::Kind("a device").into()),
-        FileType::Symlink => return Err(PeerFault::Kind("a symbolic link").into()),
-        FileType::Unknown => return Err(PeerFault::Kind("an eventfd or other object without a file").into()),
-    }
-    let seals = rustix::fs::fcntl_get_seals(fd).map_err(|errno| match errno {
-        Errno::INVAL => PeerFault::Kind("a file on a file system without seals").into(),
-        Errno::BADF => PeerFault::Unreadable.into(),
-        errno => Refusal::Errno("fcntl(F_GET_SEALS)", errno),
-    })?;
+/// Seals first: only memory has any, so no file system is asked for them, and size and blocks say nothing while the peer can
+/// still change them.
+fn check(fd: &GivenFd, expected_len: usize) -> Result<(), Refusal> {
+    let seals = match fd.kind() {
+        GivenKind::Memory(seals) => seals,
+        GivenKind::Path => return Err(PeerFault::Unreadable.into()),
+        other => return Err(PeerFault::Kind(other.words()).into()),
+    };
     // A region that nobody at all can write is as good.
     let mut wanted = SEALS;
     if seals.contains(SealFlags::WRITE) {
@@ -99,12 +91,12 @@ fn check(fd: BorrowedFd<'_>, expected_len: usize) -> Result<(), Refusal> {
     if !seals.contains(wanted) {
         return Err(PeerFault::Unsealed { missing: Seals(wanted.difference(seals)) }.into());
     }
-    let stat = stat()?;
-    let found = u64::try_from(stat.st_size).unwrap_or(0);
+    let stat = memory_stat(fd.as_fd()).map_err(|errno| Refusal::Errno("statx", errno))?;
+    let found = stat.stx_size;
     if found == 0 || u64::try_from(expected_len) != Ok(found) {
         return Err(PeerFault::Length { found, expected: expected_len }.into());
     }
-    let reserved = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK_LEN);
+    let reserved = reserved(&stat);
     if reserved < found {
         return Err(PeerFault::Sparse { reserved, len: expected_len }.into());
     }

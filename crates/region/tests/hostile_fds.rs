@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::EventfdFlags;
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
@@ -14,13 +15,17 @@ fn fault_of(fd: OwnedFd, len: usize) -> PeerFault {
     let inode = (rustix::fs::fstat(&fd).unwrap().st_dev, rustix::fs::fstat(&fd).unwrap().st_ino);
     let raw: RawFd = fd.as_raw_fd();
     let error = PeerRegion::map(fd, len).unwrap_err();
-    // Another test's thread may have taken the number meanwhile, but not the object.
-    // SAFETY: only asked about, and for a moment; a number that is no descriptor any more is an error here.
-    let again = rustix::fs::fstat(unsafe { std::os::fd::BorrowedFd::borrow_raw(raw) });
-    assert!(
-        again.is_err() || again.is_ok_and(|stat| (stat.st_dev, stat.st_ino) != inode),
-        "{raw} still open"
-    );
+    let began = Instant::now();
+    loop {
+        // Another test's thread may have taken the number meanwhile, but not the object.
+        // SAFETY: only asked about, and for a moment; a number that is no descriptor any more is an error here.
+        let again = rustix::fs::fstat(unsafe { std::os::fd::BorrowedFd::borrow_raw(raw) });
+        if again.is_err() || again.is_ok_and(|stat| (stat.st_dev, stat.st_ino) != inode) {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{raw} still open");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     assert!(error.is_peer_fault() && !error.is_exhausted());
     assert!(error.to_string().starts_with("the peer's region (fd "), "{error}");
     match error {
@@ -99,7 +104,7 @@ fn other_kinds_of_fd_are_refused() {
     let (family, stream) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
     kind(rustix::net::socket(family, stream, None).unwrap(), "socket");
     kind(rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap(), "eventfd");
-    kind(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap(), "eventfd");
+    kind(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap(), "another kind");
     kind(File::open("/dev/zero").unwrap().into(), "device");
     kind(File::open("/").unwrap().into(), "directory");
     kind(File::open("/proc/self/maps").unwrap().into(), "without seals");

@@ -1,8 +1,9 @@
 //! The socket at which clients and server meet: bound by exactly one server, and never in the way of the next.
 //!
 //! # Crash
-//! A server that was killed leaves its socket file. The next one holds a lock on the *directory* (`flock`, gone with its
-//! holder, no file of its own), connects to the socket to see whether anybody listens who lives, and only then replaces it. Of two
+//! A server that was killed leaves its socket file. The next one holds a lock (`flock`, gone with its holder) on a file beside
+//! it, `.NAME.lock`, which only the server's user can open: whoever may read the directory could hold up a lock on that. It
+//! takes the file away when it is done; one that a killed server has left is in nobody's way. Under the lock it connects to the socket to see whether anybody listens who lives, and only then replaces it. Of two
 //! servers that start at once, one gets the address and the other a clear error. On shutdown the file is removed only
 //! if it is still the one that this server made.
 
@@ -24,7 +25,7 @@ use crate::beneath::FileId;
 use crate::liveness::Liveness;
 use crate::socket::PeerIdentity;
 
-/// Longest that a start waits for another that looks at the same directory.
+/// Longest that a start waits for another at the same address.
 const BIND_PATIENCE: Duration = Duration::from_secs(2);
 /// Longest that a shutdown does; the file it leaves then is in nobody's way.
 const UNBIND_PATIENCE: Duration = Duration::from_millis(50);
@@ -102,7 +103,7 @@ impl Rendezvous {
                 }
             }
             Address::Path(path) => {
-                let _lock = lock_directory(path, BIND_PATIENCE)
+                let _lock = Lock::take(path, BIND_PATIENCE)
                     .map_err(|source| BindError::Directory { address: address.clone(), source })?;
                 here(Point::DirectoryLocked);
                 clear_stale(address, path)?;
@@ -137,7 +138,7 @@ impl Rendezvous {
 impl Drop for Rendezvous {
     fn drop(&mut self) {
         let Some(file) = self.file.as_ref().filter(|_| !self.is_inherited()) else { return };
-        let Ok(_lock) = lock_directory(&file.path, UNBIND_PATIENCE) else { return };
+        let Ok(_lock) = Lock::take(&file.path, UNBIND_PATIENCE) else { return };
         if let Ok(found) = std::fs::symlink_metadata(&file.path)
             && (FileId { device: found.dev(), inode: found.ino() }) == file.id
         {
@@ -147,24 +148,55 @@ impl Drop for Rendezvous {
     }
 }
 
-/// Holds off other servers of the same directory while one looks and binds; milliseconds at most.
-fn lock_directory(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("/"));
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(directory, flags, Mode::empty())?;
-    let began = Instant::now();
-    loop {
-        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(fd),
-            // Whoever may read the directory may hold its lock; nobody has reason to for long.
-            Err(Errno::WOULDBLOCK) if began.elapsed() > patience => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds a lock on it"));
+/// Holds off other servers of the same address while one looks and binds; milliseconds at most.
+struct Lock {
+    path: PathBuf,
+    file: OwnedFd,
+}
+
+impl Lock {
+    fn take(socket: &Path, patience: Duration) -> io::Result<Lock> {
+        let name = socket.file_name().unwrap_or_default().to_string_lossy();
+        let path = socket.with_file_name(format!(".{name}.lock"));
+        let began = Instant::now();
+        loop {
+            if let Some(file) = try_lock(&path)? {
+                return Ok(Lock { path, file });
             }
-            Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(1)),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+            if began.elapsed() > patience {
+                let text = format!("another server that starts or ends holds the lock {}", path.display());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // While it is held: whoever opened it meanwhile finds that it has no name any more, and begins anew.
+        let _ = std::fs::remove_file(&self.path);
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// The file, locked, if nobody else has it. It is this user's, and nobody else's to open.
+fn try_lock(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    let opened = rustix::fs::fstat(&file)?;
+    if opened.st_uid != rustix::process::geteuid().as_raw() || opened.st_mode & 0o077 != 0 {
+        let text = format!("{} is not this user's alone: remove it", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    match rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    // Its holder may have taken it away between.
+    let is_same = |named: std::fs::Metadata| named.dev() == opened.st_dev && named.ino() == opened.st_ino;
+    Ok(std::fs::symlink_metadata(path).is_ok_and(is_same).then_some(file))
 }
 
 /// Who is behind a socket that takes connections.
@@ -180,15 +212,15 @@ fn knock(path: &Path) -> Result<Listening, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(match Liveness::of(listening_pid(socket)) {
+    Ok(match Liveness::of(&socket, listening_pid(&socket)) {
         Liveness::Dead => Listening::Died,
         _ => Listening::Alive,
     })
 }
 
 /// The process that listens at the other end of a socket, or 0 where that can't be told.
-fn listening_pid(socket: OwnedFd) -> i32 {
-    PeerIdentity::of(&socket).map_or(0, |listening| listening.pid)
+fn listening_pid(socket: &OwnedFd) -> i32 {
+    PeerIdentity::of(socket).map_or(0, |listening| listening.pid)
 }
 
 /// Removes a socket file that nobody listens on; anything else stays and is an error.
@@ -233,6 +265,28 @@ mod tests {
         drop(StdListener::bind(&path).unwrap());
         assert!(path.exists(), "the stale socket of a killed server");
         Rendezvous::bind(&address).unwrap();
+    }
+
+    /// Whoever may read a directory may hold a lock on it.
+    #[test]
+    fn a_lock_on_the_directory_holds_up_nobody_and_no_lock_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let held = rustix::fs::open(directory.path(), flags, Mode::empty()).unwrap();
+        rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let bound = Rendezvous::bind(&address(&directory)).unwrap();
+        let names = || std::fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(names(), 1, "the socket, and nothing else");
+        drop(bound);
+        assert_eq!(names(), 0);
+        // What a server that was killed has left is in nobody's way; what others can open is not trusted.
+        let left = directory.path().join(".s.sock.lock");
+        drop(rustix::fs::open(&left, OFlags::RDWR | OFlags::CREATE, Mode::RUSR | Mode::WUSR).unwrap());
+        drop(Rendezvous::bind(&address(&directory)).unwrap());
+        drop(rustix::fs::open(&left, OFlags::RDWR | OFlags::CREATE, Mode::RUSR | Mode::WUSR).unwrap());
+        rustix::fs::chmod(&left, Mode::RUSR | Mode::WUSR | Mode::ROTH).unwrap();
+        let error = Rendezvous::bind(&address(&directory)).unwrap_err().to_string();
+        assert!(error.contains(".s.sock.lock") && error.contains("remove it"), "{error}");
     }
 
     #[test]

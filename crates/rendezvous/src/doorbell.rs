@@ -11,8 +11,8 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+use tollfree_region::{GivenFd, GivenKind};
 
 /// How often it can be rung: more often than anybody ever will.
 const COUNT: u64 = 1 << 62;
@@ -62,19 +62,13 @@ impl From<Doorbell> for OwnedFd {
 pub struct PeerDoorbell(OwnedFd);
 
 impl PeerDoorbell {
-    /// What a peer gives for its doorbell. Files, sockets, pipes and devices are none: to read one might wait for whoever
-    /// stands behind it. Of what is left everything takes a read that does not wait, or refuses it.
+    /// What a peer gives for its doorbell: an eventfd, and nothing else. To read a file, a socket or a device might wait for
+    /// whoever stands behind it.
     ///
     /// # Errors
-    /// `InvalidInput` for one that is none; else the system call's.
-    pub fn new(fd: OwnedFd) -> io::Result<PeerDoorbell> {
-        // Without a question to a file system that may be the peer's.
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let found = rustix::fs::statx(&fd, "", flags, StatxFlags::TYPE)?;
-        match FileType::from_raw_mode(found.stx_mode.into()) {
-            FileType::Unknown => Ok(PeerDoorbell(fd)),
-            _ => Err(Errno::INVAL.into()),
-        }
+    /// What it is instead, in words.
+    pub fn new(fd: GivenFd) -> Result<PeerDoorbell, &'static str> {
+        fd.accept(GivenKind::Event).map(PeerDoorbell).map_err(GivenKind::words)
     }
 
     /// Rings it, and never waits.
@@ -103,7 +97,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     fn given(doorbell: &Doorbell) -> PeerDoorbell {
-        PeerDoorbell::new(rustix::io::dup(doorbell).unwrap()).unwrap()
+        PeerDoorbell::new(rustix::io::dup(doorbell).unwrap().into()).unwrap()
     }
 
     #[test]
@@ -128,7 +122,7 @@ mod tests {
     fn one_that_the_peer_has_spoilt_is_told_and_waits_for_nobody() {
         for flags in [EventfdFlags::empty(), EventfdFlags::SEMAPHORE] {
             // Without NONBLOCK, and nothing in it: a plain read would wait.
-            let spoilt = PeerDoorbell::new(eventfd(0, flags).unwrap()).unwrap();
+            let spoilt = PeerDoorbell::new(eventfd(0, flags).unwrap().into()).unwrap();
             assert_eq!(spoilt.ring().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         }
     }
@@ -154,7 +148,8 @@ mod tests {
         let directory = std::fs::File::open("/").unwrap();
         let device = std::fs::File::open("/dev/zero").unwrap();
         let memory = rustix::fs::memfd_create("m", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let fds: [OwnedFd; 7] = [
+        let poller = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        let fds: [OwnedFd; 8] = [
             reader.into(),
             writer.into(),
             socket.into(),
@@ -162,16 +157,10 @@ mod tests {
             directory.into(),
             device.into(),
             memory,
+            poller,
         ];
         for fd in fds {
-            let error = PeerDoorbell::new(fd).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            assert_ne!(PeerDoorbell::new(fd.into()).unwrap_err(), GivenKind::Event.words());
         }
-    }
-
-    #[test]
-    fn what_is_no_doorbell_either_is_told_when_it_is_rung() {
-        let poller = epoll::create(CreateFlags::CLOEXEC).unwrap();
-        assert!(PeerDoorbell::new(poller).unwrap().ring().is_err());
     }
 }

@@ -22,13 +22,17 @@
 mod address;
 mod beneath;
 mod bind;
+mod descriptors;
 mod doorbell;
 mod liveness;
+mod seldom;
 pub mod socket;
 
 pub use address::{Address, AddressError};
 pub use beneath::{BeneathError, FileId, SocketBeneath};
 pub use bind::{BindError, Rendezvous};
+pub use descriptors::{descriptor_limit, descriptors_abound, descriptors_are_short};
 pub use doorbell::{Doorbell, PeerDoorbell};
 pub use liveness::Liveness;
+pub use seldom::Seldom;
 pub use socket::PeerIdentity;

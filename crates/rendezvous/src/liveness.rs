@@ -5,8 +5,8 @@
 //! too: a pidfd becomes readable when it has ended, whoever holds what of it (`docs/adr/0010-death-by-pidfd.md`).
 //!
 //! # Trust
-//! The number comes from the kernel (`SO_PEERCRED`), not from the peer: that of the process that connected, or of the one
-//! that listens. It is used once, to get the pidfd, and a process that is gone by then is told by that. Were the number
+//! The kernel says which process connected, or listens, and gives its pidfd (`SO_PEERPIDFD`, Linux 6.5). An older one says its
+//! number (`SO_PEERCRED`), which is used once, to get the pidfd; a process that is gone by then is told by that. Were the number
 //! given to another process in the moment between, the session would end with that one's life: harm to nobody else.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,8 +28,20 @@ pub enum Liveness {
 }
 
 impl Liveness {
-    /// Of the process that the kernel names for a socket.
-    pub fn of(pid: i32) -> Liveness {
+    /// Of the process at a socket's other end, of which the kernel has said `pid`.
+    pub fn of(socket: impl AsFd, pid: i32) -> Liveness {
+        if u32::try_from(pid) == Ok(std::process::id()) {
+            return Liveness::Unknown;
+        }
+        match nix::sys::socket::getsockopt(&socket.as_fd(), nix::sys::socket::sockopt::PeerPidfd) {
+            Ok(pidfd) if is_dead(&pidfd) => Liveness::Dead,
+            Ok(pidfd) => Liveness::Watched(pidfd),
+            Err(_) => Liveness::of_number(pid),
+        }
+    }
+
+    /// Where the socket can't tell.
+    fn of_number(pid: i32) -> Liveness {
         // 0: in no pid namespace that this process sees.
         let Some(pid) = Pid::from_raw(pid.max(0)).filter(|pid| *pid != rustix::process::getpid()) else {
             return Liveness::Unknown;
@@ -66,21 +78,21 @@ mod tests {
     fn a_process_lives_until_it_has_ended_waited_for_or_not() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let pid = child.id() as i32;
-        let Liveness::Watched(pidfd) = Liveness::of(pid) else { panic!("it lives") };
+        let Liveness::Watched(pidfd) = Liveness::of_number(pid) else { panic!("it lives") };
         assert!(!is_dead(&pidfd));
         child.kill().unwrap();
         while !is_dead(&pidfd) {
             std::thread::yield_now();
         }
-        assert!(matches!(Liveness::of(pid), Liveness::Dead), "nobody has waited for it");
+        assert!(matches!(Liveness::of_number(pid), Liveness::Dead), "nobody has waited for it");
         child.wait().unwrap();
-        assert!(matches!(Liveness::of(pid), Liveness::Dead));
+        assert!(matches!(Liveness::of_number(pid), Liveness::Dead));
     }
 
     #[test]
     fn itself_and_the_invisible_are_not_watched() {
         for pid in [0, -1, std::process::id() as i32] {
-            assert!(matches!(Liveness::of(pid), Liveness::Unknown), "{pid}");
+            assert!(matches!(Liveness::of_number(pid), Liveness::Unknown), "{pid}");
         }
     }
 }

@@ -6,22 +6,28 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+    SendAncillaryMessage, SendFlags, Shutdown,
 };
+use tollfree_region::GivenFd;
 
-/// File descriptors taken from one control message; more than a peer ever sends at once.
+/// File descriptors that a peer may send at once.
 const FD_COUNT_MAX: usize = 4;
+/// As many as the kernel lets anybody send at once (`SCM_MAX_FD`). There is room for all of them: what finds none the kernel
+/// closes before it returns, and that may wait for whoever stands behind it.
+const FD_COUNT_ROOM: usize = 253;
+/// Receives at most before a socket is let go of; more than its buffer holds.
+const LEAVE_COUNT_MAX: usize = 4096;
 
 /// What one receive brought.
 #[derive(Debug)]
 pub enum Heard {
     /// Bytes, and the descriptors that came with them.
-    Bytes(usize, Vec<OwnedFd>),
+    Bytes(usize, Vec<GivenFd>),
     /// Bytes, and descriptors that could not all be had. All of them are closed.
     Cut(usize, Lost),
     /// Nothing now.
@@ -44,7 +50,7 @@ pub enum Lost {
 /// # Errors
 /// What the kernel says, other than that the peer is gone.
 pub fn recv(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Heard> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FD_COUNT_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FD_COUNT_ROOM))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let result = loop {
@@ -62,15 +68,17 @@ pub fn recv(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Heard> {
     let mut fds = Vec::new();
     for ancillary in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = ancillary {
-            fds.extend(rights);
+            fds.extend(rights.map(GivenFd::from));
         }
     }
     if message.bytes == 0 {
         return Ok(Heard::HungUp);
     }
+    if fds.len() > FD_COUNT_MAX {
+        return Ok(Heard::Cut(message.bytes, Lost::Excess));
+    }
     if message.flags.contains(ReturnFlags::CTRUNC) {
-        let lost = if fds.len() >= FD_COUNT_MAX { Lost::Excess } else { Lost::OutOfDescriptors };
-        return Ok(Heard::Cut(message.bytes, lost));
+        return Ok(Heard::Cut(message.bytes, Lost::OutOfDescriptors));
     }
     Ok(Heard::Bytes(message.bytes, fds))
 }
@@ -102,6 +110,18 @@ pub fn send_with(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
             Err(Errno::AGAIN) => Ok(false),
             Err(error) => Err(error.into()),
         };
+    }
+}
+
+/// Hangs up, and takes out what the peer may have left in the socket: closed with descriptors in it, it would close them too, and
+/// wait for whoever stands behind them. Nothing comes in any more afterwards.
+pub fn leave(socket: impl AsFd) {
+    let _ = rustix::net::shutdown(&socket, Shutdown::Both);
+    let mut buffer = [0; 1024];
+    for _ in 0..LEAVE_COUNT_MAX {
+        if !matches!(recv(&socket, &mut buffer), Ok(Heard::Bytes(..) | Heard::Cut(..))) {
+            return;
+        }
     }
 }
 
@@ -161,7 +181,12 @@ mod tests {
         assert!(send(&a, b"f", Some(a.as_fd())).unwrap());
         assert!(matches!(recv(&b, &mut buffer).unwrap(), Heard::Bytes(1, fds) if fds.len() == 1));
         drop(a);
-        assert!(matches!(recv(&b, &mut buffer).unwrap(), Heard::HungUp));
+        // The copy that was sent is closed elsewhere: what stands behind a socket may wait.
+        let began = std::time::Instant::now();
+        while !matches!(recv(&b, &mut buffer).unwrap(), Heard::HungUp) {
+            assert!(began.elapsed() < std::time::Duration::from_secs(60), "never closed");
+            std::thread::yield_now();
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tollfree_layout::StreamId;
 use tollfree_layout::frame::{control, events, flags};
-use tollfree_layout::limits::METHOD_COUNT_MAX;
+use tollfree_layout::limits::{METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX, METHOD_PATHS_LEN_MAX};
 
 use crate::pending::Pending;
 use crate::script::{LIMITS, Script, Sink, session};
@@ -318,6 +318,32 @@ fn the_longest_message_is_counted_down_without_overflow() {
     assert_eq!(server.streams.get(ONE).unwrap().receiving, Some(u32::MAX - 100));
     Script::new(0, 1).chunk(1000, 0, 0).send(&mut server).unwrap();
     assert_eq!(server.streams.get(ONE).unwrap().receiving, Some(u32::MAX - 1100));
+}
+
+/// The peer chooses how long its paths are, and this side keeps those that have an index.
+#[test]
+fn paths_are_kept_up_to_a_bound_in_bytes_and_further_ones_still_take_calls() {
+    let limits = Limits { stream_count: 1, ..LIMITS };
+    let mut client: Session<()> = Session::new(Role::Client, limits, limits);
+    let mut server: Session<()> = Session::new(Role::Server, limits, limits);
+    let mut out = Sink::new();
+    let fitting = METHOD_PATHS_LEN_MAX / METHOD_PATH_LEN_MAX;
+    for call in 0..fitting + 3 {
+        let path = format!("/m/{call:0len$}", len = METHOD_PATH_LEN_MAX - 3);
+        let opening = Opening { path: &path, deadline_ns: 0 };
+        let id = client.open(&mut out, opening, &mut Emission::default()).unwrap().unwrap();
+        let record = crate::script::Record(out.records.pop().unwrap());
+        server.receive(&record).unwrap();
+        let accepted = server.accept().unwrap();
+        assert_eq!(server.path_of(&accepted), path);
+        assert_eq!(accepted.method.is_some(), call < fitting);
+        Script::new(events::CANCEL, id.0).send(&mut server).unwrap();
+        server.forget(id, 1);
+        Script::new(events::TRAILERS, id.0).send(&mut client).unwrap();
+        client.forget(id, 1);
+    }
+    let kept: usize = server.method_paths.iter().map(Bytes::len).sum();
+    assert_eq!((kept, client.method_paths.len()), (METHOD_PATHS_LEN_MAX, server.method_paths.len()));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, events, flags};
-use tollfree_layout::limits::{MESSAGE_LEN_MAX, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX};
+use tollfree_layout::limits::{MESSAGE_LEN_MAX, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX, METHOD_PATHS_LEN_MAX};
 use tollfree_layout::{MethodIdx, StreamId};
 
 use crate::credit::charge;
@@ -117,7 +117,7 @@ impl<T: Watched> Session<T> {
                 draft.head.flags |= flags::NAMES_METHOD;
                 draft.path = Some(opening.path.as_bytes());
                 let next = self.method_paths.len();
-                if next < METHOD_COUNT_MAX { next as u16 } else { NOT_INTERNED }
+                if self.may_intern(opening.path.len()) { next as u16 } else { NOT_INTERNED }
             }
         };
         draft.head.events = events::HEADERS;
@@ -148,6 +148,7 @@ impl<T: Watched> Session<T> {
         self.live_count += 1;
         if known.is_none() && code != NOT_INTERNED {
             let path = Bytes::copy_from_slice(opening.path.as_bytes());
+            self.method_paths_len += path.len();
             self.method_paths.push(path.clone());
             self.method_idx.insert(path, MethodIdx(code));
         }
@@ -166,6 +167,11 @@ impl<T: Watched> Session<T> {
             1..=METHOD_PATH_LEN_MAX => Ok(()),
             len => Err(EmitError::MethodPath { len }),
         }
+    }
+
+    /// Whether one more path gets an index; both ends decide alike.
+    pub(crate) fn may_intern(&self, path_len: usize) -> bool {
+        self.method_paths.len() < METHOD_COUNT_MAX && self.method_paths_len + path_len <= METHOD_PATHS_LEN_MAX
     }
 
     /// The index of a method. Calls come in runs of one method: the last is compared before any is looked up.

@@ -3,7 +3,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::frame::{events, flags};
-use tollfree_layout::limits::{MESSAGE_WINDOW_MAX, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX};
+use tollfree_layout::limits::{MESSAGE_WINDOW_MAX, METHOD_PATH_LEN_MAX};
 use tollfree_layout::metadata;
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
@@ -169,11 +169,13 @@ impl<T: Watched> Session<T> {
         // The table outlives the call: it must not keep the whole block.
         let path = Bytes::copy_from_slice(&block[2..2 + len]);
         block.advance(2 + len);
-        if usize::from(frame.code) == known && known < METHOD_COUNT_MAX {
+        let may_intern = self.may_intern(len);
+        if usize::from(frame.code) == known && may_intern {
+            self.method_paths_len += len;
             self.method_paths.push(path);
             return Ok(None);
         }
-        if frame.code != u16::MAX || known < METHOD_COUNT_MAX {
+        if frame.code != u16::MAX || may_intern {
             return Err(Violation::MethodIdx { idx: frame.code, known });
         }
         Ok(Some(path))

@@ -109,6 +109,8 @@ pub struct Session<T> {
     pub(crate) last_id: u64,
     /// Paths of methods by index.
     pub(crate) method_paths: Vec<Bytes>,
+    /// Bytes of all of them together.
+    pub(crate) method_paths_len: usize,
     /// Client: indices by path, and the one used last.
     pub(crate) method_idx: HashMap<Bytes, MethodIdx>,
     pub(crate) method_last: MethodIdx,
@@ -153,6 +155,7 @@ impl<T: Watched> Session<T> {
             live_count: 0,
             last_id: 0,
             method_paths: Vec::new(),
+            method_paths_len: 0,
             method_idx: HashMap::new(),
             method_last: MethodIdx(0),
             send_credit: peer.session_window,

@@ -4,7 +4,7 @@
 //! door becomes after a good handshake, and can break everything that follows. [`Shim`] stands between two honest peers and
 //! changes what they announce. [`Census`] counts what a process holds,
 //! [`TimeLimit`] ends a test that hangs, even one that never yields; [`Process`] is the test program once more, to be stopped
-//! or killed; [`fork()`], [`forbid()`] and [`free_address()`] are what the names say.
+//! or killed; a [`SilentFile`] and a [`LingeringSocket`] are descriptors whose `close` waits; [`fork()`], [`forbid()`] and [`free_address()`] are what the names say.
 #![forbid(unsafe_code)]
 
 mod census;
@@ -18,6 +18,7 @@ mod limit;
 mod peer;
 mod process;
 mod shim;
+mod silent;
 
 pub use census::{Census, cpu_time, resident_kib};
 pub use chance::Chance;
@@ -30,3 +31,4 @@ pub use limit::{Alone, TimeLimit, alone};
 pub use peer::{Flipper, HostilePeer};
 pub use process::{Process, Role, stop_child};
 pub use shim::Shim;
+pub use silent::{LingeringSocket, SilentFile};

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 use tollfree_pool::Pool;
-use tollfree_transport::{Address, Config, Listener, PeerPolicy, Tokens, WaitPolicy};
+use tollfree_transport::{Address, Config, Listener, PeerPolicy, Refusals, Tokens, WaitPolicy};
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::Routes;
@@ -85,6 +85,7 @@ pub struct Server {
     http2: Option<Http2>,
     load: ServerLoad,
     age: Age,
+    offers_upgrade: bool,
     /// Set where a thread serves and does nothing else: the sessions on it.
     worker: Option<Arc<AtomicUsize>>,
     #[cfg(feature = "tls")]
@@ -112,6 +113,7 @@ impl Server {
             http2: None,
             load: ServerLoad::default(),
             age: Age::default(),
+            offers_upgrade: true,
             worker: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -152,6 +154,46 @@ impl Server {
     /// Which users may connect over shared memory.
     pub fn peers(mut self, peers: PeerPolicy) -> Server {
         self.config.peers = peers;
+        self
+    }
+
+    /// How many sessions one client process may have at once. Unless this says otherwise, an eighth of the descriptors that this
+    /// process may have, from 16 to 1024. Who wants one more is refused in words, and counted ([`Server::refusals`]).
+    pub fn sessions_per_process(mut self, count: u32) -> Server {
+        self.config.quotas.sessions_per_process = Some(count.max(1));
+        self
+    }
+
+    /// The same for all processes of one user. Unless this says otherwise, three eighths of the descriptors that this process may
+    /// have, from 16 to 8192.
+    pub fn sessions_per_user(mut self, count: u32) -> Server {
+        self.config.quotas.sessions_per_user = Some(count.max(1));
+        self
+    }
+
+    /// How much memory, in bytes, may have been made for sessions and payload areas of one client process that ended within the
+    /// last ten minutes (256 MiB unless this says otherwise). The client may keep it for as long as it lives, and this process
+    /// is charged with it. A session has some 36 KiB.
+    pub fn ended_memory_per_process(mut self, len: u64) -> Server {
+        self.config.quotas.ended_memory_per_process = len;
+        self
+    }
+
+    /// The same for all processes of one user (1 GiB unless this says otherwise).
+    pub fn ended_memory_per_user(mut self, len: u64) -> Server {
+        self.config.quotas.ended_memory_per_user = len;
+        self
+    }
+
+    /// Counts the clients that were refused at shared memory addresses, for whoever watches.
+    pub fn refusals(&self) -> Refusals {
+        self.config.refusals.clone()
+    }
+
+    /// Whether clients on `http://` are told of a `shm:///path` of the same server when they ask for it; they are unless this
+    /// says otherwise. Only clients on the same host are told in any case.
+    pub fn offer_upgrade(mut self, offers: bool) -> Server {
+        self.offers_upgrade = offers;
         self
     }
 
@@ -418,7 +460,8 @@ impl Server {
         let mut servers = JoinSet::new();
         let mut bound = Vec::new();
         let uris: Vec<String> = uris.into_iter().map(Into::into).collect();
-        let tokens = uris.iter().any(|uri| uri.starts_with("http://")).then(Arc::<Tokens>::default);
+        let offers = self.offers_upgrade && uris.iter().any(|uri| uri.starts_with("http://"));
+        let tokens = offers.then(Arc::<Tokens>::default);
         self.config.tokens = tokens.clone();
         for uri in &uris {
             bound.push(Bound::bind(uri, &self).await?);

@@ -7,6 +7,7 @@ use tollfree_layout::limits;
 use tollfree_layout::pool::POOL_ID_LEN;
 use tollfree_session::Limits;
 
+use crate::admission::{Quotas, Refusals};
 use crate::tokens::Tokens;
 
 /// How a task waits for the peer.
@@ -59,9 +60,16 @@ impl PeerPolicy {
 /// The number by which the kernel shows every user that a user namespace has no number for, unless told otherwise.
 const OVERFLOW_UID: u32 = 65534;
 
+/// That number as this system has it.
+fn overflow_uid() -> u32 {
+    let told = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
+    told.and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW_UID)
+}
+
 /// Whether a user id stands for one user here, and not for all those that this process's user namespace doesn't map.
 fn is_one_user(uid: u32) -> bool {
-    uid != OVERFLOW_UID || std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_everybody(&map))
+    (uid != overflow_uid() && uid != OVERFLOW_UID)
+        || std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_everybody(&map))
 }
 
 /// Whether a map of user ids leaves nobody out, as that of the first user namespace does.
@@ -91,6 +99,10 @@ pub struct Config {
     pub agent: Option<String>,
     /// The handshake must be over within this time.
     pub handshake_timeout: Duration,
+    /// A server: what clients of one process, and of one user, may have of it.
+    pub quotas: Quotas,
+    /// A server: counts the clients that it refuses.
+    pub refusals: Refusals,
     /// A server: the tokens that it gives out over TCP, where it does. Clients may present them in their handshakes.
     pub tokens: Option<Arc<Tokens>>,
     /// A server: says how busy it is to clients that want to know
@@ -113,6 +125,8 @@ impl Default for Config {
             area_idle: Duration::from_millis(500),
             agent: None,
             handshake_timeout: Duration::from_secs(5),
+            quotas: Quotas::default(),
+            refusals: Refusals::default(),
             tokens: None,
             load: false,
             pool: None,

@@ -4,7 +4,6 @@
 //! the lock is released ([`crate::shared`]).
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -14,13 +13,14 @@ use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::CPU_UNKNOWN;
 use tollfree_layout::limits::{AREA_LEN_MAX, AREA_LEN_MIN, PAGE_LEN};
 use tollfree_layout::{AreaIdx, StreamId};
-use tollfree_region::{PeerRegion, Region};
-use tollfree_rendezvous::socket;
+use tollfree_region::{GivenFd, PeerRegion, Region};
+use tollfree_rendezvous::{Seldom, socket};
 use tollfree_ring::{RecordReceiver, RecordSender, RingReceiver, RingSender, RingViolation, Ringer, Waiter};
 use tollfree_session::{
     AreaEvent, Closed, Outbound, Received, Request, Role, Session, Violation, Watched, Whole,
 };
 
+use crate::admission::Seat;
 use crate::area::{AreaSender, AreasMapped};
 use crate::clock::now_ns;
 use crate::config::Config;
@@ -39,6 +39,10 @@ const HELD_COUNT_MAX: u32 = 8;
 
 /// Waits that end within one long look, between two that the spin budget learns from.
 const UNLEARNT_COUNT_MAX: u32 = 7;
+
+/// What a peer does that is logged.
+static VIOLATED: Seldom = Seldom::new();
+static NO_AREA: Seldom = Seldom::new();
 
 /// The transport's part of a stream.
 #[derive(Debug, Default)]
@@ -70,7 +74,7 @@ pub(crate) struct Core {
     /// How the peer is woken.
     pub(crate) bell: Bell,
     /// Descriptors that arrived, in order; `None` for one that this process had no number free for.
-    pub(crate) fds: VecDeque<Option<OwnedFd>>,
+    pub(crate) fds: VecDeque<Option<GivenFd>>,
     pub(crate) stations: Stations,
     pub(crate) budget: SpinBudget,
     /// Waits within one long look since one was learnt from.
@@ -101,6 +105,8 @@ pub(crate) struct Core {
     /// Turns in a row that a task had to wait for its own.
     pub(crate) long_turns: u8,
     area_len: usize,
+    /// A server's: what it has made for the client counts there.
+    seat: Option<Seat>,
     release_lines: usize,
 }
 
@@ -143,6 +149,7 @@ impl Core {
             is_crowded: false,
             long_turns: 0,
             area_len: area_len(config.area_len, attached.peer_area_len_max),
+            seat: attached.seat.take(),
             release_lines: attached.peer_ring.line_count() as usize / 4,
         };
         (core, load)
@@ -395,7 +402,9 @@ impl Core {
     }
 
     fn make_area(&mut self, socket: &Socket) {
-        if self.area_len == 0 {
+        let is_spent = self.seat.as_ref().is_some_and(Seat::is_spent);
+        if self.area_len == 0 || is_spent {
+            tracing::debug!(is_spent, "no payload area: large messages of this session go through the ring");
             self.sending.area.give_up();
             return;
         }
@@ -413,6 +422,9 @@ impl Core {
             Ok(region) => {
                 here(Point::AreaSent);
                 let idx = self.sending.area.offered(region);
+                if let Some(seat) = &mut self.seat {
+                    seat.made(self.area_len);
+                }
                 self.session.offer_area(idx, self.area_len as u32);
                 here(Point::AreaOffered);
                 self.area_made = true;
@@ -449,7 +461,12 @@ impl Core {
                 self.wake_room();
             }
             AreaEvent::Refused(area) if self.sending.area.answered(area, false) => {
-                tracing::warn!("the peer could not map a payload area: large messages go through the ring");
+                if let Some(unsaid) = NO_AREA.turn() {
+                    tracing::warn!(
+                        unsaid,
+                        "the peer could not map a payload area: large messages go through the ring"
+                    );
+                }
             }
             // One that was refused here is dropped without ever having been mapped.
             AreaEvent::Dropped(area) => {
@@ -471,7 +488,7 @@ impl Core {
         }
     }
 
-    fn map_area(&mut self, area: AreaIdx, len: usize, fd: OwnedFd, socket: &Socket) {
+    fn map_area(&mut self, area: AreaIdx, len: usize, fd: GivenFd, socket: &Socket) {
         match PeerRegion::map(fd, len) {
             Ok(region) => {
                 self.mapped.insert(area, region);
@@ -479,13 +496,17 @@ impl Core {
                 self.session.answer_area(area, true);
             }
             Err(error) if error.is_peer_fault() => {
-                tracing::warn!(%error, "refusing a payload area");
+                if let Some(unsaid) = NO_AREA.turn() {
+                    tracing::warn!(%error, unsaid, "refusing a payload area");
+                }
                 let refused =
                     Violation::Socket("a payload area that is not what was announced, or not sealed");
                 self.close(Closed::Violation(refused), socket);
             }
             Err(error) => {
-                tracing::warn!(%error, "can't map a payload area; the peer goes on without");
+                if let Some(unsaid) = NO_AREA.turn() {
+                    tracing::warn!(%error, unsaid, "can't map a payload area; the peer goes on without");
+                }
                 self.session.answer_area(area, false);
             }
         }
@@ -508,7 +529,11 @@ impl Core {
     pub(crate) fn close(&mut self, reason: Closed, socket: &Socket) {
         match &reason {
             Closed::Here(reason) => tracing::debug!(reason, "closing a session"),
-            reason => tracing::warn!(%reason, "closing a session"),
+            reason => {
+                if let Some(unsaid) = VIOLATED.turn() {
+                    tracing::warn!(%reason, unsaid, "closing a session");
+                }
+            }
         }
         self.session.close(&mut self.sending, reason);
         here(Point::CloseStaged);
@@ -523,7 +548,14 @@ impl Core {
 
     /// Gives the payload area up when nothing went through it for a while.
     pub(crate) fn drop_idle_area(&mut self, socket: &Socket) {
+        // Given up and made anew too often, it is kept: the peer may keep each one.
+        if self.seat.as_ref().is_some_and(Seat::is_scarce) {
+            return;
+        }
         if let Some(area) = self.sending.area.take_idle() {
+            if let Some(seat) = &mut self.seat {
+                seat.gave_up(self.area_len);
+            }
             self.session.drop_area(area);
             here(Point::AreaDropping);
             self.flush(socket);

@@ -14,6 +14,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -26,13 +27,14 @@ use tollfree_layout::handshake::{
     FEATURES, HTTP2_PREFACE, Hello, MAGIC, VERSION_MAX, VERSION_MIN, feature, kind, reason,
 };
 use tollfree_layout::limits;
-use tollfree_region::{PeerRegion, Region, RegionError};
+use tollfree_region::{GivenFd, PeerRegion, Region, RegionError};
 use tollfree_rendezvous::socket::{self, Heard, Lost};
-use tollfree_rendezvous::{Doorbell, Liveness, PeerIdentity};
+use tollfree_rendezvous::{Doorbell, Liveness, PeerIdentity, descriptors_abound, descriptors_are_short};
 use tollfree_ring::Geometry;
 use tollfree_session::{Limits, Role};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::admission::{Ledger, Seat};
 use crate::clock::now_ns;
 use crate::config::Config;
 use crate::tokens::{Token, TokenError};
@@ -53,9 +55,26 @@ pub enum HandshakeError {
     /// The process that connected, or listened, has ended; a child that it forked keeps its socket open.
     #[error("the peer's process has died, and a process forked from it keeps its socket open")]
     Dead,
-    /// All places for handshakes are taken, and this client had said nothing for a while.
+    /// Too many clients have connected and said nothing, this one among them, and before others.
     #[error("many clients are connecting at once, and this one has not said anything yet; try again")]
     Crowded,
+    /// The client's process or user has all that it may have of this server.
+    #[error("{whose} has its {most} {what} (the server's {setting}); try again later")]
+    Quota {
+        /// Whose.
+        whose: &'static str,
+        /// What it has.
+        what: &'static str,
+        /// How many of them it may have.
+        most: u64,
+        /// What the server's owner can change.
+        setting: &'static str,
+    },
+    /// This process has no descriptors left for another session.
+    #[error(
+        "the server has no descriptors left for another session; try again later, or raise its limit (ulimit -n)"
+    )]
+    Descriptors,
     /// The listener was closed before this client had said anything.
     #[error("the server is shutting down")]
     Closing,
@@ -134,6 +153,8 @@ impl HandshakeError {
             HandshakeError::Region(_)
             | HandshakeError::Io(_)
             | HandshakeError::Crowded
+            | HandshakeError::Quota { .. }
+            | HandshakeError::Descriptors
             | HandshakeError::Closing => reason::BUSY,
             _ => reason::MALFORMED,
         }
@@ -146,6 +167,8 @@ impl HandshakeError {
             | HandshakeError::Timeout(_)
             | HandshakeError::HungUp
             | HandshakeError::Crowded
+            | HandshakeError::Quota { .. }
+            | HandshakeError::Descriptors
             | HandshakeError::Closing
             | HandshakeError::Dead => true,
             HandshakeError::Region(error) => error.is_exhausted(),
@@ -155,7 +178,7 @@ impl HandshakeError {
     }
 }
 
-/// A client's place among the handshakes under way at a server.
+/// A client at a server, before its session.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     heard: AtomicBool,
@@ -221,6 +244,8 @@ pub(crate) struct Attached {
     pub(crate) peer_pool: PeerPool,
     pub(crate) agent: String,
     pub(crate) identity: PeerIdentity,
+    /// A server's: the client's place, which ends with the session.
+    pub(crate) seat: Option<Seat>,
     /// Becomes readable when the peer's process has ended.
     pub(crate) pidfd: Option<OwnedFd>,
 }
@@ -246,7 +271,8 @@ pub(crate) async fn connect(
     token: Option<&Token>,
 ) -> Result<Attached, HandshakeError> {
     within(config.handshake_timeout, async {
-        let peer = check_user(stream, config, Role::Client)?;
+        let identity = check_user(stream, config, Role::Client)?;
+        let peer = (identity, watch(stream, identity)?);
         let own = Own::make("tollfree-client", config)?;
         let mut hello = offer(kind::HELLO, config, &own);
         if let Some(token) = token {
@@ -257,7 +283,7 @@ pub(crate) async fn connect(
         // A server that refuses at first sight may have hung up by now, and its words lie in the socket.
         let sent = send(stream, hello.as_bytes(), own.region.fd()).await;
         here(Point::HandshakeSent);
-        let (answer, fd) = match (recv(stream).await, sent) {
+        let (answer, fd) = match (Inbox::new().recv(stream).await, sent) {
             (Ok(answer), _) => answer,
             (Err(HandshakeError::HungUp), Err(error)) => return Err(error),
             (Err(error), _) => return Err(error),
@@ -282,18 +308,31 @@ pub(crate) async fn accept(
     stream: &UnixStream,
     config: &Config,
     turn: &Turn,
+    ledger: &Arc<Ledger>,
 ) -> Result<Attached, HandshakeError> {
     let result = within(config.handshake_timeout, async {
-        let peer = check_user(stream, config, Role::Server)?;
-        let (hello, fd) = tokio::select! {
+        let identity = check_user(stream, config, Role::Server)?;
+        if descriptors_are_short(stream) {
+            return Err(HandshakeError::Descriptors);
+        }
+        let mut inbox = Inbox::new();
+        let heard = tokio::select! {
             biased;
-            received = recv(stream) => received?,
-            refused = turn.refused() => return Err(refused),
+            received = inbox.recv(stream) => Ok(received?),
+            refused = turn.refused() => Err(refused),
+        };
+        // What it has said may lie there, and nobody has had the time to look.
+        let (hello, fd) = match heard {
+            Ok(heard) => heard,
+            Err(refused) => inbox.look(stream)?.ok_or(refused)?,
         };
         turn.heard.store(true, Ordering::Relaxed);
         check_hello(&hello, kind::HELLO)?;
+        let peer = (identity, watch(stream, identity)?);
+        let mut seat = ledger.admit(identity, peer.1.as_ref())?;
         let answer = redeem(&hello, config)?;
         let own = Own::make("tollfree-server", config)?;
+        seat.made(tollfree_region::ReadMemory::len(&own.region));
         let attached = attach(Role::Server, &hello, fd, own, peer, config)?;
         let mut welcome = offer(kind::WELCOME, config, &attached.own);
         welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
@@ -304,10 +343,12 @@ pub(crate) async fn accept(
         send(stream, welcome.as_bytes(), attached.own.region.fd()).await?;
         here(Point::HandshakeSent);
         give_doorbell(stream, &attached).await?;
-        Ok(Attached { answer, ..attached })
+        Ok(Attached { answer, seat: Some(seat), ..attached })
     })
     .await;
     if let Err(error) = &result {
+        // Before the client is told: who was refused finds it counted.
+        config.refusals.add();
         let mut refusal = Hello::new(kind::REFUSAL);
         refusal.reason = error.reason().into();
         refusal.set_text(&told_to_client(error));
@@ -345,15 +386,19 @@ async fn within<T>(
 /// Who the peer is, and its pidfd where there is one.
 type Watched = (PeerIdentity, Option<OwnedFd>);
 
-fn check_user(stream: &UnixStream, config: &Config, here: Role) -> Result<Watched, HandshakeError> {
+fn check_user(stream: &UnixStream, config: &Config, here: Role) -> Result<PeerIdentity, HandshakeError> {
     let identity = PeerIdentity::of(stream)?;
     if !config.peers.allows(identity.uid) {
         return Err(HandshakeError::User { uid: identity.uid, policy: config.peers.words(), here });
     }
-    match Liveness::of(identity.pid) {
+    Ok(identity)
+}
+
+fn watch(stream: &UnixStream, identity: PeerIdentity) -> Result<Option<OwnedFd>, HandshakeError> {
+    match Liveness::of(stream, identity.pid) {
         Liveness::Dead => Err(HandshakeError::Dead),
-        Liveness::Watched(pidfd) => Ok((identity, Some(pidfd))),
-        Liveness::Unknown => Ok((identity, None)),
+        Liveness::Watched(pidfd) => Ok(Some(pidfd)),
+        Liveness::Unknown => Ok(None),
     }
 }
 
@@ -368,11 +413,12 @@ impl Own {
         let ring = Geometry::new(RING_OFF, ring_len).expect("clamped to a power of two within limits");
         let region = Region::create(name, RING_OFF + ring_len)?;
         here(Point::RegionMade);
-        let doorbell = Doorbell::new();
-        if let Err(error) = &doorbell {
+        // It saves a little time, and costs each side two descriptors: not while they run out.
+        let doorbell = descriptors_abound(region.fd()).then(Doorbell::new);
+        if let Some(Err(error)) = &doorbell {
             tracing::debug!(%error, "no doorbell of its own: the session's is the socket");
         }
-        Ok(Own { region, ring, doorbell: doorbell.ok() })
+        Ok(Own { region, ring, doorbell: doorbell.and_then(Result::ok) })
     }
 
     /// The features that this side wants to be in force.
@@ -438,7 +484,7 @@ fn redeem(hello: &Hello, config: &Config) -> Result<Option<Token>, TokenError> {
 fn attach(
     role: Role,
     theirs: &Hello,
-    fd: Option<OwnedFd>,
+    fd: Option<GivenFd>,
     own: Own,
     (identity, pidfd): Watched,
     config: &Config,
@@ -498,6 +544,7 @@ fn attach(
         },
         agent: theirs.text(),
         identity,
+        seat: None,
         pidfd,
     })
 }
@@ -536,37 +583,61 @@ async fn give_doorbell(stream: &UnixStream, attached: &Attached) -> Result<(), H
 
 const TOO_MANY: HandshakeError = HandshakeError::Malformed("it came with more than one descriptor");
 
-async fn recv(stream: &UnixStream) -> Result<(Hello, Option<OwnedFd>), HandshakeError> {
-    let mut bytes = [0; limits::HELLO_LEN];
-    let mut len = 0;
-    let mut fds = Vec::new();
-    while len < bytes.len() {
-        stream.readable().await?;
-        let heard = stream.try_io(Interest::READABLE, || match socket::recv(stream, &mut bytes[len..])? {
-            Heard::Nothing => Err(io::ErrorKind::WouldBlock.into()),
-            heard => Ok(heard),
-        });
-        match heard {
-            Ok(Heard::Bytes(count, more)) => {
-                len += count;
-                fds.extend(more);
+/// A message, as far as it has come.
+struct Inbox {
+    bytes: [u8; limits::HELLO_LEN],
+    len: usize,
+    fds: Vec<GivenFd>,
+}
+
+impl Inbox {
+    fn new() -> Inbox {
+        Inbox { bytes: [0; limits::HELLO_LEN], len: 0, fds: Vec::new() }
+    }
+
+    /// Waits for the rest. Cancel safe.
+    async fn recv(&mut self, stream: &UnixStream) -> Result<(Hello, Option<GivenFd>), HandshakeError> {
+        loop {
+            stream.readable().await?;
+            let mut hello = None;
+            let looked = stream.try_io(Interest::READABLE, || match self.look(stream) {
+                Ok(Some(heard)) => {
+                    hello = Some(heard);
+                    Ok(Ok(()))
+                }
+                Ok(None) => Err(io::ErrorKind::WouldBlock.into()),
+                Err(error) => Ok(Err(error)),
+            });
+            match (hello, looked) {
+                (Some(heard), _) => return Ok(heard),
+                (None, Ok(refused)) => refused?,
+                (None, Err(_)) => {}
             }
-            Ok(Heard::Cut(_, Lost::Excess)) => return Err(TOO_MANY),
-            Ok(Heard::Cut(_, Lost::OutOfDescriptors)) => {
-                return Err(HandshakeError::Io(rustix::io::Errno::MFILE.into()));
-            }
-            Ok(_) => return Err(HandshakeError::HungUp),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(error) => return Err(error.into()),
-        }
-        check_start(&bytes[..len])?;
-        if fds.len() > 1 {
-            return Err(TOO_MANY);
         }
     }
-    here(Point::HandshakeHeard);
-    let hello = Hello::read_from_bytes(&bytes).expect("the length is the type's own");
-    Ok((hello, fds.pop()))
+
+    /// Takes what has come. `None`: that is not all of it.
+    fn look(&mut self, stream: &UnixStream) -> Result<Option<(Hello, Option<GivenFd>)>, HandshakeError> {
+        while self.len < self.bytes.len() {
+            match socket::recv(stream, &mut self.bytes[self.len..])? {
+                Heard::Nothing => return Ok(None),
+                Heard::HungUp => return Err(HandshakeError::HungUp),
+                Heard::Cut(_, Lost::Excess) => return Err(TOO_MANY),
+                Heard::Cut(_, Lost::OutOfDescriptors) => return Err(HandshakeError::Descriptors),
+                Heard::Bytes(count, more) => {
+                    self.len += count;
+                    self.fds.extend(more);
+                }
+            }
+            check_start(&self.bytes[..self.len])?;
+            if self.fds.len() > 1 {
+                return Err(TOO_MANY);
+            }
+        }
+        here(Point::HandshakeHeard);
+        let hello = Hello::read_from_bytes(&self.bytes).expect("the length is the type's own");
+        Ok(Some((hello, self.fds.pop())))
+    }
 }
 
 /// A peer that speaks something else is told so at its first bytes: it may never send a whole message.

@@ -1,10 +1,9 @@
 //! What comes over the socket: the peer's doorbell, rings where there is no other, descriptors of payload areas, and the end
 //! of it.
 
-use std::os::fd::OwnedFd;
-
-use tollfree_rendezvous::PeerDoorbell;
+use tollfree_region::GivenFd;
 use tollfree_rendezvous::socket::{self, Heard, Lost};
+use tollfree_rendezvous::{PeerDoorbell, Seldom};
 use tollfree_session::{Closed, Violation};
 
 use crate::core::Core;
@@ -17,6 +16,10 @@ const FD_COUNT_MAX: usize = 2;
 const DOORBELL_COUNT_MAX: usize = 4096;
 /// Reads of doorbells at most, before the descriptor that should have come with one is missed.
 const DOORBELL_READ_COUNT_MAX: usize = 8;
+
+static NO_DOORBELL: Seldom = Seldom::new();
+static NO_DESCRIPTOR: Seldom = Seldom::new();
+static NOT_HEARD: Seldom = Seldom::new();
 
 /// What was heard on the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,15 +64,21 @@ impl Core {
     }
 
     /// Keeps a descriptor that has come; `None` for one that this process could not have.
-    fn take_fd(&mut self, fd: Option<OwnedFd>) {
+    fn take_fd(&mut self, fd: Option<GivenFd>) {
         if !matches!(self.bell, Bell::Awaited) {
             self.fds.push_back(fd);
             return;
         }
         self.bell = match fd.map(PeerDoorbell::new) {
             Some(Ok(doorbell)) => Bell::Given(doorbell),
-            Some(Err(error)) => {
-                tracing::warn!(%error, "the peer's doorbell is none: it is rung over the socket");
+            Some(Err(instead)) => {
+                if let Some(unsaid) = NO_DOORBELL.turn() {
+                    tracing::warn!(
+                        instead,
+                        unsaid,
+                        "the peer's doorbell is none: it is rung over the socket"
+                    );
+                }
                 Bell::Socket
             }
             None => Bell::Socket,
@@ -77,7 +86,7 @@ impl Core {
     }
 
     /// The descriptor that an offer speaks of. `Some(None)`: it came, and this process could not have it.
-    pub(crate) fn next_fd(&mut self, socket: &Socket) -> Option<Option<OwnedFd>> {
+    pub(crate) fn next_fd(&mut self, socket: &Socket) -> Option<Option<GivenFd>> {
         for _ in 0..DOORBELL_READ_COUNT_MAX {
             if !self.fds.is_empty() || self.hear(socket) != Line::Rang {
                 break;
@@ -103,13 +112,17 @@ impl Core {
                     fds.into_iter().for_each(|fd| self.take_fd(Some(fd)));
                 }
                 Ok(Heard::Cut(len, Lost::OutOfDescriptors)) => {
-                    tracing::warn!("out of descriptors: one that the peer has sent can't be had");
+                    if let Some(unsaid) = NO_DESCRIPTOR.turn() {
+                        tracing::warn!(unsaid, "out of descriptors: one that the peer has sent can't be had");
+                    }
                     heard_len += len;
                     self.take_fd(None);
                 }
                 Ok(Heard::Cut(_, Lost::Excess)) => heard_len = usize::MAX,
                 Err(error) => {
-                    tracing::warn!(%error, "receiving from the peer's socket");
+                    if let Some(unsaid) = NOT_HEARD.turn() {
+                        tracing::warn!(%error, unsaid, "receiving from the peer's socket");
+                    }
                     return Line::Dead;
                 }
             }

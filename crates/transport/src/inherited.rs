@@ -5,15 +5,18 @@
 //! more. So a child leaves it as it is, open and registered, until it ends or executes another program.
 
 use std::ops::Deref;
+use std::os::fd::AsFd;
 
-/// A socket that only the process that made it lets go of.
+use tollfree_rendezvous::socket;
+
+/// A socket that only the process that made it lets go of, and without what a peer may have left in it.
 #[derive(Debug)]
-pub(crate) struct OfProcess<T> {
+pub(crate) struct OfProcess<T: AsFd> {
     socket: Option<T>,
     pid: u32,
 }
 
-impl<T> OfProcess<T> {
+impl<T: AsFd> OfProcess<T> {
     /// This process's.
     pub(crate) fn new(socket: T) -> OfProcess<T> {
         OfProcess { socket: Some(socket), pid: std::process::id() }
@@ -25,17 +28,19 @@ impl<T> OfProcess<T> {
     }
 }
 
-impl<T> Deref for OfProcess<T> {
+impl<T: AsFd> Deref for OfProcess<T> {
     type Target = T;
     fn deref(&self) -> &T {
         self.socket.as_ref().expect("there until dropped")
     }
 }
 
-impl<T> Drop for OfProcess<T> {
+impl<T: AsFd> Drop for OfProcess<T> {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
             std::mem::forget(self.socket.take());
+        } else if let Some(socket) = &self.socket {
+            socket::leave(socket);
         }
     }
 }

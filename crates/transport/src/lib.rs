@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod accepted;
+mod admission;
 mod area;
 mod asking;
 mod attachment;
@@ -49,12 +50,14 @@ mod liveness;
 mod load;
 mod records;
 mod shared;
+mod silence;
 mod stations;
 mod streak;
 mod tokens;
 mod waiting;
 
 pub use accepted::{Accepted, Call};
+pub use admission::{Quotas, Refusals};
 pub use asking::{Asked, Said};
 pub use attachment::{Attachment, ConnectError, ConnectErrorKind, Opener, Stream};
 pub use clock::{now_ns, tick_ns};

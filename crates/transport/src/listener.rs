@@ -1,27 +1,30 @@
 //! A server's socket: accepts processes and makes sessions of them.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{Notify, mpsc};
 use tollfree_kill_points::{Point, here};
-use tollfree_rendezvous::{Address, BindError, FileId, Rendezvous};
+use tollfree_region::{CLOSING_COUNT_MAX, closing_count};
+use tollfree_rendezvous::{Address, BindError, FileId, PeerIdentity, Rendezvous, Seldom};
 
+use crate::admission::Ledger;
 use crate::attachment::Attachment;
 use crate::config::Config;
-use crate::handshake::{self, Ended, HandshakeError, Turn};
+use crate::handshake::{self, HandshakeError, Turn};
 use crate::inherited::OfProcess;
+use crate::silence::Silent;
 
-/// Handshakes under way at once; more clients wait in the socket's backlog.
-const HANDSHAKE_COUNT_MAX: usize = 64;
-/// When that many are, the first that has said nothing for this long makes place. An honest client says HELLO as soon as
-/// it is connected; this is the time that a busy machine may take over it.
-const SILENCE_MAX: Duration = Duration::from_millis(200);
 /// Pause after the system had no descriptor or memory for one more client.
 const SHED: Duration = Duration::from_millis(50);
+
+/// Newcomers wait for others' descriptors to be closed.
+static UNCLOSED: Seldom = Seldom::new();
+/// No descriptor, or no memory, for one more.
+static NOT_ACCEPTED: Seldom = Seldom::new();
+static REFUSED: Seldom = Seldom::new();
+static NOT_STARTED: Seldom = Seldom::new();
 
 /// A bound address. Dropping it [closes](Listener::close) it; sessions go on.
 #[derive(Debug)]
@@ -84,9 +87,6 @@ impl Drop for Listener {
     }
 }
 
-/// Clients that have begun a handshake, and when, in the order of their coming.
-type Turns = VecDeque<(Instant, Weak<Turn>)>;
-
 /// Accepts until the listener is closed.
 async fn accept(
     socket: OfProcess<UnixListener>,
@@ -94,57 +94,46 @@ async fn accept(
     sender: mpsc::Sender<Attachment>,
     closing: Arc<Notify>,
 ) {
-    let mut turns = Turns::new();
+    let mut silent = Silent::new();
     tokio::select! {
-        () = accept_all(&socket, &config, &sender, &mut turns) => {}
+        () = accept_all(&socket, &config, &sender, &mut silent) => {}
         () = closing.notified() => {}
     }
-    for turn in turns.iter().filter_map(|(_, turn)| turn.upgrade()) {
-        turn.end(Ended::Closing);
-    }
+    silent.end();
 }
 
 async fn accept_all(
     socket: &UnixListener,
     config: &Arc<Config>,
     sender: &mpsc::Sender<Attachment>,
-    turns: &mut Turns,
+    silent: &mut Silent,
 ) {
-    let slots = Arc::new(Semaphore::new(HANDSHAKE_COUNT_MAX));
+    let ledger = Ledger::new(&config.quotas);
     loop {
-        let Some(slot) = free_slot(&slots, turns).await else { return };
         match socket.accept().await {
             Ok((stream, _)) => {
                 here(Point::Accepted);
+                while closing_count() >= CLOSING_COUNT_MAX {
+                    // Newcomers may bring more of what nobody can close: they wait, this one and those behind it.
+                    if let Some(unsaid) = UNCLOSED.turn() {
+                        tracing::warn!(
+                            unsaid,
+                            "too many descriptors that clients passed can't be closed: newcomers wait"
+                        );
+                    }
+                    tokio::time::sleep(SHED).await;
+                }
                 let turn = Arc::new(Turn::default());
-                turns.push_back((Instant::now(), Arc::downgrade(&turn)));
+                silent.add(PeerIdentity::of(&stream).map_or(0, |identity| identity.pid), &turn);
                 let stream = OfProcess::new(stream);
-                tokio::spawn(shake_hands(stream, config.clone(), sender.clone(), turn, slot));
+                tokio::spawn(shake_hands(stream, config.clone(), sender.clone(), turn, ledger.clone()));
             }
             Err(error) => {
                 // Out of descriptors or memory, most likely: those connected go on, newcomers wait in the backlog.
-                tracing::warn!(%error, "can't accept a client now");
-                tokio::time::sleep(SHED).await;
-            }
-        }
-    }
-}
-
-/// A place for one more handshake. While all are taken, clients that have said nothing for too long lose theirs, oldest
-/// first: whoever connects and keeps silent keeps nobody out.
-async fn free_slot(slots: &Arc<Semaphore>, turns: &mut Turns) -> Option<OwnedSemaphorePermit> {
-    loop {
-        turns.retain(|(_, turn)| turn.upgrade().is_some_and(|turn| turn.is_silent()));
-        let free = slots.clone().acquire_owned();
-        let Some((began, oldest)) = turns.front() else { return free.await.ok() };
-        tokio::select! {
-            biased;
-            slot = free => return slot.ok(),
-            () = sleep_until(*began + SILENCE_MAX) => {
-                if let Some(turn) = oldest.upgrade() {
-                    turn.end(Ended::Crowded);
+                if let Some(unsaid) = NOT_ACCEPTED.turn() {
+                    tracing::warn!(%error, unsaid, "can't accept a client now");
                 }
-                turns.pop_front();
+                tokio::time::sleep(SHED).await;
             }
         }
     }
@@ -155,9 +144,9 @@ async fn shake_hands(
     config: Arc<Config>,
     sender: mpsc::Sender<Attachment>,
     turn: Arc<Turn>,
-    _slot: OwnedSemaphorePermit,
+    ledger: Arc<Ledger>,
 ) {
-    let attached = match handshake::accept(&stream, &config, &turn).await {
+    let attached = match handshake::accept(&stream, &config, &turn, &ledger).await {
         Ok(attached) => attached,
         Err(error) => {
             match error {
@@ -165,7 +154,11 @@ async fn shake_hands(
                 HandshakeError::Dead | HandshakeError::HungUp => {
                     tracing::debug!("somebody connected, and went without a handshake");
                 }
-                error => tracing::warn!(%error, "a client was refused"),
+                error => {
+                    if let Some(unsaid) = REFUSED.turn() {
+                        tracing::warn!(%error, unsaid, "a client was refused");
+                    }
+                }
             }
             return;
         }
@@ -173,6 +166,10 @@ async fn shake_hands(
     match Attachment::start(attached, stream.into_inner(), &config) {
         // Where the listener was dropped the session goes with it, which tells the client.
         Ok(attachment) => drop(sender.send(attachment).await),
-        Err(error) => tracing::warn!(%error, "a session could not be started"),
+        Err(error) => {
+            if let Some(unsaid) = NOT_STARTED.turn() {
+                tracing::warn!(%error, unsaid, "a session could not be started");
+            }
+        }
     }
 }

@@ -27,7 +27,7 @@ use tokio::runtime;
 use tokio::sync::Notify;
 use tollfree_layout::StreamId;
 use tollfree_region::Origin;
-use tollfree_rendezvous::PeerIdentity;
+use tollfree_rendezvous::{PeerIdentity, socket};
 use tollfree_ring::RecordReceiver;
 use tollfree_session::{Closed, Whole};
 
@@ -93,6 +93,8 @@ impl Drop for Shared {
         if self.origin.is_elsewhere() {
             // Taking leave of epoll here would do so for the parent.
             std::mem::forget((self.socket.clone(), self.doorbell.clone(), self.death.clone()));
+        } else {
+            socket::leave(&*self.socket);
         }
     }
 }

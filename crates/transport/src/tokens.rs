@@ -10,11 +10,12 @@
 //! Whoever knows a token may present it, so it is worth no more than the right to be answered: a session that a token
 //! began is one like any other. The answer proves to the client that the process at the socket is the server that gave the
 //! token, since nobody else can say by the way that the token came which answer it got. How many tokens are kept is
-//! bounded; whoever asks for many crowds out the oldest.
+//! bounded, in all and for each connection; whoever asks for many crowds out its own oldest first.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ use tollfree_layout::handshake::TOKEN_LEN;
 const TOKEN_LIFE: Duration = Duration::from_secs(10);
 /// Tokens kept at once; a further one takes the place of the oldest.
 const TOKEN_COUNT_MAX: usize = 1024;
+/// Of these, those of one connection; a further one takes the place of its own oldest.
+const PEER_TOKEN_COUNT_MAX: usize = 16;
 
 /// Random bytes that a server gives to a client, or answers with. Nobody guesses them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,6 +112,8 @@ pub enum TokenError {
 struct Given {
     token: Token,
     at: Instant,
+    /// The client's end of the connection by which it went.
+    peer: SocketAddr,
     /// Set when it was presented.
     answer: Option<Token>,
 }
@@ -127,22 +132,25 @@ impl fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// A new token.
+    /// A new token for the client at the other end of a connection.
     ///
     /// # Errors
     /// When the system has no random bytes.
-    pub fn issue(&self) -> io::Result<Token> {
-        self.issue_at(Instant::now())
+    pub fn issue(&self, peer: SocketAddr) -> io::Result<Token> {
+        self.issue_at(peer, Instant::now())
     }
 
-    fn issue_at(&self, now: Instant) -> io::Result<Token> {
+    fn issue_at(&self, peer: SocketAddr, now: Instant) -> io::Result<Token> {
         let token = Token::random()?;
         let mut given = self.given.lock();
         forget_old(&mut given, now);
-        if given.len() >= TOKEN_COUNT_MAX {
+        if given.iter().filter(|given| given.peer == peer).count() >= PEER_TOKEN_COUNT_MAX {
+            let oldest = given.iter().position(|given| given.peer == peer);
+            oldest.and_then(|oldest| given.remove(oldest));
+        } else if given.len() >= TOKEN_COUNT_MAX {
             given.pop_front();
         }
-        given.push_back(Given { token, at: now, answer: None });
+        given.push_back(Given { token, at: now, peer, answer: None });
         Ok(token)
     }
 
@@ -183,10 +191,26 @@ fn forget_old(given: &mut VecDeque<Given>, now: Instant) {
 mod tests {
     use super::*;
 
+    fn peer(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn who_asks_too_often_crowds_out_nobody_but_himself() {
+        let tokens = Tokens::default();
+        let honest = tokens.issue(peer(1)).unwrap();
+        let first = tokens.issue(peer(2)).unwrap();
+        let last = (0..2 * TOKEN_COUNT_MAX).map(|_| tokens.issue(peer(2)).unwrap()).last().unwrap();
+        assert_eq!(tokens.given.lock().len(), 1 + PEER_TOKEN_COUNT_MAX);
+        assert!(tokens.redeem(&first).is_err());
+        tokens.redeem(&last).unwrap();
+        tokens.redeem(&honest).unwrap();
+    }
+
     #[test]
     fn a_token_is_presented_once_and_its_answer_confirmed_once() {
         let tokens = Tokens::default();
-        let (token, other) = (tokens.issue().unwrap(), tokens.issue().unwrap());
+        let (token, other) = (tokens.issue(peer(1)).unwrap(), tokens.issue(peer(1)).unwrap());
         assert_ne!(token, other);
         assert!(tokens.confirm(&token).is_none(), "a token is no answer");
         let answer = tokens.redeem(&token).unwrap();
@@ -203,7 +227,7 @@ mod tests {
         let (tokens, now) = (Tokens::default(), Instant::now());
         let in_time = now + TOKEN_LIFE;
         let late = in_time + Duration::from_millis(1);
-        let [first, second, third] = [0, 1, 2].map(|_| tokens.issue_at(now).unwrap());
+        let [first, second, third] = [0, 1, 2].map(|_| tokens.issue_at(peer(1), now).unwrap());
         let answer = tokens.redeem_at(&first, in_time).unwrap();
         let other = tokens.redeem_at(&second, in_time).unwrap();
         assert_eq!(tokens.confirm_at(&answer, in_time), Some(first));
@@ -215,8 +239,9 @@ mod tests {
     #[test]
     fn no_more_are_kept_than_a_bound_and_the_youngest_are_good() {
         let tokens = Tokens::default();
-        let first = tokens.issue().unwrap();
-        let last = (0..TOKEN_COUNT_MAX).map(|_| tokens.issue().unwrap()).last().unwrap();
+        let first = tokens.issue(peer(0)).unwrap();
+        let asked = (0..TOKEN_COUNT_MAX).map(|idx| tokens.issue(peer(1 + idx as u16)).unwrap());
+        let last = asked.last().unwrap();
         assert_eq!(tokens.given.lock().len(), TOKEN_COUNT_MAX);
         assert!(tokens.redeem(&first).is_err());
         tokens.redeem(&last).unwrap();

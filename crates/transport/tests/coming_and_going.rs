@@ -268,10 +268,12 @@ fn a_start_waits_for_no_lock_and_no_backlog_for_ever() {
         use rustix::fs::{FlockOperation, Mode, OFlags};
         let directory = tempfile::tempdir().unwrap();
         let address = Address::Path(directory.path().join("s.sock"));
-        let fd = rustix::fs::open(directory.path(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let lock = directory.path().join(".s.sock.lock");
+        let fd = rustix::fs::open(lock, flags, Mode::RUSR | Mode::WUSR).unwrap();
         rustix::fs::flock(&fd, FlockOperation::LockExclusive).unwrap();
         let error = Listener::bind(&address, Config::default()).unwrap_err().to_string();
-        assert!(error.contains("holds a lock"), "{error}");
+        assert!(error.contains("holds the lock"), "{error}");
         drop(fd);
         // A server that does not accept, with as many in its backlog as the system allows.
         let stopped = std::os::unix::net::UnixListener::bind(directory.path().join("s.sock")).unwrap();

@@ -86,6 +86,7 @@ fn constants() -> BTreeMap<String, u64> {
         limits::METADATA_LEN_MAX,
         limits::METHOD_PATH_LEN_MAX,
         limits::METHOD_COUNT_MAX,
+        limits::METHOD_PATHS_LEN_MAX,
         limits::MESSAGE_LEN_MAX,
         limits::MESSAGE_LEN_DEFAULT,
         limits::STREAM_COUNT_DEFAULT,

@@ -18,6 +18,7 @@
 mod mover;
 mod offer;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use http::HeaderName;
@@ -77,10 +78,11 @@ impl Settings {
     /// # Errors
     /// [`ChannelError::Upgrade`] for settings that can't come to anything.
     pub(crate) fn plan(self) -> Result<Plan, ChannelError> {
-        self.plan_with(|| std::env::var_os(VARIABLE).unwrap_or_default())
+        // A program with more rights than whoever starts it does not take his word for where servers are.
+        self.plan_with(|| variable(has_more_rights(), std::env::var_os(VARIABLE)))
     }
 
-    fn plan_with(self, variable: impl FnOnce() -> std::ffi::OsString) -> Result<Plan, ChannelError> {
+    fn plan_with(self, variable: impl FnOnce() -> OsString) -> Result<Plan, ChannelError> {
         if self.policy == Some(Upgrade::Off) {
             return Ok(Plan::Stay("the channel is told to stay on TCP"));
         }
@@ -108,9 +110,52 @@ impl Settings {
     }
 }
 
+/// Whether this program has more rights than whoever started it: by its user or group, or by the kernel's word (`AT_SECURE`),
+/// which also counts a file's capabilities.
+fn has_more_rights() -> bool {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    getuid() != geteuid() || getgid() != getegid() || says_secure(std::fs::read("/proc/self/auxv"))
+}
+
+/// What the vector of pairs says that the kernel gives to each program. Where it may not be read, it is a program with other rights.
+fn says_secure(vector: std::io::Result<Vec<u8>>) -> bool {
+    const AT_SECURE: usize = 23;
+    const WORD: usize = size_of::<usize>();
+    let is_set =
+        |pair: &[u8]| pair[..WORD] == AT_SECURE.to_ne_bytes() && pair[WORD..] != 0_usize.to_ne_bytes();
+    match vector {
+        Ok(vector) => vector.chunks_exact(2 * WORD).any(is_set),
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
+}
+
+/// What the variable says, to a program that may listen to it.
+fn variable(is_secure: bool, value: Option<OsString>) -> OsString {
+    match value {
+        Some(value) if is_secure => {
+            tracing::warn!(?value, "{VARIABLE} is not heeded: this program has more rights than its starter");
+            OsString::new()
+        }
+        value => value.unwrap_or_default(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_with_more_rights_than_its_starter_does_not_listen_to_him() {
+        let set = || Some(OsString::from("/run/a"));
+        assert_eq!(variable(false, set()), "/run/a");
+        assert_eq!(variable(true, set()), "");
+        assert_eq!(variable(false, None), "");
+        assert!(!has_more_rights(), "a test is started by its own user");
+        let vector = |secure: usize| Ok([6, 4096, 23, secure, 0, 0].map(usize::to_ne_bytes).concat());
+        assert!(says_secure(vector(1)) && !says_secure(vector(0)));
+        assert!(says_secure(Err(std::io::ErrorKind::PermissionDenied.into())));
+        assert!(!says_secure(Err(std::io::ErrorKind::NotFound.into())), "no /proc");
+    }
 
     fn plan(policy: Option<Upgrade>, given: &[&str], variable: &str) -> Result<Plan, String> {
         let directories = given.iter().map(PathBuf::from).collect();

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -51,7 +51,13 @@ impl Offer {
                 let Some((client, server)) = ends else {
                     return Err(Status::unavailable("this connection is not known by its addresses"));
                 };
-                let token = self.tokens.issue();
+                if !is_of_this_host(client.ip(), server.ip()) {
+                    // It could not come to the socket, and learns nothing of it.
+                    return Err(Status::unavailable(
+                        "only clients on the server's host are told of its socket",
+                    ));
+                }
+                let token = self.tokens.issue(plain(client));
                 let token = token.map_err(|error| Status::unavailable(format!("no token now: {error}")))?;
                 reply.insert(OFFER, self.address.clone());
                 reply.insert(FILE, value(self.file.to_string())?);
@@ -69,6 +75,13 @@ impl Offer {
         }
         Ok(reply)
     }
+}
+
+/// Whether a client's address is one of this host's: a loopback address, the one that it has reached, or any other that a socket
+/// can be bound to here.
+fn is_of_this_host(client: IpAddr, server: IpAddr) -> bool {
+    let (client, server) = (client.to_canonical(), server.to_canonical());
+    client.is_loopback() || client == server || UdpSocket::bind((client, 0)).is_ok()
 }
 
 /// The two ends of a TCP connection.
@@ -122,6 +135,38 @@ impl Service<Request<Body>> for OfferService {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_addresses_of_this_host_are_told_of_the_socket() {
+        let ours =
+            |client: &str, server: &str| is_of_this_host(client.parse().unwrap(), server.parse().unwrap());
+        assert!(
+            ours("127.0.0.1", "127.0.0.1") && ours("::ffff:127.0.0.5", "127.0.0.1") && ours("::1", "::1")
+        );
+        assert!(ours("198.51.100.7", "198.51.100.7"), "to itself");
+        // Addresses for documentation: nobody has them.
+        for elsewhere in ["198.51.100.7", "::ffff:198.51.100.7", "2001:db8::7"] {
+            assert!(!ours(elsewhere, "192.0.2.1"), "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn a_client_elsewhere_is_told_nothing_and_gets_no_token() {
+        let tokens = Arc::<Tokens>::default();
+        let address = HeaderValue::from_static("shm:///run/app/greeter.sock");
+        let offer = Offer { address, file: FileId { device: 1, inode: 2 }, tokens };
+        let ask = |client: &str, server: &str| {
+            let seen = TcpConnectInfo {
+                remote_addr: Some(client.parse().unwrap()),
+                local_addr: Some(server.parse().unwrap()),
+            };
+            offer.answer(ASK, &HeaderMap::new(), Some(&seen))
+        };
+        assert!(ask("127.0.0.1:5000", "127.0.0.1:443").unwrap().contains_key(OFFER));
+        let refused = ask("198.51.100.7:5000", "192.0.2.1:443").unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unavailable);
+        assert!(refused.message().contains("host") && !refused.message().contains("greeter"), "{refused}");
+    }
 
     #[test]
     fn ends_are_written_alike_whatever_the_family_of_the_socket() {

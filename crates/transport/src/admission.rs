@@ -1,0 +1,370 @@
+//! Who is let in: what the clients of one process, and those of one user, may have of a server at once.
+//!
+//! # States
+//! ```text
+//! HELLO is there ──admit──► seated ──the session ends──► its memory counts for ten minutes
+//!                     └───► refused, in words that name the setting; counted
+//! ```
+//!
+//! # Trust
+//! A process is known by its pid and, where the kernel gives each process's pidfd a number of its own (Linux 6.9), by that
+//! number; a user by the id that the kernel vouches for. A process that is visible by neither counts for its user only.
+//! Memory of a session that has ended stays charged to this process for as long as the client keeps its descriptor or its
+//! mapping, which nobody here can see. So it counts for ten minutes, whatever the client did with it.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tollfree_rendezvous::{PeerIdentity, descriptor_limit};
+
+use crate::clock::now_ns;
+use crate::handshake::HandshakeError;
+
+const MINUTE_NS: u64 = 60_000_000_000;
+/// For how many minutes memory of a session that has ended counts.
+const ENDED_MINUTES: usize = 10;
+/// Processes without a session that are remembered.
+const ACCOUNT_COUNT_MAX: usize = 4096;
+
+/// What clients of one process, and of one user, may have of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quotas {
+    /// Sessions of one process at once. `None`: an eighth of the descriptors that this process may have, from 16 to 1024.
+    pub sessions_per_process: Option<u32>,
+    /// Sessions of one user at once. `None`: three eighths of the descriptors that this process may have, from 16 to 8192.
+    pub sessions_per_user: Option<u32>,
+    /// Memory, in bytes, that this side made for sessions and payload areas of one process which ended within ten minutes.
+    pub ended_memory_per_process: u64,
+    /// The same for all processes of one user.
+    pub ended_memory_per_user: u64,
+}
+
+impl Default for Quotas {
+    fn default() -> Quotas {
+        Quotas {
+            sessions_per_process: None,
+            sessions_per_user: None,
+            ended_memory_per_process: 256 << 20,
+            ended_memory_per_user: 1 << 30,
+        }
+    }
+}
+
+/// How often clients were refused. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct Refusals(Arc<AtomicU64>);
+
+impl Refusals {
+    /// Clients refused so far, for whatever reason.
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Which process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Process {
+    pid: i32,
+    number: u64,
+}
+
+impl Process {
+    /// `None` for one of which nothing is known here but its user.
+    fn of(identity: PeerIdentity, pidfd: Option<&OwnedFd>) -> Option<Process> {
+        // Of this process's own making: no file system is asked.
+        let number =
+            pidfd.and_then(|pidfd| rustix::fs::fstat(pidfd.as_fd()).ok()).map_or(0, |stat| stat.st_ino);
+        (identity.pid != 0 || number != 0).then_some(Process { pid: identity.pid, number })
+    }
+}
+
+/// What is known of a process or a user.
+#[derive(Debug, Default)]
+struct Account {
+    session_count: u32,
+    /// Bytes of ended sessions, by the minute in which they ended.
+    ended: [u64; ENDED_MINUTES],
+    /// The minute that was looked at last.
+    minute: u64,
+}
+
+impl Account {
+    /// Forgets minutes that are too long ago.
+    fn turn_to(&mut self, minute: u64) {
+        let passed = minute.saturating_sub(self.minute).min(ENDED_MINUTES as u64);
+        for past in 1..=passed {
+            self.ended[((self.minute + past) % ENDED_MINUTES as u64) as usize] = 0;
+        }
+        self.minute = self.minute.max(minute);
+        if passed == ENDED_MINUTES as u64 {
+            self.ended = [0; ENDED_MINUTES];
+        }
+    }
+
+    fn ended_len(&mut self, minute: u64) -> u64 {
+        self.turn_to(minute);
+        self.ended.iter().sum()
+    }
+
+    fn add_ended(&mut self, minute: u64, len: u64) {
+        self.turn_to(minute);
+        self.ended[(self.minute % ENDED_MINUTES as u64) as usize] += len;
+    }
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    processes: HashMap<Process, Account>,
+    users: HashMap<u32, Account>,
+}
+
+/// The book of a listener.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    quotas: Quotas,
+    book: Mutex<Book>,
+}
+
+/// A session's place. Dropped with it.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    ledger: Arc<Ledger>,
+    process: Option<Process>,
+    uid: u32,
+    /// Bytes that this side has made for the session and not given up.
+    held_len: u64,
+}
+
+fn minute_now() -> u64 {
+    now_ns() / MINUTE_NS
+}
+
+impl Ledger {
+    pub(crate) fn new(quotas: &Quotas) -> Arc<Ledger> {
+        let of_limit = |eighths: u64, most: u32| {
+            let share = (descriptor_limit() / 8).saturating_mul(eighths);
+            u32::try_from(share).unwrap_or(u32::MAX).clamp(16, most)
+        };
+        let quotas = Quotas {
+            sessions_per_process: quotas.sessions_per_process.or_else(|| Some(of_limit(1, 1024))),
+            sessions_per_user: quotas.sessions_per_user.or_else(|| Some(of_limit(3, 8192))),
+            ..quotas.clone()
+        };
+        Arc::new(Ledger { quotas, book: Mutex::default() })
+    }
+
+    /// Gives a client a place, if its process and its user may have one more.
+    ///
+    /// # Errors
+    /// [`HandshakeError::Quota`], which names the setting.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        identity: PeerIdentity,
+        pidfd: Option<&OwnedFd>,
+    ) -> Result<Seat, HandshakeError> {
+        self.admit_at(Process::of(identity, pidfd), identity.uid, minute_now())
+    }
+
+    fn admit_at(
+        self: &Arc<Self>,
+        process: Option<Process>,
+        uid: u32,
+        minute: u64,
+    ) -> Result<Seat, HandshakeError> {
+        let quotas = &self.quotas;
+        let mut book = self.book.lock();
+        let book = &mut *book;
+        book.forget_some(minute);
+        let user = book.users.entry(uid).or_default();
+        check(user, "this user", quotas.sessions_per_user, "sessions_per_user")?;
+        check_ended(user, "this user", quotas.ended_memory_per_user, "ended_memory_per_user", minute)?;
+        if let Some(process) = process {
+            let account = book.processes.entry(process).or_default();
+            let most = quotas.sessions_per_process;
+            check(account, "this process", most, "sessions_per_process")?;
+            let most = quotas.ended_memory_per_process;
+            check_ended(account, "this process", most, "ended_memory_per_process", minute)?;
+            account.session_count += 1;
+        }
+        user.session_count += 1;
+        Ok(Seat { ledger: self.clone(), process, uid, held_len: 0 })
+    }
+}
+
+fn check(
+    account: &Account,
+    whose: &'static str,
+    most: Option<u32>,
+    setting: &'static str,
+) -> Result<(), HandshakeError> {
+    match most.filter(|most| account.session_count >= *most) {
+        Some(most) => {
+            Err(HandshakeError::Quota { whose, what: "sessions at once", most: most.into(), setting })
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_ended(
+    account: &mut Account,
+    whose: &'static str,
+    most: u64,
+    setting: &'static str,
+    minute: u64,
+) -> Result<(), HandshakeError> {
+    if account.ended_len(minute) < most {
+        return Ok(());
+    }
+    Err(HandshakeError::Quota { whose, what: "bytes of ended sessions", most, setting })
+}
+
+impl Book {
+    /// Processes and users come and go; those without sessions are forgotten when they have nothing to remember, or are too many.
+    fn forget_some(&mut self, minute: u64) {
+        if self.processes.len() > ACCOUNT_COUNT_MAX {
+            self.processes.retain(|_, account| account.session_count > 0 || account.ended_len(minute) > 0);
+        }
+        if self.processes.len() > ACCOUNT_COUNT_MAX {
+            // Their users' accounts still count what they left.
+            self.processes.retain(|_, account| account.session_count > 0);
+        }
+        if self.users.len() > ACCOUNT_COUNT_MAX {
+            self.users.retain(|_, account| account.session_count > 0 || account.ended_len(minute) > 0);
+        }
+    }
+
+    fn accounts(&mut self, seat: &Seat) -> impl Iterator<Item = &mut Account> {
+        let process = seat.process.and_then(|process| self.processes.get_mut(&process));
+        process.into_iter().chain(self.users.get_mut(&seat.uid))
+    }
+}
+
+impl Seat {
+    /// Memory was made for the session.
+    pub(crate) fn made(&mut self, len: usize) {
+        self.held_len += len as u64;
+    }
+
+    /// Part of it was given up here; the client may keep it for as long as it likes.
+    pub(crate) fn gave_up(&mut self, len: usize) {
+        let len = self.held_len.min(len as u64);
+        self.held_len -= len;
+        self.count_ended(len, 0);
+    }
+
+    /// Whether so much of what the process or its user may leave behind is spent that what could be given up is better kept: it
+    /// would have to be made anew.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.spent_share(4)
+    }
+
+    /// Whether half of it is spent: no payload area is made any more, so that the other half is left for sessions.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.spent_share(2)
+    }
+
+    fn spent_share(&self, share: u64) -> bool {
+        let (quotas, minute) = (&self.ledger.quotas, minute_now());
+        let mut book = self.ledger.book.lock();
+        let of_process = self.process.and_then(|process| book.processes.get_mut(&process));
+        if of_process
+            .is_some_and(|account| account.ended_len(minute) >= quotas.ended_memory_per_process / share)
+        {
+            return true;
+        }
+        let of_user = book.users.get_mut(&self.uid);
+        of_user.is_some_and(|account| account.ended_len(minute) >= quotas.ended_memory_per_user / share)
+    }
+
+    fn count_ended(&self, len: u64, ended_count: u32) {
+        let minute = minute_now();
+        for account in self.ledger.book.lock().accounts(self) {
+            account.add_ended(minute, len);
+            account.session_count = account.session_count.saturating_sub(ended_count);
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.count_ended(self.held_len, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(process: u32, user: u32, ended: u64) -> Arc<Ledger> {
+        Ledger::new(&Quotas {
+            sessions_per_process: Some(process),
+            sessions_per_user: Some(user),
+            ended_memory_per_process: ended,
+            ended_memory_per_user: 2 * ended,
+        })
+    }
+
+    fn process(pid: i32) -> Option<Process> {
+        Some(Process { pid, number: 0 })
+    }
+
+    fn setting(refused: Result<Seat, HandshakeError>) -> &'static str {
+        match refused {
+            Err(HandshakeError::Quota { setting, .. }) => setting,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_process_and_each_user_has_its_share_and_no_more() {
+        let ledger = ledger(2, 3, 1 << 30);
+        let first = [1, 1, 2].map(|pid| ledger.admit_at(process(pid), 7, 0).unwrap());
+        assert_eq!(setting(ledger.admit_at(process(1), 8, 0)), "sessions_per_process");
+        assert_eq!(setting(ledger.admit_at(process(3), 7, 0)), "sessions_per_user");
+        assert_eq!(setting(ledger.admit_at(None, 7, 0)), "sessions_per_user");
+        // Others are not concerned, and nothing is left of what was refused.
+        let _other = ledger.admit_at(process(4), 8, 0).unwrap();
+        drop(first);
+        let _again = [1, 1, 2].map(|pid| ledger.admit_at(process(pid), 7, 0).unwrap());
+    }
+
+    #[test]
+    fn what_ended_counts_for_ten_minutes() {
+        let ledger = ledger(10, 10, 1000);
+        let minute = minute_now();
+        let leave = |pid| {
+            let mut seat = ledger.admit_at(process(pid), 7, minute).unwrap();
+            seat.made(300);
+            seat.made(300);
+            seat.made(400);
+            seat.gave_up(300);
+            // The user of both has spent more.
+            assert!(seat.is_scarce() && (!seat.is_spent() || pid == 2));
+            seat.gave_up(300);
+            assert!(seat.is_spent());
+        };
+        leave(1);
+        assert_eq!(setting(ledger.admit_at(process(1), 7, minute)), "ended_memory_per_process");
+        leave(2);
+        assert_eq!(setting(ledger.admit_at(process(3), 7, minute)), "ended_memory_per_user");
+        ledger.admit_at(process(1), 8, minute + 8).unwrap_err();
+        ledger.admit_at(process(1), 8, minute + 12).unwrap();
+        ledger.admit_at(process(3), 7, minute + 12).unwrap();
+    }
+
+    #[test]
+    fn who_comes_and_goes_is_forgotten() {
+        let ledger = ledger(10, 10, 1000);
+        for pid in 0..3 * ACCOUNT_COUNT_MAX as i32 {
+            drop(ledger.admit_at(process(pid), 7, 0).unwrap());
+        }
+        assert!(ledger.book.lock().processes.len() <= ACCOUNT_COUNT_MAX + 1);
+    }
+}
