@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tollfree_layout::StreamId;
 use tollfree_layout::frame::events;
 
-use crate::script::{Script, Sink, session};
+use crate::script::{Script, Sink, say, session};
 use crate::stream::{RecvHalf, SendHalf};
 use crate::{Emission, EmitError, Ending, Opening, Outgoing, Role, Session, Violation};
 
@@ -179,7 +179,7 @@ fn send(session: &mut Session<()>, event: u8) -> Outcome {
         other => panic!("{other}"),
     }
     let mut out = Sink::new();
-    match session.emit(&mut out, ONE, &mut emission) {
+    match say(session, &mut out, ONE, &mut emission) {
         Ok(_) => {
             assert_eq!(out.take()[0].events, event, "what was sent is what was meant");
             To(state_of(session))

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, control, events, flags};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId, metadata};
 use tollfree_session::{
-    AreaFault, Closed, Emission, End, Ending, Full, Inbound, Incoming, Keep, Limits, Opening, Outbound,
+    AreaFault, Arrival, Closed, Emission, End, Ending, Full, Inbound, Keep, Limits, Opening, Outbound,
     Outgoing, Progress, Role, Session, Violation,
 };
 use zerocopy::{FromBytes, IntoBytes};
@@ -71,6 +71,7 @@ impl Inbound for Record<'_> {
         dst.resize(dst.len() + len, 0);
         Ok(())
     }
+    fn pass_over_area(&self) {}
 }
 
 /// Two ends, and what they have said so far.
@@ -103,7 +104,7 @@ impl Talk {
         let (session, out) = &mut self.ends[CLIENT];
         let id = session.open(out, Opening { path, deadline_ns }, &mut emission).unwrap().unwrap();
         if !emission.is_empty() {
-            session.emit(out, id, &mut emission).unwrap();
+            session.stage(out, id, &mut emission).unwrap();
         }
         self.deliver(CLIENT);
         id
@@ -111,18 +112,19 @@ impl Talk {
 
     fn emit(&mut self, from: usize, id: StreamId, emission: &mut Emission) -> Progress {
         let (session, out) = &mut self.ends[from];
-        let progress = session.emit(out, id, emission).unwrap();
+        let progress = session.stage(out, id, emission).unwrap();
+        session.settle(id);
         self.deliver(from);
         progress
     }
 
     /// Reads all that a side has got of a stream, and tells the peer what it may send for that.
-    fn read(&mut self, at: usize, id: StreamId) -> Vec<Incoming> {
+    fn read(&mut self, at: usize, id: StreamId) -> Vec<Arrival> {
         let mut got = Vec::new();
-        while let Some(incoming) = self.ends[at].0.recv(id) {
-            let end = matches!(incoming, Incoming::End(_));
-            got.push(incoming);
-            if end {
+        while let Some(arrival) = self.ends[at].0.take_arrival(id) {
+            let ended = arrival.end.is_some();
+            got.push(arrival);
+            if ended {
                 break;
             }
         }
@@ -207,7 +209,7 @@ fn unary() -> Value {
         assert_eq!((&named[..], accepted.deadline_ns), (path.as_bytes(), deadline_ns));
         assert_eq!(talk.emit(SERVER, id, &mut answer(5)), Progress::Done);
         let got = talk.read(CLIENT, id);
-        assert!(matches!(got.last(), Some(Incoming::End(End::Trailers { code: 0, .. }))));
+        assert!(matches!(got.last().unwrap().end, Some(End::Trailers { code: 0, .. })));
     }
     talk.told("three unary calls, of two methods; the first has a deadline")
 }
@@ -230,9 +232,12 @@ fn chunked() -> Value {
     let (mut got, mut turns) = (0, 0);
     while !request.is_empty() {
         talk.emit(CLIENT, id, &mut request);
-        for incoming in talk.read(SERVER, id) {
-            got += if let Incoming::Chunk(chunk) = incoming { chunk.bytes.len() } else { 0 };
-        }
+        got += talk
+            .read(SERVER, id)
+            .iter()
+            .flat_map(|got| &got.chunk)
+            .map(|chunk| chunk.bytes.len())
+            .sum::<usize>();
         turns += 1;
         assert!(turns < 20, "credit flows");
     }
@@ -268,10 +273,8 @@ fn draining() -> Value {
     talk.ends[SERVER].0.drain();
     let late = talk.open("/a.B/D", 0, asking(1));
     talk.deliver(SERVER);
-    assert!(matches!(
-        talk.ends[CLIENT].0.recv(late),
-        Some(Incoming::End(End::Cancelled { refused: true, .. }))
-    ));
+    let got = talk.ends[CLIENT].0.take_arrival(late).unwrap();
+    assert!(matches!(got.end, Some(End::Cancelled { refused: true, .. })));
     talk.emit(SERVER, first, &mut answer(1));
     let (server, out) = &mut talk.ends[SERVER];
     server.close(out, Closed::Here("bye"));
@@ -300,10 +303,8 @@ fn ropes() -> Value {
     }
     let rope = || Some(Outgoing::rope(Bytes::from(vec![9; 80]), false, Keep::new(())));
     let id = talk.open("/a.B/C", 0, Emission { message: rope(), ..asking(0) });
-    for incoming in talk.read(SERVER, id) {
-        if let Incoming::Chunk(chunk) = incoming {
-            talk.ends[SERVER].0.take_rope(chunk.rope.expect("it came as one"));
-        }
+    for chunk in talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk) {
+        talk.ends[SERVER].0.take_rope(chunk.rope.expect("it came as one"));
     }
     talk.deliver(SERVER);
     assert_eq!(talk.ends[CLIENT].0.ropes_in_flight(), 0);
