@@ -21,7 +21,9 @@ const AREA_LEN: usize = 64 * 1024;
 /// One side's way out: what it has said, and its payload area.
 #[derive(Default)]
 struct Out {
-    records: Vec<Vec<u8>>,
+    /// Each with the number of the peer's frames that this side had received before.
+    records: Vec<(usize, Vec<u8>)>,
+    heard: usize,
     /// Where the next chunk goes; `None` without an area.
     area_at: Option<usize>,
 }
@@ -31,7 +33,7 @@ impl Outbound for Out {
         RECORD_LEN_MAX
     }
     fn stage(&mut self, parts: &[&[u8]]) -> Result<(), Full> {
-        self.records.push(parts.concat());
+        self.records.push((self.heard, parts.concat()));
         Ok(())
     }
     fn area_chunk_max(&mut self, wanted: usize) -> usize {
@@ -76,6 +78,8 @@ impl Inbound for Record<'_> {
 
 /// Two ends, and what they have said so far.
 struct Talk {
+    limits: Limits,
+    pooled: bool,
     ends: [(Session<()>, Out); 2],
     said: Vec<Value>,
 }
@@ -86,17 +90,25 @@ const SERVER: usize = 1;
 impl Talk {
     fn new(limits: Limits) -> Talk {
         let end = |role| (Session::new(role, limits, limits), Out::default());
-        Talk { ends: [end(Role::Client), end(Role::Server)], said: Vec::new() }
+        Talk { limits, pooled: false, ends: [end(Role::Client), end(Role::Server)], said: Vec::new() }
+    }
+
+    /// Says what waits to be said, and does not deliver it yet.
+    fn stage(&mut self, from: usize) {
+        let (session, out) = &mut self.ends[from];
+        session.stage_pending(out).expect("there is room");
     }
 
     /// Delivers all that a side has said.
     fn deliver(&mut self, from: usize) {
-        let (session, out) = &mut self.ends[from];
-        session.stage_pending(out).expect("there is room");
-        for record in std::mem::take(&mut out.records) {
-            self.ends[1 - from].0.receive(&Record(&record)).expect("no violation");
+        self.stage(from);
+        for (heard, record) in std::mem::take(&mut self.ends[from].1.records) {
+            let (peer, its_out) = &mut self.ends[1 - from];
+            peer.receive(&Record(&record)).expect("no violation");
+            its_out.heard += 1;
             let from = if from == CLIENT { "client" } else { "server" };
-            self.said.push(json!({ "from": from, "head": head(&record), "hex": hex(&record) }));
+            let (head, hex) = (head(&record), hex(&record));
+            self.said.push(json!({ "from": from, "heard": heard, "head": head, "hex": hex }));
         }
     }
 
@@ -133,8 +145,19 @@ impl Talk {
     }
 
     fn told(self, name: &str) -> Value {
-        json!({ "name": name, "frames": self.said })
+        let limits = limits_of(self.limits);
+        json!({ "name": name, "limits_of_both_sides": limits, "pool": self.pooled, "frames": self.said })
     }
+}
+
+fn limits_of(limits: Limits) -> Value {
+    json!({
+        "stream_window": limits.stream_window,
+        "session_window": limits.session_window,
+        "stream_count": limits.stream_count,
+        "metadata_len_max": limits.metadata_len_max,
+        "record_len_max": RECORD_LEN_MAX,
+    })
 }
 
 fn names(bits: u8, table: &[(&'static str, u8)]) -> Vec<&'static str> {
@@ -262,6 +285,7 @@ fn cancelling() -> Value {
     // The server's answer crosses the client's CANCEL: it is tolerated.
     let (client, _) = &mut talk.ends[CLIENT];
     client.cancel(id, 1);
+    talk.stage(CLIENT);
     talk.emit(SERVER, id, &mut answer(5));
     talk.deliver(CLIENT);
     talk.told("a CANCEL that crosses the answer")
@@ -271,6 +295,7 @@ fn draining() -> Value {
     let mut talk = Talk::new(LIMITS);
     let first = talk.open("/a.B/C", 0, asking(1));
     talk.ends[SERVER].0.drain();
+    talk.stage(SERVER);
     let late = talk.open("/a.B/D", 0, asking(1));
     talk.deliver(SERVER);
     let got = talk.ends[CLIENT].0.take_arrival(late).unwrap();
@@ -301,6 +326,7 @@ fn ropes() -> Value {
     for (session, _) in &mut talk.ends {
         *session = Session::new(session.role(), LIMITS, LIMITS).with_ropes(true);
     }
+    talk.pooled = true;
     let rope = || Some(Outgoing::rope(Bytes::from(vec![9; 80]), false, Keep::new(())));
     let id = talk.open("/a.B/C", 0, Emission { message: rope(), ..asking(0) });
     for chunk in talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk) {
@@ -312,6 +338,7 @@ fn ropes() -> Value {
     // Both answers cross the client's CANCEL: nobody reads them, and they are taken all the same.
     talk.ends[CLIENT].0.cancel(id, 1);
     talk.ends[CLIENT].0.cancel(late, 1);
+    talk.stage(CLIENT);
     for id in [id, late] {
         talk.emit(SERVER, id, &mut Emission { message: rope(), ..answer(0) });
     }
@@ -368,7 +395,15 @@ fn refused() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         ),
         ("a chunk longer than its message", vec![opening(), chunk(whole, 3, 2, &[0; 3])]),
         ("an empty chunk of a message", vec![opening(), chunk(flags::FIRST, 0, 2, &[])]),
-        ("more than the stream's credit", vec![opening(), chunk(whole, 4033, 4033, &[0; 4033])]),
+        (
+            "more than the stream's credit",
+            vec![
+                opening(),
+                chunk(whole, 1900, 1900, &[0; 1900]),
+                chunk(whole, 1900, 1900, &[0; 1900]),
+                chunk(whole, 1900, 1900, &[0; 1900]),
+            ],
+        ),
         ("beyond the area", vec![opening(), chunk(whole | flags::IN_AREA, 1, 1, &range(0, AREA_LEN as u64))]),
         ("reserved bits in a range", vec![opening(), chunk(whole | flags::IN_AREA, 1, 1, &range(1, 0))]),
         ("an answer without an offer", vec![area(control::AREA_ACCEPT, 0)]),
@@ -399,19 +434,12 @@ fn violations() -> Vec<Value> {
 
 #[test]
 fn frames_are_as_written_down() {
-    let limits = json!({
-        "stream_window": LIMITS.stream_window,
-        "session_window": LIMITS.session_window,
-        "stream_count": LIMITS.stream_count,
-        "metadata_len_max": LIMITS.metadata_len_max,
-        "record_len_max": RECORD_LEN_MAX,
-    });
     let conversations =
         [unary(), failing(), chunked(), giving_up(), cancelling(), draining(), in_area(), ropes()];
     let made = json!({
-        "limits_of_both_sides": limits,
         "message_bytes": "byte at of a message is at mod 256; bytes of a payload area don't matter here",
         "conversations": conversations,
+        "limits_of_that_server": limits_of(LIMITS),
         "violations_to_a_server": violations(),
     });
     hold("frames.json", &made);
