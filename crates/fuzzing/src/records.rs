@@ -12,7 +12,7 @@ use tollfree_region::{HeapMemory, WriteMemory};
 use tollfree_ring::{Geometry, RecordRead, RecordReceiver, RecordSender, RingReceiver, RingSender};
 use tollfree_session::{
     AreaFault, Emission, End, Ending, Full, Inbound, Limits, Opening, Outbound, Outgoing, Progress, Role,
-    Session,
+    Session, Violation,
 };
 
 const RING_LEN: usize = 4096;
@@ -127,7 +127,12 @@ impl Outbound for Sent {
 /// session is, whether calls that come as a whole are taken so, and whether what arrives is read after each record and answered; a
 /// client has two calls open, one of which says more. The first violation stays; what the session keeps stays within its limits.
 pub fn session(data: &[u8]) {
-    let Some((first, mut rest)) = data.split_first() else { return };
+    violation_by(data);
+}
+
+/// The violation that an input of [`session`] commits, if it commits one.
+pub fn violation_by(data: &[u8]) -> Option<Violation> {
+    let (first, mut rest) = data.split_first()?;
     let role = if first & 1 == 0 { Role::Server } else { Role::Client };
     let mut session: Session<()> = Session::new(role, LIMITS, LIMITS).with_ropes(first & 4 != 0);
     let mut calls = Vec::new();
@@ -170,6 +175,7 @@ pub fn session(data: &[u8]) {
         }
     }
     take_all(&mut session, &mut calls);
+    reason
 }
 
 /// Reads what has come on each call, and answers those that have said everything, as the transport does.
