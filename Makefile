@@ -74,5 +74,9 @@ deny: ## Check licenses, advisories and sources of dependencies (builds cargo-de
 
 fuzz: ## Fuzz one target, T=name S=seconds (needs a nightly compiler and cargo-fuzz); finds go to fuzz/corpus
 	@test -f "fuzz/fuzz_targets/$(T).rs" || { echo "make fuzz: T is one of" $$(ls fuzz/fuzz_targets | sed 's/\.rs$$//') >&2; exit 1; }
-	@CARGO_TARGET_DIR=$(TARGET_DIR)/fuzz cargo +nightly fuzz run --fuzz-dir fuzz $(T) -- \
+	@rm -rf "$(abspath $(TARGET_DIR))/fuzz/corpus/$(T)"
+	@cargo run --quiet --package tollfree-fuzzing -- unpack fuzz/corpus/$(T).bin "$(abspath $(TARGET_DIR))/fuzz/corpus/$(T)"
+	@CARGO_TARGET_DIR=$(TARGET_DIR)/fuzz cargo +nightly fuzz run --fuzz-dir fuzz $(T) "$(abspath $(TARGET_DIR))/fuzz/corpus/$(T)" -- \
 		-max_total_time=$(or $(S),60) -max_len=10000 -rss_limit_mb=3000
+	@CARGO_TARGET_DIR=$(TARGET_DIR)/fuzz cargo +nightly fuzz cmin --fuzz-dir fuzz $(T) "$(abspath $(TARGET_DIR))/fuzz/corpus/$(T)"
+	@cargo run --quiet --package tollfree-fuzzing -- pack "$(abspath $(TARGET_DIR))/fuzz/corpus/$(T)" fuzz/corpus/$(T).bin

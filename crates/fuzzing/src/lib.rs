@@ -1,17 +1,19 @@
 //! What the fuzz targets do with the bytes that they are given.
 //!
-//! The targets in `fuzz/` are one line each; their kept corpora in `fuzz/corpus/` are replayed by this crate's tests, so
+//! The targets in `fuzz/` are one line each; their kept corpora, a file each in `fuzz/corpus/`, are replayed by this crate's tests, so
 //! that what was once found stays found. Every function here panics if a promise is broken.
 #![forbid(unsafe_code)]
 
+mod corpus;
 mod handshake;
 mod protobuf;
 mod records;
 mod thrift;
 
+pub use corpus::{pack, unpack};
 pub use handshake::handshake;
 pub use protobuf::{object, protobuf, table};
-pub use records::{ring, session};
+pub use records::{ring, session, violation_by};
 pub use thrift::thrift;
 
 /// A target's name and what it does with an input.

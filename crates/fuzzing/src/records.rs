@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tollfree_layout::control::CONSUMED_OFF;
 use tollfree_layout::limits::PAGE_LEN;
 use tollfree_layout::record::head_word;
-use tollfree_layout::{AreaIdx, ByteOff};
+use tollfree_layout::{AreaIdx, ByteOff, StreamId};
 use tollfree_region::{HeapMemory, WriteMemory};
 use tollfree_ring::{Geometry, RecordRead, RecordReceiver, RecordSender, RingReceiver, RingSender};
-use tollfree_session::{AreaFault, Inbound, Incoming, Limits, Role, Session};
+use tollfree_session::{
+    AreaFault, Emission, End, Ending, Full, Inbound, Limits, Opening, Outbound, Outgoing, Progress, Role,
+    Session, Violation,
+};
 
 const RING_LEN: usize = 4096;
 
@@ -93,15 +96,54 @@ impl Inbound for Forged<'_> {
         dst.resize(dst.len() + len, 7);
         Ok(())
     }
+
+    fn pass_over_area(&self) {}
+}
+
+/// Takes every record, and keeps none.
+struct Sent;
+
+impl Outbound for Sent {
+    fn record_len_max(&self) -> usize {
+        4024
+    }
+
+    fn stage(&mut self, _: &[&[u8]]) -> Result<(), Full> {
+        Ok(())
+    }
+
+    fn area_chunk_max(&mut self, _: usize) -> usize {
+        0
+    }
+
+    fn put_in_area(&mut self, _: &[u8]) -> Option<(AreaIdx, ByteOff)> {
+        None
+    }
+
+    fn take_back(&mut self) {}
 }
 
 /// Feeds a session the records of the input, each behind its length in two bytes. The first byte says which side the
-/// session is, and whether calls that come as a whole are taken so. The first violation stays; what the session keeps stays
-/// within its limits.
+/// session is, whether calls that come as a whole are taken so, and whether what arrives is read after each record and answered; a
+/// client has two calls open, one of which says more. The first violation stays; what the session keeps stays within its limits.
 pub fn session(data: &[u8]) {
-    let Some((first, mut rest)) = data.split_first() else { return };
+    violation_by(data);
+}
+
+/// The violation that an input of [`session`] commits, if it commits one.
+pub fn violation_by(data: &[u8]) -> Option<Violation> {
+    let (first, mut rest) = data.split_first()?;
     let role = if first & 1 == 0 { Role::Server } else { Role::Client };
     let mut session: Session<()> = Session::new(role, LIMITS, LIMITS).with_ropes(first & 4 != 0);
+    let mut calls = Vec::new();
+    if role == Role::Client {
+        for ending in [Some(Ending::HalfClose), None] {
+            let mut emission = Emission { ending, ..Emission::default() };
+            let opening = Opening { path: "/a.B/C", deadline_ns: 0 };
+            let opened = session.open(&mut Sent, opening, &mut emission).expect("it may");
+            calls.push(opened.expect("there is room for a call"));
+        }
+    }
     let mut reason = None;
     while let Some((len, more)) = rest.split_first_chunk::<2>() {
         let (record, more) = more.split_at(usize::from(u16::from_le_bytes(*len)).min(more.len()));
@@ -114,9 +156,12 @@ pub fn session(data: &[u8]) {
         if let Some(request) = place {
             let len = request.whole.message().len();
             assert!(session.is_aside(request.id) && len <= LIMITS.stream_window as usize);
-            // The longest are kept, the others are left aside for the next record to find.
+            // The longest are kept, some of the others answered, and the rest left aside for the next record to find.
             if len > 100 {
                 session.keep();
+                calls.push(request.id);
+            } else if len > 50 {
+                session.reply(&mut Sent, request.id, &[], b"answer");
             }
         }
         if let Err(violation) = received {
@@ -126,23 +171,50 @@ pub fn session(data: &[u8]) {
         assert!(session.live_count() <= LIMITS.stream_count);
         assert!(session.stream_count() <= 2 * LIMITS.stream_count as usize);
         if first & 2 != 0 {
-            take_all(&mut session);
+            take_all(&mut session, &mut calls);
         }
     }
-    take_all(&mut session);
+    take_all(&mut session, &mut calls);
+    reason
 }
 
-fn take_all(session: &mut Session<()>) {
-    let mut opened = Vec::new();
+/// Reads what has come on each call, and answers those that have said everything, as the transport does.
+fn take_all(session: &mut Session<()>, calls: &mut Vec<StreamId>) {
     while let Some(accepted) = session.accept() {
-        opened.push(accepted.id);
+        calls.push(accepted.id);
     }
     while session.next_ready().is_some() {}
-    for id in opened {
-        let mut taken = 0;
-        while let Some(Incoming::Chunk(_) | Incoming::Headers(_)) = session.recv(id) {
-            taken += 1;
-            assert!(taken < 100_000, "a stream does not end");
+    calls.retain(|id| !is_over(session, *id));
+    session.stage_pending(&mut Sent).expect("there is room");
+}
+
+/// Whether a call is over, and the session has forgotten it.
+fn is_over(session: &mut Session<()>, id: StreamId) -> bool {
+    let mut taken = 0;
+    while let Some(arrival) = session.take_arrival(id) {
+        taken += 1;
+        assert!(taken < 100_000, "a stream does not end");
+        if let Some(rope) = arrival.chunk.and_then(|chunk| chunk.rope) {
+            session.take_rope(rope);
+        }
+        match arrival.end {
+            Some(_) if arrival.forgotten => return true,
+            Some(End::HalfClosed) => return answer(session, id),
+            Some(end) => panic!("{id} has ended by {end:?}, and is not forgotten"),
+            None => {}
         }
     }
+    false
+}
+
+fn answer(session: &mut Session<()>, id: StreamId) -> bool {
+    let ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
+    let message = Some(Outgoing::new(Bytes::from_static(b"answer"), false));
+    let mut emission = Emission { headers: Some(Bytes::new()), message, ending };
+    let staged = session.stage(&mut Sent, id, &mut emission);
+    assert!(staged.is_ok(), "{id} is open: {staged:?}");
+    // Without credit the answer does not go out, and the call is let go of.
+    assert_eq!(session.settle(id), staged == Ok(Progress::Done), "an answered call that was read is over");
+    session.forget(id, 1);
+    true
 }

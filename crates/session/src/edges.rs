@@ -6,10 +6,8 @@ use tollfree_layout::frame::{control, events, flags};
 use tollfree_layout::limits::{METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX, METHOD_PATHS_LEN_MAX};
 
 use crate::pending::Pending;
-use crate::script::{LIMITS, Script, Sink, session};
-use crate::{
-    Closed, Emission, EmitError, End, Ending, Incoming, Limits, Opening, Outgoing, Progress, Role, Session,
-};
+use crate::script::{LIMITS, Script, Sink, say, session};
+use crate::{Closed, Emission, EmitError, End, Ending, Limits, Opening, Outgoing, Progress, Role, Session};
 
 const ONE: StreamId = StreamId(1);
 const OPENING: Opening<'static> = Opening { path: "/a", deadline_ns: 0 };
@@ -32,7 +30,7 @@ fn answering() -> (Session<()>, Sink) {
     Script::opening(1).send(&mut server).unwrap();
     server.accept().unwrap();
     let mut headers = Emission { headers: Some(Bytes::new()), ..Emission::default() };
-    assert_eq!(server.emit(&mut out, ONE, &mut headers), Ok(Progress::Done));
+    assert_eq!(say(&mut server, &mut out, ONE, &mut headers), Ok(Progress::Done));
     out.take();
     (server, out)
 }
@@ -70,10 +68,10 @@ fn metadata_that_fit_no_record_are_refused_at_once() {
     let mut server: Session<()> = Session::new(Role::Server, limits, limits);
     Script::opening(1).send(&mut server).unwrap();
     let expected = EmitError::MetadataLen { len: 2000, max: 1976 - 24 };
-    assert_eq!(server.emit(&mut out, ONE, &mut emission), Err(expected.clone()));
+    assert_eq!(say(&mut server, &mut out, ONE, &mut emission), Err(expected.clone()));
     let ending = Some(Ending::Trailers { code: 0, block });
     let mut last = Emission { ending, ..Emission::default() };
-    assert_eq!(server.emit(&mut out, ONE, &mut last), Err(expected));
+    assert_eq!(say(&mut server, &mut out, ONE, &mut last), Err(expected));
     assert_eq!(out.records.len(), 1, "only what fits was sent");
 }
 
@@ -86,7 +84,7 @@ fn headers_that_leave_no_room_for_an_area_range_go_alone() {
     let headers = Some(vec![0; 1976 - 28 - 8].into());
     let mut emission = Emission { headers, message: message(20_000), ending: Some(Ending::HalfClose) };
     let id = open(&mut client, &mut out, &mut emission);
-    assert_eq!(client.emit(&mut out, id, &mut emission), Ok(Progress::Done));
+    assert_eq!(say(&mut client, &mut out, id, &mut emission), Ok(Progress::Done));
     let sent: Vec<u8> = out.take().iter().map(|head| head.events).collect();
     assert_eq!(sent, [events::HEADERS, events::MESSAGE | events::HALF_CLOSE]);
 }
@@ -99,7 +97,7 @@ fn trailers_too_long_to_stand_beside_the_last_chunk_follow_it() {
     Script::opening(1).send(&mut server).unwrap();
     let ending = Some(Ending::Trailers { code: 0, block: vec![0; 1900].into() });
     let mut emission = Emission { headers: Some(vec![0; 1900].into()), message: message(60), ending };
-    assert_eq!(server.emit(&mut out, ONE, &mut emission), Ok(Progress::Done));
+    assert_eq!(say(&mut server, &mut out, ONE, &mut emission), Ok(Progress::Done));
     let sent: Vec<u8> = out.take().iter().map(|head| head.events).collect();
     assert_eq!(sent, [events::HEADERS, events::MESSAGE, events::TRAILERS]);
 }
@@ -108,13 +106,13 @@ fn trailers_too_long_to_stand_beside_the_last_chunk_follow_it() {
 fn a_server_may_give_up_in_the_middle_of_a_message_but_not_end_well() {
     let (mut server, mut out) = answering();
     let mut emission = Emission { message: message(9000), ..Emission::default() };
-    assert_eq!(server.emit(&mut out, ONE, &mut emission), Ok(Progress::NeedCredit));
+    assert_eq!(say(&mut server, &mut out, ONE, &mut emission), Ok(Progress::NeedCredit));
     let mut well = Emission { ending: trailers(0), ..Emission::default() };
-    assert_eq!(server.emit(&mut out, ONE, &mut well), Err(EmitError::OutOfOrder("ending")));
+    assert_eq!(say(&mut server, &mut out, ONE, &mut well), Err(EmitError::OutOfOrder("ending")));
     let mut other = Emission { message: message(1), ..Emission::default() };
-    assert_eq!(server.emit(&mut out, ONE, &mut other), Err(EmitError::OutOfOrder("message")));
+    assert_eq!(say(&mut server, &mut out, ONE, &mut other), Err(EmitError::OutOfOrder("message")));
     let mut badly = Emission { ending: trailers(13), ..Emission::default() };
-    assert_eq!(server.emit(&mut out, ONE, &mut badly), Ok(Progress::Done));
+    assert_eq!(say(&mut server, &mut out, ONE, &mut badly), Ok(Progress::Done));
     assert_eq!(out.take().last().unwrap().events, events::TRAILERS);
     assert_eq!(server.live_count(), 0);
 }
@@ -124,9 +122,9 @@ fn a_client_cannot_half_close_in_the_middle_of_a_message() {
     let (mut client, mut out) = (session(Role::Client), Sink::new());
     let mut emission = Emission { message: message(9000), ..Emission::default() };
     let id = open(&mut client, &mut out, &mut emission);
-    assert_eq!(client.emit(&mut out, id, &mut emission), Ok(Progress::NeedCredit));
+    assert_eq!(say(&mut client, &mut out, id, &mut emission), Ok(Progress::NeedCredit));
     let mut ends = Emission { ending: Some(Ending::HalfClose), ..Emission::default() };
-    assert_eq!(client.emit(&mut out, id, &mut ends), Err(EmitError::OutOfOrder("ending")));
+    assert_eq!(say(&mut client, &mut out, id, &mut ends), Err(EmitError::OutOfOrder("ending")));
 }
 
 #[test]
@@ -138,14 +136,14 @@ fn an_answer_leaves_a_finished_request_readable_and_drops_an_unfinished_one() {
             Script::new(events::HALF_CLOSE, 1).send(&mut server).unwrap();
         }
         let mut emission = Emission { ending: trailers(0), ..Emission::default() };
-        assert_eq!(server.emit(&mut out, ONE, &mut emission), Ok(Progress::Done));
-        let chunk = server.recv(ONE);
-        if half_closed {
-            assert!(matches!(chunk, Some(Incoming::Chunk(_))));
-            assert_eq!(server.recv(ONE), Some(Incoming::End(End::HalfClosed)));
-        } else {
-            assert!(matches!(chunk, Some(Incoming::End(End::Cancelled { .. }))));
+        assert_eq!(say(&mut server, &mut out, ONE, &mut emission), Ok(Progress::Done));
+        let arrival = server.take_arrival(ONE).unwrap();
+        assert_eq!(arrival.chunk.is_some(), half_closed);
+        match half_closed {
+            true => assert_eq!(arrival.end, Some(End::HalfClosed)),
+            false => assert!(matches!(arrival.end, Some(End::Cancelled { .. }))),
         }
+        assert!(arrival.forgotten && server.stream_count() == 0, "nothing is left of it");
         let credit = server.credit(StreamId::SESSION).unwrap();
         assert_eq!(credit.recv + credit.owed, credit.window, "nothing of it holds credit");
     }
@@ -155,11 +153,11 @@ fn an_answer_leaves_a_finished_request_readable_and_drops_an_unfinished_one() {
 fn credit_goes_before_messages_when_room_is_short() {
     let (mut server, mut out) = answering();
     Script::new(0, 1).chunk(3000, 3000, flags::FIRST | flags::LAST).send(&mut server).unwrap();
-    assert!(matches!(server.recv(ONE), Some(Incoming::Chunk(_))));
+    assert!(server.take_arrival(ONE).unwrap().chunk.is_some());
     assert!(server.has_pending());
     out.room = 1;
     let mut emission = Emission { message: message(10), ..Emission::default() };
-    assert_eq!(server.emit(&mut out, ONE, &mut emission), Ok(Progress::NeedRoom));
+    assert_eq!(say(&mut server, &mut out, ONE, &mut emission), Ok(Progress::NeedRoom));
     assert_eq!(out.take()[0].events, events::CREDIT);
 }
 
@@ -167,7 +165,7 @@ fn credit_goes_before_messages_when_room_is_short() {
 fn a_forgotten_stream_leaves_one_cancellation_and_no_grant() {
     let (mut server, mut out) = answering();
     Script::new(0, 1).chunk(3000, 3000, flags::FIRST | flags::LAST).send(&mut server).unwrap();
-    server.recv(ONE);
+    server.take_arrival(ONE).unwrap();
     server.forget(ONE, 1);
     server.stage_pending(&mut out).unwrap();
     let sent: Vec<u8> = out.take().iter().map(|head| head.events).collect();
@@ -181,7 +179,7 @@ fn what_a_stream_borrowed_of_the_reserve_comes_back() {
     let reserve = server.reserve;
     Script::opening(1).send(&mut server).unwrap();
     Script::new(0, 1).chunk(3000, 3000, flags::FIRST | flags::LAST).send(&mut server).unwrap();
-    server.recv(ONE);
+    server.take_arrival(ONE).unwrap();
     assert_eq!(server.credit(ONE).unwrap().window, 2 * limits.stream_window, "who keeps up gets more");
     assert_eq!(server.reserve, reserve - limits.stream_window);
     server.cancel(ONE, 1);
@@ -239,8 +237,9 @@ fn draining_keeps_calls_that_wait_to_be_accepted() {
     open(&mut client, &mut out, &mut Emission::default());
     let late = open(&mut client, &mut out, &mut Emission::default());
     Script::new(events::DRAIN, 1).send(&mut client).unwrap();
-    assert_eq!(client.recv(late), Some(Incoming::End(End::Cancelled { code: 14, refused: true })));
-    assert_eq!(client.recv(ONE), None, "the call that was received goes on");
+    let refused = End::Cancelled { code: 14, refused: true };
+    assert_eq!(client.take_arrival(late).unwrap().end, Some(refused));
+    assert_eq!(client.take_arrival(ONE), None, "the call that was received goes on");
     assert_eq!(client.open(&mut out, OPENING, &mut Emission::default()), Err(EmitError::Draining));
     client.forget(late, 1);
     assert!(!client.has_pending(), "a refused call needs no cancellation");
@@ -254,7 +253,7 @@ fn polling_again_and_again_leaves_nothing_behind() {
     let mut emission = Emission { message: message(9000), ..Emission::default() };
     let id = open(&mut client, &mut out, &mut emission);
     for _ in 0..10_000 {
-        assert_eq!(client.emit(&mut out, id, &mut emission), Ok(Progress::NeedCredit));
+        assert_eq!(say(&mut client, &mut out, id, &mut emission), Ok(Progress::NeedCredit));
     }
     Script::new(events::CREDIT, 0).chunk_len(4000).send(&mut client).unwrap();
     Script::new(events::CREDIT, id.0).chunk_len(4000).send(&mut client).unwrap();
@@ -292,7 +291,7 @@ fn a_closed_session_owes_nothing() {
     Script::opening(2).send(&mut server).unwrap();
     server.close(&mut out, Closed::Here("the test is over"));
     assert_eq!(server.stream_count(), 1, "the call that nobody has seen is gone");
-    assert_eq!(server.recv(ONE), Some(Incoming::End(End::SessionClosed)));
+    assert_eq!(server.take_arrival(ONE).unwrap().end, Some(End::SessionClosed));
     server.offer_area(tollfree_layout::AreaIdx(0), 1);
     server.cancel(ONE, 1);
     server.drain();
@@ -385,15 +384,17 @@ fn windows_down_to_the_smallest_carry_any_message() {
         let mut emission = Emission { message: message(20_000), ending, ..Emission::default() };
         let id = open(&mut client, &mut up, &mut emission);
         let (mut got, mut turns) = (0, 0);
-        while server.recv(id) != Some(Incoming::End(End::HalfClosed)) {
+        let mut ended = false;
+        while !ended {
             turns += 1;
             assert!(turns < 1000, "window {window} carries no more after {got} bytes");
-            client.emit(&mut up, id, &mut emission).unwrap();
+            say(&mut client, &mut up, id, &mut emission).unwrap();
             for record in up.records.drain(..) {
                 server.receive(&crate::script::Record(record)).unwrap();
             }
-            while let Some(Incoming::Chunk(chunk)) = server.recv(id) {
-                got += chunk.bytes.len();
+            while !ended && let Some(arrival) = server.take_arrival(id) {
+                got += arrival.chunk.map_or(0, |chunk| chunk.bytes.len());
+                ended = arrival.end == Some(End::HalfClosed);
             }
             server.stage_pending(&mut down).unwrap();
             for record in down.records.drain(..) {
@@ -441,7 +442,7 @@ fn a_long_part_is_to_be_made_visible_before_the_next() {
     let mut emission =
         Emission { headers: Some(Bytes::new()), message: message(100_000), ending: trailers(0) };
     let mut parts = 0;
-    while server.emit(&mut out, ONE, &mut emission) == Ok(Progress::Partly) {
+    while say(&mut server, &mut out, ONE, &mut emission) == Ok(Progress::Partly) {
         assert_eq!(out.take().len(), 1, "one at a time");
         parts += 1;
     }

@@ -44,7 +44,7 @@ pub enum Ending {
     },
 }
 
-/// What is to be said on a stream, in the order of the fields. [`Session::emit`] takes out what it has sent, so that the
+/// What is to be said on a stream, in the order of the fields. [`Session::stage`] takes out what it has sent, so that the
 /// same value is offered again until it is empty.
 #[derive(Clone, Debug, Default)]
 pub struct Emission {
@@ -90,7 +90,7 @@ pub enum Progress {
 
 impl<T: Watched> Session<T> {
     /// Opens a stream (client), with as much of `emission` as fits one frame. The rest, if any, is left in `emission`
-    /// for [`emit`](Session::emit). `Err(progress)` inside `Ok` means that nothing was sent: try again.
+    /// for [`stage`](Session::stage). `Err(progress)` inside `Ok` means that nothing was sent: try again.
     ///
     /// # Errors
     /// As [`EmitError`] says; nothing was sent then.
@@ -212,22 +212,6 @@ impl<T: Watched> Session<T> {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Sends as much of `emission` as room and credit allow, and takes out of it what was sent: [`stage`](Session::stage),
-    /// and then [`settle`](Session::settle).
-    ///
-    /// # Errors
-    /// [`EmitError::Ended`] when the call has ended meanwhile; others as they say.
-    pub fn emit(
-        &mut self,
-        out: &mut impl Outbound,
-        id: StreamId,
-        emission: &mut Emission,
-    ) -> Result<Progress, EmitError> {
-        let progress = self.stage(out, id, emission)?;
-        self.settle(id);
-        Ok(progress)
     }
 
     /// Stages as much of `emission` as room and credit allow, and takes out of it what was staged. What a server's last

@@ -1,7 +1,7 @@
 //! How streams and the session end.
 
 use tollfree_layout::StreamId;
-use tollfree_layout::frame::{control, events, flags};
+use tollfree_layout::frame::{control, events};
 use tollfree_layout::limits::HELLO_TEXT_MAX;
 use zerocopy::IntoBytes;
 
@@ -28,17 +28,8 @@ impl<T: Watched> Session<T> {
 
     /// Ends a stream in both directions and tells the peer. Does nothing to one that has ended.
     pub fn cancel(&mut self, id: StreamId, code: u16) {
-        self.cancel_with(id, code, 0);
-    }
-
-    /// Ends a stream that was not looked at: the peer may safely send it again.
-    pub fn refuse(&mut self, id: StreamId, code: u16) {
-        self.cancel_with(id, code, flags::REFUSED);
-    }
-
-    fn cancel_with(&mut self, id: StreamId, code: u16, flag: u8) {
         if self.streams.get(id).is_some_and(|stream| stream.live) {
-            self.push_cancel(id, code, flag);
+            self.push_cancel(id, code, 0);
             if self.role == Role::Client {
                 self.ropes.cancelled(self.last_id);
             }

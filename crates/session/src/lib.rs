@@ -63,7 +63,7 @@ pub use error::{AreaFault, Closed, EmitError, Full, Violation};
 pub use receive::{AreaEvent, Received};
 pub use rope::Keep;
 pub use session::{Accepted, Limits, Ready, Role, STREAM_WINDOW_MIN, Session};
-pub use stream::{Arrival, Chunk, End, Incoming, Watched};
+pub use stream::{Arrival, Chunk, End, Watched};
 pub use whole::Whole;
 
 use bytes::BytesMut;
@@ -81,7 +81,7 @@ pub trait Inbound {
     fn read(&self, at: usize, dst: &mut [u8]);
     /// Appends `len` bytes from offset `at`.
     fn append_to(&self, at: usize, len: usize, dst: &mut BytesMut);
-    /// Appends `len` bytes of a payload area of the peer.
+    /// Appends `len` bytes of a payload area of the peer. The record has to be released soon after.
     ///
     /// # Errors
     /// When there is no such area or the range does not lie within it.
@@ -92,6 +92,9 @@ pub trait Inbound {
         len: usize,
         dst: &mut BytesMut,
     ) -> Result<(), AreaFault>;
+    /// The record refers to a payload area, and nobody reads what lies there. It has to be released all the same: its
+    /// sender may wait for the room.
+    fn pass_over_area(&self);
 }
 
 /// Where frames go.

@@ -125,7 +125,7 @@ impl<T: Watched> Session<T> {
         self.last_id = expected;
         if self.drain.is_some() {
             // The client learns from DRAIN that this call was not looked at; its bytes count all the same.
-            return self.receive_for_nobody(frame);
+            return self.receive_for_nobody(frame, record);
         }
         if self.live_count >= self.stream_count_max {
             return Err(Violation::StreamCount { max: self.stream_count_max });
@@ -133,7 +133,7 @@ impl<T: Watched> Session<T> {
         // Calls that a client opens and cancels faster than they are forgotten here must not pile up.
         if self.streams.len() >= 2 * self.stream_count_max as usize {
             self.push_cancel(id, UNAVAILABLE, flags::REFUSED);
-            return self.receive_for_nobody(frame);
+            return self.receive_for_nobody(frame, record);
         }
         self.live_count += 1;
         let (send, recv) = (self.peer.stream_window, self.local.stream_window);
@@ -187,7 +187,7 @@ impl<T: Watched> Session<T> {
         self.ropes.heard_of(frame.stream);
         let id = StreamId(frame.stream);
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.live) else {
-            return self.receive_for_nobody(frame);
+            return self.receive_for_nobody(frame, record);
         };
         if frame.has(events::HEADERS) {
             if stream.recv != RecvHalf::Head {
@@ -287,9 +287,13 @@ impl<T: Watched> Session<T> {
         Ok(())
     }
 
-    /// A chunk of a stream that has ended: only its cost matters, and that is given back at once, as are a rope's parts.
-    fn receive_for_nobody(&mut self, frame: &Frame) -> Result<(), Violation> {
+    /// A chunk of a stream that has ended: only its cost matters, and that is given back at once, as are a rope's parts
+    /// and the room in a payload area.
+    fn receive_for_nobody(&mut self, frame: &Frame, record: &impl Inbound) -> Result<(), Violation> {
         if frame.has(events::MESSAGE) {
+            if frame.flag(flags::IN_AREA) {
+                record.pass_over_area();
+            }
             self.charge_session(frame)?;
             self.owe_session(charge(frame.chunk_len as usize));
             if frame.flag(flags::ROPE) {

@@ -2,11 +2,14 @@
 
 use bytes::BytesMut;
 use tollfree_layout::frame::{FrameHead, events, flags};
-use tollfree_layout::{AreaIdx, ByteOff};
+use tollfree_layout::{AreaIdx, ByteOff, StreamId};
 use zerocopy::IntoBytes;
 
 use crate::frame::head;
-use crate::{AreaFault, Full, Inbound, Limits, Outbound, Received, Role, Session, Violation};
+use crate::{
+    AreaFault, Emission, EmitError, Full, Inbound, Limits, Outbound, Progress, Received, Role, Session,
+    Violation,
+};
 
 /// Limits small enough to be reached.
 pub(crate) const LIMITS: Limits =
@@ -14,6 +17,18 @@ pub(crate) const LIMITS: Limits =
 
 pub(crate) fn session(role: Role) -> Session<()> {
     Session::new(role, LIMITS, LIMITS)
+}
+
+/// Says what an emission holds as the transport does: what the last word means comes after it.
+pub(crate) fn say(
+    session: &mut Session<()>,
+    out: &mut Sink,
+    id: StreamId,
+    emission: &mut Emission,
+) -> Result<Progress, EmitError> {
+    let progress = session.stage(out, id, emission)?;
+    session.settle(id);
+    Ok(progress)
 }
 
 /// A frame: the head, and the bytes of its parts.
@@ -117,6 +132,8 @@ impl Inbound for Record {
         dst.resize(dst.len() + len, 0);
         Ok(())
     }
+
+    fn pass_over_area(&self) {}
 }
 
 /// Takes `room` records, of at most `record_len_max` bytes; has an area that takes chunks of `area_chunk_max`.

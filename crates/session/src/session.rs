@@ -12,7 +12,7 @@ use crate::draft::CRUMB_LEN;
 use crate::error::Closed;
 use crate::pending::Pending;
 use crate::rope::Ropes;
-use crate::stream::{Arrival, End, Incoming, Stream, Watched};
+use crate::stream::{Arrival, End, Stream, Watched};
 use crate::streams::Streams;
 use crate::{Full, Outbound};
 
@@ -270,29 +270,9 @@ impl<T: Watched> Session<T> {
         None
     }
 
-    /// Takes the next thing received on a stream. `None`: nothing yet.
-    ///
-    /// A stream that was forgotten reads as [`End::SessionClosed`] or cancelled.
-    pub fn recv(&mut self, id: StreamId) -> Option<Incoming> {
-        let Some(stream) = self.streams.get_mut(id) else {
-            return Some(Incoming::End(self.end_of_unknown()));
-        };
-        stream.unfold();
-        if let Some(headers) = stream.headers.take() {
-            return Some(Incoming::Headers(headers));
-        }
-        if let Some(chunk) = stream.inbox.pop() {
-            // What an ended stream held was given back when it ended.
-            if stream.live {
-                self.owe(id, charge_of(&chunk));
-            }
-            return Some(Incoming::Chunk(chunk));
-        }
-        stream.end.clone().map(Incoming::End)
-    }
-
     /// Takes what was received on a stream, as far as it makes one [`Arrival`]: all of it, for the usual unary call. `None`:
-    /// nothing yet. A call that has ended, and whose end is in the arrival, is forgotten thereby.
+    /// nothing yet. A call that has ended, and whose end is in the arrival, is forgotten thereby. A call that nobody knows any
+    /// more reads as [`End::SessionClosed`] or cancelled.
     pub fn take_arrival(&mut self, id: StreamId) -> Option<Arrival> {
         let Some(stream) = self.streams.get_mut(id) else {
             return Some(Arrival { end: Some(self.end_of_unknown()), forgotten: true, ..Arrival::default() });

@@ -58,17 +58,6 @@ pub enum End {
     SessionClosed,
 }
 
-/// What a reader gets from a stream, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Incoming {
-    /// Response headers (client side), packed.
-    Headers(Bytes),
-    /// Part of a message. The last message stays incomplete where a status other than OK follows.
-    Chunk(Chunk),
-    /// Nothing follows (but see [`End::HalfClosed`]). Given again to whoever asks again.
-    End(End),
-}
-
 /// What has come on a stream, in the order of the fields: as much of it as comes without a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tollfree_layout::StreamId;
 use tollfree_layout::frame::events;
 
-use crate::script::{Script, Sink, session};
+use crate::script::{Script, Sink, say, session};
 use crate::stream::{RecvHalf, SendHalf};
 use crate::{Emission, EmitError, Ending, Opening, Outgoing, Role, Session, Violation};
 
@@ -45,7 +45,7 @@ enum Outcome {
     Id,
     /// The application may not say this now.
     Misplaced,
-    /// The application is told that the call has ended.
+    /// Nothing is sent, for the call has ended.
     Ended,
 }
 
@@ -81,7 +81,7 @@ const CLIENT: [Row; 5] = [
     (Asked,     [To(Listening), Order,         Kind, To(Over), To(Over), To(Asked),     Ended,     Ended,       Ended,         Ended,     To(Over)]),
     (Talking,   [Order,         To(Talking),   Kind, To(Over), To(Over), To(Talking),   Misplaced, To(Talking), To(Listening), Misplaced, To(Over)]),
     (Listening, [Order,         To(Listening), Kind, To(Over), To(Over), To(Listening), Ended,     Ended,       Ended,         Ended,     To(Over)]),
-    (Over,      [To(Over),      To(Over),      Kind, To(Over), To(Over), To(Over),      Ended,     Ended,       Ended,         Ended,     To(Over)]),
+    (Over,      [To(Over),      To(Over),      Kind, To(Over), To(Over), To(Over),      Ended,     Ended,       Ended,         Ended,     Ended]),
 ];
 
 #[rustfmt::skip]
@@ -91,7 +91,7 @@ const SERVER: [Row; 5] = [
     (Heard,      [Id,      Order,          Order,         Kind,  To(Over), To(Heard),      To(Answering),  Misplaced,      Misplaced, To(Over), To(Over)]),
     (Conversing, [Id,      To(Conversing), To(Answering), Kind,  To(Over), To(Conversing), Misplaced,      To(Conversing), Misplaced, To(Over), To(Over)]),
     (Answering,  [Id,      Order,          Order,         Kind,  To(Over), To(Answering),  Misplaced,      To(Answering),  Misplaced, To(Over), To(Over)]),
-    (Over,       [Id,      To(Over),       To(Over),      Kind,  To(Over), To(Over),       Ended,          Ended,          Ended,     Ended,    To(Over)]),
+    (Over,       [Id,      To(Over),       To(Over),      Kind,  To(Over), To(Over),       Ended,          Ended,          Ended,     Ended,    Ended]),
 ];
 
 const ONE: StreamId = StreamId(1);
@@ -148,7 +148,7 @@ fn happen(session: &mut Session<()>, event: Event) -> Outcome {
         Event::Receive(event) => receive(session, event),
         Event::Send(events::CANCEL) => {
             session.cancel(ONE, 1);
-            To(state_of(session))
+            if session.has_pending() { To(state_of(session)) } else { Ended }
         }
         Event::Send(event) => send(session, event),
     }
@@ -179,7 +179,7 @@ fn send(session: &mut Session<()>, event: u8) -> Outcome {
         other => panic!("{other}"),
     }
     let mut out = Sink::new();
-    match session.emit(&mut out, ONE, &mut emission) {
+    match say(session, &mut out, ONE, &mut emission) {
         Ok(_) => {
             assert_eq!(out.take()[0].events, event, "what was sent is what was meant");
             To(state_of(session))

@@ -5,8 +5,8 @@ use tollfree_layout::frame::{AREA_RANGE_LEN, control, events, flags};
 use tollfree_layout::metadata::BlockError;
 use tollfree_layout::{RopeIdx, StreamId};
 
-use crate::script::{LIMITS, Record, Script, Sink, session};
-use crate::{Closed, Emission, End, Incoming, Keep, Limits, Outgoing, Received, Role, Session, Violation};
+use crate::script::{LIMITS, Record, Script, Sink, say, session};
+use crate::{Closed, Emission, End, Keep, Limits, Outgoing, Received, Role, Session, Violation};
 
 const CREDIT_OVERFLOW: usize = 9;
 /// The ring's and the socket's own; a session only latches them.
@@ -258,7 +258,7 @@ fn ropes_are_for_those_who_have_a_pool_in_common_and_begin_a_message() {
         message: Some(Outgoing::rope(Bytes::from_static(b"rope"), false, Keep::new(()))),
         ending: None,
     };
-    server.emit(&mut Sink::new(), StreamId(1), &mut answer).unwrap();
+    say(&mut server, &mut Sink::new(), StreamId(1), &mut answer).unwrap();
     assert_eq!(server.ropes_in_flight(), 1);
     assert_eq!(taken(0, 1).send(&mut server), Ok(Received::Frame));
     assert_eq!((server.ropes_in_flight(), server.take_spent().len()), (0, 1));
@@ -278,7 +278,7 @@ fn ropes_that_nobody_reads_are_taken_all_the_same() {
     opening(1).send(&mut server).unwrap();
     server.accept().unwrap();
     rope(1).send(&mut server).unwrap();
-    let Some(Incoming::Chunk(chunk)) = server.recv(StreamId(1)) else { panic!("a chunk") };
+    let chunk = server.take_arrival(StreamId(1)).unwrap().chunk.unwrap();
     rope(1).send(&mut server).unwrap();
     assert_eq!((chunk.rope, told(&mut server)), (Some(RopeIdx(0)), vec![]), "one is read, one waits");
     Script::new(events::CANCEL, 1).send(&mut server).unwrap();
@@ -300,5 +300,5 @@ fn what_the_ring_found_is_latched_like_the_rest() {
     client.end_session(Closed::Violation(Violation::Ring("a cursor went back")));
     client.end_session(Closed::HungUp);
     assert!(matches!(client.closed(), Some(Closed::Violation(Violation::Ring(_)))), "the first reason stays");
-    assert_eq!(client.recv(tollfree_layout::StreamId(1)), Some(Incoming::End(End::SessionClosed)));
+    assert_eq!(client.take_arrival(StreamId(1)).unwrap().end, Some(End::SessionClosed));
 }

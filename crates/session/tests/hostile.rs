@@ -14,7 +14,7 @@ use simulation::wire::Wire;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, StreamId, metadata};
 use tollfree_session::{
-    AreaEvent, Closed, Emission, End, Ending, Incoming, Keep, Limits, Opening, Outgoing, Received, Role,
+    AreaEvent, Closed, Emission, End, Ending, Keep, Limits, Opening, Outgoing, Progress, Received, Role,
     Session, Violation,
 };
 use zerocopy::{FromBytes, IntoBytes};
@@ -130,18 +130,18 @@ impl Pair {
         } else {
             session.accept();
             while session.next_ready().is_some() {}
-            let _ = session.emit(out, some, &mut emission);
-            while let Some(incoming) = session.recv(some) {
-                match incoming {
-                    Incoming::Chunk(chunk) => chunk.rope.into_iter().for_each(|rope| session.take_rope(rope)),
-                    Incoming::Headers(_) => {}
-                    Incoming::End(_) => break,
-                }
+            let staged = session.stage(out, some, &mut emission);
+            out.publish();
+            if staged == Ok(Progress::Done) && session.settle(some) {
+                session.forget(some, 1);
             }
+            read_all(session, some);
             if forgets {
                 session.forget(some, 1);
             }
         }
+        self.to_victim.publish();
+        self.to_peer.publish();
     }
 
     fn bend(&mut self, record: &mut Vec<u8>) {
@@ -243,6 +243,18 @@ impl Pair {
     }
 }
 
+/// Reads all that has come on a stream; its end, if that has come.
+fn read_all(session: &mut Session<()>, id: StreamId) -> Option<End> {
+    while let Some(arrival) = session.take_arrival(id) {
+        let rope = arrival.chunk.and_then(|chunk| chunk.rope);
+        rope.into_iter().for_each(|rope| session.take_rope(rope));
+        if arrival.end.is_some() {
+            return arrival.end;
+        }
+    }
+    None
+}
+
 fn name_of(violation: &Violation) -> String {
     format!("{violation:?}").split([' ', '(', '{']).next().unwrap().to_owned()
 }
@@ -252,7 +264,7 @@ fn attack(seed: u64, reached: &mut BTreeSet<String>) {
     for _ in 0..200 {
         pair.act();
         let congested = pair.victim.is_congested();
-        while !congested && pair.to_victim.in_flight().next().is_some() {
+        while !congested && pair.to_victim.has_published() {
             if let Some(violation) = pair.receive() {
                 reached.insert(name_of(&violation));
                 assert_eq!(pair.victim.closed(), Some(&Closed::Violation(violation)), "seed {seed}");
@@ -283,13 +295,9 @@ fn after(seed: u64, mut pair: Pair) {
     assert!(pair.victim.accept().is_none() && !pair.victim.has_pending());
     for id in 1..=pair.opened.len() as u64 + 8 {
         let id = StreamId(id);
-        while let Some(incoming) = pair.victim.recv(id) {
-            if let Incoming::End(end) = incoming {
-                assert!(!matches!(end, End::HalfClosed) || pair.role == Role::Server);
-                break;
-            }
-        }
-        let said = pair.victim.emit(&mut pair.to_peer, id, &mut Emission::default());
+        let end = read_all(&mut pair.victim, id);
+        assert!(end.is_some() && (end != Some(End::HalfClosed) || pair.role == Role::Server));
+        let said = pair.victim.stage(&mut pair.to_peer, id, &mut Emission::default());
         assert!(said.is_err(), "seed {seed}: a closed session sends");
         pair.victim.forget(id, 1);
     }

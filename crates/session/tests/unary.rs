@@ -10,8 +10,8 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use tollfree_layout::{AreaIdx, ByteOff, metadata};
 use tollfree_session::{
-    AreaFault, Emission, Ending, Full, Inbound, Incoming, Limits, Opening, Outbound, Outgoing, Progress,
-    Role, Session,
+    AreaFault, Emission, End, Ending, Full, Inbound, Limits, Opening, Outbound, Outgoing, Progress, Role,
+    Session,
 };
 
 /// Records in buffers that are used again, so that only the sessions allocate.
@@ -63,6 +63,8 @@ impl Inbound for Record<'_> {
     fn append_area(&self, _: AreaIdx, _: ByteOff, _: usize, _: &mut BytesMut) -> Result<(), AreaFault> {
         Err(AreaFault)
     }
+
+    fn pass_over_area(&self) {}
 }
 
 impl Queue {
@@ -109,24 +111,22 @@ impl Pair {
         self.up.deliver(&mut self.server);
         let accepted = self.server.accept().expect("a call has arrived");
         while self.server.next_ready().is_some() {}
-        let Some(Incoming::Chunk(chunk)) = self.server.recv(accepted.id) else { panic!("no request") };
-        assert!(matches!(self.server.recv(accepted.id), Some(Incoming::End(_))));
-        black_box((accepted, chunk));
+        let request = self.server.take_arrival(accepted.id).expect("a request has arrived");
+        assert!(request.chunk.is_some() && request.end == Some(End::HalfClosed) && !request.forgotten);
+        black_box((accepted, request));
 
         let message = Some(Outgoing::new(self.body.clone(), false));
         let ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
         let mut reply = Emission { headers: Some(self.headers.clone()), message, ending };
-        assert_eq!(self.server.emit(&mut self.down, id, &mut reply), Ok(Progress::Done));
+        assert_eq!(self.server.stage(&mut self.down, id, &mut reply), Ok(Progress::Done));
+        assert!(self.server.settle(id), "it is answered, and read");
         self.server.forget(id, 0);
 
         self.down.deliver(&mut self.client);
         while self.client.next_ready().is_some() {}
-        while let Some(incoming) = self.client.recv(id) {
-            if matches!(black_box(incoming), Incoming::End(_)) {
-                break;
-            }
-        }
-        self.client.forget(id, 0);
+        let answer = self.client.take_arrival(id).expect("an answer has arrived");
+        assert!(answer.end.is_some() && answer.forgotten, "all of it, and the call is over");
+        black_box(answer);
         self.client.stage_pending(&mut self.up).expect("there is room");
         self.server.stage_pending(&mut self.down).expect("there is room");
     }

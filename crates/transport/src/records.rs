@@ -107,4 +107,8 @@ impl<R: RecordRead> Inbound for Arrived<'_, R> {
         here(Point::ChunkCopied);
         Ok(())
     }
+
+    fn pass_over_area(&self) {
+        self.in_area.set(true);
+    }
 }

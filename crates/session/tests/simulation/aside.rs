@@ -23,6 +23,7 @@ impl World {
             true => session.ask_among(out, opening, headers, message),
             false => session.ask(out, opening, headers, message),
         };
+        out.publish();
         match asked {
             None => Ok(false),
             Some(id) if id != call.id => Err(format!("asked {id}, expected {}", call.id)),
@@ -106,6 +107,7 @@ impl World {
             && let Some(message) = message.as_plain()
             && self.server.session.reply(&mut self.server.out, id, headers, message)
         {
+            self.server.out.publish();
             call.server.emission = Emission::default();
             call.server.note(true);
             call.server_forgot = true;
@@ -113,6 +115,8 @@ impl World {
             self.see("replied");
             return true;
         }
+        // What waited may be staged, though the reply was not.
+        self.server.out.publish();
         self.server.session.keep();
         self.see("kept by the server");
         false

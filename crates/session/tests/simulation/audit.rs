@@ -10,6 +10,11 @@ use super::world::{Step, World};
 impl World {
     /// Credit is neither lost nor made: both ends and the wires between them always add up.
     pub(crate) fn audit(&self) -> Step {
+        for side in [&self.client, &self.server] {
+            if side.out.descriptor_count() > 2 {
+                return Err("more descriptors than a reader takes that has read no offer".to_owned());
+            }
+        }
         if self.hung_up {
             return Ok(());
         }
@@ -75,6 +80,8 @@ pub(crate) fn must_see() -> Vec<String> {
         "came as a whole",
         "replied",
         "kept by the server",
+        "settled",
+        "forgotten with its end",
     ]
     .map(str::to_owned)
     .into();

@@ -229,8 +229,8 @@ pub(crate) struct Call {
     pub(crate) client_forgot: bool,
     pub(crate) server_forgot: bool,
     pub(crate) client_cancelled: bool,
-    /// Cancelled by the server, with this code and as refused or not.
-    pub(crate) server_cancelled: Option<(u16, bool)>,
+    /// Cancelled by the server, with this code.
+    pub(crate) server_cancelled: Option<u16>,
 }
 
 impl Call {

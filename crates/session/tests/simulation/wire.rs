@@ -1,5 +1,9 @@
 //! One direction of a session in memory: a bounded queue of records and a bounded payload area.
+//!
+//! As in a ring, records that are staged can't be received before they are published, and what was received takes up room until
+//! it is released.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::BytesMut;
@@ -15,6 +19,13 @@ pub(crate) struct Wire {
     ring_len: usize,
     used: usize,
     records: VecDeque<Vec<u8>>,
+    /// The first of them that the receiver can see.
+    published: usize,
+    /// Bytes of records that were received, and of chunks in areas that they refer to; the room of neither is free yet.
+    unreleased: usize,
+    unreleased_chunks: usize,
+    /// Descriptors of areas that no offer was received for.
+    descriptors: usize,
     /// Records ever staged.
     pub(crate) staged_count: u64,
     /// The area that the sender uses now.
@@ -30,6 +41,7 @@ pub(crate) struct Wire {
 pub(crate) struct Fetched<'a> {
     pub(crate) bytes: Vec<u8>,
     wire: &'a Wire,
+    in_area: Cell<bool>,
 }
 
 pub(crate) fn head_of(record: &[u8]) -> FrameHead {
@@ -43,6 +55,10 @@ impl Wire {
             ring_len: 2 * record_len_max + 144,
             used: 0,
             records: VecDeque::new(),
+            published: 0,
+            unreleased: 0,
+            unreleased_chunks: 0,
+            descriptors: 0,
             staged_count: 0,
             area: None,
             mapped: BTreeSet::new(),
@@ -53,6 +69,30 @@ impl Wire {
 
     pub(crate) fn add_area(&mut self, area: AreaIdx, len: usize) {
         self.memory.insert(area.0, vec![0; len]);
+        self.descriptors += 1;
+    }
+
+    /// Descriptors that wait for their offers.
+    #[allow(dead_code, reason = "for the simulation; the hostile peer shares this file")]
+    pub(crate) fn descriptor_count(&self) -> usize {
+        self.descriptors
+    }
+
+    /// The receiver takes the descriptor that belongs to an offer.
+    #[allow(dead_code, reason = "for the simulation; the hostile peer shares this file")]
+    pub(crate) fn take_descriptor(&mut self) {
+        self.descriptors = self.descriptors.checked_sub(1).expect("an offer follows its descriptor");
+    }
+
+    /// Lets the receiver see all that is staged.
+    pub(crate) fn publish(&mut self) {
+        self.published = self.records.len();
+    }
+
+    /// Records that the receiver can see.
+    #[allow(dead_code, reason = "for the hostile peer, who shares this file")]
+    pub(crate) fn has_published(&self) -> bool {
+        self.published > 0
     }
 
     #[allow(dead_code, reason = "for the simulation; the hostile peer shares this file")]
@@ -61,33 +101,37 @@ impl Wire {
         self.memory.remove(&area.0);
     }
 
-    /// Chunks whose records were neither received nor taken back.
+    /// Chunks whose records were neither released nor taken back.
     #[allow(dead_code, reason = "for the simulation; the hostile peer shares this file")]
     pub(crate) fn placed_count(&self) -> usize {
         self.placed.len()
     }
 
-    /// The records that are on their way.
+    /// The records that are on their way, the receiver can see them or not.
+    #[allow(dead_code, reason = "for the simulation; the hostile peer shares this file")]
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = FrameHead> {
         self.records.iter().map(|record| head_of(record))
     }
 
-    /// Takes the oldest record, if there is one, and shows it to `receive`.
+    /// Takes the oldest record that is published, if there is one, and shows it to `receive`. Releases it as the transport does:
+    /// when the session has looked into a payload area, or passed over one, and when a quarter of the ring is unreleased.
     pub(crate) fn fetch<R>(&mut self, receive: impl FnOnce(&Fetched<'_>) -> R) -> Option<R> {
+        self.published = self.published.checked_sub(1)?;
         let bytes = self.records.pop_front()?;
-        self.used -= lines_len(bytes.len());
-        let in_area = head_of(&bytes).flags & flags::IN_AREA != 0;
-        let received = receive(&Fetched { bytes, wire: self });
-        if in_area {
-            self.placed.pop_front();
+        self.unreleased += lines_len(bytes.len());
+        self.unreleased_chunks += usize::from(head_of(&bytes).flags & flags::IN_AREA != 0);
+        let record = self.fetched(bytes);
+        let received = receive(&record);
+        if record.in_area.get() || 4 * self.unreleased >= self.ring_len {
+            self.used -= std::mem::take(&mut self.unreleased);
+            self.placed.drain(..std::mem::take(&mut self.unreleased_chunks));
         }
         Some(received)
     }
 
     /// Bytes as if they were a record of this wire.
-    #[allow(dead_code, reason = "for the hostile peer, who shares this file")]
     pub(crate) fn fetched(&self, bytes: Vec<u8>) -> Fetched<'_> {
-        Fetched { bytes, wire: self }
+        Fetched { bytes, wire: self, in_area: Cell::new(false) }
     }
 
     /// Room for `len` bytes in the area: behind the last chunk, or before the first.
@@ -165,10 +209,15 @@ impl Inbound for Fetched<'_> {
         len: usize,
         dst: &mut BytesMut,
     ) -> Result<(), AreaFault> {
+        self.in_area.set(true);
         let memory = self.wire.memory.get(&area.0).filter(|_| self.wire.mapped.contains(&area.0));
         let at = usize::try_from(at.0).map_err(|_| AreaFault)?;
         let end = at.checked_add(len).ok_or(AreaFault)?;
         dst.extend_from_slice(memory.and_then(|memory| memory.get(at..end)).ok_or(AreaFault)?);
         Ok(())
+    }
+
+    fn pass_over_area(&self) {
+        self.in_area.set(true);
     }
 }

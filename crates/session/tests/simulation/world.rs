@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events};
 use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
 use tollfree_session::{
-    Accepted, AreaEvent, Closed, EmitError, End, Ending, Limits, Opening, Progress, Received, Role, Session,
+    Accepted, AreaEvent, Arrival, Closed, EmitError, End, Ending, Limits, Opening, Progress, Received, Role,
+    Session,
 };
 
 use super::call::{Call, Hearing, Keeping, Talk, block};
@@ -19,8 +20,10 @@ pub(crate) struct Side {
     pub(crate) session: Session<()>,
     pub(crate) out: Wire,
     next_area: u32,
-    /// An area offered and not answered.
+    /// The area offered last, while it may come into use.
     offered: Option<AreaIdx>,
+    /// Areas offered and not answered, those that were dropped since among them.
+    unanswered: Vec<AreaIdx>,
     /// Ropes received that somebody still looks at.
     pub(crate) untaken: Vec<RopeIdx>,
     /// What is kept for the ropes that it has sent, or is about to.
@@ -80,6 +83,7 @@ impl World {
             out: Wire::new(rng.pick(&[1976, 1976, 4024, 16_312])),
             next_area: 0,
             offered: None,
+            unanswered: Vec::new(),
             untaken: Vec::new(),
             keeping: Keeping::default(),
         };
@@ -195,6 +199,7 @@ impl World {
         let had_message = call.client.emission.message.is_some();
         let opening = Opening { path, deadline_ns: call.deadline_ns };
         let opened = self.client.session.open(&mut self.client.out, opening, &mut call.client.emission);
+        self.client.out.publish();
         self.say(|| {
             format!("open {id}: {opened:?}, {:?} there, {:?} back", call.client.plan, call.server.plan)
         });
@@ -226,6 +231,7 @@ impl World {
     pub(crate) fn send(&mut self, role: Role, idx: usize) -> Step {
         let joined = self.rng.one_in(2);
         let gives_up = role == Role::Server && self.rng.one_in(25);
+        let (more_parts, heard_first) = (self.rng.below(8), self.rng.one_in(4));
         if role == Role::Server && self.reply(idx) {
             return Ok(());
         }
@@ -248,10 +254,19 @@ impl World {
             Role::Client => &mut self.client,
             Role::Server => &mut self.server,
         };
-        let emitted = side.session.emit(&mut side.out, id, &mut talk.emission);
+        let mut staged = side.session.stage(&mut side.out, id, &mut talk.emission);
+        // A long part is published, so that the peer copies it out while the next one is copied in.
+        for _ in 0..more_parts {
+            if staged != Ok(Progress::Partly) {
+                break;
+            }
+            side.out.publish();
+            staged = side.session.stage(&mut side.out, id, &mut talk.emission);
+        }
+        side.out.publish();
         talk.note(had_message);
         let mut aborted = talk.aborted;
-        match &emitted {
+        match &staged {
             Ok(Progress::NeedCredit) => {
                 talk.wait = super::call::Wait::Credit;
                 // A server may get tired of waiting, in the middle of a message or before it.
@@ -262,17 +277,41 @@ impl World {
             }
             Ok(Progress::Done | Progress::Partly | Progress::NeedRoom) => {}
             Err(EmitError::Ended | EmitError::Closed(_)) => talk.cut_off = true,
-            other => return Err(format!("{role:?} emit {id}: {other:?}")),
+            other => return Err(format!("{role:?} stages {id}: {other:?}")),
         }
-        let name = match &emitted {
+        let name = match &staged {
             Ok(progress) => format!("{progress:?}"),
             Err(EmitError::Ended) => "Ended".to_owned(),
             Err(_) => "Closed".to_owned(),
         };
-        self.say(|| format!("{role:?} emit {id}: {name}"));
+        self.say(|| format!("{role:?} stages {id}: {name}"));
         self.see(&name);
         if aborted {
             self.see("aborted");
+        }
+        if staged == Ok(Progress::Done) { self.settle(role, idx, heard_first) } else { Ok(()) }
+    }
+
+    /// What was said last is published: the peer may hear it before this side has drawn its conclusions.
+    fn settle(&mut self, role: Role, idx: usize, heard_first: bool) -> Step {
+        if heard_first {
+            while self.deliver(role.peer())? {}
+        }
+        let id = self.calls[idx].id;
+        let side = self.side(role);
+        if side.session.settle(id) {
+            side.session.forget(id, 1);
+            let call = &mut self.calls[idx];
+            let (forgot, ended) = match role {
+                Role::Client => (&mut call.client_forgot, call.client_hears.is_over()),
+                Role::Server => (&mut call.server_forgot, call.server.done),
+            };
+            *forgot = true;
+            if !ended {
+                return Err(format!("{role:?}: {id} is settled, and goes on"));
+            }
+            self.see("settled");
+            self.say(|| format!("{role:?} has settled {id}"));
         }
         Ok(())
     }
@@ -295,36 +334,50 @@ impl World {
                 Role::Client => &mut self.client,
                 Role::Server => &mut self.server,
             };
-            use tollfree_session::Incoming;
-            let got = side.session.recv(id);
-            match &got {
-                None => {
-                    hears.waits = true;
-                    return Ok(());
+            let has_end = side.session.has_end(id);
+            let Some(arrival) = side.session.take_arrival(id) else {
+                if has_end || hears.end.is_some() {
+                    return Err(format!("{role:?} {id}: the end has come, and is not given"));
                 }
-                Some(_) if hears.is_over() && !matches!(got, Some(Incoming::End(_))) => {
-                    return Err(format!("{role:?} {id}: {got:?} after the end"));
+                hears.waits = true;
+                return Ok(());
+            };
+            let is_known = side.session.user_mut(id).is_some();
+            let Arrival { headers, chunk, end, forgotten } = arrival;
+            let holds_parts = headers.is_some() || chunk.is_some();
+            if holds_parts && hears.is_over() {
+                return Err(format!("{role:?} {id}: {headers:?} {chunk:?} after the end"));
+            }
+            if is_known == forgotten || (forgotten || !holds_parts) && end.is_none() {
+                return Err(format!("{role:?} {id}: forgotten {forgotten}, known {is_known}, {end:?}"));
+            }
+            if let Some(block) = headers {
+                if role == Role::Server || hears.headers || block != call.reply_headers {
+                    return Err(format!("{role:?} {id}: odd headers"));
                 }
-                Some(Incoming::Headers(block)) => {
-                    if role == Role::Server || hears.headers || *block != call.reply_headers {
-                        return Err(format!("{role:?} {id}: odd headers"));
-                    }
-                    hears.headers = true;
-                }
-                Some(Incoming::Chunk(chunk)) => {
-                    hears.chunk(id.0, said, chunk)?;
-                    side.untaken.extend(chunk.rope);
-                    if self.rng.one_in(2) {
-                        side.take_one();
-                    }
-                }
-                Some(Incoming::End(end)) => {
-                    let end = end.clone();
-                    return self.read_end(role, idx, end);
+                hears.headers = true;
+            }
+            if let Some(chunk) = chunk {
+                hears.chunk(id.0, said, &chunk)?;
+                side.untaken.extend(chunk.rope);
+                if self.rng.one_in(2) {
+                    side.take_one();
                 }
             }
-            self.moves += 1;
-            self.say(|| format!("{role:?} reads {id}"));
+            match role {
+                Role::Client => call.client_forgot = forgotten,
+                Role::Server => call.server_forgot = forgotten,
+            }
+            if holds_parts {
+                self.moves += 1;
+                self.say(|| format!("{role:?} reads {id}"));
+            }
+            if let Some(end) = end {
+                if forgotten {
+                    self.see("forgotten with its end");
+                }
+                return self.read_end(role, idx, end);
+            }
         }
         Ok(())
     }
@@ -362,7 +415,7 @@ impl World {
                 Role::Client => {
                     // By DRAIN, or where too many ended calls wait to be forgotten: nobody looked at it.
                     let unseen = *refused && !call.accepted;
-                    call.client_cancelled || call.server_cancelled == Some((*code, *refused)) || unseen
+                    call.client_cancelled || (!refused && call.server_cancelled == Some(*code)) || unseen
                 }
                 Role::Server => call.client_cancelled || call.server_cancelled.is_some() || call.server.done,
             },
@@ -447,8 +500,12 @@ impl World {
             Role::Client => (&mut self.client, &mut self.server),
             Role::Server => (&mut self.server, &mut self.client),
         };
+        if let AreaEvent::Accepted(area) | AreaEvent::Refused(area) = event {
+            into.unanswered.retain(|unanswered| *unanswered != area);
+        }
         match event {
             AreaEvent::Offered { area, .. } => {
+                from.out.take_descriptor();
                 if accept {
                     from.out.mapped.insert(area.0);
                 }
@@ -479,10 +536,11 @@ impl World {
                 side.offered = None;
                 side.session.drop_area(area);
             }
-        } else {
+        } else if side.unanswered.len() < 2 {
             let area = AreaIdx(side.next_area);
             side.next_area += 1;
             side.offered = Some(area);
+            side.unanswered.push(area);
             side.out.add_area(area, len);
             side.session.offer_area(area, len as u32);
         }
@@ -532,10 +590,10 @@ impl World {
     pub(crate) fn stage_pending(&mut self, role: Role) {
         let side = self.side(role);
         let _ = side.session.stage_pending(&mut side.out);
+        side.out.publish();
     }
 
     pub(crate) fn cancel(&mut self, role: Role, idx: usize) {
-        let refuse = self.rng.one_in(2);
         self.keep(role, idx);
         let call = &mut self.calls[idx];
         let id = call.id;
@@ -545,11 +603,8 @@ impl World {
                 self.client.session.cancel(id, 1);
             }
             Role::Server if call.accepted => {
-                call.server_cancelled = call.server_cancelled.or(Some((8, refuse)));
-                match refuse {
-                    true => self.server.session.refuse(id, 8),
-                    false => self.server.session.cancel(id, 8),
-                }
+                call.server_cancelled = call.server_cancelled.or(Some(8));
+                self.server.session.cancel(id, 8);
             }
             Role::Server => {}
         }
@@ -567,7 +622,7 @@ impl World {
                 self.client.session.forget(id, 1);
             }
             Role::Server if call.accepted => {
-                call.server_cancelled = call.server_cancelled.or(Some((9, false)));
+                call.server_cancelled = call.server_cancelled.or(Some(9));
                 call.server_forgot = true;
                 self.server.session.forget(id, 9);
             }
@@ -584,6 +639,7 @@ impl World {
             true => side.session.close(&mut side.out, Closed::Here("the simulation ends it")),
             false => side.session.end_session(Closed::HungUp),
         }
+        side.out.publish();
         self.say(|| format!("{role:?} ends the session"));
     }
 }

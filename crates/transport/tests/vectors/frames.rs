@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, control, events, flags};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId, metadata};
 use tollfree_session::{
-    AreaFault, Closed, Emission, End, Ending, Full, Inbound, Incoming, Keep, Limits, Opening, Outbound,
+    AreaFault, Arrival, Closed, Emission, End, Ending, Full, Inbound, Keep, Limits, Opening, Outbound,
     Outgoing, Progress, Role, Session, Violation,
 };
 use zerocopy::{FromBytes, IntoBytes};
@@ -21,7 +21,9 @@ const AREA_LEN: usize = 64 * 1024;
 /// One side's way out: what it has said, and its payload area.
 #[derive(Default)]
 struct Out {
-    records: Vec<Vec<u8>>,
+    /// Each with the number of the peer's frames that this side had received before.
+    records: Vec<(usize, Vec<u8>)>,
+    heard: usize,
     /// Where the next chunk goes; `None` without an area.
     area_at: Option<usize>,
 }
@@ -31,7 +33,7 @@ impl Outbound for Out {
         RECORD_LEN_MAX
     }
     fn stage(&mut self, parts: &[&[u8]]) -> Result<(), Full> {
-        self.records.push(parts.concat());
+        self.records.push((self.heard, parts.concat()));
         Ok(())
     }
     fn area_chunk_max(&mut self, wanted: usize) -> usize {
@@ -71,10 +73,13 @@ impl Inbound for Record<'_> {
         dst.resize(dst.len() + len, 0);
         Ok(())
     }
+    fn pass_over_area(&self) {}
 }
 
 /// Two ends, and what they have said so far.
 struct Talk {
+    limits: Limits,
+    pooled: bool,
     ends: [(Session<()>, Out); 2],
     said: Vec<Value>,
 }
@@ -85,17 +90,25 @@ const SERVER: usize = 1;
 impl Talk {
     fn new(limits: Limits) -> Talk {
         let end = |role| (Session::new(role, limits, limits), Out::default());
-        Talk { ends: [end(Role::Client), end(Role::Server)], said: Vec::new() }
+        Talk { limits, pooled: false, ends: [end(Role::Client), end(Role::Server)], said: Vec::new() }
+    }
+
+    /// Says what waits to be said, and does not deliver it yet.
+    fn stage(&mut self, from: usize) {
+        let (session, out) = &mut self.ends[from];
+        session.stage_pending(out).expect("there is room");
     }
 
     /// Delivers all that a side has said.
     fn deliver(&mut self, from: usize) {
-        let (session, out) = &mut self.ends[from];
-        session.stage_pending(out).expect("there is room");
-        for record in std::mem::take(&mut out.records) {
-            self.ends[1 - from].0.receive(&Record(&record)).expect("no violation");
+        self.stage(from);
+        for (heard, record) in std::mem::take(&mut self.ends[from].1.records) {
+            let (peer, its_out) = &mut self.ends[1 - from];
+            peer.receive(&Record(&record)).expect("no violation");
+            its_out.heard += 1;
             let from = if from == CLIENT { "client" } else { "server" };
-            self.said.push(json!({ "from": from, "head": head(&record), "hex": hex(&record) }));
+            let (head, hex) = (head(&record), hex(&record));
+            self.said.push(json!({ "from": from, "heard": heard, "head": head, "hex": hex }));
         }
     }
 
@@ -103,7 +116,7 @@ impl Talk {
         let (session, out) = &mut self.ends[CLIENT];
         let id = session.open(out, Opening { path, deadline_ns }, &mut emission).unwrap().unwrap();
         if !emission.is_empty() {
-            session.emit(out, id, &mut emission).unwrap();
+            session.stage(out, id, &mut emission).unwrap();
         }
         self.deliver(CLIENT);
         id
@@ -111,18 +124,19 @@ impl Talk {
 
     fn emit(&mut self, from: usize, id: StreamId, emission: &mut Emission) -> Progress {
         let (session, out) = &mut self.ends[from];
-        let progress = session.emit(out, id, emission).unwrap();
+        let progress = session.stage(out, id, emission).unwrap();
+        session.settle(id);
         self.deliver(from);
         progress
     }
 
     /// Reads all that a side has got of a stream, and tells the peer what it may send for that.
-    fn read(&mut self, at: usize, id: StreamId) -> Vec<Incoming> {
+    fn read(&mut self, at: usize, id: StreamId) -> Vec<Arrival> {
         let mut got = Vec::new();
-        while let Some(incoming) = self.ends[at].0.recv(id) {
-            let end = matches!(incoming, Incoming::End(_));
-            got.push(incoming);
-            if end {
+        while let Some(arrival) = self.ends[at].0.take_arrival(id) {
+            let ended = arrival.end.is_some();
+            got.push(arrival);
+            if ended {
                 break;
             }
         }
@@ -131,8 +145,19 @@ impl Talk {
     }
 
     fn told(self, name: &str) -> Value {
-        json!({ "name": name, "frames": self.said })
+        let limits = limits_of(self.limits);
+        json!({ "name": name, "limits_of_both_sides": limits, "pool": self.pooled, "frames": self.said })
     }
+}
+
+fn limits_of(limits: Limits) -> Value {
+    json!({
+        "stream_window": limits.stream_window,
+        "session_window": limits.session_window,
+        "stream_count": limits.stream_count,
+        "metadata_len_max": limits.metadata_len_max,
+        "record_len_max": RECORD_LEN_MAX,
+    })
 }
 
 fn names(bits: u8, table: &[(&'static str, u8)]) -> Vec<&'static str> {
@@ -207,7 +232,7 @@ fn unary() -> Value {
         assert_eq!((&named[..], accepted.deadline_ns), (path.as_bytes(), deadline_ns));
         assert_eq!(talk.emit(SERVER, id, &mut answer(5)), Progress::Done);
         let got = talk.read(CLIENT, id);
-        assert!(matches!(got.last(), Some(Incoming::End(End::Trailers { code: 0, .. }))));
+        assert!(matches!(got.last().unwrap().end, Some(End::Trailers { code: 0, .. })));
     }
     talk.told("three unary calls, of two methods; the first has a deadline")
 }
@@ -230,9 +255,12 @@ fn chunked() -> Value {
     let (mut got, mut turns) = (0, 0);
     while !request.is_empty() {
         talk.emit(CLIENT, id, &mut request);
-        for incoming in talk.read(SERVER, id) {
-            got += if let Incoming::Chunk(chunk) = incoming { chunk.bytes.len() } else { 0 };
-        }
+        got += talk
+            .read(SERVER, id)
+            .iter()
+            .flat_map(|got| &got.chunk)
+            .map(|chunk| chunk.bytes.len())
+            .sum::<usize>();
         turns += 1;
         assert!(turns < 20, "credit flows");
     }
@@ -257,6 +285,7 @@ fn cancelling() -> Value {
     // The server's answer crosses the client's CANCEL: it is tolerated.
     let (client, _) = &mut talk.ends[CLIENT];
     client.cancel(id, 1);
+    talk.stage(CLIENT);
     talk.emit(SERVER, id, &mut answer(5));
     talk.deliver(CLIENT);
     talk.told("a CANCEL that crosses the answer")
@@ -266,12 +295,11 @@ fn draining() -> Value {
     let mut talk = Talk::new(LIMITS);
     let first = talk.open("/a.B/C", 0, asking(1));
     talk.ends[SERVER].0.drain();
+    talk.stage(SERVER);
     let late = talk.open("/a.B/D", 0, asking(1));
     talk.deliver(SERVER);
-    assert!(matches!(
-        talk.ends[CLIENT].0.recv(late),
-        Some(Incoming::End(End::Cancelled { refused: true, .. }))
-    ));
+    let got = talk.ends[CLIENT].0.take_arrival(late).unwrap();
+    assert!(matches!(got.end, Some(End::Cancelled { refused: true, .. })));
     talk.emit(SERVER, first, &mut answer(1));
     let (server, out) = &mut talk.ends[SERVER];
     server.close(out, Closed::Here("bye"));
@@ -298,12 +326,11 @@ fn ropes() -> Value {
     for (session, _) in &mut talk.ends {
         *session = Session::new(session.role(), LIMITS, LIMITS).with_ropes(true);
     }
+    talk.pooled = true;
     let rope = || Some(Outgoing::rope(Bytes::from(vec![9; 80]), false, Keep::new(())));
     let id = talk.open("/a.B/C", 0, Emission { message: rope(), ..asking(0) });
-    for incoming in talk.read(SERVER, id) {
-        if let Incoming::Chunk(chunk) = incoming {
-            talk.ends[SERVER].0.take_rope(chunk.rope.expect("it came as one"));
-        }
+    for chunk in talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk) {
+        talk.ends[SERVER].0.take_rope(chunk.rope.expect("it came as one"));
     }
     talk.deliver(SERVER);
     assert_eq!(talk.ends[CLIENT].0.ropes_in_flight(), 0);
@@ -311,6 +338,7 @@ fn ropes() -> Value {
     // Both answers cross the client's CANCEL: nobody reads them, and they are taken all the same.
     talk.ends[CLIENT].0.cancel(id, 1);
     talk.ends[CLIENT].0.cancel(late, 1);
+    talk.stage(CLIENT);
     for id in [id, late] {
         talk.emit(SERVER, id, &mut Emission { message: rope(), ..answer(0) });
     }
@@ -367,7 +395,15 @@ fn refused() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         ),
         ("a chunk longer than its message", vec![opening(), chunk(whole, 3, 2, &[0; 3])]),
         ("an empty chunk of a message", vec![opening(), chunk(flags::FIRST, 0, 2, &[])]),
-        ("more than the stream's credit", vec![opening(), chunk(whole, 4033, 4033, &[0; 4033])]),
+        (
+            "more than the stream's credit",
+            vec![
+                opening(),
+                chunk(whole, 1900, 1900, &[0; 1900]),
+                chunk(whole, 1900, 1900, &[0; 1900]),
+                chunk(whole, 1900, 1900, &[0; 1900]),
+            ],
+        ),
         ("beyond the area", vec![opening(), chunk(whole | flags::IN_AREA, 1, 1, &range(0, AREA_LEN as u64))]),
         ("reserved bits in a range", vec![opening(), chunk(whole | flags::IN_AREA, 1, 1, &range(1, 0))]),
         ("an answer without an offer", vec![area(control::AREA_ACCEPT, 0)]),
@@ -398,19 +434,12 @@ fn violations() -> Vec<Value> {
 
 #[test]
 fn frames_are_as_written_down() {
-    let limits = json!({
-        "stream_window": LIMITS.stream_window,
-        "session_window": LIMITS.session_window,
-        "stream_count": LIMITS.stream_count,
-        "metadata_len_max": LIMITS.metadata_len_max,
-        "record_len_max": RECORD_LEN_MAX,
-    });
     let conversations =
         [unary(), failing(), chunked(), giving_up(), cancelling(), draining(), in_area(), ropes()];
     let made = json!({
-        "limits_of_both_sides": limits,
         "message_bytes": "byte at of a message is at mod 256; bytes of a payload area don't matter here",
         "conversations": conversations,
+        "limits_of_that_server": limits_of(LIMITS),
         "violations_to_a_server": violations(),
     });
     hold("frames.json", &made);
