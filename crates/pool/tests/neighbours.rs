@@ -3,14 +3,23 @@
 mod place;
 
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use place::{Place, capacity, config, until};
+use place::{Place, capacity, config};
 use tollfree_layout::pool::{PoolMessage, pool_kind};
 use tollfree_pool::{Address, Config, Pool};
 use tollfree_region::closing_count;
 use tollfree_testkit::{Door, LingeringSocket, SilentFile, TimeLimit};
 use zerocopy::IntoBytes;
+
+/// Waits for as long as a busy machine may take.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
 
 #[test]
 fn a_descriptor_whose_close_waits_holds_up_no_coordinator() {

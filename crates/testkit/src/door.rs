@@ -21,9 +21,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::peer::HostilePeer;
 
 /// Longest that a door waits for the other side.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connected rendezvous socket before the handshake. All calls block, for a few seconds at most.
+/// A connected rendezvous socket before the handshake. All calls block, for a minute at most.
 #[derive(Debug)]
 pub struct Door {
     pub(crate) socket: UnixStream,
