@@ -91,7 +91,7 @@ impl Builder {
         build_blocking_client;
         /// Generates servers: on unless said here.
         build_server;
-        /// Gives clients a function `connect` for HTTP/2: on unless said here.
+        /// Gives clients functions that connect, to addresses of any kind: on unless said here.
         build_transport;
         /// Puts the package before services' names on the wire: on unless said here.
         emit_package;

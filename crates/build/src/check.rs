@@ -153,9 +153,9 @@ fn methods(
         if generated.clients && is_taken {
             let text = format!("method {name} would hide the client's own function {rust_name}; rename it");
             complaints.push(&path, text);
-        } else if rust_name == "connect" && generated.connect {
+        } else if matches!(&*rust_name, "connect" | "connect_lazy") && generated.connect {
             let text = format!(
-                "method {name} would hide the client's own function connect; rename it, or leave that function out \
+                "method {name} would hide the client's own function {rust_name}; rename it, or leave that function out \
                  with build_transport(false) (as a plugin: no_transport)"
             );
             complaints.push(&path, text);

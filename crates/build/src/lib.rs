@@ -21,6 +21,7 @@ mod builder;
 mod check;
 mod client;
 mod editions;
+pub mod manual;
 mod names;
 mod plugin;
 mod server;
@@ -29,6 +30,7 @@ mod service;
 pub use builder::{Builder, configure};
 pub use plugin::answer;
 pub use prost_build::Config;
+pub use prost_types::FileDescriptorSet;
 
 use std::io;
 use std::path::Path;
@@ -41,4 +43,12 @@ pub fn compile_protos(proto: impl AsRef<Path>) -> io::Result<()> {
     let proto = proto.as_ref();
     let directory = proto.parent().filter(|directory| !directory.as_os_str().is_empty());
     configure().compile_protos(&[proto], &[directory.unwrap_or(Path::new("."))])
+}
+
+/// Generates the code of files that were compiled elsewhere, imports among them; [`configure`] does the rest.
+///
+/// # Errors
+/// As [`Builder::compile_fds`].
+pub fn compile_fds(fds: FileDescriptorSet) -> io::Result<()> {
+    configure().compile_fds(fds)
 }

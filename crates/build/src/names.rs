@@ -24,9 +24,9 @@ pub(crate) fn full(service: &Service, emit_package: bool) -> String {
     }
 }
 
-/// A message's type, seen from a module beside it, or below `proto_path`.
+/// A message's type, seen from a module beside it, or below `proto_path`; as it is where that is empty.
 pub(crate) fn message(name: &str, proto_path: &str) -> Result<TokenStream, String> {
-    let is_whole = name.starts_with("::") || name.starts_with("crate::");
+    let is_whole = proto_path.is_empty() || name.starts_with("::") || name.starts_with("crate::");
     // What prost has for wrappers and `Empty`.
     let is_built_in = matches!(name, "()" | "bool" | "i32" | "i64" | "u32" | "u64" | "f32" | "f64");
     let path = if is_whole || is_built_in { name.to_owned() } else { format!("{proto_path}::{name}") };

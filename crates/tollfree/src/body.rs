@@ -277,7 +277,7 @@ impl http_body::Body for ResponseBody {
 }
 
 /// The trailing headers that HTTP/2 would carry.
-pub(crate) fn trailers(code: u16, block: &Bytes) -> HeaderMap {
+pub(crate) fn trailers(code: u16, block: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(4);
     unpack(block, &mut headers);
     // Last, as tonic's server does over HTTP/2: where it is taken out again, the others keep their order.

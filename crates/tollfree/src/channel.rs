@@ -126,6 +126,8 @@ pub(crate) struct Inner {
     pub(crate) throttle: Option<Arc<Throttle>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) waits: bool,
+    /// Answers of direct calls show what HTTP/2 would have carried with the metadata.
+    http_details: bool,
 }
 
 /// Settings of a channel; see [`Channel::builder`].
@@ -140,6 +142,7 @@ pub struct ChannelBuilder {
     service_config: Option<String>,
     upgrade: Settings,
     user_agent: Option<String>,
+    http_details: bool,
     http2: Http2,
 }
 
@@ -199,6 +202,13 @@ impl ChannelBuilder {
     /// characters.
     pub fn user_agent(mut self, agent: impl Into<String>) -> Self {
         self.user_agent = Some(agent.into());
+        self
+    }
+
+    /// Whether answers to level 2's unary calls over shared memory show `content-type` and `grpc-status` among the metadata,
+    /// as all others do. They don't unless this is said: a header map takes two allocations a call.
+    pub fn http_details(mut self, shown: bool) -> Self {
+        self.http_details = shown;
         self
     }
 
@@ -393,6 +403,7 @@ impl ChannelBuilder {
                 config,
                 timeout: self.timeout,
                 waits: self.waits,
+                http_details: self.http_details,
             }),
         })
     }
@@ -420,6 +431,7 @@ impl Channel {
             service_config: None,
             upgrade: Settings::default(),
             user_agent: None,
+            http_details: false,
             http2: Http2::default(),
         }
     }
@@ -472,6 +484,11 @@ impl Channel {
                 }
             }
         }
+    }
+
+    /// Whether answers show what HTTP/2 would have carried.
+    pub(crate) fn shows_http_details(&self) -> bool {
+        self.inner.http_details
     }
 
     pub(crate) fn timeout(&self) -> Option<Duration> {

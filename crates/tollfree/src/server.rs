@@ -81,6 +81,8 @@ pub struct Server {
     refused: Option<(&'static str, &'static str)>,
     /// How long a handler may take.
     timeout: Option<Duration>,
+    /// Handlers that are called directly see what HTTP/2 would have carried with the metadata.
+    http_details: bool,
     /// What is done to tonic's server for addresses of HTTP/2.
     http2: Option<Http2>,
     load: ServerLoad,
@@ -110,6 +112,7 @@ impl Server {
             layers: Layers::default(),
             refused: None,
             timeout: None,
+            http_details: false,
             http2: None,
             load: ServerLoad::default(),
             age: Age::default(),
@@ -243,6 +246,13 @@ impl Server {
     pub fn http2_max_header_list_size(mut self, len: u32) -> Server {
         self.config.limits.metadata_len_max = metadata_len_max(len);
         self.http2_settings(move |builder| builder.http2_max_header_list_size(len))
+    }
+
+    /// Whether handlers of level 2's unary calls over shared memory see `content-type`, `te` and `user-agent` among the
+    /// metadata, as all others do. They don't unless this is said: a header map takes two allocations a call.
+    pub fn http_details(mut self, shown: bool) -> Server {
+        self.http_details = shown;
+        self
     }
 
     /// What is to be said to tonic's own server for addresses of HTTP/2: windows, keepalive, frames, TCP's settings. Those
@@ -543,6 +553,7 @@ impl Server {
                 sharing,
                 age: self.age,
                 timeout: self.timeout,
+                http_details: self.http_details,
                 http2: self.http2,
                 worker: self.worker,
             });
@@ -558,6 +569,7 @@ impl Server {
             sharing,
             age: self.age,
             timeout: self.timeout,
+            http_details: self.http_details,
             http2: self.http2,
             worker: self.worker,
         })

@@ -59,6 +59,8 @@ pub(crate) struct Duty {
     pub(crate) age: Age,
     /// How long a handler may take.
     pub(crate) timeout: Option<Duration>,
+    /// Handlers that are called directly see what HTTP/2 would have carried with the metadata.
+    pub(crate) http_details: bool,
     /// What is done to tonic's server for addresses of HTTP/2.
     pub(crate) http2: Option<Http2>,
     /// Set where a thread serves and does nothing else: the sessions on it.
@@ -366,7 +368,12 @@ impl SessionTask {
         }
         let (key, block) = (usize::from(method.0), accepted.headers());
         let mut headers = HeaderMap::new();
-        if !block.is_empty() {
+        if self.duty.http_details {
+            if direct::says_encoding(block) {
+                return false;
+            }
+            headers = all_headers(self.headers.clone(), block);
+        } else if !block.is_empty() {
             headers = match self.templates.like_before(key, block) {
                 Some(headers) => headers,
                 // That is left to tonic.
@@ -540,7 +547,11 @@ impl SessionTask {
                 direct.begin_intercepted(&mut place, call, arrival, &**handler, request);
             } else {
                 let mut headers = HeaderMap::new();
-                direct::unpack(&call.headers, &mut headers);
+                if self.duty.http_details {
+                    headers = all_headers(self.headers.clone(), &call.headers);
+                } else {
+                    direct::unpack(&call.headers, &mut headers);
+                }
                 insert_timeout(&mut headers, call.deadline_ns);
                 direct.begin(&mut place, call, arrival, headers, extensions);
             }
@@ -588,18 +599,8 @@ async fn all_is_taken(attachment: &Attachment, linger: &mut Option<Instant>) {
 }
 
 /// What HTTP/2 would have made of a call, with `headers` as every request has them.
-fn request(call: &Call, uri: Uri, mut headers: HeaderMap, extensions: Extensions) -> Request<Body> {
-    if !call.headers.is_empty() {
-        // Room for all of them at once.
-        let usual = headers;
-        headers = HeaderMap::with_capacity(usual.len() + 1 + pairs(&call.headers).count());
-        headers.extend(usual);
-        if says_agent(&call.headers) {
-            headers.remove(USER_AGENT);
-        }
-        unpack(&call.headers, &mut headers);
-        headers.insert(TE, TRAILERS);
-    }
+fn request(call: &Call, uri: Uri, headers: HeaderMap, extensions: Extensions) -> Request<Body> {
+    let mut headers = all_headers(headers, &call.headers);
     insert_timeout(&mut headers, call.deadline_ns);
     let mut request = Request::new(Body::empty());
     *request.method_mut() = Method::POST;
@@ -608,6 +609,22 @@ fn request(call: &Call, uri: Uri, mut headers: HeaderMap, extensions: Extensions
     *request.extensions_mut() = extensions;
     *request.headers_mut() = headers;
     request
+}
+
+/// The headers that every request has, and those of a call's block.
+fn all_headers(usual: HeaderMap, block: &[u8]) -> HeaderMap {
+    if block.is_empty() {
+        return usual;
+    }
+    // Room for all of them at once.
+    let mut headers = HeaderMap::with_capacity(usual.len() + 1 + pairs(block).count());
+    headers.extend(usual);
+    if says_agent(block) {
+        headers.remove(USER_AGENT);
+    }
+    unpack(block, &mut headers);
+    headers.insert(TE, TRAILERS);
+    headers
 }
 
 /// The headers that HTTP/2 would have carried on every request.
@@ -620,7 +637,7 @@ fn headers(agent: HeaderValue) -> HeaderMap {
 }
 
 /// Whether the application says what it calls itself.
-fn says_agent(block: &Bytes) -> bool {
+fn says_agent(block: &[u8]) -> bool {
     pairs(block).flatten().any(|(name, _)| name.as_bytes() == USER_AGENT.as_str().as_bytes())
 }
 

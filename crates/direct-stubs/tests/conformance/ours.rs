@@ -9,7 +9,7 @@ use tonic::codec::CompressionEncoding::Gzip;
 use tonic::{Code, Request, Response, Status};
 
 use crate::lab::{Lab, Way, until};
-use crate::probe::{Probe, Witness};
+use crate::probe::{Probe, Witness, lines};
 use crate::stubs::greeter::greeter_client::GreeterClient;
 use crate::stubs::greeter::greeter_server::{Greeter, GreeterServer};
 use crate::stubs::greeter::{HelloReply, HelloRequest};
@@ -57,6 +57,43 @@ async fn clients_connect_by_themselves() {
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     let error = ProbeClient::connect("shm:///nobody/here").await.unwrap_err();
     assert!(error.to_string().contains("/nobody/here"), "{error}");
+}
+
+/// What tonic's stubs see of HTTP/2 at both ends, these show where it is asked for.
+#[tokio::test]
+async fn details_of_http_are_shown_where_they_are_asked_for() {
+    use tollfree_stubs::probe as theirs;
+    let lab = Lab::with(Way::Shm, tollfree::Server::builder().http_details(true), |probe| probe).await;
+    let channel = tollfree::Channel::builder(&*lab.uri).http_details(true).connect().await.unwrap();
+    let sorted = |mut lines: Vec<String>| {
+        lines.sort();
+        lines
+    };
+    for pairs in [&[][..], &[("x-head-a", "1"), ("user-agent", "mine")][..]] {
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let mut request = Request::new(Ask::default());
+            for (name, value) in pairs {
+                request.metadata_mut().insert(*name, value.parse().unwrap());
+            }
+            let mut client = ProbeClient::new(channel.clone());
+            assert_eq!(client.way(), CallWay::Direct);
+            let answer = client.unary(request).await.unwrap();
+            let shown = lines(answer.metadata());
+            seen.push((sorted(answer.into_inner().headers), sorted(shown)));
+        }
+        let mut request = Request::new(theirs::Ask::default());
+        for (name, value) in pairs {
+            request.metadata_mut().insert(*name, value.parse().unwrap());
+        }
+        let mut client = theirs::probe_client::ProbeClient::new(channel.clone());
+        let answer = client.unary(request).await.unwrap();
+        let shown = lines(answer.metadata());
+        let expected = (sorted(answer.into_inner().headers), sorted(shown));
+        assert!(expected.0.iter().any(|line| line.starts_with("user-agent: ")), "{expected:?}");
+        assert!(expected.1.contains(&"grpc-status: 0".to_owned()), "{expected:?}");
+        assert!(seen.iter().all(|seen| *seen == expected), "{seen:?} and not {expected:?}");
+    }
 }
 
 /// tonic's stubs on one end, these on the other.

@@ -278,7 +278,7 @@ where
                             Gathered::Here(message) => message,
                             Gathered::Fetching(parts) => Box::pin(quick.fetched(&call, parts)).await?,
                         };
-                        return Ok(response(call.path, &came.headers, &came.trailers, decode(message)?));
+                        return Ok(response(&call, &came.headers, &came.trailers, decode(message)?));
                     }
                     begun = Some((quick, *how));
                 }
@@ -495,7 +495,7 @@ fn answered<M2: Message + Default>(
     check_received(&answer, call.len_max)?;
     call.channel.sharing().received_inline(answer.message().len(), 0);
     let message = decode_whole(&answer)?;
-    Ok(response(call.path, answer.headers(), answer.trailers(), message))
+    Ok(response(call, answer.headers(), answer.trailers(), message))
 }
 
 /// A unary call that is not over after its first steps, or has not been begun.
@@ -518,20 +518,33 @@ async fn go_on<M1: Message, M2: Message + Default>(
         return Err(Status::internal("Missing response message.").into());
     };
     let message = decode(message)?;
-    Ok(response(call.path, reply.headers.as_deref().unwrap_or_default(), &reply.trailers, message))
+    Ok(response(call, reply.headers.as_deref().unwrap_or_default(), &reply.trailers, message))
 }
 
 /// A response with the metadata of two packed blocks.
-fn response<M2>(path: &'static str, headers: &[u8], trailers: &[u8], message: M2) -> Response<M2> {
+fn response<M2>(call: &exchange::Request<'_>, headers: &[u8], trailers: &[u8], message: M2) -> Response<M2> {
+    if call.channel.shows_http_details() {
+        return detailed(headers, trailers, message);
+    }
     if headers.is_empty() && trailers.is_empty() {
         return Response::new(message);
     }
-    let mut metadata = template::of_method(path, headers);
+    let mut metadata = template::of_method(call.path, headers);
     if !trailers.is_empty() {
         let mut last = HeaderMap::new();
         unpack(trailers, &mut last);
         metadata.extend(last);
     }
+    Response::from_parts(MetadataMap::from_headers(metadata), message, Extensions::new())
+}
+
+/// The same with what HTTP/2 would have carried.
+#[cold]
+fn detailed<M2>(headers: &[u8], block: &[u8], message: M2) -> Response<M2> {
+    let mut metadata = HeaderMap::with_capacity(4);
+    metadata.insert(CONTENT_TYPE, GRPC);
+    metadata::unpack(headers, &mut metadata);
+    metadata.extend(trailers(0, block));
     Response::from_parts(MetadataMap::from_headers(metadata), message, Extensions::new())
 }
 
