@@ -79,6 +79,11 @@ impl<'m> Arena<'m> {
         self.limit
     }
 
+    /// Bytes of the memory that was lent to it.
+    pub(crate) fn lent_len(&self) -> usize {
+        self.lent.as_ref().map_or(0, |lent| lent.len())
+    }
+
     /// Room for an input of `len` bytes inside the arena, so that the object can alias it: write the message
     /// here, then call [`crate::Processor::decode_staged`]. None if it cannot fit.
     pub fn stage(&mut self, len: usize) -> Option<&mut [u8]> {

@@ -15,6 +15,7 @@ compile_error!(
 mod arena;
 mod copy;
 mod decode;
+mod draft;
 mod encode;
 mod fault;
 mod finish;
@@ -37,6 +38,7 @@ mod verify;
 mod view;
 
 pub use arena::Arena;
+pub use draft::{Draft, DraftError, Edit, EditList};
 pub use encode::{EncodeBuffer, EncodeError};
 pub use limits::{DecodeError, Limits};
 pub use method_map::{Method, MethodMap, MethodMapError};

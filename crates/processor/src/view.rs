@@ -16,7 +16,19 @@ use tollfree_layout::table::{FieldRow, Kind, Label, TypeRow};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Text<'a>(&'a [u8]);
 
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Text<'a> {
+        Text(text.as_bytes())
+    }
+}
+
 impl<'a> Text<'a> {
+    /// A string of these bytes.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Text<'a> {
+        Text(bytes)
+    }
+
     /// The bytes.
     #[must_use]
     #[inline]
@@ -59,11 +71,11 @@ pub enum Value<'a> {
 /// One record of an object.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
-    plan: &'a Plan,
+    pub(crate) plan: &'a Plan,
     /// The object.
-    bytes: &'a [u8],
-    off: u32,
-    type_idx: u32,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) off: u32,
+    pub(crate) type_idx: u32,
 }
 
 impl std::fmt::Debug for Record<'_> {
@@ -239,10 +251,10 @@ impl<'a> Iterator for Fields<'a> {
 /// The elements of a list, set or map.
 #[derive(Clone, Copy)]
 pub struct List<'a> {
-    plan: &'a Plan,
-    bytes: &'a [u8],
-    block: u32,
-    field: &'a FieldPlan,
+    pub(crate) plan: &'a Plan,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) block: u32,
+    pub(crate) field: &'a FieldPlan,
 }
 
 impl std::fmt::Debug for List<'_> {

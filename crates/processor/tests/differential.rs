@@ -6,9 +6,9 @@ use fixture::{again, schemas};
 use proptest::prelude::*;
 use proptest::test_runner::TestRng;
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, Kind, MessageDescriptor, Value};
+use prost_reflect::{DescriptorPool, DynamicMessage, Kind, MessageDescriptor, Value as Theirs};
 use std::cell::OnceCell;
-use tollfree_processor::Processor;
+use tollfree_processor::{Arena, Edit, EncodeBuffer, Limits, Processor, Record, Text, Value};
 
 thread_local! {
     static SCHEMAS: OnceCell<(Processor, DescriptorPool)> = const { OnceCell::new() };
@@ -123,15 +123,15 @@ fn same(a: &DynamicMessage, b: &DynamicMessage) -> bool {
         && a.unknown_fields().eq(b.unknown_fields())
 }
 
-fn same_value(a: &Value, b: &Value) -> bool {
+fn same_value(a: &Theirs, b: &Theirs) -> bool {
     match (a, b) {
-        (Value::F64(a), Value::F64(b)) => a.to_bits() == b.to_bits(),
-        (Value::F32(a), Value::F32(b)) => a.to_bits() == b.to_bits(),
-        (Value::Message(a), Value::Message(b)) => same(a, b),
-        (Value::List(a), Value::List(b)) => {
+        (Theirs::F64(a), Theirs::F64(b)) => a.to_bits() == b.to_bits(),
+        (Theirs::F32(a), Theirs::F32(b)) => a.to_bits() == b.to_bits(),
+        (Theirs::Message(a), Theirs::Message(b)) => same(a, b),
+        (Theirs::List(a), Theirs::List(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b))
         }
-        (Value::Map(a), Value::Map(b)) => {
+        (Theirs::Map(a), Theirs::Map(b)) => {
             a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| same_value(a, b)))
         }
         _ => a == b,
@@ -219,6 +219,134 @@ proptest! {
             }
         });
     }
+}
+
+/// Builds the record anew: each field by itself, the last one first, some after something else was there.
+fn rebuild(rng: &mut TestRng, from: Record<'_>, to: &mut Edit<'_>) {
+    let places: Vec<u32> = (0..from.rows().len() as u32).filter(|idx| from.has(*idx)).collect();
+    for idx in places.into_iter().rev() {
+        let value = from.get(idx).unwrap();
+        let again = match rng.random_range(0..6) {
+            0 => to.set(idx, value).is_ok(),
+            1 => to.set(idx, value).and_then(|()| to.clear(idx)).is_ok(),
+            2 => {
+                // Of another kind, or not UTF-8: refused, and nothing has changed.
+                let before = format!("{:?}", to.view());
+                let refused = to.set(idx, Value::String(Text::new(b"\xff\xfe"))).is_err()
+                    || to.clear(idx).is_ok() && to.set(idx, Value::I8(1)).is_err();
+                refused && (!to.view().has(idx) || before == format!("{:?}", to.view()))
+            }
+            _ => true,
+        };
+        assert!(again);
+        rebuild_field(rng, idx, value, to);
+    }
+}
+
+fn rebuild_field(rng: &mut TestRng, idx: u32, value: Value<'_>, to: &mut Edit<'_>) {
+    match value {
+        Value::Message(inner) => {
+            let mut child = to.message(idx).unwrap();
+            rebuild(rng, inner, &mut child);
+        }
+        Value::List(list) => {
+            to.clear(idx).unwrap();
+            let mut out = to.list(idx).unwrap();
+            if rng.random() {
+                out.reserve(list.len()).unwrap();
+            }
+            for (element_idx, element) in (0..).zip(list.iter()) {
+                if rng.random_ratio(1, 8) {
+                    out.push(element).unwrap();
+                    out.pop();
+                }
+                match element {
+                    Value::Message(inner) if rng.random() => {
+                        out.push_message().unwrap();
+                        rebuild(rng, inner, &mut out.message(element_idx).unwrap());
+                    }
+                    element => out.push(element).unwrap(),
+                }
+            }
+            assert_eq!(out.len(), list.len());
+        }
+        Value::Map(map) => {
+            to.clear(idx).unwrap();
+            let mut out = to.list(idx).unwrap();
+            for entry in map.iter() {
+                let Value::Message(entry) = entry else { unreachable!("entries are messages") };
+                let (key, value) = (entry.get(0).unwrap(), entry.get(1).unwrap());
+                if rng.random_ratio(1, 4) {
+                    // Another value for the same key, which the last one replaces.
+                    out.entry(key).unwrap();
+                }
+                match value {
+                    Value::Message(inner) if rng.random() => {
+                        rebuild(rng, inner, &mut out.entry(key).unwrap().message(1).unwrap());
+                    }
+                    value => out.insert(key, value).unwrap(),
+                }
+            }
+        }
+        value => to.set(idx, value).unwrap(),
+    }
+}
+
+fn has_unknown(record: Record<'_>) -> bool {
+    let inner = |value| match value {
+        Value::Message(record) => has_unknown(record),
+        Value::List(list) | Value::Map(list) => {
+            list.iter().any(|value| matches!(value, Value::Message(record) if has_unknown(record)))
+        }
+        _ => false,
+    };
+    record.unknown().next().is_some() || record.fields().any(|(_, value)| inner(value))
+}
+
+/// Builds the message in a draft, in two ways, and compares both with what was decoded; whether prost has been asked, too.
+fn drafted(p: &Processor, pool: &DescriptorPool, name: &str, input: &[u8], rng: &mut TestRng) -> bool {
+    let type_idx = p.type_by_name(name).unwrap();
+    let limits = Limits { require_all: false, ..Limits::default() };
+    let source = p.decode_owned(type_idx, input, Arena::with_limit(1 << 24).into(), &limits).unwrap();
+    let (root, mut buffer) = (source.object().root(), EncodeBuffer::new());
+    let expected = source.object().encode(&mut buffer).unwrap().to_vec();
+
+    let mut draft = p.draft(type_idx, Arena::with_limit(1 << 24)).unwrap();
+    draft.edit().copy_from(root).unwrap();
+    let copy = draft.freeze().unwrap();
+    p.verify(type_idx, copy.object().bytes(), 100).expect("a draft is sound");
+    assert_eq!(copy.object().encode(&mut buffer).unwrap(), expected, "a copy has the unknown fields, too");
+
+    let mut draft = p.draft(type_idx, Arena::with_limit(1 << 24)).unwrap();
+    rebuild(rng, root, &mut draft.edit());
+    assert_eq!(draft.edit().view().fields().count(), root.fields().count());
+    let built = draft.freeze().unwrap();
+    p.verify(type_idx, built.object().bytes(), 100).expect("a draft is sound");
+    assert_eq!(format!("{built:?}"), format!("{source:?}"));
+    if has_unknown(root) {
+        return false;
+    }
+    let ours = built.object().encode(&mut buffer).unwrap();
+    assert_eq!(ours, expected);
+    let theirs = DynamicMessage::decode(descriptor(pool, name), input).unwrap();
+    assert!(same(&theirs, &DynamicMessage::decode(descriptor(pool, name), ours).unwrap()));
+    true
+}
+
+#[test]
+fn what_is_drafted_is_what_prost_reads() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    with_schemas(|p, pool| {
+        for name in ["t3.All", "t3.Plain", "t2.All"] {
+            let mut asked = 0;
+            for _ in 0..250 {
+                let mut rng = runner.new_rng();
+                let input = message(&mut rng, &descriptor(pool, name), 0);
+                asked += usize::from(drafted(p, pool, name, &input, &mut rng));
+            }
+            assert!(asked > 20, "prost was asked {asked} times");
+        }
+    });
 }
 
 #[test]

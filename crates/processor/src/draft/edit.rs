@@ -1,0 +1,391 @@
+//! One record of a draft.
+
+use super::list::EditList;
+use super::{Build, DraftError};
+use crate::plan::{FieldPlan, Plan};
+use crate::processor::DEEPEST;
+use crate::view::{Field, FieldType, Record, Value};
+use tollfree_layout::linear::slot_len;
+use tollfree_layout::table::Kind;
+
+/// A record that is being filled. Fields are named by their place among their type's, as for [`Record::get`], or by a
+/// [`Field`] that was looked up.
+pub struct Edit<'d> {
+    pub(super) plan: &'d Plan,
+    pub(super) build: &'d mut Build,
+    pub(super) rec: u32,
+    pub(super) type_idx: u32,
+    /// Levels above it.
+    pub(super) depth: u32,
+}
+
+impl std::fmt::Debug for Edit<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.view().fmt(f)
+    }
+}
+
+/// A scalar's bytes, as its slot holds them; none for a value of another kind.
+#[inline(always)]
+pub(super) fn scalar(kind: Kind, value: Value<'_>) -> Option<u64> {
+    Some(match (kind, value) {
+        (Kind::Bool, Value::Bool(value)) => value.into(),
+        (Kind::I8, Value::I8(value)) => u64::from(value as u8),
+        (Kind::I16, Value::I16(value)) => u64::from(value as u16),
+        (Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 | Kind::Enum, Value::I32(value))
+        | (Kind::Enum, Value::Enum(value)) => u64::from(value as u32),
+        (Kind::Int64 | Kind::Sint64 | Kind::Sfixed64, Value::I64(value)) => value as u64,
+        (Kind::Uint32 | Kind::Fixed32, Value::U32(value)) => value.into(),
+        (Kind::Uint64 | Kind::Fixed64, Value::U64(value)) => value,
+        (Kind::Float, Value::F32(value)) => value.to_bits().into(),
+        (Kind::Double, Value::F64(value)) => value.to_bits(),
+        _ => return None,
+    })
+}
+
+/// A string's bytes; none for a value of another kind.
+#[inline(always)]
+pub(super) fn string(kind: Kind, value: Value<'_>) -> Option<&[u8]> {
+    match (kind, value) {
+        (Kind::String, Value::String(text)) => Some(text.as_bytes()),
+        (Kind::Bytes, Value::Bytes(bytes)) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn name(value: Value<'_>) -> &'static str {
+    match value {
+        Value::Bool(_) => "a bool",
+        Value::I8(_) | Value::I16(_) | Value::I32(_) | Value::I64(_) => "a signed number",
+        Value::U32(_) | Value::U64(_) => "an unsigned number",
+        Value::F32(_) | Value::F64(_) => "a floating point number",
+        Value::Enum(_) => "an enum's number",
+        Value::String(_) => "a string",
+        Value::Bytes(_) => "bytes",
+        Value::Message(_) => "a message",
+        Value::List(_) => "a list",
+        Value::Map(_) => "a map",
+    }
+}
+
+#[cold]
+pub(super) fn wrong_kind(plan: &Plan, type_idx: u32, field: &FieldPlan, value: Value<'_>) -> DraftError {
+    wrong(plan, type_idx, field, name(value))
+}
+
+#[cold]
+pub(super) fn wrong(plan: &Plan, type_idx: u32, field: &FieldPlan, value: &'static str) -> DraftError {
+    DraftError::Kind { path: path(plan, type_idx, field), kind: field.kind, label: field.label, value }
+}
+
+/// `Type.field`.
+#[cold]
+pub(super) fn path(plan: &Plan, type_idx: u32, field: &FieldPlan) -> String {
+    let idx = plan.field_idx(type_idx, field.number).unwrap_or(0);
+    let step = crate::fault::Step { type_idx, field_idx: idx, element_idx: None };
+    crate::fault::path(plan, type_idx, &[step])
+}
+
+/// Whether the schema wants other bytes than these.
+#[inline(always)]
+pub(super) fn is_unfit(field: &FieldPlan, bytes: &[u8]) -> bool {
+    field.is_text() && !crate::utf8::is_text(bytes, 0, bytes.len())
+}
+
+impl<'d> Edit<'d> {
+    /// What is there by now.
+    #[must_use]
+    pub fn view(&self) -> Record<'_> {
+        Record { plan: self.plan, bytes: self.build.bytes(), off: self.rec, type_idx: self.type_idx }
+    }
+
+    /// A shorter loan of the same record.
+    #[must_use]
+    #[inline]
+    pub fn reborrow(&mut self) -> Edit<'_> {
+        Edit { build: &mut *self.build, ..*self }
+    }
+
+    #[inline]
+    fn field(&self, field_idx: u32) -> Result<&'d FieldPlan, DraftError> {
+        match self.plan.fields_of(self.type_idx).get(field_idx as usize) {
+            Some(field) => Ok(field),
+            None => Err(self.unknown(field_idx)),
+        }
+    }
+
+    #[cold]
+    fn unknown(&self, field_idx: u32) -> DraftError {
+        let type_name = crate::fault::path(self.plan, self.type_idx, &[]);
+        DraftError::UnknownField { type_name, field_idx }
+    }
+
+    #[inline]
+    pub(super) fn is_present(&self, field: &FieldPlan) -> bool {
+        self.build.word(self.rec + field.presence_off) & field.presence_bit != 0
+    }
+
+    /// Sets a field in place of what it holds: a scalar, string or bytes as they are; of a message, list or map a copy, all
+    /// below included, which has to be of this processor. A member of a oneof takes the place of any other; zero, or an empty
+    /// string or list, clears a field without presence of its own.
+    ///
+    /// # Errors
+    /// [`DraftError`]; the field holds what it did.
+    pub fn set(&mut self, field_idx: u32, value: Value<'_>) -> Result<(), DraftError> {
+        let field = self.field(field_idx)?;
+        self.put(field_idx, field, value)
+    }
+
+    /// As [`Edit::set`], for a field that was looked up.
+    ///
+    /// # Errors
+    /// As [`Edit::set`].
+    ///
+    /// # Panics
+    /// As [`Record::read`]: if the field is one of another type.
+    #[inline]
+    pub fn write<T: FieldType>(&mut self, field: &Field<T>, value: T::Value<'_>) -> Result<(), DraftError> {
+        let field_idx = self.known(field);
+        let plan = &self.plan.fields_of(self.type_idx)[field_idx as usize];
+        self.put(field_idx, plan, T::value(value))
+    }
+
+    /// The place of a field that was looked up.
+    #[inline]
+    fn known<T: FieldType>(&self, field: &Field<T>) -> u32 {
+        field.place_in(self.plan, self.type_idx)
+    }
+
+    #[inline(always)]
+    fn put(&mut self, field_idx: u32, field: &FieldPlan, value: Value<'_>) -> Result<(), DraftError> {
+        match field.single {
+            Some(Kind::Message) | None => self.put_piece(field_idx, field, value),
+            Some(kind @ (Kind::String | Kind::Bytes)) => match string(kind, value) {
+                Some(bytes) => self.put_string(field_idx, field, bytes),
+                None => Err(wrong_kind(self.plan, self.type_idx, field, value)),
+            },
+            Some(kind) => match scalar(kind, value) {
+                Some(bits) => {
+                    self.put_scalar(field_idx, field, kind, bits);
+                    Ok(())
+                }
+                None => Err(wrong_kind(self.plan, self.type_idx, field, value)),
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn put_scalar(&mut self, field_idx: u32, field: &FieldPlan, kind: Kind, bits: u64) {
+        if field.implicit && bits == 0 {
+            return self.clear_present(field_idx, field);
+        }
+        self.choose(field);
+        let len = slot_len(kind, false) as usize;
+        self.build.part(self.rec + field.slot_off, len).copy_from_slice(&bits.to_le_bytes()[..len]);
+        self.mark(field);
+    }
+
+    #[inline(always)]
+    fn put_string(&mut self, field_idx: u32, field: &FieldPlan, bytes: &[u8]) -> Result<(), DraftError> {
+        if is_unfit(field, bytes) {
+            return Err(DraftError::Utf8 { path: path(self.plan, self.type_idx, field) });
+        }
+        if field.implicit && bytes.is_empty() {
+            self.clear_present(field_idx, field);
+            return Ok(());
+        }
+        let span = self.build.take_bytes(bytes)?;
+        self.clear_present(field_idx, field);
+        self.choose(field);
+        self.build.set_span(self.rec + field.slot_off, span);
+        self.mark(field);
+        Ok(())
+    }
+
+    fn put_piece(&mut self, field_idx: u32, field: &FieldPlan, value: Value<'_>) -> Result<(), DraftError> {
+        let made = match (field.single, value) {
+            (Some(_), Value::Message(record)) => {
+                self.owns(record, field)?;
+                let below = self.deeper(field)?;
+                Some(self.build.copied(self.plan, record, below)?)
+            }
+            (None, Value::List(list) | Value::Map(list)) => {
+                let below = self.depth + u32::from(field.kind == Kind::Message);
+                self.build.copied_list(self.plan, self.type_idx, field, list, below)?
+            }
+            _ => return Err(wrong_kind(self.plan, self.type_idx, field, value)),
+        };
+        self.clear_present(field_idx, field);
+        if let Some(made) = made {
+            self.link(field, made);
+        }
+        Ok(())
+    }
+
+    /// Whether the record is one of this field's type.
+    fn owns(&self, record: Record<'_>, field: &FieldPlan) -> Result<(), DraftError> {
+        if std::ptr::eq(record.plan, self.plan) && record.type_idx == field.aux_idx {
+            return Ok(());
+        }
+        let found = record.type_name().to_owned();
+        Err(DraftError::Foreign { path: path(self.plan, self.type_idx, field), found })
+    }
+
+    /// The levels above a message in this field.
+    fn deeper(&self, field: &FieldPlan) -> Result<u32, DraftError> {
+        if self.depth >= DEEPEST {
+            return Err(DraftError::Depth { path: path(self.plan, self.type_idx, field), limit: DEEPEST });
+        }
+        Ok(self.depth + 1)
+    }
+
+    /// Gives a field that is absent the empty value of its kind; a list or map has none.
+    pub(super) fn set_empty(&mut self, field_idx: u32) -> Result<(), DraftError> {
+        let field = self.field(field_idx)?;
+        match field.single {
+            Some(Kind::Message) => self.message(field_idx).map(|_| ()),
+            Some(_) => {
+                self.mark(field);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Has the field, which is absent, lead to a record or block.
+    pub(super) fn link(&mut self, field: &FieldPlan, at: u32) {
+        self.choose(field);
+        self.build.set_word(self.rec + field.slot_off, at);
+        self.mark(field);
+    }
+
+    #[inline(always)]
+    fn mark(&mut self, field: &FieldPlan) {
+        let at = self.rec + field.presence_off;
+        let word = self.build.word(at) | field.presence_bit;
+        self.build.set_word(at, word);
+    }
+
+    /// Makes the field the member of its oneof that is set.
+    #[inline(always)]
+    fn choose(&mut self, field: &FieldPlan) {
+        if field.oneof_off == 0 {
+            return;
+        }
+        let tag = self.rec + field.oneof_off;
+        let old = self.build.word(tag);
+        if old != 0
+            && old != field.number
+            && let Some(other) = self.plan.field_idx(self.type_idx, old)
+        {
+            self.clear_present(other, &self.plan.fields_of(self.type_idx)[other as usize]);
+        }
+        self.build.set_word(tag, field.number);
+    }
+
+    #[inline(always)]
+    fn clear_present(&mut self, field_idx: u32, field: &FieldPlan) {
+        if self.is_present(field) {
+            self.erase(field_idx, field);
+        }
+    }
+
+    fn erase(&mut self, field_idx: u32, field: &FieldPlan) {
+        self.build.erase(self.plan, self.rec, self.type_idx, field_idx);
+        self.unlink(field);
+    }
+
+    /// Makes a field absent that leads to nothing any more.
+    pub(super) fn unlink(&mut self, field: &FieldPlan) {
+        let len = slot_len(field.kind, field.label.is_list()) as usize;
+        self.build.part(self.rec + field.slot_off, len).fill(0);
+        let at = self.rec + field.presence_off;
+        let word = self.build.word(at) & !field.presence_bit;
+        self.build.set_word(at, word);
+        if field.oneof_off != 0 {
+            self.build.set_word(self.rec + field.oneof_off, 0);
+        }
+    }
+
+    /// Makes a field absent.
+    ///
+    /// # Errors
+    /// [`DraftError::UnknownField`].
+    pub fn clear(&mut self, field_idx: u32) -> Result<(), DraftError> {
+        let field = self.field(field_idx)?;
+        self.clear_present(field_idx, field);
+        Ok(())
+    }
+
+    /// The message in a field: what is there, or an empty one that is put there.
+    ///
+    /// # Errors
+    /// [`DraftError`]; the field holds what it did.
+    pub fn message(&mut self, field_idx: u32) -> Result<Edit<'_>, DraftError> {
+        let field = self.field(field_idx)?;
+        if field.single != Some(Kind::Message) {
+            return Err(wrong(self.plan, self.type_idx, field, "a message"));
+        }
+        let depth = self.deeper(field)?;
+        if !self.is_present(field) {
+            let child = self.build.take(field.elem_len.into())?;
+            self.link(field, child);
+        }
+        let rec = self.build.word(self.rec + field.slot_off);
+        Ok(Edit { plan: self.plan, build: self.build, rec, type_idx: field.aux_idx, depth })
+    }
+
+    /// As [`Edit::message`], for a field that was looked up.
+    ///
+    /// # Errors
+    /// As [`Edit::message`].
+    ///
+    /// # Panics
+    /// As [`Record::read`]: if the field is one of another type.
+    #[inline]
+    pub fn message_of(&mut self, field: &Field<Record<'static>>) -> Result<Edit<'_>, DraftError> {
+        self.message(self.known(field))
+    }
+
+    /// The list or map in a field, to be added to; it is there once it has an element.
+    ///
+    /// # Errors
+    /// [`DraftError`].
+    pub fn list(&mut self, field_idx: u32) -> Result<EditList<'_>, DraftError> {
+        let field = self.field(field_idx)?;
+        if field.single.is_some() {
+            return Err(wrong(self.plan, self.type_idx, field, "a list"));
+        }
+        Ok(EditList { field_idx, field, record: self.reborrow(), reserved: 0 })
+    }
+
+    /// As [`Edit::list`], for a field that was looked up.
+    ///
+    /// # Errors
+    /// As [`Edit::list`].
+    ///
+    /// # Panics
+    /// As [`Record::read`]: if the field is one of another type.
+    #[inline]
+    pub fn list_of(&mut self, field: &Field<crate::List<'static>>) -> Result<EditList<'_>, DraftError> {
+        self.list(self.known(field))
+    }
+
+    /// Puts a copy of the record in place of what this one holds, all below and unknown fields included. It has to be of the
+    /// same processor and type.
+    ///
+    /// # Errors
+    /// [`DraftError`]; this one holds what it did.
+    pub fn copy_from(&mut self, record: Record<'_>) -> Result<(), DraftError> {
+        if !std::ptr::eq(record.plan, self.plan) || record.type_idx != self.type_idx {
+            let path = crate::fault::path(self.plan, self.type_idx, &[]);
+            return Err(DraftError::Foreign { path, found: record.type_name().to_owned() });
+        }
+        let made = self.build.copied(self.plan, record, self.depth)? as usize;
+        self.build.erase_record(self.plan, self.rec, self.type_idx);
+        let len = self.plan.types[self.type_idx as usize].record_len as usize;
+        self.build.slot.bytes_mut().copy_within(made..made + len, self.rec as usize);
+        self.build.part(made as u32, len).fill(0);
+        Ok(())
+    }
+}
