@@ -1,4 +1,4 @@
-//! Fields that a program knows: looked up once, read by one load.
+//! Hot module: fields that a program knows, looked up once, read by one load.
 //!
 //! [`Record::fields`] and [`Record::get`] tell with every value what it is, and whoever asks branches on that. A program that
 //! knows its schema need not: it looks a [`Field`] up when it starts, where a wrong name or type is an error, and reads it from
