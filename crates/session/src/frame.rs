@@ -130,8 +130,7 @@ impl Frame {
     fn inline_len(&self) -> usize {
         if self.flag(flags::IN_AREA) {
             AREA_RANGE_LEN
-        } else if self.has(events::MESSAGE)
-            || (self.has(events::CONTROL) && self.code == control::ROPE_BYTES)
+        } else if self.has(events::MESSAGE) || (self.has(events::CONTROL) && self.code == control::ROPE_BYTES)
         {
             self.chunk_len as usize
         } else {

@@ -79,7 +79,9 @@ impl PayloadPath {
             PayloadPath::NoCoordinator => {
                 ", large payloads inline unless they are mapped there, since the pool's coordinator is away"
             }
-            PayloadPath::AskedFor => ", large payloads inline since the server asks for what it can't map in time",
+            PayloadPath::AskedFor => {
+                ", large payloads inline since the server asks for what it can't map in time"
+            }
             PayloadPath::NoPoolThere => ", large payloads inline since the server has no pool",
             PayloadPath::OtherPool => ", large payloads inline since the server is in another pool",
             PayloadPath::Http2 => ", large payloads inline",

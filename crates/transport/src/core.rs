@@ -287,9 +287,8 @@ impl Core {
     /// Gathers the wakers of everybody for whom something has changed.
     #[inline]
     pub(crate) fn wake_ready(&mut self) {
-        let wanted = !self.wants_room.is_empty()
-            || !self.wants_stream.is_empty()
-            || !self.rope_waits.is_empty();
+        let wanted =
+            !self.wants_room.is_empty() || !self.wants_stream.is_empty() || !self.rope_waits.is_empty();
         if self.session.has_ready() || self.accept.waiting || wanted {
             self.wake_all_ready();
         }

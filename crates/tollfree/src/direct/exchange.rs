@@ -186,10 +186,7 @@ impl Quick {
     ///
     /// # Errors
     /// The status for a message that can't be had, or not in time.
-    pub(super) async fn fetched(
-        &mut self,
-        fetching: Fetching,
-    ) -> Result<Received, Status> {
+    pub(super) async fn fetched(&mut self, fetching: Fetching) -> Result<Received, Status> {
         fetched(fetching, &mut self.deadline).await
     }
 
@@ -399,10 +396,7 @@ async fn received(
     }
 }
 
-async fn fetched(
-    mut fetching: Fetching,
-    deadline: &mut Deadline,
-) -> Result<Received, Status> {
+async fn fetched(mut fetching: Fetching, deadline: &mut Deadline) -> Result<Received, Status> {
     let rope = poll_fn(|cx| guard(fetching.as_mut().poll(cx), deadline, cx)).await??;
     Ok(Received::Rope(rope))
 }
