@@ -71,6 +71,10 @@ pub mod control {
     pub const CLOSE: u16 = 5;
     /// With the feature POOL: `chunk_len` ropes from the number `stream` on need not be kept any longer.
     pub const ROPES_TAKEN: u16 = 6;
+    /// With the feature POOL: the bytes of all refs of the rope `stream` are wanted inline; `chunk_len` is how many.
+    pub const ROPE_WANTED: u16 = 7;
+    /// With the feature POOL: the next `chunk_len` of the bytes wanted of the rope `stream` follow the head; 0: no more come.
+    pub const ROPE_BYTES: u16 = 8;
 }
 
 /// The fixed start of every frame.

@@ -114,6 +114,22 @@ impl Plan {
         }
         self.try_map(pool)
     }
+
+    /// The rope with the bytes of its refs, one after the other, as they came instead of these. `None`: they are not as many.
+    pub fn fill(&self, mut bytes: Bytes) -> Option<Rope> {
+        if bytes.len() != self.ref_bytes {
+            return None;
+        }
+        let mut inline = self.inline.clone();
+        let mut rope = Rope { segments: VecDeque::new(), len: self.len };
+        for (before, head) in self.entries() {
+            let head = RefHead::read_from_bytes(&head).expect("the length is the type's own");
+            rope.push(inline.split_to(before as usize));
+            rope.push(bytes.split_to(head.len.get() as usize));
+        }
+        rope.push(inline);
+        Some(rope)
+    }
 }
 
 /// Bytes in several pieces, read in order. [`copy_to_bytes`](Buf::copy_to_bytes) of what lies in one piece is not a
@@ -258,6 +274,15 @@ mod tests {
     fn a_rope_says_how_long_it_is() {
         let plan = parse(10, &[(4, 100), (0, 50), (6, 1)]).unwrap();
         assert_eq!((plan.len(), plan.ref_bytes()), (161, 151));
+    }
+
+    #[test]
+    fn bytes_that_came_instead_of_refs_stand_where_these_would() {
+        let plan = parse(6, &[(4, 3), (0, 2)]).unwrap();
+        let rope = plan.fill(Bytes::from_static(b"abcde")).unwrap();
+        let flat: Vec<u8> = rope.into_segments().flatten().collect();
+        assert_eq!(flat, [7, 7, 7, 7, b'a', b'b', b'c', b'd', b'e', 7, 7]);
+        assert!(plan.fill(Bytes::from_static(b"abcd")).is_none() && plan.fill(Bytes::new()).is_none());
     }
 
     #[test]

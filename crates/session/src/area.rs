@@ -57,10 +57,16 @@ impl<T: Watched> Session<T> {
         frame: &Frame,
         record: &impl Inbound,
     ) -> Result<Received, Violation> {
-        if frame.code == control::ROPES_TAKEN {
-            return self.receive_taken(frame).map(|()| Received::Frame);
-        }
         let misplaced = Violation::Control { code: frame.code };
+        match frame.code {
+            control::ROPES_TAKEN | control::ROPE_WANTED | control::ROPE_BYTES if !self.ropes.agreed => {
+                return Err(misplaced);
+            }
+            control::ROPES_TAKEN => return self.receive_taken(frame).map(|()| Received::Frame),
+            control::ROPE_WANTED => return self.receive_wanted(frame).map(|()| Received::Frame),
+            control::ROPE_BYTES => return self.receive_bytes(frame, record).map(|()| Received::Frame),
+            _ => {}
+        }
         let area = AreaIdx(u32::try_from(frame.stream).map_err(|_| misplaced)?);
         let event = match frame.code {
             control::AREA_OFFER if area.0 == self.area_next => {

@@ -101,7 +101,12 @@ impl Frame {
             CREDIT => self.flags == 0 && code == 0 && self.headers_len == 0 && self.chunk_len != 0,
             DRAIN => self.flags == 0 && code == 0 && bare && sender == Role::Server,
             CONTROL if code == control::CLOSE => self.flags == 0 && self.chunk_len == 0,
-            CONTROL if matches!(code, control::AREA_OFFER | control::ROPES_TAKEN) => {
+            CONTROL
+                if matches!(
+                    code,
+                    control::AREA_OFFER | control::ROPES_TAKEN | control::ROPE_WANTED | control::ROPE_BYTES
+                ) =>
+            {
                 self.flags == 0 && self.headers_len == 0
             }
             CONTROL => self.flags == 0 && bare,
@@ -125,7 +130,8 @@ impl Frame {
     fn inline_len(&self) -> usize {
         if self.flag(flags::IN_AREA) {
             AREA_RANGE_LEN
-        } else if self.has(events::MESSAGE) {
+        } else if self.has(events::MESSAGE) || (self.has(events::CONTROL) && self.code == control::ROPE_BYTES)
+        {
             self.chunk_len as usize
         } else {
             0

@@ -8,30 +8,67 @@
 //!   lets go of them ◄──── ROPES_TAKEN n
 //! ```
 //! Both sides count the ropes of a direction from 0, in the order of their first chunks. Each is taken exactly once, in any
-//! order, also where its stream has ended: a rope may outlive its call. What the parts are is not known here.
+//! order, also where its stream has ended: a rope may outlive its call. What the parts are is not known here, but for their
+//! bytes: a receiver that can't take hold of them asks for these instead ([`rope_bytes`](crate::rope_bytes)).
 
-use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::RopeIdx;
 use tollfree_layout::frame::{control, events};
 use zerocopy::IntoBytes;
 
 use crate::frame::{Frame, head};
+use crate::rope_bytes::{Coming, Giving};
 use crate::stream::Watched;
 use crate::{Full, Outbound, Session, Violation};
 
+/// The parts of a rope that are not in it: the bytes of its refs, in their order.
+pub trait Parts: Send + Sync {
+    /// The bytes of a part, which never change; `None` behind the last.
+    fn part(&self, idx: usize) -> Option<&[u8]>;
+}
+
+/// A rope without parts.
+impl Parts for () {
+    fn part(&self, _: usize) -> Option<&[u8]> {
+        None
+    }
+}
+
+/// A rope with one part.
+impl Parts for Bytes {
+    fn part(&self, idx: usize) -> Option<&[u8]> {
+        (idx == 0).then_some(self)
+    }
+}
+
+impl<P: Parts + ?Sized> Parts for Arc<P> {
+    fn part(&self, idx: usize) -> Option<&[u8]> {
+        P::part(self, idx)
+    }
+}
+
 /// What has to stay as it is until the peer has taken a rope.
 #[derive(Clone)]
-pub struct Keep(Arc<dyn Any + Send + Sync>);
+pub struct Keep(Arc<dyn Parts>);
 
 impl Keep {
-    /// Anything that keeps the parts of a rope.
-    pub fn new(parts: impl Any + Send + Sync) -> Keep {
+    /// What keeps the parts of a rope.
+    pub fn new(parts: impl Parts + 'static) -> Keep {
         Keep(Arc::new(parts))
+    }
+
+    pub(crate) fn part(&self, idx: usize) -> Option<&[u8]> {
+        self.0.part(idx)
+    }
+
+    /// Bytes of all parts.
+    pub(crate) fn len(&self) -> u64 {
+        (0..).map_while(|idx| self.part(idx)).map(|part| part.len() as u64).sum()
     }
 }
 
@@ -47,9 +84,17 @@ pub(crate) struct Ropes {
     /// Both sides are members of one pool.
     pub(crate) agreed: bool,
     /// Sent from `sent_first` on; those that the peer has taken are `None`.
-    sent: VecDeque<Option<Keep>>,
+    sent: VecDeque<Option<Sent>>,
     sent_first: u64,
     in_flight: usize,
+    /// Those of them whose bytes the peer wants, in the order of their turns.
+    pub(crate) wanted: VecDeque<Giving>,
+    /// The peer has asked for the bytes of what it took last, or takes now.
+    pub(crate) last_was_asked: bool,
+    /// Received ones whose bytes were asked for, until the last of them has come.
+    pub(crate) coming: HashMap<u64, Coming>,
+    /// Of these, those that somebody waits for and whose last byte has come.
+    pub(crate) came: Vec<RopeIdx>,
     received_count: u64,
     /// A client's: it has cancelled a call that was the last but for later ones, and the server may have sent ropes on it
     /// before it learnt so.
@@ -60,11 +105,25 @@ pub(crate) struct Ropes {
     spent: Vec<Keep>,
 }
 
+/// A rope that the peer has not taken.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) keep: Keep,
+    /// The peer has asked for its bytes.
+    pub(crate) is_asked: bool,
+}
+
 impl Ropes {
     /// The first chunk of a rope is staged.
     pub(crate) fn sent(&mut self, keep: Keep) {
-        self.sent.push_back(Some(keep));
+        self.sent.push_back(Some(Sent { keep, is_asked: false }));
         self.in_flight += 1;
+    }
+
+    /// A rope that was sent and that the peer has not taken.
+    pub(crate) fn kept_mut(&mut self, rope: u64) -> Option<&mut Sent> {
+        let idx = usize::try_from(rope.checked_sub(self.sent_first)?).ok()?;
+        self.sent.get_mut(idx)?.as_mut()
     }
 
     /// The first chunk of a rope has come.
@@ -87,9 +146,11 @@ impl Ropes {
     fn let_go(&mut self, first: u64, count: u32) -> Option<()> {
         let start = usize::try_from(first.checked_sub(self.sent_first)?).ok()?;
         let end = start.checked_add(count as usize).filter(|end| *end <= self.sent.len())?;
-        for keep in self.sent.range_mut(start..end) {
-            self.spent.push(keep.take()?);
+        for sent in self.sent.range_mut(start..end) {
+            let Sent { keep, is_asked } = sent.take()?;
+            self.spent.push(keep);
             self.in_flight -= 1;
+            self.last_was_asked = is_asked;
         }
         while let Some(None) = self.sent.front() {
             self.sent.pop_front();
@@ -115,10 +176,13 @@ impl Ropes {
 
     /// The session is over: nobody takes anything any more, nor is told.
     pub(crate) fn end(&mut self) {
-        self.spent.extend(self.sent.drain(..).flatten());
+        self.spent.extend(self.sent.drain(..).flatten().map(|sent| sent.keep));
         self.in_flight = 0;
         self.strays_before = None;
         self.taken.clear();
+        self.wanted.clear();
+        self.coming.clear();
+        self.came.clear();
     }
 
     pub(crate) fn has_taken(&self) -> bool {
@@ -152,6 +216,7 @@ impl<T: Watched> Session<T> {
     /// said once for each.
     pub fn take_rope(&mut self, rope: RopeIdx) {
         if self.closed.is_none() {
+            self.ropes.abandon(rope);
             self.ropes.take(rope);
         }
     }
@@ -184,10 +249,12 @@ impl<T: Watched> Session<T> {
 
     pub(crate) fn receive_taken(&mut self, frame: &Frame) -> Result<(), Violation> {
         let misplaced = Violation::Control { code: frame.code };
-        if !self.ropes.agreed || frame.chunk_len == 0 {
+        if frame.chunk_len == 0 {
             return Err(misplaced);
         }
-        self.ropes.let_go(frame.stream, frame.chunk_len).ok_or(misplaced)
+        self.ropes.let_go(frame.stream, frame.chunk_len).ok_or(misplaced)?;
+        self.stop_giving(frame.stream, frame.chunk_len);
+        Ok(())
     }
 }
 
@@ -203,7 +270,7 @@ mod tests {
     #[test]
     fn ropes_are_let_go_of_once_and_in_any_order() {
         let mut ropes = Ropes::default();
-        let parts: Vec<Arc<u8>> = (0..5).map(Arc::new).collect();
+        let parts: Vec<Arc<()>> = (0..5).map(|_| Arc::new(())).collect();
         parts.iter().for_each(|part| ropes.sent(Keep::new(part.clone())));
         assert!(ropes.let_go(1, 2).is_some());
         assert_eq!((kept(&ropes), ropes.in_flight), (vec![0, 3, 4], 3));

@@ -320,7 +320,7 @@ impl<T: Watched> Session<T> {
 
     /// Whether small frames wait for room.
     pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty() || self.ropes.has_taken()
+        !self.pending.is_empty() || self.ropes.has_taken() || self.ropes.has_wanted()
     }
 
     /// Whether so many small frames wait for room that nothing more should be received: the peer doesn't read.

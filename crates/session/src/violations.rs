@@ -6,7 +6,7 @@ use tollfree_layout::metadata::BlockError;
 use tollfree_layout::{RopeIdx, StreamId};
 
 use crate::script::{LIMITS, Record, Script, Sink, say, session};
-use crate::{Closed, Emission, End, Keep, Limits, Outgoing, Received, Role, Session, Violation};
+use crate::{Asked, Closed, Emission, End, Keep, Limits, Outgoing, Received, Role, Session, Violation};
 
 const CREDIT_OVERFLOW: usize = 9;
 /// The ring's and the socket's own; a session only latches them.
@@ -263,6 +263,130 @@ fn ropes_are_for_those_who_have_a_pool_in_common_and_begin_a_message() {
     assert_eq!(taken(0, 1).send(&mut server), Ok(Received::Frame));
     assert_eq!((server.ropes_in_flight(), server.take_spent().len()), (0, 1));
     assert_eq!(taken(0, 1).send(&mut server), Err(misplaced), "twice");
+}
+
+/// A server that has sent a rope with these bytes as its part, as number 0.
+fn given(bytes: &'static [u8]) -> Session<()> {
+    let mut server = pooled();
+    opening(1).send(&mut server).unwrap();
+    let mut answer = Emission {
+        headers: Some(Bytes::new()),
+        message: Some(Outgoing::rope(
+            Bytes::from_static(b"rope"),
+            false,
+            Keep::new(Bytes::from_static(bytes)),
+        )),
+        ending: None,
+    };
+    say(&mut server, &mut Sink::new(), StreamId(1), &mut answer).unwrap();
+    server
+}
+
+fn wanted(rope: u64, len: u32) -> Script {
+    Script::new(events::CONTROL, rope).code(control::ROPE_WANTED).chunk_len(len)
+}
+
+fn piece(rope: u64, bytes: &[u8]) -> Script {
+    Script::new(events::CONTROL, rope).code(control::ROPE_BYTES).chunk_len(bytes.len() as u32).raw(bytes)
+}
+
+/// Numbers and lengths of the pieces that a session sends when it has all the room it wants.
+fn pieces(session: &mut Session<()>) -> Vec<(u64, u32)> {
+    let mut out = Sink::new();
+    session.stage_pending(&mut out).unwrap();
+    while session.give_bytes(&mut out) {}
+    let heads = out.take().into_iter().filter(|head| head.code.get() == control::ROPE_BYTES);
+    heads.map(|head| (head.stream.get(), head.chunk_len.get())).collect()
+}
+
+#[test]
+fn bytes_of_a_rope_are_asked_for_once_and_of_what_was_sent() {
+    let misplaced = Violation::Control { code: control::ROPE_WANTED };
+    let cases = [
+        ("without a pool", session(Role::Server), vec![wanted(0, 5)]),
+        ("of none", pooled(), vec![wanted(0, 5)]),
+        ("of one that was not sent", given(b"bytes"), vec![wanted(1, 5)]),
+        ("of one that was taken", given(b"bytes"), vec![taken(0, 1), wanted(0, 5)]),
+        ("twice", given(b"bytes"), vec![wanted(0, 5), wanted(0, 5)]),
+        ("twice, the first for nothing", given(b"bytes"), vec![wanted(0, 6), wanted(0, 5)]),
+        ("none of them", given(b"bytes"), vec![wanted(0, 0)]),
+    ];
+    for (name, mut server, mut scripts) in cases {
+        let last = scripts.pop().unwrap();
+        for script in scripts {
+            script.send(&mut server).unwrap();
+        }
+        assert_eq!(last.send(&mut server), Err(misplaced), "{name}");
+    }
+    let mut server = given(b"bytes");
+    wanted(0, 5).send(&mut server).unwrap();
+    assert_eq!((pieces(&mut server), server.ropes_in_flight()), (vec![(0, 5)], 1));
+    taken(0, 1).send(&mut server).unwrap();
+    assert_eq!((pieces(&mut server), server.ropes_in_flight()), (vec![], 0), "all was said before");
+    for len in [4, 6, u32::MAX] {
+        let mut server = given(b"bytes");
+        wanted(0, len).send(&mut server).unwrap();
+        assert_eq!(pieces(&mut server), [(0, 0)], "there are not {len}");
+    }
+    let mut server = given(b"bytes");
+    wanted(0, 5).send(&mut server).unwrap();
+    taken(0, 1).send(&mut server).unwrap();
+    assert_eq!((pieces(&mut server), server.has_pending()), (vec![(0, 0)], false), "no more come");
+}
+
+#[test]
+fn bytes_of_a_rope_come_as_many_as_were_asked_for_and_to_who_asked() {
+    let misplaced = Violation::Control { code: control::ROPE_BYTES };
+    let asking = || {
+        let mut server = pooled();
+        opening(1).send(&mut server).unwrap();
+        on(1).chunk(4, 4, WHOLE_ROPE).send(&mut server).unwrap();
+        server.want_rope(RopeIdx(0), 5);
+        server
+    };
+    let cases = [
+        ("without a pool", session(Role::Server), vec![piece(0, b"a")]),
+        ("nobody asked for", pooled(), vec![piece(0, b"a")]),
+        ("of another rope", asking(), vec![piece(1, b"a")]),
+        ("more than asked for", asking(), vec![piece(0, b"bytes.")]),
+        ("more than are left", asking(), vec![piece(0, b"byt"), piece(0, b"es.")]),
+        ("more when all are there", asking(), vec![piece(0, b"bytes"), piece(0, b"")]),
+        ("more after the last", asking(), vec![piece(0, b""), piece(0, b"bytes")]),
+    ];
+    for (name, mut server, mut scripts) in cases {
+        let last = scripts.pop().unwrap();
+        for script in scripts {
+            script.send(&mut server).unwrap();
+        }
+        assert_eq!(last.send(&mut server), Err(misplaced), "{name}");
+    }
+    let mut server = asking();
+    piece(0, b"by").send(&mut server).unwrap();
+    assert_eq!((server.next_asked(), server.asked_rope(RopeIdx(0))), (None, Asked::Coming));
+    piece(0, b"tes").send(&mut server).unwrap();
+    assert_eq!(server.next_asked(), Some(RopeIdx(0)));
+    assert_eq!(server.asked_rope(RopeIdx(0)), Asked::Here(Bytes::from_static(b"bytes")));
+    assert!(!server.awaits_rope_bytes());
+    let mut server = asking();
+    piece(0, b"by").send(&mut server).unwrap();
+    piece(0, b"").send(&mut server).unwrap();
+    assert_eq!((server.next_asked(), server.asked_rope(RopeIdx(0))), (Some(RopeIdx(0)), Asked::Refused));
+    // Who has lost interest is told nothing, and forgets about it once the peer has said its last word.
+    for last in [&b"tes"[..], b""] {
+        let mut server = asking();
+        piece(0, b"by").send(&mut server).unwrap();
+        server.take_rope(RopeIdx(0));
+        piece(0, last).send(&mut server).unwrap();
+        assert!(server.next_asked().is_none() && !server.awaits_rope_bytes());
+        assert_eq!(piece(0, b"").send(&mut server), Err(misplaced), "that was the last word");
+    }
+    let mut server = asking();
+    piece(0, b"bytes").send(&mut server).unwrap();
+    server.take_rope(RopeIdx(0));
+    assert!(!server.awaits_rope_bytes(), "what came and was not fetched is forgotten");
+    let mut server = asking();
+    server.end_session(Closed::HungUp);
+    assert!(!server.awaits_rope_bytes() && !server.has_pending());
 }
 
 #[test]

@@ -443,7 +443,9 @@ impl Endpoint {
             (Some(_), None) if self.is_session() => PayloadPath::Unknown,
             (Some(_), None) => PayloadPath::Http2,
             (Some(_), Some(attachment)) => match attachment.peer_pool() {
-                PeerPool::Same => PayloadPath::ByRef,
+                PeerPool::Same if !attachment.gives_inline() => PayloadPath::ByRef,
+                PeerPool::Same if self.sharing.is_attached() => PayloadPath::AskedFor,
+                PeerPool::Same => PayloadPath::NoCoordinator,
                 PeerPool::Other => PayloadPath::OtherPool,
                 PeerPool::None => PayloadPath::NoPoolThere,
             },

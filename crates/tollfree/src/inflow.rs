@@ -1,9 +1,11 @@
 //! Received messages, put together again where they are ropes.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::time::Instant;
@@ -25,34 +27,47 @@ pub(crate) fn rope_len_max(len: usize) -> usize {
 /// A rope whose extents are on their way here.
 pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<Rope, Status>> + Send>>;
 
+/// How long an extent may be on its way here, in turns of which those that came late count little, before the bytes are asked
+/// for instead: a third party that doesn't answer costs a call no more than that.
+const FETCH_PATIENCE: Duration = Duration::from_millis(20);
+
 /// A rope that came, with hold taken of its refs, or about to be.
 pub(crate) enum Mapped {
     Here(Rope),
     Fetching(Fetching),
 }
 
-/// Takes hold of a rope's refs. The sender is told as soon as that is done, or can't be.
+/// Takes hold of a rope's refs, for a reader of messages of at most `limit` bytes. The sender is told as soon as that is done,
+/// or can't be; what can't be mapped here it is asked for.
 ///
 /// # Errors
-/// The status for a message that is no rope or has refs that can't be had.
-pub(crate) fn map(sharing: &Sharing, bytes: Bytes, claim: Claim) -> Result<Mapped, Status> {
+/// The status for a message that is too long, that is no rope, or that has refs that can't be had.
+pub(crate) fn map(sharing: &Sharing, bytes: Bytes, claim: Claim, limit: usize) -> Result<Mapped, Status> {
     let copied = bytes.len();
     let plan = Plan::parse(bytes).map_err(|error| status::rope(&error))?;
     let Some(pool) = &sharing.pool else {
         return Err(Status::internal("a message with refs came, and there is no pool here"));
     };
+    if plan.len() > limit {
+        return Err(too_long(plan.len(), limit));
+    }
     match plan.try_map(pool) {
         Ok(rope) => {
             drop(claim);
             sharing.payloads.received_by_ref(plan.ref_bytes(), copied);
             Ok(Mapped::Here(rope))
         }
-        Err(RefError::NotHere) => {
+        Err(error) if is_to_be_asked_for(&error) => {
             let fetching = fetch(plan, copied, pool.clone(), sharing.payloads.clone(), claim);
             Ok(Mapped::Fetching(Box::pin(fetching)))
         }
         Err(error) => Err(refused(&error, &claim, &sharing.payloads)),
     }
+}
+
+/// Whether it is no fault of the ref's that it can't be had here and now.
+fn is_to_be_asked_for(error: &RefError) -> bool {
+    !error.is_forbidden() && !matches!(error, RefError::Stale | RefError::Empty | RefError::Forked)
 }
 
 /// The status for refs that can't be had. A sender that has died keeps nothing any more, whatever its refs look like then.
@@ -67,7 +82,7 @@ fn refused(error: &RefError, claim: &Claim, payloads: &Payloads) -> Status {
     }
 }
 
-/// The same where extents have to be fetched first.
+/// The same where extents have to be fetched first, or their sender asked for what is in them.
 async fn fetch(
     plan: Plan,
     copied: usize,
@@ -76,12 +91,11 @@ async fn fetch(
     claim: Claim,
 ) -> Result<Rope, Status> {
     // An owner that was stopped doesn't answer.
-    let limit = pool.patience();
-    let mut patience = Patience::new(limit);
+    let mut patience = Patience::new(FETCH_PATIENCE);
     let fetched = {
         let mut fetch = std::pin::pin!(plan.fetch(&pool));
         loop {
-            let Some(turn) = patience.turn() else { break Err(RefError::Timeout(limit)) };
+            let Some(turn) = patience.turn() else { break Err(RefError::Timeout(FETCH_PATIENCE)) };
             let began = Instant::now();
             match tokio::time::timeout(turn, fetch.as_mut()).await {
                 Ok(fetched) => break fetched,
@@ -95,8 +109,20 @@ async fn fetch(
             payloads.received_by_ref(plan.ref_bytes(), copied);
             Ok(rope)
         }
+        Err(error) if is_to_be_asked_for(&error) => {
+            let filled = ask(&plan, &claim).await.ok_or_else(|| refused(&error, &claim, &payloads))?;
+            payloads.received_inline(plan.len(), copied + plan.ref_bytes());
+            Ok(filled)
+        }
         Err(error) => Err(refused(&error, &claim, &payloads)),
     }
+}
+
+/// Asks the sender of a rope for the bytes of its refs. `None`: it doesn't give them, or is gone.
+async fn ask(plan: &Plan, claim: &Claim) -> Option<Rope> {
+    claim.want_bytes(u32::try_from(plan.ref_bytes()).ok()?);
+    let bytes = poll_fn(|cx| claim.poll_bytes(cx)).await.ok()??;
+    plan.fill(bytes)
 }
 
 /// What a reader of an HTTP body is given.
@@ -173,20 +199,15 @@ impl Inflow {
     }
 
     /// A rope as its reader gets it: past the body, or in pieces.
-    fn give(&mut self, rope: Rope, is_past: bool) -> Result<(), Status> {
+    fn give(&mut self, rope: Rope, is_past: bool) {
         let pieces = match &self.bypass {
             Some(bypass) if is_past => {
-                let (len, limit) = (rope.remaining(), bypass.back_limit().unwrap_or(0));
-                if len > limit {
-                    return Err(too_long(len, limit));
-                }
                 bypass.put_back(self.count - 1, rope);
                 [EMPTY].into()
             }
             _ => rope.into_segments().collect(),
         };
         self.state = State::Giving(pieces);
-        Ok(())
     }
 
     /// The next thing received, as it came.
@@ -225,9 +246,9 @@ impl Inflow {
                 }
                 State::Fetching(fetching, is_past) => {
                     let is_past = *is_past;
-                    let given = ready!(fetching.as_mut().poll(cx)).and_then(|rope| self.give(rope, is_past));
-                    if let Err(failure) = given {
-                        return Poll::Ready(Ok(Step::Failed(failure)));
+                    match ready!(fetching.as_mut().poll(cx)) {
+                        Ok(rope) => self.give(rope, is_past),
+                        Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
                     }
                 }
                 State::Plain | State::Gathering(_) => match ready!(self.poll_incoming(cx, stream))? {
@@ -280,8 +301,11 @@ impl Inflow {
             return Ok(prefix);
         }
         let State::Gathering(gathering) = std::mem::take(&mut self.state) else { return Ok(None) };
-        match map(sharing, gathering.pieces.freeze(), gathering.claim)? {
-            Mapped::Here(rope) => self.give(rope, gathering.is_past)?,
+        // Who reads the body holds its own limit against the prefix, before anything is fetched.
+        let past_limit = self.bypass.as_ref().filter(|_| gathering.is_past).and_then(Bypass::back_limit);
+        let limit = past_limit.unwrap_or(usize::MAX);
+        match map(sharing, gathering.pieces.freeze(), gathering.claim, limit)? {
+            Mapped::Here(rope) => self.give(rope, gathering.is_past),
             Mapped::Fetching(fetching) => self.state = State::Fetching(fetching, gathering.is_past),
         }
         Ok(prefix)

@@ -52,6 +52,12 @@ pub struct EndpointPath {
 pub enum PayloadPath {
     /// By ref: both ends are members of one pool.
     ByRef,
+    /// Inline: the server asked for the bytes of the last ref, since the pool's coordinator is away. What it has mapped already
+    /// goes by ref.
+    NoCoordinator,
+    /// Inline: the server asked for the bytes of the last ref, since it could not map them in time, or at all. What it has mapped
+    /// already goes by ref.
+    AskedFor,
     /// Inline: the channel was given no pool.
     NoPool,
     /// Inline: the server was given none.
@@ -70,6 +76,12 @@ impl PayloadPath {
         match self {
             PayloadPath::NoPool | PayloadPath::Unknown => "",
             PayloadPath::ByRef => ", large payloads by ref",
+            PayloadPath::NoCoordinator => {
+                ", large payloads inline unless they are mapped there, since the pool's coordinator is away"
+            }
+            PayloadPath::AskedFor => {
+                ", large payloads inline since the server asks for what it can't map in time"
+            }
             PayloadPath::NoPoolThere => ", large payloads inline since the server has no pool",
             PayloadPath::OtherPool => ", large payloads inline since the server is in another pool",
             PayloadPath::Http2 => ", large payloads inline",

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use prost::Message;
 use tollfree_layout::limits::ROPE_COUNT_MAX;
-use tollfree_pool::{AllocError, Composed, Pool, Shortage};
-use tollfree_transport::{Attachment, Encoded, Keep, Outgoing, PeerPool, Stream};
+use tollfree_pool::{AllocError, Composed, Pool, Ref, Shortage};
+use tollfree_transport::{Attachment, Encoded, Keep, Outgoing, Parts, PeerPool, Stream};
 use tonic::Status;
 
 use crate::direct::{check_len, encode};
@@ -66,7 +66,7 @@ pub struct PayloadCounts {
     pub received_by_ref: u64,
     /// Bytes of these that were in refs.
     pub received_by_ref_bytes: u64,
-    /// Large messages received without.
+    /// Large messages received without, or with refs that could not be had, so that the bytes were asked for.
     pub received_inline: u64,
     /// Bytes of these.
     pub received_inline_bytes: u64,
@@ -191,6 +191,11 @@ impl Sharing {
     /// The pool to agree on with peers. A child of `fork` is no member of its parent's.
     pub(crate) fn pool_id(&self) -> Option<[u8; 16]> {
         self.pool.as_ref().filter(|pool| !pool.is_inherited()).map(Pool::id)
+    }
+
+    /// Whether the pool's coordinator is there.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.pool.as_ref().is_some_and(Pool::is_attached)
     }
 
     /// Whether messages of this length are counted, and may go by ref.
@@ -362,7 +367,16 @@ impl Sharing {
             return Ok(Outgoing::new(composed.bytes, compressed));
         }
         self.payloads.sent_by_ref(&composed);
-        Ok(Outgoing::rope(composed.bytes, compressed, Keep::new(composed.refs)))
+        Ok(Outgoing::rope(composed.bytes, compressed, Keep::new(Kept(composed.refs))))
+    }
+}
+
+/// The refs of a message that was sent.
+struct Kept<Refs>(Refs);
+
+impl<Refs: AsRef<[Ref]> + Send + Sync> Parts for Kept<Refs> {
+    fn part(&self, idx: usize) -> Option<&[u8]> {
+        self.0.as_ref().get(idx).map(|part| &**part)
     }
 }
 

@@ -232,6 +232,12 @@ impl Attachment {
         self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())
     }
 
+    /// Whether the peer had to be given the bytes of the rope that it took last, since it can't map what this side can. So it
+    /// is likely to be with the next.
+    pub fn gives_inline(&self) -> bool {
+        self.shared.enter().is_ok_and(|core| core.session.gives_inline())
+    }
+
     /// Looks whether the peer has taken ropes of which it could not yet be heard, for it wakes nobody to say so. `true`: some
     /// need not be kept any more.
     pub fn look_for_taken(&self) -> bool {

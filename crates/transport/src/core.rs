@@ -12,7 +12,7 @@ use tokio::runtime;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::CPU_UNKNOWN;
 use tollfree_layout::limits::{AREA_LEN_MAX, AREA_LEN_MIN, PAGE_LEN};
-use tollfree_layout::{AreaIdx, StreamId};
+use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
 use tollfree_region::{GivenFd, PeerRegion, Region};
 use tollfree_rendezvous::{Seldom, socket};
 use tollfree_ring::{RecordReceiver, RecordSender, RingReceiver, RingSender, RingViolation, Ringer, Waiter};
@@ -83,6 +83,8 @@ pub(crate) struct Core {
     /// Tasks that wait to open a call, by their numbers.
     pub(crate) opens: HashMap<u64, Slot>,
     pub(crate) next_open: u64,
+    /// Tasks that wait for the bytes of ropes, by these.
+    pub(crate) rope_waits: HashMap<RopeIdx, Waker>,
     /// Slots that wait for room in the ring or for a call to end.
     pub(crate) wants_room: Vec<Token>,
     pub(crate) wants_stream: VecDeque<Token>,
@@ -137,6 +139,7 @@ impl Core {
             accept: Slot::default(),
             opens: HashMap::new(),
             next_open: 0,
+            rope_waits: HashMap::new(),
             wants_room: Vec::new(),
             wants_stream: VecDeque::new(),
             wakes: SmallVec::new(),
@@ -291,7 +294,8 @@ impl Core {
     /// Gathers the wakers of everybody for whom something has changed.
     #[inline]
     pub(crate) fn wake_ready(&mut self) {
-        let wanted = !self.wants_room.is_empty() || !self.wants_stream.is_empty();
+        let wanted =
+            !self.wants_room.is_empty() || !self.wants_stream.is_empty() || !self.rope_waits.is_empty();
         if self.session.has_ready() || self.accept.waiting || wanted {
             self.wake_all_ready();
         }
@@ -312,6 +316,9 @@ impl Core {
         if !self.wants_room.is_empty() && self.room_came() {
             self.wake_room();
         }
+        if !self.rope_waits.is_empty() {
+            self.wake_asked();
+        }
         // As many as may open now; one that doesn't after all wakes the next when it goes.
         for _ in 0..self.session.may_open_count().min(self.wants_stream.len()) {
             let Some(token) = self.wants_stream.pop_front() else { break };
@@ -319,6 +326,16 @@ impl Core {
                 slot.wants_stream = false;
             }
             self.wake(token);
+        }
+    }
+
+    /// Wakes those whose ropes' bytes have come, or never will.
+    fn wake_asked(&mut self) {
+        if self.session.closed().is_some() {
+            self.wakes.extend(self.rope_waits.drain().map(|(_, waker)| waker));
+        }
+        while let Some(rope) = self.session.next_asked() {
+            self.wakes.extend(self.rope_waits.remove(&rope));
         }
     }
 
@@ -343,6 +360,10 @@ impl Core {
         }
         if self.session.has_pending() {
             let _ = self.session.stage_pending(&mut self.sending);
+        }
+        // One piece at a time, and where the longest record finds room: others have their turn between.
+        if self.session.has_bytes_to_give() && self.room_came() {
+            self.session.give_bytes(&mut self.sending);
         }
         self.publish(socket);
         if self.session.has_pending() && !self.stations.is_pumped() && !self.arm() {
@@ -635,9 +656,10 @@ impl Core {
         self.waits_by_itself() && !pumped
     }
 
-    /// Whether something is to happen that no task waits for: room for frames, or ropes on calls that were cancelled.
+    /// Whether something is to happen that no task looks for: room for frames, bytes of ropes, or ropes on calls that were
+    /// cancelled.
     fn waits_by_itself(&self) -> bool {
-        self.session.has_pending() || self.session.expects_strays()
+        self.session.has_pending() || self.session.expects_strays() || self.session.awaits_rope_bytes()
     }
 
     /// Whether a driver is to look now and then for the peer's word that it has taken ropes, which wakes nobody.

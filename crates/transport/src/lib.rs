@@ -71,5 +71,5 @@ pub use tollfree_rendezvous::{
 };
 pub use tollfree_session::{
     Closed, Emission, EmitError, Encoded, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, Opening, Outgoing,
-    Whole,
+    Parts, Whole,
 };

@@ -48,6 +48,8 @@ fn constants() -> BTreeMap<String, u64> {
         frame::control::AREA_DROP,
         frame::control::CLOSE,
         frame::control::ROPES_TAKEN,
+        frame::control::ROPE_WANTED,
+        frame::control::ROPE_BYTES,
         frame::FRAME_HEAD_LEN,
         frame::DEADLINE_LEN,
         frame::AREA_RANGE_LEN,

@@ -1,5 +1,6 @@
 //! Large payloads that go by ref inside calls: with the stubs of `tollfree-build` and with those of tonic, on both ends.
 
+mod absent;
 mod chains;
 mod freight;
 mod lab;

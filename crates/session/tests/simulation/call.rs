@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tollfree_layout::{StreamId, metadata};
-use tollfree_session::{Chunk, Emission, End, Ending, GRPC_PREFIX_LEN, Keep, Outgoing};
+use tollfree_session::{Chunk, Emission, End, Ending, GRPC_PREFIX_LEN, Keep, Outgoing, Parts};
 
 use super::rng::Rng;
 
@@ -37,6 +37,12 @@ pub(crate) fn block(id: u64, salt: usize, len: usize) -> Bytes {
 pub(crate) struct Keeping(Arc<AtomicUsize>);
 
 struct Kept(Keeping);
+
+impl Parts for Kept {
+    fn part(&self, _: usize) -> Option<&[u8]> {
+        None
+    }
+}
 
 impl Keeping {
     fn keep(&self) -> Keep {

@@ -276,7 +276,7 @@ where
                     if let Some(came) = how.take_answer(&call)? {
                         let message = match came.message {
                             Gathered::Here(message) => message,
-                            Gathered::Fetching(parts) => Box::pin(quick.fetched(&call, parts)).await?,
+                            Gathered::Fetching(parts) => Box::pin(quick.fetched(parts)).await?,
                         };
                         return Ok(response(&call, &came.headers, &came.trailers, decode(message)?));
                     }

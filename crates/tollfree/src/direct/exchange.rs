@@ -186,12 +186,8 @@ impl Quick {
     ///
     /// # Errors
     /// The status for a message that can't be had, or not in time.
-    pub(super) async fn fetched(
-        &mut self,
-        request: &Request<'_>,
-        fetching: Fetching,
-    ) -> Result<Received, Status> {
-        fetched(&Gather::new(request.len_max), fetching, &mut self.deadline).await
+    pub(super) async fn fetched(&mut self, fetching: Fetching) -> Result<Received, Status> {
+        fetched(fetching, &mut self.deadline).await
     }
 
     /// Begins the call, and waits for what comes first. `spent` are its metadata, which have been packed: they are dropped
@@ -396,17 +392,13 @@ async fn received(
     match gather.take(channel.sharing())? {
         None => Ok(None),
         Some(Gathered::Here(message)) => Ok(Some(message)),
-        Some(Gathered::Fetching(fetching)) => fetched(gather, fetching, deadline).await.map(Some),
+        Some(Gathered::Fetching(fetching)) => fetched(fetching, deadline).await.map(Some),
     }
 }
 
-async fn fetched(
-    gather: &Gather,
-    mut fetching: Fetching,
-    deadline: &mut Deadline,
-) -> Result<Received, Status> {
+async fn fetched(mut fetching: Fetching, deadline: &mut Deadline) -> Result<Received, Status> {
     let rope = poll_fn(|cx| guard(fetching.as_mut().poll(cx), deadline, cx)).await??;
-    gather.check(Received::Rope(rope))
+    Ok(Received::Rope(rope))
 }
 
 /// Sends what is left of the request, and waits for the next thing that the server says: it may answer before it has

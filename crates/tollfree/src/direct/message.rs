@@ -181,16 +181,10 @@ impl Gather {
             sharing.received_inline(bytes.len(), self.joined);
             return Ok(Some(Gathered::Here(Received::Whole(bytes))));
         };
-        Ok(Some(match inflow::map(sharing, bytes, claim)? {
-            Mapped::Here(rope) => Gathered::Here(self.check(Received::Rope(rope))?),
+        Ok(Some(match inflow::map(sharing, bytes, claim, self.len_max)? {
+            Mapped::Here(rope) => Gathered::Here(Received::Rope(rope)),
             Mapped::Fetching(fetching) => Gathered::Fetching(fetching),
         }))
-    }
-
-    /// Holds the receiver's limit against a message of which no more than its refs has come.
-    pub(super) fn check(&self, message: Received) -> Result<Received, Status> {
-        let (len, limit) = (message.len(), self.len_max);
-        if len > limit { Err(too_long(len, limit)) } else { Ok(message) }
     }
 }
 

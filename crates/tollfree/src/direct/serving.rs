@@ -192,9 +192,8 @@ impl Ongoing {
             State::Read(..) => self.poll_read(cx, run),
             State::Fetch(.., fetching) => match fetching.as_mut().poll(cx) {
                 Poll::Ready(rope) => {
-                    let checked = rope.and_then(|rope| self.gather.check(Received::Rope(rope)));
-                    match checked {
-                        Ok(message) => self.begin(message, run),
+                    match rope {
+                        Ok(rope) => self.begin(Received::Rope(rope), run),
                         Err(refused) => self.end_with(refused),
                     }
                     Poll::Ready(false)

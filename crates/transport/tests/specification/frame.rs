@@ -88,7 +88,7 @@ impl Frame {
             let range = take(16)?;
             let (area, reserved) = (number(&range[..4]) as u32, number(&range[4..8]) as u32);
             frame.range = Some((area, reserved, number(&range[8..])));
-        } else if frame.has("MESSAGE") {
+        } else if frame.has("MESSAGE") || frame.has("CONTROL") && frame.code == 8 {
             take(frame.chunk_len as usize)?;
         }
         match rest {
@@ -117,13 +117,13 @@ impl Frame {
         may(self.has("CANCEL"), self.flag("REFUSED"), "REFUSED")?;
         let coded = opens || self.has("TRAILERS") || self.has("CANCEL") || control != 0;
         may(coded, self.code != 0, "code")?;
-        let last = if pool { 6 } else { 5 };
+        let last = if pool { 8 } else { 5 };
         may((1..=last).contains(&control), self.has("CONTROL"), "an unknown control code")?;
         may(self.has("HEADERS") || control == 5, self.headers_len > 0, "headers_len")?;
         may(self.has("TRAILERS"), self.trailers_len > 0, "trailers_len")?;
-        let counted = self.has("CREDIT") || control == 6;
+        let counted = self.has("CREDIT") || matches!(control, 6 | 7);
         may(self.chunk_len > 0, counted, "a count of nothing")?;
-        may(self.has("MESSAGE") || counted || control == 1, self.chunk_len > 0, "chunk_len")?;
+        may(self.has("MESSAGE") || counted || matches!(control, 1 | 8), self.chunk_len > 0, "chunk_len")?;
         may(self.flag("FIRST"), self.message_len > 0, "message_len")?;
         may(self.stream == 0, control == 5, "a CLOSE about a stream")
     }

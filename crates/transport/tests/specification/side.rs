@@ -47,6 +47,8 @@ struct Direction {
     placed: Vec<(u32, u64, u64)>,
     rope_count: u64,
     taken: BTreeSet<u64>,
+    /// Ropes whose bytes were asked for: how many were, and how many came; none any more once that is over.
+    wanted: BTreeMap<u64, Option<(u64, u64)>>,
 }
 
 struct Area {
@@ -267,8 +269,8 @@ impl<'d> Side<'d> {
     }
 
     fn control(&mut self, frame: &Frame, sends: bool) -> Checked {
-        // Offers and drops are of the sender's areas; answers are about those of the other side.
-        let owner = if sends == matches!(frame.code, 1 | 4) { &mut self.out } else { &mut self.into };
+        // Offers and drops are of the sender's areas, and bytes of its ropes; the rest is about those of the other side.
+        let owner = if sends == matches!(frame.code, 1 | 4 | 8) { &mut self.out } else { &mut self.into };
         let idx = frame.stream;
         let wrong = || format!("area: code {} about area {idx}", frame.code);
         match frame.code {
@@ -288,6 +290,20 @@ impl<'d> Side<'d> {
             }
             4 => owner.areas.get_mut(idx as usize).ok_or_else(wrong)?.dropped = true,
             5 => self.closed = true,
+            7 => {
+                let fresh =
+                    idx < owner.rope_count && !owner.taken.contains(&idx) && !owner.wanted.contains_key(&idx);
+                ensure(fresh, || format!("rope: {idx} is not to be asked for"))?;
+                owner.wanted.insert(idx, Some((frame.chunk_len, 0)));
+            }
+            8 => {
+                let lies = || format!("rope: {} bytes of {idx} were not asked for", frame.chunk_len);
+                let wanted = owner.wanted.get_mut(&idx).ok_or_else(lies)?;
+                let (asked, came) = wanted.ok_or_else(lies)?;
+                let came = came + frame.chunk_len;
+                ensure(came <= asked, lies)?;
+                *wanted = (frame.chunk_len > 0 && came < asked).then_some((asked, came));
+            }
             _ => {
                 for rope in idx..idx.saturating_add(frame.chunk_len) {
                     let was_sent = rope < owner.rope_count && owner.taken.insert(rope);

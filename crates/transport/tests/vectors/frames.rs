@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, control, events, flags};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId, metadata};
 use tollfree_session::{
-    AreaFault, Arrival, Closed, Emission, End, Ending, Full, Inbound, Keep, Limits, Opening, Outbound,
+    AreaFault, Arrival, Asked, Closed, Emission, End, Ending, Full, Inbound, Keep, Limits, Opening, Outbound,
     Outgoing, Progress, Role, Session, Violation,
 };
 use zerocopy::{FromBytes, IntoBytes};
@@ -347,6 +347,51 @@ fn ropes() -> Value {
     talk.told("with a pool in common: a rope that is taken, and two that nobody reads (their bytes make no sense here)")
 }
 
+fn asked_for() -> Value {
+    let mut talk = Talk::new(LIMITS);
+    for (session, _) in &mut talk.ends {
+        *session = Session::new(session.role(), LIMITS, LIMITS).with_ropes(true);
+    }
+    talk.pooled = true;
+    // Both sides know how long the parts are: the one from the rope, the other because it has them.
+    for (len, wanted) in [(2500_u16, 2500), (100, 99), (100, 100)] {
+        let parts: Vec<u8> = (0..len).map(|at| at as u8).collect();
+        let keep = Keep::new(Bytes::from(parts));
+        let rope = Outgoing::rope(Bytes::from(vec![9; 80]), false, keep);
+        let id = talk.open("/a.B/C", 0, Emission { message: Some(rope), ..asking(0) });
+        let mut ropes = talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk?.rope);
+        let rope = ropes.next().expect("it came as one");
+        talk.ends[SERVER].0.want_rope(rope, wanted);
+        let loses_interest = len == wanted as u16 && len == 100;
+        if loses_interest {
+            talk.ends[SERVER].0.take_rope(rope);
+        }
+        talk.deliver(SERVER);
+        loop {
+            let (session, out) = &mut talk.ends[CLIENT];
+            let gave = session.give_bytes(out);
+            talk.deliver(CLIENT);
+            if !gave {
+                break;
+            }
+        }
+        if !loses_interest {
+            assert_eq!(
+                matches!(talk.ends[SERVER].0.asked_rope(rope), Asked::Here(_)),
+                u32::from(len) == wanted
+            );
+            talk.ends[SERVER].0.take_rope(rope);
+        }
+        talk.emit(SERVER, id, &mut answer(0));
+        talk.deliver(SERVER);
+        assert!(!talk.ends[SERVER].0.awaits_rope_bytes() && talk.ends[CLIENT].0.ropes_in_flight() == 0);
+    }
+    talk.told(
+        "with a pool in common: bytes of a rope's refs that are asked for and given; one byte less than there are; and some \
+         that nobody wants any more",
+    )
+}
+
 /// A frame by hand.
 fn frame(events: u8, flags: u8, stream: u64, set: impl Fn(&mut FrameHead), rest: &[u8]) -> Vec<u8> {
     let mut head = FrameHead { events, flags, stream: stream.into(), ..FrameHead::default() };
@@ -434,8 +479,17 @@ fn violations() -> Vec<Value> {
 
 #[test]
 fn frames_are_as_written_down() {
-    let conversations =
-        [unary(), failing(), chunked(), giving_up(), cancelling(), draining(), in_area(), ropes()];
+    let conversations = [
+        unary(),
+        failing(),
+        chunked(),
+        giving_up(),
+        cancelling(),
+        draining(),
+        in_area(),
+        ropes(),
+        asked_for(),
+    ];
     let made = json!({
         "message_bytes": "byte at of a message is at mod 256; bytes of a payload area don't matter here",
         "conversations": conversations,
