@@ -29,7 +29,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     quota: u64,
 
-    /// Memory dealt out at once in MiB, a power of two up to 1024
+    /// Memory dealt out at once in MiB, up to 1024; members begin with less
     #[arg(long, value_name = "MIB", default_value_t = 8)]
     batch: u64,
 }

@@ -40,6 +40,7 @@ fn join(socket: &Path) -> Pool {
         when_short: WhenShort::Wait(Duration::from_secs(20)),
         low_watermark: 0,
         high_watermark: u64::MAX,
+        reader_limit: None,
         patience: Duration::from_secs(20),
     };
     let address: Address = format!("shm://{}/pool.sock", socket.parent().unwrap().display()).parse().unwrap();

@@ -54,8 +54,8 @@ number! {
     PageIdx(u32)
 }
 number! {
-    /// How often the block that begins at a page has been given up after refs to it were passed on.
-    Generation(u32)
+    /// How often the block that begins at a page has been given up after refs to it were passed on; 45 bits are in use.
+    Generation(u64)
 }
 
 impl PageIdx {

@@ -10,8 +10,8 @@
 //! 4096 | directory: page_count entries of 16 bytes, up to a multiple of 4096           | data_off
 //!      | data: page_count pages of 4096 bytes                                          | file_len
 //!
-//! directory entry      63                32 31                 0
-//!   +0  state        | page_count of block | generation          |   0: no block begins here
+//! directory entry      63                45 44                 0
+//!   +0  state        | page_count of block | generation          |   page_count 0: no block begins here
 //!   +8  key          | 64 random bits, 0: no ref was passed on   |
 //! ```
 //!
@@ -27,8 +27,11 @@
 //! ```text
 //! offset 0                                 16           20           24
 //!    0 | pool (16)                         | member     | extent     |
-//!   24 | page       | generation | tag                  | 40
+//!   24 | block                   | tag                  | 40
 //!   40 | offset                  | len                  | 56
+//!
+//! block                63                45 44                 0
+//!                    | first page          | generation          |
 //! ```
 //!
 //! A *message* between a member and the coordinator:
@@ -72,12 +75,16 @@ pub const EXTENT_PAGE_COUNT_MIN: usize = 16;
 pub const EXTENT_PAGE_COUNT_MAX: usize = 1 << 18;
 /// Most holds that one reader has of one block.
 pub const HOLD_COUNT_MAX: u32 = u32::MAX;
+/// Bits of a generation; above them in the same word stand pages.
+pub const GENERATION_BITS: u32 = 45;
+/// The last generation that a block can have.
+pub const GENERATION_MAX: u64 = (1 << GENERATION_BITS) - 1;
 
 /// What a message says.
 pub mod pool_kind {
     /// Member: I want in. `pool` and `member` are zero, or those of before the coordinator was lost.
     pub const JOIN: u32 = 1;
-    /// Coordinator: you are in, as `member` of `pool`; `amount` is your quota, `len` the data bytes of an extent.
+    /// Coordinator: you are in, as `member` of `pool`; `amount` is your quota, `len` the data bytes of an ordinary extent.
     pub const WELCOME: u32 = 2;
     /// Coordinator: you are not, for `reason`. The socket closes.
     pub const REFUSAL: u32 = 3;
@@ -95,8 +102,8 @@ pub mod pool_kind {
     pub const MAP: u32 = 9;
     /// Coordinator: here it is, `amount` data bytes in a file of `len`.
     pub const MAPPED: u32 = 10;
-    /// Member, then coordinator to the owner: these descriptors are my row for `extent` of `member`, and my life. To the
-    /// owner, `member` is the reader.
+    /// Member, then coordinator to the owner: these descriptors are my row for `extent` of `member`, and my life; `amount` is
+    /// my process id. To the owner, `member` is the reader.
     pub const ROW: u32 = 11;
     /// Owner: I look at the row that `member` keeps for my `extent`.
     pub const ROW_OK: u32 = 12;
@@ -152,7 +159,7 @@ pub struct ExtentHead {
     pub member: U32,
     /// Its number.
     pub extent: U32,
-    /// Data pages; a power of two.
+    /// Data pages.
     pub page_count: U32,
     /// Zero; ignored.
     pub reserved: U32,
@@ -168,12 +175,9 @@ pub struct RefHead {
     pub member: U32,
     /// Which of its extents.
     pub extent: U32,
-    /// First page of the block.
-    pub page: U32,
-    /// Generation of the block.
-    pub generation: U32,
-    /// What nobody can guess: SipHash-2-4 of `offset` and `len`, with the block's key as `k0`, and `page` and
-    /// `generation` as the low and the high half of `k1`.
+    /// The block's first page and its generation, as [`block_word`] puts them together.
+    pub block: U64,
+    /// What nobody can guess: SipHash-2-4 of `offset` and `len`, with the block's key as `k0`, and `block` as `k1`.
     pub tag: U64,
     /// First byte, from the start of the block.
     pub offset: U64,
@@ -213,8 +217,9 @@ const _: () = {
     assert!(offset_of!(ExtentHead, member) == 24 && offset_of!(ExtentHead, extent) == 28);
     assert!(offset_of!(ExtentHead, page_count) == 32);
     assert!(size_of::<RefHead>() == REF_LEN && offset_of!(RefHead, member) == 16);
-    assert!(offset_of!(RefHead, extent) == 20 && offset_of!(RefHead, page) == 24);
-    assert!(offset_of!(RefHead, generation) == 28 && offset_of!(RefHead, tag) == 32);
+    assert!(offset_of!(RefHead, extent) == 20 && offset_of!(RefHead, block) == 24);
+    assert!(offset_of!(RefHead, tag) == 32);
+    assert!(EXTENT_PAGE_COUNT_MAX < 1 << (64 - GENERATION_BITS), "a page count has its bits");
     assert!(offset_of!(RefHead, offset) == 40 && offset_of!(RefHead, len) == 48);
     assert!(size_of::<PoolMessage>() == POOL_MESSAGE_LEN && offset_of!(PoolMessage, kind) == 8);
     assert!(offset_of!(PoolMessage, member) == 12 && offset_of!(PoolMessage, extent) == 16);
@@ -280,10 +285,10 @@ pub struct ExtentShape {
 }
 
 impl ExtentShape {
-    /// The shape of an extent of `page_count` data pages: a power of two within the limits, or none.
+    /// The shape of an extent of `page_count` data pages, or none beyond the limits.
     pub fn of_pages(page_count: usize) -> Option<ExtentShape> {
         let fits = (EXTENT_PAGE_COUNT_MIN..=EXTENT_PAGE_COUNT_MAX).contains(&page_count);
-        (fits && page_count.is_power_of_two()).then_some(ExtentShape { page_count: page_count as u32 })
+        fits.then_some(ExtentShape { page_count: page_count as u32 })
     }
 
     /// The shape of an extent of as many data bytes.
@@ -336,6 +341,23 @@ pub const fn hold_off(page: PageIdx) -> usize {
     page.as_usize() * HOLD_LEN
 }
 
+/// Pages and a generation in one word, as a directory entry and a ref have them.
+pub const fn block_word(pages: u32, generation: Generation) -> u64 {
+    ((pages as u64) << GENERATION_BITS) | (generation.0 & GENERATION_MAX)
+}
+
+const fn split_word(word: u64) -> (u32, Generation) {
+    ((word >> GENERATION_BITS) as u32, Generation(word & GENERATION_MAX))
+}
+
+impl RefHead {
+    /// The block's first page, and its generation.
+    pub const fn block(&self) -> (PageIdx, Generation) {
+        let (page, generation) = split_word(self.block.get());
+        (PageIdx(page), generation)
+    }
+}
+
 /// The state word of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockState {
@@ -348,12 +370,13 @@ pub struct BlockState {
 impl BlockState {
     /// As the word.
     pub const fn word(self) -> u64 {
-        ((self.page_count as u64) << 32) | self.generation.0 as u64
+        block_word(self.page_count, self.generation)
     }
 
     /// From the word; any word is one.
     pub const fn from_word(word: u64) -> BlockState {
-        BlockState { page_count: (word >> 32) as u32, generation: Generation(word as u32) }
+        let (page_count, generation) = split_word(word);
+        BlockState { page_count, generation }
     }
 }
 
@@ -383,13 +406,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_powers_of_two_and_whole_pages() {
+    fn shapes_are_whole_pages_within_the_limits() {
         let shape = ExtentShape::of_pages(64).unwrap();
         assert_eq!((shape.data_off(), shape.file_len(), shape.row_len()), (8192, 8192 + 64 * 4096, 4096));
         assert_eq!(ExtentShape::of_data(64 * 4096), Some(shape));
         let largest = ExtentShape::of_pages(EXTENT_PAGE_COUNT_MAX).unwrap();
         assert!(largest.file_len().is_multiple_of(PAGE_LEN) && largest.row_len() == 2 << 20);
-        for wrong in [0, 8, 63, EXTENT_PAGE_COUNT_MAX * 2] {
+        let odd = ExtentShape::of_pages(5000).unwrap();
+        assert_eq!((odd.data_len(), odd.file_len() % PAGE_LEN, odd.row_len()), (5000 * 4096, 0, 10 * 4096));
+        for wrong in [0, 8, 15, EXTENT_PAGE_COUNT_MAX + 1] {
             assert_eq!(ExtentShape::of_pages(wrong), None);
         }
         assert_eq!(ExtentShape::of_data(64 * 4096 + 1), None);
@@ -398,8 +423,12 @@ mod tests {
 
     #[test]
     fn words_go_there_and_back() {
-        let state = BlockState { page_count: 3, generation: Generation(u32::MAX) };
-        assert_eq!(BlockState::from_word(state.word()), state);
+        for generation in [0, u64::from(u32::MAX) + 1, GENERATION_MAX] {
+            let page_count = EXTENT_PAGE_COUNT_MAX as u32;
+            let state = BlockState { page_count, generation: Generation(generation) };
+            assert_eq!(BlockState::from_word(state.word()), state);
+            assert_eq!(split_word(block_word(3, state.generation)), (3, state.generation));
+        }
         let hold = HoldWord { taken: u32::MAX, held: 7 };
         assert_eq!(HoldWord::from_word(hold.word()), hold);
     }

@@ -85,6 +85,7 @@ pub(crate) fn join(
         arriving: HashMap::new(),
         retry: RETRY_MIN,
         retry_at: None,
+        look_at: None,
     };
     if inner.config.low_watermark > 0 {
         inner.prefetch(&mut inner.heap.lock());
@@ -114,6 +115,8 @@ struct Agent {
     retry: Duration,
     /// When to look for a coordinator; never, while there is one or once another pool is there.
     retry_at: Option<Instant>,
+    /// When a task that waits for memory looks again.
+    look_at: Option<Instant>,
 }
 
 impl Agent {
@@ -124,6 +127,7 @@ impl Agent {
                 return;
             }
             let Some(inner) = self.inner.upgrade() else { return };
+            let may_have_grown = socket_ready || !dead.is_empty();
             for member in dead {
                 self.bury(&inner, member);
             }
@@ -134,6 +138,7 @@ impl Agent {
             if self.retry_at.is_some_and(|at| at <= Instant::now()) {
                 self.rejoin(&inner);
             }
+            self.look_at = inner.wake_waiters(may_have_grown);
         }
     }
 
@@ -147,7 +152,12 @@ impl Agent {
             let room = if self.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
             fds.push(PollFd::new(socket, PollFlags::IN | room));
         }
-        let timeout = self.retry_at.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        let timeout = self
+            .retry_at
+            .into_iter()
+            .chain(self.look_at)
+            .min()
+            .map(|at| timespec(at.saturating_duration_since(Instant::now())));
         if rustix::event::poll(&mut fds, timeout.as_ref()).is_err() {
             return (false, Vec::new());
         }
@@ -287,6 +297,9 @@ impl Agent {
                     heap.add(extent);
                     heap.asking.need = None;
                     heap.asking.denied = None;
+                    if heap.free_bytes() < inner.config.low_watermark {
+                        inner.prefetch(&mut heap);
+                    }
                     drop(heap);
                     inner.grown.notify_all();
                 }
@@ -306,7 +319,10 @@ impl Agent {
                 self.arriving.remove(&(member, extent));
                 finish(inner, (member, extent), Err(FetchFault::Refused(reason)));
             }
-            pool_kind::ROW => self.watch(inner, member, extent, fds),
+            pool_kind::ROW => {
+                inner.heap.lock().name(member, message.amount.get());
+                self.watch(inner, member, extent, fds);
+            }
             pool_kind::TAKE_BACK => self.give_back(inner, message.amount.get()),
             pool_kind::DROP => {
                 let mapped = inner.imports.write().remove(&(member, extent));
@@ -362,7 +378,8 @@ impl Agent {
             Ok((import, life)) => {
                 crate::steps::reached("row-made");
                 let row = import.take_row_fd().expect("a new row has its fd");
-                self.say(PoolMessage::new(pool_kind::ROW).about(key.0, key.1), vec![row, life]);
+                let message = PoolMessage::new(pool_kind::ROW).about(key.0, key.1);
+                self.say(message.of(std::process::id().into()), vec![row, life]);
                 self.arriving.insert(key, Arc::new(import));
             }
             Err(fault) => {

@@ -1,12 +1,14 @@
 //! Why something was not done with a pool.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollfree_layout::pool::pool_reason;
 use tollfree_region::RegionError;
 use tollfree_rendezvous::{Address, BindError};
 
+use crate::counts::{Amount, Room};
 use crate::holds::TakeError;
 
 /// Why a process is not a member of a pool.
@@ -132,12 +134,28 @@ pub enum AllocError {
         max: usize,
     },
     /// There is none now; it may come back as others let go.
-    #[error("the pool has no {len} bytes for this member: {by}")]
+    #[error("the pool has no {len} bytes for this member: {by}; {room}")]
     Exhausted {
         /// Bytes asked for.
         len: usize,
         /// What is short.
         by: Shortage,
+        /// Who has what this member has.
+        room: Arc<Room>,
+    },
+    /// The process that it was for holds as much of this member's as one may.
+    #[error(
+        "process {process} holds {} of this member's memory, and may hold {} (the setting `Config::reader_limit`)",
+        Amount(*held),
+        Amount(*limit)
+    )]
+    ReaderLimit {
+        /// Which.
+        process: u32,
+        /// Bytes that it held when that was last looked at.
+        held: u64,
+        /// Bytes that it may hold.
+        limit: u64,
     },
     /// This process was forked from the member, and isn't one.
     #[error("a forked child is no member of its parent's pool; join it anew")]
@@ -163,8 +181,12 @@ pub enum Shortage {
 impl std::fmt::Display for Shortage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Shortage::Quota => "its quota is used up (let go of refs, or raise the member quota)",
-            Shortage::Capacity => "the pool's capacity is used up",
+            Shortage::Quota => {
+                "its quota is used up (let go of refs, or raise the quota: `Capacity::member_quota`, `tollfree pool serve --quota`)"
+            },
+            Shortage::Capacity => {
+                "the pool's capacity is used up (the setting `Capacity::total`, `tollfree pool serve --capacity`)"
+            }
             Shortage::Machine => "the machine has no more memory or descriptors",
             Shortage::Coordinator => "the coordinator is gone, and with it the right to more",
             Shortage::Time => "more was asked for and is not here yet",

@@ -15,9 +15,8 @@ use tollfree_layout::{ExtentIdx, Generation, MemberIdx, PageIdx};
 use tollfree_region::{GivenFd, PeerRegion, ReadMemory, Region, RegionError, WriteMemory};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::buddy::ORDER_COUNT;
 use crate::error::FetchFault;
-use crate::holds::{Row, take};
+use crate::holds::Row;
 use crate::link::Link;
 
 /// A pool's name of random bytes.
@@ -125,16 +124,12 @@ impl Import {
         let base = self.data(PageIdx(0), self.shape.data_len()).as_ptr() as usize;
         let off = address.checked_sub(base).filter(|off| *off < self.shape.data_len())?;
         let mut row = self.row.lock();
-        for order in 0..ORDER_COUNT {
-            let first = PageIdx((off / PAGE_LEN) as u32 & !((1 << order) - 1));
-            let state = BlockState::from_word(self.region.load_u64(state_off(first), Ordering::Acquire));
-            let Some(len) = self.block_len(first, state) else { continue };
-            if row.held(first) > 0 && off < first.as_usize() * PAGE_LEN + len {
-                take(&mut row, &self.region, first, state.generation, |_| true).ok()?;
-                return Some((first, base + first.as_usize() * PAGE_LEN, len));
-            }
-        }
-        None
+        // Blocks that are held don't overlap: it is the last one that begins before, or none.
+        let first = row.last_held(PageIdx((off / PAGE_LEN) as u32))?;
+        let state = BlockState::from_word(self.region.load_u64(state_off(first), Ordering::Acquire));
+        let len = self.block_len(first, state).filter(|len| off < first.as_usize() * PAGE_LEN + len)?;
+        row.hold_again(first).ok()?;
+        Some((first, base + first.as_usize() * PAGE_LEN, len))
     }
 
     pub(crate) fn take_row_fd(&self) -> Option<OwnedFd> {

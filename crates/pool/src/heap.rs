@@ -2,25 +2,27 @@
 //!
 //! All under one lock, held for a bounded number of steps. `holds` draws the states of a block.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::Instant;
+use std::task::Waker;
+use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
 use tollfree_layout::limits::PAGE_LEN;
 use tollfree_layout::pool::BlockState;
 use tollfree_layout::{ExtentIdx, Generation, MemberIdx, PageIdx};
 use tollfree_region::PeerRegion;
 
-use crate::buddy::{Buddy, ORDER_COUNT, order_of};
+use crate::counts::{Holder, Room};
 use crate::error::{RefError, Refusal, Shortage};
 use crate::extent::OwnExtent;
-use crate::holds::{Directory, Survey};
+use crate::holds::{Directory, Survey, held_now};
 use crate::roomy::Roomy;
+use crate::runs::{Runs, class_above, class_of};
 
-/// Blocks of one order that are kept whole when they are given back: the next one of that size is warm and needs no
-/// splitting.
+/// Classes of blocks that are kept whole when they are given back, for the next one of about that length: up to 1 MiB.
+const WARM_CLASS_COUNT: usize = class_of(256) + 1;
+/// So many of each such class.
 const WARM_COUNT_MAX: usize = 8;
 /// Blocks in limbo that are looked at whenever one joins them. Two, so that limbo shrinks faster than it grows.
 const SWEEP_COUNT: usize = 2;
@@ -43,10 +45,10 @@ enum State {
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
     state: State,
-    order: u8,
     /// Whether limbo's queue has it.
     queued: bool,
-    generation: u32,
+    page_count: u32,
+    generation: u64,
     /// Refs of this member, clones aside.
     locals: u32,
     key: u64,
@@ -55,12 +57,15 @@ struct Block {
 #[derive(Debug)]
 struct Slot {
     extent: Arc<OwnExtent>,
-    buddy: Buddy,
+    runs: Runs,
     blocks: Box<[Block]>,
     readers: Vec<MemberIdx>,
     /// Of each reader, in the same order.
     rows: Vec<PeerRegion>,
 }
+
+/// Free blocks that are kept whole, and how many pages each has.
+type Warm = Vec<(BlockAt, u32)>;
 
 /// Where a block is: the slot of its extent, and its first page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,21 +91,36 @@ pub(crate) struct Asking {
     pub(crate) surplus: bool,
     /// Threads that wait for memory.
     pub(crate) waiting: u32,
+    /// Tasks that do, and when each looks again by itself.
+    pub(crate) wakers: Vec<(Instant, Waker)>,
+}
+
+/// Who has what, as it was last looked at.
+#[derive(Debug)]
+struct Seen {
+    room: Arc<Room>,
+    when: Instant,
+    exported_bytes: u64,
 }
 
 /// A member's own extents.
 #[derive(Debug)]
 pub(crate) struct Heap {
     slots: Vec<Option<Slot>>,
-    /// Which of the slots have free blocks.
+    /// Which of the slots have free runs of which classes.
     roomy: Roomy,
-    warm: [SmallVec<[BlockAt; WARM_COUNT_MAX]>; ORDER_COUNT],
+    warm: [Warm; WARM_CLASS_COUNT],
     limbo: VecDeque<BlockAt>,
     survey: Survey,
     keys: RandomState,
     free_bytes: u64,
     total_bytes: u64,
+    /// Of blocks of which a first ref was passed on; counts up.
+    exported_bytes: u64,
     last_idx: u32,
+    /// Processes of readers, as they say themselves.
+    processes: BTreeMap<MemberIdx, u32>,
+    seen: Option<Seen>,
     pub(crate) asking: Asking,
 }
 
@@ -108,14 +128,17 @@ impl Heap {
     pub(crate) fn new() -> Heap {
         Heap {
             slots: Vec::new(),
-            roomy: Roomy::default(),
-            warm: Default::default(),
+            roomy: Roomy::new(),
+            warm: std::array::from_fn(|_| Vec::new()),
             limbo: VecDeque::new(),
             survey: Survey::default(),
             keys: RandomState::new(),
             free_bytes: 0,
             total_bytes: 0,
+            exported_bytes: 0,
             last_idx: 0,
+            processes: BTreeMap::new(),
+            seen: None,
             asking: Asking::default(),
         }
     }
@@ -131,7 +154,7 @@ impl Heap {
         let len = extent.shape.data_len() as u64;
         let slot = Slot {
             extent,
-            buddy: Buddy::new(page_count),
+            runs: Runs::new(page_count),
             blocks: vec![Block::default(); page_count].into(),
             readers: Vec::new(),
             rows: Vec::new(),
@@ -140,7 +163,7 @@ impl Heap {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        self.roomy.tell(place, slot.buddy.mask());
+        self.roomy.tell(place, slot.runs.mask());
         self.slots[place] = Some(slot);
         self.free_bytes += len;
         self.total_bytes += len;
@@ -166,56 +189,94 @@ impl Heap {
         self.slots.iter().flatten().map(|slot| slot.rows.len()).sum()
     }
 
+    #[inline]
     fn slot(&mut self, at: BlockAt) -> &mut Slot {
         self.slots[at.slot as usize].as_mut().expect("an extent with a block in use stays")
     }
 
-    /// A block for `len` bytes (at least 1).
+    /// A block for `len` bytes (at least 1): as many whole pages as they need, or one that is kept whole and a little longer.
     #[inline]
     pub(crate) fn allocate(&mut self, len: usize) -> Option<Found> {
-        let order = order_of(len.div_ceil(PAGE_LEN));
-        let at = match self.warm.get_mut(usize::from(order))?.pop() {
-            Some(at) => at,
-            None => self.split(order)?,
-        };
-        self.free_bytes -= block_len(order);
-        let slot = self.slot(at);
-        let block = &mut slot.blocks[at.page.as_usize()];
-        debug_assert_eq!((block.state, block.locals), (State::Free, 0));
-        *block = Block { state: State::Owned, order, locals: 1, key: 0, ..*block };
-        Some(Found { extent: slot.extent.clone(), at, len: block_len(order) as usize })
+        let page_count = page_count(len);
+        let class = class_of(page_count);
+        // The last one of the same class may be long enough; all of the next one are.
+        for class in class..class + 2 {
+            let Some(warm) = self.warm.get_mut(class) else { break };
+            if let Some((at, kept_count)) = warm.pop_if(|(_, kept_count)| *kept_count >= page_count) {
+                return Some(self.begin(at, kept_count));
+            }
+        }
+        self.cut(page_count, class)
     }
 
-    fn split(&mut self, order: u8) -> Option<BlockAt> {
-        let place = self.roomy.first(order)?;
-        let buddy = &mut self.slots[place].as_mut().expect("a slot with room is there").buddy;
-        let page = buddy.allocate(order).expect("there is a block that it can be split off");
-        self.roomy.tell(place, buddy.mask());
+    /// A block that is cut off a free run.
+    fn cut(&mut self, page_count: u32, class: usize) -> Option<Found> {
+        let in_class = match self.roomy.first(class) {
+            Some((place, found)) if found == class => self.take(place, class, page_count),
+            _ => None,
+        };
+        let at = match in_class {
+            Some(at) => at,
+            None => {
+                let (place, class) = self.roomy.first(class_above(page_count))?;
+                self.take(place, class, page_count)?
+            }
+        };
+        Some(self.begin(at, page_count))
+    }
+
+    fn take(&mut self, place: usize, class: usize, page_count: u32) -> Option<BlockAt> {
+        let runs = &mut self.slots[place].as_mut().expect("a slot with room is there").runs;
+        let page = runs.take(class, page_count)?;
+        let mask = runs.mask();
+        self.roomy.tell(place, mask);
         Some(BlockAt { slot: place as u32, page })
     }
 
-    /// Gives a block back to its extent.
-    fn merge(&mut self, at: BlockAt, order: u8) {
-        let buddy = &mut self.slot(at).buddy;
-        buddy.free(at.page, order);
-        let mask = buddy.mask();
-        self.roomy.tell(at.slot as usize, mask);
+    /// These pages are a block from now on.
+    #[inline]
+    fn begin(&mut self, at: BlockAt, page_count: u32) -> Found {
+        let len = page_count as usize * PAGE_LEN;
+        self.free_bytes -= len as u64;
+        let slot = self.slot(at);
+        let block = &mut slot.blocks[at.page.as_usize()];
+        debug_assert_eq!((block.state, block.locals), (State::Free, 0));
+        *block = Block { state: State::Owned, page_count, locals: 1, key: 0, ..*block };
+        Found { extent: slot.extent.clone(), at, len }
     }
 
-    /// As [`allocate`](Self::allocate), when that has failed: joins what is kept whole, and looks through all of limbo.
-    pub(crate) fn allocate_thoroughly(&mut self, len: usize) -> Option<Found> {
-        self.sweep(self.limbo.len());
-        self.join();
-        self.allocate(len)
+    /// Gives pages back to their extent.
+    fn merge(&mut self, at: BlockAt, page_count: u32) {
+        let runs = &mut self.slot(at).runs;
+        runs.free(at.page, page_count);
+        let mask = runs.mask();
+        self.roomy.tell(at.slot as usize, mask);
     }
 
     /// Gives the blocks that are kept whole back to their extents.
     fn join(&mut self) {
-        for order in 0..ORDER_COUNT {
-            while let Some(at) = self.warm[order].pop() {
-                self.merge(at, order as u8);
+        for class in 0..WARM_CLASS_COUNT {
+            while let Some((at, page_count)) = self.warm[class].pop() {
+                self.merge(at, page_count);
             }
         }
+    }
+
+    /// As [`allocate`](Self::allocate), when that has failed: joins what is kept whole, and looks through all of limbo and at
+    /// every run that may do.
+    pub(crate) fn allocate_thoroughly(&mut self, len: usize) -> Option<Found> {
+        self.sweep(self.limbo.len());
+        self.join();
+        let page_count = page_count(len);
+        let (place, page) = self
+            .slots
+            .iter_mut()
+            .enumerate()
+            .find_map(|(place, slot)| Some((place, slot.as_mut()?.runs.take_thoroughly(page_count)?)))?;
+        let at = BlockAt { slot: place as u32, page };
+        let mask = self.slot(at).runs.mask();
+        self.roomy.tell(place, mask);
+        Some(self.begin(at, page_count))
     }
 
     /// One ref of this member less.
@@ -240,16 +301,15 @@ impl Heap {
     }
 
     /// Nobody has it: it is free.
+    #[inline]
     fn give_back(&mut self, at: BlockAt) {
         let block = &mut self.slot(at).blocks[at.page.as_usize()];
         block.state = State::Free;
-        let order = block.order;
-        self.free_bytes += block_len(order);
-        let warm = &mut self.warm[usize::from(order)];
-        if warm.len() < WARM_COUNT_MAX {
-            warm.push(at);
-        } else {
-            self.merge(at, order);
+        let page_count = block.page_count;
+        self.free_bytes += u64::from(page_count) * PAGE_LEN as u64;
+        match self.warm.get_mut(class_of(page_count)) {
+            Some(warm) if warm.len() < WARM_COUNT_MAX => warm.push((at, page_count)),
+            _ => self.merge(at, page_count),
         }
         crate::steps::reached("given-up");
     }
@@ -269,7 +329,7 @@ impl Heap {
         let slot = self.slots[at.slot as usize].as_mut().expect("limbo keeps its extent");
         let block = &mut slot.blocks[at.page.as_usize()];
         if block.state == State::Limbo && self.survey.nobody_holds(&slot.rows, at.page) {
-            let known = BlockState { page_count: 1 << block.order, generation: Generation(block.generation) };
+            let known = BlockState { page_count: block.page_count, generation: Generation(block.generation) };
             if !Directory::new(&slot.extent.region).condemn(at.page, known) {
                 tracing::warn!(page = at.page.0, "a block has had its last generation and is not used again");
                 return true;
@@ -301,10 +361,12 @@ impl Heap {
         let generation = Generation(block.generation);
         if block.state == State::Owned {
             // A keyed hash with a secret of this process: nobody guesses it, nobody learns one from another.
-            block.key = self.keys.hash_one((slot.extent.idx.0, at.page.0, block.generation)) | 1;
+            let place = u64::from(slot.extent.idx.0) << 32 | u64::from(at.page.0);
+            block.key = self.keys.hash_one(u128::from(place) << 64 | u128::from(block.generation)) | 1;
             block.state = State::Exported;
-            let state = BlockState { page_count: 1 << block.order, generation };
+            let state = BlockState { page_count: block.page_count, generation };
             Directory::new(&slot.extent.region).publish(at.page, state, block.key);
+            self.exported_bytes += block.len() as u64;
         }
         (generation, block.key)
     }
@@ -340,7 +402,7 @@ impl Heap {
         }
         block.locals = block.locals.checked_add(1).ok_or(RefError::Full)?;
         block.state = State::Exported;
-        let (at, len) = (BlockAt { slot: idx as u32, page }, block_len(block.order) as usize);
+        let (at, len) = (BlockAt { slot: idx as u32, page }, block.len());
         Ok(Found { extent: slot.extent.clone(), at, len })
     }
 
@@ -353,19 +415,16 @@ impl Heap {
             else {
                 continue;
             };
-            let page = off / PAGE_LEN;
-            for order in 0..ORDER_COUNT as u8 {
-                let first = page & !((1 << order) - 1);
-                let block = &mut slot.blocks[first];
-                if block.locals > 0 && block.order >= order {
-                    block.locals = block.locals.checked_add(1)?;
-                    let at = BlockAt { slot: idx as u32, page: PageIdx(first as u32) };
-                    let len = block_len(block.order) as usize;
-                    let found = Found { extent: slot.extent.clone(), at, len };
-                    return Some((found, base + first * PAGE_LEN));
-                }
+            // Blocks don't overlap: it is the last one that begins before, or none.
+            let first = slot.blocks[..=off / PAGE_LEN].iter().rposition(|block| block.locals > 0)?;
+            let block = &mut slot.blocks[first];
+            if off - first * PAGE_LEN >= block.len() {
+                return None;
             }
-            return None;
+            block.locals = block.locals.checked_add(1)?;
+            let at = BlockAt { slot: idx as u32, page: PageIdx(first as u32) };
+            let found = Found { extent: slot.extent.clone(), at, len: block.len() };
+            return Some((found, base + first * PAGE_LEN));
         }
         None
     }
@@ -382,6 +441,68 @@ impl Heap {
         true
     }
 
+    /// A reader says which process it is; 0 is none.
+    pub(crate) fn name(&mut self, reader: MemberIdx, process: u64) {
+        if let Some(process) = u32::try_from(process).ok().filter(|process| *process > 0) {
+            self.processes.insert(reader, process);
+        }
+    }
+
+    /// Bytes of blocks that somebody has.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.total_bytes - self.free_bytes
+    }
+
+    /// Who holds how much, as seen no longer ago than `age`, nor before as many bytes more were passed on.
+    pub(crate) fn room(&mut self, me: MemberIdx, quota: u64, age: Duration, exported: u64) -> Arc<Room> {
+        let is_recent =
+            |seen: &&Seen| seen.when.elapsed() < age && self.exported_bytes - seen.exported_bytes <= exported;
+        if let Some(seen) = self.seen.as_ref().filter(is_recent) {
+            return seen.room.clone();
+        }
+        let room = Arc::new(Room { quota, used: self.used_bytes(), holders: self.holders(me) });
+        let (when, exported_bytes) = (Instant::now(), self.exported_bytes);
+        self.seen = Some(Seen { room: room.clone(), when, exported_bytes });
+        room
+    }
+
+    /// Who holds how much of what is here, by looking at every block; who holds most comes first.
+    pub(crate) fn holders(&self, me: MemberIdx) -> Vec<Holder> {
+        let mut held = BTreeMap::<MemberIdx, (u64, usize)>::new();
+        let mut count = |member: MemberIdx, block: &Block| {
+            let (bytes, block_count) = held.entry(member).or_default();
+            *bytes += block.len() as u64;
+            *block_count += 1;
+        };
+        for slot in self.slots.iter().flatten() {
+            for (page, block) in slot.blocks.iter().enumerate() {
+                if block.locals > 0 {
+                    count(me, block);
+                }
+                if matches!(block.state, State::Exported | State::Limbo) {
+                    let rows = slot.readers.iter().zip(&slot.rows);
+                    rows.filter(|(_, row)| held_now(row, PageIdx(page as u32)) > 0)
+                        .for_each(|(reader, _)| count(*reader, block));
+                }
+            }
+        }
+        let process = |member| match self.processes.get(&member) {
+            _ if member == me => Some(std::process::id()),
+            process => process.copied(),
+        };
+        let mut holders: Vec<_> = held
+            .into_iter()
+            .map(|(member, (bytes, block_count))| Holder {
+                member: member.0,
+                process: process(member),
+                bytes,
+                block_count,
+            })
+            .collect();
+        holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
+        holders
+    }
+
     /// How long a row for an extent is.
     pub(crate) fn row_len(&self, extent: ExtentIdx) -> Option<usize> {
         self.extents().find(|own| own.idx == extent).map(|own| own.shape.row_len())
@@ -389,6 +510,7 @@ impl Heap {
 
     /// A reader is dead: so are its holds.
     pub(crate) fn forget(&mut self, reader: MemberIdx) {
+        self.processes.remove(&reader);
         for slot in self.slots.iter_mut().flatten() {
             slot.forget(reader);
         }
@@ -404,7 +526,7 @@ impl Heap {
         for (idx, place) in self.slots.iter_mut().enumerate() {
             let Some(slot) = place else { continue };
             let len = slot.extent.shape.data_len() as u64;
-            if slot.buddy.is_idle() && self.free_bytes >= keep + len && taken_bytes + len <= most {
+            if slot.runs.is_idle() && self.free_bytes >= keep + len && taken_bytes + len <= most {
                 self.free_bytes -= len;
                 self.total_bytes -= len;
                 taken_bytes += len;
@@ -435,8 +557,17 @@ impl Slot {
     }
 }
 
-fn block_len(order: u8) -> u64 {
-    (PAGE_LEN as u64) << order
+impl Block {
+    /// Bytes.
+    fn len(&self) -> usize {
+        self.page_count as usize * PAGE_LEN
+    }
+}
+
+/// Whole pages for so many bytes; more than an extent has, for more than one can hold.
+#[inline]
+fn page_count(len: usize) -> u32 {
+    u32::try_from(len.div_ceil(PAGE_LEN)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -465,7 +596,7 @@ mod tests {
         heap.release(home.at);
         assert_eq!((heap.free_bytes(), heap.limbo_count()), (16 * 4096, 0), "no reader: free at once");
         let again = heap.allocate(5000).unwrap();
-        assert_eq!(again.at, found.at, "the warm one");
+        assert_eq!(again.at, found.at, "where it had been");
         let stale = heap.come_home(ExtentIdx(1), found.at.page, generation, |_| true);
         assert!(matches!(stale, Err(RefError::Stale)));
         let (next, next_key) = heap.export(again.at);

@@ -22,8 +22,8 @@
 //! | field | writer | ordering | pairs with |
 //! |---|---|---|---|
 //! | word of a row | the reader | `Release` store, then `SeqCst` fence | `Acquire` loads of the owner, after its own fence |
-//! | `key` | the owner | `Relaxed`, before the ref is passed on | whatever passes the ref on |
-//! | `state` | the owner | `Release` store, then `SeqCst` fence | the reader's load after its fence |
+//! | `key` | the owner | `Release`, before the ref is passed on; 0 after a higher generation was stored | whatever passes the ref on; the reader's `Acquire` load |
+//! | `state` | the owner | `Release` store, then `SeqCst` fence | the reader's load after its fence, and after that of the key |
 //!
 //! *Why a moving hold is never missed.* A ref that travels is held by its sender until the receiver has counted itself in.
 //! The owner reads all words twice. Suppose that all say "nobody", both times, and that `taken` didn't change in between.
@@ -50,7 +50,7 @@
 //! use tollfree_region::HeapMemory;
 //! use std::sync::Arc;
 //!
-//! let shape = ExtentShape::of_pages(16).expect("a power of two");
+//! let shape = ExtentShape::of_pages(16).expect("within the limits");
 //! let extent = Arc::new(HeapMemory::new(shape.file_len()));
 //! let words = Arc::new(HeapMemory::new(shape.row_len()));
 //! let (page, block) = (PageIdx(4), BlockState { page_count: 4, generation: Generation(0) });
@@ -71,7 +71,7 @@
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
-use tollfree_layout::pool::{BlockState, HOLD_LEN, HoldWord, hold_off, key_off, state_off};
+use tollfree_layout::pool::{BlockState, GENERATION_MAX, HOLD_LEN, HoldWord, hold_off, key_off, state_off};
 use tollfree_layout::{Generation, PageIdx};
 use tollfree_region::{ReadMemory, WriteMemory};
 
@@ -118,6 +118,13 @@ impl<M: WriteMemory> Row<M> {
         self.words[page.as_usize()].held
     }
 
+    /// The last page up to `page` at which a block begins that is held.
+    #[inline]
+    pub fn last_held(&self, page: PageIdx) -> Option<PageIdx> {
+        let words = self.words.get(..=page.as_usize())?;
+        words.iter().rposition(|word| word.held > 0).map(|first| PageIdx(first as u32))
+    }
+
     #[inline]
     fn store(&mut self, page: PageIdx, word: HoldWord) {
         self.words[page.as_usize()] = word;
@@ -127,12 +134,22 @@ impl<M: WriteMemory> Row<M> {
     /// Counts one more. What is loaded afterwards is loaded after the owner can see it.
     #[inline]
     fn count_in(&mut self, page: PageIdx) -> Result<(), TakeError> {
+        self.hold_again(page)?;
+        self.memory.fence_seq_cst();
+        Ok(())
+    }
+
+    /// One more hold of a block that this reader holds: nothing needs to be looked at, for it stays what it is.
+    ///
+    /// # Errors
+    /// [`TakeError::Full`].
+    #[inline]
+    pub fn hold_again(&mut self, page: PageIdx) -> Result<(), TakeError> {
         let HoldWord { taken, held } = self.words[page.as_usize()];
         if held >= self.held_max {
             return Err(TakeError::Full);
         }
         self.store(page, HoldWord { taken: taken.wrapping_add(1), held: held + 1 });
-        self.memory.fence_seq_cst();
         Ok(())
     }
 
@@ -164,8 +181,9 @@ pub fn take<W: WriteMemory, R: ReadMemory>(
 ) -> Result<BlockState, TakeError> {
     row.count_in(page)?;
     crate::steps::reached("counted-in");
+    // The key first: one that the block got later comes with a generation that it got before.
+    let key = extent.load_u64(key_off(page), Ordering::Acquire);
     let state = BlockState::from_word(extent.load_u64(state_off(page), Ordering::Acquire));
-    let key = extent.load_u64(key_off(page), Ordering::Relaxed);
     let fault = if state.generation != generation {
         TakeError::Stale
     } else if state.page_count == 0 || key == 0 || !is_genuine(key) {
@@ -192,7 +210,7 @@ impl<M: WriteMemory> Directory<M> {
     /// Lets refs with this key take holds of the block at `page`.
     #[inline]
     pub fn publish(&self, page: PageIdx, block: BlockState, key: u64) {
-        self.memory.store_u64(key_off(page), key, Ordering::Relaxed);
+        self.memory.store_u64(key_off(page), key, Ordering::Release);
         self.memory.store_u64(state_off(page), block.word(), Ordering::Release);
     }
 
@@ -200,17 +218,24 @@ impl<M: WriteMemory> Directory<M> {
     /// False at the last generation there is: such a block is never used again.
     #[inline]
     pub fn condemn(&self, page: PageIdx, block: BlockState) -> bool {
-        let next = block.generation.0.checked_add(1);
-        let generation = Generation(next.unwrap_or(block.generation.0));
-        self.memory.store_u64(key_off(page), 0, Ordering::Relaxed);
+        let is_last = block.generation.0 >= GENERATION_MAX;
+        let generation = Generation(block.generation.0 + u64::from(!is_last));
         self.memory.store_u64(
             state_off(page),
             BlockState { page_count: 0, generation }.word(),
             Ordering::Release,
         );
+        // After the generation, so that no ref of the one before finds another key: it is stale, and not forged.
+        self.memory.store_u64(key_off(page), 0, Ordering::Release);
         self.memory.fence_seq_cst();
-        next.is_some()
+        !is_last
     }
+}
+
+/// Holds that a row says its reader has of the block at `page`.
+#[inline]
+pub fn held_now<R: ReadMemory>(row: &R, page: PageIdx) -> u32 {
+    HoldWord::from_word(row.load_u64(hold_off(page), Ordering::Acquire)).held
 }
 
 /// Looks through rows, with room that is used again.
@@ -232,14 +257,14 @@ impl Survey {
             }
             self.seen.push(word);
         }
-        let again = rows.iter().map(|row| row.load_u64(hold_off(page), Ordering::Acquire));
-        again.eq(self.seen.iter().copied())
+        let mut looks = rows.iter().zip(&self.seen);
+        looks.all(|(row, seen)| row.load_u64(hold_off(page), Ordering::Acquire) == *seen)
     }
 
     /// Whether nobody holds the block now. Enough after [`Directory::condemn`], when no hold can be taken any more.
     #[inline]
     pub fn nobody_is_left<R: ReadMemory>(rows: &[R], page: PageIdx) -> bool {
-        rows.iter().all(|row| HoldWord::from_word(row.load_u64(hold_off(page), Ordering::Acquire)).held == 0)
+        rows.iter().all(|row| held_now(row, page) == 0)
     }
 }
 
@@ -295,7 +320,7 @@ mod tests {
     fn the_last_generation_is_never_followed_by_another() {
         let (extent, mut row) = parts(9);
         let directory = Directory::new(&extent);
-        let last = BlockState { generation: Generation(u32::MAX), ..BLOCK };
+        let last = BlockState { generation: Generation(GENERATION_MAX), ..BLOCK };
         directory.publish(PAGE, last, 7);
         assert!(!directory.condemn(PAGE, last), "the block is worn out");
         assert!(take(&mut row, &extent, PAGE, last.generation, |_| true).is_err());

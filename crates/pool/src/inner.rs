@@ -1,6 +1,7 @@
 //! One member: what its handles, refs and agent share.
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -8,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use tollfree_layout::limits::PAGE_LEN;
-use tollfree_layout::pool::{EXTENT_PAGE_COUNT_MAX, PoolMessage, RefHead, pool_kind};
-use tollfree_layout::{ExtentIdx, Generation, MemberIdx, PageIdx};
+use tollfree_layout::pool::{EXTENT_PAGE_COUNT_MAX, EXTENT_PAGE_COUNT_MIN, PoolMessage, RefHead, pool_kind};
+use tollfree_layout::{ExtentIdx, MemberIdx};
 use tollfree_region::Origin;
 use zerocopy::FromBytes;
 
 use crate::config::{Config, WhenShort};
 use crate::coordinator::Coordinator;
-use crate::counts::{Counters, Usage};
+use crate::counts::{Counters, Room, Usage};
 use crate::error::{AllocError, FetchFault, RefError, Shortage};
 use crate::extent::{Import, PoolId};
-use crate::heap::{BlockAt, Heap};
+use crate::heap::{BlockAt, Found, Heap};
 use crate::held::Held;
 use crate::holds::take;
 use crate::link::Link;
@@ -28,6 +29,35 @@ use crate::refs::{Ref, tag};
 /// After a "no", the coordinator isn't asked again before this; doubled each time within one wait.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
+
+/// Data bytes of the smallest extent.
+const EXTENT_LEN_MIN: u64 = (EXTENT_PAGE_COUNT_MIN * PAGE_LEN) as u64;
+/// Who holds what isn't looked at more often than this, unless much was passed on meanwhile.
+const ROOM_AGE: Duration = Duration::from_millis(100);
+/// Much is this part of what one reader may hold.
+const LOOKS_PER_LIMIT: u64 = 16;
+
+/// Somebody looks for memory.
+#[derive(Debug)]
+struct Search {
+    len: usize,
+    until: Instant,
+    /// After a "no": when to ask next.
+    ask_at: Instant,
+    pause: Duration,
+}
+
+impl Search {
+    fn new(len: usize, patience: Duration) -> Search {
+        let now = Instant::now();
+        Search { len, until: now + patience, ask_at: now, pause: PAUSE_MIN }
+    }
+}
+
+enum Searched {
+    Found(Found),
+    LookAgain(Instant),
+}
 
 /// A member of a pool.
 #[derive(Debug)]
@@ -111,12 +141,10 @@ impl Inner {
     /// Most bytes that a block can have here.
     pub(crate) fn block_len_max(&self) -> usize {
         let quota = usize::try_from(self.quota).unwrap_or(usize::MAX);
-        let whole = 1_usize << quota.max(1).ilog2();
-        whole.min(EXTENT_PAGE_COUNT_MAX * PAGE_LEN)
+        (quota - quota % PAGE_LEN).min(EXTENT_PAGE_COUNT_MAX * PAGE_LEN)
     }
 
-    /// A block for `len` bytes of this member's own; `patience` is how long to wait for one.
-    pub(crate) fn allocate(self: &Arc<Self>, len: usize, patience: Duration) -> Result<Held, AllocError> {
+    fn check_len(&self, len: usize) -> Result<(), AllocError> {
         if self.is_elsewhere() {
             return Err(AllocError::Forked);
         }
@@ -124,34 +152,78 @@ impl Inner {
             return Err(AllocError::Empty);
         }
         let max = self.block_len_max();
-        if len > max {
-            return Err(AllocError::TooLong { len, max });
-        }
+        if len > max { Err(AllocError::TooLong { len, max }) } else { Ok(()) }
+    }
+
+    /// A block for `len` bytes of this member's own; `patience` is how long to wait for one.
+    pub(crate) fn allocate(self: &Arc<Self>, len: usize, patience: Duration) -> Result<Held, AllocError> {
+        self.check_len(len)?;
         let mut heap = self.heap.lock();
         let found = match heap.allocate(len) {
             Some(found) => found,
-            None => {
-                let found = self.allocate_slowly(&mut heap, len, patience);
-                found.inspect_err(|_| Counters::one(&self.counters.exhausted))?
-            }
+            None => self.allocate_slowly(&mut heap, len, patience)?,
         };
+        Ok(self.allocated(heap, found))
+    }
+
+    /// As [`allocate`](Self::allocate), but the task waits, and not the thread.
+    pub(crate) async fn allocate_async(
+        self: &Arc<Self>,
+        len: usize,
+        patience: Duration,
+    ) -> Result<Held, AllocError> {
+        self.check_len(len)?;
+        let mut search = None;
+        poll_fn(|cx| {
+            let mut heap = self.heap.lock();
+            if let Some(found) = heap.allocate(len) {
+                return Poll::Ready(Ok(self.allocated(heap, found)));
+            }
+            let search = search.get_or_insert_with(|| Search::new(len, patience));
+            match self.search(&mut heap, search) {
+                Ok(Searched::Found(found)) => Poll::Ready(Ok(self.allocated(heap, found))),
+                Ok(Searched::LookAgain(when)) => {
+                    heap.asking.wakers.retain(|(_, waker)| !waker.will_wake(cx.waker()));
+                    heap.asking.wakers.push((when, cx.waker().clone()));
+                    drop(heap);
+                    // The agent keeps the time.
+                    self.link.ring();
+                    Poll::Pending
+                }
+                Err(error) => Poll::Ready(Err(error)),
+            }
+        })
+        .await
+    }
+
+    #[inline]
+    fn allocated(self: &Arc<Self>, mut heap: MutexGuard<'_, Heap>, found: Found) -> Held {
         if heap.free_bytes() < self.config.low_watermark && heap.asking.need.is_none() {
             self.prefetch(&mut heap);
         }
         drop(heap);
         crate::steps::reached("allocated");
-        Ok(Held::own(self.clone(), found))
+        Held::own(self.clone(), found)
     }
 
-    /// Asks for another batch before it is needed, unless the answer was "no" a moment ago.
+    /// Data bytes of the next extent, at least so many: as many as there are already, within the batch and what is left of the
+    /// quota. What a dead member leaves is mapped by whole extents, so the first ones are small.
+    fn next_len(&self, heap: &Heap, least: u64) -> u64 {
+        let left = self.quota.saturating_sub(heap.total_bytes());
+        let grown = heap.total_bytes().min(self.batch).max(EXTENT_LEN_MIN);
+        least.max(grown.min(left - left % PAGE_LEN as u64))
+    }
+
+    /// Asks for another extent before it is needed, unless the answer was "no" a moment ago.
     #[cold]
     pub(crate) fn prefetch(&self, heap: &mut Heap) {
         let recently = |(_, when): &(Shortage, Instant)| when.elapsed() < PAUSE_MAX;
-        if !heap.asking.denied.as_ref().is_some_and(recently)
-            && heap.total_bytes() + self.batch <= self.quota
-            && self.link.send(PoolMessage::new(pool_kind::NEED).of(self.batch), Vec::new())
+        let len = self.next_len(heap, 0);
+        if len >= EXTENT_LEN_MIN
+            && !heap.asking.denied.as_ref().is_some_and(recently)
+            && self.link.send(PoolMessage::new(pool_kind::NEED).of(len), Vec::new())
         {
-            heap.asking.need = Some(self.batch);
+            heap.asking.need = Some(len);
         }
     }
 
@@ -161,41 +233,97 @@ impl Inner {
         heap: &mut MutexGuard<'_, Heap>,
         len: usize,
         patience: Duration,
-    ) -> Result<crate::heap::Found, AllocError> {
-        let until = Instant::now() + patience;
-        let need = self.batch.max(len.div_ceil(PAGE_LEN).next_power_of_two() as u64 * PAGE_LEN as u64);
-        let mut pause = PAUSE_MIN;
+    ) -> Result<Found, AllocError> {
+        let mut search = Search::new(len, patience);
         loop {
-            if let Some(found) = heap.allocate_thoroughly(len) {
-                return Ok(found);
-            }
-            if heap.asking.need.is_none() {
-                let message = PoolMessage::new(pool_kind::NEED).of(need);
-                if self.link.send(message, Vec::new()) {
-                    heap.asking.need = Some(need);
-                } else {
-                    heap.asking.denied = Some((Shortage::Coordinator, Instant::now()));
-                }
-            }
-            if Instant::now() >= until {
-                let by = heap.asking.denied.map_or(Shortage::Time, |(by, _)| by);
-                return Err(AllocError::Exhausted { len, by });
-            }
-            // An answer wakes us. So does a ref dropped here; one dropped elsewhere doesn't, so we look again.
+            let when = match self.search(heap, &mut search)? {
+                Searched::Found(found) => return Ok(found),
+                Searched::LookAgain(when) => when,
+            };
             heap.asking.waiting += 1;
-            let look_again = if heap.asking.need.is_some() { PAUSE_MAX } else { pause };
-            self.grown.wait_until(heap, until.min(Instant::now() + look_again));
+            self.grown.wait_until(heap, when);
             heap.asking.waiting -= 1;
-            // After a "no" the next question has to wait its turn; a woken waiter must not hurry it.
-            if heap.asking.need.is_none() && heap.asking.denied.is_some() {
-                if let Some(found) = heap.allocate_thoroughly(len) {
-                    return Ok(found);
-                }
-                let pause_now = pause.min(until.saturating_duration_since(Instant::now()));
-                MutexGuard::unlocked(heap, || std::thread::sleep(pause_now));
-                pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Looks for memory once more, and asks the coordinator for some where nobody has yet. Never waits.
+    #[cold]
+    fn search(&self, heap: &mut Heap, search: &mut Search) -> Result<Searched, AllocError> {
+        let len = search.len;
+        if let Some(found) = heap.allocate_thoroughly(len) {
+            return Ok(Searched::Found(found));
+        }
+        let now = Instant::now();
+        // After a "no" the next question has to wait its turn; what wakes a waiter must not hurry it.
+        if heap.asking.need.is_none() && (heap.asking.denied.is_none() || now >= search.ask_at) {
+            self.ask(heap, len);
+            search.ask_at = now + search.pause;
+            search.pause = (search.pause * 2).min(PAUSE_MAX);
+        }
+        if now >= search.until {
+            Counters::one(&self.counters.exhausted);
+            let by = heap.asking.denied.map_or(Shortage::Time, |(by, _)| by);
+            let room = heap.room(self.member, self.quota, ROOM_AGE, u64::MAX);
+            return Err(AllocError::Exhausted { len, by, room });
+        }
+        // An answer wakes us. So does a ref dropped here; one dropped elsewhere doesn't, so we look again.
+        let again =
+            if heap.asking.need.is_some() { now + PAUSE_MAX } else { search.ask_at.max(now + PAUSE_MIN) };
+        Ok(Searched::LookAgain(again.min(search.until)))
+    }
+
+    /// Asks for an extent that a block of `len` bytes fits into.
+    fn ask(&self, heap: &mut Heap, len: usize) {
+        let least = (len.next_multiple_of(PAGE_LEN) as u64).max(EXTENT_LEN_MIN);
+        // A pool that had no room for an ordinary extent may have some for one that just suffices.
+        let need = match heap.asking.denied {
+            Some((Shortage::Capacity, _)) => least,
+            _ => self.next_len(heap, least),
+        };
+        // Extents that nothing is in stand in the way of one that is long enough.
+        if heap.total_bytes() + need > self.quota && heap.used_bytes() + need <= self.quota {
+            for extent in heap.take_idle(0, u64::MAX) {
+                let message = PoolMessage::new(pool_kind::RETURNED).about(MemberIdx(0), extent.idx);
+                self.link.send(message.of(extent.shape.data_len() as u64), Vec::new());
             }
         }
+        if self.link.send(PoolMessage::new(pool_kind::NEED).of(need), Vec::new()) {
+            heap.asking.need = Some(need);
+        } else {
+            heap.asking.denied = Some((Shortage::Coordinator, Instant::now()));
+        }
+    }
+
+    /// Wakes tasks that wait for memory: `all` of them, or those whose time has come. When to look at the others.
+    pub(crate) fn wake_waiters(&self, all: bool) -> Option<Instant> {
+        let now = Instant::now();
+        let mut heap = self.heap.lock();
+        let wakers = &mut heap.asking.wakers;
+        let due: Vec<_> = wakers.extract_if(.., |(when, _)| all || *when <= now).collect();
+        let next = wakers.iter().map(|(when, _)| *when).min();
+        drop(heap);
+        due.into_iter().for_each(|(_, waker)| waker.wake());
+        next
+    }
+
+    /// Whether more may be sent by ref to a process.
+    pub(crate) fn may_share_with(&self, process: u32) -> Result<(), AllocError> {
+        let limit = self.config.reader_limit.unwrap_or(self.quota / 2);
+        let mut heap = self.heap.lock();
+        if heap.used_bytes() <= limit {
+            return Ok(());
+        }
+        let room = heap.room(self.member, self.quota, ROOM_AGE, limit / LOOKS_PER_LIMIT);
+        drop(heap);
+        let others = room.holders.iter().filter(|holder| holder.member != self.member.0);
+        let of_process = others.filter(|holder| holder.process == Some(process));
+        let held = of_process.map(|holder| holder.bytes).sum();
+        if held <= limit { Ok(()) } else { Err(AllocError::ReaderLimit { process, held, limit }) }
+    }
+
+    pub(crate) fn room(&self) -> Room {
+        let room = self.heap.lock().room(self.member, self.quota, Duration::ZERO, 0);
+        Arc::unwrap_or_clone(room)
     }
 
     pub(crate) fn patience_when_short(&self) -> Duration {
@@ -209,11 +337,14 @@ impl Inner {
     pub(crate) fn release_own(&self, at: BlockAt) {
         let mut heap = self.heap.lock();
         heap.release(at);
-        let waiting = heap.asking.waiting > 0;
+        let (waiting, tasks_wait) = (heap.asking.waiting > 0, !heap.asking.wakers.is_empty());
         self.offer_surplus(&mut heap);
         drop(heap);
         if waiting {
             self.grown.notify_all();
+        }
+        if tasks_wait {
+            self.wake_waiters(true);
         }
     }
 
@@ -245,8 +376,7 @@ impl Inner {
         }
         let head = self.parse(bytes)?;
         let (member, extent) = (MemberIdx(head.member.get()), ExtentIdx(head.extent.get()));
-        let page = PageIdx(head.page.get());
-        let generation = Generation(head.generation.get());
+        let (page, generation) = head.block();
         let genuine = |key| tag(key, &head) == head.tag.get();
         let held = if member == self.member {
             let found = self.heap.lock().come_home(extent, page, generation, genuine)?;

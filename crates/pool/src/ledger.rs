@@ -181,7 +181,7 @@ impl<F: Clone> Ledger<F> {
                 Ok(())
             }
             pool_kind::ROW => {
-                self.row(from, key, fds);
+                self.row(from, key, amount, fds);
                 Ok(())
             }
             pool_kind::ROW_OK | pool_kind::ROW_NO => {
@@ -295,10 +295,10 @@ impl<F: Clone> Ledger<F> {
         self.say(reader, message, Vec::new());
     }
 
-    /// A reader's row, to be looked at by the owner.
-    fn row(&mut self, from: MemberIdx, key: (MemberIdx, ExtentIdx), fds: Vec<F>) {
+    /// A reader's row, to be looked at by the owner, and its process.
+    fn row(&mut self, from: MemberIdx, key: (MemberIdx, ExtentIdx), process: u64, fds: Vec<F>) {
         if self.find(key).is_some_and(|extent| extent.importers.contains(&from)) {
-            self.say(key.0, PoolMessage::new(pool_kind::ROW).about(from, key.1), fds);
+            self.say(key.0, PoolMessage::new(pool_kind::ROW).about(from, key.1).of(process), fds);
         } else {
             self.refuse(from, key);
         }

@@ -40,7 +40,6 @@
 //! ```
 
 mod agent;
-mod buddy;
 mod buffer;
 mod composer;
 mod config;
@@ -62,13 +61,14 @@ mod pool;
 mod refs;
 mod roomy;
 mod rope;
+mod runs;
 mod steps;
 
 pub use buffer::Buffer;
 pub use composer::{Composed, Composer};
 pub use config::{Capacity, Config, WhenShort};
 pub use coordinator::Coordinator;
-pub use counts::{Counts, Usage};
+pub use counts::{Counts, Holder, Room, Usage};
 pub use error::{AllocError, JoinError, RefError, Refusal, Shortage};
 pub use overlay::{Overlay, OverlayError};
 pub use patience::Patience;

@@ -49,7 +49,8 @@ impl Link {
         true
     }
 
-    fn ring(&self) {
+    /// Wakes the agent.
+    pub(crate) fn ring(&self) {
         // It counts; full means rung.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }

@@ -201,15 +201,24 @@ impl Payload {
         Ok(())
     }
 
-    /// Writes bytes from `at` on, as [`make_mut`](Self::make_mut) does.
+    /// Writes bytes from `at` on, as [`make_mut`](Self::make_mut) does, but the task waits, as in [`Pool::buffer_async`].
     ///
     /// # Errors
     /// [`WriteError`].
     pub async fn write_at(&mut self, at: usize, src: &[u8]) -> Result<(), WriteError> {
-        if !src.is_empty() {
-            self.make_mut(at..at.saturating_add(src.len()))?.copy_from_slice(src);
-            self.count_copied(src.len());
+        if src.is_empty() {
+            return Ok(());
         }
+        let (start, len) = within(at..at.saturating_add(src.len()), self.len())?;
+        let range = start..start + len;
+        if let Kind::Pooled(refs) = &mut self.kind
+            && let Some((pool, touched)) = to_copy(refs, &range)
+        {
+            let buffer = pool.buffer_async(touched.len()).await?;
+            put_copy(refs, touched, buffer);
+        }
+        self.make_mut(range)?.copy_from_slice(src);
+        self.count_copied(src.len());
         Ok(())
     }
 }
@@ -231,27 +240,35 @@ fn part(refs: &[Ref], range: Range<usize>) -> SmallVec<[Ref; 1]> {
 
 /// Makes `range` of the bytes writable: copies what it touches, page by page, where others can see it.
 fn pooled_mut(refs: &mut SmallVec<[Ref; 1]>, range: Range<usize>) -> Result<&mut [u8], WriteError> {
+    if let Some((pool, touched)) = to_copy(refs, &range) {
+        put_copy(refs, touched.clone(), pool.buffer(touched.len())?);
+    }
+    let (idx, at) = find(refs, range.start);
+    let bytes = refs[idx].get_mut().expect("nobody else has ever seen it");
+    Ok(&mut bytes[range.start - at..range.end - at])
+}
+
+/// What has to be copied, and to which pool, before `range` can be written; `None` where it can be already.
+fn to_copy(refs: &mut [Ref], range: &Range<usize>) -> Option<(Pool, Range<usize>)> {
     let (idx, at) = find(refs, range.start);
     let is_within = range.end - at <= refs[idx].len();
     if is_within && refs[idx].get_mut().is_some() {
-        let bytes = refs[idx].get_mut().expect("it was there just now");
-        return Ok(&mut bytes[range.start - at..range.end - at]);
+        return None;
     }
-    let touched = touched_pages(refs, &range);
-    let pool = refs[idx].pool();
-    let mut buffer = pool.buffer(touched.len())?;
+    Some((refs[idx].pool(), touched_pages(refs, range)))
+}
+
+/// Puts a copy of these bytes, which is made in `buffer`, in their place.
+fn put_copy(refs: &mut SmallVec<[Ref; 1]>, touched: Range<usize>, mut buffer: Buffer) {
     for bytes in part(refs, touched.clone()) {
         buffer.extend_from_slice(&bytes);
     }
     let copy = buffer.freeze().expect("at least the range was copied");
     let mut renewed = part(refs, 0..touched.start);
-    let new_idx = renewed.len();
     renewed.push(copy);
     let len = refs.iter().map(Ref::len).sum();
     renewed.extend(part(refs, touched.end..len));
     *refs = renewed;
-    let bytes = refs[new_idx].get_mut().expect("nobody else has seen it");
-    Ok(&mut bytes[range.start - touched.start..range.end - touched.start])
 }
 
 /// The ref that holds byte `at`, which is within the payload, and where that ref begins.

@@ -11,7 +11,7 @@ use tollfree_rendezvous::Address;
 use crate::buffer::Buffer;
 use crate::config::{Capacity, Config};
 use crate::coordinator::Coordinator;
-use crate::counts::{Counts, Usage};
+use crate::counts::{Counts, Room, Usage};
 use crate::error::{AllocError, JoinError, RefError};
 use crate::inner::Inner;
 use crate::refs::Ref;
@@ -51,13 +51,25 @@ impl Pool {
         crate::agent::join(address, config, None).map(Pool::of)
     }
 
-    /// Memory to produce `len` bytes into. Waits as [`Config::when_short`] says, if there is none.
+    /// Memory to produce `len` bytes into. If there is none, *the thread* waits, as long as [`Config::when_short`] says: a
+    /// second by default. In a task use [`buffer_async`](Self::buffer_async) or [`try_buffer`](Self::try_buffer).
     ///
     /// # Errors
-    /// [`AllocError::Exhausted`], counted; [`AllocError::TooLong`], [`AllocError::Empty`].
+    /// [`AllocError::Exhausted`], counted, which says what is short and who has it; [`AllocError::TooLong`],
+    /// [`AllocError::Empty`].
     pub fn buffer(&self, len: usize) -> Result<Buffer, AllocError> {
         let patience = self.inner.patience_when_short();
         Ok(Buffer::new(self.inner.allocate(len, patience)?, len))
+    }
+
+    /// As [`buffer`](Self::buffer), but the task waits and no thread does. Needs no particular runtime; dropped, it asks no
+    /// further.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    pub async fn buffer_async(&self, len: usize) -> Result<Buffer, AllocError> {
+        let patience = self.inner.patience_when_short();
+        Ok(Buffer::new(self.inner.allocate_async(len, patience).await?, len))
     }
 
     /// As [`buffer`](Self::buffer), but never waits: if more has to be asked for, it is, and may be there the next time.
@@ -69,7 +81,7 @@ impl Pool {
         Ok(Buffer::new(self.inner.allocate(len, Duration::ZERO)?, len))
     }
 
-    /// A ref to a copy of these bytes.
+    /// A ref to a copy of these bytes. Waits as [`buffer`](Self::buffer) does.
     ///
     /// # Errors
     /// As [`buffer`](Self::buffer).
@@ -158,6 +170,20 @@ impl Pool {
     /// What this member has now.
     pub fn usage(&self) -> Usage {
         self.inner.usage()
+    }
+
+    /// What of this member's own memory is in use, and by whom. Looks at every block.
+    pub fn room(&self) -> Room {
+        self.inner.room()
+    }
+
+    /// Whether more of this member's memory may be passed on to a process, which holds some already. One that never lets go
+    /// gets no more than [`Config::reader_limit`] of it so, where all who pass on ask.
+    ///
+    /// # Errors
+    /// [`AllocError::ReaderLimit`].
+    pub fn may_share_with(&self, process: u32) -> Result<(), AllocError> {
+        self.inner.may_share_with(process)
     }
 
     /// Looks through all blocks that others may still hold, rather than a few at a time, and frees what they don't.

@@ -6,7 +6,7 @@ use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tollfree_layout::pool::{REF_LEN, RefHead};
+use tollfree_layout::pool::{REF_LEN, RefHead, block_word};
 use zerocopy::IntoBytes;
 
 use crate::error::RefError;
@@ -67,8 +67,7 @@ impl Ref {
             pool: inner.id,
             member: member.0.into(),
             extent: extent.0.into(),
-            page: page.0.into(),
-            generation: generation.0.into(),
+            block: block_word(page.0, generation).into(),
             tag: 0.into(),
             offset: (self.off as u64).into(),
             len: (self.len as u64).into(),
@@ -113,13 +112,12 @@ impl Ref {
     }
 }
 
-/// What proves that a member made the ref: SipHash-2-4 of the range, keyed by the block's key, page and generation.
+/// What proves that a member made the ref: SipHash-2-4 of the range, keyed by the block's key and by which block it is.
 /// Whoever doesn't see the block's key can neither make a ref up nor widen one.
 #[inline]
 #[expect(deprecated, reason = "std's keyed SipHash-2-4, fixed for ever, is what the layout wants")]
 pub(crate) fn tag(key: u64, head: &RefHead) -> u64 {
-    let which = u64::from(head.generation.get()) << 32 | u64::from(head.page.get());
-    let mut hasher = std::hash::SipHasher::new_with_keys(key, which);
+    let mut hasher = std::hash::SipHasher::new_with_keys(key, head.block.get());
     hasher.write(head.offset.as_bytes());
     hasher.write(head.len.as_bytes());
     hasher.finish()

@@ -1,6 +1,6 @@
-//! Which extents have a free block of an order: the first one is found in a few steps, however many there are.
+//! Which extents have a free run of a class: the first one is found in a few steps, however many there are.
 
-use crate::buddy::ORDER_COUNT;
+use crate::runs::CLASS_COUNT;
 
 /// A set of small numbers, of which the smallest is found by looking at one word for each 4096 that there could be.
 #[derive(Debug, Default)]
@@ -30,33 +30,52 @@ impl Numbers {
     }
 }
 
-/// Of each order, the places of the extents that have a free block of it.
-#[derive(Debug, Default)]
+/// Of each class, the places of the extents that have a free run of it.
+#[derive(Debug)]
 pub(crate) struct Roomy {
-    orders: [Numbers; ORDER_COUNT],
-    /// Of each place, the orders of its free blocks, as last told.
-    masks: Vec<u32>,
+    classes: [Numbers; CLASS_COUNT],
+    /// How many places there are of each class.
+    counts: [u32; CLASS_COUNT],
+    /// Bit n: there is a place of class n.
+    mask: u64,
+    /// Of each place, the classes of its free runs, as last told.
+    masks: Vec<u64>,
 }
 
 impl Roomy {
-    /// The extent at this place has free blocks of these orders.
+    pub(crate) fn new() -> Roomy {
+        Roomy {
+            classes: std::array::from_fn(|_| Numbers::default()),
+            counts: [0; CLASS_COUNT],
+            mask: 0,
+            masks: Vec::new(),
+        }
+    }
+
+    /// The extent at this place has free runs of these classes.
     #[inline]
-    pub(crate) fn tell(&mut self, place: usize, mask: u32) {
+    pub(crate) fn tell(&mut self, place: usize, mask: u64) {
         if place >= self.masks.len() {
             self.masks.resize(place + 1, 0);
         }
         let mut changed = std::mem::replace(&mut self.masks[place], mask) ^ mask;
         while changed != 0 {
-            let order = changed.trailing_zeros();
-            self.orders[order as usize].set(place, mask & 1 << order != 0);
+            let class = changed.trailing_zeros() as usize;
+            let is_in = mask & 1 << class != 0;
+            self.classes[class].set(place, is_in);
+            let count = &mut self.counts[class];
+            *count = if is_in { *count + 1 } else { *count - 1 };
+            self.mask = self.mask & !(1 << class) | u64::from(*count > 0) << class;
             changed &= changed - 1;
         }
     }
 
-    /// The first place with a block of at least this order, where one of the smallest such order is.
+    /// The least class from this one on of which there is a run, and the first place with one.
     #[inline]
-    pub(crate) fn first(&self, order: u8) -> Option<usize> {
-        self.orders.get(usize::from(order)..)?.iter().find_map(Numbers::first)
+    pub(crate) fn first(&self, class: usize) -> Option<(usize, usize)> {
+        let above = self.mask.checked_shr(class as u32)?;
+        let class = class + above.trailing_zeros() as usize;
+        Some((self.classes.get(class)?.first()?, class))
     }
 }
 
@@ -68,15 +87,15 @@ mod tests {
     proptest! {
         #[test]
         fn the_first_is_found_as_by_looking_at_all(
-            told in proptest::collection::vec((0usize..9000, 0u32..16), 1..60),
-            order in 0u8..6,
+            told in proptest::collection::vec((0usize..9000, 0u64..16), 1..60),
+            class in 0usize..6,
         ) {
-            let (mut roomy, mut all) = (Roomy::default(), vec![0_u32; 9000]);
+            let (mut roomy, mut all) = (Roomy::new(), vec![0_u64; 9000]);
             for (place, mask) in told {
                 roomy.tell(place, mask);
                 all[place] = mask;
-                let with = |order: u8| all.iter().position(|mask| mask & 1 << order != 0);
-                prop_assert_eq!(roomy.first(order), (order..8).find_map(with));
+                let with = |class: usize| Some((all.iter().position(|mask| mask & 1 << class != 0)?, class));
+                prop_assert_eq!(roomy.first(class), (class..8).find_map(with));
             }
         }
     }

@@ -4,7 +4,7 @@ mod place;
 
 use std::time::Duration;
 
-use place::{BATCH, Place, capacity, config};
+use place::{Place, capacity, config};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tollfree_pool::{AllocError, Capacity, Config, OverlayError, Payload, Pool, Shortage, WhenShort};
 use tollfree_testkit::alone;
@@ -19,7 +19,7 @@ fn no_space_is_a_clean_error_and_over_when_there_is_some() {
     let pool = Pool::create(&place.address, large, impatient).unwrap();
     let before = getrlimit(Resource::Fsize);
     setrlimit(Resource::Fsize, Rlimit { current: Some(1 << 20), ..before }).unwrap();
-    let refused = pool.buffer(BATCH as usize).unwrap_err();
+    let refused = pool.buffer(2 << 20).unwrap_err();
     assert!(matches!(refused, AllocError::Exhausted { by: Shortage::Machine, .. }), "{refused}");
     assert_eq!((pool.usage().total_bytes, pool.counts().exhausted), (0, 1));
     setrlimit(Resource::Fsize, before).unwrap();

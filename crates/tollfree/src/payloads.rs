@@ -165,6 +165,8 @@ pub trait Outlet {
     fn ropes_in_flight(&self) -> usize;
     /// Whether the peer has taken some meanwhile.
     fn look_for_taken(&self) -> bool;
+    /// The peer's process.
+    fn process(&self) -> u32;
 }
 
 impl Outlet for Attachment {
@@ -175,6 +177,10 @@ impl Outlet for Attachment {
     fn look_for_taken(&self) -> bool {
         Attachment::look_for_taken(self)
     }
+
+    fn process(&self) -> u32 {
+        u32::try_from(self.peer().pid).unwrap_or(0)
+    }
 }
 
 impl Outlet for Stream {
@@ -184,6 +190,10 @@ impl Outlet for Stream {
 
     fn look_for_taken(&self) -> bool {
         Stream::look_for_taken(self)
+    }
+
+    fn process(&self) -> u32 {
+        u32::try_from(self.peer().pid).unwrap_or(0)
     }
 }
 
@@ -229,8 +239,10 @@ impl Sharing {
     /// The pool, if messages to that peer may be ropes now.
     fn pool_for(&self, peer: PeerPool, outlet: &(impl Outlet + ?Sized)) -> Option<&Pool> {
         let pool = self.pool.as_ref().filter(|_| peer == PeerPool::Same)?;
-        // A peer that never takes what it gets must not make this side keep ever more.
-        (outlet.ropes_in_flight() < ROPE_COUNT_MAX || outlet.look_for_taken()).then_some(pool)
+        // A peer that never takes what it gets must not make this side keep ever more, and one that never lets go of what it
+        // has taken must leave some for others.
+        let may = outlet.ropes_in_flight() < ROPE_COUNT_MAX || outlet.look_for_taken();
+        (may && pool.may_share_with(outlet.process()).is_ok()).then_some(pool)
     }
 
     /// Encodes a message of level 2: its large fields go by ref, and long runs of others.

@@ -142,9 +142,13 @@ pub(crate) fn deadline() -> Status {
     Status::deadline_exceeded("the deadline has passed")
 }
 
-/// A payload for which the pool has no room, where that is to be said.
+/// A payload for which the pool has no room, where that is to be said. Who has what of the pool isn't the caller's business.
 pub(crate) fn pool_full(shortage: &AllocError) -> Status {
-    Status::resource_exhausted(format!("a payload was to go by ref, and {shortage}"))
+    let told = match shortage {
+        AllocError::Exhausted { len, by, .. } => format!("the pool has no {len} bytes for it: {by}"),
+        other => other.to_string(),
+    };
+    Status::resource_exhausted(format!("a payload was to go by ref, and {told}"))
 }
 
 /// A received message whose refs can't be had.

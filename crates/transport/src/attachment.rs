@@ -457,6 +457,11 @@ impl Stream {
         }
     }
 
+    /// Who is at the other end of its session.
+    pub fn peer(&self) -> PeerIdentity {
+        self.shared.identity
+    }
+
     /// Ropes sent in its session that the peer has not taken hold of yet.
     pub fn ropes_in_flight(&self) -> usize {
         self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())

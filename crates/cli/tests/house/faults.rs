@@ -41,7 +41,7 @@ fn complaints(table: &str, file_of: &dyn Fn(&str) -> Option<String>) -> Vec<Stri
     let mut complaints = Vec::new();
     let rows: Vec<_> = rows(table).into_iter().skip(2).collect();
     let numbers: Vec<u32> = rows.iter().filter_map(|row| row[0].parse().ok()).collect();
-    if !numbers.iter().copied().eq(1..=ROW_COUNT) {
+    if !numbers.iter().copied().take(ROW_COUNT as usize).eq(1..=ROW_COUNT) || !numbers.is_sorted() {
         complaints.push(format!("rows 1 to {ROW_COUNT} are wanted, in order; there are {numbers:?}"));
     }
     for row in &rows {

@@ -39,6 +39,8 @@ fn constants_are_those_of_the_code() {
         EXTENT_PAGE_COUNT_MIN,
         EXTENT_PAGE_COUNT_MAX,
         HOLD_COUNT_MAX,
+        GENERATION_BITS,
+        GENERATION_MAX,
     ];
     let kinds = named![pool_kind: JOIN, WELCOME, REFUSAL, NEED, GRANT, DENY, EXTENT, EXTENT_OK, MAP, MAPPED, ROW, ROW_OK,
         ROW_NO, WATCHED, MAP_FAILED, SURPLUS, TAKE_BACK, RETURNED, DROP, UNMAPPED, PRESENT];
@@ -59,8 +61,7 @@ fn structures_are_those_of_the_code() {
     let text = read("spec/pool.md");
     let head =
         fields!(ExtentHead, ExtentHead::new_zeroed(), magic, pool, member, extent, page_count, reserved);
-    let bytes =
-        fields!(RefHead, RefHead::new_zeroed(), pool, member, extent, page, generation, tag, offset, len);
+    let bytes = fields!(RefHead, RefHead::new_zeroed(), pool, member, extent, block, tag, offset, len);
     let message = fields!(
         PoolMessage,
         PoolMessage::new(0),

@@ -28,6 +28,7 @@ pub(crate) fn config() -> Config {
         when_short: WhenShort::Wait(Duration::from_secs(20)),
         low_watermark: 0,
         high_watermark: u64::MAX,
+        reader_limit: None,
         patience: Duration::from_secs(20),
     }
 }
@@ -47,8 +48,12 @@ impl Lab {
 
     /// Another member, which has some memory already.
     pub(crate) fn join(&self) -> Pool {
+        self.join_with(config())
+    }
+
+    pub(crate) fn join_with(&self, config: Config) -> Pool {
         let address = format!("shm://{}/pool.sock", self.directory.path().display());
-        let pool = Pool::join(&address.parse().unwrap(), config()).unwrap();
+        let pool = Pool::join(&address.parse().unwrap(), config).unwrap();
         warm(&pool, self.capacity);
         pool
     }

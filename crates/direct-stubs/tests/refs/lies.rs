@@ -64,7 +64,7 @@ async fn lies(lab: &Lab, liar: &Pool) -> Vec<(&'static str, Code, Vec<u8>)> {
     vec![
         ("another tag", Code::PermissionDenied, one(&with(32, 1))),
         ("another offset", Code::PermissionDenied, one(&with(40, 1))),
-        ("a page beyond the extent", Code::PermissionDenied, one(&with(27, 0x7f))),
+        ("a page beyond the extent", Code::PermissionDenied, one(&with(31, 0x7f))),
         ("longer", Code::PermissionDenied, cargo_with(len ^ 1 << 16, &with(50, 1))),
         ("of another pool", Code::PermissionDenied, one(&foreign)),
         (

@@ -1,12 +1,12 @@
 //! What happens where something is not to be had, or is not allowed.
 
 use bytes::Bytes;
-use tollfree::pool::{Address, Buffer, Capacity, Coordinator, Pool};
+use tollfree::pool::{Address, Buffer, Capacity, Config, Coordinator, Pool};
 use tollfree::{Channel, PayloadPath, WhenPoolFull};
 use tonic::{Code, Status};
 
 use crate::freight::{direct, pattern, tonic_made};
-use crate::lab::{Lab, in_time, server, until, until_all_is_free};
+use crate::lab::{Lab, config, in_time, server, until, until_all_is_free};
 
 const LEN: usize = 100_000;
 
@@ -220,6 +220,39 @@ async fn a_coordinator_that_dies_and_comes_back_costs_what_is_mapped_nothing() {
         assert_eq!(channel.payloads().counts().pool_full, 1, "and there is more");
         drop((known, unknown, more));
         until_all_is_free(&here).await;
+    })
+    .await;
+}
+
+/// Fault 46: what one client holds of the server's memory is limited, so that there is some for others; it is sent the rest
+/// inline, and by ref again once it has let go.
+#[tokio::test]
+async fn a_client_that_keeps_all_it_gets_is_sent_the_rest_inline() {
+    in_time(async {
+        let lab = small();
+        let here = lab.join();
+        let there = lab.join_with(Config { reader_limit: Some(300_000), ..config() });
+        let carrier = direct::FreightServer::new(direct::Carrier::new(Some(there.clone())));
+        let served = lab.serve(server(Some(&there)).add_service(carrier)).await;
+        let mut client = direct::FreightClient::new(served.connect(Some(&here)).await);
+        let make = direct::Cargo { act: direct::Act::Make.into(), number: LEN as _, ..Default::default() };
+        let mut kept = Vec::new();
+        while served.payloads.counts().sent_inline == 0 {
+            assert!(kept.len() < 8, "it has got all of the quota by ref");
+            let made = client.unary(make.clone()).await.unwrap().into_inner().body;
+            assert_eq!(made, vec![5; LEN]);
+            kept.push(made);
+        }
+        assert!(kept.len() > 3, "as much as it may have came by ref");
+        drop(kept);
+        let before = served.payloads.counts().sent_by_ref;
+        until("it is trusted with memory again", || {
+            there.sweep();
+            there.may_share_with(std::process::id()).is_ok()
+        })
+        .await;
+        client.unary(make).await.unwrap();
+        assert_eq!(served.payloads.counts().sent_by_ref, before + 1);
     })
     .await;
 }

@@ -43,15 +43,16 @@ pub(crate) fn config() -> Config {
         when_short: WhenShort::Wait(Duration::from_secs(10)),
         low_watermark: 0,
         high_watermark: u64::MAX,
+        reader_limit: None,
         patience: Duration::from_secs(10),
     }
 }
 
-/// Waits until `is_so`, ten seconds at the most.
+/// Waits until `is_so`, half a minute at the most.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(10), "not within ten seconds: {what}");
+        assert!(began.elapsed() < Duration::from_secs(30), "not within half a minute: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
