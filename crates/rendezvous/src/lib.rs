@@ -30,5 +30,5 @@ pub use address::{Address, AddressError};
 pub use beneath::{BeneathError, FileId, SocketBeneath};
 pub use bind::{BindError, Rendezvous};
 pub use doorbell::{Doorbell, PeerDoorbell};
-pub use liveness::Liveness;
+pub use liveness::{Liveness, process_at};
 pub use socket::PeerIdentity;
