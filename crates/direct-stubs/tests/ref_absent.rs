@@ -33,6 +33,7 @@ fn join(socket: &Path) -> Pool {
         low_watermark: 0,
         high_watermark: u64::MAX,
         patience: Duration::from_secs(20),
+        ..Config::default()
     };
     let pool = Pool::join(&pool_address(socket), config).unwrap();
     drop(pool.buffer(4 << 20).unwrap());

@@ -41,6 +41,7 @@
 //!    0 | magic             | kind       | member     | extent     | reason     |
 //!   24 | amount                         | len                     | 40
 //!   40 | pool (16)                      | version    | reserved   | 64
+//!   64 | secret (16)                    | 80
 //! ```
 
 use zerocopy::little_endian::{U32, U64};
@@ -67,7 +68,9 @@ pub const HOLD_LEN: usize = 8;
 /// Length of a ref as it travels.
 pub const REF_LEN: usize = 56;
 /// Length of a message.
-pub const POOL_MESSAGE_LEN: usize = 64;
+pub const POOL_MESSAGE_LEN: usize = 80;
+/// Length of the secret with which a member comes back.
+pub const SECRET_LEN: usize = 16;
 
 /// Pages of the smallest extent.
 pub const EXTENT_PAGE_COUNT_MIN: usize = 16;
@@ -82,9 +85,10 @@ pub const GENERATION_MAX: u64 = (1 << GENERATION_BITS) - 1;
 
 /// What a message says.
 pub mod pool_kind {
-    /// Member: I want in. `pool` and `member` are zero, or those of before the coordinator was lost.
+    /// Member: I want in. `pool`, `member` and `secret` are zero, or those of before the connection was lost.
     pub const JOIN: u32 = 1;
-    /// Coordinator: you are in, as `member` of `pool`; `amount` is your quota, `len` the data bytes of an ordinary extent.
+    /// Coordinator: you are in, as `member` of `pool`, and come back with `secret`; `amount` is your quota, `len` the data
+    /// bytes of an ordinary extent.
     pub const WELCOME: u32 = 2;
     /// Coordinator: you are not, for `reason`. The socket closes.
     pub const REFUSAL: u32 = 3;
@@ -94,22 +98,22 @@ pub mod pool_kind {
     pub const GRANT: u32 = 5;
     /// Coordinator: there are not as many, for `reason`.
     pub const DENY: u32 = 6;
-    /// Member: this descriptor is my `extent`, of `amount` data bytes, out of what was granted.
+    /// Member: I have made `extent`, of `amount` data bytes, out of what was granted.
     pub const EXTENT: u32 = 7;
     /// Coordinator: others can map your `extent` now.
     pub const EXTENT_OK: u32 = 8;
     /// Member: I need `extent` of `member`.
     pub const MAP: u32 = 9;
-    /// Coordinator: here it is, `amount` data bytes in a file of `len`.
+    /// Coordinator: here it is, of `amount` data bytes; descriptors: the extent, its owner's life.
     pub const MAPPED: u32 = 10;
-    /// Member, then coordinator to the owner: these descriptors are my row for `extent` of `member`, and my life; `amount` is
-    /// my process id. To the owner, `member` is the reader.
+    /// Member, then coordinator to the owner: this descriptor is my row for `extent` of `member`, its number is `len`;
+    /// `amount` is my process id. To the owner, `member` is the reader, and its life is a second descriptor.
     pub const ROW: u32 = 11;
-    /// Owner: I look at the row that `member` keeps for my `extent`.
+    /// Owner: I look at row `len` that `member` keeps for my `extent`.
     pub const ROW_OK: u32 = 12;
-    /// Owner: I have no such extent.
-    pub const ROW_NO: u32 = 13;
-    /// Coordinator: the owner looks at your row for `extent` of `member`.
+    /// Owner: my `extent` can't be given to `member`, or its row not be looked at, for `reason`.
+    pub const NOT_HAD: u32 = 13;
+    /// Coordinator: the owner looks at your row `len` for `extent` of `member`.
     pub const WATCHED: u32 = 14;
     /// Coordinator: you can't have `extent` of `member`, for `reason`.
     pub const MAP_FAILED: u32 = 15;
@@ -119,12 +123,30 @@ pub mod pool_kind {
     pub const TAKE_BACK: u32 = 17;
     /// Member: I gave up `extent` (0: a grant that I made none of), and with it `amount` bytes.
     pub const RETURNED: u32 = 18;
-    /// Coordinator: the owner of `extent` of `member` is dead or has given it up.
+    /// Coordinator: the owner of `extent` of `member` has given it up.
     pub const DROP: u32 = 19;
     /// Member: I no longer map `extent` of `member`.
     pub const UNMAPPED: u32 = 20;
-    /// Member, after it was lost and came back: I map `extent` of `member`, of `amount` data bytes.
+    /// Member that comes back, before RESUMED: I map `extent` of `member`, of `amount` data bytes.
     pub const PRESENT: u32 = 21;
+    /// Member that comes back: EXTENT and PRESENT have told of all that I have and map.
+    pub const RESUMED: u32 = 22;
+    /// Coordinator to the owner: `member` wants to map your `extent`.
+    pub const WANTED: u32 = 23;
+    /// Owner: here is my `extent`, for `member`; descriptor: the extent.
+    pub const GIVE: u32 = 24;
+    /// Member: I leave. I hold nothing, and take hold of nothing any more.
+    pub const LEAVE: u32 = 25;
+    /// Coordinator: `member` has left, or its process has ended.
+    pub const LEFT: u32 = 26;
+
+    /// How many descriptors a message of a member has.
+    pub const fn fd_count(kind: u32) -> usize {
+        match kind {
+            ROW | GIVE => 1,
+            _ => 0,
+        }
+    }
 }
 
 /// Why a request is refused.
@@ -145,6 +167,8 @@ pub mod pool_reason {
     pub const USER: u32 = 7;
     /// The message makes no sense.
     pub const MALFORMED: u32 = 8;
+    /// The kernel doesn't let the coordinator watch the member's process.
+    pub const LIFE: u32 = 9;
 }
 
 /// The header of an extent.
@@ -209,6 +233,8 @@ pub struct PoolMessage {
     pub version: U32,
     /// Zero; ignored.
     pub reserved: U32,
+    /// What proves that a member that comes back is who it says.
+    pub secret: [u8; SECRET_LEN],
 }
 
 const _: () = {
@@ -225,7 +251,7 @@ const _: () = {
     assert!(offset_of!(PoolMessage, member) == 12 && offset_of!(PoolMessage, extent) == 16);
     assert!(offset_of!(PoolMessage, reason) == 20 && offset_of!(PoolMessage, amount) == 24);
     assert!(offset_of!(PoolMessage, len) == 32 && offset_of!(PoolMessage, pool) == 40);
-    assert!(offset_of!(PoolMessage, version) == 56);
+    assert!(offset_of!(PoolMessage, version) == 56 && offset_of!(PoolMessage, secret) == 64);
 };
 
 impl PoolMessage {
@@ -242,6 +268,7 @@ impl PoolMessage {
             pool: [0; POOL_ID_LEN],
             version: POOL_VERSION.into(),
             reserved: 0.into(),
+            secret: [0; SECRET_LEN],
         }
     }
 
@@ -257,6 +284,13 @@ impl PoolMessage {
     #[must_use]
     pub fn of(mut self, amount: u64) -> PoolMessage {
         self.amount = amount.into();
+        self
+    }
+
+    /// The same with a row's number.
+    #[must_use]
+    pub fn row(mut self, number: u64) -> PoolMessage {
+        self.len = number.into();
         self
     }
 

@@ -2,12 +2,15 @@
 //!
 //! # Trust
 //! It reads and writes no member's memory, and a member can make it do no more than its own requests are worth: one answer
-//! each, and no more of them read while answers wait. Whoever says what no member says is hung up on.
+//! each, and no more of them read while answers wait. Whoever says what no member says is hung up on, and nobody else for
+//! it. What others make it say to a member that doesn't read is bounded (`ledger/mapping.rs`).
 //!
 //! # Crash
-//! It keeps nothing that its members don't know: one that is started at the same address after it died learns the pool's
-//! name, its extents and who maps them from members that come back, and goes on. It waits a moment for them before it
-//! makes up a new pool, if it found a dead predecessor's socket.
+//! It keeps nothing that its members don't know: one that is started at the same address, after it died or was stopped,
+//! learns its extents and who maps them from members that come back, and goes on. A pool's name follows from where its
+//! coordinator listens (`greet.rs`), so that both give it the same.
+//!
+//! A member whose connection is lost is not dead: it is watched by a pidfd, which the kernel gave for its first connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -19,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::rand::GetRandomFlags;
 use tollfree_layout::MemberIdx;
-use tollfree_layout::pool::{POOL_ID_LEN, POOL_VERSION, PoolMessage, pool_kind, pool_reason};
+use tollfree_layout::pool::{POOL_ID_LEN, POOL_VERSION, PoolMessage, SECRET_LEN, pool_kind, pool_reason};
 use tollfree_region::GivenFd;
 use tollfree_rendezvous::{Address, PeerIdentity, Rendezvous, Seldom, socket};
 
@@ -27,11 +30,12 @@ use crate::agent::timespec;
 use crate::config::Capacity;
 use crate::error::JoinError;
 use crate::extent::PoolId;
+use crate::greet::{name_at, number_of};
 use crate::ledger::{Ledger, Saying};
-use crate::link::{Came, Inbox, post};
+use crate::link::{Came, Inbox, is_stall, post};
 
-/// How long a successor waits for members of the pool before it, at most.
-const RESUME_GRACE: Duration = Duration::from_secs(1);
+/// How long requests wait for owners that may come back: to a new coordinator, or after their connection was lost.
+const RETURN_GRACE: Duration = Duration::from_secs(1);
 /// How long a connection may take to join.
 const JOIN_LIMIT: Duration = Duration::from_secs(5);
 /// Messages of a member that are read before others have their turn.
@@ -60,23 +64,23 @@ impl Coordinator {
     pub fn start(address: &Address, capacity: Capacity) -> Result<Coordinator, JoinError> {
         capacity.check().map_err(JoinError::Settings)?;
         let system = |what| move |source: io::Error| JoinError::System { what, source };
-        let is_successor = matches!(address, Address::Path(path) if path.exists());
         let rendezvous = Rendezvous::bind(address)?;
+        let name = name_at(address).map_err(system("the name of its place"))?;
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| JoinError::System { what: "an eventfd", source: errno.into() })?;
         let stop = Arc::new(stop);
-        let grace = if is_successor { RESUME_GRACE } else { Duration::ZERO };
         let office = Office {
             rendezvous,
             stop: stop.clone(),
             pool: None,
-            // A pool without members has a name only for a moment.
-            grace_until: Instant::now() + grace,
+            name,
+            grace_until: Instant::now() + RETURN_GRACE,
             ledger: Ledger::new(capacity),
             capacity,
             desks: HashMap::new(),
             last_desk: 0,
             seats: HashMap::new(),
+            away: HashMap::new(),
             rest_until: None,
         };
         let thread = std::thread::Builder::new()
@@ -119,42 +123,47 @@ struct Desk {
     /// None before it has joined.
     member: Option<MemberIdx>,
     since: Instant,
-    /// Asked to join, and waits for the pool to have a name.
-    waiting: bool,
+    /// The kernel takes no more descriptors now, whatever room the socket has.
+    stalled: bool,
 }
 
 struct Office {
     rendezvous: Rendezvous,
     stop: Arc<OwnedFd>,
+    /// None before the first member.
     pool: Option<PoolId>,
+    /// The pool's name, unless the first member comes back with another.
+    name: PoolId,
     grace_until: Instant,
     ledger: Ledger<Arc<GivenFd>>,
     capacity: Capacity,
     desks: HashMap<u64, Desk>,
     last_desk: u64,
     seats: HashMap<MemberIdx, u64>,
+    /// Members whose connection was lost, and when.
+    away: HashMap<MemberIdx, Instant>,
     /// Out of descriptors: no accepting before this.
     rest_until: Option<Instant>,
 }
 
 impl Office {
     fn run(mut self) {
-        while let Some(ready) = self.wait() {
+        while let Some((ready, ended)) = self.wait() {
             self.accept();
             for desk in ready {
                 self.serve(desk);
             }
-            self.welcome_waiting();
-            if self.grace_until <= Instant::now() {
-                self.ledger.give_up_early();
+            for member in ended {
+                self.bury(member);
             }
+            self.give_up_waiting();
             self.close_late();
             self.deliver();
         }
     }
 
-    /// Sleeps until something happens. None: it is over.
-    fn wait(&mut self) -> Option<Vec<u64>> {
+    /// Sleeps until something happens: which connections have news, and which members have ended. None: it is over.
+    fn wait(&mut self) -> Option<(Vec<u64>, Vec<MemberIdx>)> {
         let resting = self.rest_until.is_some_and(|until| Instant::now() < until);
         let accepting = if resting { PollFlags::empty() } else { PollFlags::IN };
         let mut fds =
@@ -162,11 +171,16 @@ impl Office {
         let desks: Vec<_> = self.desks.iter().collect();
         fds.extend(desks.iter().map(|(_, desk)| {
             let reading = if desk.unsent.len() < BACKLOG_MAX { PollFlags::IN } else { PollFlags::empty() };
-            let writing = if desk.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            let is_quiet = desk.unsent.is_empty() || desk.stalled;
+            let writing = if is_quiet { PollFlags::empty() } else { PollFlags::OUT };
             PollFd::new(&desk.socket, reading | writing)
         }));
-        let pending =
-            desks.iter().any(|(_, desk)| desk.member.is_none()) || resting || self.ledger.has_early();
+        let lives: Vec<_> = self.ledger.lives().collect();
+        fds.extend(lives.iter().map(|(_, life)| PollFd::new(&***life, PollFlags::IN)));
+        let pending = desks.iter().any(|(_, desk)| desk.member.is_none() || desk.stalled)
+            || resting
+            || self.ledger.is_early()
+            || !self.away.is_empty();
         // A turn now and then while there is something that time alone decides.
         let timeout = pending.then(|| timespec(Duration::from_millis(20)));
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
@@ -179,8 +193,10 @@ impl Office {
         if !fds[0].revents().is_empty() {
             return None;
         }
-        let ready = desks.iter().zip(&fds[2..]).filter(|(_, fd)| !fd.revents().is_empty());
-        Some(ready.map(|((desk, _), _)| **desk).collect())
+        let has_news = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let ready = desks.iter().zip(&fds[2..]).filter(|(_, fd)| has_news(fd));
+        let ended = lives.iter().zip(&fds[2 + desks.len()..]).filter(|(_, fd)| has_news(fd));
+        Some((ready.map(|((desk, _), _)| **desk).collect(), ended.map(|((member, _), _)| *member).collect()))
     }
 
     fn accept(&mut self) {
@@ -223,7 +239,7 @@ impl Office {
             unsent: VecDeque::new(),
             member: None,
             since: Instant::now(),
-            waiting: false,
+            stalled: false,
         };
         self.desks.insert(self.last_desk, desk);
     }
@@ -236,11 +252,13 @@ impl Office {
             };
             match desk.inbox.recv(&desk.socket) {
                 Came::Message(message, fds) => {
-                    let fds = fds.into_iter().map(Arc::new).collect();
+                    let fds: Vec<_> = fds.into_iter().map(Arc::new).collect();
                     match desk.member {
                         Some(member) => {
                             crate::steps::reached(step(message.kind.get()));
-                            if let Err(violation) = self.ledger.hear(member, &message, fds) {
+                            if message.kind.get() == pool_kind::LEAVE {
+                                self.bury(member);
+                            } else if let Err(violation) = self.ledger.hear(member, &message, fds) {
                                 if let Some(unsaid) = VIOLATED.turn() {
                                     let (member, why) = (member.0, violation.0);
                                     tracing::warn!(member, why, unsaid, "hanging up on a member");
@@ -250,7 +268,7 @@ impl Office {
                         }
                         None => {
                             crate::steps::reached("told-join");
-                            self.newcomer(idx, &message);
+                            self.newcomer(idx, &message, !fds.is_empty());
                         }
                     }
                     self.sort();
@@ -261,63 +279,72 @@ impl Office {
         }
     }
 
-    fn newcomer(&mut self, idx: u64, message: &PoolMessage) {
+    fn newcomer(&mut self, idx: u64, message: &PoolMessage, has_fds: bool) {
         if message.version.get() != POOL_VERSION {
             return self.refuse(idx, pool_reason::VERSION);
         }
-        if message.kind.get() != pool_kind::JOIN {
+        if message.kind.get() != pool_kind::JOIN || has_fds {
             return self.refuse(idx, pool_reason::MALFORMED);
         }
         if message.pool == [0; POOL_ID_LEN] {
-            if let Some(desk) = self.desks.get_mut(&idx) {
-                desk.waiting = true;
-            }
-            return;
+            return match self.new_secret() {
+                Ok(secret) => self.welcome(idx, secret, false),
+                Err(error) => {
+                    tracing::error!(%error, "no random bytes for a newcomer");
+                    self.refuse(idx, pool_reason::BUSY)
+                }
+            };
         }
         // Somebody comes back. A coordinator that has no pool yet takes this one over.
-        let member = message.member();
-        if *self.pool.get_or_insert(message.pool) != message.pool {
+        let (member, secret) = (message.member(), message.secret);
+        if self.pool.is_some_and(|pool| pool != message.pool) {
             return self.refuse(idx, pool_reason::POOL);
         }
-        if member.0 == 0 || self.ledger.has(member) {
+        let known = self.ledger.secret_of(member).is_none_or(|known| known == secret);
+        if member.0 == 0 || !known || number_of(&secret, &message.pool) != member {
             return self.refuse(idx, pool_reason::MALFORMED);
         }
-        self.welcome(idx, member, true);
+        self.pool = Some(message.pool);
+        if let Some(before) = self.seats.get(&member).copied() {
+            // It has lost that connection, though this side hasn't noticed yet.
+            self.close(before);
+        }
+        self.welcome(idx, secret, true);
     }
 
-    /// Lets in who waits for the pool to have a name.
-    fn welcome_waiting(&mut self) {
-        let waiting: Vec<_> =
-            self.desks.iter().filter(|(_, desk)| desk.waiting).map(|(idx, _)| *idx).collect();
-        for idx in waiting {
-            if self.pool.is_none() && Instant::now() < self.grace_until {
-                return;
+    /// A secret whose number nobody has.
+    fn new_secret(&self) -> Result<[u8; SECRET_LEN], rustix::io::Errno> {
+        loop {
+            let mut secret = [0; SECRET_LEN];
+            random(&mut secret)?;
+            let member = number_of(&secret, &self.pool.unwrap_or(self.name));
+            if member.0 != 0 && self.ledger.secret_of(member).is_none() {
+                return Ok(secret);
             }
-            let mut id = [0; POOL_ID_LEN];
-            let mut member = [0; 4];
-            if let Err(error) = random(&mut id).and_then(|()| random(&mut member)) {
-                tracing::error!(%error, "no random bytes for a newcomer");
-                return self.refuse(idx, pool_reason::BUSY);
-            }
-            let member = MemberIdx(u32::from_le_bytes(member));
-            if member.0 == 0 || self.ledger.has(member) {
-                continue; // In the next turn.
-            }
-            self.pool.get_or_insert(id);
-            self.welcome(idx, member, false);
         }
     }
 
-    fn welcome(&mut self, idx: u64, member: MemberIdx, resumed: bool) {
+    fn welcome(&mut self, idx: u64, secret: [u8; SECRET_LEN], comes_back: bool) {
         let Some(desk) = self.desks.get_mut(&idx) else { return };
+        let life = match tollfree_rendezvous::process_at(&desk.socket) {
+            Ok(life) => Arc::new(GivenFd::from(life)),
+            Err(error) => {
+                tracing::warn!(%error, "a newcomer's process can't be watched");
+                let is_short = error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error());
+                return self.refuse(idx, if is_short { pool_reason::BUSY } else { pool_reason::LIFE });
+            }
+        };
+        let pool = *self.pool.get_or_insert(self.name);
+        let member = number_of(&secret, &pool);
         desk.member = Some(member);
-        desk.waiting = false;
         self.seats.insert(member, idx);
-        self.ledger.join(member, resumed);
+        self.away.remove(&member);
+        self.ledger.join(member, secret, life, comes_back);
         let mut message = PoolMessage::new(pool_kind::WELCOME).of(self.capacity.member_quota);
         message.member = member.0.into();
         message.len = self.capacity.batch.into();
-        message.pool = self.pool.expect("the pool has its name before it has members");
+        message.pool = pool;
+        message.secret = secret;
         desk.unsent.push_back((message, Vec::new()));
     }
 
@@ -328,20 +355,49 @@ impl Office {
         self.close(idx);
     }
 
+    /// A connection is over. Its member isn't.
     fn close(&mut self, idx: u64) {
         let Some(desk) = self.desks.remove(&idx) else { return };
         if let Some(member) = desk.member {
             self.seats.remove(&member);
-            self.ledger.leave(member);
-            if !self.ledger.has_members() && self.grace_until <= Instant::now() {
-                tracing::debug!("the last member has left the pool");
+            if self.ledger.lose(member) {
+                self.away.insert(member, Instant::now());
             }
         }
     }
 
+    /// A member has left, or its process has ended.
+    fn bury(&mut self, member: MemberIdx) {
+        if let Some(idx) = self.seats.remove(&member) {
+            self.desks.remove(&idx);
+        }
+        self.away.remove(&member);
+        self.ledger.leave(member);
+    }
+
+    /// Nobody waits for ever for who may come back.
+    fn give_up_waiting(&mut self) {
+        let now = Instant::now();
+        if self.ledger.is_early() && self.grace_until <= now {
+            self.ledger.give_up_early();
+        }
+        let ledger = &mut self.ledger;
+        self.away.retain(|member, since| {
+            let is_late = now.duration_since(*since) > RETURN_GRACE;
+            if is_late {
+                tracing::warn!(
+                    member = member.0,
+                    "a live member stays away; what it has and holds stays its own"
+                );
+                ledger.give_up(*member);
+            }
+            !is_late
+        });
+    }
+
     /// Hangs up on connections that don't join.
     fn close_late(&mut self) {
-        let late = |desk: &Desk| desk.member.is_none() && !desk.waiting && desk.since.elapsed() > JOIN_LIMIT;
+        let late = |desk: &Desk| desk.member.is_none() && desk.since.elapsed() > JOIN_LIMIT;
         let late: Vec<_> = self.desks.iter().filter(|(_, desk)| late(desk)).map(|(idx, _)| *idx).collect();
         for idx in late {
             self.close(idx);
@@ -352,7 +408,7 @@ impl Office {
     fn sort(&mut self) {
         for Saying { to, message, fds } in self.ledger.take_sayings() {
             if let Some(desk) = self.seats.get(&to).and_then(|idx| self.desks.get_mut(idx)) {
-                desk.unsent.push_back((message, fds));
+                desk.queue(message, fds);
             }
         }
     }
@@ -376,6 +432,7 @@ fn step(kind: u32) -> &'static str {
         pool_kind::NEED => "told-need",
         pool_kind::EXTENT => "told-extent",
         pool_kind::MAP => "told-map",
+        pool_kind::GIVE => "told-give",
         pool_kind::ROW => "told-row",
         pool_kind::ROW_OK => "told-row-ok",
         pool_kind::RETURNED => "told-returned",
@@ -390,13 +447,31 @@ impl Drop for Desk {
 }
 
 impl Desk {
+    /// Of several wishes to give memory back, one is enough.
+    fn queue(&mut self, message: PoolMessage, fds: Vec<Arc<GivenFd>>) {
+        let is_wish = |message: &PoolMessage| message.kind.get() == pool_kind::TAKE_BACK;
+        if is_wish(&message)
+            && let Some((known, _)) = self.unsent.iter_mut().find(|(known, _)| is_wish(known))
+        {
+            known.amount = known.amount.get().max(message.amount.get()).into();
+            return;
+        }
+        self.unsent.push_back((message, fds));
+    }
+
     /// Sends what there is room for. False: the other end is gone.
     fn deliver(&mut self) -> bool {
+        self.stalled = false;
         while let Some((message, fds)) = self.unsent.front() {
             let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
             match post(&self.socket, message, &fds) {
                 Ok(true) => drop(self.unsent.pop_front()),
                 Ok(false) => return true,
+                // Too many descriptors are on their way to somebody: no fault of this member's.
+                Err(error) if is_stall(&error) => {
+                    self.stalled = true;
+                    return true;
+                }
                 Err(_) => return false,
             }
         }

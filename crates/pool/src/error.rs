@@ -86,6 +86,8 @@ pub enum Refusal {
     User,
     /// The request makes no sense; a bug on either side.
     Malformed,
+    /// The kernel doesn't let the coordinator watch the member's process.
+    Life,
 }
 
 impl Refusal {
@@ -98,6 +100,7 @@ impl Refusal {
             pool_reason::VERSION => Refusal::Version,
             pool_reason::BUSY => Refusal::Busy,
             pool_reason::USER => Refusal::User,
+            pool_reason::LIFE => Refusal::Life,
             _ => Refusal::Malformed,
         }
     }
@@ -114,6 +117,7 @@ impl std::fmt::Display for Refusal {
             Refusal::Busy => "the other side does not read its messages; try later",
             Refusal::User => "only its own user is allowed",
             Refusal::Malformed => "the request was malformed",
+            Refusal::Life => "the kernel does not let it watch this process (is pidfd_open forbidden there?)",
         })
     }
 }

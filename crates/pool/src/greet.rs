@@ -1,18 +1,36 @@
 //! A member's first words: connect, check the user, JOIN, and the answer.
 
+use std::hash::Hasher;
+#[expect(deprecated, reason = "see `keyed`")]
+use std::hash::SipHasher;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use tollfree_layout::pool::{POOL_VERSION, PoolMessage, pool_kind};
+use tollfree_layout::MemberIdx;
+use tollfree_layout::pool::{
+    ExtentShape, POOL_ID_LEN, POOL_MAGIC, POOL_VERSION, PoolMessage, SECRET_LEN, pool_kind,
+};
 use tollfree_rendezvous::{Address, PeerIdentity};
 
-use crate::agent::{Known, timespec};
+use crate::agent::timespec;
 use crate::error::{JoinError, Refusal};
+use crate::extent::PoolId;
 use crate::link::{Came, Inbox, post};
+
+/// What a member says of itself when it comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) pool: PoolId,
+    pub(crate) member: MemberIdx,
+    pub(crate) secret: [u8; SECRET_LEN],
+}
 
 /// Connects and joins; comes back to a pool, if `known`.
 pub(crate) fn greet(
@@ -28,9 +46,10 @@ pub(crate) fn greet(
         return Err(JoinError::User { address: address.clone(), uid: coordinator.uid });
     }
     let mut join = PoolMessage::new(pool_kind::JOIN);
-    if let Some((pool, member)) = known {
+    if let Some(Known { pool, member, secret }) = known {
         join.pool = pool;
         join.member = member.0.into();
+        join.secret = secret;
     }
     post(&socket, &join, &[]).map_err(failed)?;
     let answer = answer(address, &socket, until, limit)?;
@@ -38,13 +57,62 @@ pub(crate) fn greet(
         _ if answer.version.get() != POOL_VERSION => {
             Err(JoinError::Refused { address: address.clone(), reason: Refusal::Version })
         }
-        pool_kind::WELCOME => Ok((socket, answer)),
+        pool_kind::WELCOME if is_sound(&answer, known) => Ok((socket, answer)),
         pool_kind::REFUSAL => Err(JoinError::Refused {
             address: address.clone(),
             reason: Refusal::from_wire(answer.reason.get()),
         }),
         _ => Err(JoinError::NotACoordinator(address.clone())),
     }
+}
+
+/// Whether a welcome can be one, and is for the member that came back.
+fn is_sound(welcome: &PoolMessage, known: Option<Known>) -> bool {
+    let batch = welcome.len.get();
+    let (pool, member, secret) = (welcome.pool, welcome.member(), welcome.secret);
+    ExtentShape::of_data(batch).is_some()
+        && welcome.amount.get() >= batch
+        && pool != [0; POOL_ID_LEN]
+        && member.0 != 0
+        && member == number_of(&secret, &pool)
+        && known.is_none_or(|known| known == Known { pool, member, secret })
+}
+
+/// The number of the member that has this secret: nobody comes back as another without it.
+pub(crate) fn number_of(secret: &[u8; SECRET_LEN], pool: &PoolId) -> MemberIdx {
+    let halves = pool.as_chunks::<8>().0;
+    MemberIdx(keyed(u64::from_le_bytes(halves[0]), u64::from_le_bytes(halves[1]), secret) as u32)
+}
+
+/// The name of the pool that is coordinated at an address: another one for each directory and file, or for each network
+/// namespace and abstract name. A coordinator that takes another's place gives it the same name.
+pub(crate) fn name_at(address: &Address) -> io::Result<PoolId> {
+    let place = match address {
+        Address::Path(path) => path.parent().filter(|parent| !parent.as_os_str().is_empty()),
+        Address::Abstract(_) => Some(Path::new("/proc/self/ns/net")),
+    };
+    let found = std::fs::metadata(place.unwrap_or(Path::new(".")))?;
+    let mut words = Vec::from(found.dev().to_le_bytes());
+    words.extend(found.ino().to_le_bytes());
+    words.extend(match address {
+        Address::Path(path) => path.file_name().unwrap_or_default().as_bytes(),
+        Address::Abstract(name) => name.as_bytes(),
+    });
+    let mut name = [0; POOL_ID_LEN];
+    for (half, bytes) in name.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        *bytes = keyed(u64::from_le_bytes(POOL_MAGIC), half as u64, &words).to_le_bytes();
+    }
+    Ok(name)
+}
+
+#[expect(
+    deprecated,
+    reason = "std's keyed SipHash-2-4 is fixed, as a number that both sides compute has to be"
+)]
+fn keyed(k0: u64, k1: u64, bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher::new_with_keys(k0, k1);
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 /// Connects. A coordinator whose backlog is full gets some time.

@@ -434,8 +434,7 @@ impl Heap {
         let Some(slot) = self.slots.iter_mut().flatten().find(|slot| slot.extent.idx == extent) else {
             return false;
         };
-        // A reader that mapped it before has none of its old holds.
-        slot.forget(reader);
+        // Beside the rows that it has already: there may be holds in each.
         slot.readers.push(reader);
         slot.rows.push(row);
         true
@@ -508,11 +507,20 @@ impl Heap {
         self.extents().find(|own| own.idx == extent).map(|own| own.shape.row_len())
     }
 
+    /// A reader has left: its rows go that hold nothing. Whether it has any other.
+    pub(crate) fn forget_idle(&mut self, reader: MemberIdx) -> bool {
+        for slot in self.slots.iter_mut().flatten() {
+            slot.forget_if(reader, Survey::is_idle);
+        }
+        self.sweep(self.limbo.len());
+        self.slots.iter().flatten().any(|slot| slot.readers.contains(&reader))
+    }
+
     /// A reader is dead: so are its holds.
     pub(crate) fn forget(&mut self, reader: MemberIdx) {
         self.processes.remove(&reader);
         for slot in self.slots.iter_mut().flatten() {
-            slot.forget(reader);
+            slot.forget_if(reader, |_| true);
         }
         self.sweep(self.limbo.len());
     }
@@ -549,10 +557,12 @@ impl Heap {
 }
 
 impl Slot {
-    fn forget(&mut self, reader: MemberIdx) {
-        while let Some(idx) = self.readers.iter().position(|known| *known == reader) {
-            self.readers.swap_remove(idx);
-            self.rows.swap_remove(idx);
+    fn forget_if(&mut self, reader: MemberIdx, may_go: impl Fn(&PeerRegion) -> bool) {
+        for idx in (0..self.readers.len()).rev() {
+            if self.readers[idx] == reader && may_go(&self.rows[idx]) {
+                self.readers.swap_remove(idx);
+                self.rows.swap_remove(idx);
+            }
         }
     }
 }

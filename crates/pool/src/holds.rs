@@ -261,6 +261,12 @@ impl Survey {
         looks.all(|(row, seen)| row.load_u64(hold_off(page), Ordering::Acquire) == *seen)
     }
 
+    /// Whether a row holds nothing at all.
+    pub fn is_idle<R: ReadMemory>(row: &R) -> bool {
+        let held = |at| HoldWord::from_word(row.load_u64(at, Ordering::Acquire)).held;
+        (0..row.len() / HOLD_LEN).all(|word| held(word * HOLD_LEN) == 0)
+    }
+
     /// Whether nobody holds the block now. Enough after [`Directory::condemn`], when no hold can be taken any more.
     #[inline]
     pub fn nobody_is_left<R: ReadMemory>(rows: &[R], page: PageIdx) -> bool {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -15,7 +14,6 @@ use tollfree_region::Origin;
 use zerocopy::FromBytes;
 
 use crate::config::{Config, WhenShort};
-use crate::coordinator::Coordinator;
 use crate::counts::{Counters, Room, Usage};
 use crate::error::{AllocError, FetchFault, RefError, Shortage};
 use crate::extent::{Import, PoolId};
@@ -77,10 +75,6 @@ pub(crate) struct Inner {
     pub(crate) fetches: Mutex<HashMap<(MemberIdx, ExtentIdx), Arc<Fetch>>>,
     pub(crate) link: Arc<Link>,
     pub(crate) counters: Counters,
-    /// Owners of what this member holds wait for the other end to hang up.
-    pub(crate) _life: OwnedFd,
-    /// Stops when the last handle and ref are gone.
-    pub(crate) _coordinator: Option<Coordinator>,
 }
 
 /// An extent on its way here.

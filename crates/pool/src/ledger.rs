@@ -4,16 +4,35 @@
 //! Of capacity, in the order in which it goes through them; the sum is the pool's total at any time:
 //!
 //! ```text
-//! free ──NEED──► granted ──EXTENT──► extent ──RETURNED, or owner's death──► lingering ──last UNMAPPED──► free
-//!                   └──RETURNED, or death──► free                              (nobody maps it: free at once)
+//! free ──NEED──► granted ──EXTENT──► extent ──RETURNED, or owner's end──► lingering ──last UNMAPPED──► free
+//!                   └──RETURNED, or end──► free                           (nobody maps it: free at once)
 //! ```
+//!
+//! Of a member. A lost connection ends nobody: only its process's end does, or its own LEAVE.
+//!
+//! ```text
+//! JOIN ──► here ◄──── JOIN again ───── away          away: it keeps all that it has and maps
+//!           │  └──── connection lost ───►│
+//!           └── LEAVE, process's end ──► left ◄── process's end
+//! ```
+//!
+//! Who comes back states all that it has (EXTENT) and maps (PRESENT). At RESUMED, what it didn't state is gone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use tollfree_layout::pool::{ExtentShape, PoolMessage, pool_kind, pool_reason};
+use tollfree_layout::pool::{ExtentShape, PoolMessage, SECRET_LEN, pool_kind, pool_reason};
 use tollfree_layout::{ExtentIdx, MemberIdx};
 
 use crate::config::Capacity;
+
+mod mapping;
+#[cfg(test)]
+mod tests;
+
+use mapping::Stage;
+
+/// An extent: its owner, and its number there.
+type Key = (MemberIdx, ExtentIdx);
 
 /// Something to say to a member.
 #[derive(Debug)]
@@ -28,20 +47,43 @@ pub(crate) struct Saying<F> {
 pub(crate) struct Violation(pub(crate) &'static str);
 
 #[derive(Debug)]
-struct Extent<F> {
+struct Extent {
     len: u64,
-    /// The extent, and its owner's life.
-    fds: Vec<F>,
     importers: BTreeSet<MemberIdx>,
+}
+
+/// What a member that comes back had and mapped before, and hasn't stated yet.
+#[derive(Debug, Default)]
+struct Unstated {
+    extents: BTreeSet<ExtentIdx>,
+    mapped: BTreeSet<Key>,
+    /// Bytes and number of the extents that it has told of and that nobody else knows.
+    claimed: u64,
+    claim_count: usize,
 }
 
 #[derive(Debug)]
 struct Member<F> {
+    /// Tells of its process's end.
+    life: F,
+    secret: [u8; SECRET_LEN],
     /// Extents included.
     granted: u64,
-    extents: BTreeMap<ExtentIdx, Extent<F>>,
-    /// It comes from a coordinator that died: its extents were granted by that one.
-    resumed: bool,
+    extents: BTreeMap<ExtentIdx, Extent>,
+    /// Until it has said RESUMED.
+    resuming: Option<Unstated>,
+    presence: Presence,
+    /// Questions of ours that it hasn't answered.
+    owes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Here,
+    /// Its connection was lost a moment ago.
+    Away,
+    /// Nobody waits for it any more.
+    GivenUp,
 }
 
 /// Memory of an extent that is no longer anybody's, but still mapped.
@@ -56,15 +98,19 @@ struct Lingering {
 pub(crate) struct Ledger<F> {
     capacity: Capacity,
     members: BTreeMap<MemberIdx, Member<F>>,
-    lingering: HashMap<(MemberIdx, ExtentIdx), Lingering>,
+    lingering: HashMap<Key, Lingering>,
+    /// Extents on their way to a reader.
+    mappings: BTreeMap<(MemberIdx, ExtentIdx, MemberIdx), Stage>,
     used: u64,
     sayings: Vec<Saying<F>>,
     /// Who wants extents that nobody has told of yet, while their owners may still come back; `None` from then on.
-    early: Option<BTreeSet<((MemberIdx, ExtentIdx), MemberIdx)>>,
+    early: Option<BTreeSet<(Key, MemberIdx)>>,
 }
 
 /// Requests that are kept for owners who may come back; more are refused.
 const EARLY_COUNT_MAX: usize = 4096;
+/// Extents nobody else knows that one member can tell of as it comes back; more don't count.
+const CLAIM_COUNT_MAX: usize = 1024;
 
 impl<F: Clone> Ledger<F> {
     pub(crate) fn new(capacity: Capacity) -> Ledger<F> {
@@ -72,21 +118,22 @@ impl<F: Clone> Ledger<F> {
             capacity,
             members: BTreeMap::new(),
             lingering: HashMap::new(),
+            mappings: BTreeMap::new(),
             used: 0,
             sayings: Vec::new(),
             early: Some(BTreeSet::new()),
         }
     }
 
-    /// Whether somebody waits for an owner to come back.
-    pub(crate) fn has_early(&self) -> bool {
-        self.early.as_ref().is_some_and(|early| !early.is_empty())
+    /// Whether members of the coordinator before may still come back.
+    pub(crate) fn is_early(&self) -> bool {
+        self.early.is_some()
     }
 
     /// Owners that haven't come back by now are gone.
     pub(crate) fn give_up_early(&mut self) {
         for (key, reader) in self.early.take().into_iter().flatten() {
-            self.refuse(reader, key);
+            self.refuse(reader, key, pool_reason::GONE);
         }
     }
 
@@ -101,37 +148,108 @@ impl<F: Clone> Ledger<F> {
         self.used
     }
 
-    pub(crate) fn has(&self, member: MemberIdx) -> bool {
-        self.members.contains_key(&member)
+    /// With which secret this member comes back.
+    pub(crate) fn secret_of(&self, member: MemberIdx) -> Option<[u8; SECRET_LEN]> {
+        self.members.get(&member).map(|known| known.secret)
     }
 
-    pub(crate) fn has_members(&self) -> bool {
-        !self.members.is_empty()
+    /// All members that haven't left, and what tells of their end.
+    pub(crate) fn lives(&self) -> impl Iterator<Item = (MemberIdx, &F)> {
+        self.members.iter().map(|(idx, member)| (*idx, &member.life))
     }
 
     fn say(&mut self, to: MemberIdx, message: PoolMessage, fds: Vec<F>) {
-        self.sayings.push(Saying { to, message, fds });
+        if self.members.get(&to).is_some_and(|member| member.presence == Presence::Here) {
+            self.sayings.push(Saying { to, message, fds });
+        }
     }
 
-    /// A member joins; `resumed` if it was one before.
-    pub(crate) fn join(&mut self, member: MemberIdx, resumed: bool) {
-        let known = self.members.insert(member, Member { granted: 0, extents: BTreeMap::new(), resumed });
-        debug_assert!(known.is_none(), "the caller looks first");
+    /// A member joins, or comes back if it was one before.
+    pub(crate) fn join(&mut self, idx: MemberIdx, secret: [u8; SECRET_LEN], life: F, comes_back: bool) {
+        let mut unstated = Unstated::default();
+        if let Some(known) = self.members.get(&idx) {
+            debug_assert!(comes_back && known.presence != Presence::Here, "the caller looks first");
+            unstated.extents = known.extents.keys().copied().collect();
+            unstated.mapped = self.mapped_by(idx).collect();
+        }
+        let new = Member {
+            life: life.clone(),
+            secret,
+            granted: 0,
+            extents: BTreeMap::new(),
+            resuming: None,
+            presence: Presence::Here,
+            owes: 0,
+        };
+        let member = self.members.entry(idx).or_insert(new);
+        member.life = life;
+        member.presence = Presence::Here;
+        member.resuming = comes_back.then_some(unstated);
     }
 
-    /// A member is dead or has left.
+    fn mapped_by(&self, reader: MemberIdx) -> impl Iterator<Item = Key> {
+        let owned = self.members.iter().flat_map(|(owner, member)| {
+            member.extents.iter().map(|(idx, extent)| ((*owner, *idx), &extent.importers))
+        });
+        let lingering = self.lingering.iter().map(|(key, lingering)| (*key, &lingering.importers));
+        owned.chain(lingering).filter(move |(_, by)| by.contains(&reader)).map(|(key, _)| key)
+    }
+
+    /// A member's connection was lost. It lives, and keeps what it has and maps. Whether there is anything to wait for.
+    pub(crate) fn lose(&mut self, idx: MemberIdx) -> bool {
+        let Some(member) = self.members.get_mut(&idx) else { return false };
+        let has_nothing = member.granted == 0;
+        if has_nothing && self.mapped_by(idx).next().is_none() {
+            self.leave(idx);
+            return false;
+        }
+        let member = self.members.get_mut(&idx).expect("as above");
+        member.presence = Presence::Away;
+        member.resuming = None;
+        if let Some(early) = &mut self.early {
+            early.retain(|(_, reader)| *reader != idx);
+        }
+        self.lose_mappings(idx);
+        true
+    }
+
+    /// A member has been away for long: who wants its extents needn't wait.
+    pub(crate) fn give_up(&mut self, idx: MemberIdx) {
+        if let Some(member) = self.members.get_mut(&idx)
+            && member.presence == Presence::Away
+        {
+            member.presence = Presence::GivenUp;
+            self.end_mappings(|(owner, _, _)| owner == idx, Some(pool_reason::BUSY));
+        }
+    }
+
+    /// A member's process has ended, or it has said so itself: it holds nothing.
     pub(crate) fn leave(&mut self, member: MemberIdx) {
+        if !self.members.contains_key(&member) {
+            return;
+        }
+        self.end_mappings(|(_, _, reader)| reader == member, None);
+        self.end_mappings(|(owner, _, _)| owner == member, Some(pool_reason::GONE));
         let Some(gone) = self.members.remove(&member) else { return };
         if let Some(early) = &mut self.early {
             early.retain(|(_, reader)| *reader != member);
         }
         let extents: u64 = gone.extents.values().map(|extent| extent.len).sum();
         self.used -= gone.granted - extents;
+        let mut related = BTreeSet::new();
         for (idx, extent) in gone.extents {
+            related.extend(extent.importers.iter().copied());
             self.linger((member, idx), extent);
         }
-        for extent in self.members.values_mut().flat_map(|other| other.extents.values_mut()) {
-            extent.importers.remove(&member);
+        for (owner, other) in &mut self.members {
+            for extent in other.extents.values_mut() {
+                if extent.importers.remove(&member) {
+                    related.insert(*owner);
+                }
+            }
+        }
+        for other in related {
+            self.say(other, PoolMessage::new(pool_kind::LEFT).about(member, ExtentIdx(0)), Vec::new());
         }
         let mapped: Vec<_> = self.lingering.keys().copied().collect();
         for key in mapped {
@@ -140,19 +258,27 @@ impl<F: Clone> Ledger<F> {
     }
 
     /// An extent is nobody's any more. Its capacity is free once nobody maps it.
-    fn linger(&mut self, (owner, idx): (MemberIdx, ExtentIdx), extent: Extent<F>) {
+    fn linger(&mut self, key: Key, extent: Extent) {
         if extent.importers.is_empty() {
             self.used -= extent.len;
             return;
         }
-        for reader in &extent.importers {
-            let message = PoolMessage::new(pool_kind::DROP).about(owner, idx);
-            self.sayings.push(Saying { to: *reader, message, fds: Vec::new() });
-        }
-        self.lingering.insert((owner, idx), Lingering { len: extent.len, importers: extent.importers });
+        self.lingering.insert(key, Lingering { len: extent.len, importers: extent.importers });
     }
 
-    fn let_go(&mut self, reader: MemberIdx, key: (MemberIdx, ExtentIdx)) {
+    /// An owner has given up an extent.
+    fn give_up_extent(&mut self, key: Key, extent: Extent) {
+        self.end_mappings(|(owner, idx, _)| (owner, idx) == key, Some(pool_reason::GONE));
+        for reader in extent.importers.clone() {
+            self.say(reader, PoolMessage::new(pool_kind::DROP).about(key.0, key.1), Vec::new());
+        }
+        self.linger(key, extent);
+    }
+
+    fn let_go(&mut self, reader: MemberIdx, key: Key) {
+        if let Some(extent) = self.find(key) {
+            extent.importers.remove(&reader);
+        }
         let Some(lingering) = self.lingering.get_mut(&key) else { return };
         lingering.importers.remove(&reader);
         if lingering.importers.is_empty() {
@@ -161,53 +287,43 @@ impl<F: Clone> Ledger<F> {
         }
     }
 
-    /// What a member says.
+    /// What a member says, with as many descriptors as such a message has; fewer, if this process could not have more.
     pub(crate) fn hear(
         &mut self,
         from: MemberIdx,
         message: &PoolMessage,
         fds: Vec<F>,
     ) -> Result<(), Violation> {
-        if !self.has(from) {
+        if !self.members.contains_key(&from) {
             return Err(Violation("it is no member"));
+        }
+        if fds.len() > pool_kind::fd_count(message.kind.get()) {
+            return Err(Violation("it sends descriptors that such a message doesn't have"));
         }
         let key = (message.member(), message.extent());
         let amount = message.amount.get();
         match message.kind.get() {
-            pool_kind::NEED => self.need(from, amount),
-            pool_kind::EXTENT => self.extent(from, key.1, amount, fds),
-            pool_kind::MAP => {
-                self.map(from, key);
-                Ok(())
-            }
-            pool_kind::ROW => {
-                self.row(from, key, amount, fds);
-                Ok(())
-            }
-            pool_kind::ROW_OK | pool_kind::ROW_NO => {
-                let (reader, idx) = key;
-                let watched = message.kind.get() == pool_kind::ROW_OK;
-                self.row_answered(from, reader, idx, watched);
-                Ok(())
-            }
+            pool_kind::NEED => self.need(from, amount)?,
+            pool_kind::EXTENT => self.extent(from, key.1, amount)?,
+            pool_kind::MAP => self.map(from, key),
+            pool_kind::GIVE => self.give(from, key, fds),
+            pool_kind::ROW => self.row(from, key, (message.len.get(), amount), fds),
+            pool_kind::ROW_OK => self.row_ok(from, key, message.len.get()),
+            pool_kind::NOT_HAD => self.not_had(from, key, message.reason.get()),
             pool_kind::SURPLUS => {
                 self.say(from, PoolMessage::new(pool_kind::TAKE_BACK).of(amount), Vec::new());
-                Ok(())
             }
-            pool_kind::RETURNED => self.returned(from, key.1, amount),
-            pool_kind::UNMAPPED => {
-                if let Some(extent) = self.find(key) {
-                    extent.importers.remove(&from);
-                }
-                self.let_go(from, key);
-                Ok(())
-            }
-            pool_kind::PRESENT => self.present(from, key, amount),
-            _ => Err(Violation("it says something unknown")),
+            pool_kind::RETURNED => self.returned(from, key.1, amount)?,
+            pool_kind::UNMAPPED => self.let_go(from, key),
+            pool_kind::PRESENT => self.present(from, key, amount)?,
+            pool_kind::RESUMED => self.resumed(from)?,
+            pool_kind::LEAVE => self.leave(from),
+            _ => return Err(Violation("it says something unknown")),
         }
+        Ok(())
     }
 
-    fn find(&mut self, (owner, idx): (MemberIdx, ExtentIdx)) -> Option<&mut Extent<F>> {
+    fn find(&mut self, (owner, idx): Key) -> Option<&mut Extent> {
         self.members.get_mut(&owner)?.extents.get_mut(&idx)
     }
 
@@ -237,19 +353,25 @@ impl<F: Clone> Ledger<F> {
         Ok(())
     }
 
-    fn extent(&mut self, from: MemberIdx, idx: ExtentIdx, len: u64, fds: Vec<F>) -> Result<(), Violation> {
-        if fds.len() != 2 {
-            return Err(Violation("it names an extent without its descriptors"));
-        }
+    fn extent(&mut self, from: MemberIdx, idx: ExtentIdx, len: u64) -> Result<(), Violation> {
         let quota = self.capacity.member_quota;
         let member = self.members.get_mut(&from).expect("the caller looked");
+        let stated = member.resuming.as_mut().is_some_and(|unstated| unstated.extents.remove(&idx));
+        if let Some(known) = member.extents.get(&idx) {
+            if !stated || known.len != len {
+                return Err(Violation("it names an extent twice, or with another length"));
+            }
+            self.say(from, PoolMessage::new(pool_kind::EXTENT_OK).about(from, idx), Vec::new());
+            self.ask(from);
+            return Ok(());
+        }
         let made: u64 = member.extents.values().map(|extent| extent.len).sum();
-        if idx.0 == 0 || member.extents.contains_key(&idx) || ExtentShape::of_data(len).is_none() {
+        if idx.0 == 0 || ExtentShape::of_data(len).is_none() {
             return Err(Violation("it names an extent that can't be"));
         }
         if made + len > member.granted {
             // What the coordinator before granted is there, whatever this one would have said.
-            if !member.resumed || made + len > quota {
+            if member.resuming.is_none() || made + len > quota {
                 return Err(Violation("it makes more than it was granted"));
             }
             self.used += made + len - member.granted;
@@ -261,7 +383,7 @@ impl<F: Clone> Ledger<F> {
             self.used -= known.len;
             importers = known.importers;
         }
-        member.extents.insert(idx, Extent { len, fds, importers });
+        member.extents.insert(idx, Extent { len, importers });
         self.say(from, PoolMessage::new(pool_kind::EXTENT_OK).about(from, idx), Vec::new());
         let early = self.early.iter().flatten().filter(|(key, _)| *key == (from, idx));
         for entry in early.copied().collect::<Vec<_>>() {
@@ -273,46 +395,9 @@ impl<F: Clone> Ledger<F> {
         Ok(())
     }
 
-    fn map(&mut self, from: MemberIdx, key: (MemberIdx, ExtentIdx)) {
-        let (to, known) = (from, if key.0 == from { None } else { self.find(key) });
-        let Some(extent) = known else {
-            match &mut self.early {
-                Some(early) if key.0 != from && early.len() < EARLY_COUNT_MAX => {
-                    early.insert((key, from));
-                }
-                _ => self.refuse(to, key),
-            }
-            return;
-        };
-        extent.importers.insert(from);
-        let message = PoolMessage::new(pool_kind::MAPPED).about(key.0, key.1).of(extent.len);
-        let fds = extent.fds.clone();
-        self.say(to, message, fds);
-    }
-
-    fn refuse(&mut self, reader: MemberIdx, (owner, idx): (MemberIdx, ExtentIdx)) {
-        let message = PoolMessage::new(pool_kind::MAP_FAILED).about(owner, idx).because(pool_reason::GONE);
+    fn refuse(&mut self, reader: MemberIdx, (owner, idx): Key, reason: u32) {
+        let message = PoolMessage::new(pool_kind::MAP_FAILED).about(owner, idx).because(reason);
         self.say(reader, message, Vec::new());
-    }
-
-    /// A reader's row, to be looked at by the owner, and its process.
-    fn row(&mut self, from: MemberIdx, key: (MemberIdx, ExtentIdx), process: u64, fds: Vec<F>) {
-        if self.find(key).is_some_and(|extent| extent.importers.contains(&from)) {
-            self.say(key.0, PoolMessage::new(pool_kind::ROW).about(from, key.1).of(process), fds);
-        } else {
-            self.refuse(from, key);
-        }
-    }
-
-    fn row_answered(&mut self, owner: MemberIdx, reader: MemberIdx, idx: ExtentIdx, watched: bool) {
-        if !self.has(reader) {
-            return;
-        }
-        if watched {
-            self.say(reader, PoolMessage::new(pool_kind::WATCHED).about(owner, idx), Vec::new());
-        } else {
-            self.refuse(reader, (owner, idx));
-        }
     }
 
     fn returned(&mut self, from: MemberIdx, idx: ExtentIdx, amount: u64) -> Result<(), Violation> {
@@ -330,180 +415,67 @@ impl<F: Clone> Ledger<F> {
             return Err(Violation("it gives back an extent that it doesn't have"));
         };
         member.granted -= extent.len;
-        self.linger((from, idx), extent);
+        self.give_up_extent((from, idx), extent);
         Ok(())
     }
 
-    /// A reader that has come back maps an extent. Its owner may come back too, or may be dead.
-    fn present(&mut self, from: MemberIdx, key: (MemberIdx, ExtentIdx), len: u64) -> Result<(), Violation> {
-        if ExtentShape::of_data(len).is_none() {
-            return Err(Violation("it maps a length that no extent has"));
+    /// A reader that comes back maps an extent. Its owner may come back too, or may be dead.
+    fn present(&mut self, from: MemberIdx, key: Key, len: u64) -> Result<(), Violation> {
+        let quota = self.capacity.member_quota;
+        let member = self.members.get_mut(&from).expect("the caller looked");
+        let Some(unstated) = &mut member.resuming else {
+            return Err(Violation("it tells what it maps without having come back"));
+        };
+        if ExtentShape::of_data(len).is_none() || key.0 == from || key.0.0 == 0 || key.1.0 == 0 {
+            return Err(Violation("it maps an extent that can't be"));
+        }
+        unstated.mapped.remove(&key);
+        let is_early = self.early.is_some();
+        let is_known = self.lingering.contains_key(&key)
+            || self.members.get(&key.0).is_some_and(|owner| owner.extents.contains_key(&key.1));
+        if !is_known {
+            let member = self.members.get_mut(&from).expect("the caller looked");
+            let unstated = member.resuming.as_mut().expect("as above");
+            // A claim that nobody else makes: believed while others may come back, and as far as the member's own quota.
+            if !is_early || unstated.claimed + len > quota || unstated.claim_count >= CLAIM_COUNT_MAX {
+                return Ok(());
+            }
+            unstated.claimed += len;
+            unstated.claim_count += 1;
+            self.used += len;
+            self.lingering.insert(key, Lingering { len, importers: BTreeSet::new() });
         }
         if let Some(extent) = self.find(key) {
             extent.importers.insert(from);
-            return Ok(());
+        } else if let Some(lingering) = self.lingering.get_mut(&key) {
+            lingering.importers.insert(from);
         }
-        let lingering = self.lingering.entry(key).or_insert_with(|| {
-            self.used += len;
-            Lingering { len, importers: BTreeSet::new() }
-        });
-        lingering.importers.insert(from);
         Ok(())
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BATCH: u64 = 64 << 10;
-    const A: MemberIdx = MemberIdx(1);
-    const B: MemberIdx = MemberIdx(2);
-    const ONE: ExtentIdx = ExtentIdx(1);
-
-    fn ledger() -> Ledger<()> {
-        let mut ledger = Ledger::new(Capacity { total: 4 * BATCH, member_quota: 3 * BATCH, batch: BATCH });
-        ledger.give_up_early();
-        ledger.join(A, false);
-        ledger.join(B, false);
-        ledger
-    }
-
-    fn say(ledger: &mut Ledger<()>, from: MemberIdx, message: PoolMessage) -> Vec<(u32, u32)> {
-        let fds = if message.kind.get() == pool_kind::EXTENT { vec![(), ()] } else { Vec::new() };
-        ledger.hear(from, &message, fds).unwrap();
-        ledger.take_sayings().iter().map(|said| (said.to.0, said.message.kind.get())).collect()
-    }
-
-    fn new(kind: u32) -> PoolMessage {
-        PoolMessage::new(kind)
-    }
-
-    fn with_extent() -> Ledger<()> {
-        let mut ledger = ledger();
-        assert_eq!(say(&mut ledger, A, new(pool_kind::NEED).of(BATCH)), [(1, pool_kind::GRANT)]);
-        let extent = new(pool_kind::EXTENT).about(MemberIdx(0), ONE).of(BATCH);
-        assert_eq!(say(&mut ledger, A, extent), [(1, pool_kind::EXTENT_OK)]);
-        ledger
-    }
-
-    #[test]
-    fn quota_and_capacity_are_kept_and_others_asked_for_what_they_can_spare() {
-        let mut ledger = ledger();
-        let need = |amount| new(pool_kind::NEED).of(amount);
-        for _ in 0..3 {
-            assert_eq!(say(&mut ledger, A, need(BATCH)), [(1, pool_kind::GRANT)]);
-        }
-        ledger.hear(A, &need(BATCH), Vec::new()).unwrap();
-        assert_eq!(ledger.take_sayings()[0].message.reason.get(), pool_reason::QUOTA);
-        assert_eq!(say(&mut ledger, B, need(BATCH)), [(2, pool_kind::GRANT)]);
-        assert_eq!(say(&mut ledger, B, need(BATCH)), [(2, pool_kind::DENY), (1, pool_kind::TAKE_BACK)]);
-        assert_eq!(say(&mut ledger, A, new(pool_kind::RETURNED).of(BATCH)), []);
-        assert_eq!(say(&mut ledger, B, need(BATCH)), [(2, pool_kind::GRANT)]);
-        ledger.leave(A);
-        ledger.leave(B);
-        assert_eq!(ledger.used(), 0);
-    }
-
-    #[test]
-    fn what_a_dead_owner_left_is_free_when_nobody_maps_it() {
-        let mut ledger = with_extent();
-        assert_eq!(say(&mut ledger, B, new(pool_kind::MAP).about(A, ONE)), [(2, pool_kind::MAPPED)]);
-        assert_eq!(say(&mut ledger, B, new(pool_kind::ROW).about(A, ONE)), [(1, pool_kind::ROW)]);
-        assert_eq!(say(&mut ledger, A, new(pool_kind::ROW_OK).about(B, ONE)), [(2, pool_kind::WATCHED)]);
-        ledger.leave(A);
-        assert_eq!(ledger.take_sayings()[0].message.kind.get(), pool_kind::DROP);
-        assert_eq!(ledger.used(), BATCH, "it is still mapped");
-        assert_eq!(say(&mut ledger, B, new(pool_kind::UNMAPPED).about(A, ONE)), []);
-        assert_eq!(ledger.used(), 0);
-        assert_eq!(say(&mut ledger, B, new(pool_kind::MAP).about(A, ONE)), [(2, pool_kind::MAP_FAILED)]);
-    }
-
-    #[test]
-    fn readers_that_die_let_go() {
-        for owner_first in [true, false] {
-            let mut ledger = with_extent();
-            say(&mut ledger, B, new(pool_kind::MAP).about(A, ONE));
-            if owner_first {
-                ledger.leave(A);
+    /// A member that came back has stated all: what it had before and didn't state is gone.
+    fn resumed(&mut self, from: MemberIdx) -> Result<(), Violation> {
+        let member = self.members.get_mut(&from).expect("the caller looked");
+        let Some(unstated) = member.resuming.take() else {
+            return Err(Violation("it resumes without having come back"));
+        };
+        let mut gone = Vec::new();
+        for idx in unstated.extents {
+            if let Some(extent) = member.extents.remove(&idx) {
+                member.granted -= extent.len;
+                gone.push(((from, idx), extent));
             }
-            ledger.leave(B);
-            if !owner_first {
-                say(&mut ledger, A, new(pool_kind::RETURNED).about(MemberIdx(0), ONE).of(BATCH));
-            }
-            assert_eq!(ledger.used(), 0);
         }
-    }
-
-    #[test]
-    fn a_successor_learns_what_there_is_in_any_order() {
-        let extent = new(pool_kind::EXTENT).about(MemberIdx(0), ONE).of(BATCH);
-        let present = new(pool_kind::PRESENT).about(A, ONE).of(BATCH);
-        for owner_first in [true, false] {
-            let capacity = Capacity { total: BATCH, member_quota: BATCH, batch: BATCH };
-            let mut ledger = Ledger::new(capacity);
-            ledger.join(A, true);
-            ledger.join(B, true);
-            let messages =
-                if owner_first { [(A, extent), (B, present)] } else { [(B, present), (A, extent)] };
-            for (from, message) in messages {
-                say(&mut ledger, from, message);
-            }
-            assert_eq!(ledger.used(), BATCH);
-            ledger.leave(A);
-            assert_eq!((ledger.used(), ledger.take_sayings().len()), (BATCH, 1));
-            ledger.leave(B);
-            assert_eq!(ledger.used(), 0);
+        let made: u64 = member.extents.values().map(|extent| extent.len).sum();
+        self.used -= member.granted - made;
+        member.granted = made;
+        for (key, extent) in gone {
+            self.give_up_extent(key, extent);
         }
-    }
-
-    #[test]
-    fn a_successor_answers_who_asks_before_the_owner_is_back() {
-        let capacity = Capacity { total: BATCH, member_quota: BATCH, batch: BATCH };
-        let extent = new(pool_kind::EXTENT).about(MemberIdx(0), ONE).of(BATCH);
-        let map = |idx| new(pool_kind::MAP).about(A, ExtentIdx(idx));
-        let mut ledger = Ledger::new(capacity);
-        ledger.join(B, true);
-        assert_eq!(say(&mut ledger, B, map(1)), []);
-        assert_eq!(say(&mut ledger, B, map(2)), []);
-        assert!(ledger.has_early());
-        ledger.join(A, true);
-        assert_eq!(say(&mut ledger, A, extent), [(1, pool_kind::EXTENT_OK), (2, pool_kind::MAPPED)]);
-        ledger.give_up_early();
-        let refused = ledger.take_sayings();
-        assert_eq!(refused.len(), 1);
-        assert_eq!(
-            (refused[0].message.kind.get(), refused[0].message.extent()),
-            (pool_kind::MAP_FAILED, ExtentIdx(2))
-        );
-        assert_eq!(say(&mut ledger, B, map(2)), [(2, pool_kind::MAP_FAILED)], "from now on at once");
-        // Whoever has left isn't told.
-        let mut ledger = Ledger::new(capacity);
-        ledger.join(B, true);
-        assert_eq!(say(&mut ledger, B, map(1)), []);
-        ledger.leave(B);
-        assert!(!ledger.has_early());
-    }
-
-    #[test]
-    fn what_no_member_says_is_a_violation() {
-        let mut ledger = with_extent();
-        let wrong = [
-            new(pool_kind::WELCOME),
-            new(99),
-            new(pool_kind::NEED).of(1),
-            new(pool_kind::NEED).of(u64::MAX),
-            new(pool_kind::EXTENT).about(A, ExtentIdx(2)).of(BATCH),
-            new(pool_kind::EXTENT).about(A, ONE).of(BATCH),
-            new(pool_kind::RETURNED).of(BATCH),
-            new(pool_kind::RETURNED).about(A, ExtentIdx(7)),
-            new(pool_kind::PRESENT).about(B, ONE).of(5),
-        ];
-        for message in wrong {
-            assert!(ledger.hear(A, &message, vec![(), ()]).is_err(), "{message:?}");
+        for key in unstated.mapped {
+            self.let_go(from, key);
         }
-        assert!(ledger.hear(A, &new(pool_kind::EXTENT).about(A, ExtentIdx(2)), Vec::new()).is_err());
-        assert!(ledger.hear(MemberIdx(9), &new(pool_kind::NEED).of(BATCH), Vec::new()).is_err());
-        assert_eq!(ledger.used(), BATCH, "nothing of it counts");
+        self.ask(from);
+        Ok(())
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
+use rustix::io::Errno;
 use tollfree_layout::pool::{POOL_MAGIC, POOL_MESSAGE_LEN, PoolMessage};
 use tollfree_region::GivenFd;
 use tollfree_rendezvous::socket::{self, Heard, Lost};
@@ -101,6 +102,9 @@ pub(crate) enum Came {
     Over,
 }
 
+/// Most descriptors that a message has.
+const MESSAGE_FD_COUNT_MAX: usize = 2;
+
 /// Puts messages together out of what a socket gives.
 #[derive(Debug)]
 pub(crate) struct Inbox {
@@ -120,6 +124,9 @@ impl Inbox {
             Ok(Heard::Bytes(count, fds)) => {
                 self.len += count;
                 self.fds.extend(fds);
+                if self.fds.len() > MESSAGE_FD_COUNT_MAX {
+                    return Came::Over;
+                }
             }
             // Whoever asked is told that the descriptor is missing.
             Ok(Heard::Cut(count, Lost::OutOfDescriptors)) => self.len += count,
@@ -136,6 +143,12 @@ impl Inbox {
             _ => Came::Over,
         }
     }
+}
+
+/// Whether nothing can be sent for now because too many descriptors are on their way, or the machine is short of memory.
+pub(crate) fn is_stall(error: &io::Error) -> bool {
+    let stalls = [Errno::TOOMANYREFS, Errno::NOBUFS, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|code| stalls.iter().any(|stall| stall.raw_os_error() == code))
 }
 
 /// Sends one letter and never waits. `Ok(false)`: no room now.

@@ -11,7 +11,7 @@ pub(crate) fn reached(step: &'static str) {
 
 /// Every step, in the order in which a member that shares and one that reads come to them, and a coordinator.
 #[cfg(feature = "steps")]
-pub const STEPS: [&str; 23] = [
+pub const STEPS: [&str; 24] = [
     "joined",
     "granted",
     "extent-made",
@@ -32,6 +32,7 @@ pub const STEPS: [&str; 23] = [
     "told-need",
     "told-extent",
     "told-map",
+    "told-give",
     "told-row",
     "told-row-ok",
     "told-returned",

@@ -146,6 +146,18 @@ fn plays_its_part() {
                 kept.clear();
                 answer("dropped");
             }
+            // A child that has all descriptors of this process, and ends when the test does.
+            "fork" => {
+                // SAFETY: the child only reads, and ends at once; it takes no lock.
+                if unsafe { libc::fork() } == 0 {
+                    let mut byte = [0_u8; 1];
+                    // SAFETY: `byte` has room for one.
+                    while unsafe { libc::read(0, byte.as_mut_ptr().cast(), 1) } > 0 {}
+                    // SAFETY: ends the process at once.
+                    unsafe { libc::_exit(0) };
+                }
+                answer("forked");
+            }
             "attached" => {
                 until("a coordinator is there", || pool.is_attached());
                 answer("attached");
@@ -312,6 +324,32 @@ fn what_is_read_stays_when_its_owner_dies() {
     assert_eq!(take_all().iter().filter(|taken| taken.is_ok()).count(), 15);
     drop(seen);
     until("the sixteenth is free", || take_all().iter().all(Result::is_ok));
+}
+
+/// Fault 42: a child that a member forked has its descriptors, and keeps nothing of it when it is dead.
+#[test]
+fn a_forked_child_keeps_nothing_of_a_dead_member() {
+    let _alone = alone();
+    let _limit = TimeLimit::seconds(120);
+    let place = Place::new();
+    let owner = place.create();
+    let shared = owner.copy_from_slice(&[7; 10_000]).unwrap();
+    let mut reader = Actor::start(&place, "member", "");
+    reader.hear();
+    reader.say(&format!("map {}", to_hex(&shared.to_bytes().unwrap())));
+    assert_eq!(reader.hear().as_deref(), Some("mapped"));
+    reader.say("share");
+    let wire = from_hex(&reader.hear().unwrap());
+    let seen = owner.map_ref(&wire).unwrap();
+    reader.say("fork");
+    assert_eq!(reader.hear().as_deref(), Some("forked"));
+    reader.child.kill().unwrap();
+    reader.child.wait().unwrap();
+    drop(shared);
+    until_all_is_free(&owner);
+    until("its extents are gone", || owner.usage().import_count == 0 && owner.usage().row_count == 0);
+    assert_eq!(&seen[..], &[7; 10_000]);
+    drop(reader.input);
 }
 
 /// Fault 2: a reader that is stopped keeps what it holds, for as long as it is stopped.
@@ -485,9 +523,16 @@ fn a_coordinator_killed_at_any_step_takes_nothing() {
     let may_alloc_fail = |error: &AllocError| matches!(error, AllocError::Exhausted { .. });
     let may_map_fail = |error: &RefError| matches!(error, RefError::Coordinator);
     let before = Census::take();
-    for step in
-        ["told-join", "told-need", "told-extent", "told-map", "told-row", "told-row-ok", "told-returned"]
-    {
+    for step in [
+        "told-join",
+        "told-need",
+        "told-extent",
+        "told-map",
+        "told-give",
+        "told-row",
+        "told-row-ok",
+        "told-returned",
+    ] {
         assert!(STEPS.contains(&step));
         let place = Place::new();
         let mut coordinator = Actor::start(&place, "coordinator", step);

@@ -33,6 +33,6 @@ pub use beneath::{BeneathError, FileId, SocketBeneath};
 pub use bind::{BindError, Rendezvous};
 pub use descriptors::{descriptor_limit, descriptors_abound, descriptors_are_short};
 pub use doorbell::{Doorbell, PeerDoorbell};
-pub use liveness::Liveness;
+pub use liveness::{Liveness, process_at};
 pub use seldom::Seldom;
 pub use socket::PeerIdentity;

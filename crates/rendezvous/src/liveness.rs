@@ -9,11 +9,14 @@
 //! number (`SO_PEERCRED`), which is used once, to get the pidfd; a process that is gone by then is told by that. Were the number
 //! given to another process in the moment between, the session would end with that one's life: harm to nobody else.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::socket::PeerIdentity;
 
 /// What there is to say of a process when it is first looked at.
 #[derive(Debug)]
@@ -58,6 +61,23 @@ impl Liveness {
     }
 }
 
+/// The process that connected to a socket, or listens at its other end, whatever its namespace: a descriptor that becomes
+/// readable when it has ended, whoever holds what of it. The kernel names the process (`SO_PEERPIDFD`); one before 6.5 names
+/// only its number (`SO_PEERCRED`).
+///
+/// # Errors
+/// What the kernel says where the process can't be watched, or has ended.
+pub fn process_at(socket: &impl AsFd) -> io::Result<OwnedFd> {
+    match nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerPidfd) {
+        Ok(pidfd) => Ok(pidfd),
+        Err(nix::errno::Errno::ENOPROTOOPT | nix::errno::Errno::EINVAL) => {
+            let pid = Pid::from_raw(PeerIdentity::of(socket)?.pid.max(0)).ok_or(Errno::SRCH)?;
+            Ok(pidfd_open(pid, PidfdFlags::empty())?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Whether a pidfd's process has ended. One that nobody has waited for yet has, too.
 fn is_dead(pidfd: impl AsFd) -> bool {
     let mut watched = [PollFd::new(&pidfd, PollFlags::IN)];
@@ -87,6 +107,14 @@ mod tests {
         assert!(matches!(Liveness::of_number(pid), Liveness::Dead), "nobody has waited for it");
         child.wait().unwrap();
         assert!(matches!(Liveness::of_number(pid), Liveness::Dead));
+    }
+
+    #[test]
+    fn the_process_behind_a_socket_is_watched_itself_included() {
+        let (a, _b) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(!is_dead(process_at(&a).unwrap()));
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        assert!(process_at(&file).is_err(), "no socket");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::{File, files, hold, read, rows, section};
 
 /// Rows that wait for a part that does not exist yet. They may have tests all the same, and must once they leave this list.
 const LATER: [u32; 5] = [31, 32, 33, 34, 35];
-const ROW_COUNT: u32 = 38;
+const ROW_COUNT: u32 = 43;
 
 /// A test as the table names it: its name, and the file it is in.
 fn tests(cell: &str) -> Result<Vec<(String, String)>, String> {
@@ -124,10 +124,10 @@ fn rules() {
         format!("| # | a | b | c |\n|---|---|---|---|\n{}{last}", rows.collect::<String>())
     };
     let count = |last: &str| complaints(&table(last), &file_of).len();
-    assert_eq!(count("| 38 | f | h | `a` in `x.rs` |\n"), 0);
+    assert_eq!(count(&format!("| {ROW_COUNT} | f | h | `a` in `x.rs` |\n")), 0);
     assert_eq!(count(""), 1, "a row is missing");
     for bad in ["later: sometime", "`b` in `x.rs`", "`a` in `y.rs`", "`a`", ""] {
-        assert_eq!(count(&format!("| 38 | f | h | {bad} |\n")), 1, "{bad}");
+        assert_eq!(count(&format!("| {ROW_COUNT} | f | h | {bad} |\n")), 1, "{bad}");
     }
     let file = |text: &str| File { path: "a.rs".to_owned(), text: text.to_owned() };
     assert_eq!(wall_clocks(&file("let now = SystemTime::now();")).len(), 1);

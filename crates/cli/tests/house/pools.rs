@@ -36,6 +36,7 @@ fn constants_are_those_of_the_code() {
         HOLD_LEN,
         REF_LEN,
         POOL_MESSAGE_LEN,
+        SECRET_LEN,
         EXTENT_PAGE_COUNT_MIN,
         EXTENT_PAGE_COUNT_MAX,
         HOLD_COUNT_MAX,
@@ -43,8 +44,9 @@ fn constants_are_those_of_the_code() {
         GENERATION_MAX,
     ];
     let kinds = named![pool_kind: JOIN, WELCOME, REFUSAL, NEED, GRANT, DENY, EXTENT, EXTENT_OK, MAP, MAPPED, ROW, ROW_OK,
-        ROW_NO, WATCHED, MAP_FAILED, SURPLUS, TAKE_BACK, RETURNED, DROP, UNMAPPED, PRESENT];
-    let reasons = named![pool_reason: GONE, QUOTA, CAPACITY, POOL, VERSION, BUSY, USER, MALFORMED];
+        NOT_HAD, WATCHED, MAP_FAILED, SURPLUS, TAKE_BACK, RETURNED, DROP, UNMAPPED, PRESENT, RESUMED, WANTED, GIVE,
+        LEAVE, LEFT];
+    let reasons = named![pool_reason: GONE, QUOTA, CAPACITY, POOL, VERSION, BUSY, USER, MALFORMED, LIFE];
     let count = numbers.len() + kinds.len() + reasons.len();
     let declared = declared_in(&["pool"]);
     assert_eq!(count + 2, declared.len(), "all that the layout declares, and the two magics: {declared:?}");
@@ -74,7 +76,8 @@ fn structures_are_those_of_the_code() {
         len,
         pool,
         version,
-        reserved
+        reserved,
+        secret
     );
     for (heading, fields) in
         [("### Extent header", head), ("### Ref fields", bytes), ("### Message fields", message)]
