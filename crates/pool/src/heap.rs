@@ -2,7 +2,7 @@
 //!
 //! All under one lock, held for a bounded number of steps. `holds` draws the states of a block.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::task::Waker;
@@ -480,8 +480,10 @@ impl Heap {
                 }
                 if matches!(block.state, State::Exported | State::Limbo) {
                     let rows = slot.readers.iter().zip(&slot.rows);
-                    rows.filter(|(_, row)| held_now(row, PageIdx(page as u32)) > 0)
-                        .for_each(|(reader, _)| count(*reader, block));
+                    let holding = rows.filter(|(_, row)| held_now(row, PageIdx(page as u32)) > 0);
+                    // One that came back may hold it in several rows.
+                    let holding: BTreeSet<_> = holding.map(|(reader, _)| *reader).collect();
+                    holding.into_iter().for_each(|reader| count(reader, block));
                 }
             }
         }
