@@ -33,12 +33,14 @@
 #![forbid(unsafe_code)]
 
 mod accepted;
+mod allowance;
 mod area;
 mod asking;
 mod attachment;
 mod clock;
 mod config;
 mod core;
+mod counts;
 mod driver;
 mod handshake;
 mod hearing;
@@ -47,6 +49,8 @@ mod inherited;
 mod listener;
 mod liveness;
 mod load;
+mod patience;
+mod price;
 mod records;
 mod shared;
 mod stations;
@@ -59,6 +63,7 @@ pub use asking::{Asked, Said};
 pub use attachment::{Attachment, ConnectError, ConnectErrorKind, Opener, Stream};
 pub use clock::{now_ns, tick_ns};
 pub use config::{Config, PeerPolicy, WaitPolicy};
+pub use counts::{Waits, waits};
 pub use handshake::{HandshakeError, PeerPool};
 pub use incoming::{Arrival, Chunk, Claim, Incoming};
 pub use listener::Listener;
