@@ -60,5 +60,5 @@ pub use service_config::ServiceConfigError;
 pub use status::ServeError;
 pub use tollfree_pool as pool;
 pub use tollfree_pool::Payload;
-pub use tollfree_transport::{ConnectError, PeerIdentity, PeerPolicy, WaitPolicy};
+pub use tollfree_transport::{ConnectError, PeerIdentity, PeerPolicy, WaitPolicy, Waits, waits};
 pub use upgrade::Upgrade;

@@ -415,6 +415,7 @@ impl Server {
                 tally,
                 sharing,
                 age: self.age,
+                sessions: Arc::default(),
                 worker: self.worker,
             };
         }
@@ -423,7 +424,16 @@ impl Server {
         let all = layers::stack(services, self.routes, &self.layers);
         let (others, routes) = (Some(all.handler()), all.into_routes());
         let services = Services::default();
-        Duty { services, others, routes, tally, sharing, age: self.age, worker: self.worker }
+        Duty {
+            services,
+            others,
+            routes,
+            tally,
+            sharing,
+            age: self.age,
+            sessions: Arc::default(),
+            worker: self.worker,
+        }
     }
 }
 
