@@ -10,7 +10,7 @@ use crate::cores::{self, CoreIdx};
 use crate::latency::Latencies;
 use crate::peer::Starter;
 use crate::plan::{Case, RuntimeKind};
-use crate::{idle, layers, pool, side};
+use crate::{idle, layers, paced, pool, side};
 
 /// An order to a process started as `bench-peer`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,6 +26,8 @@ pub(crate) enum Order {
     Pool(pool::Part),
     /// Play a part in the figure of layers; see [`layers`].
     Layers(layers::Part),
+    /// Play a part where calls come at a rate; see [`paced`].
+    Paced(paced::Part),
 }
 
 /// How to serve.
@@ -82,6 +84,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Load(load) => load.core,
         Order::Pool(part) => part.core,
         Order::Layers(part) => Some(part.core()),
+        Order::Paced(part) => part.core,
         Order::Idle(_) => None,
     };
     crate::process::raise_file_limit()?;
@@ -96,6 +99,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Idle(hold) => idle::hold(hold, starter),
         Order::Pool(part) => pool::act(part, starter),
         Order::Layers(part) => layers::act(part, starter),
+        Order::Paced(part) => paced::act(part, starter),
     }
 }
 
