@@ -13,6 +13,7 @@
 
 pub mod codec;
 pub mod cores;
+pub mod crowd;
 pub mod echo;
 mod error;
 pub mod idle;
@@ -24,6 +25,7 @@ mod load;
 mod machine;
 pub mod notnets;
 mod order;
+pub mod paced;
 pub mod peer;
 pub mod plan;
 pub mod plot;

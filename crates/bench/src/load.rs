@@ -90,7 +90,7 @@ pub(crate) fn run_on_threads<C: EchoCall>(
 }
 
 /// The outcome of calls that never wait for a runtime.
-fn over<T>(calls: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+pub(crate) fn over<T>(calls: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let mut calls = std::pin::pin!(calls);
     match calls.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,

@@ -10,7 +10,7 @@ use crate::cores::{self, CoreIdx};
 use crate::latency::Latencies;
 use crate::peer::Starter;
 use crate::plan::{Case, RuntimeKind};
-use crate::{idle, layers, pool, side};
+use crate::{idle, layers, paced, pool, side};
 
 /// An order to a process started as `bench-peer`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -28,6 +28,8 @@ pub(crate) enum Order {
     Hop(pool::HopPart),
     /// Play a part in the figure of layers; see [`layers`].
     Layers(layers::Part),
+    /// Play a part where calls come at a rate; see [`paced`].
+    Paced(paced::Part),
 }
 
 /// How to serve.
@@ -85,6 +87,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Pool(part) => part.core,
         Order::Hop(part) => part.core,
         Order::Layers(part) => Some(part.core()),
+        Order::Paced(part) => part.core,
         Order::Idle(_) => None,
     };
     crate::process::raise_file_limit()?;
@@ -100,6 +103,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Pool(part) => pool::act(part, starter),
         Order::Hop(part) => pool::act_hop(part, starter),
         Order::Layers(part) => layers::act(part, starter),
+        Order::Paced(part) => paced::act(part, starter),
     }
 }
 

@@ -125,6 +125,34 @@ axis! {
 }
 
 axis! {
+    /// What carries the calls of `tollfree bench paced`.
+    PacedSide, "side", {
+        /// Two bare rings and a thread that sleeps at each end: what being woken twice costs.
+        Wake = "wake",
+        /// Stock tonic over a Unix socket.
+        TonicUnix = "tonic-unix",
+        /// Unmodified tonic stubs over Tollfree.
+        Tollfree = "tollfree",
+        /// Tollfree's own stubs.
+        TollfreeDirect = "tollfree-direct",
+        /// Tollfree's own stubs, blocking.
+        TollfreeBlocking = "tollfree-blocking",
+    }
+}
+
+axis! {
+    /// How both ends of a Tollfree session wait.
+    Wait, "way to wait", {
+        /// As they do unless told otherwise.
+        Default = "default",
+        /// For the lowest latency.
+        LowLatency = "low-latency",
+        /// Never spinning.
+        Park = "park",
+    }
+}
+
+axis! {
     /// What malloc does with memory that is free again, in both processes of every side.
     Malloc, "malloc setting", {
         /// Up to 64 MiB stay with the process, as services that carry large messages set their allocator.

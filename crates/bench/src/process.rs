@@ -85,6 +85,28 @@ fn ticks(stat: &str) -> Option<(u64, u64)> {
     Some((user, system))
 }
 
+/// Processor time of a process in nanoseconds, as its living threads were given it: finer than [`cpu_time`], which counts ticks.
+///
+/// # Errors
+/// [`BenchError::System`] when the process is gone, or the kernel keeps no such account.
+pub fn run_time_ns(pid: u32) -> Result<u64, BenchError> {
+    let trouble = "cannot read the processor time of a process's threads";
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).map_err(BenchError::system(trouble))?;
+    let mut sum = 0;
+    for thread in threads {
+        let path = thread.map_err(BenchError::system(trouble))?.path().join("schedstat");
+        // A thread may end in between.
+        let Ok(text) = fs::read_to_string(path) else { continue };
+        sum += text.split(' ').next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    }
+    match sum {
+        0 => Err(BenchError::Refused(format!(
+            "the kernel keeps no account of what threads of process {pid} took"
+        ))),
+        sum => Ok(sum),
+    }
+}
+
 fn kib(text: &str, key: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(key));
     line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
@@ -125,11 +147,13 @@ mod tests {
             std::hint::spin_loop();
         }
         assert!(cpu_time(pid).unwrap().total() >= Duration::from_millis(10));
+        assert!(run_time_ns(pid).unwrap() >= 1_000_000);
     }
 
     #[test]
     fn a_dead_process_is_an_error() {
         assert!(memory(u32::MAX).is_err());
         assert!(cpu_time(u32::MAX).is_err());
+        assert!(run_time_ns(u32::MAX).is_err());
     }
 }

@@ -14,6 +14,7 @@ use tollfree_bench::report::Report;
 
 use crate::bench_codec::CodecArgs;
 use crate::bench_notnets::{Fig1Args, Table1Args};
+use crate::bench_paced::{CrowdArgs, PacedArgs};
 use crate::bench_pool::PoolArgs;
 use crate::failure::Failure;
 
@@ -22,6 +23,10 @@ use crate::failure::Failure;
 pub(crate) enum Bench {
     /// Time echo calls between two processes: Tollfree, stock tonic and the floor
     Echo(EchoArgs),
+    /// Time calls that come at a rate, and count what they cost both ends
+    Paced(PacedArgs),
+    /// Time many client processes that call one server: rate, fairness, worst call
+    Crowd(CrowdArgs),
     /// Time decoding, encoding, verifying and reading messages, beside other protobuf libraries
     Codec(CodecArgs),
     /// Time passing by reference through a memory pool
@@ -40,6 +45,8 @@ impl Bench {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
             Self::Echo(arguments) => arguments.run(),
+            Self::Paced(arguments) => arguments.run(),
+            Self::Crowd(arguments) => arguments.run(),
             Self::Codec(arguments) => arguments.run(),
             Self::Pool(arguments) => arguments.run(),
             Self::NotNetsTable1(arguments) => arguments.run(),

@@ -4,6 +4,7 @@
 mod bench;
 mod bench_codec;
 mod bench_notnets;
+mod bench_paced;
 mod bench_pool;
 mod codec;
 mod demo;

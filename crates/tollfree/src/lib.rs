@@ -64,6 +64,6 @@ pub use service_config::ServiceConfigError;
 pub use status::ServeError;
 pub use tollfree_pool as pool;
 pub use tollfree_pool::Payload;
-pub use tollfree_transport::{ConnectError, PeerIdentity, PeerPolicy, Refusals, WaitPolicy};
+pub use tollfree_transport::{ConnectError, PeerIdentity, PeerPolicy, Refusals, WaitPolicy, Waits, waits};
 pub use tonic_channel::{TonicChannel, TonicFuture};
 pub use upgrade::Upgrade;

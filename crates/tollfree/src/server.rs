@@ -555,6 +555,7 @@ impl Server {
                 timeout: self.timeout,
                 http_details: self.http_details,
                 http2: self.http2,
+                sessions: Arc::default(),
                 worker: self.worker,
             });
         }
@@ -571,6 +572,7 @@ impl Server {
             timeout: self.timeout,
             http_details: self.http_details,
             http2: self.http2,
+            sessions: Arc::default(),
             worker: self.worker,
         })
     }

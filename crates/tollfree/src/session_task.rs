@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
@@ -63,6 +63,8 @@ pub(crate) struct Duty {
     pub(crate) http_details: bool,
     /// What is done to tonic's server for addresses of HTTP/2.
     pub(crate) http2: Option<Http2>,
+    /// Sessions that are served.
+    pub(crate) sessions: Arc<AtomicUsize>,
     /// Set where a thread serves and does nothing else: the sessions on it.
     pub(crate) worker: Option<Arc<AtomicUsize>>,
 }
@@ -112,6 +114,9 @@ const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 const AUTHORITY: &str = "localhost";
 /// Calls served in the session's own task before it looks at the ring again.
 const INLINE_COUNT: usize = 16;
+/// Calls of one session after which the others of the server have their turn, those included whose doorbells the runtime has not heard
+/// yet.
+const TURN_COUNT: usize = 64;
 /// Tasks of calls, under way or at their end, that are only looked at when the next call comes.
 const UNJOINED_COUNT: usize = 64;
 /// A method whose first step takes longer than this is served in tasks of its own for a while, so that it holds up
@@ -201,9 +206,13 @@ pub(crate) struct SessionTask {
     tasks: JoinSet<()>,
     /// Set where the thread serves sessions and does nothing else: how many there are.
     worker: Option<Seat>,
+    /// Among all sessions of the server.
+    seat: Seat,
+    /// Calls that were served since others had their turn.
+    turn_count: usize,
 }
 
-/// One session's place on a thread that serves sessions and does nothing else. Counts them.
+/// One session's place among those of a server, or of a thread that serves sessions and does nothing else. Counts them.
 #[derive(Debug)]
 pub(crate) struct Seat(Arc<AtomicUsize>);
 
@@ -233,6 +242,7 @@ impl SessionTask {
         let attachment = Arc::new(attachment);
         duty.tally.attach(&attachment);
         let worker = duty.worker.as_ref().map(Seat::take);
+        let seat = Seat::take(&duty.sessions);
         SessionTask {
             attachment,
             duty,
@@ -244,6 +254,8 @@ impl SessionTask {
             headers,
             tasks: JoinSet::new(),
             worker,
+            seat,
+            turn_count: 0,
         }
     }
 
@@ -311,7 +323,15 @@ impl SessionTask {
                 Poll::Pending => break,
             }
             turn.made_progress();
-            self.serve_batch(cx, attachment, &mut place);
+            self.turn_count += self.serve_batch(cx, attachment, &mut place);
+            if self.turn_count >= TURN_COUNT {
+                self.turn_count = 0;
+                if !self.seat.is_only_one() {
+                    attachment.offer();
+                    // Whatever the runtime has to hear of comes first.
+                    return pin!(tokio::task::yield_now()).poll(cx).map(Ok);
+                }
+            }
             if draining || asked.has_changed().unwrap_or(true) {
                 return Poll::Ready(Ok(()));
             }
@@ -333,14 +353,16 @@ impl SessionTask {
         ending.alarm = None;
     }
 
-    /// Takes the first steps of calls right here, of the one in `place` and for as long as there are some at hand.
+    /// Takes the first steps of calls right here, of the one in `place` and for as long as there are some at hand. Returns how many.
     fn serve_batch<'a>(
         &mut self,
         cx: &mut Context<'_>,
         attachment: &'a Attachment,
         place: &mut Option<Accepted<'a>>,
-    ) {
+    ) -> usize {
+        let mut served = 0;
         for count in 1..=INLINE_COUNT {
+            served = count;
             if !self.serve_whole(cx, place)
                 && let Some(accepted) = place.take()
             {
@@ -353,6 +375,7 @@ impl SessionTask {
             }
         }
         while self.tasks.try_join_next().is_some() {}
+        served
     }
 
     /// Serves a call that came as a whole and whose handler answers at once, without all that is for calls that go on.

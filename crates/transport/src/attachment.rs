@@ -319,6 +319,12 @@ impl Attachment {
         }
     }
 
+    /// Lets other processes have this thread's processor, once in a number of times, unless the configuration says that latency
+    /// is all that counts: for a server that serves many sessions, when one has had its turn.
+    pub fn offer(&self) {
+        self.shared.offer();
+    }
+
     /// Changes [`Config::dedicated`]: for a thread that has other things to do at times.
     pub fn set_dedicated(&self, dedicated: bool) {
         self.shared.set_dedicated(dedicated);

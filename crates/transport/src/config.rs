@@ -13,12 +13,15 @@ use crate::tokens::Tokens;
 /// How a task waits for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WaitPolicy {
-    /// Spin for as long as recent waits make worth while, then park.
+    /// A good neighbor: spin where that costs no more than being woken, as learnt, and where nobody else wants the
+    /// processor; else sleep. Under a quota of a core or less never spin.
     #[default]
     Adaptive,
+    /// For who has cores to spare: spin for as long as recent waits make worth while, up to 250 µs each, whatever that costs.
+    LowLatency,
     /// Never park: lowest latency, one core always busy while calls wait.
     Poll,
-    /// Never spin: for cores that must not, at some 60 µs a wake-up.
+    /// Never spin: for cores that must not.
     Park,
 }
 

@@ -24,13 +24,15 @@ use crate::admission::Seat;
 use crate::area::{AreaSender, AreasMapped};
 use crate::clock::now_ns;
 use crate::config::Config;
+use crate::counts;
 use crate::handshake::{Attached, PeerPool};
 use crate::hearing::Bell;
 use crate::load::Load;
+use crate::patience::Patience;
+use crate::price::Price;
 use crate::records::{Arrived, Sending};
 use crate::shared::Socket;
 use crate::stations::{Slot, Stations, Token};
-use crate::waiting::SpinBudget;
 
 /// Records handled in one go before others get their turn.
 const PUMP_COUNT: usize = 64;
@@ -76,7 +78,9 @@ pub(crate) struct Core {
     /// Descriptors that arrived, in order; `None` for one that this process had no number free for.
     pub(crate) fds: VecDeque<Option<GivenFd>>,
     pub(crate) stations: Stations,
-    pub(crate) budget: SpinBudget,
+    pub(crate) patience: Patience,
+    /// What being woken costs.
+    pub(crate) price: Price,
     /// Waits within one long look since one was learnt from.
     waits_unlearnt: u32,
     pub(crate) accept: Slot,
@@ -118,6 +122,8 @@ impl Core {
         attached.own.region.take_fd();
         let (own, peer) = (Arc::new(attached.own.region), Arc::new(attached.peer));
         let load = Load::new(attached.shares_load, own.clone(), peer.clone());
+        let price = Price::new();
+        let patience = Patience::new(config.wait, attached.role, &price);
         let core = Core {
             session: Session::new(attached.role, config.limits, attached.peer_limits)
                 .with_ropes(attached.peer_pool == PeerPool::Same),
@@ -134,7 +140,8 @@ impl Core {
             bell: if attached.gives_doorbells { Bell::Awaited } else { Bell::Socket },
             fds: VecDeque::new(),
             stations: Stations::default(),
-            budget: SpinBudget::new(config.wait),
+            patience,
+            price,
             waits_unlearnt: 0,
             accept: Slot::default(),
             opens: HashMap::new(),
@@ -281,14 +288,24 @@ impl Core {
                         self.waits_unlearnt = 0;
                         now_ns()
                     }
-                    looked_at_ns => looked_at_ns,
+                    looked_at_ns => {
+                        counts::looked(looked_at_ns.saturating_sub(began));
+                        looked_at_ns
+                    }
                 };
-                waited = Some(until.saturating_sub(began));
+                waited = Some((until.saturating_sub(began), until));
             }
         }
-        if let Some(waited) = waited {
-            self.budget.learn(waited);
+        if let Some((waited, until)) = waited {
+            self.patience.learn(waited, until);
         }
+    }
+
+    /// A driver heard the doorbell.
+    pub(crate) fn woken(&mut self) {
+        counts::woken();
+        self.price.woken();
+        self.patience.priced(&self.price);
     }
 
     /// Gathers the wakers of everybody for whom something has changed.
@@ -400,7 +417,12 @@ impl Core {
     fn publish(&mut self, socket: &Socket) {
         self.held_count = 0;
         let is_loud = std::mem::take(&mut self.sending.is_loud);
-        if self.sending.ring.publish() && is_loud && self.ringer.should_ring() {
+        if !self.sending.ring.publish() || !is_loud {
+            return;
+        }
+        let rings = self.ringer.should_ring();
+        self.patience.said(rings);
+        if rings {
             here(Point::DoorbellDue);
             self.ring(socket);
             here(Point::DoorbellRung);

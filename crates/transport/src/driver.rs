@@ -173,6 +173,7 @@ impl Driver {
     fn rung(&mut self, is_spoilt: bool) -> Next {
         here(Point::DoorbellHeard);
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
+        core.woken();
         if is_spoilt && core.session.closed().is_none() {
             let spoilt = Violation::Socket("a doorbell of this side's that can't be listened to any more");
             core.close(Closed::Violation(spoilt), &self.shared.socket);
@@ -184,6 +185,7 @@ impl Driver {
     fn heard(&mut self) -> Next {
         here(Point::DoorbellHeard);
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
+        core.woken();
         let socket = &self.shared.socket;
         // A hang-up behind a doorbell is an event of its own. Doorbells are not left where they are until there are more: a peer
         // that rings too often would find the socket full, and not be heard when it has to be.

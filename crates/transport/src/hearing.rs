@@ -7,6 +7,7 @@ use tollfree_rendezvous::{PeerDoorbell, Seldom};
 use tollfree_session::{Closed, Violation};
 
 use crate::core::Core;
+use crate::counts;
 use crate::shared::Socket;
 
 /// Descriptors that may lie between their arrival and the records that announce them.
@@ -45,6 +46,15 @@ pub(crate) enum Bell {
 impl Core {
     /// Wakes the peer.
     pub(crate) fn ring(&mut self, socket: &Socket) {
+        counts::rung();
+        let began = self.price.rings();
+        self.ring_once(socket);
+        if let Some(began) = began {
+            self.price.rang(began);
+        }
+    }
+
+    fn ring_once(&mut self, socket: &Socket) {
         if let Bell::Given(doorbell) = &self.bell {
             let Err(error) = doorbell.ring() else { return };
             tracing::debug!(%error, "the peer's doorbell is of no use: it is rung over the socket from now on");

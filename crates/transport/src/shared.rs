@@ -13,8 +13,10 @@
 //! polling is noticed by the driver. A driver that goes with its runtime takes its station along. A fork's child finds
 //! [its region's origin](tollfree_region::Origin) elsewhere and touches nothing, the parent's epoll included.
 
+use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
@@ -31,16 +33,18 @@ use tollfree_rendezvous::{PeerIdentity, socket};
 use tollfree_ring::RecordReceiver;
 use tollfree_session::{Closed, Whole};
 
+use crate::allowance;
 use crate::clock::now_ns;
 use crate::config::Config;
 use crate::core::Core;
+use crate::counts;
 use crate::driver::{Driver, Duplicates};
 use crate::handshake::{Attached, PeerPool};
 use crate::hearing::Line;
 use crate::liveness::DeathWatch;
 use crate::load::Load;
 use crate::stations::{Duty, Slot, Station, Token};
-use crate::waiting::{Crowd, OFFER_AFTER_NS};
+use crate::waiting::{Crowd, OFFER_AFTER_NS, TAKEN_NS};
 
 /// Glances at an empty ring within one `poll`, with a pause after each: 0.2 µs together.
 const GLANCE_COUNT: usize = 14;
@@ -155,6 +159,15 @@ impl Entered<'_> {
         MutexGuard::bump(self.core.as_mut().expect("held until dropped"));
     }
 
+    /// Lets other processes have this processor, once in a number of times, if this side is a good neighbor.
+    #[inline]
+    fn offer_now_and_then(&mut self) {
+        if self.patience.is_thrifty() && Crowd::is_due() {
+            let taken_ns = self.price.ns();
+            self.without_lock(&mut || Crowd::offer(taken_ns));
+        }
+    }
+
     /// Does something that needs no lock, and may be anybody's code.
     pub(crate) fn without_lock(&mut self, other: &mut dyn FnMut()) {
         MutexGuard::unlocked(self.core.as_mut().expect("held until dropped"), other);
@@ -211,6 +224,8 @@ impl Shared {
             Ok(core) => core,
             Err(closed) => return Poll::Ready(Err(closed)),
         };
+        // Before the first attempt: what comes for this task meanwhile need not wake it.
+        core.offer_now_and_then();
         let mut search = None;
         loop {
             if let Some(found) = attempt(&mut core, &self.socket) {
@@ -305,6 +320,7 @@ impl Shared {
     /// Looks for the answer to a call that is aside, as long as a task looks within one `poll`. `None`: it has not come as a
     /// whole, and the call is among the others.
     pub(crate) fn look_for_answer(&self, core: &mut Entered<'_>, id: StreamId) -> Option<Whole> {
+        core.offer_now_and_then();
         let mut glances = match self.dedicated.load(Ordering::Relaxed) {
             true => core.dedicated_glances(),
             false => core.glances(Token::Read(id)),
@@ -359,17 +375,27 @@ impl Shared {
             core.with_station(runtime, other, |station, slot| station.queue(other, slot));
         }
         let now = now_ns();
-        let (budget, is_probe) = (core.budget.ns(), core.budget.is_probe());
+        let thrifty = core.patience.is_thrifty();
         let others_sleep = core.stations.others_sleep(runtime);
         let dedicated = self.dedicated.load(Ordering::Relaxed);
         let station = core.stations.find(runtime).expect("found above");
         if station.wait_began_ns == 0 {
             station.wait_began_ns = now;
+            core.patience.begins(now);
         }
+        let (budget, is_probe) = (core.patience.budget().ns(), core.patience.budget().is_probe());
+        let station = core.stations.find(runtime).expect("found above");
         station.looked_at_ns = if dedicated { 0 } else { now };
         let spun = now - station.wait_began_ns;
-        if spun >= budget || (Crowd::is_here(now) && budget != u64::MAX) {
+        if spun >= budget
+            || (budget != u64::MAX && Crowd::is_here(now))
+            || (thrifty && (Crowd::is_around() || allowance::is_tight(now)))
+        {
+            // Before the doorbell is armed, which is when the peer may ring.
+            core.price.parks();
             if self.park(&mut core, token, runtime) {
+                counts::parked();
+                counts::looked(spun);
                 return Poll::Pending;
             }
             drop(core);
@@ -392,14 +418,25 @@ impl Shared {
         }
         let shared = core.shares_cpu();
         core.is_crowded = shared;
+        let taken_ns = if thrifty { core.price.ns() } else { TAKEN_NS };
         drop(core);
-        cx.waker().wake_by_ref();
+        if spun >= OFFER_AFTER_NS {
+            // Whatever else the runtime waits for has its turn before.
+            let _ = pin!(tokio::task::yield_now()).poll(cx);
+        } else {
+            cx.waker().wake_by_ref();
+        }
         if shared || spun >= OFFER_AFTER_NS {
             // The peer, or others, can only go on when this processor is given up.
             rustix::thread::sched_yield();
             if !shared {
                 // Where the peer had it, it did what is waited for, however long that took.
-                Crowd::offered(now, now_ns().saturating_sub(now));
+                let away = now_ns().saturating_sub(now);
+                if thrifty {
+                    Crowd::offered_to_all(now, away, taken_ns);
+                } else {
+                    Crowd::offered(now, away, taken_ns);
+                }
             }
         }
         Poll::Pending
@@ -491,6 +528,13 @@ impl Shared {
         Ok(())
     }
 
+    /// See [`Attachment::offer`](crate::Attachment::offer).
+    pub(crate) fn offer(&self) {
+        if let Ok(mut core) = self.enter() {
+            core.offer_now_and_then();
+        }
+    }
+
     /// See [`Attachment::look_for_taken`](crate::Attachment::look_for_taken).
     pub(crate) fn look_for_taken(&self) -> bool {
         let Ok(mut core) = self.enter() else { return false };
@@ -541,7 +585,7 @@ impl Core {
     /// How often a thread that has nothing else to do may look within one `poll`. On the peer's own processor it would
     /// only keep the peer from answering.
     fn dedicated_glances(&mut self) -> usize {
-        let worth = (self.budget.ns() / GLANCE_NS).min(DEDICATED_GLANCE_COUNT as u64) as usize;
+        let worth = (self.patience.budget().ns() / GLANCE_NS).min(DEDICATED_GLANCE_COUNT as u64) as usize;
         if worth <= GLANCE_COUNT || self.shares_cpu() { GLANCE_COUNT } else { worth }
     }
 
@@ -549,7 +593,7 @@ impl Core {
     /// some, they are not kept waiting for longer than they would notice.
     fn glances(&mut self, token: Token) -> usize {
         // What is not worth spinning for is not worth a look.
-        if self.budget.ns() == 0 {
+        if self.patience.budget().ns() == 0 || self.gives_way() {
             return 0;
         }
         if let Some(station) = self.stations.pumped_by(token)
@@ -564,7 +608,16 @@ impl Core {
     /// Whether a look within one `poll` is long enough for a quick peer to answer.
     #[inline]
     pub(crate) fn looks_long(&self) -> bool {
-        self.budget.ns() > 0 && !self.is_crowded && self.long_turns < LONG_TURNS
+        self.patience.budget().ns() > 0
+            && !self.is_crowded
+            && self.long_turns < LONG_TURNS
+            && !self.gives_way()
+    }
+
+    /// Whether others want this thread's processor, and get it.
+    #[inline]
+    fn gives_way(&self) -> bool {
+        self.patience.is_thrifty() && Crowd::is_around()
     }
 
     /// Puts a task to wait for what can't have come yet, where another of its runtime looks at the ring. `false`: it has to

@@ -48,7 +48,7 @@ fn timers_of_other_tasks_are_on_time_while_calls_spin() {
 #[test]
 fn an_idle_session_uses_no_processor() {
     let (_alone, _limit) = (alone(), TimeLimit::seconds(60));
-    for policy in [WaitPolicy::Adaptive, WaitPolicy::Park] {
+    for policy in [WaitPolicy::Adaptive, WaitPolicy::LowLatency, WaitPolicy::Park] {
         for runtime in runtimes() {
             runtime.block_on(async {
                 // Both sides in this process: what they use together is counted.

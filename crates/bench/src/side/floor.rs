@@ -93,7 +93,7 @@ impl Shape {
 }
 
 /// Both rings, seen from one end.
-struct Ends {
+pub(crate) struct Ends {
     shape: Shape,
     ours: Region,
     theirs: PeerRegion,
@@ -101,7 +101,7 @@ struct Ends {
 
 impl Ends {
     /// Makes this end's ring and swaps it for the other end's.
-    fn exchange(socket: &UnixStream, case: Case) -> Result<Self, String> {
+    pub(crate) fn exchange(socket: &UnixStream, case: Case) -> Result<Self, String> {
         let shape = Shape::of(case)?;
         let ours = Region::create("tollfree-floor", shape.ring_len())
             .map_err(|error| format!("cannot make the ring: {error}"))?;
@@ -114,14 +114,14 @@ impl Ends {
     }
 
     #[inline]
-    fn send(&self, number: u64, body: &[u8]) {
+    pub(crate) fn send(&self, number: u64, body: &[u8]) {
         let at = self.shape.slot_at(number);
         self.ours.copy_in(at + self.shape.body_at, body);
         self.ours.store_u64(at, number, Ordering::Release);
     }
 
     #[inline]
-    fn receive(&self, number: u64, body: &mut [u8]) {
+    pub(crate) fn receive(&self, number: u64, body: &mut [u8]) {
         let at = self.shape.slot_at(number);
         let mut polls_left = self.shape.polls;
         while self.theirs.load_u64(at, Ordering::Acquire) != number {

@@ -3,15 +3,15 @@
 //! A side whose calls run on tokio implements [`AsyncSide`] and gets everything else from here. To add one: a value
 //! of [`Side`], a file, and an arm in each `match` below.
 
-mod floor;
+pub(crate) mod floor;
 #[cfg(feature = "iceoryx2")]
 pub(crate) mod iceoryx2;
 mod pairs;
 pub(crate) mod session;
-mod stub;
+pub(crate) mod stub;
 pub(crate) mod tollfree;
-mod tollfree_blocking;
-mod tollfree_direct;
+pub(crate) mod tollfree_blocking;
+pub(crate) mod tollfree_direct;
 mod tollfree_ref;
 mod tollfree_upgrade;
 pub(crate) mod tonic_tcp;

@@ -24,7 +24,7 @@ pub(super) fn limit(size: usize) -> usize {
 }
 
 /// The service: gives back the bytes that it gets, with as many pairs.
-pub(super) struct EchoService {
+pub(crate) struct EchoService {
     pairs: Pairs,
 }
 
@@ -39,14 +39,14 @@ impl Echo for EchoService {
 }
 
 /// The generated server around the service, for a case's bodies and metadata.
-pub(super) fn server(case: Case) -> EchoServer<EchoService> {
+pub(crate) fn server(case: Case) -> EchoServer<EchoService> {
     EchoServer::new(EchoService { pairs: Pairs::new(case.metadata) })
         .max_decoding_message_size(limit(case.size))
 }
 
 /// The generated client over a channel.
 #[derive(Clone)]
-pub(super) struct Stub<T> {
+pub(crate) struct Stub<T> {
     client: EchoClient<T>,
     pairs: Pairs,
 }
@@ -59,7 +59,7 @@ where
     <T::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
 {
     /// For a case's bodies and metadata.
-    pub(super) fn new(channel: T, case: Case) -> Self {
+    pub(crate) fn new(channel: T, case: Case) -> Self {
         let client = EchoClient::new(channel).max_decoding_message_size(limit(case.size));
         Self { client, pairs: Pairs::new(case.metadata) }
     }

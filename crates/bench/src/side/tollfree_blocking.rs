@@ -1,7 +1,8 @@
 //! Tollfree under its own stubs, blocking: no runtime is asked for anything while calls go on.
 
-use tollfree::blocking::Channel;
-use tollfree::{Generated as _, Server, Way};
+use std::path::Path;
+
+use tollfree::{Channel, ChannelBuilder, Generated as _, Server, Way};
 use tonic::Request;
 
 use super::pairs::Pairs;
@@ -16,24 +17,35 @@ use crate::plan::Case;
 
 /// Serves on this thread, and calls `ready` once clients may connect.
 pub(super) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-    let path = order.dir.join("tollfree.sock");
+    serve_with(Server::builder(), order.case, &order.dir, ready)
+}
+
+/// The same with a server's settings.
+pub(crate) fn serve_with(
+    server: Server,
+    case: Case,
+    dir: &Path,
+    ready: impl FnOnce(Serving),
+) -> Result<(), String> {
+    let path = dir.join("tollfree.sock");
     let address = format!("shm://{}", path.display());
     let listening = async {
         appears(&path).await;
         ready(Serving { address: address.clone() });
         std::future::pending().await
     };
-    let server = Server::builder().add_service(service(order.case));
+    let server = server.add_service(service(case));
     Err(ending(&address, server.serve_blocking_with_shutdown(&address, listening)))
 }
 
 /// Calls with a thread and a session for each call in flight.
 pub(super) fn measure(load: &Load) -> Result<Measured, String> {
-    load::run_on_threads(|| connect(&load.address, load.case), load)
+    load::run_on_threads(|| connect(Channel::builder(&load.address), load.case), load)
 }
 
-fn connect(address: &str, case: Case) -> Result<Caller, String> {
-    let channel = Channel::connect(address).map_err(|error| format!("cannot connect: {error}"))?;
+/// A caller through such a channel, for a case's bodies and metadata.
+pub(crate) fn connect(builder: ChannelBuilder, case: Case) -> Result<Caller, String> {
+    let channel = builder.connect_blocking().map_err(|error| format!("cannot connect: {error}"))?;
     let client = EchoBlockingClient::new(channel);
     let client = client.configure(|inner| inner.max_decoding_message_size(limit(case.size)));
     match client.way() {
@@ -43,7 +55,7 @@ fn connect(address: &str, case: Case) -> Result<Caller, String> {
 }
 
 #[derive(Clone)]
-struct Caller {
+pub(crate) struct Caller {
     client: EchoBlockingClient<tollfree::Channel>,
     pairs: Pairs,
 }

@@ -32,7 +32,7 @@ impl Echo for EchoService {
 }
 
 /// The generated server around the service, for a case's bodies and metadata.
-pub(super) fn service(case: Case) -> EchoServer<impl Echo> {
+pub(crate) fn service(case: Case) -> EchoServer<impl Echo> {
     EchoServer::new(EchoService { pairs: Pairs::new(case.metadata) })
         .max_decoding_message_size(limit(case.size))
 }
@@ -50,7 +50,7 @@ impl AsyncSide for TollfreeDirect {
 }
 
 /// A caller through such a channel, for a case's bodies and metadata.
-pub(super) async fn caller(builder: ChannelBuilder, case: Case) -> Result<Caller, String> {
+pub(crate) async fn caller(builder: ChannelBuilder, case: Case) -> Result<Caller, String> {
     let channel = builder.connect().await.map_err(|error| format!("cannot connect: {error}"))?;
     let client = EchoClient::new(channel).max_decoding_message_size(limit(case.size));
     match client.way() {
@@ -60,7 +60,7 @@ pub(super) async fn caller(builder: ChannelBuilder, case: Case) -> Result<Caller
 }
 
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(crate) struct Caller {
     client: EchoClient<Channel>,
     pairs: Pairs,
 }

@@ -191,7 +191,8 @@ pub(crate) async fn check_calls(attachment: &Attachment, count: usize) {
 /// Longest that a call may take where nothing is in its way but noise.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
-pub(crate) const POLICIES: [WaitPolicy; 3] = [WaitPolicy::Adaptive, WaitPolicy::Park, WaitPolicy::Poll];
+pub(crate) const POLICIES: [WaitPolicy; 4] =
+    [WaitPolicy::Adaptive, WaitPolicy::LowLatency, WaitPolicy::Park, WaitPolicy::Poll];
 
 pub(crate) fn runtimes() -> [Runtime; 2] {
     [

@@ -1,0 +1,50 @@
+//! What waiting has cost this process, for whoever wants to know: all its sessions together.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+static LOOKED_NS: AtomicU64 = AtomicU64::new(0);
+static PARKED: AtomicU64 = AtomicU64::new(0);
+static WOKEN: AtomicU64 = AtomicU64::new(0);
+static RUNG: AtomicU64 = AtomicU64::new(0);
+
+/// What waiting for peers has cost this process so far, in all its sessions. Each figure only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waits {
+    /// Time in which tasks looked for what would come, beyond a glance of a microsecond.
+    pub looked: Duration,
+    /// Times that a task which had looked went to sleep.
+    pub parked: u64,
+    /// Times that this process was woken by a peer.
+    pub woken: u64,
+    /// Times that it woke a peer.
+    pub rung: u64,
+}
+
+/// What waiting has cost this process so far.
+pub fn waits() -> Waits {
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Waits {
+        looked: Duration::from_nanos(count(&LOOKED_NS)),
+        parked: count(&PARKED),
+        woken: count(&WOKEN),
+        rung: count(&RUNG),
+    }
+}
+
+pub(crate) fn looked(ns: u64) {
+    LOOKED_NS.fetch_add(ns, Ordering::Relaxed);
+}
+
+pub(crate) fn parked() {
+    PARKED.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn woken() {
+    WOKEN.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn rung() {
+    RUNG.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,140 @@
+//! How long to look for the next thing, by what is waited for.
+//!
+//! A client that found its server asleep, and rang, waits for a wake-up and not for an answer: that is worth looking for only as long as
+//! a wake-up costs. One whose server was awake waits for what that is doing, and looks as those do for whom latency is all that
+//! counts: the server would be kept waiting for the next call as well.
+//!
+//! A server waits for whatever its client does next, of which it knows only how long that took lately. It looks for as long as a
+//! wake-up costs and it has worked since the last one: who works much for each call loses little by looking as long.
+
+use tollfree_session::Role;
+
+use crate::config::WaitPolicy;
+use crate::price::Price;
+use crate::waiting::SpinBudget;
+
+/// Work between two waits counts for at most this much, in nanoseconds.
+const WORK_NS_MAX: u64 = 150_000;
+/// Weight of the latest work: 1 / 8.
+const WEIGHT_SHIFT: u32 = 3;
+
+/// What one side of a session knows of its waits.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    policy: WaitPolicy,
+    role: Role,
+    /// Waits for a peer that was awake when they began, or of which that is not known.
+    awake: SpinBudget,
+    /// A thrifty client's waits for a server that it had to ring.
+    asleep: SpinBudget,
+    rang: bool,
+    /// When the last wait ended, if that is known; else 0.
+    ended_ns: u64,
+    work_ns: u64,
+}
+
+impl Patience {
+    pub(crate) fn new(policy: WaitPolicy, role: Role, price: &Price) -> Patience {
+        let awake = match (policy, role) {
+            (WaitPolicy::Adaptive, Role::Client) => WaitPolicy::LowLatency,
+            _ => policy,
+        };
+        Patience {
+            policy,
+            role,
+            awake: SpinBudget::new(awake, price.ns()),
+            asleep: SpinBudget::new(policy, price.ns()),
+            rang: false,
+            ended_ns: 0,
+            work_ns: 0,
+        }
+    }
+
+    /// Whether it counts what looking costs oneself and others.
+    pub(crate) fn is_thrifty(&self) -> bool {
+        self.policy == WaitPolicy::Adaptive
+    }
+
+    /// How long to look for what is waited for now.
+    #[inline]
+    pub(crate) fn budget(&self) -> &SpinBudget {
+        if self.waits_for_sleeper() { &self.asleep } else { &self.awake }
+    }
+
+    fn waits_for_sleeper(&self) -> bool {
+        self.rang && self.role == Role::Client && self.is_thrifty()
+    }
+
+    /// Something was said to the peer, which had to be rung or not.
+    #[inline]
+    pub(crate) fn said(&mut self, rang: bool) {
+        self.rang = rang;
+    }
+
+    /// A wait begins.
+    pub(crate) fn begins(&mut self, now_ns: u64) {
+        if self.ended_ns != 0 {
+            let work = now_ns.saturating_sub(std::mem::take(&mut self.ended_ns)).min(WORK_NS_MAX);
+            self.work_ns = self.work_ns - (self.work_ns >> WEIGHT_SHIFT) + (work >> WEIGHT_SHIFT);
+        }
+    }
+
+    /// A wait came to its end.
+    pub(crate) fn learn(&mut self, waited_ns: u64, until_ns: u64) {
+        self.ended_ns = until_ns;
+        if self.waits_for_sleeper() { self.asleep.learn(waited_ns) } else { self.awake.learn(waited_ns) }
+    }
+
+    /// What a wake-up costs is known better.
+    pub(crate) fn priced(&mut self, price: &Price) {
+        self.asleep.set_worth(price.ns());
+        self.awake.set_worth(price.ns() + self.work_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_looks_long_only_for_a_server_that_is_awake() {
+        let price = Price::new();
+        let mut client = Patience::new(WaitPolicy::Adaptive, Role::Client, &price);
+        // As long as a large message takes.
+        for _ in 0..100 {
+            client.said(false);
+            client.learn(60_000, 1);
+        }
+        assert!(client.budget().ns() > 60_000);
+        for _ in 0..100 {
+            client.said(true);
+            assert!(client.budget().ns() <= price.ns());
+            client.learn(60_000, 1);
+        }
+        assert!(client.budget().is_probe(), "a wake-up takes longer than it costs here");
+        client.said(false);
+        assert!(client.budget().ns() > 60_000 && !client.budget().is_probe());
+    }
+
+    #[test]
+    fn a_server_looks_no_longer_than_it_has_worked_and_being_woken_costs() {
+        let price = Price::new();
+        let mut server = Patience::new(WaitPolicy::Adaptive, Role::Server, &price);
+        let mut waits = |work_ns: u64, gap_ns: u64| {
+            for nth in 0..200_u64 {
+                let began = 1 + nth * (work_ns + gap_ns);
+                server.learn(gap_ns, began);
+                server.begins(began + work_ns);
+                server.priced(&price);
+            }
+            (server.budget().ns(), server.budget().is_probe())
+        };
+        let (ns, is_probe) = waits(5_000, 45_000);
+        assert!(is_probe && ns <= price.ns() + 5_000, "20,000 small calls a second: {ns}");
+        let (ns, is_probe) = waits(30_000, 35_000);
+        assert!(!is_probe && ns <= price.ns() + 30_000, "large messages in a closed loop: {ns}");
+        let (ns, is_probe) = waits(10_000_000, 200_000);
+        assert!(is_probe && ns <= price.ns() + WORK_NS_MAX, "a handler that computes for long: {ns}");
+        assert!(!waits(2_000, 2_000).1, "small calls in a closed loop");
+    }
+}
