@@ -1,25 +1,30 @@
-//! Every fault that applies has tests, and the table that says which is true.
+//! Every fault that applies has tests, and the document that says which is true.
 
-use crate::{File, files, hold, read, rows, section};
+use crate::{File, files, hold, read};
 
-/// Rows that wait for a part that does not exist yet. They may have tests all the same, and must once they leave this list.
+/// Faults that wait for a part that does not exist yet. They may have tests all the same, and must once they leave this list.
 const LATER: [u32; 5] = [31, 32, 33, 34, 35];
-const ROW_COUNT: u32 = 43;
+const FAULT_COUNT: u32 = 62;
 
-/// A test as the table names it: its name, and the file it is in.
-fn tests(cell: &str) -> Result<Vec<(String, String)>, String> {
+/// A fault of the document: its number and what follows its heading.
+fn faults(document: &str) -> Vec<(u32, &str)> {
+    let sections = document.split("\n### ").skip(1);
+    sections.filter_map(|section| Some((section.split_once(". ")?.0.parse().ok()?, section))).collect()
+}
+
+/// The tests that a fault names: files, and names of tests below each.
+fn tests(section: &str) -> Vec<(&str, &str)> {
+    let mut path = "";
     let mut tests = Vec::new();
-    for group in cell.split(';') {
-        let Some((names, path)) = group.split_once(" in ") else {
-            return Err(format!("\"{}\" names no file", group.trim()));
-        };
-        let path = path.trim().trim_start_matches('`');
-        let path = path.split('`').next().unwrap_or_default();
-        for name in names.split(',') {
-            tests.push((name.trim().trim_matches('`').to_owned(), path.to_owned()));
+    for line in section.lines() {
+        let quoted = line.split('`').nth(1).unwrap_or_default();
+        if line.starts_with("- `") {
+            path = quoted;
+        } else if line.starts_with("  - `") {
+            tests.push((path, quoted));
         }
     }
-    Ok(tests)
+    tests
 }
 
 /// Whether a file has a test of this name that is run: an attribute that says so in front of it, a list of rows that it is
@@ -32,44 +37,36 @@ fn has_test(text: &str, name: &str) -> bool {
         above.take_while(|line| line.starts_with("#[") || line.starts_with("///")).collect();
     let is_test = attributes.iter().any(|line| line.contains("test]") || line.contains("::test("));
     let is_ignored = attributes.iter().any(|line| line.contains("ignore"));
-    let is_row = text.contains("crate::rows!(") && text.contains(&format!("    {name},\n"));
+    let is_row = text.contains(&format!("crate::rows!({name});"))
+        || text.contains("crate::rows!(") && text.contains(&format!("    {name},\n"));
     (is_test && !is_ignored) || is_row
 }
 
-/// What is wrong with the table.
-fn complaints(table: &str, file_of: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
+/// What is wrong with the document.
+fn complaints(document: &str, file_of: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     let mut complaints = Vec::new();
-    let rows: Vec<_> = rows(table).into_iter().skip(2).collect();
-    let numbers: Vec<u32> = rows.iter().filter_map(|row| row[0].parse().ok()).collect();
-    if !numbers.iter().copied().take(ROW_COUNT as usize).eq(1..=ROW_COUNT) || !numbers.is_sorted() {
-        complaints.push(format!("rows 1 to {ROW_COUNT} are wanted, in order; there are {numbers:?}"));
+    let faults = faults(document);
+    let numbers: Vec<u32> = faults.iter().map(|(number, _)| *number).collect();
+    if !numbers.iter().copied().eq(1..=FAULT_COUNT) {
+        complaints.push(format!("faults 1 to {FAULT_COUNT} are wanted, in order; there are {numbers:?}"));
     }
-    for row in &rows {
-        let &[number, fault, happens, cell] = row.as_slice() else {
-            complaints.push(format!("row {} has {} cells instead of 4", row[0], row.len()));
-            continue;
-        };
-        if fault.is_empty() {
-            complaints.push(format!("row {number} names no fault"));
-        }
-        if let Some(part) = cell.strip_prefix("later: ") {
-            if part.is_empty() || !LATER.iter().any(|later| number == later.to_string()) {
-                complaints.push(format!("row {number} applies now and has no tests"));
-            }
+    for (number, section) in faults {
+        let mut lines = section.lines().skip(1).filter(|line| !line.is_empty());
+        let happens = lines.next().unwrap_or_default();
+        if happens.starts_with("Later: ") && LATER.contains(&number) {
             continue;
         }
-        if happens.is_empty() {
-            complaints.push(format!("row {number} does not say what happens"));
+        if happens.is_empty() || happens.starts_with("- ") {
+            complaints.push(format!("fault {number} does not say what happens"));
         }
-        match tests(cell) {
-            Ok(tests) => {
-                for (name, path) in tests {
-                    if !file_of(&path).is_some_and(|text| has_test(&text, &name)) {
-                        complaints.push(format!("row {number}: {path} has no test {name} that is run"));
-                    }
-                }
+        let tests = tests(section);
+        if tests.is_empty() {
+            complaints.push(format!("fault {number} applies now and has no tests"));
+        }
+        for (path, name) in tests {
+            if !file_of(path).is_some_and(|text| has_test(&text, name)) {
+                complaints.push(format!("fault {number}: {path} has no test {name} that is run"));
             }
-            Err(complaint) => complaints.push(format!("row {number}: {complaint}")),
         }
     }
     complaints
@@ -82,7 +79,7 @@ fn text_of(path: &str) -> Option<String> {
 #[test]
 fn every_fault_that_applies_has_tests() {
     let document = read("docs/faults.md");
-    hold("docs/faults.md", complaints(section(&document, "## The table"), &text_of));
+    hold("docs/faults.md", complaints(&document, &text_of));
 }
 
 /// Parts that a call passes.
@@ -116,19 +113,21 @@ fn rules() {
     assert!(!has_test(source, "b") && !has_test(source, "c") && !has_test(source, "e"));
     assert!(has_test("async fn f(way: Way) {}\ncrate::rows!(\n    f,\n);\n", "f"));
     let file_of = |path: &str| (path == "x.rs").then(|| source.to_owned());
-    let table = |last: &str| {
-        let rows = (1..ROW_COUNT).map(|number| match LATER.contains(&number) {
-            true => format!("| {number} | f | | later: a part |\n"),
-            false => format!("| {number} | f | h | `a`, `d` in `x.rs`; `a` in `x.rs` (so) |\n"),
+    let document = |last: &str| {
+        let sections = (1..FAULT_COUNT).map(|number| match LATER.contains(&number) {
+            true => format!("\n### {number}. F\n\nLater: a part.\n"),
+            false => format!("\n### {number}. F\n\nH.\n\n- `x.rs`:\n  - `a`\n  - `d` (so)\n"),
         });
-        format!("| # | a | b | c |\n|---|---|---|---|\n{}{last}", rows.collect::<String>())
+        format!("{}{last}", sections.collect::<String>())
     };
-    let count = |last: &str| complaints(&table(last), &file_of).len();
-    assert_eq!(count(&format!("| {ROW_COUNT} | f | h | `a` in `x.rs` |\n")), 0);
-    assert_eq!(count(""), 1, "a row is missing");
-    for bad in ["later: sometime", "`b` in `x.rs`", "`a` in `y.rs`", "`a`", ""] {
-        assert_eq!(count(&format!("| {ROW_COUNT} | f | h | {bad} |\n")), 1, "{bad}");
+    let count = |last: &str| complaints(&document(last), &file_of).len();
+    let last = |rest: &str| format!("\n### {FAULT_COUNT}. F\n\n{rest}");
+    assert_eq!(count(&last("H.\n\n- `x.rs`:\n  - `a`\n")), 0);
+    assert_eq!(count(""), 1, "a fault is missing");
+    for bad in ["Later: sometime.\n", "H.\n\n- `x.rs`:\n  - `b`\n", "H.\n\n- `y.rs`:\n  - `a`\n", "H.\n"] {
+        assert_eq!(count(&last(bad)), 1, "{bad}");
     }
+    assert_eq!(count(&last("- `x.rs`:\n  - `a`\n")), 1, "what happens");
     let file = |text: &str| File { path: "a.rs".to_owned(), text: text.to_owned() };
     assert_eq!(wall_clocks(&file("let now = SystemTime::now();")).len(), 1);
     assert!(wall_clocks(&file("let now = Instant::now();")).is_empty());

@@ -339,7 +339,7 @@ async fn tonics_own_settings_are_heeded_for_addresses_of_http2() {
         at_client.fetch_add(10, Ordering::SeqCst);
         endpoint.initial_stream_window_size(1 << 20)
     });
-    let channel = builder.origin("http://elsewhere.example".parse().unwrap()).connect().await.unwrap();
+    let channel = builder.origin("http://localhost:1".parse().unwrap()).connect().await.unwrap();
     assert_eq!(hello(&channel, "x").await.unwrap(), "s");
     until("both are settled", || count.load(Ordering::SeqCst) == 11).await;
 }
