@@ -10,7 +10,10 @@ fn main() -> std::io::Result<()> {
         .file_descriptor_set_path(Path::new(&out).join("descriptors.bin"))
         .bytes(".tollfree.freight.v1.Cargo.body")
         .bytes(".tollfree.freight.v1.Cargo.parts")
-        .compile_protos(&["probe.proto", "greeter.proto", "freight.proto"], &["../stubs/proto"])?;
+        .compile_protos(
+            &["probe.proto", "greeter.proto", "freight.proto", "sensors.proto"],
+            &["../stubs/proto"],
+        )?;
     let unusual = Path::new(&out).join("unusual");
     std::fs::create_dir_all(&unusual)?;
     tollfree_build::configure()

@@ -1,7 +1,9 @@
 //! Directories: a private one for sockets, gone when the run ends however it ends, and one for results.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -48,6 +50,20 @@ impl Workdir {
     /// A path in it.
     pub fn join(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+}
+
+impl Drop for Workdir {
+    fn drop(&mut self) {
+        // A process that was killed a moment ago may still make a file that it has begun to make.
+        for _ in 0..100 {
+            match std::fs::remove_dir_all(self.path()) {
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                _ => return,
+            }
+        }
     }
 }
 

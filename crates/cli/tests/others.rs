@@ -68,3 +68,22 @@ fn the_help_shows_what_there_is_and_hides_what_is_not_for_people() {
     assert!(!help.contains("peer"), "{help}");
     assert_eq!(tollfree(&scratch).output().unwrap().status.code(), Some(2));
 }
+
+#[test]
+fn a_pools_members_are_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("shm://{}/pool.sock", directory.path().display());
+    let capacity = tollfree_pool::Capacity::default();
+    let pool =
+        tollfree_pool::Pool::create(&address.parse().unwrap(), capacity, tollfree_pool::Config::default())
+            .unwrap();
+    let scratch = Scratch::new();
+    let shown = json(tollfree(&scratch).args(["pool", "show", &address, "--json"]));
+    assert_eq!(shown["total_bytes"], capacity.total);
+    assert_eq!(shown["members"][0]["process"], std::process::id());
+    let table = tollfree(&scratch).args(["pool", "show", &address]).output().unwrap();
+    assert!(String::from_utf8_lossy(&table.stdout).contains("attached"), "{table:?}");
+    drop(pool);
+    let gone = tollfree(&scratch).args(["pool", "show", "shm:///nobody/here.sock"]).output().unwrap();
+    assert!(!gone.status.success() && String::from_utf8_lossy(&gone.stderr).contains("/nobody/here.sock"));
+}

@@ -19,5 +19,11 @@ pub mod freight {
     tonic::include_proto!("tollfree.freight.v1");
 }
 
+/// The service of the examples that has all four kinds of calls.
+#[allow(missing_docs, unreachable_pub)]
+pub mod sensors {
+    tonic::include_proto!("tollfree.sensors.v1");
+}
+
 /// Descriptors of all files, as the reflection service wants them.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

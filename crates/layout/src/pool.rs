@@ -139,6 +139,13 @@ pub mod pool_kind {
     pub const LEAVE: u32 = 25;
     /// Coordinator: `member` has left, or its process has ended.
     pub const LEFT: u32 = 26;
+    /// Anybody, in place of JOIN: who is there, and with how much?
+    pub const SHOW: u32 = 27;
+    /// Coordinator: the pool has `amount` bytes, of which `len` are granted or still mapped, and `extent` members.
+    pub const SHOWN: u32 = 28;
+    /// Coordinator: `member` was granted `amount` bytes, `len` of which are extents; `extent` is its process id or 0, `reason` one
+    /// of [`standing`](super::standing).
+    pub const SHOWN_MEMBER: u32 = 29;
 
     /// How many descriptors a message of a member has.
     pub const fn fd_count(kind: u32) -> usize {
@@ -147,6 +154,16 @@ pub mod pool_kind {
             _ => 0,
         }
     }
+}
+
+/// How a member stands with the coordinator.
+pub mod standing {
+    /// It is connected.
+    pub const ATTACHED: u32 = 0;
+    /// It has come back, and has not told of all that it has.
+    pub const RETURNING: u32 = 1;
+    /// It lives, and its connection is lost: what it has and maps stays until it ends.
+    pub const CUT_OFF: u32 = 2;
 }
 
 /// Why a request is refused.

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::rand::GetRandomFlags;
-use tollfree_layout::MemberIdx;
 use tollfree_layout::pool::{POOL_ID_LEN, POOL_VERSION, PoolMessage, SECRET_LEN, pool_kind, pool_reason};
+use tollfree_layout::{ExtentIdx, MemberIdx};
 use tollfree_region::GivenFd;
 use tollfree_rendezvous::{Address, PeerIdentity, Rendezvous, Seldom, socket};
 
@@ -81,6 +81,7 @@ impl Coordinator {
             last_desk: 0,
             seats: HashMap::new(),
             away: HashMap::new(),
+            processes: HashMap::new(),
             rest_until: None,
         };
         let thread = std::thread::Builder::new()
@@ -125,6 +126,8 @@ struct Desk {
     since: Instant,
     /// The kernel takes no more descriptors now, whatever room the socket has.
     stalled: bool,
+    /// It wanted to know who is in the pool, and is hung up on when it has been told.
+    is_shown: bool,
 }
 
 struct Office {
@@ -142,6 +145,8 @@ struct Office {
     seats: HashMap<MemberIdx, u64>,
     /// Members whose connection was lost, and when.
     away: HashMap<MemberIdx, Instant>,
+    /// Process ids of members, for people; 0 where the kernel names none.
+    processes: HashMap<MemberIdx, u32>,
     /// Out of descriptors: no accepting before this.
     rest_until: Option<Instant>,
 }
@@ -240,6 +245,7 @@ impl Office {
             member: None,
             since: Instant::now(),
             stalled: false,
+            is_shown: false,
         };
         self.desks.insert(self.last_desk, desk);
     }
@@ -283,6 +289,9 @@ impl Office {
         if message.version.get() != POOL_VERSION {
             return self.refuse(idx, pool_reason::VERSION);
         }
+        if message.kind.get() == pool_kind::SHOW && !has_fds {
+            return self.show(idx);
+        }
         if message.kind.get() != pool_kind::JOIN || has_fds {
             return self.refuse(idx, pool_reason::MALFORMED);
         }
@@ -312,6 +321,26 @@ impl Office {
         self.welcome(idx, secret, true);
     }
 
+    /// Tells who is in the pool.
+    fn show(&mut self, idx: u64) {
+        let mut shown: Vec<_> = self
+            .ledger
+            .standings()
+            .map(|(member, granted, made, standing)| {
+                let process = self.processes.get(&member).copied().unwrap_or(0);
+                let message = PoolMessage::new(pool_kind::SHOWN_MEMBER).about(member, ExtentIdx(process));
+                message.of(granted).row(made).because(standing)
+            })
+            .collect();
+        let count = ExtentIdx(shown.len() as u32);
+        let pool = PoolMessage::new(pool_kind::SHOWN).about(MemberIdx(0), count);
+        shown.insert(0, pool.of(self.capacity.total).row(self.ledger.used()));
+        if let Some(desk) = self.desks.get_mut(&idx) {
+            desk.unsent = shown.into_iter().map(|message| (message, Vec::new())).collect();
+            desk.is_shown = true;
+        }
+    }
+
     /// A secret whose number nobody has.
     fn new_secret(&self) -> Result<[u8; SECRET_LEN], rustix::io::Errno> {
         loop {
@@ -336,6 +365,8 @@ impl Office {
         };
         let pool = *self.pool.get_or_insert(self.name);
         let member = number_of(&secret, &pool);
+        let process = PeerIdentity::of(&desk.socket).ok().and_then(|peer| u32::try_from(peer.pid).ok());
+        self.processes.insert(member, process.unwrap_or(0));
         desk.member = Some(member);
         self.seats.insert(member, idx);
         self.away.remove(&member);
@@ -372,6 +403,7 @@ impl Office {
             self.desks.remove(&idx);
         }
         self.away.remove(&member);
+        self.processes.remove(&member);
         self.ledger.leave(member);
     }
 
@@ -418,7 +450,8 @@ impl Office {
         let waiting: Vec<_> =
             self.desks.iter().filter(|(_, desk)| !desk.unsent.is_empty()).map(|(idx, _)| *idx).collect();
         for idx in waiting {
-            if !self.desks.get_mut(&idx).is_none_or(Desk::deliver) {
+            let goes_on = |desk: &mut Desk| desk.deliver() && !(desk.is_shown && desk.unsent.is_empty());
+            if !self.desks.get_mut(&idx).is_none_or(goes_on) {
                 self.close(idx);
                 self.sort();
             }

@@ -39,20 +39,14 @@ pub(crate) fn greet(
     known: Option<Known>,
 ) -> Result<(UnixStream, PoolMessage), JoinError> {
     let until = Instant::now() + limit;
-    let failed = |source| JoinError::Connect { address: address.clone(), source };
-    let socket = dial(address, until).map_err(failed)?;
-    let coordinator = PeerIdentity::of(&socket).map_err(failed)?;
-    if coordinator.uid != rustix::process::geteuid().as_raw() {
-        return Err(JoinError::User { address: address.clone(), uid: coordinator.uid });
-    }
     let mut join = PoolMessage::new(pool_kind::JOIN);
     if let Some(Known { pool, member, secret }) = known {
         join.pool = pool;
         join.member = member.0.into();
         join.secret = secret;
     }
-    post(&socket, &join, &[]).map_err(failed)?;
-    let answer = answer(address, &socket, until, limit)?;
+    let socket = ask(address, until, &join)?;
+    let answer = answer(address, &socket, &mut Inbox::new(), until, limit)?;
     match answer.kind.get() {
         _ if answer.version.get() != POOL_VERSION => {
             Err(JoinError::Refused { address: address.clone(), reason: Refusal::Version })
@@ -64,6 +58,18 @@ pub(crate) fn greet(
         }),
         _ => Err(JoinError::NotACoordinator(address.clone())),
     }
+}
+
+/// Connects to a coordinator of this user, and says the first word.
+pub(crate) fn ask(address: &Address, until: Instant, word: &PoolMessage) -> Result<UnixStream, JoinError> {
+    let failed = |source| JoinError::Connect { address: address.clone(), source };
+    let socket = dial(address, until).map_err(failed)?;
+    let coordinator = PeerIdentity::of(&socket).map_err(failed)?;
+    if coordinator.uid != rustix::process::geteuid().as_raw() {
+        return Err(JoinError::User { address: address.clone(), uid: coordinator.uid });
+    }
+    post(&socket, word, &[]).map_err(failed)?;
+    Ok(socket)
 }
 
 /// Whether a welcome can be one, and is for the member that came back.
@@ -134,13 +140,14 @@ fn dial(address: &Address, until: Instant) -> io::Result<UnixStream> {
     }
 }
 
-fn answer(
+/// The coordinator's next word.
+pub(crate) fn answer(
     address: &Address,
     socket: &UnixStream,
+    inbox: &mut Inbox,
     until: Instant,
     limit: Duration,
 ) -> Result<PoolMessage, JoinError> {
-    let mut inbox = Inbox::new();
     loop {
         match inbox.recv(socket) {
             Came::Message(message, _) => return Ok(message),

@@ -20,7 +20,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use tollfree_layout::pool::{ExtentShape, PoolMessage, SECRET_LEN, pool_kind, pool_reason};
+use tollfree_layout::pool::{ExtentShape, PoolMessage, SECRET_LEN, pool_kind, pool_reason, standing};
 use tollfree_layout::{ExtentIdx, MemberIdx};
 
 use crate::config::Capacity;
@@ -137,13 +137,25 @@ impl<F: Clone> Ledger<F> {
         }
     }
 
+    /// Of each member: its number, what it was granted, how much of that are extents, and how it stands.
+    pub(crate) fn standings(&self) -> impl Iterator<Item = (MemberIdx, u64, u64, u32)> {
+        self.members.iter().map(|(idx, member)| {
+            let made = member.extents.values().map(|extent| extent.len).sum();
+            let standing = match (member.presence, &member.resuming) {
+                (Presence::Here, None) => standing::ATTACHED,
+                (Presence::Here, Some(_)) => standing::RETURNING,
+                (Presence::Away | Presence::GivenUp, _) => standing::CUT_OFF,
+            };
+            (*idx, member.granted, made, standing)
+        })
+    }
+
     /// What is to be said since this was last asked.
     pub(crate) fn take_sayings(&mut self) -> Vec<Saying<F>> {
         std::mem::take(&mut self.sayings)
     }
 
     /// Bytes of the pool that are granted or linger.
-    #[cfg(test)]
     pub(crate) fn used(&self) -> u64 {
         self.used
     }

@@ -62,6 +62,7 @@ mod refs;
 mod roomy;
 mod rope;
 mod runs;
+mod show;
 mod steps;
 
 pub use buffer::Buffer;
@@ -76,6 +77,7 @@ pub use payload::{Payload, WriteError};
 pub use pool::Pool;
 pub use refs::Ref;
 pub use rope::{Plan, Rope, RopeError};
+pub use show::{PoolMember, PoolShown, Standing, show};
 #[cfg(feature = "steps")]
 pub use steps::STEPS;
 pub use tollfree_layout::pool::REF_LEN;

@@ -478,3 +478,25 @@ fn settings_and_addresses_that_cannot_be_are_refused() {
     let _pool = place.create();
     assert!(matches!(Pool::create(&place.address, capacity(), config()), Err(JoinError::Bind(_))));
 }
+
+#[test]
+fn a_coordinator_shows_its_members_to_anybody_of_its_user() {
+    let place = Place::new();
+    let (first, second) = (place.create(), place.join());
+    drop(first.buffer(1).unwrap());
+    let limit = std::time::Duration::from_secs(30);
+    let shown = tollfree_pool::show(&place.address, limit).unwrap();
+    assert_eq!((shown.total_bytes, shown.members.len()), (capacity().total, 2));
+    for member in &shown.members {
+        assert_eq!(
+            (member.process, member.standing),
+            (Some(std::process::id()), tollfree_pool::Standing::Attached)
+        );
+    }
+    let extents: u64 = shown.members.iter().map(|member| member.extent_bytes).sum();
+    assert!(extents >= first.usage().total_bytes && shown.used_bytes >= extents, "{shown:?}");
+    drop(second);
+    until("one is left", || tollfree_pool::show(&place.address, limit).unwrap().members.len() == 1);
+    let nobody = "shm:///nobody/is/here.sock".parse().unwrap();
+    assert!(tollfree_pool::show(&nobody, limit).unwrap_err().to_string().contains("/nobody/is/here.sock"));
+}

@@ -76,7 +76,9 @@ impl HostilePeer {
 
     /// Whether `len` more bytes fit the ring.
     pub fn has_room(&self, len: usize) -> bool {
-        let free = (RING_LEN_DEFAULT / LINE_LEN) as u64 - (self.published - self.consumed());
+        // Beyond what was published, where bytes that were flipped looked like one more record.
+        let unread = self.published.saturating_sub(self.consumed());
+        let free = (RING_LEN_DEFAULT / LINE_LEN) as u64 - unread;
         (line_count(len) as u64) < free
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tollfree_layout::pool::{
-    EXTENT_MAGIC, ExtentHead, POOL_MAGIC, PoolMessage, RefHead, pool_kind, pool_reason,
+    EXTENT_MAGIC, ExtentHead, POOL_MAGIC, PoolMessage, RefHead, pool_kind, pool_reason, standing,
 };
 use zerocopy::FromZeros;
 
@@ -45,12 +45,19 @@ fn constants_are_those_of_the_code() {
     ];
     let kinds = named![pool_kind: JOIN, WELCOME, REFUSAL, NEED, GRANT, DENY, EXTENT, EXTENT_OK, MAP, MAPPED, ROW, ROW_OK,
         NOT_HAD, WATCHED, MAP_FAILED, SURPLUS, TAKE_BACK, RETURNED, DROP, UNMAPPED, PRESENT, RESUMED, WANTED, GIVE,
-        LEAVE, LEFT];
+        LEAVE, LEFT, SHOW, SHOWN, SHOWN_MEMBER];
+    let standings = named![standing: ATTACHED, RETURNING, CUT_OFF];
     let reasons = named![pool_reason: GONE, QUOTA, CAPACITY, POOL, VERSION, BUSY, USER, MALFORMED, LIFE];
-    let count = numbers.len() + kinds.len() + reasons.len();
+    let count = numbers.len() + kinds.len() + reasons.len() + standings.len();
     let declared = declared_in(&["pool"]);
     assert_eq!(count + 2, declared.len(), "all that the layout declares, and the two magics: {declared:?}");
-    for (place, constants) in [("## 2. Regions", numbers), ("### Kinds", kinds), ("### Reasons", reasons)] {
+    let places = [
+        ("## 2. Regions", numbers),
+        ("### Kinds", kinds),
+        ("### Reasons", reasons),
+        ("### Standings", standings),
+    ];
+    for (place, constants) in places {
         hold(&format!("{place} of spec/pool.md"), differences(&stated(section(&text, place)), &constants));
     }
     for magic in [EXTENT_MAGIC, POOL_MAGIC] {

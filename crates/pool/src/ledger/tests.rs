@@ -177,7 +177,10 @@ fn a_member_whose_connection_is_lost_keeps_all_that_it_has() {
     assert!(ledger.lose(A) && ledger.lose(B));
     assert!(ledger.take_sayings().is_empty(), "nobody is told that anybody is gone");
     assert_eq!(ledger.used(), BATCH);
+    let standings = |ledger: &Ledger<()>| ledger.standings().collect::<Vec<_>>();
+    assert_eq!(standings(&ledger), [(A, BATCH, BATCH, standing::CUT_OFF), (B, 0, 0, standing::CUT_OFF)]);
     ledger.join(B, GIVEN, (), true);
+    assert_eq!(standings(&ledger)[1], (B, 0, 0, standing::RETURNING));
     assert_eq!(say(&mut ledger, B, new(pool_kind::PRESENT).about(A, ONE).of(BATCH)), []);
     assert_eq!(say(&mut ledger, B, new(pool_kind::RESUMED)), []);
     assert_eq!(say(&mut ledger, B, new(pool_kind::MAP).about(A, ONE)), [], "until its owner is back");
