@@ -4,8 +4,9 @@
 //! a wake-up costs. One whose server was awake waits for what that is doing, and looks as those do for whom latency is all that
 //! counts: the server would be kept waiting for the next call as well.
 //!
-//! A server waits for whatever its client does next, of which it knows only how long that took lately. It looks for as long as a
-//! wake-up costs and it has worked since the last one: who works much for each call loses little by looking as long.
+//! A server waits for what its client does next, of which it knows only how long that took lately. It looks for as long as a
+//! wake-up costs, and three times as long as it works for a call: a client takes about as long to read an answer and to write
+//! the next request, and one that comes later than that is not in a hurry.
 
 use tollfree_session::Role;
 
@@ -13,7 +14,8 @@ use crate::config::WaitPolicy;
 use crate::price::Price;
 use crate::waiting::SpinBudget;
 
-/// Work between two waits counts for at most this much, in nanoseconds.
+/// A server looks for so many times as long as it works for a call, and for at most so many nanoseconds on that account.
+const WORK_FACTOR: u64 = 3;
 const WORK_NS_MAX: u64 = 150_000;
 /// Weight of the latest work: 1 / 8.
 const WEIGHT_SHIFT: u32 = 3;
@@ -88,7 +90,7 @@ impl Patience {
     /// What a wake-up costs is known better.
     pub(crate) fn priced(&mut self, price: &Price) {
         self.asleep.set_worth(price.ns());
-        self.awake.set_worth(price.ns() + self.work_ns);
+        self.awake.set_worth(price.ns() + (WORK_FACTOR * self.work_ns).min(WORK_NS_MAX));
     }
 }
 
@@ -130,9 +132,12 @@ mod tests {
             (server.budget().ns(), server.budget().is_probe())
         };
         let (ns, is_probe) = waits(5_000, 45_000);
-        assert!(is_probe && ns <= price.ns() + 5_000, "20,000 small calls a second: {ns}");
+        assert!(is_probe && ns <= price.ns() + WORK_FACTOR * 5_000, "20,000 small calls a second: {ns}");
         let (ns, is_probe) = waits(30_000, 35_000);
-        assert!(!is_probe && ns <= price.ns() + 30_000, "large messages in a closed loop: {ns}");
+        assert!(
+            !is_probe && ns <= price.ns() + WORK_FACTOR * 30_000,
+            "large messages in a closed loop: {ns}"
+        );
         let (ns, is_probe) = waits(10_000_000, 200_000);
         assert!(is_probe && ns <= price.ns() + WORK_NS_MAX, "a handler that computes for long: {ns}");
         assert!(!waits(2_000, 2_000).1, "small calls in a closed loop");

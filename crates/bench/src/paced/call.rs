@@ -111,7 +111,7 @@ fn call(address: &str, window: Window) -> Result<Paced, String> {
             })
         }
         PacedSide::TonicUnix => {
-            in_runtime(async { Ok(Stub::new(tonic_unix::connect(&address.to_owned()).await?, echo)) }, window)
+            in_runtime(async { Ok(Stub::new(tonic_unix::connect(address).await?, echo)) }, window)
         }
         PacedSide::Tollfree => in_runtime(async { Ok(Stub::new(connect().await?, echo)) }, window),
         PacedSide::TollfreeDirect => {
