@@ -2,7 +2,7 @@
 //!
 //! # Trust
 //! It reads and writes no member's memory, and a member can make it do no more than its own requests are worth: one answer
-//! each, and no more of them read while answers wait. Whoever says what no member says is hung up on, and nobody else for
+//! each, and no more of them read while answers wait. A member that says what no member says is hung up on, and nobody else for
 //! it. What others make it say to a member that doesn't read is bounded (`ledger/mapping.rs`).
 //!
 //! # Crash
@@ -407,7 +407,7 @@ impl Office {
         self.ledger.leave(member);
     }
 
-    /// Nobody waits for ever for who may come back.
+    /// Members that may come back are waited for only so long.
     fn give_up_waiting(&mut self) {
         let now = Instant::now();
         if self.ledger.is_early() && self.grace_until <= now {

@@ -50,7 +50,7 @@ fn map(pool: &Pool, wire: &[u8]) -> tollfree_pool::Ref {
     found.unwrap()
 }
 
-/// P1, by content: whoever is hung up on keeps its extents, and its readers' holds are its own to keep.
+/// P1, by content: a member that is hung up on keeps its extents, and its readers' holds are its own to keep.
 #[test]
 fn a_live_owner_that_is_hung_up_on_uses_nothing_again_that_is_held() {
     let _alone = alone();
@@ -195,7 +195,7 @@ fn every_kind_of_restart_finds_all_members_again() {
             }
             until("it is gone", || !owner.is_attached() && !reader.is_attached());
             coordinator = start();
-            // Whoever comes first doesn't make it another pool.
+            // The first to come doesn't make it another pool.
             let newcomer = join();
             assert_eq!(newcomer.id(), owner.id(), "{address}, round {round}");
             until("all are back", || owner.is_attached() && reader.is_attached());

@@ -37,7 +37,7 @@ impl End {
     }
 }
 
-/// Echoes for ever.
+/// Echoes until the process ends.
 pub(super) fn serve(case: Case, dir: &Path, ready: impl FnOnce(Serving)) -> Result<(), String> {
     let path = dir.join("wake.sock");
     let trouble = |error| format!("cannot accept on {}: {error}", path.display());

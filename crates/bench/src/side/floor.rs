@@ -136,7 +136,7 @@ impl Ends {
     }
 }
 
-/// Echoes for ever.
+/// Echoes until the process ends.
 pub(super) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
     let path = order.dir.join("floor.sock");
     let trouble = |error| format!("cannot accept on {}: {error}", path.display());

@@ -102,7 +102,7 @@ impl Patience {
     }
 }
 
-/// Echoes for ever.
+/// Echoes until the process ends.
 pub(super) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
     serve_while(|| true, order, ready)
 }

@@ -132,7 +132,7 @@ fn a_successor_answers_who_asks_before_the_owner_is_back() {
         (pool_kind::MAP_FAILED, ExtentIdx(2))
     );
     assert_eq!(say(&mut ledger, B, map(2)), [(2, pool_kind::MAP_FAILED)], "from now on at once");
-    // Whoever has left isn't told.
+    // A member that has left isn't told.
     let mut ledger = Ledger::new(capacity);
     ledger.join(B, GIVEN, (), true);
     assert_eq!(say(&mut ledger, B, map(1)), []);
