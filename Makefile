@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-check bench-peers test conformance figures generators interop interop-table lint doc loom msrv deny fuzz
+.PHONY: help demo bench bench-check bench-peers test conformance figures generators interop interop-table lint doc loom nightly msrv deny fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -61,6 +61,13 @@ doc: ## Build the documentation, warnings are errors
 loom: ## Run the concurrency models of ring and pool in every order that matters
 	@RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
 		cargo test --quiet --release --package tollfree-ring --package tollfree-pool --test loom
+
+nightly: ## Run the tests of kills, stops, cut connections and hostile neighbors again and again (MINUTES=20)
+	@end=$$(($$(date +%s) + 60 * $(or $(MINUTES),20))); round=0; while [ $$(date +%s) -lt $$end ]; do \
+		round=$$((round + 1)); echo "round $$round"; \
+		cargo test --quiet --release --package tollfree-pool --package tollfree-transport --package tollfree-direct-stubs \
+			--test connections --test kills --test hostile --test neighbours --test kill_points --test hostile_neighbours \
+			--test ref_kills --test ref_absent || exit 1; done
 
 msrv: ## Build what users need with the oldest compiler that is supported (rustup fetches it)
 	@version=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
