@@ -169,7 +169,8 @@ fn silent_clients_keep_nobody_out() {
         // Three times as many as there are places; some have begun to speak.
         let silent: Vec<Door> = (0..200).map(|_| Door::knock(&path).unwrap()).collect();
         for door in silent.iter().step_by(2) {
-            door.send(b"TOLLFREE", &[region.fd()]).unwrap();
+            // One that has been hung up on meanwhile has made place already.
+            drop(door.send(b"TOLLFREE", &[region.fd()]));
         }
         let began = Instant::now();
         let client = server.connect().await;
