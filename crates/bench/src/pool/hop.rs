@@ -2,7 +2,7 @@
 //!
 //! What counts is the time from the first store to the last load. The sender writes the time of the first store into the
 //! payload's first bytes; both processes read the same monotonic clock. The next payload is begun when the receiver has
-//! said that it is done. Memory is taken before the clock starts, on all sides.
+//! said that it is done; both ends look for what comes (`WaitPolicy::LowLatency`), as iceoryx2's do. Memory is taken and zeroed before the clock starts, on all sides.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tollfree::pool::{Address, Capacity, Config, Pool};
-use tollfree::{Channel, Server};
+use tollfree::{Channel, Server, WaitPolicy};
 use tonic::{Request, Response, Status};
 
 use super::iceoryx2_hop;
@@ -79,15 +79,12 @@ pub(super) fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What a payload is made of, chunk by chunk: the first bytes say when it was begun.
-pub(super) fn fill(size: usize, mut put: impl FnMut(&[u8])) {
+/// Fills a payload in place: its first bytes say when that was begun.
+pub(super) fn fill(payload: &mut [u8]) {
     let mut chunk = [0x5a_u8; CHUNK_LEN];
     chunk[..8].copy_from_slice(&now_ns().to_le_bytes());
-    let mut left = size;
-    while left > 0 {
-        let len = left.min(CHUNK_LEN);
-        put(&chunk[..len]);
-        left -= len;
+    for room in payload.chunks_mut(CHUNK_LEN) {
+        room.copy_from_slice(&chunk[..room.len()]);
     }
 }
 
@@ -138,7 +135,8 @@ fn receive(part: &HopPart, starter: &Starter) -> Result<(), BenchError> {
     let pool = Pool::create(&pool_address(&part.dir)?, Capacity::default(), Config::default());
     let seen = Arc::new(Seen::default());
     let service = HopServer::new(Receiver(seen.clone())).max_decoding_message_size(2 * part.size);
-    let server = Server::builder().pool(pool.map_err(trouble)?).add_service(service);
+    let server =
+        Server::builder().wait(WaitPolicy::LowLatency).pool(pool.map_err(trouble)?).add_service(service);
     let address = format!("shm://{}/hop.sock", part.dir.display());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(BenchError::system("cannot start the async runtime"))?;
@@ -159,7 +157,8 @@ fn send(part: &HopPart, starter: &Starter) -> Result<(), BenchError> {
     let runtime = runtime.map_err(BenchError::system("cannot start the async runtime"))?;
     let pool = Pool::join(&pool_address(&part.dir)?, Config::default()).map_err(trouble)?;
     let address = format!("shm://{}/hop.sock", part.dir.display());
-    let builder = Channel::builder(address).pool(pool.clone()).wait_for_ready(true);
+    let builder =
+        Channel::builder(address).wait(WaitPolicy::LowLatency).pool(pool.clone()).wait_for_ready(true);
     let client = runtime.block_on(async { builder.connect_lazy().map(HopClient::new) }).map_err(trouble)?;
     let mut client = client.max_encoding_message_size(2 * part.size);
     starter.say(());
@@ -167,7 +166,7 @@ fn send(part: &HopPart, starter: &Starter) -> Result<(), BenchError> {
         let count: Hops = starter.hear().map_err(BenchError::Refused)?;
         for _ in 0..with_warm_up(count) {
             let mut buffer = pool.buffer(part.size).map_err(trouble)?;
-            fill(part.size, |chunk| buffer.extend_from_slice(chunk));
+            fill(buffer.resize_zeroed(part.size));
             let body = Bytes::from(buffer.freeze().map_err(trouble)?);
             runtime.block_on(client.pass(HopRequest { body })).map_err(trouble)?;
         }
@@ -181,9 +180,9 @@ mod tests {
 
     #[test]
     fn payloads_say_when_they_were_begun() {
-        let mut payload = Vec::new();
-        fill(10_000, |chunk| payload.extend_from_slice(chunk));
-        assert_eq!(payload.len(), 10_000);
+        let mut payload = vec![0; 10_000];
+        fill(&mut payload);
+        assert_eq!((payload[8], payload[9_999]), (0x5a, 0x5a));
         let age = age_ns(&payload).unwrap();
         assert!(age < 60_000_000_000, "{age} ns");
         assert!(age_ns(&payload[..7]).is_err());

@@ -82,12 +82,7 @@ mod with {
             let count: Hops = starter.hear().map_err(BenchError::Refused)?;
             for _ in 0..with_warm_up(count) {
                 let mut sample = payloads.loan_slice(part.size).map_err(trouble)?;
-                let mut room = &mut sample.payload_mut()[..];
-                fill(part.size, |chunk| {
-                    let (head, tail) = std::mem::take(&mut room).split_at_mut(chunk.len());
-                    head.copy_from_slice(chunk);
-                    room = tail;
-                });
+                fill(sample.payload_mut());
                 sample.send().map_err(trouble)?;
                 next(&done)?;
             }
