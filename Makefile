@@ -10,8 +10,8 @@ help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: ## Make the same calls over a Unix socket and over Tollfree (under 30 s after the build)
-	@cargo build --quiet --release --package tollfree-cli
-	@exec $(TARGET_DIR)/release/tollfree demo
+	@cargo build --quiet --profile demo --package tollfree-demo
+	@exec $(TARGET_DIR)/demo/tollfree-demo
 
 bench: ## Compare Tollfree with stock tonic on this machine (about a minute after the build)
 	@cargo build --quiet --release --package tollfree-cli

@@ -12,33 +12,26 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
-pub mod cores;
 pub mod crowd;
 pub mod echo;
-mod error;
 pub mod idle;
-pub mod interrupt;
 pub mod interval;
-pub mod latency;
 pub mod layers;
 mod load;
 mod machine;
 pub mod notnets;
 mod order;
 pub mod paced;
-pub mod peer;
 pub mod plan;
 pub mod plot;
 pub mod pool;
-pub mod process;
 pub mod report;
 pub mod rounds;
 mod side;
-pub mod workdir;
 
-pub use error::BenchError;
 pub use machine::Machine;
-pub use workdir::write_files;
+pub use tollfree_measure::workdir::write_files;
+pub use tollfree_measure::{BenchError, cores, interrupt, latency, peer, process, workdir};
 
 /// Answers the orders of the process that started this one; what the hidden command `bench-peer` runs.
 ///

@@ -1,10 +1,11 @@
 //! What to measure: the axes of `tollfree bench echo` and the cases they span.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use tollfree_measure::axis;
+pub use tollfree_measure::axis::Placement;
 
 use crate::BenchError;
 
@@ -16,44 +17,6 @@ pub const INFLIGHT_MAX: usize = 4096;
 
 /// Most metadata pairs each way that may be asked for: HTTP/2 peers take no more than 16 KiB of headers.
 pub const METADATA_MAX: usize = 100;
-
-/// Declares an axis: an enum whose values have one spelling, on the command line, in JSON and in tables.
-macro_rules! axis {
-    ($(#[$doc:meta])* $name:ident, $what:literal, { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        pub enum $name {
-            $($(#[$vdoc])* #[serde(rename = $text)] $variant,)+
-        }
-
-        impl $name {
-            /// All values, in the order in which they are measured and shown.
-            pub const ALL: &[Self] = &[$(Self::$variant,)+];
-
-            /// The one spelling of this value.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text,)+ }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.name())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<Self, String> {
-                Self::ALL.iter().copied().find(|value| value.name() == text).ok_or_else(|| {
-                    let known: Vec<_> = Self::ALL.iter().map(|value| value.name()).collect();
-                    format!(concat!("no such ", $what, "; there are {}"), known.join(", "))
-                })
-            }
-        }
-    };
-}
 
 axis! {
     /// What carries the calls.
@@ -99,18 +62,6 @@ impl Side {
             }
             _ => None,
         }
-    }
-}
-
-axis! {
-    /// Where the two processes run.
-    Placement, "placement", {
-        /// Each on a core of its own.
-        Split = "split",
-        /// Both on one core.
-        SameCore = "same-core",
-        /// Wherever the kernel puts them.
-        Unpinned = "unpinned",
     }
 }
 

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use tollfree_bench::BenchError;
 use tollfree_bench::interrupt::Interrupted;
+use tollfree_demo::DemoError;
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]
@@ -40,6 +41,16 @@ impl From<BenchError> for Failure {
     fn from(error: BenchError) -> Self {
         match error {
             BenchError::Refused(words) => Self::Refused(words),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<DemoError> for Failure {
+    fn from(error: DemoError) -> Self {
+        match error {
+            DemoError::Bench(error) => error.into(),
+            DemoError::Interrupted(interrupted) => interrupted.into(),
             error => Self::Failed(error.to_string()),
         }
     }

@@ -7,7 +7,6 @@ mod bench_notnets;
 mod bench_paced;
 mod bench_pool;
 mod codec;
-mod demo;
 mod failure;
 mod pool;
 mod workload;
@@ -15,6 +14,8 @@ mod workload;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
 
 /// gRPC without the RPC tax: measure what this machine would gain, and see it work.
 #[derive(Debug, Parser)]
@@ -48,7 +49,7 @@ enum Command {
     Codec(codec::Codec),
 
     /// Make the same calls over a Unix socket and over Tollfree, with the same stub
-    Demo(demo::Demo),
+    Demo(tollfree_demo::Demo),
 
     /// Coordinate a memory pool
     #[command(subcommand)]
@@ -77,13 +78,13 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Bench(bench) => bench.run(),
         Command::Codec(codec) => codec.run(),
-        Command::Demo(demo) => demo.run(),
+        Command::Demo(demo) => demo.run().map_err(Failure::from),
         Command::Pool(pool) => pool.run(),
         Command::Workload(workload) => workload.run(),
         // These told their starter, and so the user, what went wrong.
         Command::BenchPeer => return silently(tollfree_bench::attend().is_ok()),
         Command::WorkloadPeer => return silently(tollfree_workloads::attend().is_ok()),
-        Command::DemoPeer => return silently(demo::attend().is_ok()),
+        Command::DemoPeer => return silently(tollfree_demo::attend().is_ok()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

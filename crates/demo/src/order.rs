@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tollfree_bench::BenchError;
-use tollfree_bench::cores::{self, CoreIdx};
-use tollfree_bench::peer::Starter;
+use tollfree_measure::BenchError;
+use tollfree_measure::cores::{self, CoreIdx};
+use tollfree_measure::peer::Starter;
 
 use super::greeter;
 use super::tour::{self, Visit};
@@ -38,7 +38,10 @@ pub(super) struct Serving {
 }
 
 /// Answers the orders of the process that started this one.
-pub(crate) fn attend() -> Result<(), BenchError> {
+///
+/// # Errors
+/// What kept the order from being carried out. It was told to the starter already.
+pub fn attend() -> Result<(), BenchError> {
     let starter = Starter::listen();
     match starter.hear().map_err(BenchError::Refused).and_then(|order| carry_out(order, &starter)) {
         Ok(()) => starter.wait_for_the_end(),

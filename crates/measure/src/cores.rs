@@ -6,7 +6,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
-use crate::plan::Placement;
+use crate::axis::Placement;
 
 /// A logical CPU by the kernel's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -41,7 +41,7 @@ pub enum BenchError {
 
 impl BenchError {
     /// Wraps an answer of the operating system, for `map_err`.
-    pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
+    pub fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::System { what, source: source.into() }
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tollfree::Channel;
-use tollfree_bench::cores::CoreIdx;
-use tollfree_bench::latency::Latencies;
+use tollfree_measure::cores::CoreIdx;
+use tollfree_measure::latency::Latencies;
 use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::codegen::{Body as HttpBody, Bytes, StdError};
