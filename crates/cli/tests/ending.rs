@@ -31,7 +31,7 @@ fn children_of(pid: u32) -> Vec<u32> {
 
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Ended, and only waiting for whoever inherits it here to notice, is ended.
+    // Ended, and only waiting for its new parent to notice, is ended.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 

@@ -72,7 +72,7 @@ async fn serve(addresses: Vec<String>, identity: Option<(PathBuf, PathBuf)>) -> 
         let identity = Identity::from_pem(read(certificate)?, read(key)?);
         server = server.tls_config(ServerTlsConfig::new().identity(identity));
     }
-    // Whoever has started this may be killed: the end of its pipe ends this too.
+    // The process that started this may be killed: the end of its pipe ends this too.
     let parent_is_gone = async {
         let mut ignored = [0; 64];
         while tokio::io::stdin().read(&mut ignored).await.is_ok_and(|len| len > 0) {}

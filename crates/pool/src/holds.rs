@@ -27,8 +27,8 @@
 //!
 //! *Why a moving hold is never missed.* A ref that travels is held by its sender until the receiver has counted itself in.
 //! The owner reads all words twice. Suppose that all say "nobody", both times, and that `taken` didn't change in between.
-//! Whoever took the ref from the owner itself is seen to have taken it, as the owner knew before it began to look. It is
-//! seen to have let go, and so (release and acquire) the second look sees the take of whoever it gave the ref to before;
+//! A reader that took the ref from the owner itself is seen to have taken it, as the owner knew before it began to look. It is
+//! seen to have let go, and so (release and acquire) the second look sees the take of the reader that it gave the ref to before;
 //! since `taken` didn't change, the first look has seen it as well, and "nobody" means that this one let go too. And so on
 //! to the end of the chain. Nobody is left, and nobody can get it any more, but by a ref that was kept although all holds
 //! were dropped. Against those the generation is raised: either such a reader sees that, or the owner's last look sees it.

@@ -1,4 +1,4 @@
-//! Memory of a trust domain: large values travel as refs to pages that nobody changes, and whoever writes gets copies of
+//! Memory of a trust domain: large values travel as refs to pages that nobody changes, and a writer gets copies of
 //! the pages that it touches.
 //!
 //! A [`Pool`] is this process's membership. A [`Buffer`] is memory to produce into; frozen, it is a [`Ref`], which can be

@@ -113,9 +113,9 @@ impl Ref {
 }
 
 /// What proves that a member made the ref: SipHash-2-4 of the range, keyed by the block's key and by which block it is.
-/// Whoever doesn't see the block's key can neither make a ref up nor widen one.
+/// A process that doesn't see the block's key can neither make a ref up nor widen one.
 #[inline]
-#[expect(deprecated, reason = "std's keyed SipHash-2-4, fixed for ever, is what the layout wants")]
+#[expect(deprecated, reason = "std's keyed SipHash-2-4, which never changes, is what the layout wants")]
 pub(crate) fn tag(key: u64, head: &RefHead) -> u64 {
     let mut hasher = std::hash::SipHasher::new_with_keys(key, head.block.get());
     hasher.write(head.offset.as_bytes());

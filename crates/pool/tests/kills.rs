@@ -1,5 +1,5 @@
 //! Members that are killed at every named step of their life, in processes of their own. Nothing leaks, nothing that is
-//! still held is used again, and whoever is left goes on.
+//! still held is used again, and the members that are left go on.
 //!
 //! The process to be killed is this test binary again, told by its environment which part to play and where to die. A
 //! step that was never reached fails its test.
@@ -414,7 +414,7 @@ fn a_reader_that_was_stopped_while_it_waited_goes_on_waiting() {
     kill_process(owner.pid(), Signal::CONT).unwrap();
 }
 
-/// Fault 18: whoever never lets go has its owner's quota, and only until it dies.
+/// Fault 18: a reader that never lets go has its owner's quota, and only until it dies.
 #[test]
 fn a_reader_that_never_lets_go_costs_the_quota_until_it_dies() {
     let _alone = alone();

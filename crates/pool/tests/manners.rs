@@ -161,7 +161,7 @@ fn poll_once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> 
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Fault 46: a task that waits for memory gives its thread back, and gets what is let go of, by whomever.
+/// Fault 46: a task that waits for memory gives its thread back, and gets what any member lets go of.
 #[test]
 fn a_task_that_waits_for_memory_blocks_no_thread() {
     let place = Place::new();

@@ -43,7 +43,7 @@ fn exhausted_is_an_error_that_is_counted_and_waited_for_without_spinning() {
     assert_eq!(other.counts().exhausted, 1);
     let strict = Pool::join(&place.address, Config { when_short: WhenShort::Fail, ..config() }).unwrap();
     assert!(matches!(strict.buffer(1), Err(AllocError::Exhausted { .. })), "by policy, at once");
-    // Whoever waits gets what is let go meanwhile.
+    // A member that waits gets what is let go meanwhile.
     let waiter = Pool::join(&place.address, config()).unwrap();
     let thread = std::thread::spawn(move || waiter.buffer(1).map(|buffer| buffer.capacity()));
     std::thread::sleep(Duration::from_millis(30));

@@ -122,7 +122,7 @@ fn what_lies_in_the_pool_is_not_copied_wherever_it_is_written() {
     assert_eq!(rope.get_u8(), 1);
     let seen = rope.copy_to_bytes(own.len() - 5);
     assert_eq!((rope.get_u8(), rope.remaining()), (2, 0));
-    // And on from there, by whoever reads it.
+    // And on from there, by any reader.
     let mut composer = reader.compose(seen.len(), THRESHOLD);
     composer.put_slice(&seen);
     let forwarded = composer.finish().unwrap();

@@ -15,7 +15,7 @@ use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN, SPAN_LEN};
 /// # Invariant
 /// `base` is the arena's memory of `cap` bytes; `cur` bytes are in use. Room for what is still to be copied
 /// is always there: `cap - cur >= (len - pos) + SLOP`. So strings, which take no more bytes than they have on
-/// the wire, are copied without a check; whoever takes more room restores it with [`Cursor::room`].
+/// the wire, are copied without a check; a step that takes more room restores it with [`Cursor::room`].
 pub(crate) struct Cursor {
     pub base: *mut u8,
     pub cap: usize,

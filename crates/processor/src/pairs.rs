@@ -3,7 +3,7 @@
 //! Where a varint begins is known when the one before it has been looked at, and that takes longer than to put its bits
 //! together. So a run is read at two places at once: from its start, and from its middle, which counting the bytes that
 //! end a varint finds. It needs instructions for bits and AVX2; without them, or where anything is wrong with the run,
-//! nothing is said of it, and whoever asked reads it one by one.
+//! nothing is said of it, and the caller reads it one by one.
 
 use crate::copy::QUICK_BITS;
 use crate::varint::{MORE, load64};

@@ -5,7 +5,7 @@
 //! The bytes must be private or stand still: copy first, then verify. Every slot that a presence bit or a oneof
 //! tag declares is followed, every offset and length is held against the object's end. Each record, block and
 //! string takes its length from a budget of the object's own length, so that what is accepted has no cycles and
-//! no piece that is shared many times: whoever walks it as a tree touches no more bytes than it has.
+//! no piece that is shared many times: a walk through the tree touches no more bytes than it has.
 //!
 //! # Soundness
 //!

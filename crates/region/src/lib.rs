@@ -35,7 +35,7 @@
 //! # Crash
 //! A memfd has no name. When a process dies, at whatever step, its mapping and descriptor go with it; the other side's
 //! mapping stays valid, with the last bytes, until it is dropped, and then the memory is free. Memory is charged to
-//! whoever created it. A forked child has no mapping of its parent's regions ([`Origin`] tells); nothing survives exec.
+//! the process that created it. A forked child has no mapping of its parent's regions ([`Origin`] tells); nothing survives exec.
 //!
 //! # Example
 //! ```

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 /// Memory that can be read while somebody else writes it.
 ///
 /// Offsets are in bytes from the start. An offset that is out of range, or not naturally aligned for a word, is a bug
-/// of the caller and panics: whoever passes on a number that a peer supplied has checked it before. All methods may
+/// of the caller and panics: a caller checks a number that a peer supplied before it passes it on. All methods may
 /// be called from any thread. What is read may change from one call to the next, so a value that a decision rests on
 /// is loaded once.
 pub trait ReadMemory {

@@ -25,7 +25,7 @@ const RESERVE_LEN: u64 = 256 * 1024;
 
 /// Memory that this process created, mapped writable here and, once its fd is passed on, read-only elsewhere.
 ///
-/// The memory is zeroed, all of it is reserved, and it is counted against whoever creates it. Dropping unmaps it;
+/// The memory is zeroed, all of it is reserved, and it is counted against the process that creates it. Dropping unmaps it;
 /// it is given back when the peer has unmapped it too.
 #[derive(Debug)]
 pub struct Region {

@@ -38,7 +38,7 @@ pub struct Patch<'fd> {
 /// A run of pages of this process's own, which show parts of files, and zeros between them.
 ///
 /// Nobody else ever sees what is stored here, and the files stay as they are. A page that was not stored to shows what its
-/// file has *now*; whoever needs that to stay the same makes sure that nobody writes the file.
+/// file has *now*; a caller that needs that to stay the same makes sure that nobody writes the file.
 ///
 /// Pages that are stored to are charged to this process. A forked child has none of it.
 #[derive(Debug)]

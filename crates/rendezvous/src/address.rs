@@ -10,7 +10,7 @@ const PATH_LEN_MAX: usize = 107;
 /// The rendezvous socket of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// A socket file. Whoever may open it may try to connect.
+    /// A socket file. A process that may open it may try to connect.
     Path(PathBuf),
     /// A name in Linux's abstract namespace: bound to a network namespace, with no file and no permissions.
     Abstract(String),

@@ -2,8 +2,9 @@
 //!
 //! # Crash
 //! A server that was killed leaves its socket file. The next one holds a lock (`flock`, gone with its holder) on a file beside
-//! it, `.NAME.lock`, which only the server's user can open: whoever may read the directory could hold up a lock on that. It
-//! takes the file away when it is done; one that a killed server has left is in nobody's way. Under the lock it connects to the socket to see whether anybody listens who lives, and only then replaces it. Of two
+//! it, `.NAME.lock`, which only the server's user can open: a lock on the directory could be held up by any reader of it. It
+//! takes the file away when it is done; one that a killed server has left is in nobody's way. Under the lock it connects to
+//! the socket to see whether a living process listens, and only then replaces it. Of two
 //! servers that start at once, one gets the address and the other a clear error. On shutdown the file is removed only
 //! if it is still the one that this server made.
 
@@ -174,7 +175,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // While it is held: whoever opened it meanwhile finds that it has no name any more, and begins anew.
+        // While it is held: a server that opened it meanwhile finds that it has no name any more, and begins anew.
         let _ = std::fs::remove_file(&self.path);
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
@@ -267,7 +268,7 @@ mod tests {
         Rendezvous::bind(&address).unwrap();
     }
 
-    /// Whoever may read a directory may hold a lock on it.
+    /// Any reader of a directory may hold a lock on it.
     #[test]
     fn a_lock_on_the_directory_holds_up_nobody_and_no_lock_is_left() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! How many descriptors are left, told by the number of one that was just made.
 //!
-//! The kernel gives the lowest number that is free, so as many descriptors as a new one's number are taken, whoever in this
-//! process has them. Nothing is counted, and no directory is read.
+//! The kernel gives the lowest number that is free, so as many descriptors as a new one's number are taken, by any part of this
+//! process. Nothing is counted, and no directory is read.
 
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -1,8 +1,8 @@
 //! A doorbell that is rung by reading: an eventfd whose owner sleeps, and which the peer takes from.
 //!
-//! A peer may do to a descriptor that it was given whatever it likes: a write to an eventfd of the peer's may wait for ever, and
+//! A peer may do to a descriptor that it was given whatever it likes: a write to an eventfd of the peer's may never return, and
 //! a flag of the description, which both ends share, is no protection (`docs/adr/0001-doorbell-over-the-socket.md`). A
-//! read can be told not to wait by a flag of the call (`RWF_NOWAIT`). And whoever watches an eventfd for room (`EPOLLOUT`, by
+//! read can be told not to wait by a flag of the call (`RWF_NOWAIT`). And a process that watches an eventfd for room (`EPOLLOUT`, by
 //! edges) hears of each read, since each one makes room, though there was room before. So the doorbell is a semaphore with a
 //! count that does not run out, rung by reads, and its owner never touches it: one system call, for both together.
 //! `docs/adr/0041-a-doorbell-that-is-rung-by-reading.md` has the figures.
@@ -63,7 +63,7 @@ pub struct PeerDoorbell(OwnedFd);
 
 impl PeerDoorbell {
     /// What a peer gives for its doorbell: an eventfd, and nothing else. To read a file, a socket or a device might wait for
-    /// whoever stands behind it.
+    /// the process behind it.
     ///
     /// # Errors
     /// What it is instead, in words.

@@ -2,7 +2,7 @@
 //!
 //! The kernel closes a dead process's sockets, which is how its death is learnt, at once. But a child that it forked holds
 //! copies of all of them, for as long as it lives, and nothing can be closed by a fork. So the process itself is watched
-//! too: a pidfd becomes readable when it has ended, whoever holds what of it (`docs/adr/0010-death-by-pidfd.md`).
+//! too: a pidfd becomes readable when it has ended, no matter which process holds what of it (`docs/adr/0010-death-by-pidfd.md`).
 //!
 //! # Trust
 //! The kernel says which process connected, or listens, and gives its pidfd (`SO_PEERPIDFD`, Linux 6.5). An older one says its
@@ -62,7 +62,7 @@ impl Liveness {
 }
 
 /// The process that connected to a socket, or listens at its other end, whatever its namespace: a descriptor that becomes
-/// readable when it has ended, whoever holds what of it. The kernel names the process (`SO_PEERPIDFD`); one before 6.5 names
+/// readable when it has ended, no matter which process holds what of it. The kernel names the process (`SO_PEERPIDFD`); one before 6.5 names
 /// only its number (`SO_PEERCRED`).
 ///
 /// # Errors

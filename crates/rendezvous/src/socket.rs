@@ -18,7 +18,7 @@ use tollfree_region::GivenFd;
 /// File descriptors that a peer may send at once.
 const FD_COUNT_MAX: usize = 4;
 /// As many as the kernel lets anybody send at once (`SCM_MAX_FD`). There is room for all of them: what finds none the kernel
-/// closes before it returns, and that may wait for whoever stands behind it.
+/// closes before it returns, and that may wait for the process behind it.
 const FD_COUNT_ROOM: usize = 253;
 /// Receives at most before a socket is let go of; more than its buffer holds.
 const LEAVE_COUNT_MAX: usize = 4096;
@@ -114,7 +114,7 @@ pub fn send_with(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
 }
 
 /// Hangs up, and takes out what the peer may have left in the socket: closed with descriptors in it, it would close them too, and
-/// wait for whoever stands behind them. Nothing comes in any more afterwards.
+/// wait for the processes behind them. Nothing comes in any more afterwards.
 pub fn leave(socket: impl AsFd) {
     let _ = rustix::net::shutdown(&socket, Shutdown::Both);
     let mut buffer = [0; 1024];

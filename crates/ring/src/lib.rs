@@ -39,8 +39,8 @@
 //! # Trust
 //! The peer can put anything into its region at any time. A head word is fetched once; a wrong sequence, a length
 //! beyond the longest record, a cursor that goes back or beyond what was published is a [`RingViolation`], which stays:
-//! every later call says the same. Payload bytes may change while they are read; they are copied out once and whoever
-//! parses them does so in the copy. A forged `waiting` word costs at most one doorbell a call. Nothing here loops over
+//! every later call says the same. Payload bytes may change while they are read; they are copied out once and
+//! parsed in the copy. A forged `waiting` word costs at most one doorbell a call. Nothing here loops over
 //! what a peer says, but for copying one record.
 //!
 //! # Crash

@@ -235,7 +235,7 @@ impl<W: WriteMemory, R: ReadMemory> RecordSender for RingSender<W, R> {
         // All of the line, whatever the length: a copy of constant length, and nothing in it is secret to the peer.
         self.own.copy_in(first + HEAD_LEN, &self.first.body);
         here(Point::Publishing);
-        // Pairs with the acquire in `RingReceiver::peek`: whoever sees this head sees all that was staged.
+        // Pairs with the acquire in `RingReceiver::peek`: a reader that sees this head sees all that was staged.
         self.own.store_u64(first, head_word(self.published, self.first_len), Ordering::Release);
         here(Point::Published);
         self.demote();

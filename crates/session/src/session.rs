@@ -141,7 +141,7 @@ impl<T: Watched> Session<T> {
             Role::Server => local.stream_count,
         };
         let first_windows = local.stream_window.saturating_mul(u64::from(stream_count_max));
-        // A reader may keep back half a window of what it has read; a sender that waited for more would wait for ever.
+        // A reader may keep back half a window of what it has read; a sender that waited for more would never go on.
         let granted = peer.stream_window.min(peer.session_window) / 2;
         let crumb_len = granted.saturating_sub(CHUNK_CHARGE).clamp(1, CRUMB_LEN as u64) as usize;
         Session {

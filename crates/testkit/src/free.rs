@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below what Linux gives to connections and to whoever binds port 0 (from 32768 on, unless it is told otherwise).
+/// Below what Linux gives to connections and to sockets bound to port 0 (from 32768 on, unless it is told otherwise).
 const FIRST: u32 = 12_000;
 const COUNT: u32 = 20_000;
 

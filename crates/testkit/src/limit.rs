@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Ends the whole test process when it is not dropped in time: a task that spins for ever is beyond what a timeout in
+/// Ends the whole test process when it is not dropped in time: a task that spins without end is beyond what a timeout in
 /// an async runtime can end.
 #[derive(Debug)]
 pub struct TimeLimit {

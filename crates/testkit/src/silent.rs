@@ -26,7 +26,7 @@ const UNKNOWN: i32 = -38;
 /// Requests are shorter than this, as nothing is written.
 const REQUEST_LEN_MAX: usize = 1 << 16;
 
-/// A file of a file system that this process runs itself, which never answers about it: whoever asks for its length, or closes
+/// A file of a file system that this process runs itself, which never answers about it: a process that asks for its length, or closes
 /// a descriptor of it, waits until this is dropped.
 #[derive(Debug)]
 pub struct SilentFile {
@@ -72,7 +72,7 @@ impl AsFd for SilentFile {
 
 impl Drop for SilentFile {
     fn drop(&mut self) {
-        // With its device closed the file system is gone, and whoever waits for it is told so.
+        // With its device closed the file system is gone, and each process that waits for it is told so.
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -142,7 +142,7 @@ fn attributes(answer: &mut Vec<u8>, node: u64, mode: u32) {
     }
 }
 
-/// A connection with more on its way than its other end takes: whoever closes its last descriptor waits until this is dropped.
+/// A connection with more on its way than its other end takes: a process that closes its last descriptor waits until this is dropped.
 #[derive(Debug)]
 pub struct LingeringSocket {
     /// Dropped first, which ends all waiting.

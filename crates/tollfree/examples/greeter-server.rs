@@ -1,4 +1,4 @@
-//! Greets whoever calls: `cargo run --example greeter-server`, then `greeter-client`.
+//! Greets each caller: `cargo run --example greeter-server`, then `greeter-client`.
 
 use tollfree_stubs::greeter::greeter_server::{Greeter, GreeterServer};
 use tollfree_stubs::greeter::{HelloReply, HelloRequest};

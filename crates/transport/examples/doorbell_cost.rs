@@ -1,7 +1,7 @@
 //! What a doorbell costs: waking a sleeping process and being woken by it, through a Unix socket and through eventfds.
 //!
 //! Two processes wait for each other in turn, both by `epoll_wait` and a call that never blocks, as a runtime does. Says
-//! also what an eventfd shares with whoever it was passed to. `docs/adr/0001-doorbell-over-the-socket.md` has the figures.
+//! also what an eventfd shares with the process it was passed to. `docs/adr/0001-doorbell-over-the-socket.md` has the figures.
 //!
 //! `cargo run --release -p tollfree-transport --example doorbell_cost`
 
@@ -141,7 +141,7 @@ fn measure(kind: Kind, cpu: usize, peer_cpu: usize) -> io::Result<f64> {
     Ok(took.as_secs_f64() * 1e6 / count as f64)
 }
 
-/// What somebody with a duplicate of an eventfd can do to whoever made it, and can't with a socket.
+/// What somebody with a duplicate of an eventfd can do to its maker, and can't with a socket.
 fn tell_what_is_shared() -> io::Result<()> {
     let ours = eventfd(0, EventfdFlags::NONBLOCK)?;
     let theirs = ours.try_clone()?;

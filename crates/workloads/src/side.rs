@@ -15,7 +15,7 @@ pub enum Side {
     Inline,
     /// By ref: Tollfree's stubs and a pool. Who writes copies the pages that it touches.
     Ref,
-    /// By ref, and whoever passes a payload on makes a copy of all of it first.
+    /// By ref, and a service that passes a payload on makes a copy of all of it first.
     RefCopy,
 }
 

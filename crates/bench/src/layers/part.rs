@@ -35,7 +35,7 @@ const STRETCHES: u32 = 50;
 /// A process's order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Part {
-    /// Serve for ever; answers [`Serving`] first.
+    /// Serve until the process ends; answers [`Serving`] first.
     Serve { carrier: Carrier, core: CoreIdx, dir: PathBuf },
     /// Call; answers [`Spent`].
     Call {

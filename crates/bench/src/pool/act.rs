@@ -73,7 +73,7 @@ struct Actor {
     copied_out: u64,
 }
 
-/// Whoever counts this process's copies from outside (`crates/workloads/tools/count-copies.c`) looks when it reads this file.
+/// A program that counts this process's copies from outside (`crates/workloads/tools/count-copies.c`) looks when it reads this file.
 fn be_counted() {
     let _ = std::fs::read("/proc/self/io");
 }

@@ -65,9 +65,9 @@ pub enum Figure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Side {
-    /// By ref; whoever writes copies the pages that it touches.
+    /// By ref; a writer copies the pages that it touches.
     CopyOnWrite,
-    /// The same, and whoever writes has plain memory, of which the kernel copies the pages that are touched.
+    /// The same, and a writer has plain memory, of which the kernel copies the pages that are touched.
     Transparent,
     /// By ref to a copy of all of it, made beforehand.
     Copy,

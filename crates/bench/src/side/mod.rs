@@ -58,7 +58,7 @@ trait AsyncSide {
     /// What calls it.
     type Caller: EchoCall;
 
-    /// Serves echo calls for ever, and calls `ready` once clients may connect.
+    /// Serves echo calls until the process ends, and calls `ready` once clients may connect.
     fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> impl Future<Output = Result<(), String>>;
 
     /// Makes a connection of its own to a server's address, for a case's bodies and metadata.

@@ -1,6 +1,6 @@
 //! Hot module: fields that a program knows, looked up once, read by one load.
 //!
-//! [`Record::fields`] and [`Record::get`] tell with every value what it is, and whoever asks branches on that. A program that
+//! [`Record::fields`] and [`Record::get`] tell with every value what it is, and the caller branches on that. A program that
 //! knows its schema need not: it looks a [`Field`] up when it starts, where a wrong name or type is an error, and reads it from
 //! any record of that type. What is left of each reading is whether the record is of the type, and whether the field is there.
 //!

@@ -30,7 +30,7 @@ pub enum Work {
 pub(crate) enum Part {
     /// A call in a chain: passes the array on.
     Hop,
-    /// Passes arrays on to whoever has the least to do.
+    /// Passes arrays on to the service that has the least to do.
     Balancer,
     /// Reads an array.
     Aggregate,
