@@ -21,21 +21,18 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::rand::GetRandomFlags;
-use tollfree_layout::pool::{POOL_ID_LEN, POOL_VERSION, PoolMessage, SECRET_LEN, pool_kind, pool_reason};
-use tollfree_layout::{ExtentIdx, MemberIdx};
+use tollfree_layout::MemberIdx;
+use tollfree_layout::pool::{PoolMessage, SECRET_LEN, pool_kind, pool_reason};
 use tollfree_region::GivenFd;
 use tollfree_rendezvous::{Address, PeerIdentity, Rendezvous, Seldom, socket};
 
 use crate::agent::timespec;
 use crate::config::Capacity;
 use crate::error::JoinError;
-use crate::extent::PoolId;
-use crate::greet::{name_at, number_of};
-use crate::ledger::{Ledger, Saying};
+use crate::greet::name_at;
 use crate::link::{Came, Inbox, is_stall, post};
+use crate::register::{DeskIdx, FirstWord, Kernel, Process, Register};
 
-/// How long requests wait for owners that may come back: to a new coordinator, or after their connection was lost.
-const RETURN_GRACE: Duration = Duration::from_secs(1);
 /// How long a connection may take to join.
 const JOIN_LIMIT: Duration = Duration::from_secs(5);
 /// Messages of a member that are read before others have their turn.
@@ -72,16 +69,9 @@ impl Coordinator {
         let office = Office {
             rendezvous,
             stop: stop.clone(),
-            pool: None,
-            name,
-            grace_until: Instant::now() + RETURN_GRACE,
-            ledger: Ledger::new(capacity),
-            capacity,
+            register: Register::new(name, capacity, Instant::now()),
             desks: HashMap::new(),
             last_desk: 0,
-            seats: HashMap::new(),
-            away: HashMap::new(),
-            processes: HashMap::new(),
             rest_until: None,
         };
         let thread = std::thread::Builder::new()
@@ -121,8 +111,6 @@ struct Desk {
     socket: UnixStream,
     inbox: Inbox,
     unsent: VecDeque<(PoolMessage, Vec<Arc<GivenFd>>)>,
-    /// None before it has joined.
-    member: Option<MemberIdx>,
     since: Instant,
     /// The kernel takes no more descriptors now, whatever room the socket has.
     stalled: bool,
@@ -133,20 +121,9 @@ struct Desk {
 struct Office {
     rendezvous: Rendezvous,
     stop: Arc<OwnedFd>,
-    /// None before the first member.
-    pool: Option<PoolId>,
-    /// The pool's name, unless the first member comes back with another.
-    name: PoolId,
-    grace_until: Instant,
-    ledger: Ledger<Arc<GivenFd>>,
-    capacity: Capacity,
-    desks: HashMap<u64, Desk>,
-    last_desk: u64,
-    seats: HashMap<MemberIdx, u64>,
-    /// Members whose connection was lost, and when.
-    away: HashMap<MemberIdx, Instant>,
-    /// Process ids of members, for people; 0 where the kernel names none.
-    processes: HashMap<MemberIdx, u32>,
+    register: Register<Arc<GivenFd>>,
+    desks: HashMap<DeskIdx, Desk>,
+    last_desk: DeskIdx,
     /// Out of descriptors: no accepting before this.
     rest_until: Option<Instant>,
 }
@@ -159,16 +136,21 @@ impl Office {
                 self.serve(desk);
             }
             for member in ended {
-                self.bury(member);
+                if let Some(desk) = self.register.bury(member) {
+                    self.desks.remove(&desk);
+                }
             }
-            self.give_up_waiting();
+            for member in self.register.give_up_waiting(Instant::now()) {
+                let member = member.0;
+                tracing::warn!(member, "a live member stays away; what it has and holds stays its own");
+            }
             self.close_late();
             self.deliver();
         }
     }
 
     /// Sleeps until something happens: which connections have news, and which members have ended. None: it is over.
-    fn wait(&mut self) -> Option<(Vec<u64>, Vec<MemberIdx>)> {
+    fn wait(&mut self) -> Option<(Vec<DeskIdx>, Vec<MemberIdx>)> {
         let resting = self.rest_until.is_some_and(|until| Instant::now() < until);
         let accepting = if resting { PollFlags::empty() } else { PollFlags::IN };
         let mut fds =
@@ -180,12 +162,11 @@ impl Office {
             let writing = if is_quiet { PollFlags::empty() } else { PollFlags::OUT };
             PollFd::new(&desk.socket, reading | writing)
         }));
-        let lives: Vec<_> = self.ledger.lives().collect();
+        let lives: Vec<_> = self.register.lives().collect();
         fds.extend(lives.iter().map(|(_, life)| PollFd::new(&***life, PollFlags::IN)));
-        let pending = desks.iter().any(|(_, desk)| desk.member.is_none() || desk.stalled)
+        let pending = desks.iter().any(|(idx, desk)| !self.has_joined(**idx) || desk.stalled)
             || resting
-            || self.ledger.is_early()
-            || !self.away.is_empty();
+            || self.register.is_waiting();
         // A turn now and then while there is something that time alone decides.
         let timeout = pending.then(|| timespec(Duration::from_millis(20)));
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
@@ -234,7 +215,7 @@ impl Office {
         if uid != Some(rustix::process::geteuid().as_raw()) {
             return refuse(pool_reason::USER);
         }
-        if self.desks.values().filter(|desk| desk.member.is_none()).count() >= NEWCOMER_COUNT_MAX {
+        if self.desks.keys().filter(|idx| !self.has_joined(**idx)).count() >= NEWCOMER_COUNT_MAX {
             return refuse(pool_reason::BUSY);
         }
         self.last_desk += 1;
@@ -242,7 +223,6 @@ impl Office {
             socket,
             inbox: Inbox::new(),
             unsent: VecDeque::new(),
-            member: None,
             since: Instant::now(),
             stalled: false,
             is_shown: false,
@@ -251,7 +231,7 @@ impl Office {
     }
 
     /// Reads what a connection says, and leaves the rest for the next turn.
-    fn serve(&mut self, idx: u64) {
+    fn serve(&mut self, idx: DeskIdx) {
         for _ in 0..MESSAGE_COUNT {
             let Some(desk) = self.desks.get_mut(&idx).filter(|desk| desk.unsent.len() < BACKLOG_MAX) else {
                 return;
@@ -259,17 +239,19 @@ impl Office {
             match desk.inbox.recv(&desk.socket) {
                 Came::Message(message, fds) => {
                     let fds: Vec<_> = fds.into_iter().map(Arc::new).collect();
-                    match desk.member {
+                    match self.register.member_at(idx) {
                         Some(member) => {
                             crate::steps::reached(step(message.kind.get()));
-                            if message.kind.get() == pool_kind::LEAVE {
-                                self.bury(member);
-                            } else if let Err(violation) = self.ledger.hear(member, &message, fds) {
-                                if let Some(unsaid) = VIOLATED.turn() {
-                                    let (member, why) = (member.0, violation.0);
-                                    tracing::warn!(member, why, unsaid, "hanging up on a member");
+                            match self.register.hear(member, &message, fds) {
+                                Ok(has_left) if has_left => drop(self.desks.remove(&idx)),
+                                Ok(_) => {}
+                                Err(violation) => {
+                                    if let Some(unsaid) = VIOLATED.turn() {
+                                        let (member, why) = (member.0, violation.0);
+                                        tracing::warn!(member, why, unsaid, "hanging up on a member");
+                                    }
+                                    self.close(idx);
                                 }
-                                self.close(idx);
                             }
                         }
                         None => {
@@ -285,152 +267,42 @@ impl Office {
         }
     }
 
-    fn newcomer(&mut self, idx: u64, message: &PoolMessage, has_fds: bool) {
-        if message.version.get() != POOL_VERSION {
-            return self.refuse(idx, pool_reason::VERSION);
-        }
-        if message.kind.get() == pool_kind::SHOW && !has_fds {
-            return self.show(idx);
-        }
-        if message.kind.get() != pool_kind::JOIN || has_fds {
-            return self.refuse(idx, pool_reason::MALFORMED);
-        }
-        if message.pool == [0; POOL_ID_LEN] {
-            return match self.new_secret() {
-                Ok(secret) => self.welcome(idx, secret, false),
-                Err(error) => {
-                    tracing::error!(%error, "no random bytes for a newcomer");
-                    self.refuse(idx, pool_reason::BUSY)
+    fn newcomer(&mut self, idx: DeskIdx, message: &PoolMessage, has_fds: bool) {
+        let Some(desk) = self.desks.get_mut(&idx).filter(|desk| !desk.is_shown) else { return };
+        match self.register.first_word(idx, message, has_fds, &Newcomer(&desk.socket)) {
+            FirstWord::Member { welcome, before } => {
+                desk.unsent.push_back((welcome, Vec::new()));
+                if let Some(before) = before {
+                    self.desks.remove(&before);
                 }
-            };
-        }
-        // Somebody comes back. A coordinator that has no pool yet takes this one over.
-        let (member, secret) = (message.member(), message.secret);
-        if self.pool.is_some_and(|pool| pool != message.pool) {
-            return self.refuse(idx, pool_reason::POOL);
-        }
-        let known = self.ledger.secret_of(member).is_none_or(|known| known == secret);
-        if member.0 == 0 || !known || number_of(&secret, &message.pool) != member {
-            return self.refuse(idx, pool_reason::MALFORMED);
-        }
-        self.pool = Some(message.pool);
-        if let Some(before) = self.seats.get(&member).copied() {
-            // It has lost that connection, though this side hasn't noticed yet.
-            self.close(before);
-        }
-        self.welcome(idx, secret, true);
-    }
-
-    /// Tells who is in the pool.
-    fn show(&mut self, idx: u64) {
-        let mut shown: Vec<_> = self
-            .ledger
-            .standings()
-            .map(|(member, granted, made, standing)| {
-                let process = self.processes.get(&member).copied().unwrap_or(0);
-                let message = PoolMessage::new(pool_kind::SHOWN_MEMBER).about(member, ExtentIdx(process));
-                message.of(granted).row(made).because(standing)
-            })
-            .collect();
-        let count = ExtentIdx(shown.len() as u32);
-        let pool = PoolMessage::new(pool_kind::SHOWN).about(MemberIdx(0), count);
-        shown.insert(0, pool.of(self.capacity.total).row(self.ledger.used()));
-        if let Some(desk) = self.desks.get_mut(&idx) {
-            desk.unsent = shown.into_iter().map(|message| (message, Vec::new())).collect();
-            desk.is_shown = true;
-        }
-    }
-
-    /// A secret whose number nobody has.
-    fn new_secret(&self) -> Result<[u8; SECRET_LEN], rustix::io::Errno> {
-        loop {
-            let mut secret = [0; SECRET_LEN];
-            random(&mut secret)?;
-            let member = number_of(&secret, &self.pool.unwrap_or(self.name));
-            if member.0 != 0 && self.ledger.secret_of(member).is_none() {
-                return Ok(secret);
+            }
+            FirstWord::Shown(shown) => {
+                desk.unsent = shown.into_iter().map(|message| (message, Vec::new())).collect();
+                desk.is_shown = true;
+            }
+            FirstWord::Refused(reason) => {
+                let _ = post(&desk.socket, &PoolMessage::new(pool_kind::REFUSAL).because(reason), &[]);
+                self.desks.remove(&idx);
             }
         }
     }
 
-    fn welcome(&mut self, idx: u64, secret: [u8; SECRET_LEN], comes_back: bool) {
-        let Some(desk) = self.desks.get_mut(&idx) else { return };
-        let life = match tollfree_rendezvous::process_at(&desk.socket) {
-            Ok(life) => Arc::new(GivenFd::from(life)),
-            Err(error) => {
-                tracing::warn!(%error, "a newcomer's process can't be watched");
-                let is_short = error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error());
-                return self.refuse(idx, if is_short { pool_reason::BUSY } else { pool_reason::LIFE });
-            }
-        };
-        let pool = *self.pool.get_or_insert(self.name);
-        let member = number_of(&secret, &pool);
-        let process = PeerIdentity::of(&desk.socket).ok().and_then(|peer| u32::try_from(peer.pid).ok());
-        self.processes.insert(member, process.unwrap_or(0));
-        desk.member = Some(member);
-        self.seats.insert(member, idx);
-        self.away.remove(&member);
-        self.ledger.join(member, secret, life, comes_back);
-        let mut message = PoolMessage::new(pool_kind::WELCOME).of(self.capacity.member_quota);
-        message.member = member.0.into();
-        message.len = self.capacity.batch.into();
-        message.pool = pool;
-        message.secret = secret;
-        desk.unsent.push_back((message, Vec::new()));
-    }
-
-    fn refuse(&mut self, idx: u64, reason: u32) {
-        if let Some(desk) = self.desks.get(&idx) {
-            let _ = post(&desk.socket, &PoolMessage::new(pool_kind::REFUSAL).because(reason), &[]);
-        }
-        self.close(idx);
+    fn has_joined(&self, idx: DeskIdx) -> bool {
+        self.register.member_at(idx).is_some()
     }
 
     /// A connection is over. Its member isn't.
-    fn close(&mut self, idx: u64) {
-        let Some(desk) = self.desks.remove(&idx) else { return };
-        if let Some(member) = desk.member {
-            self.seats.remove(&member);
-            if self.ledger.lose(member) {
-                self.away.insert(member, Instant::now());
-            }
+    fn close(&mut self, idx: DeskIdx) {
+        if self.desks.remove(&idx).is_some() {
+            self.register.close(idx, Instant::now());
         }
-    }
-
-    /// A member has left, or its process has ended.
-    fn bury(&mut self, member: MemberIdx) {
-        if let Some(idx) = self.seats.remove(&member) {
-            self.desks.remove(&idx);
-        }
-        self.away.remove(&member);
-        self.processes.remove(&member);
-        self.ledger.leave(member);
-    }
-
-    /// Members that may come back are waited for only so long.
-    fn give_up_waiting(&mut self) {
-        let now = Instant::now();
-        if self.ledger.is_early() && self.grace_until <= now {
-            self.ledger.give_up_early();
-        }
-        let ledger = &mut self.ledger;
-        self.away.retain(|member, since| {
-            let is_late = now.duration_since(*since) > RETURN_GRACE;
-            if is_late {
-                tracing::warn!(
-                    member = member.0,
-                    "a live member stays away; what it has and holds stays its own"
-                );
-                ledger.give_up(*member);
-            }
-            !is_late
-        });
     }
 
     /// Hangs up on connections that don't join.
     fn close_late(&mut self) {
-        let late = |desk: &Desk| desk.member.is_none() && desk.since.elapsed() > JOIN_LIMIT;
-        let late: Vec<_> = self.desks.iter().filter(|(_, desk)| late(desk)).map(|(idx, _)| *idx).collect();
+        let late = |idx: DeskIdx, desk: &Desk| !self.has_joined(idx) && desk.since.elapsed() > JOIN_LIMIT;
+        let late: Vec<_> =
+            self.desks.iter().filter(|(idx, desk)| late(**idx, desk)).map(|(idx, _)| *idx).collect();
         for idx in late {
             self.close(idx);
         }
@@ -438,8 +310,8 @@ impl Office {
 
     /// Puts what the book has to say before those it is for.
     fn sort(&mut self) {
-        for Saying { to, message, fds } in self.ledger.take_sayings() {
-            if let Some(desk) = self.seats.get(&to).and_then(|idx| self.desks.get_mut(idx)) {
+        for (desk, message, fds) in self.register.take_sayings() {
+            if let Some(desk) = self.desks.get_mut(&desk) {
                 desk.queue(message, fds);
             }
         }
@@ -509,6 +381,30 @@ impl Desk {
             }
         }
         true
+    }
+}
+
+/// The other end of a connection that says its first word.
+struct Newcomer<'a>(&'a UnixStream);
+
+impl Kernel<Arc<GivenFd>> for Newcomer<'_> {
+    fn process(&self) -> Result<Process<Arc<GivenFd>>, u32> {
+        let life = tollfree_rendezvous::process_at(self.0).map_err(|error| {
+            tracing::warn!(%error, "a newcomer's process can't be watched");
+            let is_short = error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error());
+            if is_short { pool_reason::BUSY } else { pool_reason::LIFE }
+        })?;
+        let number = PeerIdentity::of(self.0).ok().and_then(|peer| u32::try_from(peer.pid).ok());
+        Ok(Process { life: Arc::new(GivenFd::from(life)), number: number.unwrap_or(0) })
+    }
+
+    fn secret(&self) -> Result<[u8; SECRET_LEN], u32> {
+        let mut secret = [0; SECRET_LEN];
+        random(&mut secret).map_err(|error| {
+            tracing::error!(%error, "no random bytes for a newcomer");
+            pool_reason::BUSY
+        })?;
+        Ok(secret)
     }
 }
 

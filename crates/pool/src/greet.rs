@@ -39,13 +39,7 @@ pub(crate) fn greet(
     known: Option<Known>,
 ) -> Result<(UnixStream, PoolMessage), JoinError> {
     let until = Instant::now() + limit;
-    let mut join = PoolMessage::new(pool_kind::JOIN);
-    if let Some(Known { pool, member, secret }) = known {
-        join.pool = pool;
-        join.member = member.0.into();
-        join.secret = secret;
-    }
-    let socket = ask(address, until, &join)?;
+    let socket = ask(address, until, &join_word(known))?;
     let answer = answer(address, &socket, &mut Inbox::new(), until, limit)?;
     match answer.kind.get() {
         _ if answer.version.get() != POOL_VERSION => {
@@ -58,6 +52,17 @@ pub(crate) fn greet(
         }),
         _ => Err(JoinError::NotACoordinator(address.clone())),
     }
+}
+
+/// What a member says first.
+pub(crate) fn join_word(known: Option<Known>) -> PoolMessage {
+    let mut join = PoolMessage::new(pool_kind::JOIN);
+    if let Some(Known { pool, member, secret }) = known {
+        join.pool = pool;
+        join.member = member.0.into();
+        join.secret = secret;
+    }
+    join
 }
 
 /// Connects to a coordinator of this user, and says the first word.
@@ -73,7 +78,7 @@ pub(crate) fn ask(address: &Address, until: Instant, word: &PoolMessage) -> Resu
 }
 
 /// Whether a welcome can be one, and is for the member that came back.
-fn is_sound(welcome: &PoolMessage, known: Option<Known>) -> bool {
+pub(crate) fn is_sound(welcome: &PoolMessage, known: Option<Known>) -> bool {
     let batch = welcome.len.get();
     let (pool, member, secret) = (welcome.pool, welcome.member(), welcome.secret);
     ExtentShape::of_data(batch).is_some()

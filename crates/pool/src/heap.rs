@@ -515,6 +515,10 @@ impl Heap {
             slot.forget_if(reader, Survey::is_idle);
         }
         self.sweep(self.limbo.len());
+        self.has_rows_of(reader)
+    }
+
+    pub(crate) fn has_rows_of(&self, reader: MemberIdx) -> bool {
         self.slots.iter().flatten().any(|slot| slot.readers.contains(&reader))
     }
 

@@ -101,6 +101,17 @@ impl Held {
         }
     }
 
+    /// Where it is, for people.
+    #[cfg(test)]
+    pub(crate) fn place_words(&self) -> String {
+        match &self.place {
+            Place::Own { extent, at } => format!("page {} of its own extent {}", at.page.0, extent.idx.0),
+            Place::Other { import, page } => {
+                format!("page {} of extent {} of {}", page.0, import.idx.0, import.owner.0)
+            }
+        }
+    }
+
     #[inline]
     fn check(&self, off: usize, len: usize) {
         assert!(off <= self.len && len <= self.len - off, "{len} bytes at {off} of a block of {}", self.len);

@@ -126,6 +126,24 @@ impl Fetch {
 }
 
 impl Inner {
+    /// The member that a coordinator has welcomed.
+    pub(crate) fn new(welcome: &PoolMessage, config: Config, origin: Origin, link: Arc<Link>) -> Inner {
+        Inner {
+            id: welcome.pool,
+            member: welcome.member(),
+            quota: welcome.amount.get(),
+            batch: welcome.len.get(),
+            config,
+            origin,
+            heap: Mutex::new(Heap::new()),
+            grown: Condvar::new(),
+            imports: RwLock::default(),
+            fetches: Mutex::default(),
+            link,
+            counters: Counters::default(),
+        }
+    }
+
     /// Whether this process was forked from the one that joined.
     #[inline]
     pub(crate) fn is_elsewhere(&self) -> bool {

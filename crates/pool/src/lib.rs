@@ -45,6 +45,7 @@ mod composer;
 mod config;
 mod coordinator;
 mod counts;
+mod dealings;
 mod error;
 mod extent;
 mod greet;
@@ -59,10 +60,13 @@ mod patience;
 mod payload;
 mod pool;
 mod refs;
+mod register;
 mod roomy;
 mod rope;
 mod runs;
 mod show;
+#[cfg(test)]
+mod simulation;
 mod steps;
 
 pub use buffer::Buffer;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! MAP ──► wanted ──WANTED──► asked ──GIVE, MAPPED──► given ──ROW──► shown ──ROW_OK, WATCHED──► (done)
-//!            ▲                 │        given: it counts as mapped, until UNMAPPED
+//!            ▲                 │        given: it counts as mapped, until UNMAPPED; MAP begins anew
 //!            └─ owner is lost ─┘        NOT_HAD, owner's end, owner lost for long: MAP_FAILED
 //! ```
 
@@ -28,7 +28,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    fn is_owed(self) -> bool {
+    pub(super) fn is_owed(self) -> bool {
         matches!(self, Stage::Asked | Stage::Shown(_))
     }
 }
@@ -57,7 +57,12 @@ impl<F: Clone> Ledger<F> {
         if presence == Some(Presence::GivenUp) || mine >= WANTED_COUNT_MAX {
             return self.refuse(reader, key, pool_reason::BUSY);
         }
-        self.mappings.entry((key.0, key.1, reader)).or_insert(Stage::Wanted);
+        let step = (key.0, key.1, reader);
+        if matches!(self.mappings.get(&step), Some(Stage::Given | Stage::Shown(_))) {
+            // It couldn't map what it was given, and asks anew: nobody waits for what was under way.
+            self.end_mappings(|other| other == step, None);
+        }
+        self.mappings.entry(step).or_insert(Stage::Wanted);
         self.ask(key.0);
     }
 

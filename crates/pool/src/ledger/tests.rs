@@ -8,6 +8,35 @@ const B: MemberIdx = MemberIdx(2);
 const GIVEN: [u8; SECRET_LEN] = [0; SECRET_LEN];
 const ONE: ExtentIdx = ExtentIdx(1);
 
+impl<F: Clone> Ledger<F> {
+    /// Whether all sums are right; bytes used, and in all.
+    pub(crate) fn audit(&self) -> Result<(u64, u64), String> {
+        let mut used = 0;
+        for (idx, member) in &self.members {
+            let made: u64 = member.extents.values().map(|extent| extent.len).sum();
+            if made > member.granted || member.granted > self.capacity.member_quota {
+                return Err(format!("{} has made {made} of {} granted", idx.0, member.granted));
+            }
+            let owed = self.mappings.iter().filter(|((owner, _, _), stage)| owner == idx && stage.is_owed());
+            if owed.count() != member.owes {
+                return Err(format!("{} owes {} answers, as it is said", idx.0, member.owes));
+            }
+            used += member.granted;
+        }
+        for (key, lingering) in &self.lingering {
+            if self.members.get(&key.0).is_some_and(|owner| owner.extents.contains_key(&key.1)) {
+                return Err(format!("extent {} of {} lingers and is there", key.1.0, key.0.0));
+            }
+            used += lingering.len;
+        }
+        if used == self.used {
+            Ok((used, self.capacity.total))
+        } else {
+            Err(format!("{used}, not {}", self.used))
+        }
+    }
+}
+
 fn ledger() -> Ledger<()> {
     let mut ledger = Ledger::new(Capacity { total: 4 * BATCH, member_quota: 3 * BATCH, batch: BATCH });
     ledger.give_up_early();
@@ -263,4 +292,16 @@ fn an_owner_that_does_not_answer_is_asked_a_bounded_number_of_times() {
         shown += sayings.iter().filter(|said| said.message.kind.get() == pool_kind::ROW).count();
     }
     assert!((1..=64).contains(&shown), "{shown} rows wait for it");
+}
+
+/// Found by the simulation: such a reader was kept waiting for good.
+#[test]
+fn a_reader_that_could_not_map_what_it_was_given_asks_anew() {
+    let mut ledger = with_extent();
+    let (about_it, about_reader) = (|kind| new(kind).about(A, ONE), |kind| new(kind).about(B, ONE));
+    assert_eq!(say(&mut ledger, B, about_it(pool_kind::MAP)), [(1, pool_kind::WANTED)]);
+    assert_eq!(say(&mut ledger, A, about_reader(pool_kind::GIVE)), [(2, pool_kind::MAPPED)]);
+    assert_eq!(say(&mut ledger, B, about_it(pool_kind::UNMAPPED)), []);
+    map_all_the_way(&mut ledger, B);
+    ledger.audit().unwrap();
 }

@@ -1,0 +1,353 @@
+//! A member's dealings with the coordinator: what it says to what it hears. No socket, no thread, no time.
+//!
+//! # States
+//! Of an extent that this member makes, and of one of another's that it maps; `ledger/mapping.rs` draws the other side:
+//!
+//! ```text
+//! GRANT ──► making ──EXTENT_OK──► in the heap ──RETURNED──► (gone)
+//! MAPPED ──► arriving ──WATCHED──► imported ──DROP, LEFT──► parted: until the last ref to it is dropped
+//! ```
+//!
+//! A connection that is lost takes what is arriving, for nobody says any more whether its row is looked at, and nothing else.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use tollfree_layout::pool::{ExtentShape, PoolMessage, pool_kind, pool_reason};
+use tollfree_layout::{ExtentIdx, MemberIdx};
+use tollfree_region::{GivenFd, GivenKind, PeerRegion};
+
+use crate::error::{FetchFault, Refusal, Shortage};
+use crate::extent::{Import, OwnExtent, dup};
+use crate::inner::Inner;
+use crate::link::{Letter, Link};
+
+/// What this member has under way, and what it has to say.
+#[derive(Debug)]
+pub(crate) struct Dealings {
+    link: Arc<Link>,
+    unsent: VecDeque<Letter>,
+    /// What tells of the end of each member that reads this one's extents, or whose extents this one reads.
+    lives: HashMap<MemberIdx, OwnedFd>,
+    /// Extents that the coordinator hasn't confirmed yet.
+    making: BTreeMap<ExtentIdx, Arc<OwnExtent>>,
+    /// Others' extents whose owner doesn't look at this member's row yet.
+    arriving: BTreeMap<(MemberIdx, ExtentIdx), (Arc<Import>, u64)>,
+    /// The number of the last row: an answer to an earlier one is none to a later one.
+    last_row: u64,
+    /// Extents of owners that are gone: mapped for as long as refs to them live.
+    parted: Vec<Weak<Import>>,
+}
+
+impl Dealings {
+    pub(crate) fn new(link: Arc<Link>) -> Dealings {
+        Dealings {
+            link,
+            unsent: VecDeque::new(),
+            lives: HashMap::new(),
+            making: BTreeMap::new(),
+            arriving: BTreeMap::new(),
+            last_row: 0,
+            parted: Vec::new(),
+        }
+    }
+
+    /// Members whose end matters to this one, and what tells of it.
+    pub(crate) fn lives(&self) -> impl Iterator<Item = (MemberIdx, &OwnedFd)> {
+        self.lives.iter().map(|(member, life)| (*member, life))
+    }
+
+    /// What is to be sent; the front goes first.
+    pub(crate) fn letters(&mut self) -> &mut VecDeque<Letter> {
+        self.unsent.append(&mut self.link.outbox());
+        &mut self.unsent
+    }
+
+    /// Whether there is anything to be sent that was looked at before.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    /// This member leaves, and holds nothing.
+    pub(crate) fn leave(&mut self) {
+        self.arriving.clear();
+        self.letters();
+        self.say(PoolMessage::new(pool_kind::LEAVE), Vec::new());
+    }
+
+    fn say(&mut self, message: PoolMessage, fds: Vec<OwnedFd>) {
+        self.unsent.push_back(Letter { message, fds });
+    }
+
+    /// A member's process has ended: its holds are none, and its extents are mapped only for as long as refs to them live.
+    pub(crate) fn bury(&mut self, inner: &Inner, member: MemberIdx) {
+        tracing::debug!(member = member.0, "a member is gone, and its holds with it");
+        inner.heap.lock().forget(member);
+        self.part(inner, member);
+        self.lives.remove(&member);
+    }
+
+    /// The coordinator says that a member has left. Rows that hold something stay until its process has ended: only the
+    /// kernel's word takes a hold from anybody.
+    fn farewell(&mut self, inner: &Inner, member: MemberIdx) {
+        let has_rows = inner.heap.lock().forget_idle(member);
+        self.part(inner, member);
+        if !has_rows {
+            self.lives.remove(&member);
+        }
+    }
+
+    /// What a member that is gone has held is free, and its extents are mapped only for as long as refs to them live.
+    fn part(&mut self, inner: &Inner, member: MemberIdx) {
+        inner.grown.notify_all();
+        let mut gone: Vec<_> =
+            inner.imports.read().keys().copied().filter(|(owner, _)| *owner == member).collect();
+        gone.extend(self.arriving.keys().copied().filter(|(owner, _)| *owner == member));
+        for key in gone {
+            self.drop_import(inner, key);
+        }
+    }
+
+    /// An extent is not to be had any more.
+    fn drop_import(&mut self, inner: &Inner, key: (MemberIdx, ExtentIdx)) {
+        self.parted.retain(|import| import.strong_count() > 0);
+        let mapped = inner.imports.write().remove(&key);
+        self.parted.extend(mapped.as_ref().map(Arc::downgrade));
+        drop((mapped, self.arriving.remove(&key)));
+        finish(inner, key, Err(FetchFault::Refused(Refusal::Gone)));
+    }
+
+    /// The connection is lost. Nothing that this member has or reads is touched.
+    pub(crate) fn lose(&mut self, inner: &Inner) {
+        self.unsent.clear();
+        let fetches = {
+            // Both locks: whoever asks does so under one of them, and either sees that nobody is there or is told.
+            let mut heap = inner.heap.lock();
+            let mut fetches = inner.fetches.lock();
+            self.link.set_attached(false);
+            heap.asking.need = None;
+            heap.asking.surplus = false;
+            heap.asking.denied = Some((Shortage::Coordinator, Instant::now()));
+            std::mem::take(&mut *fetches)
+        };
+        inner.grown.notify_all();
+        for fetch in fetches.into_values() {
+            fetch.finish(Err(FetchFault::Coordinator));
+        }
+        self.arriving.clear();
+    }
+
+    /// A coordinator knows this member again: it is told of all that this member has and maps.
+    pub(crate) fn resume(&mut self, inner: &Inner) {
+        let extents: Vec<_> = {
+            let mut heap = inner.heap.lock();
+            self.link.set_attached(true);
+            heap.asking.denied = None;
+            heap.extents().chain(self.making.values()).cloned().collect()
+        };
+        for extent in extents {
+            self.announce(&extent);
+        }
+        let mut imports: Vec<_> = inner.imports.read().values().cloned().collect();
+        imports.extend(self.parted.iter().filter_map(Weak::upgrade));
+        for import in imports {
+            let message = PoolMessage::new(pool_kind::PRESENT).about(import.owner, import.idx);
+            self.say(message.of(import.shape.data_len() as u64), Vec::new());
+        }
+        self.say(PoolMessage::new(pool_kind::RESUMED), Vec::new());
+    }
+
+    /// Tells the coordinator of an extent, new or known to the one before.
+    fn announce(&mut self, extent: &OwnExtent) {
+        let message = PoolMessage::new(pool_kind::EXTENT).about(MemberIdx(0), extent.idx);
+        self.say(message.of(extent.shape.data_len() as u64), Vec::new());
+    }
+
+    /// What the coordinator says.
+    pub(crate) fn hear(&mut self, inner: &Inner, message: &PoolMessage, fds: Vec<GivenFd>) {
+        let (member, extent) = (message.member(), message.extent());
+        let reason = Refusal::from_wire(message.reason.get());
+        match message.kind.get() {
+            pool_kind::GRANT => self.make(inner, message.amount.get()),
+            pool_kind::DENY => {
+                inner.heap.lock().deny(reason);
+                inner.grown.notify_all();
+            }
+            pool_kind::EXTENT_OK => {
+                crate::steps::reached("extent-known");
+                if let Some(extent) = self.making.remove(&extent) {
+                    let mut heap = inner.heap.lock();
+                    heap.add(extent);
+                    heap.asking.need = None;
+                    heap.asking.denied = None;
+                    if heap.free_bytes() < inner.config.low_watermark {
+                        inner.prefetch(&mut heap);
+                    }
+                    drop(heap);
+                    inner.grown.notify_all();
+                }
+            }
+            pool_kind::MAPPED => {
+                crate::steps::reached("mapped");
+                self.map(inner, (member, extent), message.amount.get(), fds);
+            }
+            pool_kind::WATCHED => {
+                let is_it = |(_, row): &(_, u64)| *row == message.len.get();
+                if self.arriving.get(&(member, extent)).is_some_and(is_it)
+                    && let Some((import, _)) = self.arriving.remove(&(member, extent))
+                {
+                    inner.imports.write().insert((member, extent), import);
+                    crate::steps::reached("watched");
+                    finish(inner, (member, extent), Ok(()));
+                }
+            }
+            pool_kind::MAP_FAILED => {
+                self.arriving.remove(&(member, extent));
+                finish(inner, (member, extent), Err(FetchFault::Refused(reason)));
+            }
+            pool_kind::ROW => {
+                inner.heap.lock().name(member, message.amount.get());
+                self.watch(inner, (member, extent), message.len.get(), fds);
+            }
+            pool_kind::WANTED => self.give(inner, member, extent),
+            pool_kind::TAKE_BACK => self.give_back(inner, message.amount.get()),
+            pool_kind::DROP => self.drop_import(inner, (member, extent)),
+            pool_kind::LEFT => self.farewell(inner, member),
+            kind => tracing::debug!(kind, "a coordinator of another version says something unknown"),
+        }
+    }
+
+    /// Makes an extent of what was granted.
+    fn make(&mut self, inner: &Inner, amount: u64) {
+        crate::steps::reached("granted");
+        let idx = inner.heap.lock().next_idx();
+        let made = ExtentShape::of_data(amount)
+            .ok_or_else(|| "it was granted a length that is none".to_owned())
+            .and_then(|shape| {
+                OwnExtent::create(inner.id, inner.member, idx, shape).map_err(|error| error.to_string())
+            });
+        match made {
+            Ok(extent) => {
+                crate::steps::reached("extent-made");
+                self.announce(&extent);
+                self.making.insert(idx, Arc::new(extent));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no extent can be made");
+                self.say(PoolMessage::new(pool_kind::RETURNED).of(amount), Vec::new());
+                let mut heap = inner.heap.lock();
+                heap.asking.need = None;
+                heap.asking.denied = Some((Shortage::Machine, Instant::now()));
+                drop(heap);
+                inner.grown.notify_all();
+            }
+        }
+    }
+
+    /// Gives a reader the descriptor of an extent.
+    fn give(&mut self, inner: &Inner, reader: MemberIdx, extent: ExtentIdx) {
+        let found = inner.heap.lock().extents().find(|own| own.idx == extent).cloned();
+        let answer = match found.map(|own| dup(&*own.fd)) {
+            Some(Ok(fd)) => (PoolMessage::new(pool_kind::GIVE), vec![fd]),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "an extent can't be given: no descriptor");
+                (PoolMessage::new(pool_kind::NOT_HAD).because(pool_reason::BUSY), Vec::new())
+            }
+            None => (PoolMessage::new(pool_kind::NOT_HAD).because(pool_reason::GONE), Vec::new()),
+        };
+        self.say(answer.0.about(reader, extent), answer.1);
+    }
+
+    /// Maps an extent, makes a row for it, and has the owner look at it.
+    fn map(&mut self, inner: &Inner, key: (MemberIdx, ExtentIdx), data_len: u64, fds: Vec<GivenFd>) {
+        if self.arriving.contains_key(&key) || inner.imports.read().contains_key(&key) {
+            return;
+        }
+        let no_fd = || FetchFault::Region("its descriptor didn't arrive: too many open files?".to_owned());
+        let no_life = |instead: GivenKind| FetchFault::Region(format!("its life is {}", instead.words()));
+        let [fd, owners_life] = match <[GivenFd; 2]>::try_from(fds) {
+            Ok(fds) => fds.map(Some),
+            Err(_) => [None, None],
+        };
+        let arrived = fd.zip(owners_life).ok_or_else(no_fd).and_then(|(fd, owners_life)| {
+            let owners_life = owners_life.accept(GivenKind::Process).map_err(no_life)?;
+            let import = Import::map(inner.id, key, fd, data_len, &self.link)?;
+            self.lives.entry(key.0).or_insert(owners_life);
+            Ok(import)
+        });
+        match arrived {
+            Ok(import) => {
+                crate::steps::reached("row-made");
+                self.last_row += 1;
+                let row = import.take_row_fd().expect("a new row has its fd");
+                let message = PoolMessage::new(pool_kind::ROW).about(key.0, key.1);
+                self.say(message.row(self.last_row).of(std::process::id().into()), vec![row]);
+                self.arriving.insert(key, (Arc::new(import), self.last_row));
+            }
+            Err(fault) => {
+                self.say(PoolMessage::new(pool_kind::UNMAPPED).about(key.0, key.1), Vec::new());
+                finish(inner, key, Err(fault));
+            }
+        }
+    }
+
+    /// Looks at a reader's row from now on, and at its life.
+    fn watch(
+        &mut self,
+        inner: &Inner,
+        (reader, extent): (MemberIdx, ExtentIdx),
+        number: u64,
+        fds: Vec<GivenFd>,
+    ) {
+        let row_len = inner.heap.lock().row_len(extent);
+        let mut fds = fds.into_iter();
+        // Another kind of descriptor might have us wait for its maker.
+        let life = |given: GivenFd| given.accept(GivenKind::Process).ok();
+        let watched = match (row_len, fds.next().zip(fds.next().and_then(life))) {
+            (Some(row_len), Some((row, life))) => PeerRegion::map(row, row_len)
+                .map_err(|error| {
+                    tracing::warn!(%error, reader = reader.0, "a reader's row is refused");
+                    pool_reason::BUSY
+                })
+                .and_then(|row| {
+                    self.lives.entry(reader).or_insert(life);
+                    let is_watched = inner.heap.lock().watch(reader, extent, row);
+                    is_watched.then_some(()).ok_or(pool_reason::GONE)
+                }),
+            (Some(_), None) => Err(pool_reason::BUSY),
+            (None, _) => Err(pool_reason::GONE),
+        };
+        let answer = match watched {
+            Ok(()) => PoolMessage::new(pool_kind::ROW_OK).row(number),
+            Err(reason) => PoolMessage::new(pool_kind::NOT_HAD).because(reason),
+        };
+        self.say(answer.about(reader, extent), Vec::new());
+    }
+
+    /// Gives up what is idle, as long as the low watermark is kept.
+    fn give_back(&mut self, inner: &Inner, most: u64) {
+        let idle = {
+            let mut heap = inner.heap.lock();
+            heap.asking.surplus = false;
+            let idle = heap.take_idle(inner.config.low_watermark, most);
+            if !idle.is_empty() {
+                // More may have become free since that was asked for.
+                inner.offer_surplus(&mut heap);
+            }
+            idle
+        };
+        for extent in idle {
+            let message = PoolMessage::new(pool_kind::RETURNED).about(MemberIdx(0), extent.idx);
+            self.say(message.of(extent.shape.data_len() as u64), Vec::new());
+        }
+    }
+}
+
+fn finish(inner: &Inner, key: (MemberIdx, ExtentIdx), outcome: Result<(), FetchFault>) {
+    let fetch = inner.fetches.lock().remove(&key);
+    if let Some(fetch) = fetch {
+        fetch.finish(outcome);
+    }
+}
