@@ -4,9 +4,13 @@
 //! owed to the peer and granted again once half a window has gathered, so that credit costs one frame for many chunks.
 //! A stream whose reader keeps up (it empties the inbox) earns a larger window, out of a reserve of the session. The
 //! session's credit covers every live stream's first window and the reserve: a stream that nobody reads can't block another.
+//!
+//! A message longer than its stream's credit borrows the rest from the reserve when it begins. Where many begin at once the reserve goes
+//! to them in the order in which they began, and comes back when they have been read: else one that found it empty would
+//! be overtaken by all that begin later.
 
 use tollfree_layout::StreamId;
-use tollfree_layout::limits::{CHUNK_CHARGE, STREAM_WINDOW_MAX};
+use tollfree_layout::limits::{CHUNK_CHARGE, MESSAGE_WINDOW_MAX, STREAM_WINDOW_MAX};
 
 use crate::Session;
 use crate::stream::{Chunk, RecvHalf, Watched};
@@ -92,6 +96,11 @@ impl<T: Watched> Session<T> {
         self.owe_session(charge);
         let Some(stream) = self.streams.get_mut(id) else { return };
         if stream.recv == RecvHalf::Ended {
+            if stream.inbox.is_empty() {
+                let lent = stream.window.saturating_sub(self.local.stream_window);
+                stream.window -= lent;
+                self.give_back(lent);
+            }
             return;
         }
         stream.owed += charge;
@@ -99,7 +108,7 @@ impl<T: Watched> Session<T> {
             return;
         }
         let mut grant = std::mem::take(&mut stream.owed);
-        if stream.inbox.is_empty() && stream.window < STREAM_WINDOW_MAX {
+        if stream.inbox.is_empty() && stream.window < STREAM_WINDOW_MAX && self.short.is_empty() {
             let raise = stream.window.min(STREAM_WINDOW_MAX - stream.window).min(self.reserve);
             self.reserve -= raise;
             stream.window += raise;
@@ -107,5 +116,38 @@ impl<T: Watched> Session<T> {
         }
         stream.recv_credit += grant;
         self.pending.grant(id, grant);
+    }
+
+    /// What a stream had borrowed of the reserve is there again.
+    pub(crate) fn give_back(&mut self, lent: u64) {
+        self.reserve += lent;
+        self.lend();
+    }
+
+    /// Lends what is in the reserve to the messages that wait for it, the first that began first.
+    pub(crate) fn lend(&mut self) {
+        while self.reserve > 0
+            && let Some(&id) = self.short.front()
+        {
+            let Some(stream) = self.streams.get_mut(id) else {
+                self.short.pop_front();
+                continue;
+            };
+            // Nothing more comes on one that has ended, or whose message came on ordinary credit meanwhile.
+            let left = stream.receiving.map_or(0, |left| charge(left as usize));
+            let most = MESSAGE_WINDOW_MAX.saturating_sub(stream.window);
+            let wanted = left.saturating_sub(stream.recv_credit).min(most);
+            let raise = wanted.min(self.reserve);
+            if raise == wanted {
+                stream.is_short = false;
+                self.short.pop_front();
+            }
+            if raise > 0 {
+                self.reserve -= raise;
+                stream.window += raise;
+                stream.recv_credit += raise;
+                self.pending.grant(id, raise);
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tollfree_layout::StreamId;
 use tollfree_layout::frame::{control, events, flags};
-use tollfree_layout::limits::{METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX, METHOD_PATHS_LEN_MAX};
+use tollfree_layout::limits::{CHUNK_CHARGE, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX, METHOD_PATHS_LEN_MAX};
 
 use crate::pending::Pending;
 use crate::script::{LIMITS, Script, Sink, say, session};
@@ -425,10 +425,48 @@ fn a_long_message_that_begins_raises_the_window_out_of_the_reserve_and_gives_it_
         server.accept().unwrap();
     }
     server.forget(ONE, 1);
-    Script::opening(4).send(&mut server).unwrap();
-    Script::new(0, 4).chunk(1000, 1 << 30, flags::FIRST).send(&mut server).unwrap();
-    let window = server.credit(StreamId(4)).unwrap().window;
-    assert_eq!(window, 2 * LIMITS.stream_window + 128, "what the first had is there again");
+    let window = server.credit(StreamId(2)).unwrap().window;
+    assert_eq!(window, LIMITS.stream_window + RESERVE, "what the first had is there again");
+}
+
+#[test]
+fn the_reserve_goes_to_long_messages_in_the_order_in_which_they_began() {
+    const LEN: u32 = 10_000;
+    // For two: each message travels in two chunks.
+    let reserve = 2 * (u64::from(LEN) + 2 * CHUNK_CHARGE - LIMITS.stream_window);
+    let limits = Limits { stream_count: 9, session_window: 9 * LIMITS.stream_window + reserve, ..LIMITS };
+    let mut server: Session<()> = Session::new(Role::Server, limits, LIMITS);
+    let begin = |server: &mut Session<()>, id| {
+        Script::opening(id).send(server).unwrap();
+        Script::new(0, id).chunk(1000, LEN, flags::FIRST).send(server).unwrap();
+        server.accept().unwrap();
+    };
+    // What the peer may send before anything is read: the whole message or not.
+    let covers = |server: &Session<()>, id| {
+        let credit = server.credit(StreamId(id)).unwrap();
+        credit.recv + credit.unread >= u64::from(LEN)
+    };
+    (1..=6).for_each(|id| begin(&mut server, id));
+    assert_eq!([1, 2, 3, 4, 5, 6].map(|id| covers(&server, id)), [true, true, false, false, false, false]);
+    // One that is cancelled gives back what it had, and one that waits its place.
+    server.cancel(ONE, 1);
+    server.cancel(StreamId(4), 1);
+    begin(&mut server, 7);
+    assert_eq!(
+        [3, 5, 6, 7].map(|id| covers(&server, id)),
+        [true, false, false, false],
+        "no newcomer overtakes"
+    );
+    // So does one whose last bytes have been read, though its call goes on.
+    Script::new(events::HALF_CLOSE, 2).chunk(9000, 0, flags::LAST).send(&mut server).unwrap();
+    assert!(!covers(&server, 5), "not before they are read");
+    while server.take_arrival(StreamId(2)).is_some_and(|arrival| arrival.end.is_none()) {}
+    assert!(server.is_live(StreamId(2)) && covers(&server, 5) && !covers(&server, 6));
+    begin(&mut server, 8);
+    [3, 5].into_iter().for_each(|id| server.forget(StreamId(id), 1));
+    assert_eq!([6, 7, 8].map(|id| covers(&server, id)), [true, true, false]);
+    [2, 6, 7, 8].into_iter().for_each(|id| server.forget(StreamId(id), 1));
+    assert_eq!((server.reserve, server.short.iter().count()), (reserve, 0));
 }
 
 #[test]

@@ -20,9 +20,13 @@ impl<T: Watched> Session<T> {
             return;
         }
         self.pending.forget(id);
-        // Its place in the queue of news stays behind. Many of those are swept out together.
-        if self.ready.len() > 2 * self.streams.len() + 64 {
+        // Its places in the queues stay behind. Many of those are swept out together.
+        let most = 2 * self.streams.len() + 64;
+        if self.ready.len() > most {
             self.ready.retain(|id| self.streams.contains(*id));
+        }
+        if self.short.len() > most {
+            self.short.retain(|id| self.streams.contains(*id));
         }
     }
 
@@ -63,8 +67,8 @@ impl<T: Watched> Session<T> {
         stream.end = Some(end);
         mark(&mut self.ready, id, stream, true, true);
         let lent = stream.window.saturating_sub(self.local.stream_window);
-        self.reserve += lent;
         self.live_count -= 1;
+        self.give_back(lent);
         self.owe_session(unread);
     }
 

@@ -3,7 +3,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::frame::{events, flags};
-use tollfree_layout::limits::{MESSAGE_WINDOW_MAX, METHOD_PATH_LEN_MAX};
+use tollfree_layout::limits::METHOD_PATH_LEN_MAX;
 use tollfree_layout::metadata;
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
@@ -252,17 +252,9 @@ impl<T: Watched> Session<T> {
             return Err(misfit);
         }
         stream.receiving = if last { None } else { Some(after) };
-        if first && u64::from(after) > stream.recv_credit {
-            // The sender would stop until somebody has read this much: it need not, where there is a reserve.
-            let most = MESSAGE_WINDOW_MAX.saturating_sub(stream.window).min(self.reserve);
-            let raise = charge(after as usize).saturating_sub(stream.recv_credit).min(most);
-            if raise > 0 {
-                self.reserve -= raise;
-                stream.window += raise;
-                stream.recv_credit += raise;
-                self.pending.grant(id, raise);
-            }
-        }
+        // The sender would stop until somebody has read this much: it need not, where there is a reserve.
+        let is_short = first && u64::from(after) > stream.recv_credit && !stream.is_short;
+        stream.is_short |= is_short;
         let mut bytes = BytesMut::with_capacity(len + if first { GRPC_PREFIX_LEN } else { 0 });
         if first {
             bytes.put_u8(frame.flag(flags::COMPRESSED).into());
@@ -277,6 +269,10 @@ impl<T: Watched> Session<T> {
         }
         let rope = frame.flag(flags::ROPE).then(|| self.ropes.received());
         stream.inbox.push(Chunk { bytes: bytes.freeze(), first, last, rope });
+        if is_short {
+            self.short.push_back(id);
+            self.lend();
+        }
         Ok(())
     }
 

@@ -118,6 +118,9 @@ pub struct Session<T> {
     pub(crate) recv_credit: u64,
     pub(crate) owed: u64,
     pub(crate) reserve: u64,
+    /// Streams on which a message has begun that the reserve has had nothing for, or too little, in order. One that has ended
+    /// since is passed over.
+    pub(crate) short: VecDeque<StreamId>,
     pub(crate) pending: Pending,
     pub(crate) ropes: Ropes,
     pub(crate) ready: VecDeque<StreamId>,
@@ -162,6 +165,7 @@ impl<T: Watched> Session<T> {
             recv_credit: local.session_window,
             owed: 0,
             reserve: local.session_window.saturating_sub(first_windows),
+            short: VecDeque::new(),
             pending: Pending::default(),
             ropes: Ropes::default(),
             ready: VecDeque::new(),

@@ -168,6 +168,8 @@ pub(crate) struct Stream<T> {
     pub(crate) window: u64,
     /// A message is begun and this much of it not received.
     pub(crate) receiving: Option<u32>,
+    /// It stands in the queue for the session's reserve.
+    pub(crate) is_short: bool,
     pub(crate) headers: Option<Bytes>,
     pub(crate) inbox: Inbox,
     pub(crate) end: Option<End>,
@@ -193,6 +195,7 @@ impl<T: Watched> Stream<T> {
             owed: 0,
             window,
             receiving: None,
+            is_short: false,
             headers: None,
             inbox: Inbox::default(),
             end: None,
