@@ -1,5 +1,10 @@
 //! What a direct unary call costs in allocations, both sides together.
 
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tollfree::{Balance, Channel, EndpointState, Generated as _, Server, Way};
 use tollfree_direct_stubs::greeter::greeter_client::GreeterClient;
 use tollfree_direct_stubs::greeter::greeter_server::{Greeter, GreeterServer};
 use tollfree_direct_stubs::greeter::{HelloReply, HelloRequest};
@@ -20,24 +25,32 @@ impl Greeter for Polite {
     }
 }
 
-#[test]
-fn a_direct_call_allocates_little_more_than_its_messages() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let uri = format!("shm://{}", directory.path().join("s.sock").display());
-    let server = tollfree::Server::builder().add_service(GreeterServer::new(Polite));
-    let serving = uri.clone();
-    let server = runtime.spawn(async move { server.serve(&serving).await });
-    let channel = runtime.block_on(async {
-        loop {
-            match tollfree::Channel::connect(&*uri).await {
+/// A server at two addresses in a runtime, and channels to the first and to both.
+fn channels(runtime: &Runtime, directory: &Path) -> [Channel; 2] {
+    let uris = ["a", "b"].map(|name| format!("shm://{}", directory.join(name).display()));
+    let server = Server::builder().add_service(GreeterServer::new(Polite));
+    let serving = uris.clone();
+    runtime.spawn(async move { server.serve_many(serving.iter().map(String::as_str)).await });
+    runtime.block_on(async {
+        let plain = loop {
+            match Channel::connect(&*uris[0]).await {
                 Ok(channel) => break channel,
                 Err(_) => tokio::task::yield_now().await,
             }
+        };
+        let several = Channel::builder(&*uris[0]).endpoint(&*uris[1]).balance(Balance::RoundRobin);
+        let several = several.connect().await.unwrap();
+        while several.path().endpoints.iter().any(|endpoint| endpoint.state != EndpointState::Ready) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-    });
+        [plain, several]
+    })
+}
+
+/// The fewest allocations of a call by this channel: one that something else of the runtime's falls into counts more.
+fn fewest(runtime: &Runtime, channel: Channel) -> u64 {
     let mut client = GreeterClient::new(channel);
-    // The fewest: a call that something else of the runtime's falls into counts more.
+    assert_eq!(client.way(), Way::Direct);
     let (mut count, mut len) = (u64::MAX, 0);
     for _ in 0..CALL_COUNT {
         let request = HelloRequest { name: "sixteen letters.".into() };
@@ -48,7 +61,17 @@ fn a_direct_call_allocates_little_more_than_its_messages() {
             (count, len) = (info.count_total, info.bytes_total);
         }
     }
-    server.abort();
     println!("{count} allocations, {len} bytes a call, both sides together");
-    assert!(count <= COUNT_MAX, "{count} allocations a call");
+    count
+}
+
+#[test]
+fn a_direct_call_allocates_little_more_than_its_messages_also_where_an_endpoint_is_chosen() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let [plain, several] = channels(&runtime, directory.path());
+    for (what, channel) in [("one endpoint", plain), ("two endpoints", several)] {
+        let count = fewest(&runtime, channel);
+        assert!(count <= COUNT_MAX, "{what}: {count} allocations a call");
+    }
 }

@@ -69,8 +69,8 @@ impl Drop for Balancer {
 }
 
 /// What a look at the endpoints came to.
-enum Look {
-    Picked(Picked),
+enum Look<'a> {
+    Picked(&'a Arc<Endpoint>, Connection),
     /// One of them is being connected for the first time, or again.
     Wait,
     /// None of them can be reached now.
@@ -105,21 +105,32 @@ impl Balancer {
             tokio::pin!(changed);
             changed.as_mut().enable();
             match self.look(avoid) {
-                Look::Picked(picked) => return Ok(picked),
+                Look::Picked(endpoint, connection) => {
+                    return Ok(Picked { endpoint: endpoint.clone(), connection });
+                }
                 Look::Failing(status) if !wait => return Err(status),
                 _ => changed.await,
             }
         }
     }
 
-    fn look(&self, avoid: Option<&Arc<Endpoint>>) -> Look {
+    /// The same, where nothing has to be waited for.
+    pub(crate) fn pick_now(&self) -> Option<(&Arc<Endpoint>, Connection)> {
+        tokio::runtime::Handle::try_current().ok()?;
+        match self.look(None) {
+            Look::Picked(endpoint, connection) => Some((endpoint, connection)),
+            _ => None,
+        }
+    }
+
+    fn look(&self, avoid: Option<&Arc<Endpoint>>) -> Look<'_> {
         match self.balance {
             Balance::PickFirst => self.look_in_order(avoid),
             _ => self.look_around(avoid),
         }
     }
 
-    fn look_in_order(&self, avoid: Option<&Arc<Endpoint>>) -> Look {
+    fn look_in_order(&self, avoid: Option<&Arc<Endpoint>>) -> Look<'_> {
         let mut first_failure = None;
         for (idx, endpoint) in self.endpoints.iter().enumerate() {
             if endpoint.mover().is_some() {
@@ -135,7 +146,7 @@ impl Balancer {
                         "calls go to another endpoint: it is the first that can be reached"
                     );
                 }
-                return Look::Picked(Picked { endpoint: endpoint.clone(), connection });
+                return Look::Picked(endpoint, connection);
             }
             self.keep(endpoint);
             match endpoint.failing() {
@@ -149,7 +160,7 @@ impl Balancer {
         first_failure.map_or(Look::Wait, Look::Failing)
     }
 
-    fn look_around(&self, avoid: Option<&Arc<Endpoint>>) -> Look {
+    fn look_around(&self, avoid: Option<&Arc<Endpoint>>) -> Look<'_> {
         let count = self.endpoints.len();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         if turn == 0 {
@@ -157,7 +168,7 @@ impl Balancer {
             self.endpoints.iter().for_each(|endpoint| self.keep(endpoint));
         }
         let first = turn % count;
-        let (mut best, mut spare): (Option<(u32, Picked)>, _) = (None, None);
+        let (mut best, mut spare): (Option<(u32, _)>, _) = (None, None);
         let (mut failure, mut waits) = (None, false);
         for step in 0..count {
             let endpoint = &self.endpoints[(first + step) % count];
@@ -169,13 +180,13 @@ impl Balancer {
                 }
                 continue;
             };
-            let picked = Picked { endpoint: endpoint.clone(), connection };
+            let picked = (endpoint, connection);
             if avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint)) {
                 spare = Some(picked);
                 continue;
             }
             if self.balance == Balance::RoundRobin {
-                return Look::Picked(picked);
+                return Look::Picked(picked.0, picked.1);
             }
             let load = endpoint.load();
             if best.as_ref().is_none_or(|(least, _)| load < *least) {
@@ -183,7 +194,7 @@ impl Balancer {
             }
         }
         match (best.map(|(_, picked)| picked).or(spare), failure) {
-            (Some(picked), _) => Look::Picked(picked),
+            (Some((endpoint, connection)), _) => Look::Picked(endpoint, connection),
             (None, Some(status)) if !waits => Look::Failing(status),
             _ => Look::Wait,
         }

@@ -13,12 +13,14 @@ use tollfree_transport::{Arrival, Attachment, End, Stream, now_ns};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use crate::channel::Inner;
 use crate::direct::Bypass;
 use crate::endpoint::CallGuard;
 use crate::inflow::{Inflow, Step};
 use crate::metadata::{GRPC_STATUS, status_code, status_value, unpack};
 use crate::payloads::Sharing;
 use crate::retry::Throttle;
+use crate::service_config::MethodConfig;
 use crate::status;
 
 /// Fires when a call's deadline passes; costs nothing without one.
@@ -111,15 +113,30 @@ enum Source {
 /// What a channel does when a call has ended.
 #[derive(Debug)]
 pub(crate) struct Afterwards {
-    pub(crate) _guard: CallGuard,
+    _guard: Option<CallGuard>,
     /// Told how it ended.
-    pub(crate) throttle: Option<Arc<Throttle>>,
+    throttle: Option<Arc<Throttle>>,
     /// Statuses that count as failures.
-    pub(crate) codes: Vec<Code>,
+    codes: Vec<Code>,
 }
 
 impl Afterwards {
-    fn end(self, code: Code) {
+    /// `ended`: the call has, with this status and nothing else.
+    pub(crate) fn new(
+        channel: &Inner,
+        method: &MethodConfig,
+        guard: Option<CallGuard>,
+        ended: Option<Code>,
+    ) -> Afterwards {
+        let throttle = channel.throttle.clone();
+        if let (Some(throttle), Some(Code::Ok)) = (&throttle, ended) {
+            throttle.succeeded();
+        }
+        let codes = method.retry.as_ref().map(|retry| retry.codes.clone()).unwrap_or_default();
+        Afterwards { _guard: guard, throttle: throttle.filter(|_| ended.is_none()), codes }
+    }
+
+    pub(crate) fn end(self, code: Code) {
         match self.throttle {
             Some(throttle) if code == Code::Ok => throttle.succeeded(),
             Some(throttle) if self.codes.contains(&code) => drop(throttle.failed()),

@@ -1,238 +1,31 @@
-//! One call of a client, from request to response head.
+//! One attempt of a call by a session, from request to response head.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
-use http_body::Body as _;
 use tollfree_layout::metadata::pairs;
 use tollfree_transport::{
-    Arrival, Asked, Attachment, Emission, EmitError, End, Ending, GRPC_PREFIX_LEN, Incoming, Opener, Opening,
-    Outgoing, Stream, now_ns,
+    Arrival, Asked, Attachment, Emission, End, GRPC_PREFIX_LEN, Incoming, Opener, Opening, Stream,
 };
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use crate::attempts::Failed;
 use crate::body::{ClientCall, Deadline, ResponseBody, trailers};
-use crate::channel::WaitForReady;
-use crate::direct::{Bypass, Large, OfClient};
-use crate::endpoint::{Acquire, Endpoint};
-use crate::framing::Deframer;
-use crate::metadata::{GRPC, pack, timeout, unpack};
-use crate::payloads::Sharing;
+use crate::direct::{Bypass, OfClient};
+use crate::endpoint::Endpoint;
+use crate::metadata::{GRPC, pack, unpack};
+use crate::outflow::{Kept, RequestSender, send_rest};
 use crate::status;
 
-/// Sends a request body message by message.
-struct RequestSender {
-    body: Body,
-    deframer: Deframer,
-    emission: Emission,
-    /// The body has ended; its half-close is in `emission` or sent.
-    ended: bool,
-    /// The body failed after the message at hand.
-    failed: Option<Status>,
-    /// It is known to which session it goes.
-    addressed: bool,
-    /// That session, for messages that are still to come: large ones may be made ropes for it.
-    session: Option<(Arc<Sharing>, Arc<Attachment>)>,
-    /// The first message as it was before it became a rope, while it may have to go to another session.
-    plain: Option<Outgoing>,
-    /// Where large messages come from, and how many have been read from the body.
-    bypass: Option<Bypass>,
-    count: u64,
-    /// The message at hand, if it came past tonic: an empty one stands in for it until it is encoded for a session.
-    past: Option<Arc<dyn Large>>,
-}
-
-impl RequestSender {
-    fn new(body: Body, emission: Emission, bypass: Option<Bypass>) -> RequestSender {
-        RequestSender {
-            body,
-            deframer: Deframer::default(),
-            emission,
-            ended: false,
-            failed: None,
-            addressed: false,
-            session: None,
-            plain: None,
-            bypass,
-            count: 0,
-            past: None,
-        }
-    }
-
-    /// All of a request that has gone nowhere yet.
-    fn again(kept: Kept) -> RequestSender {
-        let Kept { emission, past } = kept;
-        RequestSender { ended: true, past, ..RequestSender::new(Body::empty(), emission, None) }
-    }
-
-    /// Moves the next message of the body, or its end, into the emission. Pending: the body has nothing now.
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        while self.emission.message.is_none() && !self.ended {
-            if let Some(message) = self.deframer.next() {
-                self.emission.message = Some(message);
-                self.past = self.bypass.as_ref().and_then(|bypass| bypass.take_out(self.count));
-                self.count += 1;
-                if let Err(refused) = self.wrap() {
-                    return Poll::Ready(Err(refused));
-                }
-                break;
-            }
-            if let Some(failure) = self.failed.take() {
-                return Poll::Ready(Err(failure));
-            }
-            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.deframer.push(data);
-                    }
-                }
-                Some(Err(error)) => return Poll::Ready(Err(error)),
-                None if self.deframer.is_partial() => {
-                    return Poll::Ready(Err(Status::internal("the request ends in the middle of a message")));
-                }
-                None => self.end(),
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Makes the message at hand a rope, where that is worth it and the session can have one.
-    fn wrap(&mut self) -> Result<(), Status> {
-        match &self.session {
-            Some((sharing, session)) => {
-                wrap(&mut self.emission.message, self.past.as_deref(), sharing, session)
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// It goes to this session.
-    fn address(&mut self, sharing: &Arc<Sharing>, session: &Arc<Attachment>) -> Result<(), Status> {
-        if !self.addressed {
-            self.addressed = true;
-            let is_large = |message: &&Outgoing| sharing.is_large(message.data.len());
-            self.plain = self.emission.message.as_ref().filter(is_large).cloned();
-            wrap(&mut self.emission.message, self.past.as_deref(), sharing, session)?;
-            if !self.ended {
-                self.session = Some((sharing.clone(), session.clone()));
-            }
-        }
-        Ok(())
-    }
-
-    /// It goes to another session after all, and nothing of it has gone anywhere. A message that came past tonic is encoded
-    /// anew then.
-    fn readdress(&mut self) {
-        self.session = None;
-        if std::mem::take(&mut self.addressed)
-            && let Some(plain) = self.plain.take()
-        {
-            self.emission.message = Some(plain);
-        }
-    }
-
-    /// Looks whether the body ends right after the message at hand, so that both go in one frame.
-    fn look_ahead(&mut self, cx: &mut Context<'_>) {
-        if self.ended || self.deframer.is_partial() {
-            return;
-        }
-        match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Ready(None) => self.end(),
-            Poll::Ready(Some(Ok(frame))) => {
-                if let Ok(data) = frame.into_data() {
-                    self.deframer.push(data);
-                }
-            }
-            Poll::Ready(Some(Err(failure))) => self.failed = Some(failure),
-            Poll::Pending => {}
-        }
-    }
-
-    fn end(&mut self) {
-        self.ended = true;
-        self.emission.ending = Some(Ending::HalfClose);
-    }
-
-    /// Sends all of the body. Ready when it is sent, or can't be any more.
-    fn poll_send(&mut self, cx: &mut Context<'_>, call: &ClientCall) -> Poll<Result<(), Status>> {
-        loop {
-            if !self.emission.is_empty() {
-                match ready!(call.stream.poll_emit(cx, &mut self.emission)) {
-                    Ok(()) => self.past = None,
-                    // The reader learns how the call ended.
-                    Err(EmitError::Ended | EmitError::Closed(_)) => return Poll::Ready(Ok(())),
-                    Err(error) => return Poll::Ready(Err(status::emit(error, &call.peer))),
-                }
-            }
-            if self.ended {
-                return Poll::Ready(Ok(()));
-            }
-            match self.poll_fill(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => {
-                    // While the application has nothing to send, only the call's end is of interest.
-                    ready!(call.stream.poll_ended(cx));
-                    return Poll::Ready(Ok(()));
-                }
-            }
-        }
-    }
-}
-
-/// Makes a message a rope for a session, where that is worth it and the session can have one. One that came past tonic is
-/// encoded for it.
-fn wrap(
-    message: &mut Option<Outgoing>,
-    past: Option<&dyn Large>,
-    sharing: &Sharing,
-    session: &Attachment,
-) -> Result<(), Status> {
-    if let Some(past) = past {
-        *message = Some(past.encode(sharing, session.peer_pool(), session)?);
-        return Ok(());
-    }
-    sharing.wrap(message, session.peer_pool(), session)
-}
-
-/// A request as a whole, for any session.
-struct Kept {
-    emission: Emission,
-    past: Option<Arc<dyn Large>>,
-}
-
-/// Sends the rest of a request body while the application reads the response.
-async fn send_rest(mut sender: RequestSender, call: Arc<ClientCall>) {
-    let result = std::future::poll_fn(|cx| sender.poll_send(cx, &call)).await;
-    if let Err(failure) = result {
-        let code = failure.code() as u16;
-        *call.failure.lock() = Some(failure);
-        // The application may be waiting for the response: it is to learn of this.
-        call.stream.abort(code);
-    }
-}
-
-/// A timeout as a time on the monotonic clock; never 0, which means none.
-pub(crate) fn deadline_ns(timeout: Duration) -> u64 {
-    let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    now_ns().saturating_add(timeout).max(1)
-}
-
-/// Whether a call waits for a server instead of failing.
-pub(crate) fn does_wait(extensions: &Extensions, channel: bool) -> bool {
-    extensions.get::<WaitForReady>().map_or(channel, |wait| wait.0)
-}
-
 enum State {
-    /// Getting hold of a session.
-    Acquire(Acquire),
-    /// Opening the call on it; the opener is of one that has to wait.
+    /// On no session.
+    Idle,
+    /// Opening the call; the opener is of one that has to wait.
     Open(Arc<Attachment>, Option<Opener>),
     /// Sending what did not fit the first frame.
     Send(Arc<ClientCall>),
@@ -240,6 +33,8 @@ enum State {
     Await(Stream, Arc<Attachment>),
     /// Waiting for the response.
     Receive(Arc<ClientCall>),
+    /// Ended without a response by this session.
+    Refused(Arc<Attachment>),
     Done,
 }
 
@@ -254,26 +49,23 @@ impl State {
     }
 }
 
-/// A call under way; resolves to the response's head. Dropping it cancels the call.
+/// An attempt under way; resolves to the response's head. Dropping it cancels the call.
 pub(crate) struct ResponseFuture {
     endpoint: Arc<Endpoint>,
     path: http::uri::PathAndQuery,
-    /// The application's, asked when there is no session.
+    /// The application's.
     extensions: Extensions,
     /// Where the response's large messages go, if its reader takes them there.
     bypass: Option<Bypass>,
-    /// What the channel does about [`WaitForReady`] by itself.
-    waits: bool,
+    /// All of the request, after an attempt that no server has looked at; what is not yet on its way during one.
     sender: Option<RequestSender>,
     deadline_ns: Option<u64>,
     deadline: Deadline,
     state: State,
+    /// Whether the request is kept while it may come back.
+    keeps: bool,
     /// The whole request, kept until the server is known to have looked at it.
     kept: Option<Kept>,
-    /// A call that no server has looked at moves over to a new session once.
-    moved: bool,
-    /// It failed, and no server has looked at it.
-    unseen: bool,
 }
 
 impl std::fmt::Debug for ResponseFuture {
@@ -283,49 +75,16 @@ impl std::fmt::Debug for ResponseFuture {
 }
 
 impl ResponseFuture {
-    /// A call by an endpoint's session, or a new one. The shorter of the request's timeout and `limit` holds.
+    /// A call that is to be made by a session of this endpoint, once it is [placed](ResponseFuture::place). One that `keeps`
+    /// its request can be placed again after an attempt that no server has looked at.
     ///
     /// # Errors
     /// A request that can't be sent to anybody.
+    #[inline]
     pub(crate) fn new(
         endpoint: &Arc<Endpoint>,
-        limit: Option<Duration>,
-        waits: bool,
-        request: Request<Body>,
-    ) -> Result<ResponseFuture, Status> {
-        let wanted = match (timeout(request.headers()), limit) {
-            (Some(call), Some(channel)) => Some(call.min(channel)),
-            (call, channel) => call.or(channel),
-        };
-        let state = match endpoint.live() {
-            Some(attachment) => State::Open(attachment, None),
-            None => State::Acquire(endpoint.acquire(does_wait(request.extensions(), waits))),
-        };
-        ResponseFuture::with(endpoint, state, wanted.map(deadline_ns), waits, request)
-    }
-
-    /// A call by a session that somebody has chosen, and by no other.
-    ///
-    /// # Errors
-    /// A request that can't be sent to anybody.
-    pub(crate) fn on(
-        endpoint: &Arc<Endpoint>,
-        attachment: Arc<Attachment>,
         deadline_ns: Option<u64>,
-        request: Request<Body>,
-    ) -> Result<ResponseFuture, Status> {
-        let mut call =
-            ResponseFuture::with(endpoint, State::Open(attachment, None), deadline_ns, false, request)?;
-        call.moved = true;
-        Ok(call)
-    }
-
-    #[inline]
-    fn with(
-        endpoint: &Arc<Endpoint>,
-        state: State,
-        deadline_ns: Option<u64>,
-        waits: bool,
+        keeps: bool,
         request: Request<Body>,
     ) -> Result<ResponseFuture, Status> {
         let (parts, body) = request.into_parts();
@@ -340,38 +99,60 @@ impl ResponseFuture {
         }
         let sender = RequestSender::new(body, emission, bypass.clone());
         Ok(ResponseFuture {
-            state,
+            state: State::Idle,
             endpoint: endpoint.clone(),
             path,
             extensions: parts.extensions,
             bypass,
-            waits,
             sender: Some(sender),
             deadline_ns,
             deadline: Deadline::new(deadline_ns),
+            keeps,
             kept: None,
-            moved: false,
-            unseen: false,
         })
     }
 
-    /// Whether no server has looked at the call, which has failed.
-    pub(crate) fn is_unseen(&self) -> bool {
-        self.unseen
+    /// Makes the call, all of which is here, by this session.
+    pub(crate) fn place(&mut self, attachment: Arc<Attachment>) {
+        if let Some(sender) = &mut self.sender {
+            sender.readdress();
+        }
+        self.state = State::Open(attachment, None);
     }
 
-    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Status>> {
+    /// Whether all of the request is here.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    /// The session by which the last attempt ended without a response.
+    pub(crate) fn refused_by(&self) -> Option<&Arc<Attachment>> {
+        match &self.state {
+            State::Refused(attachment) => Some(attachment),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.path.as_str()
+    }
+
+    pub(crate) fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        self.deadline_ns
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
         match &mut self.state {
-            State::Acquire(acquire) => {
-                let attachment = ready!(acquire.as_mut().poll(cx))?;
-                self.state = State::Open(attachment, None);
-            }
             State::Open(..) => return self.poll_open(cx),
             State::Send(call) => {
                 let sender = self.sender.as_mut().expect("kept while sending");
                 match sender.poll_send_first(cx, call) {
                     Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                     Poll::Pending => {
                         // The server may answer before it has read everything.
                         return self.poll_receive(cx);
@@ -380,24 +161,26 @@ impl ResponseFuture {
                 self.begin_receiving();
             }
             State::Await(..) | State::Receive(_) => return self.poll_receive(cx),
-            State::Done => return Poll::Ready(Err(Status::internal("polled after the response"))),
+            State::Idle | State::Refused(_) | State::Done => {
+                return Poll::Ready(Err(Status::internal("the call is on no session").into()));
+            }
         }
         Poll::Ready(Ok(None))
     }
 
     /// Opens the call; the response of one whose answer is there at once.
-    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Status>> {
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
         // A peer that answers within one look must not keep this task from ever yielding to the others.
         let turn = ready!(tokio::task::coop::poll_proceed(cx));
         let State::Open(attachment, opener) = &mut self.state else { unreachable!("the caller has matched") };
         let sender = self.sender.as_mut().expect("kept until opened");
         // A first message that is there already goes in the first frame; headers don't wait for one that isn't.
         if let Poll::Ready(Err(error)) = sender.poll_fill(cx) {
-            return Poll::Ready(Err(error));
+            return Poll::Ready(Err(error.into()));
         }
         sender.look_ahead(cx);
-        if sender.ended && !self.moved && self.kept.is_none() {
-            self.kept = Some(Kept { emission: sender.emission.clone(), past: sender.past.clone() });
+        if sender.ended && self.keeps && self.kept.is_none() {
+            self.kept = Some(sender.keep());
         }
         sender.address(&self.endpoint.sharing, attachment)?;
         let opening = Opening { path: self.path.as_str(), deadline_ns: self.deadline_ns.unwrap_or(0) };
@@ -447,10 +230,9 @@ impl ResponseFuture {
                 }
             }
             // Nothing of the call was sent.
-            Err(EmitError::Closed(_) | EmitError::Draining) if !self.moved => self.move_over(&attachment),
             Err(error) => {
-                self.unseen = matches!(error, EmitError::Closed(_) | EmitError::Draining);
-                return Poll::Ready(Err(status::emit(error, &self.endpoint.name)));
+                self.state = State::Refused(attachment);
+                return Poll::Ready(Err(Failed::to_send(error, &self.endpoint.name)));
             }
         }
         Poll::Ready(Ok(None))
@@ -465,32 +247,6 @@ impl ResponseFuture {
             sharing: self.endpoint.sharing.clone(),
             attachment,
         })
-    }
-
-    /// The session is over or draining, and its server has not looked at the call: it is made in a new one.
-    fn move_over(&mut self, attachment: &Arc<Attachment>) {
-        let waits = does_wait(&self.extensions, self.waits);
-        // One that waits anyway does so until a session takes it.
-        self.moved = !waits;
-        if let Some(sender) = &mut self.sender {
-            sender.readdress();
-        }
-        self.endpoint.retire(attachment);
-        self.state = State::Acquire(self.endpoint.acquire(waits));
-    }
-
-    /// A server that drains has refused the call without looking at it. Moves it over if all of it is still here.
-    fn resend(&mut self) -> bool {
-        let (State::Send(call) | State::Receive(call)) = &self.state else { return false };
-        let attachment = call.attachment.clone();
-        // One that is open refuses for another reason, and would again.
-        if attachment.is_open() {
-            return false;
-        }
-        let Some(kept) = self.kept.take() else { return false };
-        self.sender = Some(RequestSender::again(kept));
-        self.move_over(&attachment);
-        true
     }
 
     /// What is left of the request goes on in a task of its own.
@@ -529,11 +285,11 @@ impl ResponseFuture {
         response(response_headers(headers), ResponseBody::whole(data, code, trailers))
     }
 
-    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Status>> {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
         let stream = self.state.stream().expect("the caller has matched");
         let mut arrival = match ready!(stream.poll_arrival(cx)) {
             Ok(arrival) => arrival,
-            Err(closed) => return Poll::Ready(Err(status::closed(&closed, &self.endpoint.name))),
+            Err(closed) => return Poll::Ready(Err(status::closed(&closed, &self.endpoint.name).into())),
         };
         if let State::Await(..) = &self.state
             && let Some(response) = self.whole(&mut arrival)
@@ -563,34 +319,18 @@ impl ResponseFuture {
                 headers.entry(CONTENT_TYPE).or_insert(GRPC);
                 response(headers, ResponseBody::ended(call.clone()))
             }
-            Incoming::End(End::Cancelled { refused: true, .. }) if self.resend() => {
-                return Poll::Ready(Ok(None));
-            }
             Incoming::End(end) => {
-                self.unseen = matches!(end, End::Cancelled { refused: true, .. });
-                let (State::Send(call) | State::Receive(call)) = &self.state else {
-                    unreachable!("the call has not moved")
-                };
-                return Poll::Ready(Err(call.end_status(end)));
+                let unseen = matches!(end, End::Cancelled { refused: true, .. });
+                let status = call.end_status(end);
+                self.sender = self.kept.take().filter(|_| unseen).map(RequestSender::again);
+                self.state = State::Refused(call.attachment.clone());
+                return Poll::Ready(Err(Failed { status, unseen }));
             }
-            Incoming::Chunk(_) => return Poll::Ready(Err(Status::internal("a message before the headers"))),
+            Incoming::Chunk(_) => {
+                return Poll::Ready(Err(Status::internal("a message before the headers").into()));
+            }
         };
         Poll::Ready(Ok(Some(response)))
-    }
-}
-
-impl RequestSender {
-    /// Sends what is at hand, without asking the body for more.
-    fn poll_send_first(&mut self, cx: &mut Context<'_>, call: &ClientCall) -> Poll<Result<(), Status>> {
-        match ready!(call.stream.poll_emit(cx, &mut self.emission)) {
-            Ok(()) => Poll::Ready(Ok(())),
-            Err(EmitError::Ended | EmitError::Closed(_)) => {
-                self.ended = true;
-                self.emission = Emission::default();
-                Poll::Ready(Ok(()))
-            }
-            Err(error) => Poll::Ready(Err(status::emit(error, &call.peer))),
-        }
     }
 }
 
@@ -618,7 +358,7 @@ fn response(headers: HeaderMap<HeaderValue>, body: ResponseBody) -> Response<Res
 }
 
 impl Future for ResponseFuture {
-    type Output = Result<Response<ResponseBody>, Status>;
+    type Output = Result<Response<ResponseBody>, Failed>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -626,13 +366,13 @@ impl Future for ResponseFuture {
             match this.poll_step(cx) {
                 Poll::Ready(Ok(Some(response))) => return Poll::Ready(Ok(response)),
                 Poll::Ready(Ok(None)) => continue,
-                Poll::Ready(Err(status)) => return Poll::Ready(Err(status)),
+                Poll::Ready(Err(failed)) => return Poll::Ready(Err(failed)),
                 Poll::Pending => {
                     ready!(this.deadline.poll(cx));
                     if let Some(stream) = this.state.stream() {
                         stream.cancel(Code::DeadlineExceeded as u16);
                     }
-                    return Poll::Ready(Err(status::deadline()));
+                    return Poll::Ready(Err(status::deadline().into()));
                 }
             }
         }

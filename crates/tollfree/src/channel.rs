@@ -4,22 +4,24 @@ use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::{Request, Uri};
 use tollfree_pool::Pool;
-use tollfree_transport::{Attachment, Config, ConnectError, PeerPolicy, WaitPolicy};
+use tollfree_transport::{Config, ConnectError, PeerPolicy, WaitPolicy};
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::balance::{Balance, Balancer};
+use crate::attempts::{Failed, Terms};
+use crate::balance::{Balance, Balancer, Picked};
 use crate::body::ResponseBody;
-use crate::call::{ResponseFuture, does_wait};
+use crate::call::ResponseFuture;
 use crate::direct::Slot;
-use crate::endpoint::{Acquire, Endpoint};
+use crate::endpoint::{Connection, Endpoint};
+use crate::http_call;
 use crate::http2::Http2;
-use crate::managed;
+use crate::metadata::timeout;
 use crate::path::Path;
 use crate::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::retry::Throttle;
@@ -118,9 +120,7 @@ pub struct Channel {
 
 pub(crate) struct Inner {
     /// The only endpoint, where it is a session and nothing has to be decided for a call.
-    plain: Option<Arc<Endpoint>>,
-    /// The same, or one on TCP whose calls may move over to a session.
-    lone: Option<Arc<Endpoint>>,
+    pub(crate) plain: Option<Arc<Endpoint>>,
     pub(crate) balancer: Balancer,
     pub(crate) config: ServiceConfig,
     pub(crate) throttle: Option<Arc<Throttle>>,
@@ -257,8 +257,9 @@ impl ChannelBuilder {
 
     /// gRPC's service config, as JSON: `loadBalancingConfig`, `methodConfig` with `name`, `timeout`, `waitForReady` and
     /// `retryPolicy`, `retryThrottling`, and `healthCheckConfig`, which as in gRPC is heeded by all balancing but
-    /// `pick_first`. Of a request to be sent again 256 KiB are kept; a longer one is sent once. Hedging and message limits
-    /// are refused, fields that gRPC doesn't know passed over.
+    /// `pick_first`. Of a request to be sent again 256 KiB are kept; a longer one is sent once, unless it is a unary call of
+    /// level 2 over shared memory, whose message stays with the caller. Hedging and message limits are refused, fields that
+    /// gRPC doesn't know passed over.
     pub fn service_config(mut self, json: impl Into<String>) -> Self {
         self.service_config = Some(json.into());
         self
@@ -391,13 +392,11 @@ impl ChannelBuilder {
             .map(|uri| Endpoint::new(uri, &settings, &sharing, &plan, &self.http2).map(Arc::new))
             .collect();
         let endpoints = endpoints?;
-        let lone = endpoints.first().filter(|endpoint| !managed && endpoint.may_have_session()).cloned();
-        let plain = lone.clone().filter(|endpoint| endpoint.is_session());
+        let plain = endpoints.first().filter(|endpoint| !managed && endpoint.is_session()).cloned();
         let health = config.health_service.clone();
         Ok(Channel {
             inner: Arc::new(Inner {
                 plain,
-                lone,
                 balancer: Balancer::new(balance, endpoints, health),
                 throttle: config.throttling.map(|throttling| Arc::new(Throttle::new(throttling))),
                 config,
@@ -459,19 +458,20 @@ impl Channel {
             && self.inner.balancer.endpoints().iter().all(|endpoint| endpoint.is_session())
     }
 
-    /// Whether all calls go by one session, with nothing to decide about them: the precondition of the shorter ways.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.inner.plain.is_some()
+    /// What its clones share.
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
     }
 
-    /// Whether calls go by one session, at times at least: the shorter ways are open whenever there is one.
+    /// Whether calls go by sessions, at times at least: the shorter way is open whenever there is one.
     pub(crate) fn may_be_direct(&self) -> bool {
-        self.inner.lone.is_some()
+        self.inner.balancer.endpoints().iter().any(|endpoint| endpoint.may_have_session())
     }
 
-    /// Whether the shorter ways are open now.
+    /// Whether the shorter way is open now.
     pub(crate) fn is_direct(&self) -> bool {
-        self.is_plain() || self.live().is_some()
+        let endpoints = self.inner.balancer.endpoints();
+        endpoints.iter().any(|endpoint| endpoint.is_session() || endpoint.live().is_some())
     }
 
     /// Looks after the sessions where no runtime runs that would.
@@ -490,34 +490,38 @@ impl Channel {
     pub(crate) fn shows_http_details(&self) -> bool {
         self.inner.http_details
     }
+}
 
-    pub(crate) fn timeout(&self) -> Option<Duration> {
-        self.inner.timeout
+impl Inner {
+    /// The connection for a call's first attempt, where one is there. It may have ended without anybody having noticed yet.
+    #[inline]
+    pub(crate) fn pick_now(&self) -> Option<(&Arc<Endpoint>, Connection)> {
+        match &self.plain {
+            Some(endpoint) => endpoint.live().map(|attachment| (endpoint, Connection::Session(attachment))),
+            None => self.balancer.pick_now(),
+        }
     }
 
-    /// The name of the first endpoint: in a plain channel, of the only one.
-    pub(crate) fn peer(&self) -> &Arc<str> {
-        &self.inner.balancer.endpoints()[0].name
+    /// A call has succeeded at its first attempt.
+    #[inline]
+    pub(crate) fn succeeded(&self) {
+        if let Some(throttle) = &self.throttle {
+            throttle.succeeded();
+        }
     }
 
-    /// The session that calls use now that may be direct. It may have ended without anybody having noticed yet.
-    pub(crate) fn live(&self) -> Option<Arc<Attachment>> {
-        self.inner.lone.as_ref()?.live()
-    }
-
-    /// Whether a call with these extensions waits for a server instead of failing.
-    pub(crate) fn waits(&self, extensions: &http::Extensions) -> bool {
-        does_wait(extensions, self.inner.waits)
-    }
-
-    /// Gets hold of the session of a plain channel: the present one, or a new one.
-    pub(crate) fn acquire(&self, waits: bool) -> Acquire {
-        self.inner.balancer.endpoints()[0].acquire(waits)
-    }
-
-    /// A session turned out to be over or draining: the next call makes a new one.
-    pub(crate) fn retire(&self, attachment: &Arc<Attachment>) {
-        self.inner.balancer.endpoints()[0].retire(attachment);
+    /// The connection for a call's next attempt, not one to `avoid` if there is another.
+    ///
+    /// # Errors
+    /// The status that says why there is none.
+    pub(crate) async fn pick(&self, waits: bool, avoid: Option<&Arc<Endpoint>>) -> Result<Picked, Status> {
+        match &self.plain {
+            Some(endpoint) => {
+                let connection = endpoint.acquire(waits).await?;
+                Ok(Picked { endpoint: endpoint.clone(), connection })
+            }
+            None => self.balancer.pick(waits, avoid).await,
+        }
     }
 }
 
@@ -543,15 +547,31 @@ impl tower_service::Service<Request<Body>> for Channel {
             slot.fill(&mut request, Some(self.clone()));
             return CallFuture { way: Way::Failed(None) };
         }
-        let inner = &self.inner;
-        let way = match &inner.plain {
-            Some(endpoint) => match ResponseFuture::new(endpoint, inner.timeout, inner.waits, request) {
-                Ok(call) => Way::Plain(call),
-                Err(status) => Way::Failed(Some(status)),
-            },
-            None => Way::Managed(Box::pin(managed::run(inner.clone(), request))),
+        let way = match &self.inner.plain {
+            Some(endpoint) => self.call_by(endpoint, request),
+            None => Way::Boxed(Box::pin(http_call::run(self.inner.clone(), request))),
         };
         CallFuture { way }
+    }
+}
+
+impl Channel {
+    /// A call by the session of a plain channel's endpoint.
+    #[inline]
+    fn call_by(&self, endpoint: &Arc<Endpoint>, request: Request<Body>) -> Way {
+        let inner = &self.inner;
+        let terms = Terms::new(inner, request.uri().path(), timeout(request.headers()), request.extensions());
+        let mut call = match ResponseFuture::new(endpoint, terms.deadline_ns, true, request) {
+            Ok(call) => call,
+            Err(status) => return Way::Failed(Some(status)),
+        };
+        match endpoint.live() {
+            Some(attachment) => {
+                call.place(attachment);
+                Way::Placed(call, inner.clone())
+            }
+            None => Way::Boxed(Box::pin(http_call::move_over(inner.clone(), call, None))),
+        }
     }
 }
 
@@ -560,16 +580,29 @@ pub struct CallFuture {
     way: Way,
 }
 
-type Managed = Pin<Box<dyn Future<Output = Result<http::Response<ResponseBody>, Status>> + Send>>;
+type Boxed = Pin<Box<dyn Future<Output = Result<http::Response<ResponseBody>, Status>> + Send>>;
 
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and need not be allocated")]
 enum Way {
     /// By the only session.
-    Plain(ResponseFuture),
-    /// By an endpoint to be chosen, perhaps several times.
-    Managed(Managed),
+    Placed(ResponseFuture, Arc<Inner>),
+    /// By a connection to be chosen, perhaps several times.
+    Boxed(Boxed),
     /// Not at all.
     Failed(Option<Status>),
+}
+
+impl Way {
+    /// What becomes of a call that has failed on the only session.
+    #[cold]
+    fn after(&mut self, failed: Failed) {
+        *self = match std::mem::replace(self, Way::Failed(None)) {
+            Way::Placed(call, channel) if failed.unseen => {
+                Way::Boxed(Box::pin(http_call::move_over(channel, call, Some(failed))))
+            }
+            _ => Way::Failed(Some(failed.status)),
+        };
+    }
 }
 
 impl fmt::Debug for CallFuture {
@@ -582,11 +615,17 @@ impl Future for CallFuture {
     type Output = Result<http::Response<ResponseBody>, Status>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.way {
-            Way::Plain(call) => Pin::new(call).poll(cx),
-            Way::Managed(call) => call.as_mut().poll(cx),
-            Way::Failed(status) => {
-                Poll::Ready(Err(status.take().unwrap_or_else(|| Status::internal("polled after its end"))))
+        loop {
+            match &mut self.way {
+                Way::Placed(call, _) => match ready!(Pin::new(call).poll(cx)) {
+                    Ok(response) => return Poll::Ready(Ok(response)),
+                    Err(failed) => self.way.after(failed),
+                },
+                Way::Boxed(call) => return call.as_mut().poll(cx),
+                Way::Failed(status) => {
+                    let ended = || Status::internal("polled after its end");
+                    return Poll::Ready(Err(status.take().unwrap_or_else(ended)));
+                }
             }
         }
     }

@@ -1,6 +1,5 @@
 //! One server that a channel may use: where it is, the connection to it, and how it has fared.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -89,9 +88,6 @@ pub(crate) struct Endpoint {
     /// The task that keeps it connected, where there is one.
     keeper: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
-
-/// Resolves to a session, new or the one that another call has just made.
-pub(crate) type Acquire = Pin<Box<dyn Future<Output = Result<Arc<Attachment>, Status>> + Send>>;
 
 /// Why an endpoint could not be reached.
 enum Unreached {
@@ -188,24 +184,14 @@ impl Endpoint {
         }
     }
 
-    /// Gets hold of a session: the present one, or a new one. With `wait` it goes on trying until there is one.
-    pub(crate) fn acquire(self: &Arc<Self>, wait: bool) -> Acquire {
-        let endpoint = self.clone();
-        Box::pin(async move {
-            loop {
-                match endpoint.connection().await {
-                    Ok(Connection::Session(attachment)) => return Ok(attachment),
-                    Ok(Connection::Http2(..)) => {
-                        return Err(Status::internal(format!(
-                            "{} is not reached by a session",
-                            endpoint.name
-                        )));
-                    }
-                    Err(_) if wait => tokio::time::sleep(endpoint.pause()).await,
-                    Err(status) => return Err(status),
-                }
+    /// Gets hold of a connection: the present one, or a new one. With `wait` it goes on trying until there is one.
+    pub(crate) async fn acquire(&self, wait: bool) -> Result<Connection, Status> {
+        loop {
+            match self.connection().await {
+                Err(_) if wait => tokio::time::sleep(self.pause()).await,
+                outcome => return outcome,
             }
-        })
+        }
     }
 
     /// A session turned out to be over or draining: the next call makes a new one.

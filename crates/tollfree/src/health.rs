@@ -17,7 +17,7 @@ use tower_service::Service;
 use crate::balance::Picked;
 use crate::body::ResponseBody;
 use crate::endpoint::{Connection, Endpoint, Health};
-use crate::managed::attempt;
+use crate::http_call::attempt;
 
 /// Before a watch that ended is begun anew; doubled each time up to the maximum.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ impl Service<Request<Body>> for Fixed {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let picked = self.0.clone();
-        Box::pin(async move { attempt(&picked, None, request).await.map_err(|failed| failed.into_status()) })
+        Box::pin(async move { attempt(&picked, None, request).await.map_err(|failed| failed.status) })
     }
 }
 

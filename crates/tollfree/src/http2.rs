@@ -1,15 +1,24 @@
-//! What a channel does to tonic's own endpoints, for addresses of HTTP/2.
+//! tonic's own transport, for addresses of HTTP/2: what a channel does to its endpoints, and an attempt of a call by it.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, Uri};
+use http::{HeaderValue, Request, Response, Uri};
+use tollfree_transport::now_ns;
+use tonic::body::Body;
 #[cfg(feature = "tls")]
 use tonic::transport::ClientTlsConfig;
 use tonic::transport::Endpoint;
+use tower_service::Service;
 
+use crate::attempts::Failed;
+use crate::body::{Deadline, ResponseBody};
 use crate::channel::ChannelError;
+use crate::framing::Told;
+use crate::metadata::{GRPC_TIMEOUT, timeout_value};
+use crate::status;
 
 /// An HTTP/2 server that has not answered by then is not there, unless the channel says otherwise.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -85,6 +94,32 @@ impl Http2 {
 /// Whether an address is one of TLS.
 pub(crate) fn is_tls(uri: &str) -> bool {
     uri.starts_with("https://")
+}
+
+/// One attempt of a call, by a connection of tonic's.
+pub(crate) async fn attempt(
+    mut channel: tonic::transport::Channel,
+    endpoint: &crate::endpoint::Endpoint,
+    deadline_ns: Option<u64>,
+    mut request: Request<Body>,
+) -> Result<Response<ResponseBody>, Failed> {
+    if let Some(deadline_ns) = deadline_ns {
+        let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+        request.headers_mut().insert(GRPC_TIMEOUT, timeout_value(left));
+    }
+    let failed = |error: tonic::transport::Error| {
+        let unseen = status::is_unseen_by_http2(&error);
+        let status = status::in_time(status::http2(error, &endpoint.name), deadline_ns);
+        Failed { status, unseen }
+    };
+    poll_fn(|cx| channel.poll_ready(cx)).await.map_err(failed)?;
+    let (sent, received) = (endpoint.sharing.clone(), endpoint.sharing.clone());
+    let request = request.map(|body| Told::body(body, move |len| sent.sent_by_http2(len)));
+    let response = channel.call(request).await.map_err(failed)?;
+    Ok(response.map(|body| {
+        let body = Told::body(body, move |len| received.received_by_http2(len));
+        ResponseBody::http2(body, Deadline::new(deadline_ns))
+    }))
 }
 
 impl fmt::Debug for Http2 {

@@ -18,6 +18,7 @@
 //! [`PeerIdentity`]. Errors are gRPC statuses that name the socket: a peer that dies is `UNAVAILABLE`.
 #![forbid(unsafe_code)]
 
+mod attempts;
 mod balance;
 pub mod blocking;
 mod body;
@@ -29,14 +30,15 @@ mod endpoint;
 mod framing;
 mod health;
 mod http2;
+mod http_call;
 mod inflow;
 mod last_words;
 mod layers;
 mod linger;
 mod load;
-mod managed;
 mod metadata;
 mod names;
+mod outflow;
 mod path;
 mod payloads;
 mod replay;

@@ -77,16 +77,16 @@ impl Pushback {
     }
 }
 
-/// The attempts of one call.
+/// How often one call was made again.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts {
+pub(crate) struct Retries {
     /// Attempts that failed.
     pub(crate) failed: u32,
     /// Backoffs since the server last said when to come back.
     backoffs: u32,
 }
 
-impl Attempts {
+impl Retries {
     /// Notes a failure. `Some`: make the call again after this time.
     pub(crate) fn fail(
         &mut self,
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn backoff_grows_up_to_its_maximum_and_attempts_end() {
-        let (policy, mut attempts) = (policy(), Attempts::default());
+        let (policy, mut attempts) = (policy(), Retries::default());
         let mut fail = |pushback| attempts.fail(Some(&policy), None, Code::Unavailable, pushback);
         within(fail(Pushback::None), 100.0);
         within(fail(Pushback::None), 150.0);
@@ -153,16 +153,16 @@ mod tests {
 
     #[test]
     fn the_server_decides_when_to_come_back_and_backoff_starts_anew() {
-        let (policy, mut attempts) = (policy(), Attempts::default());
+        let (policy, mut attempts) = (policy(), Retries::default());
         let mut fail = |pushback| attempts.fail(Some(&policy), None, Code::Unavailable, pushback);
         within(fail(Pushback::None), 100.0);
         let week = Duration::from_secs(7 * 86400);
         assert_eq!(fail(Pushback::After(week)), Some(week));
         within(fail(Pushback::None), 100.0);
-        let mut attempts = Attempts::default();
+        let mut attempts = Retries::default();
         assert_eq!(attempts.fail(Some(&policy), None, Code::Unavailable, Pushback::Never), None);
-        assert_eq!(Attempts::default().fail(Some(&policy), None, Code::Internal, Pushback::None), None);
-        assert_eq!(Attempts::default().fail(None, None, Code::Unavailable, Pushback::None), None);
+        assert_eq!(Retries::default().fail(Some(&policy), None, Code::Internal, Pushback::None), None);
+        assert_eq!(Retries::default().fail(None, None, Code::Unavailable, Pushback::None), None);
     }
 
     #[test]

@@ -84,6 +84,9 @@ impl ServiceConfig {
 
     /// What holds for a path, `/package.Service/Method`: what is said of the method, else of its service, else of all.
     pub(crate) fn method(&self, path: &str) -> &Arc<MethodConfig> {
+        if self.methods.is_empty() {
+            return &self.rest;
+        }
         let name = path.strip_prefix('/').unwrap_or(path);
         let service = name.rsplit_once('/').map_or(name, |(service, _)| service);
         self.methods.get(name).or_else(|| self.methods.get(service)).unwrap_or(&self.rest)

@@ -26,8 +26,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 
+use crate::attempts::deadline_ns;
 use crate::body::RequestBody;
-use crate::call::deadline_ns;
 use crate::direct::{self, Answered, Begun, Bypass, DirectMethod, Found, Left, OfServer, Passing, Templates};
 use crate::endpoint::chance;
 use crate::load::{Admission, Counted, Tally};

@@ -59,13 +59,12 @@ async fn no_kind_of_call_copies_what_lies_in_the_pool() {
         let (one, other) = (serve(&lab, &there).await, serve(&lab, &there).await);
         let balanced = |served: &Served| served.builder(Some(&here)).balance(Balance::RoundRobin);
         for (what, builder) in [
-            ("direct", one.builder(Some(&here))),
+            ("plain", one.builder(Some(&here))),
             ("balanced", balanced(&one).endpoint(&*other.uri)),
             ("with a service config", one.builder(Some(&here)).service_config(RETRIES)),
         ] {
             let channel = builder.connect().await.unwrap();
-            let is_direct = FreightClient::new(channel.clone()).way() == Way::Direct;
-            assert_eq!(is_direct, what == "direct");
+            assert_eq!(FreightClient::new(channel.clone()).way(), Way::Direct, "{what}");
             let served = || {
                 let (one, other) = (one.payloads.counts(), other.payloads.counts());
                 (one.sent_by_ref + other.sent_by_ref, one.copied_bytes + other.copied_bytes)

@@ -2,16 +2,14 @@
 
 use std::any::TypeId;
 use std::fmt;
-use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use http::header::{CONTENT_TYPE, HeaderValue, TE};
 use http::uri::PathAndQuery;
-use http::{Extensions, HeaderMap, Uri, Version};
+use http::{Extensions, Uri, Version};
 use http_body::Body as HttpBody;
 use prost::Message;
 use tokio_stream::Stream;
-use tollfree_transport::{Attachment, Whole};
 use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::codec::{CompressionEncoding, Streaming};
@@ -22,12 +20,9 @@ use tower_service::Service;
 
 use super::bypass::{Bypass, OfClient};
 use super::codec::{Coding, OneCall};
-use super::exchange::{self, Begun, Ended, Quick, Reply, Step};
-use super::message::{Gathered, check_received, decode, decode_whole, pack, unpack};
-use super::{Method, Slot, template};
-use crate::body::trailers;
+use super::{Method, Slot, typed};
 use crate::channel::Channel;
-use crate::metadata::{self, GRPC};
+use crate::metadata::GRPC;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -35,7 +30,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Way {
-    /// From typed message to session and back. Interceptors that the client was made with run.
+    /// From typed message to session and back, by whichever endpoint the channel chooses. Interceptors that the client was
+    /// made with run. Where the endpoint chosen is reached by HTTP/2, the call goes so.
     Direct,
     /// As an `http::Request` through whatever the client was given, as with the stubs that tonic generates; for this
     /// reason.
@@ -60,24 +56,24 @@ pub trait Generated {
 /// What a client was made around.
 #[derive(Clone, Debug)]
 enum Target {
-    /// A channel of ours, with one session now or at times, and nothing else.
+    /// A channel of ours with sessions, now or at times, and nothing else.
     Channel(Channel),
     /// Interceptors around such a channel.
     Intercepted(Channel),
-    /// A channel that has something to decide for each call.
-    Managed(Channel),
+    /// A channel of ours that speaks nothing but HTTP/2.
+    Http2(Channel),
     /// Anything else that takes HTTP requests.
     Foreign,
 }
 
 /// Settings of a client, as tonic's own `Grpc` has them.
 #[derive(Clone, Debug, Default)]
-struct Settings {
+pub(super) struct Settings {
     origin: Uri,
     send: Option<CompressionEncoding>,
     accept: Vec<CompressionEncoding>,
-    decoding_len_max: Option<usize>,
-    encoding_len_max: Option<usize>,
+    pub(super) decoding_len_max: Option<usize>,
+    pub(super) encoding_len_max: Option<usize>,
 }
 
 /// What a generated client holds, in the place of `tonic::client::Grpc`.
@@ -98,9 +94,7 @@ impl<T> Grpc<T> {
         let settings = &self.settings;
         match &self.target {
             Target::Foreign => Way::Http("the client was not made of a Tollfree channel alone"),
-            Target::Managed(_) => {
-                Way::Http("the channel has several endpoints, a service config, or one that speaks HTTP/2")
-            }
+            Target::Http2(_) => Way::Http("the channel speaks HTTP/2 only"),
             _ if settings.send.is_some() || !settings.accept.is_empty() => {
                 Way::Http("compression is switched on")
             }
@@ -148,7 +142,7 @@ fn introduce<T: GrpcService<Body>>(service: &mut T) -> Target {
     drop(service.call(request));
     match slot.take().and_then(|handed| handed.channel) {
         Some(channel) if channel.may_be_direct() => Target::Channel(channel),
-        Some(channel) => Target::Managed(channel),
+        Some(channel) => Target::Http2(channel),
         None => Target::Foreign,
     }
 }
@@ -237,63 +231,7 @@ where
                 None => return Err(Status::internal("Missing response message.")),
             },
         };
-        // The request stays where it is: parts of it that go from hand to hand are what a call would mostly do.
-        let headers = request.metadata().as_ref();
-        let timeout = if headers.is_empty() { None } else { metadata::timeout(headers) };
-        let block = pack(headers)
-            .map_err(|error| Status::resource_exhausted(format!("request metadata: {error}")))?;
-        let call = exchange::Request {
-            channel,
-            path: method.path,
-            block,
-            deadline_ns: exchange::deadline(timeout, channel.timeout()),
-            waits: channel.waits(request.extensions()),
-            len_max: self.settings.decoding_len_max,
-        };
-        let mut begun = None;
-        if let Some(attachment) = channel.live() {
-            let (sharing, len_max) = (channel.sharing(), self.settings.encoding_len_max);
-            let message = request.get_ref();
-            let mut quick = Quick::new(attachment, &call);
-            match sharing.encode_short(message, len_max)? {
-                Some(short) => quick.set_short(short),
-                None => {
-                    let outlet = quick.attachment();
-                    let message = sharing.encode(message, len_max, outlet.peer_pool(), outlet)?;
-                    quick.set(&call, message);
-                }
-            }
-            let is_plain = channel.is_plain();
-            // Nobody asks for metadata again that were packed, unless the call may have to go another way.
-            let mut poll = |cx: &mut Context<'_>| {
-                let spent = if is_plain { Some(request.metadata_mut()) } else { None };
-                quick.poll(cx, &call, spent)
-            };
-            match poll_fn(&mut poll).await? {
-                Step::Answered(answer) => return answered(&call, answer),
-                Step::On(mut how) => {
-                    // What comes by ref mostly comes in one go, too.
-                    if let Some(came) = how.take_answer(&call)? {
-                        let message = match came.message {
-                            Gathered::Here(message) => message,
-                            Gathered::Fetching(parts) => Box::pin(quick.fetched(parts)).await?,
-                        };
-                        return Ok(response(&call, &came.headers, &came.trailers, decode(message)?));
-                    }
-                    begun = Some((quick, *how));
-                }
-            }
-        }
-        // Boxed, as is all that few calls come to.
-        match Box::pin(go_on(&call, &self.settings, request.get_ref(), begun)).await {
-            Ok(response) => Ok(response),
-            Err(Ended::Status(status)) => Err(status),
-            Err(Ended::Left) => {
-                // Around the bare channel: interceptors have seen it.
-                let again = tonic_client(&self.settings, channel.clone());
-                Box::pin(unary_by_http(again, request, method, codec)).await
-            }
-        }
+        typed::unary(channel, &self.settings, &mut request, method).await
     }
 
     /// Lets the interceptors see a request. `None`: they answered it themselves, with nothing.
@@ -419,7 +357,7 @@ where
         let settings = &self.settings;
         let bypass = match &self.target {
             // Nothing is between the client and the channel that would look at messages.
-            Target::Channel(channel) | Target::Intercepted(channel) | Target::Managed(channel) => {
+            Target::Channel(channel) | Target::Intercepted(channel) | Target::Http2(channel) => {
                 channel.passes_refs().then(Bypass::default)
             }
             Target::Foreign => None,
@@ -450,7 +388,7 @@ where
 }
 
 /// tonic's own client around a service, with the same settings.
-fn tonic_client<S>(settings: &Settings, service: S) -> tonic::client::Grpc<S> {
+pub(super) fn tonic_client<S>(settings: &Settings, service: S) -> tonic::client::Grpc<S> {
     let mut grpc = tonic::client::Grpc::with_origin(service, settings.origin.clone());
     if let Some(encoding) = settings.send {
         grpc = grpc.send_compressed(encoding);
@@ -465,104 +403,4 @@ fn tonic_client<S>(settings: &Settings, service: S) -> tonic::client::Grpc<S> {
         grpc = grpc.max_encoding_message_size(limit);
     }
     grpc
-}
-
-/// A unary call that began directly and goes on as an HTTP request, by a channel alone.
-async fn unary_by_http<M1, M2, C>(
-    mut grpc: tonic::client::Grpc<Channel>,
-    mut request: Request<M1>,
-    method: &'static Method,
-    codec: C,
-) -> Result<Response<M2>, Status>
-where
-    C: Coding<M1, M2>,
-    M1: Send + Sync + 'static,
-    M2: Send + Sync + 'static,
-{
-    request.extensions_mut().insert(tonic::GrpcMethod::new(method.service, method.name));
-    grpc.ready().await?;
-    grpc.unary(request, PathAndQuery::from_static(method.path), codec.codec(OneCall::default())).await
-}
-
-/// The response of a call all of whose answer has come, with status OK.
-///
-/// # Errors
-/// The status for a message that is longer than the limit, or can't be decoded.
-fn answered<M2: Message + Default>(
-    call: &exchange::Request<'_>,
-    answer: Whole,
-) -> Result<Response<M2>, Status> {
-    check_received(&answer, call.len_max)?;
-    call.channel.sharing().received_inline(answer.message().len(), 0);
-    let message = decode_whole(&answer)?;
-    Ok(response(call, answer.headers(), answer.trailers(), message))
-}
-
-/// A unary call that is not over after its first steps, or has not been begun.
-async fn go_on<M1: Message, M2: Message + Default>(
-    call: &exchange::Request<'_>,
-    settings: &Settings,
-    message: &M1,
-    begun: Option<(Quick, Begun)>,
-) -> Result<Response<M2>, Ended> {
-    let encode = |attachment: &Attachment| {
-        let (sharing, len_max) = (call.channel.sharing(), settings.encoding_len_max);
-        sharing.encode(message, len_max, attachment.peer_pool(), attachment)
-    };
-    let mut reply = Reply::default();
-    exchange::exchange(call, &encode, begun, &mut reply).await?;
-    if reply.code != 0 {
-        return Err(failure(&reply).into());
-    }
-    let Some(message) = reply.message.take() else {
-        return Err(Status::internal("Missing response message.").into());
-    };
-    let message = decode(message)?;
-    Ok(response(call, reply.headers.as_deref().unwrap_or_default(), &reply.trailers, message))
-}
-
-/// A response with the metadata of two packed blocks.
-fn response<M2>(call: &exchange::Request<'_>, headers: &[u8], trailers: &[u8], message: M2) -> Response<M2> {
-    if call.channel.shows_http_details() {
-        return detailed(headers, trailers, message);
-    }
-    if headers.is_empty() && trailers.is_empty() {
-        return Response::new(message);
-    }
-    let mut metadata = template::of_method(call.path, headers);
-    if !trailers.is_empty() {
-        let mut last = HeaderMap::new();
-        unpack(trailers, &mut last);
-        metadata.extend(last);
-    }
-    Response::from_parts(MetadataMap::from_headers(metadata), message, Extensions::new())
-}
-
-/// The same with what HTTP/2 would have carried.
-#[cold]
-fn detailed<M2>(headers: &[u8], block: &[u8], message: M2) -> Response<M2> {
-    let mut metadata = HeaderMap::with_capacity(4);
-    metadata.insert(CONTENT_TYPE, GRPC);
-    metadata::unpack(headers, &mut metadata);
-    metadata.extend(trailers(0, block));
-    Response::from_parts(MetadataMap::from_headers(metadata), message, Extensions::new())
-}
-
-/// The status of a reply that is none, as tonic reads it out of headers and trailers.
-fn failure(reply: &Reply) -> Status {
-    let mut last = trailers(reply.code, &reply.trailers);
-    if reply.headers.is_none() {
-        last.entry(CONTENT_TYPE).or_insert(GRPC);
-    }
-    let unknown = || Status::unknown("the server's status can't be read");
-    let mut status = Status::from_header_map(&last).unwrap_or_else(unknown);
-    if let (Some(block), None) = (&reply.headers, &reply.message) {
-        let mut first = HeaderMap::new();
-        first.insert(CONTENT_TYPE, GRPC);
-        metadata::unpack(block, &mut first);
-        let mut merged = std::mem::take(status.metadata_mut()).into_headers();
-        merged.extend(first);
-        *status.metadata_mut() = MetadataMap::from_headers(merged);
-    }
-    status
 }

@@ -152,6 +152,13 @@ pub struct ProstDecoder<M> {
     messages: PhantomData<fn() -> M>,
 }
 
+impl<M> Default for ProstDecoder<M> {
+    /// For messages all of which pass through tonic.
+    fn default() -> ProstDecoder<M> {
+        ProstDecoder { bypass: None, count: 0, messages: PhantomData }
+    }
+}
+
 impl<M: Message + Default> Decoder for ProstDecoder<M> {
     type Item = M;
     type Error = Status;

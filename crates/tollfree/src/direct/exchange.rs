@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use prost::Message;
 use tollfree_layout::StreamId;
 use tollfree_transport::{
     Arrival, Asked, Attachment, Emission, EmitError, Encoded, End, Ending, Opening, Outgoing, Said, Stream,
@@ -15,22 +16,20 @@ use tonic::{Code, Status};
 
 use super::message::{Gather, Gathered, Received};
 use super::template;
+use crate::attempts::Failed;
 use crate::body::{Deadline, end_status};
-use crate::call::deadline_ns;
-use crate::channel::Channel;
 use crate::inflow::Fetching;
+use crate::payloads::Sharing;
 use crate::status;
 
 /// What is called, and until when.
 pub(super) struct Request<'a> {
-    pub(super) channel: &'a Channel,
+    pub(super) sharing: &'a Sharing,
     pub(super) path: &'static str,
     /// Packed metadata.
     pub(super) block: Bytes,
     /// On the monotonic clock.
     pub(super) deadline_ns: Option<u64>,
-    /// Waits for a server instead of failing.
-    pub(super) waits: bool,
     /// Limit for the reply in bytes.
     pub(super) len_max: Option<usize>,
 }
@@ -50,33 +49,6 @@ pub(super) struct Reply {
     pub(super) code: u16,
     /// Packed.
     pub(super) trailers: Bytes,
-}
-
-/// How a call ended that came to no reply.
-pub(super) enum Ended {
-    /// With this status.
-    Status(Status),
-    /// There is no session any more, no server has looked at the call, and the channel has another way.
-    Left,
-}
-
-impl From<Status> for Ended {
-    fn from(status: Status) -> Ended {
-        Ended::Status(status)
-    }
-}
-
-/// How an attempt ended that came to no reply.
-struct Failed {
-    status: Status,
-    /// No server has looked at the call: it may be made in another session.
-    unseen: bool,
-}
-
-impl From<Status> for Failed {
-    fn from(status: Status) -> Failed {
-        Failed { status, unseen: false }
-    }
 }
 
 /// The first steps of a call, which most calls don't go beyond: its request goes out, and all of the answer comes.
@@ -108,6 +80,13 @@ pub(super) enum Step {
     On(Box<Begun>),
 }
 
+impl Step {
+    #[cold]
+    fn failed(failed: Failed) -> Step {
+        Step::On(Box::new(Begun::Failed(failed)))
+    }
+}
+
 /// An answer that came in one go, with status OK.
 pub(super) struct Came {
     /// Packed.
@@ -122,8 +101,8 @@ pub(super) struct Came {
 pub(super) enum Begun {
     /// It was not: it has to wait for that.
     Not,
-    /// The session does not take it.
-    Refused(EmitError),
+    /// It has failed.
+    Failed(Failed),
     /// It is open, and this has come.
     Open(Stream, Option<Arrival>),
 }
@@ -138,7 +117,7 @@ impl Begun {
         let Some((headers, chunk, trailers)) = arrival.take_answer() else { return Ok(None) };
         let mut gather = Gather::new(request.len_max);
         gather.add(chunk)?;
-        let message = gather.take(request.channel.sharing())?;
+        let message = gather.take(request.sharing)?;
         Ok(message.map(|message| Came { headers, message, trailers }))
     }
 }
@@ -156,19 +135,31 @@ impl Quick {
         }
     }
 
-    pub(super) fn attachment(&self) -> &Attachment {
-        &self.attachment
-    }
-
-    /// The message, where it is one that may go as a whole.
+    /// Encodes the message, for a session that is known.
+    ///
+    /// # Errors
+    /// As [`Sharing::encode`].
     #[inline]
-    pub(super) fn set_short(&mut self, message: Encoded) {
-        self.message = Some(message);
+    pub(super) fn encode<M: Message>(
+        &mut self,
+        request: &Request<'_>,
+        message: &M,
+        len_max: Option<usize>,
+    ) -> Result<(), Status> {
+        match request.sharing.encode_short(message, len_max)? {
+            Some(short) => self.message = Some(short),
+            None => {
+                let outlet = &*self.attachment;
+                let message = request.sharing.encode(message, len_max, outlet.peer_pool(), outlet)?;
+                self.set(request, message);
+            }
+        }
+        Ok(())
     }
 
-    /// Any message.
+    /// A message that does not go as a whole.
     #[cold]
-    pub(super) fn set(&mut self, request: &Request<'_>, message: Outgoing) {
+    fn set(&mut self, request: &Request<'_>, message: Outgoing) {
         let (headers, ending) = (Some(request.block.clone()), Some(Ending::HalfClose));
         self.emission = Emission { headers, message: Some(message), ending };
     }
@@ -190,17 +181,15 @@ impl Quick {
         fetched(fetching, &mut self.deadline).await
     }
 
-    /// Begins the call, and waits for what comes first. `spent` are its metadata, which have been packed: they are dropped
-    /// while the request is on its way.
-    ///
-    /// # Errors
-    /// The status of a call that is over.
+    /// Begins the call with a `peer`, and waits for what comes first. `spent` are its metadata, which have been packed: they
+    /// are dropped while the request is on its way.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         request: &Request<'_>,
+        peer: &str,
         spent: Option<&mut MetadataMap>,
-    ) -> Poll<Result<Step, Status>> {
+    ) -> Poll<Step> {
         let mut waits = false;
         if self.asked.is_none() {
             // A peer that answers within one look must not keep this task from ever yielding to the others.
@@ -233,19 +222,19 @@ impl Quick {
             };
             turn.made_progress();
             match asked {
-                Some(Ok(Asked::Answered(answer))) => return Poll::Ready(Ok(Step::Answered(answer))),
+                Some(Ok(Asked::Answered(answer))) => return Poll::Ready(Step::Answered(answer)),
                 Some(Ok(Asked::Open(id))) => self.asked = Some(id),
                 Some(Ok(Asked::Waits(id))) => {
                     self.asked = Some(id);
                     waits = true;
                 }
-                Some(Err(error)) => return Poll::Ready(Ok(Step::On(Box::new(Begun::Refused(error))))),
-                None => return Poll::Ready(Ok(Step::On(Box::new(Begun::Not)))),
+                Some(Err(error)) => return Poll::Ready(Step::failed(Failed::to_send(error, peer))),
+                None => return Poll::Ready(Step::On(Box::new(Begun::Not))),
             }
         }
         if !self.emission.is_empty() {
             let open = |id| Begun::Open(self.attachment.stream(id), None);
-            return Poll::Ready(Ok(Step::On(Box::new(self.asked.take().map_or(Begun::Not, open)))));
+            return Poll::Ready(Step::On(Box::new(self.asked.take().map_or(Begun::Not, open))));
         }
         let polled = match self.asked {
             Some(id) if !waits => self.attachment.poll_answer(cx, id),
@@ -255,9 +244,9 @@ impl Quick {
             Poll::Ready(said) => {
                 self.asked = None;
                 Poll::Ready(match said {
-                    Ok(Said::All(answer)) => Ok(Step::Answered(answer)),
-                    Ok(Said::Some(some)) => Ok(Step::On(Box::new(Begun::Open(some.0, Some(some.1))))),
-                    Err(closed) => Err(status::closed(&closed, request.channel.peer())),
+                    Ok(Said::All(answer)) => Step::Answered(answer),
+                    Ok(Said::Some(some)) => Step::On(Box::new(Begun::Open(some.0, Some(some.1)))),
+                    Err(closed) => Step::failed(status::closed(&closed, peer).into()),
                 })
             }
             Poll::Pending => {
@@ -265,53 +254,8 @@ impl Quick {
                 if let Some(id) = self.asked.take() {
                     self.attachment.cancel(id, Code::DeadlineExceeded as u16);
                 }
-                Poll::Ready(Err(status::deadline()))
+                Poll::Ready(Step::failed(status::deadline().into()))
             }
-        }
-    }
-}
-
-/// Makes the call, or goes on with the one begun, and puts what the server said into `reply`. A call that no server has
-/// looked at moves over to a new session once; `message` is asked again then.
-///
-/// # Errors
-/// The status of a call that ended without trailers, or that it has to go another way.
-pub(super) async fn exchange(
-    request: &Request<'_>,
-    message: &(dyn Fn(&Attachment) -> Result<Outgoing, Status> + Sync),
-    mut begun: Option<(Quick, Begun)>,
-    reply: &mut Reply,
-) -> Result<(), Ended> {
-    let channel = request.channel;
-    let mut moved = false;
-    loop {
-        let (mut quick, begun) = match (begun.take(), channel.live()) {
-            (Some(begun), _) => begun,
-            (None, Some(attachment)) => {
-                let mut quick = Quick::new(attachment, request);
-                quick.set(request, message(&quick.attachment)?);
-                (quick, Begun::Not)
-            }
-            (None, None) if !channel.is_plain() => return Err(Ended::Left),
-            (None, None) => {
-                let mut acquire = channel.acquire(request.waits);
-                let mut deadline = Deadline::new(request.deadline_ns);
-                let attachment = poll_fn(|cx| guard(acquire.as_mut().poll(cx), &mut deadline, cx)).await??;
-                let mut quick = Quick::new(attachment, request);
-                quick.set(request, message(&quick.attachment)?);
-                (quick, Begun::Not)
-            }
-        };
-        match attempt(request, &mut quick, begun, reply).await {
-            Ok(()) => return Ok(()),
-            // One that is open refuses for another reason, and would again.
-            Err(failed) if failed.unseen && !moved && !quick.attachment.is_open() => {
-                // One that waits anyway does so until a session takes it.
-                moved = !request.waits;
-                *reply = Reply::default();
-                channel.retire(&quick.attachment);
-            }
-            Err(failed) => return Err(failed.status.into()),
         }
     }
 }
@@ -327,18 +271,22 @@ fn guard<T>(polled: Poll<T>, deadline: &mut Deadline, cx: &mut Context<'_>) -> P
     }
 }
 
-async fn attempt(
+/// Goes on with a call that was begun with a `peer`, to its end, and puts what the server said into `reply`.
+///
+/// # Errors
+/// The status of a call that ended without trailers.
+pub(super) async fn go_on(
     request: &Request<'_>,
+    peer: &str,
     quick: &mut Quick,
     begun: Begun,
     reply: &mut Reply,
 ) -> Result<(), Failed> {
-    let peer = request.channel.peer();
     quick.emit(request);
     let Quick { attachment, emission, deadline, .. } = quick;
     let (opened, mut first) = match begun {
         Begun::Open(stream, arrival) => (Ok(stream), arrival),
-        Begun::Refused(error) => (Err(error), None),
+        Begun::Failed(failed) => return Err(failed),
         Begun::Not => {
             let (mut opener, opening) = (attachment.open(), request.opening());
             (poll_fn(|cx| guard(opener.poll_open(cx, opening, emission), deadline, cx)).await?, None)
@@ -346,10 +294,7 @@ async fn attempt(
     };
     let stream = match opened {
         Ok(stream) => stream,
-        Err(error) => {
-            let unseen = matches!(error, EmitError::Closed(_) | EmitError::Draining);
-            return Err(Failed { status: status::emit(error, peer), unseen });
-        }
+        Err(error) => return Err(Failed::to_send(error, peer)),
     };
     let mut gather = Gather::new(request.len_max);
     loop {
@@ -366,7 +311,7 @@ async fn attempt(
         match arrival.end {
             None => {}
             Some(End::Trailers { code, block }) => {
-                reply.message = match received(&mut gather, request.channel, deadline).await {
+                reply.message = match received(&mut gather, request.sharing, deadline).await {
                     // What came with a failure is of no interest, but that it came is.
                     Err(_) if code != 0 => Some(Received::Whole(Bytes::new())),
                     received => received?,
@@ -386,10 +331,10 @@ async fn attempt(
 /// The message that came, with hold taken of all its parts.
 async fn received(
     gather: &mut Gather,
-    channel: &Channel,
+    sharing: &Sharing,
     deadline: &mut Deadline,
 ) -> Result<Option<Received>, Status> {
-    match gather.take(channel.sharing())? {
+    match gather.take(sharing)? {
         None => Ok(None),
         Some(Gathered::Here(message)) => Ok(Some(message)),
         Some(Gathered::Fetching(fetching)) => fetched(fetching, deadline).await.map(Some),
@@ -426,16 +371,4 @@ fn poll_arrival(
             Poll::Ready(Err(late))
         }
     }
-}
-
-/// A deadline on the monotonic clock, of the shorter of two timeouts.
-pub(super) fn deadline(
-    call: Option<std::time::Duration>,
-    channel: Option<std::time::Duration>,
-) -> Option<u64> {
-    let timeout = match (call, channel) {
-        (Some(call), Some(channel)) => call.min(channel),
-        (call, channel) => call.or(channel)?,
-    };
-    Some(deadline_ns(timeout))
 }

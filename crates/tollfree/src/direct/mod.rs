@@ -15,6 +15,7 @@ mod run;
 mod serving;
 mod slot;
 mod template;
+mod typed;
 
 pub use client::{Generated, Grpc, Way};
 pub use codec::{Coding, OneCall, Other, Prost, ProstCodec, ProstDecoder, ProstEncoder, codec};

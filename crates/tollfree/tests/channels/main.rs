@@ -9,3 +9,9 @@ mod place;
 mod readiness;
 mod retries;
 mod upgrade;
+
+/// The stubs under test: tonic's.
+use tollfree_stubs as stubs;
+
+/// Of a request that may be sent again no more is kept than fits into 256 KiB.
+const KEEPS_ALL: bool = false;

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::stubs::greeter::greeter_client::GreeterClient;
+use crate::stubs::greeter::greeter_server::{Greeter, GreeterServer};
+use crate::stubs::greeter::{HelloReply, HelloRequest};
+use crate::stubs::probe::probe_server::{Probe, ProbeServer};
+use crate::stubs::probe::{Answer, Ask};
 use tokio::sync::{Semaphore, oneshot};
 use tollfree::{Channel, EndpointState, PeerIdentity, ServeError, Server};
-use tollfree_stubs::greeter::greeter_client::GreeterClient;
-use tollfree_stubs::greeter::greeter_server::{Greeter, GreeterServer};
-use tollfree_stubs::greeter::{HelloReply, HelloRequest};
-use tollfree_stubs::probe::probe_server::{Probe, ProbeServer};
-use tollfree_stubs::probe::{Answer, Ask};
 use tollfree_testkit::free_address;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};

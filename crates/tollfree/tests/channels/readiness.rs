@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::stubs::greeter::HelloRequest;
+use crate::stubs::greeter::greeter_client::GreeterClient;
 use tollfree::{Balance, Channel, EndpointState, Server, WaitForReady};
-use tollfree_stubs::greeter::HelloRequest;
-use tollfree_stubs::greeter::greeter_client::GreeterClient;
 use tonic::{Code, Request, Status};
 use tonic_health::ServingStatus;
 
