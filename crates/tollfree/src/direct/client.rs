@@ -11,7 +11,7 @@ use http::{Extensions, HeaderMap, Uri, Version};
 use http_body::Body as HttpBody;
 use prost::Message;
 use tokio_stream::Stream;
-use tollfree_transport::{Attachment, Whole};
+use tollfree_transport::{Attachment, Outgoing, Whole};
 use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::codec::{CompressionEncoding, Streaming};
@@ -23,7 +23,7 @@ use tower_service::Service;
 use super::bypass::{Bypass, OfClient};
 use super::codec::{Coding, OneCall};
 use super::exchange::{self, Begun, Ended, Quick, Reply, Step};
-use super::message::{Gathered, check_received, decode, decode_whole, pack, unpack};
+use super::message::{Gathered, check_received, decode, decode_whole, pack_to_keep, unpack};
 use super::{Method, Slot, template};
 use crate::body::trailers;
 use crate::channel::Channel;
@@ -240,7 +240,7 @@ where
         // The request stays where it is: parts of it that go from hand to hand are what a call would mostly do.
         let headers = request.metadata().as_ref();
         let timeout = if headers.is_empty() { None } else { metadata::timeout(headers) };
-        let block = pack(headers)
+        let block = pack_to_keep(headers)
             .map_err(|error| Status::resource_exhausted(format!("request metadata: {error}")))?;
         let call = exchange::Request {
             channel,
@@ -255,14 +255,14 @@ where
             let (sharing, len_max) = (channel.sharing(), self.settings.encoding_len_max);
             let message = request.get_ref();
             let mut quick = Quick::new(attachment, &call);
-            match sharing.encode_short(message, len_max)? {
-                Some(short) => quick.set_short(short),
+            let message = match sharing.encode_short(message, len_max)? {
+                Some(short) => Outgoing::plain(short),
                 None => {
                     let outlet = quick.attachment();
-                    let message = sharing.encode(message, len_max, outlet.peer_pool(), outlet)?;
-                    quick.set(&call, message);
+                    sharing.encode(message, len_max, outlet.peer_pool(), outlet)?
                 }
-            }
+            };
+            quick.set(&call, message);
             let is_plain = channel.is_plain();
             // Nobody asks for metadata again that were packed, unless the call may have to go another way.
             let mut poll = |cx: &mut Context<'_>| {
