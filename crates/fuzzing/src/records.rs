@@ -11,8 +11,8 @@ use tollfree_layout::{AreaIdx, ByteOff, StreamId};
 use tollfree_region::{HeapMemory, WriteMemory};
 use tollfree_ring::{Geometry, RecordRead, RecordReceiver, RecordSender, RingReceiver, RingSender};
 use tollfree_session::{
-    AreaFault, Emission, End, Ending, Full, Inbound, Limits, Opening, Outbound, Outgoing, Progress, Role,
-    Session, Violation,
+    AreaFault, Arrival, Emission, End, Ending, Full, Inbound, Limits, Opening, Outbound, Outgoing, Progress,
+    Role, Session, Violation,
 };
 
 const RING_LEN: usize = 4096;
@@ -124,8 +124,7 @@ impl Outbound for Sent {
 }
 
 /// Feeds a session the records of the input, each behind its length in two bytes. The first byte says which side the
-/// session is, whether calls that come as a whole are taken so, and whether what arrives is read after each record and answered; a
-/// client has two calls open, one of which says more. The first violation stays; what the session keeps stays within its limits.
+/// session is, and whether what arrives is read after each record and answered; a client has two calls open, one of which says more. The first violation stays; what the session keeps stays within its limits.
 pub fn session(data: &[u8]) {
     violation_by(data);
 }
@@ -148,22 +147,7 @@ pub fn violation_by(data: &[u8]) -> Option<Violation> {
     while let Some((len, more)) = rest.split_first_chunk::<2>() {
         let (record, more) = more.split_at(usize::from(u16::from_le_bytes(*len)).min(more.len()));
         rest = more;
-        let mut place = None;
-        let received = match first & 8 != 0 {
-            true => session.receive_whole(&Forged(record), &mut place),
-            false => session.receive(&Forged(record)),
-        };
-        if let Some(request) = place {
-            let len = request.whole.message().len();
-            assert!(session.is_aside(request.id) && len <= LIMITS.stream_window as usize);
-            // The longest are kept, some of the others answered, and the rest left aside for the next record to find.
-            if len > 100 {
-                session.keep();
-                calls.push(request.id);
-            } else if len > 50 {
-                session.reply(&mut Sent, request.id, &[], b"answer");
-            }
-        }
+        let received = session.receive(&Forged(record));
         if let Err(violation) = received {
             assert!(reason.replace(violation).is_none(), "a session ends once");
         }
@@ -191,9 +175,14 @@ fn take_all(session: &mut Session<()>, calls: &mut Vec<StreamId>) {
 /// Whether a call is over, and the session has forgotten it.
 fn is_over(session: &mut Session<()>, id: StreamId) -> bool {
     let mut taken = 0;
-    while let Some(arrival) = session.take_arrival(id) {
+    while let Some(arrival) = session.take(id) {
         taken += 1;
         assert!(taken < 100_000, "a stream does not end");
+        if let Arrival::Request(whole) | Arrival::Answer(whole) = &arrival {
+            assert!(whole.message().len() <= LIMITS.stream_window as usize);
+            assert!(whole.headers().len().max(whole.trailers().len()) <= LIMITS.metadata_len_max);
+        }
+        let arrival = arrival.into_part();
         if let Some(rope) = arrival.chunk.and_then(|chunk| chunk.rope) {
             session.take_rope(rope);
         }
@@ -211,7 +200,7 @@ fn answer(session: &mut Session<()>, id: StreamId) -> bool {
     let ending = Some(Ending::Trailers { code: 0, block: Bytes::new() });
     let message = Some(Outgoing::new(Bytes::from_static(b"answer"), false));
     let mut emission = Emission { headers: Some(Bytes::new()), message, ending };
-    let staged = session.stage(&mut Sent, id, &mut emission);
+    let staged = session.send(&mut Sent, id, &mut emission);
     assert!(staged.is_ok(), "{id} is open: {staged:?}");
     // Without credit the answer does not go out, and the call is let go of.
     assert_eq!(session.settle(id), staged == Ok(Progress::Done), "an answered call that was read is over");

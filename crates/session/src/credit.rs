@@ -13,7 +13,8 @@ use tollfree_layout::StreamId;
 use tollfree_layout::limits::{CHUNK_CHARGE, MESSAGE_WINDOW_MAX, STREAM_WINDOW_MAX};
 
 use crate::Session;
-use crate::stream::{Chunk, RecvHalf, Watched};
+use crate::arrival::Chunk;
+use crate::stream::{RecvHalf, Watched};
 
 /// What a chunk of `len` bytes costs.
 pub(crate) fn charge(len: usize) -> u64 {

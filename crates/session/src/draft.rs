@@ -20,6 +20,7 @@ pub(crate) const INLINE_LEN_MAX: usize = 8 * 1024;
 pub(crate) const CRUMB_LEN: usize = 2 * 1024;
 
 /// The parts of a frame.
+#[derive(Clone, Copy)]
 pub(crate) struct Draft<'a> {
     pub(crate) head: FrameHead,
     pub(crate) deadline: Option<[u8; DEADLINE_LEN]>,
@@ -34,11 +35,13 @@ impl<'a> Draft<'a> {
         Draft { head: head(id.0), deadline: None, path: None, headers: &[], trailers: &[] }
     }
 
+    #[inline]
     fn headers_len(&self) -> usize {
         self.path.map_or(0, |path| 2 + path.len()) + self.headers.len()
     }
 
     /// Length of the frame without its chunk.
+    #[inline]
     pub(crate) fn fixed_len(&self) -> usize {
         let deadline_len = if self.deadline.is_some() { DEADLINE_LEN } else { 0 };
         FRAME_HEAD_LEN + deadline_len + self.headers_len() + self.trailers.len()
@@ -49,11 +52,19 @@ impl<'a> Draft<'a> {
         self.head.headers_len = (self.headers_len() as u16).into();
         self.head.trailers_len = (self.trailers.len() as u16).into();
         let deadline = self.deadline.as_ref().map_or(&[][..], |deadline| &deadline[..]);
-        let path = self.path.unwrap_or_default();
-        let path_len = (path.len() as u16).to_le_bytes();
-        let path_len = if self.path.is_some() { &path_len[..] } else { &[] };
         let head = self.head.as_bytes();
-        out.stage(&[head, deadline, path_len, path, self.headers, self.trailers, chunk]).is_ok()
+        let staged = match self.path {
+            // Each part costs its writer something, and most calls have few.
+            None if deadline.is_empty() && self.headers.is_empty() && self.trailers.is_empty() => {
+                out.stage(&[head, chunk])
+            }
+            None => out.stage(&[head, deadline, self.headers, self.trailers, chunk]),
+            Some(path) => {
+                let path_len = (path.len() as u16).to_le_bytes();
+                out.stage(&[head, deadline, &path_len, path, self.headers, self.trailers, chunk])
+            }
+        };
+        staged.is_ok()
     }
 }
 
@@ -79,10 +90,13 @@ impl Budget<'_> {
         &mut self,
         out: &mut impl Outbound,
         stream: &mut Stream<T>,
-        draft: Draft<'_>,
+        draft: &Draft<'_>,
         emission: &mut Emission,
     ) -> Progress {
-        let mut draft = draft;
+        if self.send_all(out, stream, draft, emission) {
+            return Progress::Done;
+        }
+        let mut draft = *draft;
         let Emission { headers, message, ending } = emission;
         if let Some(block) = headers.as_deref() {
             draft.head.events |= events::HEADERS;
@@ -142,7 +156,47 @@ impl Budget<'_> {
         if in_area && message.is_some() { Progress::Partly } else { Progress::Done }
     }
 
+    /// Sends the usual last frame: all that is left, with a message that need not be cut, nor placed in the payload area, nor
+    /// kept. `false`: it is another one, or there is no room, and nothing was done.
+    #[inline]
+    fn send_all<T>(
+        &mut self,
+        out: &mut impl Outbound,
+        stream: &mut Stream<T>,
+        draft: &Draft<'_>,
+        emission: &mut Emission,
+    ) -> bool {
+        let (Some(message), Some(ending)) = (&emission.message, &emission.ending) else { return false };
+        let chunk = &message.data[message.sent..];
+        let cost = charge(chunk.len());
+        if chunk.len() > INLINE_LEN_MAX
+            || cost > stream.send_credit.min(*self.credit)
+            || message.keep.is_some()
+        {
+            return false;
+        }
+        let mut draft = *draft;
+        if let Some(block) = emission.headers.as_deref() {
+            draft.head.events |= events::HEADERS;
+            draft.headers = block;
+        }
+        message.describe(chunk.len(), &mut draft.head);
+        let record_len_max = out.record_len_max();
+        let fits = draft.end(Some(ending), chunk.len(), record_len_max)
+            && draft.fixed_len() + chunk.len() <= record_len_max;
+        if !fits || !draft.stage(out, chunk) {
+            return false;
+        }
+        stream.send_credit -= cost;
+        *self.credit -= cost;
+        stream.sending = None;
+        stream.send = SendHalf::Closed;
+        *emission = Emission::default();
+        true
+    }
+
     /// Decides how much of a message the next frame takes; places it in the payload area if it goes there.
+    #[inline]
     fn cut<T>(
         &self,
         out: &mut impl Outbound,
@@ -179,6 +233,7 @@ impl Budget<'_> {
 
 impl<'a> Draft<'a> {
     /// Adds the ending where it fits beside a chunk of `chunk_len` bytes.
+    #[inline]
     fn end(&mut self, ending: Option<&'a Ending>, chunk_len: usize, record_len_max: usize) -> bool {
         match ending {
             None => false,
@@ -222,12 +277,6 @@ impl Outgoing {
         Outgoing { data: data.into(), compressed, keep: Some(keep), is_rope: true, sent: 0, begun: false }
     }
 
-    /// Its bytes, if it is neither compressed nor a rope, and nothing of it was sent.
-    #[inline]
-    pub fn as_plain(&self) -> Option<&[u8]> {
-        (!self.begun && !self.compressed && !self.is_rope).then_some(&*self.data)
-    }
-
     /// Whether parts of it lie in a pool.
     pub fn is_rope(&self) -> bool {
         self.is_rope
@@ -239,11 +288,13 @@ impl Outgoing {
     }
 
     /// What of it is still to be sent, once something of it was.
+    #[inline]
     pub(crate) fn left(&self) -> Option<u32> {
         self.begun.then(|| (self.data.len() - self.sent) as u32)
     }
 
     /// Says in a frame's head that the next `len` bytes come with it. Returns whether they are the last.
+    #[inline]
     fn describe(&self, len: usize, head: &mut FrameHead) -> bool {
         head.events |= events::MESSAGE;
         head.chunk_len = (len as u32).into();
@@ -259,6 +310,7 @@ impl Outgoing {
     }
 
     /// Notes that `len` bytes more are sent; `None` when that was all.
+    #[inline]
     fn advance(&mut self, len: usize) -> Option<u32> {
         self.begun = true;
         self.sent += len;

@@ -6,7 +6,7 @@ use tollfree_layout::frame::{control, events, flags};
 use tollfree_layout::limits::{CHUNK_CHARGE, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX, METHOD_PATHS_LEN_MAX};
 
 use crate::pending::Pending;
-use crate::script::{LIMITS, Script, Sink, say, session};
+use crate::script::{LIMITS, Script, Sink, read, say, session};
 use crate::{Closed, Emission, EmitError, End, Ending, Limits, Opening, Outgoing, Progress, Role, Session};
 
 const ONE: StreamId = StreamId(1);
@@ -137,7 +137,7 @@ fn an_answer_leaves_a_finished_request_readable_and_drops_an_unfinished_one() {
         }
         let mut emission = Emission { ending: trailers(0), ..Emission::default() };
         assert_eq!(say(&mut server, &mut out, ONE, &mut emission), Ok(Progress::Done));
-        let arrival = server.take_arrival(ONE).unwrap();
+        let arrival = read(&mut server, ONE).unwrap();
         assert_eq!(arrival.chunk.is_some(), half_closed);
         match half_closed {
             true => assert_eq!(arrival.end, Some(End::HalfClosed)),
@@ -153,7 +153,7 @@ fn an_answer_leaves_a_finished_request_readable_and_drops_an_unfinished_one() {
 fn credit_goes_before_messages_when_room_is_short() {
     let (mut server, mut out) = answering();
     Script::new(0, 1).chunk(3000, 3000, flags::FIRST | flags::LAST).send(&mut server).unwrap();
-    assert!(server.take_arrival(ONE).unwrap().chunk.is_some());
+    assert!(read(&mut server, ONE).unwrap().chunk.is_some());
     assert!(server.has_pending());
     out.room = 1;
     let mut emission = Emission { message: message(10), ..Emission::default() };
@@ -165,7 +165,7 @@ fn credit_goes_before_messages_when_room_is_short() {
 fn a_forgotten_stream_leaves_one_cancellation_and_no_grant() {
     let (mut server, mut out) = answering();
     Script::new(0, 1).chunk(3000, 3000, flags::FIRST | flags::LAST).send(&mut server).unwrap();
-    server.take_arrival(ONE).unwrap();
+    read(&mut server, ONE).unwrap();
     server.forget(ONE, 1);
     server.stage_pending(&mut out).unwrap();
     let sent: Vec<u8> = out.take().iter().map(|head| head.events).collect();
@@ -179,7 +179,7 @@ fn what_a_stream_borrowed_of_the_reserve_comes_back() {
     let reserve = server.reserve;
     Script::opening(1).send(&mut server).unwrap();
     Script::new(0, 1).chunk(3000, 3000, flags::FIRST | flags::LAST).send(&mut server).unwrap();
-    server.take_arrival(ONE).unwrap();
+    read(&mut server, ONE).unwrap();
     assert_eq!(server.credit(ONE).unwrap().window, 2 * limits.stream_window, "who keeps up gets more");
     assert_eq!(server.reserve, reserve - limits.stream_window);
     server.cancel(ONE, 1);
@@ -238,8 +238,8 @@ fn draining_keeps_calls_that_wait_to_be_accepted() {
     let late = open(&mut client, &mut out, &mut Emission::default());
     Script::new(events::DRAIN, 1).send(&mut client).unwrap();
     let refused = End::Cancelled { code: 14, refused: true };
-    assert_eq!(client.take_arrival(late).unwrap().end, Some(refused));
-    assert_eq!(client.take_arrival(ONE), None, "the call that was received goes on");
+    assert_eq!(read(&mut client, late).unwrap().end, Some(refused));
+    assert_eq!(read(&mut client, ONE), None, "the call that was received goes on");
     assert_eq!(client.open(&mut out, OPENING, &mut Emission::default()), Err(EmitError::Draining));
     client.forget(late, 1);
     assert!(!client.has_pending(), "a refused call needs no cancellation");
@@ -280,7 +280,7 @@ fn a_hundred_thousand_calls_leave_no_trace() {
     for session in [&client, &server] {
         assert_eq!(session.stream_count(), 0);
         assert!(session.streams.capacity() <= 16 && session.ready.len() <= 65);
-        assert!(session.ready.capacity() <= 256 && session.accepted.capacity() <= 16);
+        assert!(session.ready.capacity() <= 256 && session.unseen.capacity() <= 16);
     }
 }
 
@@ -291,7 +291,7 @@ fn a_closed_session_owes_nothing() {
     Script::opening(2).send(&mut server).unwrap();
     server.close(&mut out, Closed::Here("the test is over"));
     assert_eq!(server.stream_count(), 1, "the call that nobody has seen is gone");
-    assert_eq!(server.take_arrival(ONE).unwrap().end, Some(End::SessionClosed));
+    assert_eq!(read(&mut server, ONE).unwrap().end, Some(End::SessionClosed));
     server.offer_area(tollfree_layout::AreaIdx(0), 1);
     server.cancel(ONE, 1);
     server.drain();
@@ -392,7 +392,7 @@ fn windows_down_to_the_smallest_carry_any_message() {
             for record in up.records.drain(..) {
                 server.receive(&crate::script::Record(record)).unwrap();
             }
-            while !ended && let Some(arrival) = server.take_arrival(id) {
+            while !ended && let Some(arrival) = read(&mut server, id) {
                 got += arrival.chunk.map_or(0, |chunk| chunk.bytes.len());
                 ended = arrival.end == Some(End::HalfClosed);
             }

@@ -44,7 +44,7 @@ pub enum Ending {
     },
 }
 
-/// What is to be said on a stream, in the order of the fields. [`Session::stage`] takes out what it has sent, so that the
+/// What is to be said on a stream, in the order of the fields. [`Session::send`] takes out what it has sent, so that the
 /// same value is offered again until it is empty.
 #[derive(Clone, Debug, Default)]
 pub struct Emission {
@@ -90,7 +90,7 @@ pub enum Progress {
 
 impl<T: Watched> Session<T> {
     /// Opens a stream (client), with as much of `emission` as fits one frame. The rest, if any, is left in `emission`
-    /// for [`stage`](Session::stage). `Err(progress)` inside `Ok` means that nothing was sent: try again.
+    /// for [`send`](Session::send). `Err(progress)` inside `Ok` means that nothing was sent: try again.
     ///
     /// # Errors
     /// As [`EmitError`] says; nothing was sent then.
@@ -134,7 +134,7 @@ impl<T: Watched> Session<T> {
         let mut budget =
             Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len, ropes: &mut self.ropes };
         let sent = match check_parts(Role::Client, stream, emission) {
-            Ok(()) => budget.send_frame(out, stream, draft, emission),
+            Ok(()) => budget.send_frame(out, stream, &draft, emission),
             Err(error) => {
                 self.streams.remove(id);
                 return Err(error);
@@ -186,6 +186,7 @@ impl<T: Watched> Session<T> {
 
     /// Compares metadata and message with what the peer takes and what a frame can say whose other parts take
     /// `fixed_len` bytes of a record. A block that could never be staged must not wait for room.
+    #[inline]
     fn check_emission(
         &self,
         record_len_max: usize,
@@ -214,7 +215,7 @@ impl<T: Watched> Session<T> {
         }
     }
 
-    /// Stages as much of `emission` as room and credit allow, and takes out of it what was staged. What a server's last
+    /// Sends as much of `emission` as room and credit allow, and takes out of it what was sent. What a server's last
     /// word means for the call is left to [`settle`](Session::settle), which can wait until the peer sees that word.
     ///
     /// A server that gives up in the middle of a message takes the rest of it out of the emission and ends with a
@@ -222,7 +223,7 @@ impl<T: Watched> Session<T> {
     ///
     /// # Errors
     /// [`EmitError::Ended`] when the call has ended meanwhile; others as they say.
-    pub fn stage(
+    pub fn send(
         &mut self,
         out: &mut impl Outbound,
         id: StreamId,
@@ -246,7 +247,7 @@ impl<T: Watched> Session<T> {
                 return Err(EmitError::Ended);
             }
             check_parts(self.role, stream, emission)?;
-            progress = budget.send_frame(out, stream, Draft::new(id), emission);
+            progress = budget.send_frame(out, stream, &Draft::new(id), emission);
         }
         if progress == Progress::NeedCredit {
             stream.wants_credit = true;
@@ -266,6 +267,7 @@ impl<T: Watched> Session<T> {
 }
 
 /// Whether a stream may say now what an emission holds.
+#[inline]
 fn check_parts<T>(role: Role, stream: &Stream<T>, emission: &Emission) -> Result<(), EmitError> {
     if emission.headers.is_some() && stream.send != SendHalf::Head {
         return Err(EmitError::OutOfOrder("headers"));

@@ -134,6 +134,13 @@ impl Deref for Encoded {
     }
 }
 
+impl AsRef<[u8]> for Encoded {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

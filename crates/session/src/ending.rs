@@ -5,11 +5,12 @@ use tollfree_layout::frame::{control, events};
 use tollfree_layout::limits::HELLO_TEXT_MAX;
 use zerocopy::IntoBytes;
 
+use crate::arrival::End;
 use crate::error::{Closed, Violation};
 use crate::frame::head;
 use crate::pending::Pending;
 use crate::session::{CANCELLED, mark};
-use crate::stream::{End, RecvHalf, SendHalf, Watched};
+use crate::stream::{RecvHalf, SendHalf, Watched};
 use crate::{Outbound, Role, Session};
 
 impl<T: Watched> Session<T> {
@@ -75,9 +76,12 @@ impl<T: Watched> Session<T> {
     /// A server that has sent its trailers is done with the call, whatever the client still sends. What the client
     /// had finished sending stays readable.
     pub(crate) fn finish_answered(&mut self, id: StreamId) {
-        let half_closed = |end: &End| matches!(end, End::HalfClosed);
-        let end = self.streams.get(id).and_then(|stream| stream.end.clone()).filter(half_closed);
-        self.end_stream(id, end.unwrap_or(End::Cancelled { code: CANCELLED, refused: false }));
+        let half_closed = self.streams.get(id).is_some_and(|stream| stream.end == Some(End::HalfClosed));
+        let end = match half_closed {
+            true => End::HalfClosed,
+            false => End::Cancelled { code: CANCELLED, refused: false },
+        };
+        self.end_stream(id, end);
     }
 
     /// The server takes no more calls: those not received yet are refused, those received go on.
@@ -115,9 +119,8 @@ impl<T: Watched> Session<T> {
         if self.closed.is_some() {
             return;
         }
-        self.keep();
         self.closed = Some(reason);
-        for unseen in std::mem::take(&mut self.accepted) {
+        for unseen in std::mem::take(&mut self.unseen) {
             self.end_stream(unseen.id, End::SessionClosed);
             self.streams.remove(unseen.id);
         }

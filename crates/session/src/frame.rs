@@ -9,6 +9,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::error::Violation;
 use crate::{Inbound, Role};
 
+/// The flags of a message that is in one frame, not compressed, and no rope.
+const WHOLE: u8 = flags::FIRST | flags::LAST;
+
 /// A received head, copied and checked: the lengths add up, events and flags go together. Where the parts lie in the
 /// record follows from it.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +64,21 @@ impl Frame {
 
     pub(crate) fn flag(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Whether it says all that a client says on a call, and no more than a [`Whole`](crate::Whole) holds: the message is in
+    /// the frame itself, and neither compressed nor a rope.
+    #[inline]
+    pub(crate) fn is_whole_request(&self) -> bool {
+        const ALL: u8 = events::HEADERS | events::MESSAGE | events::HALF_CLOSE;
+        self.events == ALL && self.flags & !flags::HAS_DEADLINE == WHOLE && self.chunk_len == self.message_len
+    }
+
+    /// The same of a server, with status OK.
+    #[inline]
+    pub(crate) fn is_whole_answer(&self) -> bool {
+        const ALL: u8 = events::HEADERS | events::MESSAGE | events::TRAILERS;
+        self.events == ALL && self.flags == WHOLE && self.code == 0 && self.chunk_len == self.message_len
     }
 
     fn makes_sense(&self, sender: Role) -> bool {

@@ -30,7 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod area;
-mod aside;
+mod arrival;
 mod credit;
 mod draft;
 mod emit;
@@ -56,7 +56,7 @@ mod transitions;
 #[cfg(test)]
 mod violations;
 
-pub use aside::Request;
+pub use arrival::{Arrival, Chunk, End, Incoming, Part};
 pub use credit::Credit;
 pub use emit::{Emission, Ending, Opening, Outgoing, Progress};
 pub use encoded::Encoded;
@@ -65,7 +65,7 @@ pub use receive::{AreaEvent, Received};
 pub use rope::{Keep, Parts};
 pub use rope_bytes::Asked;
 pub use session::{Accepted, Limits, Ready, Role, STREAM_WINDOW_MIN, Session};
-pub use stream::{Arrival, Chunk, End, Watched};
+pub use stream::Watched;
 pub use whole::Whole;
 
 use bytes::BytesMut;

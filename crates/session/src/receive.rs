@@ -7,12 +7,13 @@ use tollfree_layout::limits::METHOD_PATH_LEN_MAX;
 use tollfree_layout::metadata;
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
-use crate::aside::Request;
+use crate::arrival::{Chunk, End};
 use crate::credit::charge;
 use crate::error::Violation;
 use crate::frame::Frame;
-use crate::session::{Accepted, UNAVAILABLE, mark};
-use crate::stream::{Chunk, End, RecvHalf, SendHalf, Stream, Watched};
+use crate::session::{UNAVAILABLE, Unseen, mark};
+use crate::stream::{Inbox, RecvHalf, SendHalf, Stream, Watched};
+use crate::whole::Whole;
 use crate::{GRPC_PREFIX_LEN, Inbound, Role, Session};
 
 /// What the transport must do about the session's memory.
@@ -53,44 +54,13 @@ impl<T: Watched> Session<T> {
         if self.closed.is_some() {
             return Ok(Received::Closed);
         }
-        let received = self.receive_frame(record, None);
-        received.map_err(|violation| self.violation(violation))
-    }
-
-    /// The same, and puts a request that comes as a whole, and before which nothing is waiting to be accepted, into `place`
-    /// (server). That call is aside: it is answered by [`reply`](Session::reply), or [kept](Session::keep).
-    ///
-    /// # Errors
-    /// As [`receive`](Session::receive).
-    pub fn receive_whole(
-        &mut self,
-        record: &impl Inbound,
-        place: &mut Option<Request>,
-    ) -> Result<Received, Violation> {
-        if self.closed.is_some() {
-            return Ok(Received::Closed);
-        }
-        let received = self.receive_frame(record, Some(place));
+        let received = self.receive_frame(record);
         received.map_err(|violation| self.violation(violation))
     }
 
     #[inline]
-    fn receive_frame(
-        &mut self,
-        record: &impl Inbound,
-        place: Option<&mut Option<Request>>,
-    ) -> Result<Received, Violation> {
+    fn receive_frame(&mut self, record: &impl Inbound) -> Result<Received, Violation> {
         let frame = Frame::fetch(record, self.role.peer(), self.ropes.agreed)?;
-        if let Some(place) = place {
-            *place = self.take_request(&frame, record)?;
-            if place.is_some() {
-                return Ok(Received::Frame);
-            }
-        }
-        if self.take_answer(&frame, record)? {
-            return Ok(Received::Frame);
-        }
-        self.keep();
         let id = StreamId(frame.stream);
         match frame.events {
             events::CONTROL => return self.receive_control(&frame, record),
@@ -119,7 +89,13 @@ impl<T: Watched> Session<T> {
             return Err(Violation::StreamId { stream: frame.stream, expected });
         }
         let id = StreamId(frame.stream);
-        let mut block = copy_out(record, frame.headers_at(), frame.headers_len);
+        let affordable = charge(frame.chunk_len as usize) <= self.recv_credit.min(self.local.stream_window);
+        let (mut whole, mut block) = (None, Bytes::new());
+        if frame.is_whole_request() && affordable {
+            whole = Some(Whole::copy(frame, record, self.local.metadata_len_max)?);
+        } else {
+            block = copy_out(record, frame.headers_at(), frame.headers_len);
+        }
         let path = self.receive_method(frame, &mut block)?;
         check_block(&block, self.local.metadata_len_max)?;
         self.last_id = expected;
@@ -137,16 +113,21 @@ impl<T: Watched> Session<T> {
         }
         self.live_count += 1;
         let (send, recv) = (self.peer.stream_window, self.local.stream_window);
-        self.streams.insert_with(id, || Stream::new(SendHalf::Head, send, RecvHalf::Body, recv));
+        let stream = self.streams.insert_with(id, || Stream::new(SendHalf::Head, send, RecvHalf::Body, recv));
+        let is_whole = whole.is_some();
+        if let Some(whole) = whole {
+            stream.recv = RecvHalf::Ended;
+            stream.recv_credit -= charge(frame.chunk_len as usize);
+            stream.inbox = Inbox::Whole(whole);
+            stream.end = Some(End::HalfClosed);
+            mark(&mut self.ready, id, stream, true, false);
+        } else {
+            stream.headers = Some(block);
+        }
         let method = Some(MethodIdx(frame.code)).filter(|idx| usize::from(idx.0) < self.method_paths.len());
-        self.accepted.push_back(Accepted {
-            id,
-            method,
-            path,
-            deadline_ns: frame.deadline_ns(record),
-            headers: block,
-        });
-        self.receive_rest(frame, record)
+        let deadline_ns = frame.deadline_ns(record);
+        self.unseen.push_back(Unseen { id, method, deadline_ns, path: path.map(Box::new) });
+        if is_whole { self.charge_session(frame) } else { self.receive_rest(frame, record) }
     }
 
     /// The path of the method that a call names, unless it is interned; splits it off the headers block where it is
@@ -189,6 +170,17 @@ impl<T: Watched> Session<T> {
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.live) else {
             return self.receive_for_nobody(frame, record);
         };
+        let cost = charge(frame.chunk_len as usize);
+        if frame.is_whole_answer()
+            && stream.recv == RecvHalf::Head
+            && cost <= self.recv_credit.min(stream.recv_credit)
+        {
+            stream.inbox = Inbox::Whole(Whole::copy(frame, record, self.local.metadata_len_max)?);
+            self.charge_session(frame)?;
+            // The trailers themselves are in the whole.
+            self.end_stream(id, End::Trailers { code: 0, block: Bytes::new() });
+            return Ok(());
+        }
         if frame.has(events::HEADERS) {
             if stream.recv != RecvHalf::Head {
                 return Err(Violation::Order { event: "HEADERS", stream: id.0 });

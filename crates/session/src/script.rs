@@ -7,8 +7,8 @@ use zerocopy::IntoBytes;
 
 use crate::frame::head;
 use crate::{
-    AreaFault, Emission, EmitError, Full, Inbound, Limits, Outbound, Progress, Received, Role, Session,
-    Violation,
+    AreaFault, Arrival, Emission, EmitError, Full, Inbound, Limits, Outbound, Part, Progress, Received, Role,
+    Session, Violation,
 };
 
 /// Limits small enough to be reached.
@@ -26,9 +26,14 @@ pub(crate) fn say(
     id: StreamId,
     emission: &mut Emission,
 ) -> Result<Progress, EmitError> {
-    let progress = session.stage(out, id, emission)?;
+    let progress = session.send(out, id, emission)?;
     session.settle(id);
     Ok(progress)
+}
+
+/// What has come on a call and was not read, part by part.
+pub(crate) fn read(session: &mut Session<()>, id: StreamId) -> Option<Part> {
+    session.take(id).map(Arrival::into_part)
 }
 
 /// A frame: the head, and the bytes of its parts.

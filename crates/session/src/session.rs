@@ -6,13 +6,13 @@ use bytes::Bytes;
 use tollfree_layout::limits::{self, CHUNK_CHARGE};
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
-use crate::aside::Aside;
-use crate::credit::charge_of;
+use crate::arrival::{Arrival, End, Part};
+use crate::credit::{charge, charge_of};
 use crate::draft::CRUMB_LEN;
 use crate::error::Closed;
 use crate::pending::Pending;
 use crate::rope::Ropes;
-use crate::stream::{Arrival, End, Stream, Watched};
+use crate::stream::{Stream, Watched};
 use crate::streams::Streams;
 use crate::{Full, Outbound};
 
@@ -76,8 +76,17 @@ pub struct Accepted {
     pub path: Option<Bytes>,
     /// Deadline on the client's monotonic clock in nanoseconds; 0 for none.
     pub deadline_ns: u64,
-    /// Packed metadata.
+    /// Packed metadata. Those of a request that came [as a whole](Arrival::Request) are there.
     pub headers: Bytes,
+}
+
+/// A call that a client has opened, and that was not accepted yet. Its headers wait where a response's do.
+#[derive(Debug)]
+pub(crate) struct Unseen {
+    pub(crate) id: StreamId,
+    pub(crate) method: Option<MethodIdx>,
+    pub(crate) deadline_ns: u64,
+    pub(crate) path: Option<Box<Bytes>>,
 }
 
 /// A stream on which something can go on.
@@ -102,8 +111,6 @@ pub struct Session<T> {
     /// Where less than this can be sent, a sender waits for more credit.
     pub(crate) crumb_len: usize,
     pub(crate) streams: Streams<T>,
-    /// The call that is not among them.
-    pub(crate) aside: Option<Aside>,
     pub(crate) live_count: u32,
     /// The last stream opened.
     pub(crate) last_id: u64,
@@ -126,7 +133,7 @@ pub struct Session<T> {
     pub(crate) ready: VecDeque<StreamId>,
     /// Some stream waits, and the session's credit may be what it waits for.
     pub(crate) session_is_short: bool,
-    pub(crate) accepted: VecDeque<Accepted>,
+    pub(crate) unseen: VecDeque<Unseen>,
     /// Areas offered here that the peer has not answered.
     pub(crate) areas_offered: Vec<AreaIdx>,
     /// The index that the peer's next area must have.
@@ -154,7 +161,6 @@ impl<T: Watched> Session<T> {
             stream_count_max,
             crumb_len,
             streams: Streams::default(),
-            aside: None,
             live_count: 0,
             last_id: 0,
             method_paths: Vec::new(),
@@ -170,7 +176,7 @@ impl<T: Watched> Session<T> {
             ropes: Ropes::default(),
             ready: VecDeque::new(),
             session_is_short: false,
-            accepted: VecDeque::new(),
+            unseen: VecDeque::new(),
             areas_offered: Vec::new(),
             area_next: 0,
             drain: None,
@@ -200,7 +206,7 @@ impl<T: Watched> Session<T> {
 
     /// Streams that this side still remembers: calls under way, and ended ones not yet forgotten.
     pub fn stream_count(&self) -> usize {
-        self.streams.len() + usize::from(self.aside.is_some())
+        self.streams.len()
     }
 
     /// The transport's part of a stream.
@@ -209,11 +215,16 @@ impl<T: Watched> Session<T> {
     }
 
     /// The next call that a client has opened. One that ended before it was asked for is never seen.
+    #[inline]
     pub fn accept(&mut self) -> Option<Accepted> {
-        while let Some(accepted) = self.accepted.pop_front() {
-            match self.streams.get(accepted.id) {
-                Some(stream) if stream.live => return Some(accepted),
-                _ => self.remove_stream(accepted.id),
+        while let Some(Unseen { id, method, deadline_ns, path }) = self.unseen.pop_front() {
+            match self.streams.get_mut(id) {
+                Some(stream) if stream.live => {
+                    let headers = stream.headers.take().unwrap_or_default();
+                    let path = path.map(|path| *path);
+                    return Some(Accepted { id, method, path, deadline_ns, headers });
+                }
+                _ => self.remove_stream(id),
             };
         }
         None
@@ -245,7 +256,7 @@ impl<T: Watched> Session<T> {
 
     /// Whether [`accept`](Session::accept) has one to give.
     pub fn has_accepted(&self) -> bool {
-        !self.accepted.is_empty()
+        !self.unseen.is_empty()
     }
 
     /// How often [`open`](Session::open) would not answer now that too many calls are under way.
@@ -277,36 +288,67 @@ impl<T: Watched> Session<T> {
     /// Takes what was received on a stream, as far as it makes one [`Arrival`]: all of it, for the usual unary call. `None`:
     /// nothing yet. A call that has ended, and whose end is in the arrival, is forgotten thereby. A call that nobody knows any
     /// more reads as [`End::SessionClosed`] or cancelled.
-    pub fn take_arrival(&mut self, id: StreamId) -> Option<Arrival> {
+    #[inline]
+    pub fn take(&mut self, id: StreamId) -> Option<Arrival> {
         let Some(stream) = self.streams.get_mut(id) else {
-            return Some(Arrival { end: Some(self.end_of_unknown()), forgotten: true, ..Arrival::default() });
+            let end = Some(self.end_of_unknown());
+            return Some(Arrival::Part(Part { end, forgotten: true, ..Part::default() }));
         };
-        stream.unfold();
+        let Some(whole) = stream.inbox.take_whole() else {
+            let has_part = stream.end.is_some() || !stream.is_read();
+            return if has_part { self.take_part(id) } else { None };
+        };
+        Some(match self.role {
+            // What an ended stream held was given back when it ended.
+            Role::Client => {
+                self.forget(id, CANCELLED);
+                Arrival::Answer(whole)
+            }
+            Role::Server => {
+                if stream.live {
+                    self.owe_session(charge(whole.message().len()));
+                }
+                Arrival::Request(whole)
+            }
+        })
+    }
+
+    /// What there is of a call that has something to read, or an end.
+    fn take_part(&mut self, id: StreamId) -> Option<Arrival> {
+        let stream = self.streams.get_mut(id)?;
         let headers = stream.headers.take();
         let chunk = stream.inbox.pop();
         let live = stream.live;
-        let mut arrival = Arrival { headers, chunk, end: None, forgotten: false };
+        let mut part = Part { headers, chunk, end: None, forgotten: false };
         if stream.inbox.is_empty() {
-            arrival.forgotten = !live;
-            arrival.end = if live { stream.end.clone() } else { stream.end.take() };
+            part.forgotten = !live;
+            part.end = if live { stream.end.clone() } else { stream.end.take() };
         }
-        if arrival.headers.is_none() && arrival.chunk.is_none() && arrival.end.is_none() {
-            return None;
-        }
-        match &arrival.chunk {
-            // What an ended stream held was given back when it ended.
+        match &part.chunk {
             Some(chunk) if live => self.owe(id, charge_of(chunk)),
             _ => {}
         }
-        if arrival.forgotten {
+        if part.forgotten {
             self.forget(id, CANCELLED);
         }
-        Some(arrival)
+        Some(Arrival::Part(part))
     }
 
     /// Whether the peer's last word on a call has come.
     pub fn has_end(&self, id: StreamId) -> bool {
-        self.streams.get(id).is_some_and(|stream| stream.end.is_some() || stream.answer.is_some())
+        self.streams.get(id).is_some_and(|stream| stream.end.is_some())
+    }
+
+    /// Whether [`take`](Session::take) has something to give.
+    #[inline]
+    pub fn has_arrival(&self, id: StreamId) -> bool {
+        self.streams.get(id).is_none_or(|stream| stream.end.is_some() || !stream.is_read())
+    }
+
+    /// Whether what has come on a call is all that the peer says, in one frame.
+    #[inline]
+    pub fn has_whole(&self, id: StreamId) -> bool {
+        self.streams.get(id).is_some_and(|stream| stream.inbox.is_whole())
     }
 
     /// How a stream ended that nobody remembers.
@@ -323,6 +365,7 @@ impl<T: Watched> Session<T> {
     }
 
     /// Whether small frames wait for room.
+    #[inline]
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty() || self.ropes.has_taken() || self.ropes.has_wanted()
     }
@@ -339,7 +382,11 @@ impl<T: Watched> Session<T> {
     ///
     /// # Errors
     /// [`Full`] when some still wait; call again when there is room.
+    #[inline]
     pub fn stage_pending(&mut self, out: &mut impl Outbound) -> Result<(), Full> {
+        if !self.has_pending() {
+            return Ok(());
+        }
         self.pending.stage(out)?;
         self.ropes.stage(out)
     }

@@ -5,71 +5,9 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use tollfree_layout::RopeIdx;
 
-use crate::credit::charge_of;
+use crate::arrival::{Chunk, End};
+use crate::credit::{charge, charge_of};
 use crate::whole::Whole;
-
-/// Part of a received message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    /// The bytes. On the first chunk of a message the [`GRPC_PREFIX_LEN`](crate::GRPC_PREFIX_LEN) bytes of gRPC's
-    /// prefix stand before them.
-    pub bytes: Bytes,
-    /// Begins a message.
-    pub first: bool,
-    /// Ends it.
-    pub last: bool,
-    /// On the first chunk of a rope: which one. To be [taken](crate::Session::take_rope) once.
-    pub rope: Option<RopeIdx>,
-}
-
-impl Chunk {
-    /// A message by itself, with gRPC's prefix before it.
-    pub fn whole(bytes: Bytes) -> Chunk {
-        Chunk { bytes, first: true, last: true, rope: None }
-    }
-
-    /// Whether it is a message by itself, no rope, and not compressed.
-    #[inline]
-    pub fn is_plain(&self) -> bool {
-        self.first && self.last && self.rope.is_none() && self.bytes.first() == Some(&0)
-    }
-}
-
-/// How a call ended, as far as this side knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The client sends no more (server side). Until the call is answered, `Cancelled` or `SessionClosed` may follow.
-    HalfClosed,
-    /// The server's last word (client side).
-    Trailers {
-        /// The gRPC status as sent; values above 16 mean UNKNOWN.
-        code: u16,
-        /// Packed metadata, `grpc-message` among them.
-        block: Bytes,
-    },
-    /// Cancelled by the peer, or by the session's end on its behalf.
-    Cancelled {
-        /// The gRPC status that says why.
-        code: u16,
-        /// Nothing of the call was looked at: it may safely be sent again.
-        refused: bool,
-    },
-    /// The session is over; [`Session::closed`](crate::Session::closed) says why.
-    SessionClosed,
-}
-
-/// What has come on a stream, in the order of the fields: as much of it as comes without a queue.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Arrival {
-    /// Response headers (client side), packed.
-    pub headers: Option<Bytes>,
-    /// Part of a message.
-    pub chunk: Option<Chunk>,
-    /// The end, where nothing else is left to read before it.
-    pub end: Option<End>,
-    /// The session does not know the call any more.
-    pub forgotten: bool,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendHalf {
@@ -91,9 +29,20 @@ pub(crate) enum RecvHalf {
     Ended,
 }
 
-/// Chunks not yet read, and what they cost. The first lives in the stream itself: most calls never have two.
+/// What was received for a call and not yet read, but for its headers. Most calls never have more than one frame's worth:
+/// that takes a pointer, and the room for chunks is not even initialized.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox {
+pub(crate) enum Inbox {
+    #[default]
+    Empty,
+    /// All that the peer says, the headers among it.
+    Whole(Whole),
+    Chunks(Chunks),
+}
+
+/// Chunks and what they cost. The first needs no queue.
+#[derive(Debug, Default)]
+pub(crate) struct Chunks {
     first: Option<Chunk>,
     more: VecDeque<Chunk>,
     unread: u64,
@@ -101,32 +50,66 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) fn push(&mut self, chunk: Chunk) {
-        self.unread += charge_of(&chunk);
-        if self.first.is_none() && self.more.is_empty() {
-            self.first = Some(chunk);
+        if !matches!(self, Inbox::Chunks(_)) {
+            *self = Inbox::Chunks(Chunks::default());
+        }
+        let Inbox::Chunks(chunks) = self else { return };
+        chunks.unread += charge_of(&chunk);
+        if chunks.first.is_none() && chunks.more.is_empty() {
+            chunks.first = Some(chunk);
         } else {
-            self.more.push_back(chunk);
+            chunks.more.push_back(chunk);
         }
     }
 
     pub(crate) fn pop(&mut self) -> Option<Chunk> {
-        let chunk = self.first.take().or_else(|| self.more.pop_front())?;
-        self.unread -= charge_of(&chunk);
+        let Inbox::Chunks(chunks) = self else { return None };
+        let chunk = chunks.first.take().or_else(|| chunks.more.pop_front())?;
+        chunks.unread -= charge_of(&chunk);
         Some(chunk)
+    }
+
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self, Inbox::Whole(_))
+    }
+
+    /// Takes what came as a whole.
+    #[inline]
+    pub(crate) fn take_whole(&mut self) -> Option<Whole> {
+        if !self.is_whole() {
+            return None;
+        }
+        let Inbox::Whole(whole) = std::mem::take(self) else { return None };
+        Some(whole)
     }
 
     /// Drops everything, and gives the ropes that nobody will take now.
     pub(crate) fn clear(&mut self) -> impl Iterator<Item = RopeIdx> + use<> {
-        let Inbox { first, more, .. } = std::mem::take(self);
-        first.into_iter().chain(more).filter_map(|chunk| chunk.rope)
+        let chunks = match std::mem::take(self) {
+            Inbox::Chunks(chunks) => chunks,
+            _ => Chunks::default(),
+        };
+        chunks.first.into_iter().chain(chunks.more).filter_map(|chunk| chunk.rope)
     }
 
+    /// What is not read has cost so much.
+    #[inline]
     pub(crate) fn unread(&self) -> u64 {
-        self.unread
+        match self {
+            Inbox::Empty => 0,
+            Inbox::Whole(whole) => charge(whole.message().len()),
+            Inbox::Chunks(chunks) => chunks.unread,
+        }
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none() && self.more.is_empty()
+        match self {
+            Inbox::Empty => true,
+            Inbox::Whole(_) => false,
+            Inbox::Chunks(chunks) => chunks.first.is_none() && chunks.more.is_empty(),
+        }
     }
 }
 
@@ -173,8 +156,6 @@ pub(crate) struct Stream<T> {
     pub(crate) headers: Option<Bytes>,
     pub(crate) inbox: Inbox,
     pub(crate) end: Option<End>,
-    /// All of the above, of a call whose answer came as a whole and was not looked at yet.
-    pub(crate) answer: Option<Whole>,
     /// Counts against the limit of concurrent calls.
     pub(crate) live: bool,
     pub(crate) ready_read: bool,
@@ -199,7 +180,6 @@ impl<T: Watched> Stream<T> {
             headers: None,
             inbox: Inbox::default(),
             end: None,
-            answer: None,
             live: true,
             ready_read: false,
             ready_write: false,
@@ -208,17 +188,6 @@ impl<T: Watched> Stream<T> {
 
     /// Whether nothing that has come is left to read, but for an end.
     pub(crate) fn is_read(&self) -> bool {
-        self.headers.is_none() && self.inbox.is_empty() && self.answer.is_none()
-    }
-
-    /// Puts an answer that came as a whole where the parts of any other are, for a reader who takes it part by part.
-    #[inline]
-    pub(crate) fn unfold(&mut self) {
-        if let Some(answer) = self.answer.take() {
-            self.headers = Some(Bytes::copy_from_slice(answer.headers()));
-            let block = Bytes::copy_from_slice(answer.trailers());
-            self.end = Some(End::Trailers { code: 0, block });
-            self.inbox.push(Chunk::whole(answer.into_prefixed()));
-        }
+        self.headers.is_none() && self.inbox.is_empty()
     }
 }

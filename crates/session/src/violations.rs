@@ -5,7 +5,7 @@ use tollfree_layout::frame::{AREA_RANGE_LEN, control, events, flags};
 use tollfree_layout::metadata::BlockError;
 use tollfree_layout::{RopeIdx, StreamId};
 
-use crate::script::{LIMITS, Record, Script, Sink, say, session};
+use crate::script::{LIMITS, Record, Script, Sink, read, say, session};
 use crate::{Asked, Closed, Emission, End, Keep, Limits, Outgoing, Received, Role, Session, Violation};
 
 const CREDIT_OVERFLOW: usize = 9;
@@ -402,7 +402,7 @@ fn ropes_that_nobody_reads_are_taken_all_the_same() {
     opening(1).send(&mut server).unwrap();
     server.accept().unwrap();
     rope(1).send(&mut server).unwrap();
-    let chunk = server.take_arrival(StreamId(1)).unwrap().chunk.unwrap();
+    let chunk = read(&mut server, StreamId(1)).unwrap().chunk.unwrap();
     rope(1).send(&mut server).unwrap();
     assert_eq!((chunk.rope, told(&mut server)), (Some(RopeIdx(0)), vec![]), "one is read, one waits");
     Script::new(events::CANCEL, 1).send(&mut server).unwrap();
@@ -424,5 +424,5 @@ fn what_the_ring_found_is_latched_like_the_rest() {
     client.end_session(Closed::Violation(Violation::Ring("a cursor went back")));
     client.end_session(Closed::HungUp);
     assert!(matches!(client.closed(), Some(Closed::Violation(Violation::Ring(_)))), "the first reason stays");
-    assert_eq!(client.take_arrival(StreamId(1)).unwrap().end, Some(End::SessionClosed));
+    assert_eq!(read(&mut client, StreamId(1)).unwrap().end, Some(End::SessionClosed));
 }

@@ -14,8 +14,8 @@ use simulation::wire::Wire;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, StreamId, metadata};
 use tollfree_session::{
-    AreaEvent, Closed, Emission, End, Ending, Keep, Limits, Opening, Outgoing, Progress, Received, Role,
-    Session, Violation,
+    AreaEvent, Arrival, Closed, Emission, End, Ending, Keep, Limits, Opening, Outgoing, Progress, Received,
+    Role, Session, Violation,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -34,9 +34,6 @@ struct Pair {
     /// Records that the peer sent before, for saying them again.
     old: Vec<Vec<u8>>,
     opened: Vec<StreamId>,
-    /// The calls that are aside: at the client, and at the victim if that is the server.
-    asked: Option<StreamId>,
-    answering: Option<StreamId>,
 }
 
 impl Pair {
@@ -54,8 +51,6 @@ impl Pair {
             role,
             old: Vec::new(),
             opened: Vec::new(),
-            asked: None,
-            answering: None,
         };
         // Both sides have an area, so that bent ranges meet a real one.
         pair.to_victim.add_area(AreaIdx(0), 16_384);
@@ -93,44 +88,22 @@ impl Pair {
         };
         let headers = role == Role::Server && self.rng.one_in(2);
         let mut emission = self.emission(headers || opens, ending);
-        let (forgets, asks, keeps) = (self.rng.one_in(6), self.rng.one_in(2), self.rng.one_in(2));
+        let forgets = self.rng.one_in(6);
         let path = self.rng.pick(&["/a.B/C", "/d.E/F", "/g/H"]);
         let (session, out) = match by_victim {
             true => (&mut self.victim, &mut self.to_peer),
             false => (&mut self.peer, &mut self.to_victim),
         };
         let _ = session.stage_pending(out);
-        if role == Role::Client
-            && let Some(id) = self.asked.take_if(|id| session.answer(*id).is_some() || keeps)
-            && session.is_aside(id)
-        {
-            session.keep();
-        }
-        if by_victim
-            && let Some(id) = self.answering.take()
-            && (keeps || !session.reply(out, id, &[], b"answer"))
-        {
-            session.keep();
-        }
         let opening = Opening { path, deadline_ns: 5 };
-        if opens
-            && asks
-            && let (Some(message), Some(_)) = (&emission.message, &emission.ending)
-            && let Some(message) = message.as_plain()
-        {
-            let headers = emission.headers.as_deref().unwrap_or_default();
-            if let Some(id) = session.ask(out, opening, headers, message) {
-                self.opened.push(id);
-                self.asked = Some(id);
-            }
-        } else if opens {
+        if opens {
             if let Ok(Ok(id)) = session.open(out, opening, &mut emission) {
                 self.opened.push(id);
             }
         } else {
             session.accept();
             while session.next_ready().is_some() {}
-            let staged = session.stage(out, some, &mut emission);
+            let staged = session.send(out, some, &mut emission);
             out.publish();
             if staged == Ok(Progress::Done) && session.settle(some) {
                 session.forget(some, 1);
@@ -226,14 +199,7 @@ impl Pair {
         if self.rng.one_in(12) {
             self.bend(&mut bytes);
         }
-        let (record, mut place) = (self.to_victim.fetched(bytes), None);
-        let received = match self.rng.one_in(2) {
-            true => self.victim.receive_whole(&record, &mut place),
-            false => self.victim.receive(&record),
-        };
-        if let Some(whole) = place {
-            self.answering = Some(whole.id);
-        }
+        let received = self.victim.receive(&self.to_victim.fetched(bytes));
         if let Ok(Received::Area(AreaEvent::Offered { area, .. })) = received {
             self.to_victim.mapped.insert(area.0);
             self.to_victim.area = Some(AreaIdx(0));
@@ -245,7 +211,7 @@ impl Pair {
 
 /// Reads all that has come on a stream; its end, if that has come.
 fn read_all(session: &mut Session<()>, id: StreamId) -> Option<End> {
-    while let Some(arrival) = session.take_arrival(id) {
+    while let Some(arrival) = session.take(id).map(Arrival::into_part) {
         let rope = arrival.chunk.and_then(|chunk| chunk.rope);
         rope.into_iter().for_each(|rope| session.take_rope(rope));
         if arrival.end.is_some() {
@@ -286,10 +252,6 @@ fn attack(seed: u64, reached: &mut BTreeSet<String>) {
 /// A session that has ended takes, sends and keeps nothing.
 fn after(seed: u64, mut pair: Pair) {
     let old = pair.old[0].clone();
-    if let Some(id) = pair.asked {
-        // An answer that came before the end may be read after it.
-        pair.victim.answer(id);
-    }
     assert_eq!(pair.victim.receive(&pair.to_victim.fetched(old)), Ok(Received::Closed));
     assert_eq!(pair.victim.live_count(), 0, "seed {seed}");
     assert!(pair.victim.accept().is_none() && !pair.victim.has_pending());
@@ -297,7 +259,7 @@ fn after(seed: u64, mut pair: Pair) {
         let id = StreamId(id);
         let end = read_all(&mut pair.victim, id);
         assert!(end.is_some() && (end != Some(End::HalfClosed) || pair.role == Role::Server));
-        let said = pair.victim.stage(&mut pair.to_peer, id, &mut Emission::default());
+        let said = pair.victim.send(&mut pair.to_peer, id, &mut Emission::default());
         assert!(said.is_err(), "seed {seed}: a closed session sends");
         pair.victim.forget(id, 1);
     }

@@ -2,7 +2,6 @@
 //! other said, and nothing is left over. `TOLLFREE_SEED=n` runs one seed alone, `TOLLFREE_SEED_COUNT=n` that many.
 
 mod simulation {
-    pub(crate) mod aside;
     pub(crate) mod audit;
     pub(crate) mod call;
     pub(crate) mod rng;

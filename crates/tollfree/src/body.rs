@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use tokio::time::{Instant, Sleep};
-use tollfree_transport::{Arrival, Attachment, End, Stream, now_ns};
+use tollfree_transport::{Attachment, End, Part, Stream, now_ns};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -149,7 +149,7 @@ impl ResponseBody {
     /// The body of a response whose head was read; `rest` came together with that. Ropes may take the `bypass`.
     pub(crate) fn new(
         call: Arc<ClientCall>,
-        rest: Arrival,
+        rest: Part,
         deadline: Deadline,
         bypass: Option<Bypass>,
     ) -> ResponseBody {
@@ -315,7 +315,7 @@ impl RequestBody {
     /// The body of a call that `arrival` came with. Ropes may take the `bypass`.
     pub(crate) fn new(
         stream: Arc<Stream>,
-        arrival: Option<Arrival>,
+        arrival: Option<Part>,
         sharing: Arc<Sharing>,
         bypass: Option<Bypass>,
     ) -> RequestBody {

@@ -9,7 +9,7 @@ use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use tollfree_layout::metadata::pairs;
 use tollfree_transport::{
-    Arrival, Asked, Attachment, Emission, End, GRPC_PREFIX_LEN, Incoming, Opener, Opening, Stream,
+    Attachment, Emission, End, GRPC_PREFIX_LEN, Incoming, Opener, Opening, Part, Started, Stream,
 };
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -185,10 +185,13 @@ impl ResponseFuture {
         sender.address(&self.endpoint.sharing, attachment)?;
         let opening = Opening { path: self.path.as_str(), deadline_ns: self.deadline_ns.unwrap_or(0) };
         let emission = &mut sender.emission;
-        let tried = if opener.is_none() { attachment.try_ask(cx, opening, emission) } else { None };
+        let started = match opener {
+            None => attachment.start(cx, opening, emission, None),
+            Some(_) => Ok(Started::MustWait),
+        };
         let mut waits = false;
-        let opened = match tried {
-            Some(Ok(Asked::Answered(answer))) => {
+        let opened = match started {
+            Ok(Started::Answered(answer)) => {
                 turn.made_progress();
                 self.state = State::Done;
                 let headers = Bytes::copy_from_slice(answer.headers());
@@ -196,13 +199,13 @@ impl ResponseFuture {
                 let message = answer.into_prefixed();
                 return Poll::Ready(Ok(Some(self.answered(&headers, message, 0, trailers))));
             }
-            Some(Ok(Asked::Open(id))) => Ok(attachment.stream(id)),
-            Some(Ok(Asked::Waits(id))) => {
+            Ok(Started::Open(stream)) => Ok(stream),
+            Ok(Started::Waits(stream)) => {
                 waits = true;
-                Ok(attachment.stream(id))
+                Ok(stream)
             }
-            Some(Err(error)) => Err(error),
-            None => {
+            Err(error) => Err(error),
+            Ok(Started::MustWait) => {
                 let opener = opener.get_or_insert_with(|| attachment.open());
                 ready!(opener.poll_open(cx, opening, emission))
             }
@@ -264,7 +267,7 @@ impl ResponseFuture {
     }
 
     /// The response, where all of it has come: the call is over. Any other call is from now on shared with its body.
-    fn whole(&mut self, arrival: &mut Arrival) -> Option<Response<ResponseBody>> {
+    fn whole(&mut self, arrival: &mut Part) -> Option<Response<ResponseBody>> {
         let State::Await(stream, attachment) = std::mem::replace(&mut self.state, State::Done) else {
             return None;
         };
@@ -288,7 +291,7 @@ impl ResponseFuture {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
         let stream = self.state.stream().expect("the caller has matched");
         let mut arrival = match ready!(stream.poll_arrival(cx)) {
-            Ok(arrival) => arrival,
+            Ok(arrival) => arrival.into_part(),
             Err(closed) => return Poll::Ready(Err(status::closed(&closed, &self.endpoint.name).into())),
         };
         if let State::Await(..) = &self.state

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tollfree_layout::limits::ROPE_REF_COUNT_MAX;
 use tollfree_layout::rope::{ROPE_ENTRY_LEN, ROPE_HEAD_LEN};
 use tollfree_pool::{Patience, Plan, Pool, RefError, Rope};
-use tollfree_transport::{Arrival, Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, Stream};
+use tollfree_transport::{Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, Part, Stream};
 use tonic::Status;
 
 use crate::direct::{Bypass, too_long};
@@ -145,7 +145,7 @@ const EMPTY: Bytes = Bytes::from_static(&[0; GRPC_PREFIX_LEN]);
 pub(crate) struct Inflow {
     state: State,
     /// Came together with what was read last.
-    rest: Option<Arrival>,
+    rest: Option<Part>,
     /// Where ropes go, once the reader's end says that it takes them.
     bypass: Option<Bypass>,
     /// Messages begun.
@@ -194,7 +194,7 @@ impl Gathering {
 
 impl Inflow {
     /// Begins with what has come already.
-    pub(crate) fn after(rest: Option<Arrival>, bypass: Option<Bypass>) -> Inflow {
+    pub(crate) fn after(rest: Option<Part>, bypass: Option<Bypass>) -> Inflow {
         Inflow { rest, bypass, ..Inflow::default() }
     }
 
@@ -219,7 +219,7 @@ impl Inflow {
                     None => self.rest = None,
                 }
             }
-            self.rest = Some(ready!(stream.poll_arrival(cx))?);
+            self.rest = Some(ready!(stream.poll_arrival(cx))?.into_part());
         }
     }
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE};
 use tollfree_layout::limits::METADATA_LEN_MAX;
 use tollfree_layout::metadata::{self, BlockError};
+use tollfree_transport::Encoded;
 
 use crate::names::name_of;
 
@@ -43,6 +44,26 @@ pub(crate) fn pack_but(
     headers: &HeaderMap,
     skips: impl Fn(&HeaderName) -> bool,
 ) -> Result<Bytes, BlockError> {
+    packed(headers, skips, Bytes::copy_from_slice)
+}
+
+/// As [`pack_but`], for a block that is kept while it is sent: a second handle of it takes no memory.
+///
+/// # Errors
+/// As [`pack`].
+pub(crate) fn pack_to_keep(
+    headers: &HeaderMap,
+    skips: impl Fn(&HeaderName) -> bool,
+) -> Result<Bytes, BlockError> {
+    let copy = |block: &[u8]| Encoded::write(block.len(), |copy| copy.extend_from_slice(block));
+    packed(headers, skips, |block| Bytes::from_owner(copy(block)))
+}
+
+fn packed(
+    headers: &HeaderMap,
+    skips: impl Fn(&HeaderName) -> bool,
+    copy: impl FnOnce(&[u8]) -> Bytes,
+) -> Result<Bytes, BlockError> {
     if headers.is_empty() {
         return Ok(Bytes::new());
     }
@@ -54,7 +75,7 @@ pub(crate) fn pack_but(
             let large = std::mem::take(block);
             return packed.map(|()| large.into());
         }
-        packed.map(|()| Bytes::copy_from_slice(block))
+        packed.map(|()| copy(block))
     })
 }
 

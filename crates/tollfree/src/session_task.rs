@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
 use tollfree_layout::metadata::pairs;
 use tollfree_transport::{
-    Accepted, Arrival, Attachment, Call, Closed, Emission, EmitError, GRPC_PREFIX_LEN, PeerPool, now_ns,
+    Accepted, Attachment, Call, Closed, Emission, EmitError, GRPC_PREFIX_LEN, Part, PeerPool, now_ns,
 };
 use tonic::Status;
 use tonic::body::Body;
@@ -318,7 +318,7 @@ impl SessionTask {
                 // With others on the thread, other sessions or handlers, nobody may spin for long.
                 attachment.set_dedicated(self.tasks.is_empty() && seat.is_only_one());
             }
-            match attachment.poll_accept_into(cx, &mut place) {
+            match attachment.poll_accept(cx, &mut place) {
                 Poll::Ready(came) => came?,
                 Poll::Pending => break,
             }
@@ -367,10 +367,11 @@ impl SessionTask {
                 && let Some(accepted) = place.take()
             {
                 let is_known = self.known(accepted.method()).is_some();
-                let (call, arrival) = accepted.into_parts(!is_known);
+                let mut call = accepted.into_call(!is_known);
+                let arrival = call.first.take();
                 self.serve(cx, call, arrival);
             }
-            if count == INLINE_COUNT || !attachment.try_accept_into(place) {
+            if count == INLINE_COUNT || !attachment.try_accept(place) {
                 break;
             }
         }
@@ -432,7 +433,7 @@ impl SessionTask {
         if let Some(left) = left
             && let Some(accepted) = place.take()
         {
-            let mut call = accepted.into_call();
+            let mut call = accepted.into_call(true);
             call.deadline_ns = until_ns;
             if let Some(serving) = direct.go_on(cx, call, left) {
                 self.tasks.spawn(direct.rest(serving));
@@ -452,7 +453,7 @@ impl SessionTask {
     }
 
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
-    fn serve(&mut self, cx: &mut Context<'_>, call: Call, arrival: Option<Arrival>) {
+    fn serve(&mut self, cx: &mut Context<'_>, call: Call, arrival: Option<Part>) {
         let method = call.method;
         let counted = match self.duty.tally.admit() {
             Admission::Uncounted => None,
@@ -530,7 +531,7 @@ impl SessionTask {
     }
 
     /// Begins a call; `arrival` came with it.
-    fn begin(&mut self, mut call: Call, mut arrival: Option<Arrival>) -> (Begun, bool) {
+    fn begin(&mut self, mut call: Call, mut arrival: Option<Part>) -> (Begun, bool) {
         call.deadline_ns = self.deadline_ns(call.deadline_ns);
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
@@ -589,7 +590,7 @@ impl SessionTask {
         if let Some(bypass) = &bypass {
             request.extensions_mut().insert(OfServer(bypass.clone()));
         }
-        let stream = match arrival.as_mut().and_then(Arrival::take_whole) {
+        let stream = match arrival.as_mut().and_then(Part::take_request) {
             Some(message) => {
                 passing.sharing.received_inline(message.len().saturating_sub(GRPC_PREFIX_LEN), 0);
                 *request.body_mut() = Body::new(Full::new(message));

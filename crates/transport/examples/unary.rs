@@ -9,7 +9,9 @@ use std::task::Poll;
 use std::time::Instant;
 
 use bytes::Bytes;
-use tollfree_transport::{Address, Attachment, Config, Emission, End, Ending, Listener, Opening, Outgoing};
+use tollfree_transport::{
+    Address, Attachment, Call, Config, Emission, End, Ending, Listener, Opening, Outgoing,
+};
 
 async fn call(client: &Attachment, body: Bytes) {
     let opening = Opening { path: "/tollfree.bench.v1.Echo/Call", deadline_ns: 0 };
@@ -21,7 +23,8 @@ async fn call(client: &Attachment, body: Bytes) {
     let mut opener = client.open();
     let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.expect("it is open");
     loop {
-        match poll_fn(|cx| stream.poll_arrival(cx)).await.expect("the server is there").end {
+        let arrival = poll_fn(|cx| stream.poll_arrival(cx)).await.expect("the server is there");
+        match arrival.into_part().end {
             None => {}
             Some(End::Trailers { code: 0, .. }) => return,
             Some(end) => panic!("{end:?}"),
@@ -31,11 +34,12 @@ async fn call(client: &Attachment, body: Bytes) {
 
 async fn serve(server: &Attachment) {
     loop {
-        let call = poll_fn(|cx| server.poll_accept(cx)).await.expect("the client is there");
-        let mut stream = call.stream;
-        let arrival = stream.take_arrival().expect("a small request comes as a whole");
-        assert_eq!(arrival.end, Some(End::HalfClosed));
-        let body = arrival.chunk.expect("it has a message").bytes.slice(5..);
+        let mut accepted = None;
+        poll_fn(|cx| server.poll_accept(cx, &mut accepted)).await.expect("the client is there");
+        let Call { stream, first, .. } = accepted.expect("a call is there").into_call(true);
+        let request = first.expect("a small request comes as a whole");
+        assert_eq!(request.end, Some(End::HalfClosed));
+        let body = request.chunk.expect("it has a message").bytes.slice(5..);
         let mut emission = Emission {
             headers: Some(Bytes::new()),
             message: Some(Outgoing::new(body, false)),

@@ -1,17 +1,46 @@
 //! Calls as a server gets them.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use tollfree_layout::{MethodIdx, StreamId};
+use tollfree_layout::MethodIdx;
 use tollfree_ring::RecordReceiver;
-use tollfree_session::{self as session, Emission, EmitError, End, Ending, Progress, Whole};
+use tollfree_session::{self as session, Closed, Emission, EmitError, End, Progress, Whole};
 
-use crate::attachment::{CANCELLED, Stream};
+use crate::attachment::Attachment;
+use crate::call::{Arrival, CANCELLED, Chunk, Part, Stream};
+use crate::claim::Claim;
 use crate::core::Core;
-use crate::incoming::Arrival;
-use crate::shared::{Shared, Socket};
+use crate::shared::Shared;
+use crate::stations::Token;
+
+impl Attachment {
+    /// Waits for the next call, and puts it into `place`, from which it need not be moved to be answered (server). While
+    /// further ones are at hand, what is sent on this session is held back for a few emissions, so that the replies of a
+    /// batch go out together: ask again soon, or [`flush`](Attachment::flush).
+    ///
+    /// # Errors
+    /// Ready with the reason when the session is over.
+    pub fn poll_accept<'a>(
+        &'a self,
+        cx: &mut Context<'_>,
+        place: &mut Option<Accepted<'a>>,
+    ) -> Poll<Result<(), Closed>> {
+        let polled = self.accepts.poll(cx, |cx| {
+            self.shared.poll_wait(cx, Token::Accept, |core, _| match core.accept(&self.shared, place) {
+                true => Some(Ok(())),
+                false => core.session.closed().cloned().map(Err),
+            })
+        });
+        polled.map(|result| result.and_then(|found| found))
+    }
+
+    /// Puts the next call that has already arrived into `place`, without waiting (server). Whether there is one.
+    pub fn try_accept<'a>(&'a self, place: &mut Option<Accepted<'a>>) -> bool {
+        self.shared.enter().is_ok_and(|mut core| core.accept(&self.shared, place))
+    }
+}
 
 /// A call that a client has opened, on its way to a handler.
 #[derive(Debug)]
@@ -24,21 +53,22 @@ pub struct Call {
     pub headers: Bytes,
     /// Deadline on this side's monotonic clock in nanoseconds ([`now_ns`](crate::now_ns)).
     pub deadline_ns: Option<u64>,
+    /// What has come with it, where the client has said everything: the stream does not give that again.
+    pub first: Option<Part>,
     /// The call itself.
     pub stream: Stream,
 }
 
-/// A call that was accepted, before anything is done for it. A request that came as a whole and is answered at once needs
-/// no more than this; for any other it becomes a [`Call`]. Dropped, it cancels the call.
+/// A call that was accepted, before anything is done for it. A request of which all has come, and that is answered at once,
+/// needs no more than this; for any other it becomes a [`Call`]. Dropped, it cancels the call.
 #[derive(Debug)]
 pub struct Accepted<'a> {
     shared: &'a Arc<Shared>,
     accepted: session::Accepted,
-    /// Set where the client has said everything, unless that is the message.
-    arrival: Option<session::Arrival>,
-    /// What has come of one that is aside in its session.
+    /// The request, the metadata among it, where it came as a whole.
     whole: Option<Whole>,
-    aside: bool,
+    /// What has come otherwise, where the client has said everything.
+    first: Option<Part>,
     /// Answered, or somebody else's.
     gone: bool,
 }
@@ -62,20 +92,17 @@ impl Accepted<'_> {
         }
     }
 
-    /// The request, where it came as a whole, is not compressed, and the client will say nothing more.
+    /// The request, where all of it has come, and it is not compressed: the client will say nothing more.
     /// What is left is good for a [`reply`](Accepted::reply), or for a [`Call`] that nothing more comes on, and that has no metadata.
     pub fn take_whole(&mut self) -> Option<Whole> {
         if let Some(whole) = self.whole.take() {
             return Some(whole);
         }
-        let arrival = self.arrival.as_mut()?;
-        if arrival.end != Some(End::HalfClosed)
-            || !arrival.chunk.as_ref().is_some_and(session::Chunk::is_plain)
-        {
+        let part = self.first.as_mut()?;
+        if part.end != Some(End::HalfClosed) || !part.chunk.as_ref().is_some_and(Chunk::is_plain) {
             return None;
         }
-        let chunk = arrival.chunk.take()?;
-        Whole::request(&self.accepted.headers, chunk.bytes)
+        Whole::request(&self.accepted.headers, part.chunk.take()?.bytes)
     }
 
     /// Answers, as [`Stream::poll_emit`] does. `false`: not all could be sent now; a [`Call`] is to go on with what is left.
@@ -85,66 +112,33 @@ impl Accepted<'_> {
     pub fn reply(&mut self, emission: &mut Emission) -> Result<bool, EmitError> {
         let mut core = self.shared.enter()?;
         let (id, socket) = (self.accepted.id, &self.shared.socket);
-        if self.aside {
-            if core.reply(id, emission, socket) {
-                (self.aside, self.gone) = (false, true);
-                return Ok(true);
-            }
-            self.keep(&mut core);
-        }
-        let progress = core.emit(id, emission, socket)?;
+        let progress = core.send(id, emission, socket)?;
         if progress == Progress::Done && core.settle(id, socket) && !self.gone {
             self.gone = true;
-            core.forget(id, CANCELLED, socket);
+            // No task has waited for anything on it, and none here for it to end.
+            core.session.forget(id, CANCELLED);
+            if core.session.has_pending() {
+                core.flush(socket);
+            }
         }
         Ok(progress == Progress::Done)
     }
 
-    /// Puts the call among the session's streams.
-    fn keep(&mut self, core: &mut Core) {
-        core.session.keep();
-        self.aside = false;
-        if let Some(whole) = self.whole.take() {
-            self.accepted.headers = Bytes::copy_from_slice(whole.headers());
-            let chunk = Some(session::Chunk::whole(whole.into_prefixed()));
-            let end = Some(End::HalfClosed);
-            self.arrival = Some(session::Arrival { chunk, end, ..session::Arrival::default() });
-        }
-    }
-
-    /// Has the call go on for longer.
-    pub fn into_call(self) -> Call {
-        let (mut call, arrival) = self.into_parts(true);
-        call.stream.taken = Mutex::new(arrival.map(Box::new));
-        *call.stream.has_taken.get_mut() = call.stream.taken.get_mut().is_some();
-        call
-    }
-
-    /// The same, apart from what has come with the call: its stream does not give that any more. Who knows the method from
-    /// an earlier call can do without its path, which is empty then.
-    pub fn into_parts(mut self, with_path: bool) -> (Call, Option<Arrival>) {
+    /// Has the call go on for longer. Who knows the method from an earlier call can do without its path, which is empty then.
+    pub fn into_call(mut self, with_path: bool) -> Call {
         let mut path = Bytes::new();
-        if (with_path || self.aside)
-            && let Ok(mut core) = self.shared.enter()
-        {
-            if self.aside {
-                self.keep(&mut core);
-            }
-            if with_path {
-                path = core.session.path_of(&self.accepted);
-            }
+        if with_path && let Ok(core) = self.shared.enter() {
+            path = core.session.path_of(&self.accepted);
         }
+        let (headers, first) = match self.whole.take() {
+            Some(whole) => {
+                (Bytes::copy_from_slice(whole.headers()), Some(Arrival::Request(whole).into_part()))
+            }
+            None => (std::mem::take(&mut self.accepted.headers), self.first.take()),
+        };
         let mut stream = Stream::new(self.shared.clone(), self.accepted.id);
         *stream.gone.get_mut() = std::mem::replace(&mut self.gone, true);
-        let arrival = self.arrival.take().map(|arrival| Arrival::of(self.shared, arrival));
-        let call = Call {
-            method: self.accepted.method,
-            path,
-            headers: std::mem::take(&mut self.accepted.headers),
-            deadline_ns: self.deadline_ns(),
-            stream,
-        };
-        (call, arrival)
+        Call { method: self.accepted.method, path, headers, deadline_ns: self.deadline_ns(), first, stream }
     }
 }
 
@@ -153,7 +147,6 @@ impl Drop for Accepted<'_> {
         if !self.gone
             && let Ok(mut core) = self.shared.enter()
         {
-            core.session.keep();
             core.forget(self.accepted.id, CANCELLED, &self.shared.socket);
         }
     }
@@ -161,39 +154,26 @@ impl Drop for Accepted<'_> {
 
 impl Core {
     /// Takes the next call with what has come of it, and notes whether replies are held back for more.
-    pub(crate) fn accept<'a>(&mut self, shared: &'a Arc<Shared>, place: &mut Option<Accepted<'a>>) -> bool {
-        if !self.session.has_accepted()
-            && let Some(request) = self.take_request(&shared.socket)
-        {
-            self.corked = !self.receiving.is_empty();
-            let session::Request { id, method, deadline_ns, whole } = request;
-            let headers = Bytes::new();
-            let accepted = session::Accepted { id, method: Some(method), path: None, deadline_ns, headers };
-            let whole = Some(whole);
-            *place = Some(Accepted { shared, accepted, arrival: None, whole, aside: true, gone: false });
-            return true;
+    fn accept<'a>(&mut self, shared: &'a Arc<Shared>, place: &mut Option<Accepted<'a>>) -> bool {
+        if !self.session.has_accepted() {
+            self.take_next(&shared.socket);
         }
-        let accepted = self.session.accept();
-        self.corked = self.session.has_accepted();
-        let Some(accepted) = accepted else { return false };
-        // Of one that goes on, what is read later is what makes room for more.
-        let whole = self.session.has_end(accepted.id);
-        let arrival = if whole { self.session.take_arrival(accepted.id) } else { None };
-        let gone = arrival.as_ref().is_some_and(|arrival| arrival.forgotten);
-        *place = Some(Accepted { shared, accepted, arrival, whole: None, aside: false, gone });
-        true
-    }
-
-    /// Says all that `emission` holds on a call that is aside. `false`: it can't be said so, and nothing was.
-    fn reply(&mut self, id: StreamId, emission: &mut Emission, socket: &Socket) -> bool {
-        let (Some(headers), Some(message)) = (&emission.headers, &emission.message) else { return false };
-        let Some(Ending::Trailers { code: 0, block }) = &emission.ending else { return false };
-        let Some(message) = message.as_plain() else { return false };
-        if !block.is_empty() || !self.session.reply(&mut self.sending, id, headers, message) {
+        let Some(accepted) = self.session.accept() else {
+            self.corked = false;
             return false;
+        };
+        self.corked = self.session.has_accepted() || !self.receiving.is_empty();
+        // Of one that goes on, what is read later is what makes room for more.
+        let arrival = if self.session.has_end(accepted.id) { self.session.take(accepted.id) } else { None };
+        let accepted = place.insert(Accepted { shared, accepted, whole: None, first: None, gone: false });
+        match arrival {
+            Some(session::Arrival::Request(whole)) => accepted.whole = Some(whole),
+            Some(arrival) => {
+                accepted.gone = arrival.is_last();
+                accepted.first = Some(arrival.map_rope(|rope| Claim::new(shared, rope)).into_part());
+            }
+            None => {}
         }
-        self.flush_soon(socket);
-        *emission = Emission::default();
         true
     }
 }

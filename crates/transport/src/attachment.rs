@@ -1,29 +1,22 @@
-//! What users of the transport hold: an attachment to a peer, and the streams of its calls.
+//! What users of the transport hold: an attachment to a peer.
 
 use std::fmt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
-use tollfree_layout::StreamId;
 use tollfree_rendezvous::{Address, PeerIdentity, SocketBeneath};
-use tollfree_session::{Closed, Emission, EmitError, Opening, Progress};
+use tollfree_session::Closed;
 
-use crate::accepted::{Accepted, Call};
 use crate::config::Config;
-use crate::core::Core;
 use crate::handshake::{self, Attached, HandshakeError, PeerPool};
-use crate::incoming::{Arrival, Incoming};
 use crate::inherited::OfProcess;
 use crate::shared::{Shared, Socket};
-use crate::stations::{Slot, Token};
 use crate::streak::Streak;
 use crate::tokens;
 
@@ -76,7 +69,7 @@ impl ConnectErrorKind {
 /// This side's hold on a session. Dropping it ends the session; calls under way end UNAVAILABLE at both ends.
 pub struct Attachment {
     pub(crate) shared: Arc<Shared>,
-    accepts: Streak,
+    pub(crate) accepts: Streak,
 }
 
 impl fmt::Debug for Attachment {
@@ -164,12 +157,12 @@ impl Attachment {
         here(Point::Connected);
         let attached = handshake::connect(&socket, config, token).await.map_err(|kind| error(kind.into()))?;
         let answer = attached.answer;
-        let attachment = Attachment::start(attached, socket.into_inner(), config)
+        let attachment = Attachment::new(attached, socket.into_inner(), config)
             .map_err(|source| error(ConnectErrorKind::Io(source)))?;
         Ok((attachment, answer))
     }
 
-    pub(crate) fn start(
+    pub(crate) fn new(
         attached: Attached,
         socket: UnixStream,
         config: &Config,
@@ -259,46 +252,6 @@ impl Attachment {
         self.shared.enter().map_or(0, |core| core.session.live_count())
     }
 
-    /// Begins to open a call (client).
-    pub fn open(&self) -> Opener {
-        Opener { shared: self.shared.clone(), number: None }
-    }
-
-    /// Waits for the next call (server). While further ones are at hand, what is sent on this session is held back for
-    /// a few emissions, so that the replies of a batch go out together: ask again soon, or [`flush`](Attachment::flush).
-    ///
-    /// # Errors
-    /// Ready with the reason when the session is over.
-    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Result<Call, Closed>> {
-        let mut accepted = None;
-        ready!(self.poll_accept_into(cx, &mut accepted))?;
-        Poll::Ready(Ok(accepted.expect("a call was put there").into_call()))
-    }
-
-    /// The same, and puts the call into `place`, from which it need not be moved to be answered.
-    ///
-    /// # Errors
-    /// As [`poll_accept`](Attachment::poll_accept).
-    pub fn poll_accept_into<'a>(
-        &'a self,
-        cx: &mut Context<'_>,
-        place: &mut Option<Accepted<'a>>,
-    ) -> Poll<Result<(), Closed>> {
-        let polled = self.accepts.poll(cx, |cx| {
-            self.shared.poll_wait(cx, Token::Accept, |core, _| match core.accept(&self.shared, place) {
-                true => Some(Ok(())),
-                false => core.session.closed().cloned().map(Err),
-            })
-        });
-        polled.map(|result| result.and_then(|found| found))
-    }
-
-    /// Puts the next call that has already arrived into `place`, without looking at the ring (server). Whether there is
-    /// one.
-    pub fn try_accept_into<'a>(&'a self, place: &mut Option<Accepted<'a>>) -> bool {
-        self.shared.enter().is_ok_and(|mut core| core.accept(&self.shared, place))
-    }
-
     /// Sends what is held back, before something that may take long.
     pub fn flush(&self) {
         if let Ok(mut core) = self.shared.enter()
@@ -348,348 +301,8 @@ impl Drop for Attachment {
     }
 }
 
-/// A call that is being opened (client).
-#[derive(Debug)]
-pub struct Opener {
-    shared: Arc<Shared>,
-    /// Set once the call has had to wait.
-    number: Option<u64>,
-}
-
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("peer", &self.identity).finish_non_exhaustive()
-    }
-}
-
-impl Opener {
-    /// Opens the call with as much of `emission` as fits; what is left over goes by [`Stream::poll_emit`].
-    ///
-    /// # Errors
-    /// [`EmitError`]; nothing of the call was sent then, so it may be made elsewhere.
-    pub fn poll_open(
-        &mut self,
-        cx: &mut Context<'_>,
-        opening: Opening<'_>,
-        emission: &mut Emission,
-    ) -> Poll<Result<Stream, EmitError>> {
-        let number = match self.number {
-            Some(number) => number,
-            None => match self.try_open(opening, emission) {
-                Ok(result) => return Poll::Ready(result),
-                Err(number) => number,
-            },
-        };
-        self.number = Some(number);
-        let token = Token::Open(number);
-        let polled = self.shared.poll_wait(cx, token, |core, socket| {
-            let progress = core.session.open(&mut core.sending, opening, emission);
-            core.flush_soon(socket);
-            match progress {
-                Ok(Ok(id)) => Some(Ok(id)),
-                Err(error) => Some(Err(error)),
-                Ok(Err(progress)) => {
-                    core.wait_for(token, progress);
-                    None
-                }
-            }
-        });
-        polled.map(|result| match result {
-            Ok(opened) => opened.map(|id| Stream::new(self.shared.clone(), id)),
-            Err(closed) => Err(closed.into()),
-        })
-    }
-
-    /// Opens the call if that is possible now; otherwise gives it a number to wait under.
-    fn try_open(
-        &self,
-        opening: Opening<'_>,
-        emission: &mut Emission,
-    ) -> Result<Result<Stream, EmitError>, u64> {
-        let mut core = match self.shared.enter() {
-            Ok(core) => core,
-            Err(closed) => return Ok(Err(closed.into())),
-        };
-        if let Some(id) = core.open(opening, emission, &self.shared.socket) {
-            return Ok(id.map(|id| Stream::new(self.shared.clone(), id)));
-        }
-        core.next_open += 1;
-        let number = core.next_open;
-        core.opens.insert(number, Slot::default());
-        Err(number)
-    }
-}
-
-impl Drop for Opener {
-    fn drop(&mut self) {
-        if let Some(number) = self.number
-            && let Ok(mut core) = self.shared.enter()
-        {
-            core.leave(Token::Open(number));
-            core.opens.remove(&number);
-            // Its turn to open may have come already: it is the next one's then.
-            core.wake_ready();
-        }
-    }
-}
-
-/// One call. Dropping it before it has ended cancels it at the peer.
-#[derive(Debug)]
-pub struct Stream {
-    shared: Arc<Shared>,
-    id: StreamId,
-    /// Ended, and let go of.
-    pub(crate) gone: AtomicBool,
-    /// Received and not yet asked for.
-    pub(crate) taken: Mutex<Option<Box<Arrival>>>,
-    pub(crate) has_taken: AtomicBool,
-    emits: Streak,
-}
-
-/// Long parts of a message that go out for one taking of the lock.
-const PARTS_COUNT: usize = 8;
-/// gRPC status CANCELLED.
-pub(crate) const CANCELLED: u16 = 1;
-
-impl Stream {
-    pub(crate) fn new(shared: Arc<Shared>, id: StreamId) -> Stream {
-        Stream {
-            shared,
-            id,
-            gone: AtomicBool::new(false),
-            taken: Mutex::new(None),
-            has_taken: AtomicBool::new(false),
-            emits: Streak::default(),
-        }
-    }
-
-    /// Who is at the other end of its session.
-    pub fn peer(&self) -> PeerIdentity {
-        self.shared.identity
-    }
-
-    /// Ropes sent in its session that the peer has not taken hold of yet.
-    pub fn ropes_in_flight(&self) -> usize {
-        self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())
-    }
-
-    /// As [`Attachment::look_for_taken`].
-    pub fn look_for_taken(&self) -> bool {
-        self.shared.look_for_taken()
-    }
-
-    /// Its number in the session, for logs.
-    pub fn id(&self) -> StreamId {
-        self.id
-    }
-
-    /// Sends what `emission` holds; ready when all of it is on its way.
-    ///
-    /// # Errors
-    /// [`EmitError::Ended`] when the call has ended meanwhile.
-    pub fn poll_emit(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
-        self.emits.poll(cx, |cx| self.poll_emit_now(cx, emission))
-    }
-
-    fn poll_emit_now(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
-        let token = Token::Write(self.id);
-        let polled = self.shared.poll_wait(cx, token, |core, socket| {
-            match core.emit(self.id, emission, socket) {
-                Ok(Progress::Done) => {
-                    if core.settle(self.id, socket) && !self.gone.swap(true, Ordering::Relaxed) {
-                        core.forget(self.id, CANCELLED, socket);
-                    }
-                    Some(Ok(()))
-                }
-                Err(error) => Some(Err(error)),
-                Ok(progress) => {
-                    // The next part of a long message goes when others have had their turn, as if room had just come.
-                    core.wait_for(token, progress);
-                    None
-                }
-            }
-        });
-        match polled {
-            Poll::Ready(Ok(result)) => Poll::Ready(result),
-            Poll::Ready(Err(closed)) => Poll::Ready(Err(closed.into())),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-
-    /// The next thing that the peer sent on this call. The end is given again to whoever asks again.
-    ///
-    /// # Errors
-    /// Ready with the reason in a child of `fork`. A session that ends shows as [`Incoming::End`].
-    pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Incoming, Closed>> {
-        if self.has_taken.load(Ordering::Relaxed)
-            && let Some(arrival) = &mut *self.taken.lock()
-            && let Some(incoming) = next_of(arrival)
-        {
-            return Poll::Ready(Ok(incoming));
-        }
-        let mut arrival = ready!(self.poll_arrival(cx))?;
-        let first = next_of(&mut arrival).expect("an arrival holds something");
-        // Another end may follow that of a client's half: for as long as the session knows the call, it is asked.
-        let ends_here = arrival.end.is_some() && (arrival.forgotten || !matches!(first, Incoming::End(_)));
-        if arrival.chunk.is_some() || ends_here {
-            *self.taken.lock() = Some(Box::new(arrival));
-            self.has_taken.store(true, Ordering::Relaxed);
-        }
-        Poll::Ready(Ok(first))
-    }
-
-    /// What the peer has sent on this call, as much of it as makes one [`Arrival`]: of the usual unary call everything, for
-    /// one taking of the lock. The end is given once.
-    ///
-    /// # Errors
-    /// As [`poll_recv`](Stream::poll_recv).
-    pub fn poll_arrival(&self, cx: &mut Context<'_>) -> Poll<Result<Arrival, Closed>> {
-        if self.has_taken.load(Ordering::Relaxed) {
-            let taken = self.taken.lock().take();
-            self.has_taken.store(false, Ordering::Relaxed);
-            if let Some(taken) = taken.filter(|taken| !taken.is_empty()) {
-                return Poll::Ready(Ok(*taken));
-            }
-        }
-        self.shared.poll_read(cx, self.id, |core| {
-            let arrival = core.session.take_arrival(self.id)?;
-            if arrival.forgotten {
-                self.gone.store(true, Ordering::Relaxed);
-                core.wake_ready();
-            }
-            Some(Arrival::of(&self.shared, arrival))
-        })
-    }
-
-    /// What has come together with the call itself (server), if that was not asked for yet.
-    pub fn take_arrival(&mut self) -> Option<Arrival> {
-        *self.has_taken.get_mut() = false;
-        self.taken.get_mut().take().map(|arrival| *arrival)
-    }
-
-    /// Why the session of this call is over, if it is.
-    pub fn session_closed(&self) -> Option<Closed> {
-        match self.shared.enter() {
-            Ok(core) => core.session.closed().cloned(),
-            Err(closed) => Some(closed),
-        }
-    }
-
-    /// Ready when the call has ended, so that whoever works for it can stop. Does not look at the ring itself: some
-    /// other task waits on the session (a server's always does).
-    pub fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let Ok(mut core) = self.shared.enter() else { return Poll::Ready(()) };
-        if !core.session.is_live(self.id) {
-            return Poll::Ready(());
-        }
-        if let Some(slot) = core.slot(Token::Write(self.id)) {
-            slot.wait(cx.waker());
-        }
-        Poll::Pending
-    }
-
-    /// Ends the call in both directions, and leaves it to its reader to find out: for whoever sends beside one. The peer
-    /// sees `code`, a gRPC status. Does nothing to a call that has ended.
-    pub fn abort(&self, code: u16) {
-        if !self.gone.load(Ordering::Relaxed)
-            && let Ok(mut core) = self.shared.enter()
-        {
-            core.session.cancel(self.id, code);
-            core.wake_ready();
-            if core.session.has_pending() {
-                core.flush(&self.shared.socket);
-            }
-            core.leave_to_driver();
-        }
-    }
-
-    /// Ends the call in both directions; the peer sees `code`, a gRPC status. Does nothing the second time. A reader is
-    /// not told: it is the reader who lets go of a call.
-    pub fn cancel(&self, code: u16) {
-        if !self.gone.load(Ordering::Relaxed)
-            && !self.gone.swap(true, Ordering::Relaxed)
-            && let Ok(mut core) = self.shared.enter()
-        {
-            core.forget(self.id, code, &self.shared.socket);
-        }
-    }
-}
-
-/// What comes first in an arrival. Of the end a copy, for it is given again.
-fn next_of(arrival: &mut Arrival) -> Option<Incoming> {
-    let only_end = arrival.headers.is_none() && arrival.chunk.is_none();
-    if only_end { arrival.end.clone().map(Incoming::End) } else { arrival.take_next() }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.cancel(CANCELLED);
-    }
-}
-
-impl Core {
-    /// Opens a call, if that is possible now.
-    pub(crate) fn open(
-        &mut self,
-        opening: Opening<'_>,
-        emission: &mut Emission,
-        socket: &Socket,
-    ) -> Option<Result<StreamId, EmitError>> {
-        let progress = self.session.open(&mut self.sending, opening, emission);
-        self.flush_soon(socket);
-        match progress {
-            Ok(Ok(id)) => Some(Ok(id)),
-            Ok(Err(_)) => None,
-            Err(error) => Some(Err(error)),
-        }
-    }
-
-    /// Stages as much of an emission as there is room for, and has it sent.
-    pub(crate) fn emit(
-        &mut self,
-        id: StreamId,
-        emission: &mut Emission,
-        socket: &Socket,
-    ) -> Result<Progress, EmitError> {
-        let mut progress = self.session.stage(&mut self.sending, id, emission);
-        for _ in 1..PARTS_COUNT {
-            if progress != Ok(Progress::Partly) {
-                break;
-            }
-            self.flush(socket);
-            progress = self.session.stage(&mut self.sending, id, emission);
-        }
-        self.flush_soon(socket);
-        progress
-    }
-
-    /// What a server's last word means for its call, once that is on its way. Whether the call is over.
-    pub(crate) fn settle(&mut self, id: StreamId, socket: &Socket) -> bool {
-        let is_settled = self.session.settle(id);
-        if !is_settled && self.session.has_pending() {
-            self.flush(socket);
-        }
-        is_settled
-    }
-
-    /// Notes what a token waits for, once.
-    fn wait_for(&mut self, token: Token, progress: Progress) {
-        match progress {
-            Progress::NeedRoom | Progress::Partly => {
-                if let Some(slot) = self.slot(token)
-                    && !std::mem::replace(&mut slot.wants_room, true)
-                {
-                    self.wants_room.push(token);
-                }
-            }
-            Progress::NeedStream => {
-                if let Some(slot) = self.slot(token)
-                    && !std::mem::replace(&mut slot.wants_stream, true)
-                {
-                    self.wants_stream.push_back(token);
-                }
-            }
-            _ => {}
-        }
     }
 }

@@ -17,7 +17,7 @@ use tollfree_region::{GivenFd, PeerRegion, Region};
 use tollfree_rendezvous::{Seldom, socket};
 use tollfree_ring::{RecordReceiver, RecordSender, RingReceiver, RingSender, RingViolation, Ringer, Waiter};
 use tollfree_session::{
-    AreaEvent, Closed, Outbound, Received, Request, Role, Session, Violation, Watched, Whole,
+    AreaEvent, Arrival, Closed, Outbound, Received, Role, Session, Violation, Watched, Whole,
 };
 
 use crate::admission::Seat;
@@ -188,7 +188,7 @@ impl Core {
         if self.held_count > 0 || self.session.has_pending() {
             self.flush(socket);
         }
-        while count < PUMP_COUNT && self.may_receive() && self.take_record(None, socket) {
+        while count < PUMP_COUNT && self.may_receive() && self.take_record(socket) {
             count += 1;
         }
         if let Some(violation) = self.sending.violation.take() {
@@ -209,9 +209,9 @@ impl Core {
         self.session.closed().is_none() && !self.session.is_congested()
     }
 
-    /// Handles the next record; `false` where there is none. A request that comes as a whole goes to `place`.
+    /// Handles the next record; `false` where there is none.
     #[inline]
-    fn take_record(&mut self, place: Option<&mut Option<Request>>, socket: &Socket) -> bool {
+    fn take_record(&mut self, socket: &Socket) -> bool {
         if matches!(self.bell, Bell::Awaited) && !self.receiving.is_empty() {
             self.hear_of_doorbell(socket);
         }
@@ -219,10 +219,7 @@ impl Core {
             Ok(None) => return false,
             Ok(Some(record)) => {
                 let arrived = Arrived { record, mapped: &self.mapped, in_area: false.into() };
-                let received = match place {
-                    None => self.session.receive(&arrived),
-                    Some(place) => self.session.receive_whole(&arrived, place),
-                };
+                let received = self.session.receive(&arrived);
                 here(Point::RecordHandled);
                 let in_area = arrived.in_area.get();
                 self.receiving.advance();
@@ -241,29 +238,42 @@ impl Core {
         true
     }
 
-    /// Takes the next record, if there is one, for whoever looks out for calls: one that comes as a whole is taken at once.
-    pub(crate) fn take_request(&mut self, socket: &Socket) -> Option<Request> {
-        let mut place = None;
-        if self.may_receive() && self.take_record(Some(&mut place), socket) {
+    /// Handles the next record, if there is one, for a task that looks out for a call.
+    #[inline]
+    pub(crate) fn take_next(&mut self, socket: &Socket) {
+        if self.may_receive() && self.take_record(socket) {
             self.ended_wait();
-            if place.is_none() {
+            // A call that came is for this task, and no news to any other.
+            if !self.session.has_accepted() {
                 self.news += 1;
                 self.wake_ready();
             }
         }
-        place
     }
 
-    /// Takes the next record, if there is one, for whoever looks out for the answer to the call that is aside.
-    pub(crate) fn take_answer(&mut self, id: StreamId, socket: &Socket) -> Option<Whole> {
-        if self.may_receive() && self.take_record(None, socket) {
-            if let Some(answer) = self.session.answer(id) {
-                return Some(answer);
-            }
+    /// Handles the next record, if there is one, for a task that looks out for what comes on a call. Whether that has come.
+    #[inline]
+    pub(crate) fn take_next_of(&mut self, id: StreamId, socket: &Socket) -> bool {
+        let came = self.may_receive() && self.take_record(socket);
+        let arrived = self.session.has_arrival(id);
+        if came && !arrived {
             self.news += 1;
             self.wake_ready();
         }
-        None
+        arrived
+    }
+
+    /// The answer to a call, if all of it has come in one frame. The call is over then.
+    #[inline]
+    pub(crate) fn take_answer(&mut self, id: StreamId) -> Option<Whole> {
+        if !self.session.has_whole(id) {
+            return None;
+        }
+        let Some(Arrival::Answer(answer)) = self.session.take(id) else { return None };
+        if !self.wants_stream.is_empty() {
+            self.wake_ready();
+        }
+        Some(answer)
     }
 
     /// Gives consumed room back to the peer, and rings when it waits for that.

@@ -24,7 +24,9 @@
 //! };
 //! let mut opener = client.open();
 //! let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut request)).await?;
-//! let call = poll_fn(|cx| server.poll_accept(cx)).await?;
+//! let mut accepted = None;
+//! poll_fn(|cx| server.poll_accept(cx, &mut accepted)).await?;
+//! let call = accepted.unwrap().into_call(true);
 //! assert_eq!(&call.path[..], b"/test.Echo/Call");
 //! # drop(stream);
 //! # Ok(())
@@ -36,8 +38,9 @@ mod accepted;
 mod admission;
 mod allowance;
 mod area;
-mod asking;
 mod attachment;
+mod call;
+mod claim;
 mod clock;
 mod config;
 mod core;
@@ -45,11 +48,11 @@ mod counts;
 mod driver;
 mod handshake;
 mod hearing;
-mod incoming;
 mod inherited;
 mod listener;
 mod liveness;
 mod load;
+mod opening;
 mod patience;
 mod price;
 mod records;
@@ -62,14 +65,15 @@ mod waiting;
 
 pub use accepted::{Accepted, Call};
 pub use admission::{Quotas, Refusals};
-pub use asking::{Asked, Said};
-pub use attachment::{Attachment, ConnectError, ConnectErrorKind, Opener, Stream};
+pub use attachment::{Attachment, ConnectError, ConnectErrorKind};
+pub use call::{Arrival, Chunk, Incoming, Part, Stream};
+pub use claim::Claim;
 pub use clock::{now_ns, tick_ns};
 pub use config::{Config, PeerPolicy, WaitPolicy};
 pub use counts::{Waits, waits};
 pub use handshake::{HandshakeError, PeerPool};
-pub use incoming::{Arrival, Chunk, Claim, Incoming};
 pub use listener::Listener;
+pub use opening::{Opener, Started};
 pub use tokens::{Token, TokenError, Tokens};
 pub use tollfree_rendezvous::{
     Address, AddressError, BeneathError, BindError, FileId, PeerIdentity, SocketBeneath,

@@ -163,7 +163,7 @@ async fn shake_hands(
             return;
         }
     };
-    match Attachment::start(attached, stream.into_inner(), &config) {
+    match Attachment::new(attached, stream.into_inner(), &config) {
         // Where the listener was dropped the session goes with it, which tells the client.
         Ok(attachment) => drop(sender.send(attachment).await),
         Err(error) => {

@@ -317,31 +317,32 @@ impl Shared {
         false
     }
 
-    /// Looks for the answer to a call that is aside, as long as a task looks within one `poll`. `None`: it has not come as a
-    /// whole, and the call is among the others.
+    /// Looks for the answer to a call, as long as a task looks within one `poll`. `None`: it has not come, or not in one frame.
     pub(crate) fn look_for_answer(&self, core: &mut Entered<'_>, id: StreamId) -> Option<Whole> {
         core.offer_now_and_then();
         let mut glances = match self.dedicated.load(Ordering::Relaxed) {
             true => core.dedicated_glances(),
             false => core.glances(Token::Read(id)),
         };
-        while glances > 0 && core.session.is_aside(id) {
+        while glances > 0 && core.session.closed().is_none() {
             glances -= 1;
             if !core.receiving.is_empty() {
-                if let Some(answer) = core.take_answer(id, &self.socket) {
-                    return Some(answer);
+                if core.take_next_of(id, &self.socket) {
+                    break;
                 }
                 continue;
             }
             std::hint::spin_loop();
             if glances.is_multiple_of(GLANCE_COUNT) {
+                let seen = core.news;
                 core.let_others_in();
+                // Another thread may have taken it meanwhile.
+                if core.news != seen && core.session.has_arrival(id) {
+                    break;
+                }
             }
         }
-        // Another thread may have taken it meanwhile.
-        let answer = core.session.answer(id);
-        core.session.keep();
-        answer
+        core.take_answer(id)
     }
 
     /// Nothing there: spin on by waking oneself, follow another, or sleep.

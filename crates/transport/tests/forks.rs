@@ -113,7 +113,7 @@ fn fork_in_mid_call(role: &Role, address: &Address) {
             client.closed().is_some_and(|closed| told(&closed)),
             !client.is_open(),
             matches!(opened, Poll::Ready(Err(EmitError::Closed(closed))) if told(&closed)),
-            matches!(quiet.poll_recv(&mut cx), Poll::Ready(Err(closed)) if told(&closed)),
+            matches!(quiet.poll_arrival(&mut cx), Poll::Ready(Err(closed)) if told(&closed)),
             Census::take().map_count == 0,
         ];
         quiet.cancel(1);

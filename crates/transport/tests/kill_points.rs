@@ -13,7 +13,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use echo::{Echo, alone_for, begin, begin_at, begin_with, check_calls, quiet_call, read_message, reply_with};
+use echo::{
+    Echo, accept, alone_for, begin, begin_at, begin_with, check_calls, quiet_call, read_message,
+    read_request, reply_with,
+};
 use tokio::sync::Notify;
 use tollfree_kill_points::{Point, arm};
 use tollfree_testkit::{Census, Chance, Process, Role, resident_kib};
@@ -70,7 +73,7 @@ impl Serving {
 
     async fn serve(self, attachment: Arc<Attachment>) {
         let closed = loop {
-            match poll_fn(|cx| attachment.poll_accept(cx)).await {
+            match accept(&attachment).await {
                 Ok(call) => drop(tokio::spawn(self.clone().answer(attachment.clone(), call))),
                 Err(closed) => break closed,
             }
@@ -80,9 +83,9 @@ impl Serving {
         self.live_count.fetch_sub(1, Ordering::SeqCst);
     }
 
-    async fn answer(self, attachment: Arc<Attachment>, call: Call) {
+    async fn answer(self, attachment: Arc<Attachment>, mut call: Call) {
         self.call_count.fetch_add(1, Ordering::SeqCst);
-        let Some(message) = read_message(&call.stream).await else { return };
+        let Some(message) = read_request(&mut call).await else { return };
         match &call.path[..] {
             b"/test.Echo/Slow" => tokio::time::sleep(Duration::from_millis(5)).await,
             b"/test.Echo/Rebind" => self.rebind.notify_one(),
@@ -339,9 +342,10 @@ fn calls_under_way_end_when_the_server_is_killed_at_a_point() {
                 let _ = tokio::time::timeout(NOTICED, read_message(&stream)).await.expect("it ends");
             }
             for stream in &quiet {
-                let ended = tokio::time::timeout(NOTICED, poll_fn(|cx| stream.poll_recv(cx))).await;
+                let ended = tokio::time::timeout(NOTICED, poll_fn(|cx| stream.poll_arrival(cx))).await;
                 let ended = ended.unwrap_or_else(|_| panic!("{point:?}: a call hangs"));
-                assert!(matches!(ended, Ok(Incoming::End(End::SessionClosed))), "{point:?}: {ended:?}");
+                let end = ended.map(|arrival| arrival.into_part().end);
+                assert!(matches!(end, Ok(Some(End::SessionClosed))), "{point:?}: {end:?}");
             }
             assert_eq!(client.closed(), Some(Closed::HungUp), "{point:?}");
             tokio::task::block_in_place(|| expect_killed(&mut victim, "the server's point"));

@@ -104,7 +104,8 @@ fn as_child() {
                 let (mut opener, mut none) = (client.open(), Emission::default());
                 let opening = Opening { path: "/test.Echo/Call", deadline_ns };
                 let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut none)).await.unwrap();
-                assert!(matches!(poll_fn(|cx| stream.poll_recv(cx)).await, Ok(Incoming::End(_))));
+                let arrived = poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap().into_part();
+                assert!(arrived.end.is_some(), "{arrived:?}");
             }
             other => panic!("no role {other}"),
         }
@@ -376,7 +377,7 @@ fn deadlines_are_of_the_monotonic_clock_whatever_the_peers_clock_says() {
                 })
             };
             let attachment = soon("a session", listener.accept()).await.unwrap();
-            let call = soon("a call", poll_fn(|cx| attachment.poll_accept(cx))).await.unwrap();
+            let call = soon("a call", echo::accept(&attachment)).await.unwrap();
             let _peer = tokio::task::block_in_place(|| opened.join().unwrap()).unwrap();
             let left = call.deadline_ns.unwrap().saturating_sub(now_ns());
             assert!((15 * SECOND..=30 * SECOND).contains(&left), "clock {clock}: {left} ns are left");
@@ -396,7 +397,7 @@ fn a_client_in_another_time_namespace_has_the_same_deadlines() {
         // Where the child's clock starts from shows that it is another.
         let mut child = within(command, "client with a deadline", &path, &now_ns().to_string());
         let attachment = soon("a session", listener.accept()).await.unwrap();
-        let call = soon("a call", poll_fn(|cx| attachment.poll_accept(cx))).await.unwrap();
+        let call = soon("a call", echo::accept(&attachment)).await.unwrap();
         let left = Duration::from_nanos(call.deadline_ns.unwrap().saturating_sub(now_ns()));
         // By as much as HELLO was under way the clocks are taken to differ more than they do.
         assert!(left > Duration::from_secs(50) && left < Duration::from_secs(110), "{left:?} are left");

@@ -59,7 +59,7 @@ fn who_only_probes_has_armed_the_doorbell_before() {
         let calls = 300;
         for stream in 1..=calls {
             // Looks once, and goes on when the peer has seen what the server said meanwhile.
-            let is_pending = poll_fn(|cx| Poll::Ready(server.poll_accept(cx).is_pending())).await;
+            let is_pending = poll_fn(|cx| Poll::Ready(server.poll_accept(cx, &mut None).is_pending())).await;
             assert!(is_pending, "nothing was sent yet");
             // The first waits are spun through. Later ones have been too long, and one in a few is probed.
             if stream > calls / 2 {
@@ -72,7 +72,7 @@ fn who_only_probes_has_armed_the_doorbell_before() {
                 while peer.try_read().is_some() {}
                 peer
             });
-            let call = soon("a call", poll_fn(|cx| server.poll_accept(cx))).await;
+            let call = soon("a call", echo::accept(&server)).await;
             drop(call.expect("the session goes on"));
             peer = calling.await.unwrap();
         }

@@ -8,8 +8,8 @@ use std::task::Poll;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tollfree_transport::{
-    Accepted, Address, Attachment, Call, Chunk, Config, Emission, Encoded, End, Ending, Listener, Opening,
-    Outgoing, Stream,
+    Address, Attachment, Call, Chunk, Config, Emission, Encoded, End, Ending, Listener, Opening, Outgoing,
+    Stream,
 };
 
 use super::AsyncSide;
@@ -62,7 +62,7 @@ pub(crate) async fn connect(address: &str, config: &Config) -> Result<Caller, St
 /// Answers one client's calls until it leaves.
 async fn serve_one(attachment: Attachment) {
     let mut place = None;
-    while let Ok(()) = poll_fn(|cx| attachment.poll_accept_into(cx, &mut place)).await {
+    while let Ok(()) = poll_fn(|cx| attachment.poll_accept(cx, &mut place)).await {
         let Some(accepted) = &mut place else { continue };
         // A small request is here already, and mostly its answer fits the ring.
         let mut left = None;
@@ -73,7 +73,7 @@ async fn serve_one(attachment: Attachment) {
                 Ok(true) | Err(_) => continue,
             }
         }
-        let Some(call) = place.take().map(Accepted::into_call) else { continue };
+        let Some(call) = place.take().map(|accepted| accepted.into_call(false)) else { continue };
         let mut answer: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             match left {
                 Some(mut emission) => send(&call.stream, &mut emission).await,
@@ -109,19 +109,18 @@ async fn send(stream: &Stream, emission: &mut Emission) {
 
 /// Sends back what came.
 async fn answer(call: Call) {
-    let mut stream = call.stream;
+    let Call { stream, mut first, .. } = call;
     let mut message = Message::default();
-    let mut arrived = stream.take_arrival();
     loop {
-        let arrival = match arrived.take() {
-            Some(arrival) => arrival,
+        let part = match first.take() {
+            Some(part) => part,
             None => match poll_fn(|cx| stream.poll_arrival(cx)).await {
-                Ok(arrival) => arrival,
+                Ok(arrival) => arrival.into_part(),
                 Err(_) => return,
             },
         };
-        arrival.chunk.into_iter().for_each(|chunk| message.add(chunk));
-        match arrival.end {
+        part.chunk.into_iter().for_each(|chunk| message.add(chunk));
+        match part.end {
             None => {}
             Some(End::HalfClosed) => break,
             Some(_) => return,
@@ -162,11 +161,10 @@ impl EchoCall for Caller {
 async fn reply(stream: &Stream) -> Result<Bytes, String> {
     let mut message = Message::default();
     loop {
-        let arrival = poll_fn(|cx| stream.poll_arrival(cx))
-            .await
-            .map_err(|closed| format!("the session ended: {closed}"))?;
-        arrival.chunk.into_iter().for_each(|chunk| message.add(chunk));
-        match arrival.end {
+        let arrival = poll_fn(|cx| stream.poll_arrival(cx)).await;
+        let part = arrival.map_err(|closed| format!("the session ended: {closed}"))?.into_part();
+        part.chunk.into_iter().for_each(|chunk| message.add(chunk));
+        match part.end {
             None => {}
             Some(End::Trailers { code: 0, .. }) => return Ok(message.take()),
             Some(end) => return Err(format!("a call ended with {end:?}")),

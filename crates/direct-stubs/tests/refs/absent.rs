@@ -4,9 +4,7 @@ use std::future::poll_fn;
 
 use bytes::Bytes;
 use tollfree::pool::{Address, Capacity, Coordinator, Pool};
-use tollfree_transport::{
-    Attachment, Config, Emission, End, Ending, Incoming, Keep, Listener, Opening, Outgoing,
-};
+use tollfree_transport::{Attachment, Config, Emission, End, Ending, Keep, Listener, Opening, Outgoing};
 
 use crate::freight::{direct, tonic_made};
 use crate::lab::{Lab, config, in_time, server, until};
@@ -75,18 +73,15 @@ async fn with_rope(
     let opening = Opening { path: PATH, deadline_ns: 0 };
     let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap();
     drop(opener);
-    let call = poll_fn(|cx| server.poll_accept(cx)).await.unwrap();
+    let mut place = None;
+    poll_fn(|cx| server.poll_accept(cx, &mut place)).await.unwrap();
+    let call = place.unwrap().into_call(false);
     (client, server, stream, call)
 }
 
-async fn claim(call: &tollfree_transport::Call) -> tollfree_transport::Claim {
-    loop {
-        match poll_fn(|cx| call.stream.poll_recv(cx)).await.unwrap() {
-            Incoming::Chunk(chunk) => return chunk.rope.expect("it is one"),
-            Incoming::End(end) => panic!("{end:?}"),
-            Incoming::Headers(_) => {}
-        }
-    }
+fn claim(call: &mut tollfree_transport::Call) -> tollfree_transport::Claim {
+    let chunk = call.first.take().and_then(|part| part.chunk).expect("the request has come");
+    chunk.rope.expect("it is one")
 }
 
 #[tokio::test]
@@ -95,8 +90,8 @@ async fn bytes_are_given_once_whole_and_to_nobody_who_asks_for_others() {
         let lab = Lab::new();
         let bytes = Bytes::from(vec![3; 300_000]);
         // As many as there are.
-        let (client, _server, stream, call) = with_rope(&lab, Keep::new(bytes.clone())).await;
-        let wanted = claim(&call).await;
+        let (client, _server, stream, mut call) = with_rope(&lab, Keep::new(bytes.clone())).await;
+        let wanted = claim(&mut call);
         wanted.want_bytes(300_000);
         let got = poll_fn(|cx| wanted.poll_bytes(cx)).await.unwrap();
         assert!(got.as_ref() == Some(&bytes));
@@ -110,21 +105,21 @@ async fn bytes_are_given_once_whole_and_to_nobody_who_asks_for_others() {
         drop((stream, call));
         // Others than there are, or of a giver that has none.
         for (len, parts) in [(299_999, bytes.clone()), (300_001, bytes.clone()), (1, Bytes::new())] {
-            let (client, _server, _stream, call) = with_rope(&lab, Keep::new(parts)).await;
-            let wanted = claim(&call).await;
+            let (client, _server, _stream, mut call) = with_rope(&lab, Keep::new(parts)).await;
+            let wanted = claim(&mut call);
             wanted.want_bytes(len);
             assert_eq!(poll_fn(|cx| wanted.poll_bytes(cx)).await.unwrap(), None, "{len} bytes");
             assert!(client.is_open());
         }
         // Twice.
-        let (client, _server, _stream, call) = with_rope(&lab, Keep::new(bytes.clone())).await;
-        let wanted = claim(&call).await;
+        let (client, _server, _stream, mut call) = with_rope(&lab, Keep::new(bytes.clone())).await;
+        let wanted = claim(&mut call);
         wanted.want_bytes(300_000);
         wanted.want_bytes(300_000);
         until("who asks twice is hung up on", || !client.is_open()).await;
         // Of a giver that goes in the middle.
-        let (client, _server, stream, call) = with_rope(&lab, Keep::new(bytes.clone())).await;
-        let wanted = claim(&call).await;
+        let (client, _server, stream, mut call) = with_rope(&lab, Keep::new(bytes.clone())).await;
+        let wanted = claim(&mut call);
         wanted.want_bytes(300_000);
         drop((client, stream));
         if let Ok(got) = poll_fn(|cx| wanted.poll_bytes(cx)).await {
@@ -139,8 +134,8 @@ async fn who_loses_interest_in_the_middle_leaves_a_session_that_works() {
     in_time(async {
         let lab = Lab::new();
         let bytes = Bytes::from(vec![3; 4_000_000]);
-        let (client, server, stream, call) = with_rope(&lab, Keep::new(bytes)).await;
-        let wanted = claim(&call).await;
+        let (client, server, stream, mut call) = with_rope(&lab, Keep::new(bytes)).await;
+        let wanted = claim(&mut call);
         wanted.want_bytes(4_000_000);
         drop(wanted);
         until("it is let go of", || client.look_for_taken() || client.ropes_in_flight() == 0).await;
@@ -151,7 +146,7 @@ async fn who_loses_interest_in_the_middle_leaves_a_session_that_works() {
         };
         poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await.unwrap();
         loop {
-            if let Incoming::End(end) = poll_fn(|cx| stream.poll_recv(cx)).await.unwrap() {
+            if let Some(end) = poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap().into_part().end {
                 assert!(matches!(end, End::Trailers { code: 0, .. }), "{end:?}");
                 break;
             }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tollfree::pool::{Pool, REF_LEN};
 use tollfree_direct_stubs::freight::Cargo;
 use tollfree_transport::{
-    Address, Attachment, Config, Emission, EmitError, End, Ending, Incoming, Keep, Listener, Opening,
-    Outgoing,
+    Address, Attachment, Call, Claim, Closed, Config, Emission, EmitError, End, Ending, Keep, Listener,
+    Opening, Outgoing,
 };
 use tonic::{Code, Status};
 
@@ -121,10 +121,10 @@ async fn call(attachment: &Attachment, path: &str, message: Outgoing) -> Result<
     let opening = Opening { path, deadline_ns: 0 };
     let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await?;
     loop {
-        match poll_fn(|cx| stream.poll_recv(cx)).await.unwrap() {
-            Incoming::End(End::Trailers { code, .. }) => return Ok(Code::from_i32(code.into())),
-            Incoming::End(end) => panic!("{end:?}"),
-            _ => {}
+        match poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap().into_part().end {
+            Some(End::Trailers { code, .. }) => return Ok(Code::from_i32(code.into())),
+            Some(end) => panic!("{end:?}"),
+            None => {}
         }
     }
 }
@@ -179,17 +179,36 @@ async fn a_client_that_lies_about_refs_ends_its_own_calls() {
     .await;
 }
 
+async fn accept(attachment: &Attachment) -> Result<Call, Closed> {
+    let mut place = None;
+    poll_fn(|cx| attachment.poll_accept(cx, &mut place)).await?;
+    Ok(place.expect("a call is there").into_call(false))
+}
+
+/// Reads all of a request, and gives the ropes that came.
+async fn read(call: &mut Call) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    loop {
+        let part = match call.first.take() {
+            Some(part) => part,
+            None => match poll_fn(|cx| call.stream.poll_arrival(cx)).await {
+                Ok(arrival) => arrival.into_part(),
+                Err(_) => return claims,
+            },
+        };
+        claims.extend(part.chunk.and_then(|chunk| chunk.rope));
+        if part.end.is_some() {
+            return claims;
+        }
+    }
+}
+
 /// Answers every call with the next lie.
 async fn lying_server(mut listener: Listener, lies: Vec<Vec<u8>>) {
     let attachment = listener.accept().await.unwrap();
     let mut next = lies.into_iter();
-    while let Ok(call) = poll_fn(|cx| attachment.poll_accept(cx)).await {
-        loop {
-            match poll_fn(|cx| call.stream.poll_recv(cx)).await {
-                Ok(Incoming::End(_)) | Err(_) => break,
-                Ok(_) => {}
-            }
-        }
+    while let Ok(mut call) = accept(&attachment).await {
+        read(&mut call).await;
         let Some(data) = next.next() else { return };
         let mut emission = Emission {
             headers: Some(Bytes::new()),
@@ -265,14 +284,8 @@ async fn a_peer_that_never_takes_what_it_gets_is_sent_the_rest_inline() {
         let hoarder = tokio::spawn(async move {
             let attachment = listener.accept().await.unwrap();
             let mut hoard = Vec::new();
-            while let Ok(call) = poll_fn(|cx| attachment.poll_accept(cx)).await {
-                while let Ok(incoming) = poll_fn(|cx| call.stream.poll_recv(cx)).await {
-                    match incoming {
-                        Incoming::Chunk(chunk) => hoard.extend(chunk.rope),
-                        Incoming::End(_) => break,
-                        Incoming::Headers(_) => {}
-                    }
-                }
+            while let Ok(mut call) = accept(&attachment).await {
+                hoard.extend(read(&mut call).await);
                 let mut emission = Emission {
                     headers: Some(Bytes::new()),
                     message: Some(Outgoing::new(Bytes::new(), false)),

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events};
 use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
 use tollfree_session::{
-    Accepted, AreaEvent, Arrival, Closed, EmitError, End, Ending, Limits, Opening, Progress, Received, Role,
-    Session,
+    Accepted, AreaEvent, Arrival, Closed, EmitError, End, Ending, Limits, Opening, Part, Progress, Received,
+    Role, Session,
 };
 
 use super::call::{Call, Hearing, Keeping, Talk, block};
@@ -37,9 +37,6 @@ pub(crate) struct World {
     pub(crate) calls: Vec<Call>,
     pub(crate) limits: (Limits, Limits),
     ropes: bool,
-    /// The calls that are aside, at the client and at the server.
-    pub(crate) asked: Option<usize>,
-    pub(crate) answering: Option<usize>,
     /// Calls still to be opened.
     pub(crate) to_open: usize,
     pub(crate) trace: Option<Vec<String>>,
@@ -97,8 +94,6 @@ impl World {
             client,
             server,
             calls: Vec::new(),
-            asked: None,
-            answering: None,
             limits: (client_word, remote),
             trace: traced.then(Vec::new),
             seen: BTreeSet::new(),
@@ -190,12 +185,6 @@ impl World {
             call.server.keeping = Some(self.server.keeping.clone());
         }
         call.client.fill(id, self.rng.one_in(2));
-        if self.rng.one_in(2) && self.ask(&mut call)? {
-            self.calls.push(call);
-            self.to_open -= 1;
-            self.moves += 1;
-            return if too_long { Err(format!("ask {id}: headers too long were taken")) } else { Ok(()) };
-        }
         let had_message = call.client.emission.message.is_some();
         let opening = Opening { path, deadline_ns: call.deadline_ns };
         let opened = self.client.session.open(&mut self.client.out, opening, &mut call.client.emission);
@@ -232,9 +221,6 @@ impl World {
         let joined = self.rng.one_in(2);
         let gives_up = role == Role::Server && self.rng.one_in(25);
         let (more_parts, heard_first) = (self.rng.below(8), self.rng.one_in(4));
-        if role == Role::Server && self.reply(idx) {
-            return Ok(());
-        }
         let call = &mut self.calls[idx];
         let id = call.id;
         let (talk, forgot) = match role {
@@ -254,14 +240,14 @@ impl World {
             Role::Client => &mut self.client,
             Role::Server => &mut self.server,
         };
-        let mut staged = side.session.stage(&mut side.out, id, &mut talk.emission);
+        let mut staged = side.session.send(&mut side.out, id, &mut talk.emission);
         // A long part is published, so that the peer copies it out while the next one is copied in.
         for _ in 0..more_parts {
             if staged != Ok(Progress::Partly) {
                 break;
             }
             side.out.publish();
-            staged = side.session.stage(&mut side.out, id, &mut talk.emission);
+            staged = side.session.send(&mut side.out, id, &mut talk.emission);
         }
         side.out.publish();
         talk.note(had_message);
@@ -317,7 +303,6 @@ impl World {
     }
 
     pub(crate) fn read(&mut self, role: Role, idx: usize, max: usize) -> Step {
-        self.keep(role, idx);
         for _ in 0..max {
             let call = &mut self.calls[idx];
             let id = call.id;
@@ -335,7 +320,7 @@ impl World {
                 Role::Server => &mut self.server,
             };
             let has_end = side.session.has_end(id);
-            let Some(arrival) = side.session.take_arrival(id) else {
+            let Some(arrival) = side.session.take(id) else {
                 if has_end || hears.end.is_some() {
                     return Err(format!("{role:?} {id}: the end has come, and is not given"));
                 }
@@ -343,7 +328,18 @@ impl World {
                 return Ok(());
             };
             let is_known = side.session.user_mut(id).is_some();
-            let Arrival { headers, chunk, end, forgotten } = arrival;
+            let came_as = match &arrival {
+                Arrival::Request(whole) if role != Role::Server || *whole.headers() != call.headers => {
+                    return Err(format!("{id}: {whole:?} is not what was asked"));
+                }
+                Arrival::Answer(whole) if role != Role::Client || whole.headers() != call.reply_headers => {
+                    return Err(format!("{id}: {whole:?} is not what was answered"));
+                }
+                Arrival::Request(_) => "Request",
+                Arrival::Answer(_) => "Answer",
+                Arrival::Part(_) => "Part",
+            };
+            let Part { headers, chunk, end, forgotten } = arrival.into_part();
             let holds_parts = headers.is_some() || chunk.is_some();
             if holds_parts && hears.is_over() {
                 return Err(format!("{role:?} {id}: {headers:?} {chunk:?} after the end"));
@@ -370,7 +366,8 @@ impl World {
             }
             if holds_parts {
                 self.moves += 1;
-                self.say(|| format!("{role:?} reads {id}"));
+                self.see(came_as);
+                self.say(|| format!("{role:?} reads {id}: {came_as}"));
             }
             if let Some(end) = end {
                 if forgotten {
@@ -454,13 +451,9 @@ impl World {
             };
         }
         let mut head = FrameHead::default();
-        let (mut place, takes_whole) = (None, to == Role::Server && self.rng.one_in(2));
         let received = from.out.fetch(|record| {
             head = super::wire::head_of(&record.bytes);
-            match takes_whole {
-                true => into.session.receive_whole(record, &mut place),
-                false => into.session.receive(record),
-            }
+            into.session.receive(record)
         });
         let Some(received) = received else { return Ok(false) };
         let received =
@@ -471,13 +464,27 @@ impl World {
         if let Received::Area(event) = received {
             self.area_event(to, event);
         }
-        if let Some(whole) = place {
-            self.take_whole(whole)?;
-        }
-        if to == Role::Client {
-            self.hear()?;
+        if to == Role::Server && self.rng.one_in(2) {
+            self.answer_at_once(StreamId(head.stream.get()))?;
         }
         Ok(true)
+    }
+
+    /// As most servers do with a request that comes as a whole, before anything else happens.
+    fn answer_at_once(&mut self, id: StreamId) -> Step {
+        if !self.server.session.has_whole(id) {
+            return Ok(());
+        }
+        let idx = id.0 as usize - 1;
+        while !self.calls[idx].accepted && self.server.session.has_accepted() {
+            self.accept()?;
+        }
+        self.read(Role::Server, idx, 1)?;
+        self.send(Role::Server, idx)?;
+        if self.calls[idx].server.done {
+            self.see("answered at once");
+        }
+        Ok(())
     }
 
     fn see_frame(&mut self, head: &FrameHead) {
@@ -557,6 +564,8 @@ impl World {
     /// Compares a call that has come with what was opened.
     pub(crate) fn take_accepted(&mut self, accepted: Accepted) -> Step {
         let path = self.server.session.path_of(&accepted);
+        // Its headers are there, and compared when it is read.
+        let is_whole = self.server.session.has_whole(accepted.id) && accepted.headers.is_empty();
         self.moves += 1;
         self.say(|| format!("accept {}", accepted.id));
         let call = self.calls.get_mut(accepted.id.0 as usize - 1).ok_or("a call that nobody opened")?;
@@ -564,7 +573,7 @@ impl World {
         let same = !call.accepted
             && !refused
             && path == call.path.as_bytes()
-            && accepted.headers == call.headers
+            && (accepted.headers == call.headers || is_whole)
             && accepted.deadline_ns == call.deadline_ns;
         call.accepted = true;
         if same { Ok(()) } else { Err(format!("{accepted:?} is not what was opened")) }
@@ -594,7 +603,6 @@ impl World {
     }
 
     pub(crate) fn cancel(&mut self, role: Role, idx: usize) {
-        self.keep(role, idx);
         let call = &mut self.calls[idx];
         let id = call.id;
         match role {
@@ -612,7 +620,6 @@ impl World {
     }
 
     pub(crate) fn forget(&mut self, role: Role, idx: usize) {
-        self.keep(role, idx);
         let call = &mut self.calls[idx];
         let id = call.id;
         match role {

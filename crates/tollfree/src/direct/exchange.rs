@@ -6,10 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use prost::Message;
-use tollfree_layout::StreamId;
 use tollfree_transport::{
-    Arrival, Asked, Attachment, Emission, EmitError, Encoded, End, Ending, Opening, Outgoing, Said, Stream,
-    Whole,
+    Arrival, Attachment, Emission, EmitError, End, Ending, Opening, Outgoing, Part, Started, Stream, Whole,
 };
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
@@ -54,22 +52,11 @@ pub(super) struct Reply {
 /// The first steps of a call, which most calls don't go beyond: its request goes out, and all of the answer comes.
 pub(super) struct Quick {
     attachment: Arc<Attachment>,
-    /// One that may go as a whole, until it is sent, or is part of the emission.
-    message: Option<Encoded>,
-    /// What does not go as a whole.
+    /// What is not sent of the request.
     emission: Emission,
     deadline: Deadline,
     /// The call, while it is open and this looks after it.
-    asked: Option<StreamId>,
-}
-
-impl Drop for Quick {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(id) = self.asked {
-            self.attachment.cancel(id, Code::Cancelled as u16);
-        }
-    }
+    open: Option<Stream>,
 }
 
 /// Where those steps have led to.
@@ -104,7 +91,7 @@ pub(super) enum Begun {
     /// It has failed.
     Failed(Failed),
     /// It is open, and this has come.
-    Open(Stream, Option<Arrival>),
+    Open(Stream, Option<Part>),
 }
 
 impl Begun {
@@ -128,10 +115,9 @@ impl Quick {
     pub(super) fn new(attachment: Arc<Attachment>, request: &Request<'_>) -> Quick {
         Quick {
             attachment,
-            message: None,
             emission: Emission::default(),
             deadline: Deadline::new(request.deadline_ns),
-            asked: None,
+            open: None,
         }
     }
 
@@ -146,31 +132,16 @@ impl Quick {
         message: &M,
         len_max: Option<usize>,
     ) -> Result<(), Status> {
-        match request.sharing.encode_short(message, len_max)? {
-            Some(short) => self.message = Some(short),
+        let message = match request.sharing.encode_short(message, len_max)? {
+            Some(short) => Outgoing::plain(short),
             None => {
                 let outlet = &*self.attachment;
-                let message = request.sharing.encode(message, len_max, outlet.peer_pool(), outlet)?;
-                self.set(request, message);
+                request.sharing.encode(message, len_max, outlet.peer_pool(), outlet)?
             }
-        }
-        Ok(())
-    }
-
-    /// A message that does not go as a whole.
-    #[cold]
-    fn set(&mut self, request: &Request<'_>, message: Outgoing) {
+        };
         let (headers, ending) = (Some(request.block.clone()), Some(Ending::HalfClose));
         self.emission = Emission { headers, message: Some(message), ending };
-    }
-
-    /// Makes ready to send the message in parts, or later.
-    #[cold]
-    fn emit(&mut self, request: &Request<'_>) -> &mut Emission {
-        if let Some(message) = self.message.take() {
-            self.set(request, Outgoing::plain(message));
-        }
-        &mut self.emission
+        Ok(())
     }
 
     /// Waits for the parts of an answer that are on their way here.
@@ -191,69 +162,51 @@ impl Quick {
         spent: Option<&mut MetadataMap>,
     ) -> Poll<Step> {
         let mut waits = false;
-        if self.asked.is_none() {
-            // A peer that answers within one look must not keep this task from ever yielding to the others.
-            let turn = ready!(tokio::task::coop::poll_proceed(cx));
-            let opening = request.opening();
-            let asked = match &self.message {
-                Some(message) if request.block.is_empty() => self.attachment.ask(cx, opening, &[], message),
-                Some(message) => {
-                    let mut spent = spent;
-                    let mut meanwhile = || {
-                        if let Some(spent) = &mut spent {
-                            **spent = MetadataMap::new();
-                        }
-                        // Where a request has metadata, the reply is likely to have some.
-                        template::prepare(request.path);
-                    };
-                    self.attachment.ask_and(cx, opening, &request.block, message, &mut meanwhile)
+        let stream = match self.open.take() {
+            Some(stream) => stream,
+            None => {
+                // A peer that answers within one look must not keep this task from ever yielding to the others.
+                let turn = ready!(tokio::task::coop::poll_proceed(cx));
+                let mut spent = spent;
+                let mut meanwhile = || {
+                    if let Some(spent) = &mut spent {
+                        **spent = MetadataMap::new();
+                    }
+                    // Where a request has metadata, the reply is likely to have some.
+                    template::prepare(request.path);
+                };
+                let meanwhile: Option<&mut dyn FnMut()> =
+                    if request.block.is_empty() { None } else { Some(&mut meanwhile) };
+                let started = self.attachment.start(cx, request.opening(), &mut self.emission, meanwhile);
+                turn.made_progress();
+                match started {
+                    Ok(Started::Answered(answer)) => return Poll::Ready(Step::Answered(answer)),
+                    Ok(Started::Open(stream)) => stream,
+                    Ok(Started::Waits(stream)) => {
+                        waits = true;
+                        stream
+                    }
+                    Ok(Started::MustWait) => return Poll::Ready(Step::On(Box::new(Begun::Not))),
+                    Err(error) => return Poll::Ready(Step::failed(Failed::to_send(error, peer))),
                 }
-                None => None,
-            };
-            let asked = match asked {
-                Some(asked) => {
-                    self.message = None;
-                    Some(Ok(asked))
-                }
-                None => {
-                    let attachment = self.attachment.clone();
-                    attachment.try_open(cx, opening, self.emit(request))
-                }
-            };
-            turn.made_progress();
-            match asked {
-                Some(Ok(Asked::Answered(answer))) => return Poll::Ready(Step::Answered(answer)),
-                Some(Ok(Asked::Open(id))) => self.asked = Some(id),
-                Some(Ok(Asked::Waits(id))) => {
-                    self.asked = Some(id);
-                    waits = true;
-                }
-                Some(Err(error)) => return Poll::Ready(Step::failed(Failed::to_send(error, peer))),
-                None => return Poll::Ready(Step::On(Box::new(Begun::Not))),
             }
-        }
-        if !self.emission.is_empty() {
-            let open = |id| Begun::Open(self.attachment.stream(id), None);
-            return Poll::Ready(Step::On(Box::new(self.asked.take().map_or(Begun::Not, open))));
-        }
-        let polled = match self.asked {
-            Some(id) if !waits => self.attachment.poll_answer(cx, id),
-            _ => Poll::Pending,
         };
+        if !self.emission.is_empty() {
+            return Poll::Ready(Step::On(Box::new(Begun::Open(stream, None))));
+        }
+        let polled = if waits { Poll::Pending } else { stream.poll_arrival(cx) };
         match polled {
-            Poll::Ready(said) => {
-                self.asked = None;
-                Poll::Ready(match said {
-                    Ok(Said::All(answer)) => Step::Answered(answer),
-                    Ok(Said::Some(some)) => Step::On(Box::new(Begun::Open(some.0, Some(some.1)))),
-                    Err(closed) => Step::failed(status::closed(&closed, peer).into()),
-                })
+            Poll::Ready(Ok(Arrival::Answer(answer))) => Poll::Ready(Step::Answered(answer)),
+            Poll::Ready(Ok(arrival)) => {
+                Poll::Ready(Step::On(Box::new(Begun::Open(stream, Some(arrival.into_part())))))
+            }
+            Poll::Ready(Err(closed)) => Poll::Ready(Step::failed(status::closed(&closed, peer).into())),
+            Poll::Pending if self.deadline.poll(cx).is_pending() => {
+                self.open = Some(stream);
+                Poll::Pending
             }
             Poll::Pending => {
-                ready!(self.deadline.poll(cx));
-                if let Some(id) = self.asked.take() {
-                    self.attachment.cancel(id, Code::DeadlineExceeded as u16);
-                }
+                stream.cancel(Code::DeadlineExceeded as u16);
                 Poll::Ready(Step::failed(status::deadline().into()))
             }
         }
@@ -282,7 +235,6 @@ pub(super) async fn go_on(
     begun: Begun,
     reply: &mut Reply,
 ) -> Result<(), Failed> {
-    quick.emit(request);
     let Quick { attachment, emission, deadline, .. } = quick;
     let (opened, mut first) = match begun {
         Begun::Open(stream, arrival) => (Ok(stream), arrival),
@@ -354,7 +306,7 @@ fn poll_arrival(
     emission: &mut Emission,
     peer: &str,
     deadline: &mut Deadline,
-) -> Poll<Result<Arrival, Status>> {
+) -> Poll<Result<Part, Status>> {
     if !emission.is_empty() {
         match stream.poll_emit(cx, emission) {
             Poll::Ready(Ok(())) | Poll::Pending => {}
@@ -365,7 +317,10 @@ fn poll_arrival(
     }
     match guard(stream.poll_arrival(cx), deadline, cx) {
         Poll::Pending => Poll::Pending,
-        Poll::Ready(Ok(received)) => Poll::Ready(received.map_err(|closed| status::closed(&closed, peer))),
+        Poll::Ready(Ok(received)) => {
+            let part = received.map(Arrival::into_part);
+            Poll::Ready(part.map_err(|closed| status::closed(&closed, peer)))
+        }
         Poll::Ready(Err(late)) => {
             stream.cancel(Code::DeadlineExceeded as u16);
             Poll::Ready(Err(late))

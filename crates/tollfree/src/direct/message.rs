@@ -233,6 +233,14 @@ pub(super) fn pack(headers: &HeaderMap) -> Result<Bytes, BlockError> {
     metadata::pack_but(headers, |name| RESERVED.contains(&name.as_str()))
 }
 
+/// The same for a block that is kept while it is sent.
+///
+/// # Errors
+/// As [`pack`].
+pub(super) fn pack_to_keep(headers: &HeaderMap) -> Result<Bytes, BlockError> {
+    metadata::pack_to_keep(headers, |name| RESERVED.contains(&name.as_str()))
+}
+
 /// The application's metadata of a block.
 pub(crate) fn unpack(block: &[u8], headers: &mut HeaderMap) {
     if !block.is_empty() {

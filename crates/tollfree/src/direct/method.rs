@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use http::{Extensions, HeaderMap, Request};
 use parking_lot::Mutex;
-use tollfree_transport::{Arrival, Call, Emission, Whole};
+use tollfree_transport::{Call, Emission, Part, Whole};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -69,7 +69,7 @@ impl DirectMethod {
         &self,
         place: &mut DirectServing,
         call: Call,
-        arrival: Option<Arrival>,
+        arrival: Option<Part>,
         headers: HeaderMap,
         extensions: Extensions,
     ) {
@@ -82,7 +82,7 @@ impl DirectMethod {
         &self,
         place: &mut DirectServing,
         call: Call,
-        arrival: Option<Arrival>,
+        arrival: Option<Part>,
         handler: &dyn Handler,
         mut request: Request<Body>,
     ) {

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http::{Extensions, HeaderMap};
-use tollfree_transport::{Arrival, Call, Emission, End, Stream};
+use tollfree_transport::{Arrival, Call, Emission, End, Part, Stream};
 use tonic::Status;
 
 use super::Slot;
@@ -71,7 +71,7 @@ struct Ongoing {
     speech: Speech<Stream>,
     deadline: Deadline,
     /// What came with the call, until it is read.
-    arrival: Option<Arrival>,
+    arrival: Option<Part>,
     gather: Gather,
     state: State,
 }
@@ -83,13 +83,7 @@ impl DirectServing {
     }
 
     /// Begins a call with a message of up to `len_max` bytes; `arrival` came with it.
-    pub(crate) fn begin(
-        &mut self,
-        call: Call,
-        arrival: Option<Arrival>,
-        len_max: Option<usize>,
-        state: State,
-    ) {
+    pub(crate) fn begin(&mut self, call: Call, arrival: Option<Part>, len_max: Option<usize>, state: State) {
         self.call = Some(Ongoing {
             speech: Speech::new(call.stream),
             deadline: Deadline::new(call.deadline_ns),
@@ -239,7 +233,7 @@ impl Ongoing {
         loop {
             let arrived = match self.arrival.take() {
                 Some(arrival) => Ok(arrival),
-                None => ready!(self.speech.stream.poll_arrival(cx)),
+                None => ready!(self.speech.stream.poll_arrival(cx)).map(Arrival::into_part),
             };
             // Nobody waits for an answer any more.
             let Ok(arrival) = arrived else { return Poll::Ready(true) };

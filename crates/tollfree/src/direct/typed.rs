@@ -22,7 +22,7 @@ use tower_service::Service;
 use super::client::{Settings, tonic_client};
 use super::codec::ProstDecoder;
 use super::exchange::{self, Begun, Quick, Reply, Step};
-use super::message::{Gathered, check_received, decode, decode_whole, pack, unpack};
+use super::message::{Gathered, check_received, decode, decode_whole, pack_to_keep, unpack};
 use super::{Method, template};
 use crate::attempts::{Call, Failed, First, Terms, make};
 use crate::balance::Picked;
@@ -50,7 +50,7 @@ where
     // The request stays where it is: parts of it that go from hand to hand are what a call would mostly do.
     let headers = request.metadata().as_ref();
     let timeout = if headers.is_empty() { None } else { metadata::timeout(headers) };
-    let block = pack(headers).map_err(unsendable)?;
+    let block = pack_to_keep(headers).map_err(unsendable)?;
     let inner = channel.inner();
     let terms = Terms::new(inner, method.path, timeout, request.extensions());
     let call = exchange::Request {
@@ -169,7 +169,7 @@ where
             Some(begun) => begun,
             None => {
                 if failed > 0 {
-                    self.call.block = pack(&self.headers(failed)).map_err(unsendable)?;
+                    self.call.block = pack_to_keep(&self.headers(failed)).map_err(unsendable)?;
                 }
                 let mut quick = Quick::new(attachment.clone(), &self.call);
                 quick.encode(&self.call, self.request.get_ref(), self.settings.encoding_len_max)?;

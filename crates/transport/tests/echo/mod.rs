@@ -85,15 +85,22 @@ impl Echo {
 /// Serves one session until it ends.
 pub(crate) async fn serve(attachment: &Attachment) -> Closed {
     loop {
-        match poll_fn(|cx| attachment.poll_accept(cx)).await {
+        match accept(attachment).await {
             Ok(call) => drop(tokio::spawn(answer(call))),
             Err(closed) => return closed,
         }
     }
 }
 
-async fn answer(call: Call) {
-    let Some(message) = read_message(&call.stream).await else { return };
+/// The next call, to go on with for as long as it takes.
+pub(crate) async fn accept(attachment: &Attachment) -> Result<Call, Closed> {
+    let mut place = None;
+    poll_fn(|cx| attachment.poll_accept(cx, &mut place)).await?;
+    Ok(place.expect("a call is there").into_call(true))
+}
+
+async fn answer(mut call: Call) {
+    let Some(message) = read_request(&mut call).await else { return };
     reply(&call, message).await;
 }
 
@@ -114,15 +121,28 @@ pub(crate) async fn reply_with(call: &Call, message: Outgoing) {
 
 /// Reads one message up to the end of the stream. `None`: it ended otherwise.
 pub(crate) async fn read_message(stream: &Stream) -> Option<Bytes> {
+    read(stream, None).await
+}
+
+/// The same of a call that was accepted, and that something may have come with.
+pub(crate) async fn read_request(call: &mut Call) -> Option<Bytes> {
+    read(&call.stream, call.first.take()).await
+}
+
+async fn read(stream: &Stream, mut first: Option<Part>) -> Option<Bytes> {
     let mut message = Vec::new();
     loop {
-        match poll_fn(|cx| stream.poll_recv(cx)).await.ok()? {
-            Incoming::Headers(_) => {}
-            Incoming::Chunk(chunk) => {
-                message.extend_from_slice(&chunk.bytes[if chunk.first { PREFIX_LEN } else { 0 }..]);
-            }
-            Incoming::End(End::HalfClosed | End::Trailers { code: 0, .. }) => return Some(message.into()),
-            Incoming::End(_) => return None,
+        let part = match first.take() {
+            Some(part) => part,
+            None => poll_fn(|cx| stream.poll_arrival(cx)).await.ok()?.into_part(),
+        };
+        if let Some(chunk) = part.chunk {
+            message.extend_from_slice(&chunk.bytes[if chunk.first { PREFIX_LEN } else { 0 }..]);
+        }
+        match part.end {
+            None => {}
+            Some(End::HalfClosed | End::Trailers { code: 0, .. }) => return Some(message.into()),
+            Some(_) => return None,
         }
     }
 }
@@ -158,7 +178,16 @@ pub(crate) async fn begin_with(
     Ok(stream)
 }
 
-/// One call, asked as a whole where that may be. `None`: it ended without its message.
+/// Begins a call, or finds that it has to wait.
+pub(crate) async fn start(
+    attachment: &Attachment,
+    opening: Opening<'_>,
+    emission: &mut Emission,
+) -> Result<Started, EmitError> {
+    poll_fn(|cx| Poll::Ready(attachment.start(cx, opening, emission, None))).await
+}
+
+/// One call, whose answer is looked for at once where that may be. `None`: it ended without its message.
 pub(crate) async fn call(attachment: &Attachment, message: Bytes) -> Option<Bytes> {
     let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
     let mut emission = Emission {
@@ -166,17 +195,16 @@ pub(crate) async fn call(attachment: &Attachment, message: Bytes) -> Option<Byte
         message: Some(Outgoing::new(message.clone(), false)),
         ending: Some(Ending::HalfClose),
     };
-    match poll_fn(|cx| Poll::Ready(attachment.try_ask(cx, opening, &mut emission))).await {
-        Some(Ok(Asked::Answered(answer))) => Some(answer.into_prefixed().slice(PREFIX_LEN..)),
-        Some(Ok(Asked::Open(id) | Asked::Waits(id))) => {
-            let stream = attachment.stream(id);
+    match start(attachment, opening, &mut emission).await {
+        Ok(Started::Answered(answer)) => Some(answer.into_prefixed().slice(PREFIX_LEN..)),
+        Ok(Started::Open(stream) | Started::Waits(stream)) => {
             if !emission.is_empty() {
                 poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await.ok()?;
             }
             read_message(&stream).await
         }
-        Some(Err(_)) => None,
-        None => read_message(&begin(attachment, message).await.ok()?).await,
+        Err(_) => None,
+        Ok(Started::MustWait) => read_message(&begin(attachment, message).await.ok()?).await,
     }
 }
 

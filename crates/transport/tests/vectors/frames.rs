@@ -6,7 +6,7 @@ use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, control, events, flags};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId, metadata};
 use tollfree_session::{
     AreaFault, Arrival, Asked, Closed, Emission, End, Ending, Full, Inbound, Keep, Limits, Opening, Outbound,
-    Outgoing, Progress, Role, Session, Violation,
+    Outgoing, Part, Progress, Role, Session, Violation,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -116,7 +116,7 @@ impl Talk {
         let (session, out) = &mut self.ends[CLIENT];
         let id = session.open(out, Opening { path, deadline_ns }, &mut emission).unwrap().unwrap();
         if !emission.is_empty() {
-            session.stage(out, id, &mut emission).unwrap();
+            session.send(out, id, &mut emission).unwrap();
         }
         self.deliver(CLIENT);
         id
@@ -124,16 +124,16 @@ impl Talk {
 
     fn emit(&mut self, from: usize, id: StreamId, emission: &mut Emission) -> Progress {
         let (session, out) = &mut self.ends[from];
-        let progress = session.stage(out, id, emission).unwrap();
+        let progress = session.send(out, id, emission).unwrap();
         session.settle(id);
         self.deliver(from);
         progress
     }
 
     /// Reads all that a side has got of a stream, and tells the peer what it may send for that.
-    fn read(&mut self, at: usize, id: StreamId) -> Vec<Arrival> {
+    fn read(&mut self, at: usize, id: StreamId) -> Vec<Part> {
         let mut got = Vec::new();
-        while let Some(arrival) = self.ends[at].0.take_arrival(id) {
+        while let Some(arrival) = self.ends[at].0.take(id).map(Arrival::into_part) {
             let ended = arrival.end.is_some();
             got.push(arrival);
             if ended {
@@ -298,7 +298,7 @@ fn draining() -> Value {
     talk.stage(SERVER);
     let late = talk.open("/a.B/D", 0, asking(1));
     talk.deliver(SERVER);
-    let got = talk.ends[CLIENT].0.take_arrival(late).unwrap();
+    let got = talk.ends[CLIENT].0.take(late).unwrap().into_part();
     assert!(matches!(got.end, Some(End::Cancelled { refused: true, .. })));
     talk.emit(SERVER, first, &mut answer(1));
     let (server, out) = &mut talk.ends[SERVER];

@@ -4,7 +4,6 @@ mod echo;
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,20 +31,21 @@ fn answer(message: &'static [u8]) -> Emission {
 }
 
 /// What came of a request. The method must be known: the first call of it is another one.
-async fn ask(client: &Attachment, message: &Bytes) -> Option<Asked> {
+async fn ask(client: &Attachment, message: &Bytes) -> Started {
     let (opening, mut emission) = (Opening { path: PATH, deadline_ns: 0 }, request(message));
-    let asked = poll_fn(|cx| Poll::Ready(client.try_ask(cx, opening, &mut emission))).await?.unwrap();
+    let started = echo::start(client, opening, &mut emission).await.unwrap();
     assert!(emission.is_empty(), "a request as short as this goes as a whole");
-    Some(asked)
+    started
 }
 
 async fn answered(client: &Attachment, message: &Bytes) -> (bool, Option<Bytes>) {
-    match ask(client, message).await.expect("nothing is in its way") {
-        Asked::Answered(answer) => (true, Some(answer.into_prefixed().slice(GRPC_PREFIX_LEN..))),
-        Asked::Open(id) | Asked::Waits(id) => match poll_fn(|cx| client.poll_answer(cx, id)).await {
-            Ok(Said::All(answer)) => (false, Some(answer.into_prefixed().slice(GRPC_PREFIX_LEN..))),
-            said => panic!("an echo comes as a whole: {said:?}"),
+    match ask(client, message).await {
+        Started::Answered(answer) => (true, Some(answer.into_prefixed().slice(GRPC_PREFIX_LEN..))),
+        Started::Open(stream) | Started::Waits(stream) => match poll_fn(|cx| stream.poll_arrival(cx)).await {
+            Ok(Arrival::Answer(answer)) => (false, Some(answer.into_prefixed().slice(GRPC_PREFIX_LEN..))),
+            arrived => panic!("an echo comes as a whole: {arrived:?}"),
         },
+        Started::MustWait => panic!("nothing is in its way"),
     }
 }
 
@@ -58,7 +58,7 @@ async fn pair() -> (Attachment, Attachment, tempfile::TempDir) {
     let server = listener.accept().await.unwrap();
     // So that the method is known to both.
     let stream = begin(&client, Bytes::from_static(b"first")).await.unwrap();
-    let call = poll_fn(|cx| server.poll_accept(cx)).await.unwrap();
+    let call = echo::accept(&server).await.unwrap();
     echo::reply(&call, Bytes::new()).await;
     read_message(&stream).await.unwrap();
     drop((stream, call));
@@ -67,14 +67,14 @@ async fn pair() -> (Attachment, Attachment, tempfile::TempDir) {
 
 async fn accept(server: &Attachment) -> Accepted<'_> {
     let mut place = None;
-    poll_fn(|cx| server.poll_accept_into(cx, &mut place)).await.unwrap();
+    poll_fn(|cx| server.poll_accept(cx, &mut place)).await.unwrap();
     place.unwrap()
 }
 
-fn stream_of(client: &Attachment, asked: Option<Asked>) -> Stream {
-    match asked.unwrap() {
-        Asked::Open(id) | Asked::Waits(id) => client.stream(id),
-        Asked::Answered(answer) => panic!("nobody can have answered: {answer:?}"),
+fn stream_of(started: Started) -> Stream {
+    match started {
+        Started::Open(stream) | Started::Waits(stream) => stream,
+        other => panic!("nobody can have answered: {other:?}"),
     }
 }
 
@@ -136,7 +136,7 @@ fn a_request_that_came_as_a_whole_is_answered_in_any_way() {
         let (client, server, _directory) = pair().await;
         let message = Bytes::from_static(b"whole");
         // At once, and as a whole.
-        let stream = stream_of(&client, ask(&client, &message).await);
+        let stream = stream_of(ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         assert_eq!(server.live_count(), 1);
         assert_eq!(accepted.take_whole().unwrap().into_prefixed().slice(GRPC_PREFIX_LEN..), message);
@@ -146,44 +146,39 @@ fn a_request_that_came_as_a_whole_is_answered_in_any_way() {
         drop(accepted);
         assert_eq!(read_message(&stream).await.unwrap(), "at once");
         // In parts, at once.
-        let stream = stream_of(&client, ask(&client, &message).await);
+        let stream = stream_of(ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         let mut parts = Emission { ending: None, ..answer(b"in parts") };
         assert!(accepted.reply(&mut parts).unwrap());
-        let call = accepted.into_call();
+        let call = accepted.into_call(true);
         let mut rest = Emission { ending: answer(b"").ending, ..Emission::default() };
         poll_fn(|cx| call.stream.poll_emit(cx, &mut rest)).await.unwrap();
         assert_eq!(read_message(&stream).await.unwrap(), "in parts");
         // Later, by whoever has the call then; the message is where it is for every other call.
-        let stream = stream_of(&client, ask(&client, &message).await);
-        let call = accept(&server).await.into_call();
-        assert_eq!(read_message(&call.stream).await.unwrap(), message);
+        let stream = stream_of(ask(&client, &message).await);
+        let mut call = accept(&server).await.into_call(true);
+        assert_eq!(echo::read_request(&mut call).await.unwrap(), message);
         echo::reply(&call, Bytes::from_static(b"later")).await;
         assert_eq!(read_message(&stream).await.unwrap(), "later");
         // Not at all.
-        let stream = stream_of(&client, ask(&client, &message).await);
+        let stream = stream_of(ask(&client, &message).await);
         drop(accept(&server).await);
         assert!(read_message(&stream).await.is_none());
         assert_eq!((client.live_count(), server.live_count()), (0, 0));
-        // In parts, to whoever looks after a call that has no stream.
-        let (Some(Asked::Open(id)) | Some(Asked::Waits(id))) = ask(&client, &message).await else {
-            panic!("nobody can have answered");
-        };
-        let call = accept(&server).await.into_call();
+        // In parts that come one after the other.
+        let stream = stream_of(ask(&client, &message).await);
+        let call = accept(&server).await.into_call(true);
         let mut first = Emission { headers: Some(Bytes::new()), ..Emission::default() };
         poll_fn(|cx| call.stream.poll_emit(cx, &mut first)).await.unwrap();
-        let Ok(Said::Some(some)) = poll_fn(|cx| client.poll_answer(cx, id)).await else {
+        let Ok(Arrival::Part(part)) = poll_fn(|cx| stream.poll_arrival(cx)).await else {
             panic!("no more than headers have come");
         };
-        assert!(some.1.headers.is_some() && some.1.end.is_none());
+        assert!(part.headers.is_some() && part.end.is_none());
         let mut rest = Emission { headers: None, ..answer(b"the rest") };
         poll_fn(|cx| call.stream.poll_emit(cx, &mut rest)).await.unwrap();
-        assert_eq!(read_message(&some.0).await.unwrap(), "the rest");
+        assert_eq!(read_message(&stream).await.unwrap(), "the rest");
         // And all of it in an order of its own: the second call comes while the first is not answered.
-        let (one, two) = (
-            stream_of(&client, ask(&client, &message).await),
-            stream_of(&client, ask(&client, &message).await),
-        );
+        let (one, two) = (stream_of(ask(&client, &message).await), stream_of(ask(&client, &message).await));
         let (mut first, mut second) = (accept(&server).await, accept(&server).await);
         assert!(second.reply(&mut answer(b"two")).unwrap() && first.reply(&mut answer(b"one")).unwrap());
         assert_eq!(read_message(&one).await.unwrap(), "one");
@@ -198,32 +193,30 @@ fn a_call_that_was_cancelled_meanwhile_is_not_answered() {
     runtime.block_on(async {
         let (client, server, _directory) = pair().await;
         let message = Bytes::from_static(b"whole");
-        let stream = stream_of(&client, ask(&client, &message).await);
+        let stream = stream_of(ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         drop(stream);
         // Somebody looks at the ring before the answer: the cancellation has come.
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        assert!(server.poll_accept(&mut cx).is_pending());
+        assert!(server.poll_accept(&mut cx, &mut None).is_pending());
         assert_eq!(accepted.reply(&mut answer(b"nobody listens")), Err(EmitError::Ended));
         drop(accepted);
         assert_eq!(server.live_count(), 0);
         // Nobody has looked: the answer goes out, and is for nobody.
-        let stream = stream_of(&client, ask(&client, &message).await);
+        let stream = stream_of(ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         drop(stream);
         assert!(accepted.reply(&mut answer(b"nobody listens")).unwrap());
         drop(accepted);
-        // Given up by whoever has no stream of it.
-        let (Some(Asked::Open(id)) | Some(Asked::Waits(id))) = ask(&client, &message).await else {
-            panic!("nobody can have answered");
-        };
+        // Given up, and not let go of yet.
+        let stream = stream_of(ask(&client, &message).await);
         let mut accepted = accept(&server).await;
-        client.cancel(id, 1);
+        stream.cancel(1);
         assert_eq!(client.live_count(), 0);
-        assert!(server.poll_accept(&mut cx).is_pending());
+        assert!(server.poll_accept(&mut cx, &mut None).is_pending());
         assert_eq!(accepted.reply(&mut answer(b"nobody listens")), Err(EmitError::Ended));
         drop(accepted);
-        let next = stream_of(&client, ask(&client, &message).await);
+        let next = stream_of(ask(&client, &message).await);
         assert!(accept(&server).await.reply(&mut answer(b"next")).unwrap());
         assert_eq!(read_message(&next).await.unwrap(), "next");
     });
@@ -236,7 +229,7 @@ fn a_session_that_ends_takes_the_call_along() {
     runtime.block_on(async {
         let message = Bytes::from_static(b"whole");
         let (client, server, _directory) = pair().await;
-        let stream = stream_of(&client, ask(&client, &message).await);
+        let stream = stream_of(ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         server.close("the test ends it");
         assert!(matches!(accepted.reply(&mut answer(b"too late")), Err(EmitError::Closed(_))));
@@ -246,7 +239,7 @@ fn a_session_that_ends_takes_the_call_along() {
         assert!(ask_refused(&client, &message).await, "a session that is over takes no call");
         // The server drains: the call that it has got is answered, the next is not taken.
         let (client, server, _directory) = pair().await;
-        let stream = stream_of(&client, ask(&client, &message).await);
+        let stream = stream_of(ask(&client, &message).await);
         let mut accepted = accept(&server).await;
         server.drain();
         assert!(accepted.reply(&mut answer(b"the last")).unwrap());
@@ -258,8 +251,7 @@ fn a_session_that_ends_takes_the_call_along() {
 
 async fn ask_refused(client: &Attachment, message: &Bytes) -> bool {
     let (opening, mut emission) = (Opening { path: PATH, deadline_ns: 0 }, request(message));
-    let asked = poll_fn(|cx| Poll::Ready(client.try_ask(cx, opening, &mut emission))).await;
-    matches!(asked, Some(Err(_)))
+    echo::start(client, opening, &mut emission).await.is_err()
 }
 
 #[test]

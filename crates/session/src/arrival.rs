@@ -1,0 +1,191 @@
+//! What a reader of a call is given.
+//!
+//! `R` is what stands for a rope: the session's [`RopeIdx`], or what the transport makes of it.
+
+use bytes::Bytes;
+use tollfree_layout::RopeIdx;
+
+use crate::whole::Whole;
+
+/// Part of a received message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk<R = RopeIdx> {
+    /// The bytes. On the first chunk of a message the [`GRPC_PREFIX_LEN`](crate::GRPC_PREFIX_LEN) bytes of gRPC's
+    /// prefix stand before them.
+    pub bytes: Bytes,
+    /// Begins a message.
+    pub first: bool,
+    /// Ends it.
+    pub last: bool,
+    /// On the first chunk of a rope ([`tollfree_layout::rope`]): which one. To be
+    /// [taken](crate::Session::take_rope) once.
+    pub rope: Option<R>,
+}
+
+impl<R> Chunk<R> {
+    /// A message by itself, with gRPC's prefix before it.
+    pub fn whole(bytes: Bytes) -> Chunk<R> {
+        Chunk { bytes, first: true, last: true, rope: None }
+    }
+
+    /// Whether it is a message by itself, and no rope.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.first && self.last && self.rope.is_none()
+    }
+
+    /// Whether it is a message by itself, no rope, and not compressed.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.is_whole() && self.bytes.first() == Some(&0)
+    }
+}
+
+/// How a call ended, as far as this side knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The client sends no more (server side). Until the call is answered, `Cancelled` or `SessionClosed` may follow.
+    HalfClosed,
+    /// The server's last word (client side).
+    Trailers {
+        /// The gRPC status as sent; values above 16 mean UNKNOWN.
+        code: u16,
+        /// Packed metadata, `grpc-message` among them.
+        block: Bytes,
+    },
+    /// Cancelled by the peer, or by the session's end on its behalf.
+    Cancelled {
+        /// The gRPC status that says why.
+        code: u16,
+        /// Nothing of the call was looked at: it may safely be sent again.
+        refused: bool,
+    },
+    /// The session is over; [`Session::closed`](crate::Session::closed) says why.
+    SessionClosed,
+}
+
+/// What has come on a call since its reader looked last.
+#[derive(Debug)]
+pub enum Arrival<R = RopeIdx> {
+    /// All that the client says (server side). The call goes on.
+    Request(Whole),
+    /// All that the server says, with status OK (client side). The call is over, and the session has forgotten it.
+    Answer(Whole),
+    /// What has come otherwise.
+    Part(Part<R>),
+}
+
+impl<R> Arrival<R> {
+    /// The same for a reader who takes everything part by part.
+    pub fn into_part(self) -> Part<R> {
+        let (headers, end, forgotten, whole) = match self {
+            Arrival::Part(part) => return part,
+            Arrival::Request(whole) => (None, End::HalfClosed, false, whole),
+            Arrival::Answer(whole) => {
+                let headers = Bytes::copy_from_slice(whole.headers());
+                let block = Bytes::copy_from_slice(whole.trailers());
+                (Some(headers), End::Trailers { code: 0, block }, true, whole)
+            }
+        };
+        Part { headers, chunk: Some(Chunk::whole(whole.into_prefixed())), end: Some(end), forgotten }
+    }
+
+    /// Whether the session has forgotten the call: nothing follows.
+    #[inline]
+    pub fn is_last(&self) -> bool {
+        match self {
+            Arrival::Request(_) => false,
+            Arrival::Answer(_) => true,
+            Arrival::Part(part) => part.forgotten,
+        }
+    }
+
+    /// The same with something else for a rope.
+    #[inline]
+    pub fn map_rope<S>(self, make: impl FnOnce(R) -> S) -> Arrival<S> {
+        match self {
+            Arrival::Request(whole) => Arrival::Request(whole),
+            Arrival::Answer(whole) => Arrival::Answer(whole),
+            Arrival::Part(Part { headers, chunk, end, forgotten }) => {
+                let chunk = chunk.map(|chunk| {
+                    let Chunk { bytes, first, last, rope } = chunk;
+                    Chunk { bytes, first, last, rope: rope.map(make) }
+                });
+                Arrival::Part(Part { headers, chunk, end, forgotten })
+            }
+        }
+    }
+}
+
+/// Part of what a peer says on a call, in the order of the fields: as much of it as comes without a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part<R = RopeIdx> {
+    /// Response headers (client side), packed.
+    pub headers: Option<Bytes>,
+    /// Part of a message.
+    pub chunk: Option<Chunk<R>>,
+    /// The end, where nothing else is left to read before it. Given again to a reader who asks again.
+    pub end: Option<End>,
+    /// The session does not know the call any more.
+    pub forgotten: bool,
+}
+
+impl<R> Default for Part<R> {
+    fn default() -> Part<R> {
+        Part { headers: None, chunk: None, end: None, forgotten: false }
+    }
+}
+
+/// One thing of a [`Part`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incoming<R = RopeIdx> {
+    /// Response headers (client side), packed.
+    Headers(Bytes),
+    /// Part of a message. The last message stays incomplete where a status other than OK follows.
+    Chunk(Chunk<R>),
+    /// Nothing follows.
+    End(End),
+}
+
+impl<R> Part<R> {
+    /// Nothing is left of it.
+    pub fn is_empty(&self) -> bool {
+        self.headers.is_none() && self.chunk.is_none() && self.end.is_none()
+    }
+
+    /// Takes the message of a request of which all has come, with gRPC's prefix before it: its client will say nothing
+    /// more. `None`, and nothing taken, of any other.
+    pub fn take_request(&mut self) -> Option<Bytes> {
+        let is_whole = self.chunk.as_ref().is_some_and(Chunk::is_whole);
+        if !is_whole || self.end != Some(End::HalfClosed) {
+            return None;
+        }
+        self.end = None;
+        self.chunk.take().map(|chunk| chunk.bytes)
+    }
+
+    /// Takes an answer of which all has come, with status OK: headers, message and trailers. `None`, and nothing taken, of any
+    /// other.
+    pub fn take_answer(&mut self) -> Option<(Bytes, Chunk<R>, Bytes)> {
+        let is_all = self.chunk.as_ref().is_some_and(|chunk| chunk.first && chunk.last);
+        let (Some(headers), true, Some(End::Trailers { code: 0, block })) =
+            (&mut self.headers, is_all, &mut self.end)
+        else {
+            return None;
+        };
+        let (headers, trailers) = (std::mem::take(headers), std::mem::take(block));
+        (self.headers, self.end) = (None, None);
+        Some((headers, self.chunk.take()?, trailers))
+    }
+
+    /// Takes out what came first of what is left.
+    pub fn take_next(&mut self) -> Option<Incoming<R>> {
+        if let Some(headers) = self.headers.take() {
+            return Some(Incoming::Headers(headers));
+        }
+        if let Some(chunk) = self.chunk.take() {
+            return Some(Incoming::Chunk(chunk));
+        }
+        self.end.take().map(Incoming::End)
+    }
+}

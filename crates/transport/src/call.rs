@@ -1,0 +1,219 @@
+//! One call, as both sides hold it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use tollfree_layout::StreamId;
+use tollfree_rendezvous::PeerIdentity;
+use tollfree_session::{self as session, Closed, Emission, EmitError, Progress};
+
+use crate::claim::Claim;
+use crate::core::Core;
+use crate::shared::{Shared, Socket};
+use crate::stations::Token;
+use crate::streak::Streak;
+
+/// What has come on a call since its reader looked last.
+pub type Arrival = session::Arrival<Claim>;
+/// Part of what a peer says on a call.
+pub type Part = session::Part<Claim>;
+/// Part of a received message.
+pub type Chunk = session::Chunk<Claim>;
+/// One thing of a [`Part`].
+pub type Incoming = session::Incoming<Claim>;
+
+/// One call. Dropping it before it has ended cancels it at the peer.
+#[derive(Debug)]
+pub struct Stream {
+    shared: Arc<Shared>,
+    id: StreamId,
+    /// Ended, and let go of.
+    pub(crate) gone: AtomicBool,
+    emits: Streak,
+}
+
+/// Long parts of a message that go out for one taking of the lock.
+const PARTS_COUNT: usize = 8;
+/// gRPC status CANCELLED.
+pub(crate) const CANCELLED: u16 = 1;
+
+impl Stream {
+    #[inline]
+    pub(crate) fn new(shared: Arc<Shared>, id: StreamId) -> Stream {
+        Stream { shared, id, gone: AtomicBool::new(false), emits: Streak::default() }
+    }
+
+    /// Who is at the other end of its session.
+    pub fn peer(&self) -> PeerIdentity {
+        self.shared.identity
+    }
+
+    /// Ropes sent in its session that the peer has not taken hold of yet.
+    pub fn ropes_in_flight(&self) -> usize {
+        self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())
+    }
+
+    /// As [`Attachment::look_for_taken`].
+    pub fn look_for_taken(&self) -> bool {
+        self.shared.look_for_taken()
+    }
+
+    /// Its number in the session, for logs.
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Sends what `emission` holds; ready when all of it is on its way.
+    ///
+    /// # Errors
+    /// [`EmitError::Ended`] when the call has ended meanwhile.
+    pub fn poll_emit(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
+        self.emits.poll(cx, |cx| self.poll_emit_now(cx, emission))
+    }
+
+    fn poll_emit_now(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
+        let token = Token::Write(self.id);
+        let polled = self.shared.poll_wait(cx, token, |core, socket| {
+            match core.send(self.id, emission, socket) {
+                Ok(Progress::Done) => {
+                    if core.settle(self.id, socket) && !self.gone.swap(true, Ordering::Relaxed) {
+                        core.forget(self.id, CANCELLED, socket);
+                    }
+                    Some(Ok(()))
+                }
+                Err(error) => Some(Err(error)),
+                Ok(progress) => {
+                    // The next part of a long message goes when others have had their turn, as if room had just come.
+                    core.wait_for(token, progress);
+                    None
+                }
+            }
+        });
+        match polled {
+            Poll::Ready(Ok(result)) => Poll::Ready(result),
+            Poll::Ready(Err(closed)) => Poll::Ready(Err(closed.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// What the peer has sent on this call, as much of it as makes one [`Arrival`]: of the usual unary call everything, for
+    /// one taking of the lock. Not to be asked again once an end has come that nothing follows.
+    ///
+    /// # Errors
+    /// Ready with the reason in a child of `fork`. A session that ends shows as the [`End`](crate::End) of the call.
+    pub fn poll_arrival(&self, cx: &mut Context<'_>) -> Poll<Result<Arrival, Closed>> {
+        self.shared.poll_read(cx, self.id, |core| {
+            let arrival = core.session.take(self.id)?;
+            if arrival.is_last() {
+                self.gone.store(true, Ordering::Relaxed);
+                core.wake_ready();
+            }
+            Some(arrival.map_rope(|rope| Claim::new(&self.shared, rope)))
+        })
+    }
+
+    /// Why the session of this call is over, if it is.
+    pub fn session_closed(&self) -> Option<Closed> {
+        match self.shared.enter() {
+            Ok(core) => core.session.closed().cloned(),
+            Err(closed) => Some(closed),
+        }
+    }
+
+    /// Ready when the call has ended, so that whoever works for it can stop. Does not look at the ring itself: some
+    /// other task waits on the session (a server's always does).
+    pub fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let Ok(mut core) = self.shared.enter() else { return Poll::Ready(()) };
+        if !core.session.is_live(self.id) {
+            return Poll::Ready(());
+        }
+        if let Some(slot) = core.slot(Token::Write(self.id)) {
+            slot.wait(cx.waker());
+        }
+        Poll::Pending
+    }
+
+    /// Ends the call in both directions, and leaves it to its reader to find out: for whoever sends beside one. The peer
+    /// sees `code`, a gRPC status. Does nothing to a call that has ended.
+    pub fn abort(&self, code: u16) {
+        if !self.gone.load(Ordering::Relaxed)
+            && let Ok(mut core) = self.shared.enter()
+        {
+            core.session.cancel(self.id, code);
+            core.wake_ready();
+            if core.session.has_pending() {
+                core.flush(&self.shared.socket);
+            }
+            core.leave_to_driver();
+        }
+    }
+
+    /// Ends the call in both directions; the peer sees `code`, a gRPC status. Does nothing the second time. A reader is
+    /// not told: it is the reader who lets go of a call.
+    pub fn cancel(&self, code: u16) {
+        if !self.gone.load(Ordering::Relaxed)
+            && !self.gone.swap(true, Ordering::Relaxed)
+            && let Ok(mut core) = self.shared.enter()
+        {
+            core.forget(self.id, code, &self.shared.socket);
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.cancel(CANCELLED);
+    }
+}
+
+impl Core {
+    /// Sends as much of an emission as there is room for.
+    pub(crate) fn send(
+        &mut self,
+        id: StreamId,
+        emission: &mut Emission,
+        socket: &Socket,
+    ) -> Result<Progress, EmitError> {
+        let mut progress = self.session.send(&mut self.sending, id, emission);
+        for _ in 1..PARTS_COUNT {
+            if progress != Ok(Progress::Partly) {
+                break;
+            }
+            self.flush(socket);
+            progress = self.session.send(&mut self.sending, id, emission);
+        }
+        self.flush_soon(socket);
+        progress
+    }
+
+    /// What a server's last word means for its call, once that is on its way. Whether the call is over.
+    pub(crate) fn settle(&mut self, id: StreamId, socket: &Socket) -> bool {
+        let is_settled = self.session.settle(id);
+        if !is_settled && self.session.has_pending() {
+            self.flush(socket);
+        }
+        is_settled
+    }
+
+    /// Notes what a token waits for, once.
+    pub(crate) fn wait_for(&mut self, token: Token, progress: Progress) {
+        match progress {
+            Progress::NeedRoom | Progress::Partly => {
+                if let Some(slot) = self.slot(token)
+                    && !std::mem::replace(&mut slot.wants_room, true)
+                {
+                    self.wants_room.push(token);
+                }
+            }
+            Progress::NeedStream => {
+                if let Some(slot) = self.slot(token)
+                    && !std::mem::replace(&mut slot.wants_stream, true)
+                {
+                    self.wants_stream.push_back(token);
+                }
+            }
+            _ => {}
+        }
+    }
+}
