@@ -204,7 +204,7 @@ fn a_client_that_is_killed_with_refs_on_their_way_leaves_nothing_at_the_server()
     for (idx, point) in POINTS.into_iter().enumerate() {
         for nth in [1, 7] {
             killed(Process::start("client", &socket, &format!("{idx} {nth}")), point);
-            // What it sent is still here, whoever paid for it.
+            // What it sent is still here, no matter which member paid for it.
             let kept = std::mem::take(&mut *carrier.kept.lock().unwrap());
             assert!(
                 !kept.is_empty() && kept.iter().all(|body| body.iter().all(|byte| *byte == 1 || *byte == 2))

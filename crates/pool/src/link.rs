@@ -128,7 +128,7 @@ impl Inbox {
                     return Came::Over;
                 }
             }
-            // Whoever asked is told that the descriptor is missing.
+            // The asker is told that the descriptor is missing.
             Ok(Heard::Cut(count, Lost::OutOfDescriptors)) => self.len += count,
             Ok(Heard::Nothing) => return Came::Nothing,
             Ok(Heard::HungUp | Heard::Cut(_, Lost::Excess)) | Err(_) => return Came::Over,

@@ -460,7 +460,7 @@ fn the_reserve_goes_to_long_messages_in_the_order_in_which_they_began() {
     // So does one whose last bytes have been read, though its call goes on.
     Script::new(events::HALF_CLOSE, 2).chunk(9000, 0, flags::LAST).send(&mut server).unwrap();
     assert!(!covers(&server, 5), "not before they are read");
-    while server.take_arrival(StreamId(2)).is_some_and(|arrival| arrival.end.is_none()) {}
+    while server.take(StreamId(2)).is_some_and(|arrival| arrival.into_part().end.is_none()) {}
     assert!(server.is_live(StreamId(2)) && covers(&server, 5) && !covers(&server, 6));
     begin(&mut server, 8);
     [3, 5].into_iter().for_each(|id| server.forget(StreamId(id), 1));

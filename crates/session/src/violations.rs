@@ -14,7 +14,7 @@ const RING: usize = 14;
 const SOCKET: usize = 15;
 const KIND_COUNT: usize = 16;
 
-/// Numbers the variants. Whoever adds one must add it here (or this doesn't compile) and then a case below.
+/// Numbers the variants. A new one must be added here (or this doesn't compile) and then a case below.
 fn kind(violation: &Violation) -> usize {
     match violation {
         Violation::FrameLen { .. } => 0,

@@ -56,7 +56,7 @@ struct Waiting {
     left_ns: AtomicU64,
 }
 
-/// Notes that whoever spins has to look again.
+/// Notes that the spinning thread has to look again.
 #[derive(Default)]
 struct Woken(AtomicBool);
 

@@ -117,7 +117,7 @@ impl Tally {
     }
 
     fn tell(&self) {
-        // Whoever tells clears this before it reads the count: one of the two sees the other's step.
+        // A teller clears this before it reads the count: one of the two sees the other's step.
         if !self.news.load(Ordering::SeqCst) && !self.news.swap(true, Ordering::SeqCst) {
             self.changed.notify_one();
         }

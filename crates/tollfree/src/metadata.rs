@@ -129,7 +129,7 @@ pub(crate) fn unpack_but(block: &[u8], headers: &mut HeaderMap, skips: impl Fn(&
     headers.reserve(metadata::pairs(block).count());
     for (name, value) in metadata::pairs(block).flatten() {
         let Some(name) = name_of(name).filter(|name| !skips(name)) else { continue };
-        // A copy takes no longer than counting who shares the block, and whoever keeps it doesn't keep the block.
+        // A copy takes no longer than counting who shares the block, and a caller that keeps it doesn't keep the block.
         let Ok(value) = HeaderValue::from_bytes(value) else { continue };
         // The one that goes without saying is put in beforehand; an unusual one takes its place.
         if name == CONTENT_TYPE {

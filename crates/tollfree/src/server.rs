@@ -149,7 +149,7 @@ impl Server {
         self
     }
 
-    /// What becomes of large payloads, for whoever watches.
+    /// What becomes of large payloads, for monitoring.
     pub fn payloads(&self) -> Payloads {
         self.sharing.payloads.clone()
     }
@@ -188,7 +188,7 @@ impl Server {
         self
     }
 
-    /// Counts the clients that were refused at shared memory addresses, for whoever watches.
+    /// Counts the clients that were refused at shared memory addresses, for monitoring.
     pub fn refusals(&self) -> Refusals {
         self.config.refusals.clone()
     }
@@ -285,7 +285,7 @@ impl Server {
         self.layer(TraceLayer(Arc::new(make)))
     }
 
-    /// How busy the server is, for whoever watches it.
+    /// How busy the server is, for monitoring.
     pub fn load(&self) -> ServerLoad {
         self.load.clone()
     }
@@ -299,7 +299,7 @@ impl Server {
     }
 
     /// How long calls may go on in a session or connection that has reached its age. Then it is closed, and they end
-    /// UNAVAILABLE. Without it they may go on for ever.
+    /// UNAVAILABLE. Without it they may go on without end.
     pub fn max_connection_age_grace(mut self, grace: Duration) -> Server {
         self.age.grace = Some(grace);
         self
@@ -692,7 +692,7 @@ impl Bound {
                 builder.serve_with_incoming_shutdown(incoming, stop).await.map_err(http(address))?;
             }
             Bound::Tcp(address, listener, builder) => {
-                // Not under TLS: who has checked a certificate is not sent elsewhere by whoever showed it.
+                // Not under TLS: a client that has checked a certificate is not sent elsewhere by the server that showed it.
                 let routes = match offer {
                     Some(offer) if address.starts_with("http://") => routes.add_service(OfferService(offer)),
                     _ => routes,

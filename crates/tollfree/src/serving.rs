@@ -82,7 +82,7 @@ where
         }
         let mut service = self.clone();
         if service.poll_ready(&mut Context::from_waker(Waker::noop())).is_pending() {
-            // It is asked again by whoever polls.
+            // The caller that polls asks it again.
             return Handling::Other(service.handle(request));
         }
         let mut called = Some(service.call(request));

@@ -676,7 +676,7 @@ fn insert_timeout(headers: &mut HeaderMap, deadline_ns: Option<u64>) {
 fn known(path: &Bytes, duty: &Duty, peer: PeerPool) -> Option<Known> {
     let text = std::str::from_utf8(path).ok()?;
     let (service, method) = text.strip_prefix('/')?.split_once('/')?;
-    // A query or a fragment is no part of a method's path, and would be passed over by whoever looks at a URI's path.
+    // A query or a fragment is no part of a method's path, and would be passed over by code that looks at a URI's path.
     if method.is_empty() || method.contains('/') || text.contains(['?', '#']) {
         return None;
     }

@@ -13,7 +13,7 @@ use crate::last_words::fit;
 use crate::metadata::{pack, travelling};
 use crate::status;
 
-/// A server's half of a call, whoever else holds its stream.
+/// A server's half of a call, no matter what else holds its stream.
 pub(crate) struct Speech<S> {
     pub(crate) stream: S,
     /// Yet to be sent.

@@ -106,7 +106,7 @@ async fn every_failure_says_what_where_on_which_side_and_what_to_do() {
     closed.abort();
 }
 
-/// A failed `connect` is told to whoever called it, once; and a look at an address in use is no failure of anybody's.
+/// A failed `connect` is told to its caller, once; and a look at an address in use is no failure of anybody's.
 #[tokio::test]
 async fn nothing_is_warned_of_that_nobody_has_to_mind() {
     let (log, _guard) = Log::begin();

@@ -1,4 +1,4 @@
-//! What waiting has cost this process, for whoever wants to know: all its sessions together.
+//! What waiting has cost this process, for monitoring: all its sessions together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

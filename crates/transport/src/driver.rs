@@ -315,7 +315,7 @@ mod tests {
         let mut listener = Listener::bind(&address, Config::default()).unwrap();
         let client = Attachment::connect(&address, &Config::default()).await.unwrap();
         let server = listener.accept().await.unwrap();
-        // A pipe that nobody reads is in such a state for ever, as an eventfd that the kernel has counted to its end.
+        // A pipe that nobody reads stays in such a state, as an eventfd that the kernel has counted to its end.
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
         let spoilt = OwnDoorbell::from_owned_fd_unchecked(writer.into()).unwrap();

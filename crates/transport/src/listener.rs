@@ -70,7 +70,7 @@ impl Listener {
         self.attached.recv().await
     }
 
-    /// Removes the socket and lets nobody in any more. Whoever has said HELLO still gets a session, for that may have been
+    /// Removes the socket and lets nobody in any more. A client that has said HELLO still gets a session, for that may have been
     /// answered already, with calls on their way: [`accept`](Listener::accept) gives those before it gives `None`, within
     /// [`Config::handshake_timeout`] at the latest.
     pub fn close(&mut self) {

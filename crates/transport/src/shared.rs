@@ -4,7 +4,7 @@
 //! A task that waits looks at the ring itself: a few glances inside one `poll` (0.2 µs, or 1 where nobody else seems to want the thread), then by waking itself,
 //! so that its runtime's other tasks and timers have their turns, for as long as the spin budget says. Then it arms the
 //! doorbell, looks once more, and sleeps; its runtime's driver task sleeps on the socket for all. Who only probes, since such waits have
-//! been too long, arms it before, and is asleep for all others while it looks. Whoever pumps wakes
+//! been too long, arms it before, and is asleep for all others while it looks. A task that pumps wakes
 //! everybody for whom something came ([`crate::stations`]). Nobody handles more than a bounded number of records in one
 //! `poll`, however many a peer sends.
 //!
@@ -84,7 +84,7 @@ pub(crate) struct Shared {
     pub(crate) identity: PeerIdentity,
     pub(crate) agent: String,
     pub(crate) peer_pool: PeerPool,
-    /// Tells of the end of the peer's process, whoever holds copies of its socket. Watched like the socket.
+    /// Tells of the end of the peer's process, no matter which process holds copies of its socket. Watched like the socket.
     pub(crate) death: Option<Arc<DeathWatch>>,
     pub(crate) clock_shift_ns: i64,
     pub(crate) area_idle: Duration,

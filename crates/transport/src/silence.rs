@@ -45,7 +45,7 @@ impl Silent {
         self.turns.push_back((pid, Arc::downgrade(turn)));
     }
 
-    /// The listener closes: whoever has said nothing is told so.
+    /// The listener closes: a client that has said nothing is told so.
     pub(crate) fn end(&self) {
         for turn in self.turns.iter().filter_map(|(_, turn)| turn.upgrade()) {
             turn.end(Ended::Closing);

@@ -216,7 +216,7 @@ impl Station {
         self.looked_at_ns = 0;
     }
 
-    /// The pumper has not looked for a while: whoever waits counts as asleep.
+    /// The pumper has not looked for a while: a task that waits counts as asleep.
     pub(crate) fn take_pumper(&mut self) -> Option<Token> {
         self.looked_at_ns = 0;
         self.pumper.take()

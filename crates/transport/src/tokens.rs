@@ -7,10 +7,10 @@
 //! ```
 //!
 //! # Trust
-//! Whoever knows a token may present it, so it is worth no more than the right to be answered: a session that a token
+//! A process that knows a token may present it, so it is worth no more than the right to be answered: a session that a token
 //! began is one like any other. The answer proves to the client that the process at the socket is the server that gave the
 //! token, since nobody else can say by the way that the token came which answer it got. How many tokens are kept is
-//! bounded, in all and for each connection; whoever asks for many crowds out its own oldest first.
+//! bounded, in all and for each connection; a client that asks for many crowds out its own oldest first.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -9,7 +9,7 @@
 //! that a peer that is fast again is noticed: by two short waits in a row, for one may have been short by chance. Who probes
 //! has armed the doorbell before and counts as asleep, so that nobody need watch it; who spins has put the doorbell away.
 //!
-//! Whoever spins for longer than a few microseconds offers its processor to others at each turn. Fellow spinners give it
+//! A task that spins for longer than a few microseconds offers its processor to others at each turn. Fellow spinners give it
 //! back within microseconds; where a process that computes took it, waiting is left to the kernel for a while
 //! ([`Crowd`]): a spinner that is runnable is not woken, it has to wait for its turn.
 

@@ -34,7 +34,7 @@ fn as_child() {
                 role.ready();
                 serve_all(&mut listener).await;
             }
-            "client that calls for ever" => {
+            "client that never stops calling" => {
                 let client = Attachment::connect(&address, &Config::default()).await.unwrap();
                 role.ready();
                 loop {
@@ -111,7 +111,7 @@ fn a_killed_peer_ends_its_calls_and_leaves_nothing() {
         for _ in 0..30 {
             let path = server.path();
             let client =
-                tokio::task::block_in_place(|| Process::start_ready("client that calls for ever", &path, ""));
+                tokio::task::block_in_place(|| Process::start_ready("client that never stops calling", &path, ""));
             tokio::time::sleep(Duration::from_micros(chance.below(3000))).await;
             drop(client);
             assert_eq!(server.next_end().await, Closed::HungUp);

@@ -195,7 +195,7 @@ fn who_may_not_come_is_told_so_on_either_side() {
     alone_for(60, async {
         let strict = Config { peers: PeerPolicy::Users(vec![u32::MAX - 7]), ..Config::default() };
         let server = Echo::start(strict.clone());
-        // The refusal is written before the client has said anything: it must get through whoever is quicker.
+        // The refusal is written before the client has said anything: it must get through, no matter which side is quicker.
         for _ in 0..50 {
             let error =
                 Attachment::connect(&server.address, &Config::default()).await.unwrap_err().to_string();
@@ -231,7 +231,7 @@ fn a_listener_that_goes_leaves_its_address_at_once() {
     });
 }
 
-/// Whoever was let in may have made calls already: it gets a session that can tell it so.
+/// A client that was let in may have made calls already: it gets a session that can tell it so.
 #[test]
 fn a_listener_that_closes_gives_those_who_were_let_in_and_nobody_else() {
     alone_for(60, async {
@@ -245,7 +245,7 @@ fn a_listener_that_closes_gives_those_who_were_let_in_and_nobody_else() {
             clients.push(soon("a session", Attachment::connect(&address, &config)).await.unwrap());
         }
         let mut silent = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        // Whoever comes after it is let in after it.
+        // A client that comes after it is let in after it.
         clients.push(soon("a session", Attachment::connect(&address, &config)).await.unwrap());
         listener.close();
         assert!(!path.exists());

@@ -105,7 +105,7 @@ fn who_sleeps_is_woken_by_its_doorbell_and_not_over_the_socket() {
     });
 }
 
-/// Rings, as whoever has the descriptor may.
+/// Rings, as any process with the descriptor may.
 fn take(doorbell: &OwnedFd) -> io::Result<usize> {
     let mut taken = [0; 8];
     let place = &mut [IoSliceMut::new(&mut taken)];

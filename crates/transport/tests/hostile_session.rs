@@ -365,7 +365,7 @@ fn a_flood_costs_others_no_more_than_their_turn() {
                     let path_len = (PATH.len() as u16).to_le_bytes();
                     return peer.send(&opening.headers(&path_len).headers(PATH.as_bytes())).is_ok();
                 }
-                // Within the credit that the server gives, it goes on for ever.
+                // Within the credit that the server gives, it goes on without end.
                 let mut granted = 0;
                 while let Some(record) = peer.try_read() {
                     if record.first() == Some(&events::CREDIT) && record[8] == 1 {

@@ -48,7 +48,7 @@ struct Serving {
 }
 
 impl Serving {
-    /// Binds, serves, and binds anew when told to; for ever.
+    /// Binds, serves, and binds anew when told to; until it is killed.
     async fn run(self, address: Address) {
         loop {
             let mut listener = loop {

@@ -44,7 +44,7 @@ fn a_rope_that_was_taken_wakes_nobody_and_the_answer_does() {
     peer.send(&Frame::new(events::MESSAGE, rope, 1).message_len(5).chunk(b"parts")).unwrap();
     let taken = peer.read().unwrap();
     assert_eq!((taken[0], u16::from_le_bytes([taken[2], taken[3]])), (events::CONTROL, control::ROPES_TAKEN));
-    // The same sleep again, of another epoch: whoever rings rings once for each.
+    // The same sleep again, of another epoch: a task that rings does so once for each.
     peer.say_waiting(asleep.unpark().park(false));
     peer.send(&Frame::new(events::HALF_CLOSE, 0, 1)).unwrap();
     while peer.read().unwrap()[0] & events::TRAILERS == 0 {}
@@ -71,12 +71,12 @@ fn what_was_kept_for_a_rope_is_let_go_of_though_nobody_waits_and_nobody_is_woken
             };
             let opening = Opening { path: PATH, deadline_ns: 0 };
             let mut opener = client.open();
-            // The call goes on for ever, and this side never asks how it goes.
+            // The call never ends, and this side never asks how it goes.
             let _stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap();
             assert!(emission.is_empty() && client.ropes_in_flight() == 1);
             let began = Instant::now();
             while Arc::strong_count(&kept) > 1 {
-                assert!(began.elapsed() < Duration::from_secs(20), "{policy:?}: kept for ever");
+                assert!(began.elapsed() < Duration::from_secs(20), "{policy:?}: kept");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         });

@@ -1,4 +1,4 @@
-//! Waiting in an async runtime: whoever pumps may leave, stop, block or die, and nobody else sleeps for ever.
+//! Waiting in an async runtime: the task that pumps may leave, stop, block or die, and each other task still wakes.
 
 mod echo;
 

@@ -97,7 +97,7 @@ async fn a_client_with_an_interceptor_passes_streams_by_ref_too() {
         let (here, there) = (lab.join(), lab.join());
         let service =
             FreightServer::with_interceptor(Carrier::new(Some(there.clone())), |mut request: Request<()>| {
-                // Whoever forgets what came along gets whole messages.
+                // A reader that forgets what came along gets whole messages.
                 if request.metadata().contains_key("forget") {
                     request = Request::from_parts(request.metadata().clone(), Default::default(), ());
                 }

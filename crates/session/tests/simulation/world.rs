@@ -579,7 +579,7 @@ impl World {
         if same { Ok(()) } else { Err(format!("{accepted:?} is not what was opened")) }
     }
 
-    /// Wakes whoever waits for what has changed.
+    /// Wakes each task that waits for what has changed.
     pub(crate) fn wake(&mut self, role: Role) {
         while let Some(ready) = self.side(role).session.next_ready() {
             let Some(call) = self.calls.get_mut(ready.id.0 as usize - 1) else { continue };

@@ -3,7 +3,7 @@
 //! Most calls of a method carry the same names in the same order, and many of the values are the same too. To put each
 //! name into a map means to hash it, byte for byte, which is most of what unpacking a block takes. So the map of an earlier
 //! call is cloned, while there is nothing to do but to wait, and the next block is only compared with it: what differs is
-//! replaced. A block with other names is unpacked as ever.
+//! replaced. A block with other names is unpacked in full.
 //!
 //! What is remembered is limited, whatever a peer sends: a few maps, each of a block that is not long.
 

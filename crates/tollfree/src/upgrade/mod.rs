@@ -78,7 +78,7 @@ impl Settings {
     /// # Errors
     /// [`ChannelError::Upgrade`] for settings that can't come to anything.
     pub(crate) fn plan(self) -> Result<Plan, ChannelError> {
-        // A program with more rights than whoever starts it does not take his word for where servers are.
+        // A program with more rights than the user that starts it does not take that user's word for where servers are.
         self.plan_with(|| variable(has_more_rights(), std::env::var_os(VARIABLE)))
     }
 
@@ -110,7 +110,7 @@ impl Settings {
     }
 }
 
-/// Whether this program has more rights than whoever started it: by its user or group, or by the kernel's word (`AT_SECURE`),
+/// Whether this program has more rights than the user that started it: by its user or group, or by the kernel's word (`AT_SECURE`),
 /// which also counts a file's capabilities.
 fn has_more_rights() -> bool {
     use rustix::process::{getegid, geteuid, getgid, getuid};

@@ -23,7 +23,7 @@ use tower::{Layer, Service};
 
 use crate::place::{Host, Place, Street, hello, in_time, until};
 
-/// An address that is made at run time, and a server that outlives whoever made both.
+/// An address that is made at run time, and a server that outlives the function that made both.
 fn start(directory: &std::path::Path, host: &Host) -> tokio::task::JoinHandle<Result<(), ServeError>> {
     let uri = format!("shm://{}", directory.join("owned").display());
     tokio::spawn(Server::builder().add_service(host.service()).serve(uri))

@@ -205,7 +205,7 @@ pub(crate) fn call(channel: &Channel, name: &str) -> tokio::task::JoinHandle<Res
     tokio::spawn(async move { hello(&channel, &name).await })
 }
 
-/// Waits for something that must not take for ever.
+/// Waits for something that must come.
 pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future)
         .await

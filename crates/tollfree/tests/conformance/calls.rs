@@ -50,7 +50,7 @@ async fn both_directions_take_turns(way: Way) {
     let mut client = lab.client();
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     let asks = tokio_stream::wrappers::ReceiverStream::new(receiver);
-    // The headers must go out before the first message, or this would wait for ever.
+    // The headers must go out before the first message, or this would never end.
     let mut answers = client.both(asks).await.unwrap().into_inner();
     for number in 0..200u32 {
         sender.send(ask(&number.to_le_bytes())).await.unwrap();

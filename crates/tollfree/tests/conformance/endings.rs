@@ -155,7 +155,7 @@ async fn a_request_stream_is_let_go_of_when_its_call_has_failed(way: Way) {
     until("the handler is dropped", || lab.witness.live() == 0).await;
 }
 
-/// tonic's handle ends a request in the middle; whoever waits for the response learns of it, and so does the handler.
+/// tonic's handle ends a request in the middle; the caller that waits for the response learns of it, and so does the handler.
 async fn a_cancelled_request_ends_a_call_that_waits(way: Way) {
     let lab = Lab::start(way).await;
     for after_answer in [false, true] {

@@ -76,7 +76,7 @@ async fn endings(way: Way, outcome: Result<Response<Body>, Status>) -> Vec<Code>
         }
         Err(status) => return vec![status.code()],
     };
-    // A body that repeats its end for ever is caught, too.
+    // A body that repeats its end without end is caught, too.
     while endings.len() < 5
         && let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await
     {
