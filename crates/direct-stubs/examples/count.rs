@@ -1,9 +1,9 @@
 //! One thread that is client and server: what a unary call costs without any waiting on another processor. Meant to be
 //! counted (`make bench-check`), since instructions are the same on a busy machine.
 //!
-//! `cargo run --release -p tollfree-direct-stubs --example count -- stubs|direct[-two][-pairs] [CALLS]`
+//! `cargo run --release -p tollfree-direct-stubs --example count -- stubs|direct[-pairs] [CALLS]`
 //!
-//! With `-two`, the channel has a second endpoint to choose from. With `-pairs`, five metadata pairs go each way, one of them with another value each time, as in the bench.
+//! With `-pairs`, five metadata pairs go each way, one of them with another value each time, as in the bench.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -85,13 +85,9 @@ impl stubs::greeter_server::Greeter for Polite {
     }
 }
 
-async fn connect(uri: &str, two: bool) -> Channel {
-    let mut builder = Channel::builder(uri).wait(WaitPolicy::Poll);
-    if two {
-        builder = builder.endpoint("shm-abstract:tollfree-count-nobody");
-    }
+async fn connect(uri: &str) -> Channel {
     loop {
-        match builder.clone().connect().await {
+        match Channel::builder(uri).wait(WaitPolicy::Poll).connect().await {
             Ok(channel) => return channel,
             Err(_) => tokio::task::yield_now().await,
         }
@@ -102,11 +98,10 @@ async fn connect(uri: &str, two: bool) -> Channel {
 async fn main() {
     let what = std::env::args().nth(1).unwrap_or_default();
     let count: u32 = std::env::args().nth(2).and_then(|arg| arg.parse().ok()).unwrap_or(100_000);
-    let (what, pairs) = match what.strip_suffix("-pairs") {
-        Some(what) => (what, Pairs::new(PAIR_COUNT)),
+    let (level, pairs) = match what.strip_suffix("-pairs") {
+        Some(level) => (level, Pairs::new(PAIR_COUNT)),
         None => (&*what, Pairs::new(0)),
     };
-    let (level, two) = what.strip_suffix("-two").map_or((what, false), |level| (level, true));
     let uri = format!("shm-abstract:tollfree-count-{}", std::process::id());
     let server = Server::builder().wait(WaitPolicy::Poll);
     let polite = Polite { pairs: pairs.clone() };
@@ -114,26 +109,19 @@ async fn main() {
         "stubs" => server.add_service(stubs::greeter_server::GreeterServer::new(polite)),
         "direct" => server.add_service(direct::greeter_server::GreeterServer::new(polite)),
         _ => {
-            eprintln!(
-                "count: say which stubs: stubs (tonic's) or direct (our own), with -two, -pairs or without"
-            );
+            eprintln!("count: say which stubs: stubs (tonic's) or direct (our own), with -pairs or without");
             std::process::exit(2);
         }
     };
     let serving = uri.clone();
     tokio::spawn(async move { server.serve(&serving).await });
     // Both ends are tasks: a runtime's first future has its turn only after many of theirs.
-    let took = tokio::spawn(call(uri, two, level == "stubs", pairs, count)).await.expect("calls end");
+    let took = tokio::spawn(call(uri, level == "stubs", pairs, count)).await.expect("calls end");
     println!("{} ns a call", took.as_nanos() / u128::from(count));
 }
 
-async fn call(uri: String, two: bool, stubs: bool, pairs: Pairs, count: u32) -> Duration {
-    let channel = connect(&uri, two).await;
-    if two {
-        // Client and server take turns; which of them begins decides whether a call takes two turns of each, or four. A channel
-        // that chooses keeps a task for its endpoint, and that had the first turn.
-        tokio::task::yield_now().await;
-    }
+async fn call(uri: String, stubs: bool, pairs: Pairs, count: u32) -> Duration {
+    let channel = connect(&uri).await;
     // From here on timers stand still, and nobody goes to sleep: the counts don't depend on how fast the machine is.
     tokio::time::pause();
     let name = "n".repeat(NAME_LEN);
