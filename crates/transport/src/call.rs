@@ -121,7 +121,7 @@ impl Stream {
         }
     }
 
-    /// Ready when the call has ended, so that whoever works for it can stop. Does not look at the ring itself: some
+    /// Ready when the call has ended, so that a task that works for it can stop. Does not look at the ring itself: some
     /// other task waits on the session (a server's always does).
     pub fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
         let Ok(mut core) = self.shared.enter() else { return Poll::Ready(()) };
@@ -134,7 +134,7 @@ impl Stream {
         Poll::Pending
     }
 
-    /// Ends the call in both directions, and leaves it to its reader to find out: for whoever sends beside one. The peer
+    /// Ends the call in both directions, and leaves it to its reader to find out: for a sender beside one. The peer
     /// sees `code`, a gRPC status. Does nothing to a call that has ended.
     pub fn abort(&self, code: u16) {
         if !self.gone.load(Ordering::Relaxed)

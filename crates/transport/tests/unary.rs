@@ -110,7 +110,7 @@ fn whoever_asks_is_answered_at_once_or_later_beside_others_who_do() {
 
 #[test]
 fn an_answer_that_is_there_within_a_look_is_taken_at_once() {
-    let _limit = TimeLimit::seconds(60);
+    let _limit = TimeLimit::seconds(180);
     // A thread that looks and answers all the time.
     let config = Config { wait: WaitPolicy::Poll, dedicated: true, ..Config::default() };
     let server = Apart::start(config.clone());
