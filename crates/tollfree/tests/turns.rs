@@ -1,7 +1,7 @@
-//! A server's sessions have their turns one after the other: whichever client has calls at hand, it is served as often as the others.
+//! A server's sessions take turns: a client with calls at hand is served as often as the others.
 //!
 //! What processes get of a processor is the kernel's to say. Here all calls are at hand before the server looks at any, so that it alone
-//! decides whose are next.
+//! decides which come next.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
