@@ -466,7 +466,7 @@ fn the_reserve_goes_to_long_messages_in_the_order_in_which_they_began() {
     [3, 5].into_iter().for_each(|id| server.forget(StreamId(id), 1));
     assert_eq!([6, 7, 8].map(|id| covers(&server, id)), [true, true, false]);
     [2, 6, 7, 8].into_iter().for_each(|id| server.forget(StreamId(id), 1));
-    assert_eq!((server.reserve, server.short.iter().count()), (reserve, 0));
+    assert_eq!((server.reserve, server.short.len()), (reserve, 0));
 }
 
 #[test]

@@ -115,8 +115,9 @@ const AUTHORITY: &str = "localhost";
 /// Calls served in the session's own task before it looks at the ring again.
 const INLINE_COUNT: usize = 16;
 /// Calls of one session after which the others of the server have their turn, those included whose doorbells the runtime has not heard
-/// yet.
-const TURN_COUNT: usize = 64;
+/// yet. Few enough that a client which fills its ring while it is served gets little more than one that can't, as the server has
+/// its processor.
+const TURN_COUNT: usize = 16;
 /// Tasks of calls, under way or at their end, that are only looked at when the next call comes.
 const UNJOINED_COUNT: usize = 64;
 /// A method whose first step takes longer than this is served in tasks of its own for a while, so that it holds up

@@ -142,4 +142,54 @@ mod tests {
         assert!(is_probe && ns <= price.ns() + WORK_NS_MAX, "a handler that computes for long: {ns}");
         assert!(!waits(2_000, 2_000).1, "small calls in a closed loop");
     }
+
+    #[test]
+    fn a_clock_that_counts_in_ticks_makes_nobody_look_longer_or_stop_looking_for_good() {
+        const TICK_NS: u64 = 4_000_000;
+        let price = Price::new();
+        for role in [Role::Client, Role::Server] {
+            let mut side = Patience::new(WaitPolicy::Adaptive, role, &price);
+            let most = if role == Role::Client { 250_000 } else { price.ns() + WORK_NS_MAX };
+            let mut run = |wait_ns: u64, work_ns: u64, count: u64| {
+                let ticks = |ns: u64| ns / TICK_NS * TICK_NS;
+                let (mut now, mut looked_count) = (TICK_NS, 0);
+                for _ in 0..count {
+                    // Most waits seem to take no time, and one in a while a whole tick.
+                    side.begins(ticks(now));
+                    side.said(false);
+                    assert!(side.budget().ns() <= most, "{}", side.budget().ns());
+                    looked_count += u64::from(side.budget().ns() > 0);
+                    let began = ticks(now);
+                    now += wait_ns;
+                    side.learn(ticks(now) - began, ticks(now));
+                    side.priced(&price);
+                    now += work_ns;
+                }
+                looked_count
+            };
+            let looked = run(3_000, 4_000, 20_000);
+            assert!(looked > 19_000, "a closed loop of small calls is looked for: {looked} of 20000");
+            // Seldom calls, then a closed loop again.
+            let looked = run(50_000_000, 4_000, 1_000);
+            assert!(looked < 300, "{looked} of 1000 waits of 50 ms were looked through");
+            run(3_000, 4_000, 200);
+            let looked = run(3_000, 4_000, 20_000);
+            assert!(looked > 19_000, "{looked} of 20000");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_or_goes_back_upsets_nobody() {
+        let price = Price::new();
+        for role in [Role::Client, Role::Server] {
+            let mut side = Patience::new(WaitPolicy::Adaptive, role, &price);
+            for now in [5, 5, 5, 3, u64::MAX, 1, 0, u64::MAX] {
+                side.begins(now);
+                side.learn(u64::MAX, now);
+                side.learn(0, now);
+                side.priced(&price);
+                assert!(side.budget().ns() <= 250_000);
+            }
+        }
+    }
 }
