@@ -110,8 +110,9 @@ fn a_killed_peer_ends_its_calls_and_leaves_nothing() {
         let mut chance = tollfree_testkit::Chance::new(30);
         for _ in 0..30 {
             let path = server.path();
-            let client =
-                tokio::task::block_in_place(|| Process::start_ready("client that never stops calling", &path, ""));
+            let client = tokio::task::block_in_place(|| {
+                Process::start_ready("client that never stops calling", &path, "")
+            });
             tokio::time::sleep(Duration::from_micros(chance.below(3000))).await;
             drop(client);
             assert_eq!(server.next_end().await, Closed::HungUp);
