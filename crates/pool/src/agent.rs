@@ -31,12 +31,15 @@ use crate::error::JoinError;
 use crate::greet::{Known, greet};
 use crate::inner::Inner;
 use crate::link::{Came, Inbox, Link, is_stall, post};
+use crate::register::RETURN_GRACE;
 
 /// Messages taken in one go, before others are looked at.
 const MESSAGE_COUNT: usize = 64;
 /// Pause before the coordinator is looked for again; doubled each time.
 const RETRY_MIN: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_millis(200);
+/// How long fetches wait for another connection: as long as a coordinator waits for members that were there.
+const FETCH_GRACE: Duration = RETURN_GRACE;
 /// How long a coordinator has to answer a member that comes back.
 const GREET_LIMIT: Duration = Duration::from_secs(1);
 /// How long a member that leaves waits for the coordinator to have heard it.
@@ -68,6 +71,7 @@ pub(crate) fn join(
         _coordinator: coordinator,
         retry: RETRY_MIN,
         retry_at: None,
+        lost_at: Instant::now(),
         look_at: None,
     };
     if inner.config.low_watermark > 0 {
@@ -94,6 +98,8 @@ struct Agent {
     retry: Duration,
     /// When to look for a coordinator; never, while there is one.
     retry_at: Option<Instant>,
+    /// When the last connection was lost.
+    lost_at: Instant,
     /// When a task that waits for memory looks again.
     look_at: Option<Instant>,
     /// In the process that made the pool. It stops when this member has left.
@@ -118,6 +124,9 @@ impl Agent {
             self.send(&inner);
             if self.retry_at.is_some_and(|at| at <= Instant::now()) {
                 self.rejoin(&inner);
+            }
+            if self.retry_at.is_some() && self.lost_at.elapsed() > FETCH_GRACE {
+                self.dealings.give_up_fetches(&inner);
             }
             self.look_at = inner.wake_waiters(may_have_grown);
         }
@@ -212,7 +221,8 @@ impl Agent {
         self.inbox = Inbox::new();
         self.dealings.lose(inner);
         self.retry = RETRY_MIN;
-        self.retry_at = Some(Instant::now() + self.retry);
+        self.lost_at = Instant::now();
+        self.retry_at = Some(self.lost_at + self.retry);
     }
 
     fn rejoin(&mut self, inner: &Arc<Inner>) {

@@ -8,9 +8,10 @@
 //! MAPPED ──► arriving ──WATCHED──► imported ──DROP, LEFT──► parted: until the last ref to it is dropped
 //! ```
 //!
-//! A connection that is lost takes what is arriving, for nobody says any more whether its row is looked at, and nothing else.
+//! A connection that is lost takes what is arriving, for nobody says any more whether its row is looked at, and nothing else; it is
+//! asked for again over the next one.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -122,30 +123,37 @@ impl Dealings {
     /// The connection is lost. Nothing that this member has or reads is touched.
     pub(crate) fn lose(&mut self, inner: &Inner) {
         self.unsent.clear();
-        let fetches = {
+        {
             // Both locks: whoever asks does so under one of them, and either sees that nobody is there or is told.
             let mut heap = inner.heap.lock();
-            let mut fetches = inner.fetches.lock();
+            let _fetches = inner.fetches.lock();
             self.link.set_attached(false);
             heap.asking.need = None;
             heap.asking.surplus = false;
             heap.asking.denied = Some((Shortage::Coordinator, Instant::now()));
-            std::mem::take(&mut *fetches)
-        };
-        inner.grown.notify_all();
-        for fetch in fetches.into_values() {
-            fetch.finish(Err(FetchFault::Coordinator));
         }
+        inner.grown.notify_all();
         self.arriving.clear();
     }
 
-    /// A coordinator knows this member again: it is told of all that this member has and maps.
+    /// Nobody knows when there will be a coordinator: who waits for an extent is told.
+    pub(crate) fn give_up_fetches(&mut self, inner: &Inner) {
+        let fetches = std::mem::take(&mut *inner.fetches.lock());
+        for fetch in fetches.into_values() {
+            fetch.finish(Err(FetchFault::Coordinator));
+        }
+    }
+
+    /// A coordinator knows this member again: it is told of all that this member has and maps, and asked again for what was on
+    /// its way.
     pub(crate) fn resume(&mut self, inner: &Inner) {
-        let extents: Vec<_> = {
+        let (extents, wanted): (Vec<_>, Vec<_>) = {
             let mut heap = inner.heap.lock();
+            let fetches = inner.fetches.lock();
             self.link.set_attached(true);
             heap.asking.denied = None;
-            heap.extents().chain(self.making.values()).cloned().collect()
+            let extents = heap.extents().chain(self.making.values()).cloned().collect();
+            (extents, fetches.keys().copied().collect::<BTreeSet<_>>().into_iter().collect())
         };
         for extent in extents {
             self.announce(&extent);
@@ -157,6 +165,9 @@ impl Dealings {
             self.say(message.of(import.shape.data_len() as u64), Vec::new());
         }
         self.say(PoolMessage::new(pool_kind::RESUMED), Vec::new());
+        for (owner, extent) in wanted {
+            self.say(PoolMessage::new(pool_kind::MAP).about(owner, extent), Vec::new());
+        }
     }
 
     /// Tells the coordinator of an extent, new or known to the one before.
@@ -349,5 +360,77 @@ fn finish(inner: &Inner, key: (MemberIdx, ExtentIdx), outcome: Result<(), FetchF
     let fetch = inner.fetches.lock().remove(&key);
     if let Some(fetch) = fetch {
         fetch.finish(outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use tollfree_layout::pool::RefHead;
+    use tollfree_region::Origin;
+    use zerocopy::{FromZeros, IntoBytes};
+
+    use crate::config::Config;
+    use crate::error::RefError;
+    use crate::pool::Pool;
+
+    const OWNER: MemberIdx = MemberIdx(9);
+    const ONE: ExtentIdx = ExtentIdx(1);
+
+    fn member() -> (Arc<Inner>, Dealings) {
+        let link = Arc::new(Link::new().unwrap());
+        let mut welcome = PoolMessage::new(pool_kind::WELCOME).about(MemberIdx(1), ExtentIdx(0));
+        welcome.amount = (1 << 20).into();
+        let config = Config { low_watermark: 0, patience: Duration::from_secs(60), ..Config::default() };
+        let inner = Inner::new(&welcome, config, Origin::current().unwrap(), link.clone());
+        (Arc::new(inner), Dealings::new(link))
+    }
+
+    /// A ref that another member is said to have made.
+    fn wire() -> Vec<u8> {
+        let mut head = RefHead::new_zeroed();
+        (head.member, head.extent, head.len) = (OWNER.0.into(), ONE.0.into(), 1.into());
+        head.as_bytes().to_vec()
+    }
+
+    fn kinds(dealings: &mut Dealings) -> Vec<u32> {
+        dealings.letters().drain(..).map(|letter| letter.message.kind.get()).collect()
+    }
+
+    #[test]
+    fn what_was_on_its_way_is_asked_for_again_over_the_next_connection() {
+        let (inner, mut dealings) = member();
+        let fetch = inner.fetch(&wire()).unwrap();
+        let look = || fetch.poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(kinds(&mut dealings), [pool_kind::MAP]);
+        dealings.lose(&inner);
+        assert!(look().is_pending());
+        dealings.resume(&inner);
+        assert_eq!(kinds(&mut dealings), [pool_kind::RESUMED, pool_kind::MAP]);
+        dealings.lose(&inner);
+        dealings.give_up_fetches(&inner);
+        assert!(matches!(look(), Poll::Ready(Err(FetchFault::Coordinator))));
+        assert!(matches!(inner.fetch(&wire()), Err(RefError::Coordinator)), "nobody is there to ask");
+    }
+
+    #[test]
+    fn an_owner_that_was_waited_for_in_vain_is_not_waited_for_until_it_answers() {
+        let (inner, mut dealings) = member();
+        let pool = Pool::of(inner.clone());
+        let wire = wire();
+        {
+            let mut fetch = pin!(pool.fetch(&wire));
+            assert!(fetch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert!(!pool.is_waited_for(&wire), "it may still come");
+        }
+        assert!(pool.is_waited_for(&wire));
+        let failed = PoolMessage::new(pool_kind::MAP_FAILED).about(OWNER, ONE).because(pool_reason::BUSY);
+        dealings.hear(&inner, &failed, Vec::new());
+        assert!(!pool.is_waited_for(&wire));
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -82,6 +83,8 @@ pub(crate) struct Inner {
 pub(crate) struct Fetch {
     state: Mutex<FetchState>,
     done: Condvar,
+    /// Somebody has stopped waiting for it.
+    given_up: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +102,11 @@ impl Fetch {
         };
         self.done.notify_all();
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Its waiter waits no more, for now or for good.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
     }
 
     fn wait(&self, patience: &mut Patience) -> Option<Result<(), FetchFault>> {
@@ -457,12 +465,24 @@ impl Inner {
                 Err(RefError::NotHere) => {}
                 result => return result,
             }
-            match self.fetch(bytes)?.wait(&mut patience) {
+            let fetch = self.fetch(bytes)?;
+            match fetch.wait(&mut patience) {
                 Some(Ok(())) => {}
                 Some(Err(fault)) => return Err(self.count(fault.into())),
-                None => return Err(RefError::Timeout(limit)),
+                None => {
+                    fetch.give_up();
+                    return Err(RefError::Timeout(limit));
+                }
             }
         }
+    }
+
+    /// Whether a ref's owner still owes an answer that somebody has waited for in vain.
+    pub(crate) fn owes_for_long(&self, bytes: &[u8]) -> bool {
+        let Ok(head) = self.parse(bytes) else { return false };
+        let fetches = self.fetches.lock();
+        let mut of_owner = fetches.iter().filter(|((owner, _), _)| owner.0 == head.member.get());
+        of_owner.any(|(_, fetch)| fetch.given_up.load(Ordering::Relaxed))
     }
 
     /// Counts a ref that a fetch has found to be stale.

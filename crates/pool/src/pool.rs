@@ -13,7 +13,7 @@ use crate::config::{Capacity, Config};
 use crate::coordinator::Coordinator;
 use crate::counts::{Counts, Room, Usage};
 use crate::error::{AllocError, JoinError, RefError};
-use crate::inner::Inner;
+use crate::inner::{Fetch, Inner};
 use crate::refs::Ref;
 
 /// This process's membership of a pool. Cloning is cheap; all clones, and all refs and buffers that came of them, are one
@@ -120,9 +120,15 @@ impl Pool {
                 Err(RefError::NotHere) => {}
                 result => return result,
             }
-            let fetch = self.inner.fetch(bytes)?;
-            poll_fn(|cx| fetch.poll(cx)).await.map_err(|fault| self.inner.count(fault.into()))?;
+            let waiting = Waiting(self.inner.fetch(bytes)?);
+            let fetched = poll_fn(|cx| waiting.0.poll(cx)).await;
+            fetched.map_err(|fault| self.inner.count(fault.into()))?;
         }
+    }
+
+    /// Whether to wait for a ref's extent is likely in vain: somebody has given up waiting for its owner, which hasn't answered since.
+    pub fn is_waited_for(&self, bytes: &[u8]) -> bool {
+        self.inner.owes_for_long(bytes)
     }
 
     /// A ref to bytes that already lie in the pool and that somebody in this process holds: no copy is made. `None` for any
@@ -198,6 +204,15 @@ impl Pool {
     /// The pool's name: the same for all members, and no other pool's.
     pub fn id(&self) -> [u8; 16] {
         self.inner.id
+    }
+}
+
+/// A task waits for an extent. Dropped before that has come, it has given up.
+struct Waiting(Arc<Fetch>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.give_up();
     }
 }
 

@@ -115,6 +115,11 @@ impl Plan {
         self.try_map(pool)
     }
 
+    /// Whether to fetch it is likely in vain, as [`Pool::is_waited_for`] says.
+    pub fn is_waited_for(&self, pool: &Pool) -> bool {
+        self.entries().any(|(_, bytes)| pool.is_waited_for(&bytes))
+    }
+
     /// The rope with the bytes of its refs, one after the other, as they came instead of these. `None`: they are not as many.
     pub fn fill(&self, mut bytes: Bytes) -> Option<Rope> {
         if bytes.len() != self.ref_bytes {

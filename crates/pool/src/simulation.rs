@@ -15,7 +15,7 @@ mod world;
 
 use run::{Rule, Wrong, run};
 
-const SEED_COUNT: u64 = 100;
+const SEED_COUNT: u64 = 60;
 /// Steps that a failed seed tells of: the last ones.
 const TRACE_LEN_MAX: usize = 400;
 

@@ -9,6 +9,8 @@ use tollfree_pool::{Capacity, Composed, Plan, Pool, RefError, Rope};
 use tollfree_testkit::TimeLimit;
 
 const THRESHOLD: usize = 3000;
+/// Bytes that a composer gathers before they go to the pool in one piece.
+const BATCH_LEN: usize = 4096;
 
 fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| ((at * 31 + seed * 7) >> 3) as u8).collect()
@@ -93,9 +95,11 @@ fn any_way_of_writing_gives_the_same_bytes() {
         let composed = composer.finish().unwrap();
         prop_assert!(composed.shortage.is_none(), "{:?}", composed.shortage);
         prop_assert_eq!(&flat(receive(&reader, &composed))[..], &whole[..]);
-        // What is left inline are runs shorter than the threshold, one beside each ref at most.
+        // What is left inline are runs shorter than the threshold, one beside each ref at most; and where the hint was too
+        // small, a batch more behind the last.
         let inline = whole.len() - composed.ref_bytes;
-        prop_assert!(inline < (composed.refs.len() + 1) * (THRESHOLD + 100), "{inline} of {}", whole.len());
+        let inline_max = (composed.refs.len() + 1) * (THRESHOLD + 100) + BATCH_LEN;
+        prop_assert!(inline < inline_max, "{inline} of {}", whole.len());
     });
     reader.sweep();
     until_all_is_free(&writer);

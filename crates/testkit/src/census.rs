@@ -34,7 +34,7 @@ impl Census {
             if now.fd_count <= self.fd_count && now.map_count <= self.map_count {
                 return;
             }
-            assert!(began.elapsed() < Duration::from_secs(10), "leaked: {self:?} before, {now:?} now");
+            assert!(began.elapsed() < Duration::from_secs(30), "leaked: {self:?} before, {now:?} now");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -21,7 +21,7 @@ use crate::door::Door;
 use crate::frames::Frame;
 
 /// Longest that the peer waits for room or a record.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One end of a session, written by hand: every byte of its region and socket is the test's to choose.
 #[derive(Debug)]

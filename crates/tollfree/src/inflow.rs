@@ -28,7 +28,7 @@ pub(crate) fn rope_len_max(len: usize) -> usize {
 pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<Rope, Status>> + Send>>;
 
 /// How long an extent may be on its way here, in turns of which those that came late count little, before the bytes are asked
-/// for instead: a third party that doesn't answer costs a call no more than that.
+/// for instead: a third party that doesn't answer costs a call no more than that, and those after it nothing until it answers.
 const FETCH_PATIENCE: Duration = Duration::from_millis(20);
 
 /// A rope that came, with hold taken of its refs, or about to be.
@@ -90,8 +90,8 @@ async fn fetch(
     payloads: Payloads,
     claim: Claim,
 ) -> Result<Rope, Status> {
-    // An owner that was stopped doesn't answer.
-    let mut patience = Patience::new(FETCH_PATIENCE);
+    // An owner that was stopped doesn't answer. One wait is enough until it does.
+    let mut patience = Patience::new(if plan.is_waited_for(&pool) { Duration::ZERO } else { FETCH_PATIENCE });
     let fetched = {
         let mut fetch = std::pin::pin!(plan.fetch(&pool));
         loop {

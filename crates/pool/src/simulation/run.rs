@@ -188,6 +188,7 @@ fn settle(world: &mut World) -> Step {
             world.greet(idx);
             world.agent(idx, 64);
             world.notice(Some(idx));
+            world.give_up_fetches(idx);
         }
         world.notice(None);
         for desk in world.desks() {

@@ -238,6 +238,14 @@ impl World {
         self.say(format!("{idx} has lost {desk}"));
     }
 
+    /// A member has been without a coordinator for long.
+    pub(super) fn give_up_fetches(&mut self, idx: usize) {
+        let member = &mut self.members[idx];
+        if let (Line::Down, Some(inner)) = (member.line, &member.inner) {
+            member.dealings.give_up_fetches(inner);
+        }
+    }
+
     /// The coordinator reads some messages of a connection, and sends what follows.
     pub(super) fn serve(&mut self, desk: DeskIdx, count: usize) {
         for _ in 0..count {

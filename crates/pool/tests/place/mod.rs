@@ -40,19 +40,19 @@ pub(crate) fn capacity() -> Capacity {
 /// Nothing is asked for before it is needed; waits are long enough for a busy machine.
 pub(crate) fn config() -> Config {
     Config {
-        when_short: WhenShort::Wait(Duration::from_secs(10)),
+        when_short: WhenShort::Wait(Duration::from_secs(60)),
         low_watermark: 0,
         high_watermark: u64::MAX,
         reader_limit: None,
-        patience: Duration::from_secs(10),
+        patience: Duration::from_secs(60),
     }
 }
 
-/// Waits until `is_so`, half a minute at the most.
+/// Waits until `is_so`, a minute at the most.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(30), "not within half a minute: {what}");
+        assert!(began.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
