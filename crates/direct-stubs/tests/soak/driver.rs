@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, SocketAddrUnix, getpeername, getsockname, shutdown, sockopt};
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
+use rustix::process::{
+    PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_getfd, pidfd_open, prlimit,
+};
 use tollfree::pool::show;
 use tollfree_testkit::{Chance, Process};
 
@@ -20,6 +22,9 @@ const MEMBER_COUNT: usize = 2;
 /// found again by and by, and the machine is slow.
 const AFTERMATH_MS: u64 = 30_000;
 
+/// Descriptors that are not enough for a client with a session to each server and a pool.
+const FEW: u64 = 16;
+
 /// What may be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
@@ -27,6 +32,8 @@ pub(crate) enum Reach {
     All,
     /// Things to the coordinator, and to connections with it: no call may fail for that.
     Coordinator,
+    /// One after the other has few descriptors.
+    Descriptors,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +170,45 @@ impl Soak {
         self.seats[0].process.signal(Signal::CONT);
     }
 
+    /// Gives a coordinator, a server and a client in turn so few descriptors, and cuts their connections, so that they need
+    /// new ones. What they have already they keep. With few enough, it lasts until the client has said so.
+    pub(crate) fn squeeze(&mut self, limit: u64) {
+        for kind in [Kind::Coordinator, Kind::Server(0), Kind::Client] {
+            self.see_calls_go_on();
+            let at = self.seats.iter().position(|seat| seat.kind == kind).expect("there is one of each");
+            let (id, pid) = (self.seats[at].id, self.seats[at].process.pid());
+            self.note(format!("{kind:?}, process {id}, has {limit} descriptors"));
+            self.trouble(kind, id, 0);
+            let before = getrlimit(Resource::Nofile);
+            let few = Rlimit { current: Some(limit), maximum: before.maximum };
+            prlimit(Some(pid), Resource::Nofile, few).unwrap();
+            for _ in 0..3 {
+                self.cut(at, false, true);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let began = Instant::now();
+            while kind == Kind::Client && limit <= FEW && !self.is_short(id) {
+                assert!(
+                    began.elapsed() < LIMIT,
+                    "{limit} descriptors are enough, or nobody says that they aren't"
+                );
+                self.look_after();
+                self.cut(at, false, true);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            self.look_after();
+            prlimit(Some(pid), Resource::Nofile, before).unwrap();
+            self.trouble(kind, id, 0);
+        }
+        self.see_calls_go_on();
+    }
+
+    /// Whether a call has failed, and the client has said that it is short of descriptors.
+    fn is_short(&self, id: u64) -> bool {
+        let failures = std::fs::read_to_string(self.path(&format!("failed-{id}"))).unwrap_or_default();
+        failures.contains("open files") || failures.contains("descriptor")
+    }
+
     /// Does one thing after the other for so long.
     pub(crate) fn disturb(&mut self, duration: Duration) {
         // Nothing is lost where nothing has been shared.
@@ -172,14 +218,19 @@ impl Soak {
             std::thread::sleep(Duration::from_millis(20 + self.chance.below(400)));
             self.look_after();
             let at = match self.reach {
-                Reach::All => self.chance.below(self.seats.len() as u64) as usize,
                 Reach::Coordinator if self.chance.below(2) == 0 => 0,
-                Reach::Coordinator => self.chance.below(self.seats.len() as u64) as usize,
+                _ => self.chance.below(self.seats.len() as u64) as usize,
             };
             match (self.reach, self.seats[at].kind, self.chance.below(4)) {
-                (Reach::Coordinator, kind, _) if kind != Kind::Coordinator => self.cut(at, true),
+                (Reach::Coordinator, kind, _) if kind != Kind::Coordinator => {
+                    let all = self.chance.below(3) == 0;
+                    self.cut(at, true, all);
+                }
                 (_, _, 0) => self.stop(at),
-                (_, _, 1) => self.cut(at, false),
+                (_, _, 1) => {
+                    let all = self.chance.below(3) == 0;
+                    self.cut(at, false, all);
+                }
                 (_, Kind::Coordinator, 2) if self.seats[at].stopped_until.is_none() => self.dismiss(at),
                 _ => self.kill(at),
             }
@@ -240,9 +291,8 @@ impl Soak {
     }
 
     /// Cuts some of a process's connections, as if the kernel had lost them.
-    fn cut(&mut self, at: usize, only_pool: bool) {
+    fn cut(&mut self, at: usize, only_pool: bool, all: bool) {
         let (kind, id, pid) = (self.seats[at].kind, self.seats[at].id, self.seats[at].process.pid());
-        let all = self.chance.below(3) == 0;
         let life = pidfd_open(pid, PidfdFlags::empty()).unwrap();
         let entries = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap().flatten();
         let mut numbers: Vec<i32> = entries
@@ -354,8 +404,10 @@ impl Soak {
                 let is_end = trouble.id == client || trouble.kind == Kind::Server(server as usize);
                 is_end && trouble.from_ms <= ended && began <= trouble.until_ms
             });
-            let is_fitting = ["Unavailable ", "DeadlineExceeded "].iter().any(|code| why.starts_with(code));
-            let is_excused = self.reach == Reach::All && is_owed && is_fitting;
+            let codes = ["Unavailable ", "DeadlineExceeded ", "ResourceExhausted "];
+            let codes = if self.reach == Reach::Descriptors { &codes[..] } else { &codes[..2] };
+            let is_fitting = codes.iter().any(|code| why.starts_with(code));
+            let is_excused = self.reach != Reach::Coordinator && is_owed && is_fitting;
             assert!(is_excused, "process {client} called server {server} from {began} to {ended} ms: {why}");
         }
     }

@@ -4,10 +4,13 @@
 //! (leave). A process answers with `fine-LANE-ID` (everything works again) and `drained-ID` (all of its memory is free).
 
 use std::fmt::Display;
+use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tollfree::pool::{Address, Config, JoinError, Pool, Refusal, WhenShort};
 use tollfree_testkit::{Chance, Role};
@@ -26,6 +29,8 @@ pub(crate) struct Station {
     pub(crate) id: u64,
     pub(crate) chance: Chance,
     number: u64,
+    /// A line for each call that failed.
+    failures: Arc<File>,
 }
 
 /// Milliseconds, the same for all processes.
@@ -49,30 +54,38 @@ impl Station {
         let mut words = role.detail.split(' ').skip(1).map(|word| word.parse().unwrap());
         let (seed, id): (u64, u64) = (words.next().unwrap(), words.next().unwrap());
         let directory = role.socket.parent().unwrap().to_owned();
-        Station { directory, seed, id, chance: Chance::new(seed ^ id.rotate_left(32)), number: 0 }
+        let failures = Arc::new(File::create(directory.join(format!("failed-{id}"))).unwrap());
+        Station { directory, seed, id, chance: Chance::new(seed ^ id.rotate_left(32)), number: 0, failures }
     }
 
     /// For another task of this process.
     pub(crate) fn lane(&mut self, lane: u64) -> Station {
         let chance = Chance::new(self.chance.word());
-        Station { directory: self.directory.clone(), chance, number: lane << 32, ..*self }
+        let (directory, failures) = (self.directory.clone(), self.failures.clone());
+        Station { directory, chance, number: lane << 32, failures, ..*self }
     }
 
     pub(crate) fn is(&self, word: &str) -> bool {
         self.directory.join(word).exists()
     }
 
+    /// Leaves a word for the driver; once there is a descriptor for that, since the driver may have taken them away.
     pub(crate) fn say(&self, word: &str) {
-        std::fs::write(self.directory.join(format!("{word}-{}", self.id)), "").unwrap();
+        let path = self.directory.join(format!("{word}-{}", self.id));
+        self.until(word, || match std::fs::write(&path, "") {
+            Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => Err(error),
+            written => {
+                written.unwrap();
+                Ok(())
+            }
+        });
     }
 
     /// A call failed.
     pub(crate) fn failed(&self, server: usize, began: u64, status: &Status) {
-        let path = self.directory.join(format!("failed-{}", self.id));
-        let mut file = std::fs::File::options().create(true).append(true).open(path).unwrap();
         let message = status.message().replace('\n', " ");
         let line = format!("{} {server} {began} {} {:?} {message}\n", self.id, now_ms(), status.code());
-        file.write_all(line.as_bytes()).unwrap();
+        (&*self.failures).write_all(line.as_bytes()).unwrap();
     }
 
     /// Joins the pool, once somebody coordinates it.
