@@ -62,12 +62,14 @@ loom: ## Run the concurrency models of ring and pool in every order that matters
 	@RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
 		cargo test --quiet --release --package tollfree-ring --package tollfree-pool --test loom
 
-nightly: ## Run the tests of kills, stops, cut connections and hostile neighbors again and again (MINUTES=20)
+nightly: ## Run the tests of kills, stops, cut connections and hostile neighbors again and again, with new seeds (MINUTES=20)
 	@end=$$(($$(date +%s) + 60 * $(or $(MINUTES),20))); round=0; while [ $$(date +%s) -lt $$end ]; do \
 		round=$$((round + 1)); echo "round $$round"; \
 		cargo test --quiet --release --package tollfree-pool --package tollfree-transport --package tollfree-direct-stubs \
 			--test connections --test kills --test hostile --test neighbours --test kill_points --test hostile_neighbours \
-			--test ref_kills --test ref_absent || exit 1; done
+			--test ref_kills --test ref_absent || exit 1; \
+		SOAK_SEED=$$(date +%s) SOAK_SECONDS=120 cargo test --quiet --release --package tollfree-direct-stubs \
+			--test soak -- --nocapture || exit 1; done
 
 msrv: ## Build what users need with the oldest compiler that is supported (rustup fetches it)
 	@version=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
