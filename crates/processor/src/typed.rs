@@ -49,21 +49,19 @@ pub trait Compiled: Sized + 'static {
 
     /// The table itself.
     fn table() -> &'static StaticTable;
+}
 
-    /// The processor of these messages: decodes, verifies, encodes and builds them. It is made when it is first asked for.
-    ///
-    /// # Panics
-    /// If the bytes are no table: then they are not those that were generated.
-    #[must_use]
-    #[inline]
-    fn processor() -> &'static Processor {
-        let table = Self::table();
-        assert!(
-            std::ptr::eq(table.blob, Self::BLOB),
-            "the table is another than its types were compiled with"
-        );
-        table.processor.get_or_init(|| load(table.blob))
-    }
+/// The processor of the messages that were generated with a table: decodes, verifies, encodes and builds them. It is made
+/// when it is first asked for. (Not a function of the trait, for then somebody could put another in its place.)
+///
+/// # Panics
+/// If the bytes are no table: then they are not those that were generated.
+#[must_use]
+#[inline]
+pub fn processor<C: Compiled>() -> &'static Processor {
+    let table = C::table();
+    assert!(std::ptr::eq(table.blob, C::BLOB), "the table is another than its types were compiled with");
+    table.processor.get_or_init(|| load(table.blob))
 }
 
 #[cold]

@@ -1,7 +1,7 @@
 //! Objects and drafts of compiled types.
 
 use super::edit::EditOf;
-use super::{Compiled, Message, Typed};
+use super::{Message, Typed, processor};
 use crate::draft::{DraftError, DraftObject};
 use crate::limits::{DecodeError, Limits};
 use crate::object::Object;
@@ -32,7 +32,7 @@ impl<M: Message> Owned<M> {
     /// # Errors
     /// As [`crate::Processor::decode_owned`].
     pub fn decode(input: &[u8], slot: impl Into<Slot>, limits: &Limits) -> Result<Self, DecodeError> {
-        M::Compiled::processor().decode_owned(M::TYPE_IDX, input, slot.into(), limits).map(Self::of)
+        processor::<M::Compiled>().decode_owned(M::TYPE_IDX, input, slot.into(), limits).map(Self::of)
     }
 
     /// Copies the object that begins `bytes`, and verifies the copy.
@@ -40,7 +40,7 @@ impl<M: Message> Owned<M> {
     /// # Errors
     /// As [`crate::Processor::verify_owned`].
     pub fn verify(bytes: &[u8], slot: impl Into<Slot>, depth: u32) -> Result<Self, OwnError> {
-        M::Compiled::processor().verify_owned(M::TYPE_IDX, bytes, slot.into(), depth).map(Self::of)
+        processor::<M::Compiled>().verify_owned(M::TYPE_IDX, bytes, slot.into(), depth).map(Self::of)
     }
 
     /// The message, to be read in place.
@@ -77,7 +77,7 @@ impl<M: Message> Draft<M> {
     /// # Errors
     /// [`DraftError::Exhausted`] if not even the empty message fits.
     pub fn new(slot: impl Into<Slot>) -> Result<Self, DraftError> {
-        let draft = M::Compiled::processor().draft(M::TYPE_IDX, slot)?;
+        let draft = processor::<M::Compiled>().draft(M::TYPE_IDX, slot)?;
         Ok(Draft { draft, of: PhantomData })
     }
 

@@ -8,7 +8,7 @@
 
 use super::kind::{Key, Kind, Plain};
 use super::place::{Many, One, Pairs, record_len};
-use super::{Compiled, Message};
+use super::{Compiled, Message, processor};
 use crate::encode::{EncodeBuffer, EncodeError};
 use crate::object::Object;
 use crate::view::{Place, Record, word};
@@ -84,7 +84,7 @@ impl<'a, M: Message> Typed<'a, M> {
     /// The same record, to be read by fields that the program does not know.
     #[must_use]
     pub fn record(self) -> Record<'a> {
-        let plan = &M::Compiled::processor().plan;
+        let plan = &processor::<M::Compiled>().plan;
         Record { plan, bytes: self.bytes, off: self.off, type_idx: M::TYPE_IDX }
     }
 
