@@ -11,6 +11,7 @@ use prost_types::FileDescriptorSet;
 
 use crate::check::{self, Generated};
 use crate::service::{Failures, Generator, Options};
+use crate::views;
 
 /// Settings of the generator, named as in `tonic-prost-build`; made by [`configure`].
 #[derive(Debug)]
@@ -18,6 +19,7 @@ use crate::service::{Failures, Generator, Options};
 pub struct Builder {
     pub(crate) options: Options,
     pub(crate) settings: Vec<Setting>,
+    views: Vec<String>,
     out_dir: Option<PathBuf>,
     file_descriptor_set_path: Option<PathBuf>,
     emit_rerun_if_changed: bool,
@@ -44,6 +46,7 @@ pub fn configure() -> Builder {
     Builder {
         options: Options::default(),
         settings: Vec::new(),
+        views: Vec::new(),
         out_dir: None,
         file_descriptor_set_path: None,
         emit_rerun_if_changed: std::env::var_os("CARGO").is_some(),
@@ -131,6 +134,14 @@ impl Builder {
         btree_map(path) = BtreeMap;
         /// Makes `bytes` fields `Bytes`, which are not copied out of a received message, as [`Config::bytes`].
         bytes(path) = Bytes;
+    }
+
+    /// Also generates views and drafts of messages, which are read and built in place, into the file `views.rs`, to be
+    /// included in a module of its own. The path is a package (`.shop`), a message or a service (whose requests and responses
+    /// are meant); `.` is everything. What these messages reach is generated, too. The crate needs `tollfree-processor`.
+    pub fn views(mut self, path: impl AsRef<str>) -> Self {
+        self.views.push(path.as_ref().to_owned());
+        self
     }
 
     /// Leaves out `Debug`, as [`Config::skip_debug`].
@@ -241,6 +252,13 @@ impl Builder {
             fds.file.iter().flat_map(|file| check::complaints(file, self.generated())).collect();
         if !complaints.is_empty() {
             return Err(io::Error::other(complaints.join("\n")));
+        }
+        if !self.views.is_empty() {
+            let text = views::text(&fds, &self.views).map_err(io::Error::other)?;
+            let out_dir = self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from));
+            let out_dir =
+                out_dir.ok_or_else(|| io::Error::other("views need an out_dir, or cargo's OUT_DIR"))?;
+            std::fs::write(out_dir.join(views::FILE), text)?;
         }
         if let Some(path) = &self.file_descriptor_set_path {
             std::fs::write(path, fds.encode_to_vec())?;

@@ -19,16 +19,16 @@ const CLIENT_FUNCTIONS: [&str; 7] = [
 ];
 
 /// Numbers of fields in descriptor.proto, of which paths to places in a file are made.
-mod number {
-    pub(super) const FILE_MESSAGE: i32 = 4;
-    pub(super) const FILE_ENUM: i32 = 5;
-    pub(super) const FILE_SERVICE: i32 = 6;
-    pub(super) const MESSAGE_FIELD: i32 = 2;
-    pub(super) const MESSAGE_ONEOF: i32 = 8;
-    pub(super) const MESSAGE_NESTED: i32 = 3;
-    pub(super) const MESSAGE_ENUM: i32 = 4;
-    pub(super) const ENUM_VALUE: i32 = 2;
-    pub(super) const SERVICE_METHOD: i32 = 2;
+pub(crate) mod number {
+    pub(crate) const FILE_MESSAGE: i32 = 4;
+    pub(crate) const FILE_ENUM: i32 = 5;
+    pub(crate) const FILE_SERVICE: i32 = 6;
+    pub(crate) const MESSAGE_FIELD: i32 = 2;
+    pub(crate) const MESSAGE_ONEOF: i32 = 8;
+    pub(crate) const MESSAGE_NESTED: i32 = 3;
+    pub(crate) const MESSAGE_ENUM: i32 = 4;
+    pub(crate) const ENUM_VALUE: i32 = 2;
+    pub(crate) const SERVICE_METHOD: i32 = 2;
 }
 
 /// Which code is generated beside messages and traits, for names in it that may be taken.
@@ -45,13 +45,18 @@ pub(crate) struct Generated {
 }
 
 /// Complaints about one file, each with its place.
-struct Complaints<'a> {
+pub(crate) struct Complaints<'a> {
     file: &'a FileDescriptorProto,
-    list: Vec<String>,
+    pub(crate) list: Vec<String>,
 }
 
-impl Complaints<'_> {
-    fn push(&mut self, path: &[i32], text: String) {
+impl<'a> Complaints<'a> {
+    pub(crate) fn new(file: &'a FileDescriptorProto) -> Complaints<'a> {
+        Complaints { file, list: Vec::new() }
+    }
+
+    /// Adds what is wrong at the place of this path.
+    pub(crate) fn push(&mut self, path: &[i32], text: String) {
         let locations = self.file.source_code_info.iter().flat_map(|info| &info.location);
         let line = locations.filter(|at| at.path == path).find_map(|at| at.span.first());
         let place = match line {
@@ -74,7 +79,7 @@ impl Complaints<'_> {
 
 /// What of a file can't be generated, in words.
 pub(crate) fn complaints(file: &FileDescriptorProto, generated: Generated) -> Vec<String> {
-    let mut complaints = Complaints { file, list: Vec::new() };
+    let mut complaints = Complaints::new(file);
     services(&mut complaints, generated);
     modules(&mut complaints, generated);
     types(&mut complaints, &[], &file.message_type, &file.enum_type);

@@ -26,6 +26,7 @@ mod names;
 mod plugin;
 mod server;
 mod service;
+mod views;
 
 pub use builder::{Builder, configure};
 pub use plugin::answer;

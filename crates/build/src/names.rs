@@ -96,7 +96,8 @@ fn parse(attribute: &str) -> Result<Vec<syn::Attribute>, String> {
         .map_err(|error| format!("\"{attribute}\" is not an attribute: {error}"))
 }
 
-fn matches(pattern: &str, name: &str) -> bool {
+/// Whether the pattern, as prost-build has them, stands for this name.
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let is_end = |long: &str, short: &str| {
         long.strip_suffix(short).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };

@@ -296,17 +296,17 @@ impl Build {
 /// # Ok(())
 /// # }
 /// ```
-pub struct Draft {
+pub struct DraftObject {
     processor: Processor,
     build: Build,
     root: u32,
     type_idx: u32,
 }
 
-impl std::fmt::Debug for Draft {
+impl std::fmt::Debug for DraftObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = self.processor.plan.table.types()[self.type_idx as usize].name;
-        write!(f, "Draft({}, {} bytes)", self.processor.plan.table.text(name), self.build.cur)
+        write!(f, "DraftObject({}, {} bytes)", self.processor.plan.table.text(name), self.build.cur)
     }
 }
 
@@ -315,18 +315,18 @@ impl Processor {
     ///
     /// # Errors
     /// [`DraftError::UnknownType`], or [`DraftError::Exhausted`] if not even the empty message fits.
-    pub fn draft(&self, type_idx: u32, slot: impl Into<Slot>) -> Result<Draft, DraftError> {
+    pub fn draft(&self, type_idx: u32, slot: impl Into<Slot>) -> Result<DraftObject, DraftError> {
         let Some(plan_type) = self.plan.types.get(type_idx as usize) else {
             return Err(DraftError::UnknownType { type_idx });
         };
         let mut build = Build { slot: slot.into(), cur: HEADER_LEN as usize, maps_grew: false };
         build.slot.begin();
         let root = build.take(plan_type.record_len.into())?;
-        Ok(Draft { processor: self.clone(), build, root, type_idx })
+        Ok(DraftObject { processor: self.clone(), build, root, type_idx })
     }
 }
 
-impl Draft {
+impl DraftObject {
     /// The message itself.
     #[must_use]
     #[inline]

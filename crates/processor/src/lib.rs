@@ -32,13 +32,14 @@ mod plan;
 mod processor;
 mod tail;
 pub mod thrift;
+pub mod typed;
 mod utf8;
 mod varint;
 mod verify;
 mod view;
 
 pub use arena::Arena;
-pub use draft::{Draft, DraftError, Edit, EditList};
+pub use draft::{DraftError, DraftObject, Edit, EditList};
 pub use encode::{EncodeBuffer, EncodeError};
 pub use limits::{DecodeError, Limits};
 pub use method_map::{Method, MethodMap, MethodMapError};

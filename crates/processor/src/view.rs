@@ -298,10 +298,10 @@ impl<'a> List<'a> {
 }
 
 /// Where something lies: in a record, or (0) where `rec` says. (Apart, so that a loop adds only what changes.)
-#[derive(Clone, Copy)]
-struct Place {
-    rec: u32,
-    off: u32,
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pub(crate) rec: u32,
+    pub(crate) off: u32,
 }
 
 impl Place {
@@ -312,7 +312,7 @@ impl Place {
 }
 
 #[inline(always)]
-fn load<const N: usize>(bytes: &[u8], at: Place) -> [u8; N] {
+pub(crate) fn load<const N: usize>(bytes: &[u8], at: Place) -> [u8; N] {
     debug_assert!(at.rec as usize + at.off as usize + N <= bytes.len());
     // SAFETY: the object is sound: slots, words and blocks that presence declares lie in it. Enforced by decoder
     // and verifier; the assertion above notices in the mutation tests.
@@ -320,12 +320,12 @@ fn load<const N: usize>(bytes: &[u8], at: Place) -> [u8; N] {
 }
 
 #[inline(always)]
-fn word(bytes: &[u8], at: Place) -> u32 {
+pub(crate) fn word(bytes: &[u8], at: Place) -> u32 {
     u32::from_le_bytes(load(bytes, at))
 }
 
 #[inline(always)]
-fn span(bytes: &[u8], at: Place) -> &[u8] {
+pub(crate) fn span(bytes: &[u8], at: Place) -> &[u8] {
     let span = u64::from_le_bytes(load(bytes, at));
     let (off, len) = (span as u32 as usize, (span >> 32) as usize);
     debug_assert!(off + len <= bytes.len());

@@ -4,8 +4,8 @@ mod fixture;
 
 use fixture::{bytes, schemas, varint};
 use tollfree_processor::{
-    Arena, Arenas, Draft, DraftError, EncodeBuffer, Field, Limits, List, OwnedObject, Processor, Record,
-    Text, Value,
+    Arena, Arenas, DraftError, DraftObject, EncodeBuffer, Field, Limits, List, OwnedObject, Processor,
+    Record, Text, Value,
 };
 
 const T3: &str = "t3.All";
@@ -15,7 +15,7 @@ fn place(p: &Processor, name: &str, number: u32) -> u32 {
     rows.iter().position(|row| row.number == number).unwrap() as u32
 }
 
-fn draft(p: &Processor) -> Draft {
+fn draft(p: &Processor) -> DraftObject {
     p.draft(p.type_by_name(T3).unwrap(), Arena::with_limit(1 << 20)).unwrap()
 }
 

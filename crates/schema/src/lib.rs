@@ -30,7 +30,7 @@ mod thrift;
 mod wire;
 
 pub use schema::{Enum, EnumValue, Field, Message, Method, Role, Schema, Service};
-pub use tollfree_layout::table::{Kind, Label, Table, TableError};
+pub use tollfree_layout::table::{FieldRow, Kind, Label, Table, TableError};
 
 use thiserror::Error;
 

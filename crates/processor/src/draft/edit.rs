@@ -321,7 +321,16 @@ impl<'d> Edit<'d> {
     ///
     /// # Errors
     /// [`DraftError`]; the field holds what it did.
+    #[inline]
     pub fn message(&mut self, field_idx: u32) -> Result<Edit<'_>, DraftError> {
+        self.reborrow().into_message(field_idx)
+    }
+
+    /// As [`Edit::message`], for as long as this record was lent.
+    ///
+    /// # Errors
+    /// As [`Edit::message`].
+    pub fn into_message(mut self, field_idx: u32) -> Result<Edit<'d>, DraftError> {
         let field = self.field(field_idx)?;
         if field.single != Some(Kind::Message) {
             return Err(wrong(self.plan, self.type_idx, field, "a message"));

@@ -1,0 +1,198 @@
+//! Generated views and drafts: types that read and build messages in place, by the processor's table.
+//!
+//! All that is generated is one file, a tree of modules as packages and messages nest, with the table in it. Its types stand
+//! beside prost's and need only `tollfree-processor`.
+
+mod fields;
+mod message;
+mod tree;
+
+use std::collections::{HashMap, HashSet};
+
+use proc_macro2::{Literal, TokenStream};
+use prost::Message as _;
+use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet};
+use quote::quote;
+use tollfree_schema::{Schema, Table};
+
+use crate::check::{Complaints, number};
+use tree::{Scope, Tree};
+
+/// The file that is written.
+pub(crate) const FILE: &str = "views.rs";
+/// What the table is called at the root of the tree.
+const TABLE: &str = "ViewsTable";
+
+/// A message or enum of the set: where it stands in its file, and in the tree.
+struct Found<'a, D> {
+    descriptor: &'a D,
+    file: &'a FileDescriptorProto,
+    /// Path in the file, as places in a source are told.
+    path: Vec<i32>,
+    scope: Scope,
+}
+
+/// All types of a set, by full name.
+struct Types<'a> {
+    table: Table,
+    messages: HashMap<String, Found<'a, DescriptorProto>>,
+    enums: HashMap<String, Found<'a, EnumDescriptorProto>>,
+}
+
+impl<'a> Types<'a> {
+    fn new(set: &'a FileDescriptorSet) -> Result<Types<'a>, String> {
+        let schema = Schema::from_descriptor_set(&set.encode_to_vec()).map_err(|error| error.to_string())?;
+        let table = schema.compile().map_err(|error| error.to_string())?;
+        let mut types = Types { table, messages: HashMap::new(), enums: HashMap::new() };
+        for file in &set.file {
+            let scope = Scope::of_package(file.package());
+            types.enums_of(file, file.package(), &scope, &[number::FILE_ENUM], &file.enum_type);
+            types.messages_of(file, file.package(), &scope, &[number::FILE_MESSAGE], &file.message_type);
+        }
+        Ok(types)
+    }
+
+    fn messages_of(
+        &mut self,
+        file: &'a FileDescriptorProto,
+        within: &str,
+        scope: &Scope,
+        path: &[i32],
+        messages: &'a [DescriptorProto],
+    ) {
+        for (idx, descriptor) in (0..).zip(messages) {
+            let full = joined(within, descriptor.name());
+            let path = [path, &[idx]].concat();
+            let inner = scope.inside(descriptor.name());
+            let nested = [&path[..], &[number::MESSAGE_ENUM]].concat();
+            self.enums_of(file, &full, &inner, &nested, &descriptor.enum_type);
+            let nested = [&path[..], &[number::MESSAGE_NESTED]].concat();
+            self.messages_of(file, &full, &inner, &nested, &descriptor.nested_type);
+            self.messages.insert(full, Found { descriptor, file, path, scope: scope.clone() });
+        }
+    }
+
+    fn enums_of(
+        &mut self,
+        file: &'a FileDescriptorProto,
+        within: &str,
+        scope: &Scope,
+        path: &[i32],
+        enums: &'a [EnumDescriptorProto],
+    ) {
+        for (idx, descriptor) in (0..).zip(enums) {
+            let path = [path, &[idx]].concat();
+            let found = Found { descriptor, file, path, scope: scope.clone() };
+            self.enums.insert(joined(within, descriptor.name()), found);
+        }
+    }
+
+    /// The types that are asked for, and all that they reach; map entries are not among them.
+    fn reached(&self, set: &FileDescriptorSet, patterns: &[String]) -> Vec<u32> {
+        let is_wanted = |name: &str| patterns.iter().any(|pattern| crate::names::matches(pattern, name));
+        let services = set.file.iter().flat_map(|file| file.service.iter().map(move |found| (file, found)));
+        let asked: HashSet<&str> = services
+            .filter(|(file, service)| is_wanted(&joined(file.package(), service.name())))
+            .flat_map(|(_, service)| &service.method)
+            .flat_map(|method| [method.input_type(), method.output_type()])
+            .map(|name| name.trim_start_matches('.'))
+            .collect();
+        let name_of = |idx: u32| self.table.text(self.table.types()[idx as usize].name);
+        let count = self.table.types().len() as u32;
+        let mut reached: HashSet<u32> =
+            (0..count).filter(|idx| is_wanted(name_of(*idx)) || asked.contains(name_of(*idx))).collect();
+        let mut next: Vec<u32> = reached.iter().copied().collect();
+        while let Some(idx) = next.pop() {
+            for row in self.table.fields_of(idx) {
+                let leads_on = row.kind == tollfree_schema::Kind::Message;
+                if leads_on && reached.insert(row.aux_idx) {
+                    next.push(row.aux_idx);
+                }
+            }
+        }
+        let is_entry = |idx: &u32| {
+            let found = self.messages.get(name_of(*idx));
+            found.is_none_or(|found| found.descriptor.options.as_ref().is_some_and(|it| it.map_entry()))
+        };
+        let mut reached: Vec<u32> = reached.into_iter().filter(|idx| !is_entry(idx)).collect();
+        reached.sort_unstable();
+        reached
+    }
+}
+
+fn joined(within: &str, name: &str) -> String {
+    if within.is_empty() { name.to_owned() } else { format!("{within}.{name}") }
+}
+
+/// The text of [`FILE`], for what the patterns match: `.` is everything, a name that begins with a dot is a package, message
+/// or service and all below it, any other the end of a name.
+///
+/// # Errors
+/// What cannot be generated, each with its place.
+pub(crate) fn text(set: &FileDescriptorSet, patterns: &[String]) -> Result<String, String> {
+    let types = Types::new(set)?;
+    let reached = types.reached(set, patterns);
+    if reached.is_empty() {
+        return Err(format!(
+            "views({}) matches no message; name a package, message or service",
+            patterns.join(", ")
+        ));
+    }
+    let mut tree = Tree::new(TABLE);
+    let mut complaints = Vec::new();
+    let mut enums = HashSet::new();
+    for type_idx in reached {
+        let name = types.table.text(types.table.types()[type_idx as usize].name);
+        let Some(found) = types.messages.get(name) else { continue };
+        let mut own = Complaints::new(found.file);
+        message::generate(&types, type_idx, found, &mut tree, &mut own);
+        complaints.extend(own.list);
+        let used = found.descriptor.field.iter().filter(|field| types.enums.contains_key(field_type(field)));
+        enums.extend(used.map(|field| field_type(field).to_owned()));
+        // An enum as a map's value stands in the entry.
+        for entry in &found.descriptor.nested_type {
+            let used = entry.field.iter().filter(|field| types.enums.contains_key(field_type(field)));
+            enums.extend(used.map(|field| field_type(field).to_owned()));
+        }
+    }
+    let mut enums: Vec<String> = enums.into_iter().collect();
+    enums.sort_unstable();
+    for name in enums {
+        let found = &types.enums[&name];
+        let mut own = Complaints::new(found.file);
+        message::generate_enum(found, &mut tree, &mut own);
+        complaints.extend(own.list);
+    }
+    if !complaints.is_empty() {
+        return Err(complaints.join("\n"));
+    }
+    let tokens = [table(types.table.blob()), tree.tokens()].into_iter().collect::<TokenStream>();
+    let file = syn::parse2(tokens).map_err(|error| format!("views of {}: {error}", patterns.join(", ")))?;
+    Ok(format!("// This file is @generated by tollfree-build.\n{}", prettyplease::unparse(&file)))
+}
+
+fn field_type(field: &prost_types::FieldDescriptorProto) -> &str {
+    field.type_name().trim_start_matches('.')
+}
+
+fn table(blob: &[u8]) -> TokenStream {
+    let (name, len, bytes) = (quote::format_ident!("{TABLE}"), blob.len(), Literal::byte_string(blob));
+    quote! {
+        /// The table of all messages here.
+        #[derive(Clone, Copy, Debug)]
+        pub enum #name {}
+
+        impl ::tollfree_processor::typed::Compiled for #name {
+            const BLOB: &'static [u8] = {
+                static BYTES: [u8; #len] = *#bytes;
+                &BYTES
+            };
+
+            fn table() -> &'static ::tollfree_processor::typed::StaticTable {
+                static TABLE: ::tollfree_processor::typed::StaticTable =
+                    ::tollfree_processor::typed::StaticTable::new(#name::BLOB);
+                &TABLE
+            }
+        }
+    }
+}

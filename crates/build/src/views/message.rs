@@ -1,0 +1,494 @@
+//! What is generated of one message: its type, a view, an editor, and an enum for each oneof.
+
+use std::collections::BTreeMap;
+
+use heck::ToUpperCamelCase;
+use proc_macro2::{Ident, Literal, TokenStream};
+use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto};
+use quote::{format_ident, quote};
+use tollfree_schema::{FieldRow, Kind, Label};
+
+use super::fields::{Shape, Value, shape};
+use super::tree::{Names, Scope, Tree, edit_ident, field_ident, ident, type_ident, view_ident};
+use super::{Found, Types};
+use crate::check::{Complaints, number};
+
+/// A field with all that is said of it.
+struct Field<'a> {
+    row: &'a FieldRow,
+    descriptor: &'a FieldDescriptorProto,
+    path: Vec<i32>,
+    /// Its place among its type's fields.
+    place: u32,
+    getter: Ident,
+    /// The constant that says where it lies.
+    at: Ident,
+    shape: Shape,
+}
+
+/// Functions that are generated for a message, and their names.
+struct Functions<'c, 'f> {
+    view: TokenStream,
+    edit: TokenStream,
+    view_names: Names,
+    edit_names: Names,
+    complaints: &'c mut Complaints<'f>,
+}
+
+impl Functions<'_, '_> {
+    fn of_view(&mut self, field: &str, path: &[i32], name: &Ident, function: TokenStream) {
+        self.view_names.take(name, &format!("field {field}"), path, self.complaints);
+        self.view.extend(function);
+    }
+
+    fn of_edit(&mut self, field: &str, path: &[i32], name: &Ident, function: TokenStream) {
+        self.edit_names.take(name, &format!("field {field}"), path, self.complaints);
+        self.edit.extend(function);
+    }
+}
+
+/// Generates a message into the tree.
+pub(super) fn generate(
+    types: &Types<'_>,
+    type_idx: u32,
+    found: &Found<'_, DescriptorProto>,
+    tree: &mut Tree,
+    complaints: &mut Complaints<'_>,
+) {
+    let descriptor = found.descriptor;
+    let name = type_ident(descriptor.name());
+    let (view, edit) = (view_ident(descriptor.name()), edit_ident(descriptor.name()));
+    for taken in [&name, &view, &edit] {
+        let what = format!("message {}", descriptor.name());
+        tree.names(&found.scope).take(taken, &what, &found.path, complaints);
+    }
+    let fields = fields(types, type_idx, found);
+    let mut functions = Functions {
+        view: TokenStream::new(),
+        edit: TokenStream::new(),
+        view_names: Names::default(),
+        edit_names: Names::default(),
+        complaints,
+    };
+    for field in &fields {
+        match &field.shape {
+            Shape::One(value) => one(&name, field, value, &mut functions),
+            Shape::Many(_) | Shape::Pairs(..) => many(&name, field, &mut functions),
+        }
+    }
+    oneofs(&name, &fields, found, tree, &mut functions, types);
+    let places = fields.iter().map(|field| constant(&name, field));
+    let Functions { view: readers, edit: writers, .. } = functions;
+    let table = tree.table_from(&found.scope);
+    let full = types.table.text(types.table.types()[type_idx as usize].name);
+    let (doc, view_doc, edit_doc) =
+        (format!(" The message `{full}`."), format!(" Reads a `{full}`."), format!(" Changes a `{full}`."));
+    let items = quote! {
+        #[doc = #doc]
+        #[derive(Clone, Copy, Debug)]
+        pub enum #name {}
+
+        #[allow(clippy::all, dead_code)]
+        impl #name {
+            #(#places)*
+        }
+
+        impl ::tollfree_processor::typed::Message for #name {
+            type Compiled = #table;
+            const TYPE_IDX: u32 = #type_idx;
+            type View<'a> = #view<'a>;
+            type Mut<'d> = #edit<'d>;
+        }
+
+        #[doc = #view_doc]
+        #[derive(Clone, Copy, PartialEq)]
+        pub struct #view<'a>(::tollfree_processor::typed::Typed<'a, #name>);
+
+        #[allow(clippy::all, dead_code)]
+        impl<'a> #view<'a> {
+            #readers
+        }
+
+        #[doc = #edit_doc]
+        pub struct #edit<'d>(::tollfree_processor::typed::EditOf<'d, #name>);
+
+        #[allow(clippy::all, dead_code)]
+        impl<'d> #edit<'d> {
+            #writers
+        }
+    };
+    tree.add(&found.scope, items);
+    tree.add(&found.scope, traits(&name, &view, &edit));
+}
+
+fn traits(name: &Ident, view: &Ident, edit: &Ident) -> TokenStream {
+    let typed = quote!(::tollfree_processor::typed);
+    quote! {
+        impl<'a> ::core::convert::From<#typed::Typed<'a, #name>> for #view<'a> {
+            #[inline(always)]
+            fn from(typed: #typed::Typed<'a, #name>) -> Self {
+                #view(typed)
+            }
+        }
+
+        impl<'a> ::core::convert::From<#view<'a>> for #typed::Typed<'a, #name> {
+            #[inline(always)]
+            fn from(view: #view<'a>) -> Self {
+                view.0
+            }
+        }
+
+        impl ::core::fmt::Debug for #view<'_> {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl<'a> #typed::MessageView<'a> for #view<'a> {
+            type Message = #name;
+        }
+
+        impl<'d> ::core::convert::From<#typed::EditOf<'d, #name>> for #edit<'d> {
+            #[inline(always)]
+            fn from(edit: #typed::EditOf<'d, #name>) -> Self {
+                #edit(edit)
+            }
+        }
+
+        impl ::core::fmt::Debug for #edit<'_> {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl<'d> #typed::MessageMut<'d> for #edit<'d> {
+            type Message = #name;
+
+            fn message(&self) -> &#typed::EditOf<'d, #name> {
+                &self.0
+            }
+
+            fn message_mut(&mut self) -> &mut #typed::EditOf<'d, #name> {
+                &mut self.0
+            }
+        }
+    }
+}
+
+fn fields<'a>(types: &'a Types<'_>, type_idx: u32, found: &Found<'a, DescriptorProto>) -> Vec<Field<'a>> {
+    let rows = types.table.fields_of(type_idx);
+    let of = |(idx, descriptor): (usize, &'a FieldDescriptorProto)| {
+        let place = rows.iter().position(|row| row.number as i32 == descriptor.number())?;
+        Some(Field {
+            row: &rows[place],
+            descriptor,
+            path: [&found.path[..], &[number::MESSAGE_FIELD, idx as i32]].concat(),
+            place: place as u32,
+            getter: field_ident(descriptor.name()),
+            at: format_ident!("FIELD_{}", descriptor.number().unsigned_abs()),
+            shape: shape(types, &rows[place], descriptor, &found.scope),
+        })
+    };
+    found.descriptor.field.iter().enumerate().filter_map(of).collect()
+}
+
+/// Where the field lies.
+fn constant(name: &Ident, field: &Field<'_>) -> TokenStream {
+    let (at, place) = (&field.at, Literal::u32_unsuffixed(field.place));
+    let (word, of) = match &field.shape {
+        Shape::One(Value { kind, .. }) => ("One", quote!(#kind)),
+        Shape::Many(Value { kind, .. }) => ("Many", quote!(#kind)),
+        Shape::Pairs(key, value) => {
+            let (key, value) = (&key.kind, &value.kind);
+            ("Pairs", quote!(#key, #value))
+        }
+    };
+    let word = format_ident!("{word}");
+    let typed = quote!(::tollfree_processor::typed);
+    quote!(const #at: #typed::#word<#name, #of> = #typed::#word::new(#place);)
+}
+
+/// The name of a function about a field; what is escaped in the field's own name is not here.
+fn about(begin: &str, field: &Field<'_>, end: &str) -> Ident {
+    let name = heck::ToSnakeCase::to_snake_case(field.descriptor.name());
+    ident(&format!("{begin}{name}{end}"))
+}
+
+/// A field of at most one value.
+fn one(name: &Ident, field: &Field<'_>, value: &Value, to: &mut Functions<'_, '_>) {
+    let (at, getter, proto) = (&field.at, &field.getter, field.descriptor.name());
+    let ty = value.ty(&quote!('a));
+    let is_message = field.row.kind == Kind::Message;
+    let doc = match (is_message, field.row.label) {
+        (true, _) => format!(" The message `{proto}`, if it is there."),
+        (false, Label::Implicit) => format!(" The field `{proto}`."),
+        (false, _) => format!(" The field `{proto}`, or its default."),
+    };
+    let (result, read) = if is_message {
+        (quote!(::core::option::Option<#ty>), quote!(find))
+    } else {
+        (ty.clone(), quote!(get))
+    };
+    let function = quote! {
+        #[doc = #doc]
+        #[must_use]
+        #[inline(always)]
+        pub fn #getter(self) -> #result {
+            self.0.#read(#name::#at)
+        }
+    };
+    to.of_view(proto, &field.path, getter, function);
+    if field.row.label != Label::Implicit {
+        let (has, doc) = (about("has_", field, ""), format!(" Whether `{proto}` is there."));
+        let function = quote! {
+            #[doc = #doc]
+            #[must_use]
+            #[inline(always)]
+            pub fn #has(self) -> bool {
+                self.0.has(#name::#at)
+            }
+        };
+        to.of_view(proto, &field.path, &has, function);
+    }
+    if field.row.label != Label::Implicit && !is_message {
+        let (opt, doc) = (about("", field, "_opt"), format!(" The field `{proto}`, if it is there."));
+        let function = quote! {
+            #[doc = #doc]
+            #[must_use]
+            #[inline(always)]
+            pub fn #opt(self) -> ::core::option::Option<#ty> {
+                self.0.find(#name::#at)
+            }
+        };
+        to.of_view(proto, &field.path, &opt, function);
+    }
+    let (set, doc) = (about("set_", field, ""), format!(" Sets `{proto}`."));
+    let given = value.ty(&quote!('_));
+    let function = quote! {
+        #[doc = #doc]
+        ///
+        /// # Errors
+        /// If there is no room; the field holds what it did.
+        #[inline]
+        pub fn #set(&mut self, value: #given) -> ::core::result::Result<(), ::tollfree_processor::DraftError> {
+            self.0.set(#name::#at, value)
+        }
+    };
+    to.of_edit(proto, &field.path, &set, function);
+    if let Some(edits) = &value.edits {
+        let (change, doc) =
+            (about("", field, "_mut"), format!(" The message `{proto}`, which is there from now on."));
+        let function = quote! {
+            #[doc = #doc]
+            ///
+            /// # Errors
+            /// If there is no room; the field holds what it did.
+            #[inline]
+            pub fn #change(&mut self) -> ::core::result::Result<#edits<'_>, ::tollfree_processor::DraftError> {
+                self.0.message(#name::#at)
+            }
+        };
+        to.of_edit(proto, &field.path, &change, function);
+    }
+    clear(name, field, "clear", to);
+}
+
+fn clear(name: &Ident, field: &Field<'_>, function: &str, to: &mut Functions<'_, '_>) {
+    let (at, proto, function) = (&field.at, field.descriptor.name(), format_ident!("{function}"));
+    let (clear, doc) = (about("clear_", field, ""), format!(" Makes `{proto}` absent."));
+    let function = quote! {
+        #[doc = #doc]
+        pub fn #clear(&mut self) {
+            self.0.#function(#name::#at);
+        }
+    };
+    to.of_edit(proto, &field.path, &clear, function);
+}
+
+/// A list or map.
+fn many(name: &Ident, field: &Field<'_>, to: &mut Functions<'_, '_>) {
+    let (at, getter, proto) = (&field.at, &field.getter, field.descriptor.name());
+    let typed = quote!(::tollfree_processor::typed);
+    let (read, view, edit, cleared, what) = match &field.shape {
+        Shape::Pairs(key, value) => {
+            let (key, value) = (&key.kind, &value.kind);
+            let (view, edit) =
+                (quote!(#typed::MapView<'a, #key, #value>), quote!(#typed::MapMut<'_, #key, #value>));
+            (quote!(map), view, edit, "clear_map", "map")
+        }
+        Shape::One(Value { kind, .. }) | Shape::Many(Value { kind, .. }) => {
+            let (view, edit) = (quote!(#typed::ListView<'a, #kind>), quote!(#typed::ListMut<'_, #kind>));
+            (quote!(list), view, edit, "clear_list", "list")
+        }
+    };
+    let doc = format!(" The {what} `{proto}`.");
+    let function = quote! {
+        #[doc = #doc]
+        #[must_use]
+        #[inline(always)]
+        pub fn #getter(self) -> #view {
+            self.0.#read(#name::#at)
+        }
+    };
+    to.of_view(proto, &field.path, getter, function);
+    let (change, doc) = (about("", field, "_mut"), format!(" The {what} `{proto}`, to be added to."));
+    let function = quote! {
+        #[doc = #doc]
+        ///
+        /// # Errors
+        /// If messages nest too deep.
+        #[inline]
+        pub fn #change(&mut self) -> ::core::result::Result<#edit, ::tollfree_processor::DraftError> {
+            self.0.#read(#name::#at)
+        }
+    };
+    to.of_edit(proto, &field.path, &change, function);
+    clear(name, field, cleared, to);
+}
+
+/// An enum for each oneof, and how it is read.
+fn oneofs(
+    name: &Ident,
+    fields: &[Field<'_>],
+    found: &Found<'_, DescriptorProto>,
+    tree: &mut Tree,
+    to: &mut Functions<'_, '_>,
+    types: &Types<'_>,
+) {
+    let mut members: BTreeMap<i32, Vec<&Field<'_>>> = BTreeMap::new();
+    for field in fields.iter().filter(|field| !field.descriptor.proto3_optional()) {
+        if let Some(idx) = field.descriptor.oneof_index {
+            members.entry(idx).or_default().push(field);
+        }
+    }
+    let inner = found.scope.inside(found.descriptor.name());
+    for (idx, members) in members {
+        let Some(oneof) = found.descriptor.oneof_decl.get(idx as usize) else { continue };
+        let path = [&found.path[..], &[number::MESSAGE_ONEOF, idx]].concat();
+        let (case, getter) = (type_ident(oneof.name()), field_ident(oneof.name()));
+        let borrows = members.iter().any(|field| matches!(&field.shape, Shape::One(value) if value.borrows));
+        let lifetime = borrows.then(|| quote!(<'a>));
+        let what = format!("oneof {}", oneof.name());
+        tree.names(&inner).take(&case, &what, &path, to.complaints);
+        let variants = variants(types, &members, &inner, to);
+        let doc = format!(" What `{}` can hold.", oneof.name());
+        let items = quote! {
+            #[doc = #doc]
+            #[allow(clippy::all)]
+            #[derive(Clone, Copy, Debug, PartialEq)]
+            pub enum #case #lifetime {
+                /// Nothing.
+                NotSet,
+                #variants
+            }
+        };
+        tree.add(&inner, items);
+        let case = found.scope.path_to(&inner, &case);
+        let arms = members.iter().map(|field| {
+            let (at, number) = (&field.at, Literal::u32_unsuffixed(field.row.number));
+            let variant = type_ident(field.descriptor.name());
+            quote!(#number => self.0.find(#name::#at).map_or(#case::NotSet, #case::#variant),)
+        });
+        let Some(first) = members.first() else { continue };
+        let (at, doc) = (&first.at, format!(" What `{}` holds.", oneof.name()));
+        let function = quote! {
+            #[doc = #doc]
+            #[must_use]
+            #[inline]
+            pub fn #getter(self) -> #case #lifetime {
+                match self.0.case(#name::#at) {
+                    #(#arms)*
+                    _ => #case::NotSet,
+                }
+            }
+        };
+        to.view_names.take(&getter, &what, &path, to.complaints);
+        to.view.extend(function);
+    }
+}
+
+fn variants(
+    types: &Types<'_>,
+    members: &[&Field<'_>],
+    inner: &Scope,
+    to: &mut Functions<'_, '_>,
+) -> TokenStream {
+    let mut names = Names::default();
+    let empty = Vec::new();
+    names.take(&format_ident!("NotSet"), "a oneof of which no member is set", &empty, to.complaints);
+    let mut variants = TokenStream::new();
+    for field in members {
+        let (variant, proto) = (type_ident(field.descriptor.name()), field.descriptor.name());
+        names.take(&variant, &format!("field {proto}"), &field.path, to.complaints);
+        // Types are named from the module of the enum.
+        if let Shape::One(value) = shape(types, field.row, field.descriptor, inner) {
+            let (ty, doc) = (value.ty(&quote!('a)), format!(" The field `{proto}`."));
+            variants.extend(quote!(#[doc = #doc] #variant(#ty),));
+        }
+    }
+    variants
+}
+
+/// Generates an enum into the tree: a number, for any may come, with constants.
+pub(super) fn generate_enum(
+    found: &Found<'_, EnumDescriptorProto>,
+    tree: &mut Tree,
+    complaints: &mut Complaints<'_>,
+) {
+    let (proto, name) = (found.descriptor.name(), type_ident(found.descriptor.name()));
+    tree.names(&found.scope).take(&name, &format!("enum {proto}"), &found.path, complaints);
+    let mut constants = Names::default();
+    let (mut values, mut known) = (TokenStream::new(), TokenStream::new());
+    let mut numbers = std::collections::HashSet::new();
+    for (idx, value) in (0..).zip(&found.descriptor.value) {
+        let (proto, constant) = (value.name(), ident(value.name()));
+        let path = [&found.path[..], &[number::ENUM_VALUE, idx]].concat();
+        constants.take(&constant, &format!("value {proto}"), &path, complaints);
+        let (number, doc) = (Literal::i32_unsuffixed(value.number()), format!(" The value `{proto}`."));
+        values.extend(quote!(#[doc = #doc] pub const #constant: #name = #name(#number);));
+        if numbers.insert(value.number()) {
+            known.extend(quote!(#number => #proto,));
+        }
+    }
+    let (doc, text) = (
+        format!(" The enum `{proto}`: any number, of which some have names."),
+        format!("{}({{}})", found.descriptor.name().to_upper_camel_case()),
+    );
+    tree.add(
+        &found.scope,
+        quote! {
+            #[doc = #doc]
+            #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+            pub struct #name(pub i32);
+
+            #[allow(non_upper_case_globals, clippy::all, dead_code)]
+            impl #name {
+                #values
+            }
+
+            impl ::core::convert::From<i32> for #name {
+                #[inline(always)]
+                fn from(number: i32) -> Self {
+                    #name(number)
+                }
+            }
+
+            impl ::core::convert::From<#name> for i32 {
+                #[inline(always)]
+                fn from(value: #name) -> i32 {
+                    value.0
+                }
+            }
+
+            impl ::core::fmt::Debug for #name {
+                fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                    let name = match self.0 {
+                        #known
+                        other => return write!(f, #text, other),
+                    };
+                    f.write_str(name)
+                }
+            }
+        },
+    );
+}

@@ -1,0 +1,243 @@
+//! Records of compiled types, while they are built.
+
+use super::kind::{Key, Kind, Msg};
+use super::place::{Many, One, Pairs};
+use super::{Message, Typed};
+use crate::draft::{DraftError, Edit, EditList};
+use crate::view::Record;
+use std::marker::PhantomData;
+
+/// A record of type `M` that is being filled.
+pub struct EditOf<'d, M> {
+    edit: Edit<'d>,
+    of: PhantomData<fn() -> M>,
+}
+
+impl<M> std::fmt::Debug for EditOf<'_, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.edit.fmt(f)
+    }
+}
+
+impl<'d, M: Message> EditOf<'d, M> {
+    /// What calls this answers for it: the record is of type `M`.
+    #[inline]
+    pub(super) fn of(edit: Edit<'d>) -> Self {
+        EditOf { edit, of: PhantomData }
+    }
+
+    /// What is there by now.
+    #[must_use]
+    pub fn view(&self) -> M::View<'_> {
+        let Record { bytes, off, .. } = self.edit.view();
+        Typed::at(bytes, off).into()
+    }
+
+    /// Gives a field a value; a message is copied, all below included.
+    ///
+    /// # Errors
+    /// [`DraftError`]; the field holds what it did.
+    #[inline]
+    pub fn set<K: Kind>(&mut self, field: One<M, K>, value: K::Value<'_>) -> Result<(), DraftError> {
+        self.edit.set(field.field_idx, K::to_value(value))
+    }
+
+    /// The message in a field: what is there, or an empty one that is put there.
+    ///
+    /// # Errors
+    /// [`DraftError`]; the field holds what it did.
+    #[inline]
+    pub fn message<N: Message>(&mut self, field: One<M, Msg<N>>) -> Result<N::Mut<'_>, DraftError> {
+        Ok(EditOf::of(self.edit.message(field.field_idx)?).into())
+    }
+
+    /// The list in a field, to be added to.
+    ///
+    /// # Errors
+    /// [`DraftError`].
+    #[inline]
+    pub fn list<K: Kind>(&mut self, field: Many<M, K>) -> Result<ListMut<'_, K>, DraftError> {
+        Ok(ListMut { list: self.edit.list(field.field_idx)?, of: PhantomData })
+    }
+
+    /// The map in a field, to be added to.
+    ///
+    /// # Errors
+    /// [`DraftError`].
+    #[inline]
+    pub fn map<K: Key, V: Kind>(&mut self, field: Pairs<M, K, V>) -> Result<MapMut<'_, K, V>, DraftError> {
+        Ok(MapMut { list: self.edit.list(field.field_idx)?, of: PhantomData })
+    }
+
+    /// Makes a field absent.
+    #[inline]
+    pub fn clear<K>(&mut self, field: One<M, K>) {
+        self.clear_at(field.field_idx);
+    }
+
+    /// Empties a list.
+    pub fn clear_list<K>(&mut self, field: Many<M, K>) {
+        self.clear_at(field.field_idx);
+    }
+
+    /// Empties a map.
+    pub fn clear_map<K, V>(&mut self, field: Pairs<M, K, V>) {
+        self.clear_at(field.field_idx);
+    }
+
+    fn clear_at(&mut self, field_idx: u32) {
+        let cleared = self.edit.clear(field_idx);
+        debug_assert!(cleared.is_ok(), "the field is one of the type's");
+    }
+
+    /// Puts a copy of the message in place of what this one holds, unknown fields included.
+    ///
+    /// # Errors
+    /// [`DraftError`]; this one holds what it did.
+    pub fn copy_from(&mut self, view: M::View<'_>) -> Result<(), DraftError> {
+        self.edit.copy_from(Typed::record(view.into()))
+    }
+}
+
+/// What every editor of a message can. (A trait, so that a message's own fields may have these names.)
+pub trait MessageMut<'d> {
+    /// The message's type.
+    type Message: Message;
+
+    #[doc(hidden)]
+    fn message(&self) -> &EditOf<'d, Self::Message>;
+    #[doc(hidden)]
+    fn message_mut(&mut self) -> &mut EditOf<'d, Self::Message>;
+
+    /// What is there by now.
+    #[must_use]
+    fn view<'v>(&'v self) -> <Self::Message as Message>::View<'v>
+    where
+        'd: 'v,
+    {
+        self.message().view()
+    }
+
+    /// Puts a copy of another message in place of what this one holds, unknown fields included.
+    ///
+    /// # Errors
+    /// [`DraftError`]; this one holds what it did.
+    fn copy_from(&mut self, view: <Self::Message as Message>::View<'_>) -> Result<(), DraftError> {
+        self.message_mut().copy_from(view)
+    }
+}
+
+/// A list that is being filled.
+#[derive(Debug)]
+pub struct ListMut<'d, K> {
+    list: EditList<'d>,
+    of: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> ListMut<'_, K> {
+    /// How many elements there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.len() as usize
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Makes room for `more` elements, so that adding them takes no more memory for the list itself.
+    ///
+    /// # Errors
+    /// [`DraftError::Exhausted`]; the list is as it was.
+    pub fn reserve(&mut self, more: usize) -> Result<(), DraftError> {
+        self.list.reserve(u32::try_from(more).unwrap_or(u32::MAX))
+    }
+
+    /// Adds an element; a message is copied, all below included.
+    ///
+    /// # Errors
+    /// [`DraftError`]; the list is as it was.
+    #[inline]
+    pub fn push(&mut self, value: K::Value<'_>) -> Result<(), DraftError> {
+        self.list.push(K::to_value(value))
+    }
+
+    /// Adds all of these.
+    ///
+    /// # Errors
+    /// [`DraftError`]; those before the one that failed were added.
+    pub fn extend<'v>(&mut self, values: impl IntoIterator<Item = K::Value<'v>>) -> Result<(), DraftError> {
+        let values = values.into_iter();
+        self.reserve(values.size_hint().0)?;
+        for value in values {
+            self.push(value)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the last element, if there is one.
+    pub fn pop(&mut self) {
+        self.list.pop();
+    }
+}
+
+impl<N: Message> ListMut<'_, Msg<N>> {
+    /// Adds an empty message and gives it to be filled.
+    ///
+    /// # Errors
+    /// [`DraftError`]; the list is as it was.
+    #[inline]
+    pub fn push_new(&mut self) -> Result<N::Mut<'_>, DraftError> {
+        Ok(EditOf::of(self.list.push_message()?).into())
+    }
+
+    /// The message at `idx`, to be changed; none if there are not that many.
+    ///
+    /// # Errors
+    /// [`DraftError::Depth`].
+    pub fn get_mut(&mut self, idx: usize) -> Result<Option<N::Mut<'_>>, DraftError> {
+        if idx >= self.len() {
+            return Ok(None);
+        }
+        Ok(Some(EditOf::of(self.list.message(idx as u32)?).into()))
+    }
+}
+
+/// A map that is being filled.
+#[derive(Debug)]
+pub struct MapMut<'d, K, V> {
+    list: EditList<'d>,
+    of: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Key, V: Kind> MapMut<'_, K, V> {
+    /// Makes room for `more` entries.
+    ///
+    /// # Errors
+    /// [`DraftError::Exhausted`]; the map is as it was.
+    pub fn reserve(&mut self, more: usize) -> Result<(), DraftError> {
+        self.list.reserve(u32::try_from(more).unwrap_or(u32::MAX))
+    }
+
+    /// Gives a key a value, in place of the one that it has by the time the message is finished.
+    ///
+    /// # Errors
+    /// [`DraftError`]; the map is as it was.
+    #[inline]
+    pub fn insert(&mut self, key: K::Value<'_>, value: V::Value<'_>) -> Result<(), DraftError> {
+        self.list.insert(K::to_value(key), V::to_value(value))
+    }
+}
+
+impl<K: Key, N: Message> MapMut<'_, K, Msg<N>> {
+    /// Gives a key an empty message, to be filled, in place of the one that it has by the time the whole is finished.
+    ///
+    /// # Errors
+    /// [`DraftError`]; the map is as it was.
+    pub fn insert_new(&mut self, key: K::Value<'_>) -> Result<N::Mut<'_>, DraftError> {
+        // What is in the value's place: every entry has it at 1.
+        Ok(EditOf::of(self.list.entry(K::to_value(key))?.into_message(1)?).into())
+    }
+}

@@ -1,0 +1,98 @@
+//! Objects and drafts of compiled types.
+
+use super::edit::EditOf;
+use super::{Message, Typed, processor};
+use crate::draft::{DraftError, DraftObject};
+use crate::limits::{DecodeError, Limits};
+use crate::object::Object;
+use crate::owned::{OwnError, OwnedObject, Slot};
+use std::marker::PhantomData;
+
+/// A message of type `M` with the memory that it lies in: it borrows nothing, may be sent to other threads, and is read by
+/// its [`Owned::view`].
+pub struct Owned<M> {
+    object: OwnedObject,
+    of: PhantomData<fn() -> M>,
+}
+
+impl<M> std::fmt::Debug for Owned<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.object.fmt(f)
+    }
+}
+
+impl<M: Message> Owned<M> {
+    /// What calls this answers for it: the processor is `M::Compiled`'s, and the type is `M`.
+    fn of(object: OwnedObject) -> Self {
+        Owned { object, of: PhantomData }
+    }
+
+    /// Decodes a protobuf message.
+    ///
+    /// # Errors
+    /// As [`crate::Processor::decode_owned`].
+    pub fn decode(input: &[u8], slot: impl Into<Slot>, limits: &Limits) -> Result<Self, DecodeError> {
+        processor::<M::Compiled>().decode_owned(M::TYPE_IDX, input, slot.into(), limits).map(Self::of)
+    }
+
+    /// Copies the object that begins `bytes`, and verifies the copy.
+    ///
+    /// # Errors
+    /// As [`crate::Processor::verify_owned`].
+    pub fn verify(bytes: &[u8], slot: impl Into<Slot>, depth: u32) -> Result<Self, OwnError> {
+        processor::<M::Compiled>().verify_owned(M::TYPE_IDX, bytes, slot.into(), depth).map(Self::of)
+    }
+
+    /// The message, to be read in place.
+    #[must_use]
+    #[inline]
+    pub fn view(&self) -> M::View<'_> {
+        let object = self.object.object();
+        Typed::at(object.bytes, object.root_off).into()
+    }
+
+    /// The message as an object: its bytes, and its fields as they are found while the program runs.
+    #[must_use]
+    #[inline]
+    pub fn object(&self) -> Object<'_> {
+        self.object.object()
+    }
+}
+
+/// A message of type `M` that is being built.
+pub struct Draft<M> {
+    draft: DraftObject,
+    of: PhantomData<fn() -> M>,
+}
+
+impl<M> std::fmt::Debug for Draft<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.draft.fmt(f)
+    }
+}
+
+impl<M: Message> Draft<M> {
+    /// An empty message, to be filled in the slot's arena.
+    ///
+    /// # Errors
+    /// [`DraftError::Exhausted`] if not even the empty message fits.
+    pub fn new(slot: impl Into<Slot>) -> Result<Self, DraftError> {
+        let draft = processor::<M::Compiled>().draft(M::TYPE_IDX, slot)?;
+        Ok(Draft { draft, of: PhantomData })
+    }
+
+    /// The message, to be changed.
+    #[must_use]
+    #[inline]
+    pub fn edit(&mut self) -> M::Mut<'_> {
+        EditOf::of(self.draft.edit()).into()
+    }
+
+    /// The finished message. Of entries of a map that have the same key the last one stays.
+    ///
+    /// # Errors
+    /// As [`DraftObject::freeze`].
+    pub fn freeze(self) -> Result<Owned<M>, DraftError> {
+        self.draft.freeze().map(Owned::of)
+    }
+}

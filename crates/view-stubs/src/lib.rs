@@ -1,0 +1,37 @@
+//! What `tollfree-build` generates as views and drafts, unmodified, beside prost's types of the same messages.
+#![forbid(unsafe_code)]
+
+/// Everyday messages.
+pub mod everyday {
+    include!(concat!(env!("OUT_DIR"), "/shop/views.rs"));
+
+    /// prost's types of the same.
+    #[allow(missing_docs)]
+    pub mod prost {
+        include!(concat!(env!("OUT_DIR"), "/shop/shop.rs"));
+    }
+}
+
+/// Messages with all kinds of fields: proto3's (`t3`), and proto2's with defaults, groups and closed enums (`t2`).
+pub mod kinds {
+    include!(concat!(env!("OUT_DIR"), "/kinds/views.rs"));
+
+    /// prost's types of the same.
+    #[allow(missing_docs)]
+    pub mod prost {
+        /// proto3.
+        pub mod t3 {
+            include!(concat!(env!("OUT_DIR"), "/kinds/t3.rs"));
+        }
+
+        /// proto2.
+        pub mod t2 {
+            include!(concat!(env!("OUT_DIR"), "/kinds/t2.rs"));
+        }
+    }
+}
+
+/// Unusual names, and a message of another package.
+pub mod names {
+    include!(concat!(env!("OUT_DIR"), "/names/views.rs"));
+}
