@@ -6,7 +6,7 @@
 //! # Soundness
 //!
 //! Generated code holds nothing that has to be believed. A [`Typed`] record exists only of objects that a processor made
-//! whose table is, byte for byte, [`Compiled::BLOB`], and [`place`] takes the places of fields out of the same bytes, each
+//! whose table is, byte for byte, [`Compiled::BLOB`], and `place` takes the places of fields out of the same bytes, each
 //! for the type that its record has. So code that is written by hand, or generated wrongly, does not compile, or reads
 //! another field of the same kind; it cannot read outside of an object.
 

@@ -54,7 +54,7 @@ impl Stream {
         self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())
     }
 
-    /// As [`Attachment::look_for_taken`].
+    /// As [`crate::Attachment::look_for_taken`].
     pub fn look_for_taken(&self) -> bool {
         self.shared.look_for_taken()
     }

@@ -1,0 +1,67 @@
+//! `tollfree bench paced` and `tollfree bench crowd` from the outside: their results as others read them.
+
+mod run;
+
+use run::{Scratch, tollfree};
+use serde_json::Value;
+
+fn report(arguments: &[&str]) -> Value {
+    let scratch = Scratch::new();
+    let done = tollfree(&scratch).arg("bench").args(arguments).arg("--json").output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{arguments:?}: {said}");
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+    let report: Value = serde_json::from_slice(&done.stdout).expect("standard output is one JSON object");
+    assert!(report["machine"]["cores"].as_u64().unwrap() >= 1);
+    report
+}
+
+fn number(row: &Value, field: &str) -> u64 {
+    row[field].as_u64().unwrap_or_else(|| panic!("no number in {field}: {row}"))
+}
+
+#[test]
+fn paced_rows_have_the_fields_that_others_rely_on() {
+    let axes = ["--rate", "1000", "--runtime", "current", "--placement", "same-core"];
+    let times = ["--seconds", "0.05", "--rounds", "1", "--wait", "default,park"];
+    let report = report(&[&["paced"][..], &axes, &times].concat());
+    let rows = report["rows"].as_array().unwrap();
+    // A side without a runtime, or without a way to wait, has one row for all of them.
+    let each =
+        [("wake", 1), ("tonic-unix", 1), ("tollfree", 2), ("tollfree-direct", 2), ("tollfree-blocking", 2)];
+    for (side, count) in each {
+        let alike = rows.iter().filter(|row| row["side"] == side && row["rate"] == 1000);
+        assert_eq!(alike.count(), count, "{side}");
+    }
+    for row in rows {
+        assert_eq!((&row["placement"], &row["quota"]), (&"same-core".into(), &Value::Null));
+        assert_eq!(row["runtime"], "current");
+        assert!(row["wait"] == "default" || row["wait"] == "park", "{row}");
+        let (p50, p99, p999) = (number(row, "p50_ns"), number(row, "p99_ns"), number(row, "p999_ns"));
+        assert!(p50 > 0 && p50 <= p99 && p99 <= p999, "{row}");
+        assert!(number(row, "calls") >= 1 && number(row, "client_cpu_ns") > 0, "{row}");
+        let (_, _) = (number(row, "missed"), number(row, "server_cpu_ns"));
+        assert_eq!((&row["throttled_ns"], &row["not_run"]), (&Value::Null, &Value::Null), "no quota: {row}");
+    }
+}
+
+#[test]
+fn crowd_rows_have_the_fields_that_others_rely_on() {
+    let axes = ["--clients", "1,3", "--inflight", "2", "--runtime", "current"];
+    let report = report(&[&["crowd"][..], &axes, &["--seconds", "0.05", "--rounds", "1"]].concat());
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6, "two numbers of clients on three sides");
+    for row in rows {
+        assert_eq!((&row["inflight"], &row["runtime"]), (&2.into(), &"current".into()));
+        assert!(row["clients"] == 1 || row["clients"] == 3, "{row}");
+        let fairness = row["fairness"].as_f64().unwrap();
+        assert!(fairness > 0.0 && fairness <= 1.0 && (row["clients"] != 1 || fairness == 1.0), "{row}");
+        assert!(row["rate_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        let (p50, p99, worst) = (number(row, "p50_ns"), number(row, "p99_ns"), number(row, "worst_ns"));
+        assert!(p50 > 0 && p50 <= p99 && p99 <= worst, "{row}");
+        assert!(number(row, "calls") >= 1, "{row}");
+        // Counted in ticks: a short run may take none.
+        let (_, _) = (number(row, "client_cpu_ns"), number(row, "server_cpu_ns"));
+        assert_eq!(row["not_run"], Value::Null);
+    }
+}
