@@ -55,7 +55,7 @@ fn kills_stops_and_cut_connections_at_random_change_no_byte_and_hang_no_call() {
 }
 
 #[test]
-#[ignore = "finds a call that meets its deadline: SOAK_SEED=503 on a loaded machine"]
+#[ignore = "takes a quarter of a minute: `make nightly` runs it"]
 fn a_coordinator_that_stands_still_comes_and_goes_fails_no_call() {
     soak(Reach::Coordinator, 4);
 }
