@@ -31,6 +31,7 @@
 
 mod area;
 mod arrival;
+mod buffer;
 mod credit;
 mod draft;
 mod emit;
@@ -57,6 +58,7 @@ mod transitions;
 mod violations;
 
 pub use arrival::{Arrival, Chunk, End, Incoming, Part};
+pub use buffer::message_buffer;
 pub use credit::Credit;
 pub use emit::{Emission, Ending, Opening, Outgoing, Progress};
 pub use encoded::Encoded;

@@ -8,6 +8,7 @@ use tollfree_layout::metadata;
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
 use crate::arrival::{Chunk, End};
+use crate::buffer::message_buffer;
 use crate::credit::charge;
 use crate::error::Violation;
 use crate::frame::Frame;
@@ -247,7 +248,7 @@ impl<T: Watched> Session<T> {
         // The sender would stop until somebody has read this much: it need not, where there is a reserve.
         let is_short = first && u64::from(after) > stream.recv_credit && !stream.is_short;
         stream.is_short |= is_short;
-        let mut bytes = BytesMut::with_capacity(len + if first { GRPC_PREFIX_LEN } else { 0 });
+        let mut bytes = message_buffer(len + if first { GRPC_PREFIX_LEN } else { 0 });
         if first {
             bytes.put_u8(frame.flag(flags::COMPRESSED).into());
             bytes.put_u32(frame.message_len);

@@ -80,5 +80,5 @@ pub use tollfree_rendezvous::{
 };
 pub use tollfree_session::{
     Closed, Emission, EmitError, Encoded, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, Opening, Outgoing,
-    Parts, Whole,
+    Parts, Whole, message_buffer,
 };

@@ -5,8 +5,8 @@
 //! counts: the server would be kept waiting for the next call as well.
 //!
 //! A server waits for what its client does next, of which it knows only how long that took lately. It looks for as long as a
-//! wake-up costs, and three times as long as it works for a call: a client takes about as long to read an answer and to write
-//! the next request, and one that comes later than that is not in a hurry.
+//! wake-up costs, and as long as it works for a call: a client takes about as long to read an answer and to write the next
+//! request, and one that comes later than that is not in a hurry.
 
 use tollfree_session::Role;
 
@@ -14,8 +14,7 @@ use crate::config::WaitPolicy;
 use crate::price::Price;
 use crate::waiting::SpinBudget;
 
-/// A server looks for so many times as long as it works for a call, and for at most so many nanoseconds on that account.
-const WORK_FACTOR: u64 = 3;
+/// A server looks for at most so many nanoseconds because it works for that long.
 const WORK_NS_MAX: u64 = 150_000;
 /// Weight of the latest work: 1 / 8.
 const WEIGHT_SHIFT: u32 = 3;
@@ -90,7 +89,7 @@ impl Patience {
     /// What a wake-up costs is known better.
     pub(crate) fn priced(&mut self, price: &Price) {
         self.asleep.set_worth(price.ns());
-        self.awake.set_worth(price.ns() + (WORK_FACTOR * self.work_ns).min(WORK_NS_MAX));
+        self.awake.set_worth(price.ns() + self.work_ns.min(WORK_NS_MAX));
     }
 }
 
@@ -132,12 +131,9 @@ mod tests {
             (server.budget().ns(), server.budget().is_probe())
         };
         let (ns, is_probe) = waits(5_000, 45_000);
-        assert!(is_probe && ns <= price.ns() + WORK_FACTOR * 5_000, "20,000 small calls a second: {ns}");
+        assert!(is_probe && ns <= price.ns() + 5_000, "20,000 small calls a second: {ns}");
         let (ns, is_probe) = waits(30_000, 35_000);
-        assert!(
-            !is_probe && ns <= price.ns() + WORK_FACTOR * 30_000,
-            "large messages in a closed loop: {ns}"
-        );
+        assert!(!is_probe && ns <= price.ns() + 30_000, "large messages in a closed loop: {ns}");
         let (ns, is_probe) = waits(10_000_000, 200_000);
         assert!(is_probe && ns <= price.ns() + WORK_NS_MAX, "a handler that computes for long: {ns}");
         assert!(!waits(2_000, 2_000).1, "small calls in a closed loop");

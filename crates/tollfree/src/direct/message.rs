@@ -6,7 +6,7 @@ use http::header::CONTENT_TYPE;
 use prost::Message;
 use tollfree_layout::metadata::{BlockError, Name, pairs};
 use tollfree_pool::Rope;
-use tollfree_transport::{Chunk, Claim, Encoded, Whole};
+use tollfree_transport::{Chunk, Claim, Encoded, Whole, message_buffer};
 use tonic::Status;
 
 use crate::inflow::{self, Fetching, Mapped, rope_len_max};
@@ -149,7 +149,7 @@ impl Gather {
                 return Ok(());
             }
             if !self.complete {
-                self.pieces = BytesMut::with_capacity(len.min(2 * bytes.len()));
+                self.pieces = message_buffer(len.min(2 * bytes.len()));
                 self.len = len;
             }
         }
