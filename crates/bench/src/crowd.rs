@@ -1,4 +1,4 @@
-//! More processes than cores: many clients that call one server in closed loops, nothing pinned.
+//! More processes than cores: many clients that call one server, in closed loops or at a rate, nothing pinned.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,7 +18,9 @@ use crate::{BenchError, Machine, process, write_files};
 /// Body of each call.
 const SIZE: usize = 64;
 /// The most clients that may be asked for.
-const CLIENTS_MAX: usize = 256;
+const CLIENTS_MAX: usize = 512;
+/// The most calls a second of a client that may be asked for.
+const RATE_MAX: u32 = 10_000;
 /// Time that a process may take to start, or to end its measurement beyond the measured time.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time that a client process takes to start, about: those that are started first wait for the last one.
@@ -33,6 +35,8 @@ pub struct CrowdPlan {
     pub clients: Vec<usize>,
     /// Calls that each has in flight.
     pub inflights: Vec<usize>,
+    /// Calls a second that each of these is called at; none for a closed loop.
+    pub rate: Option<u32>,
     /// The runtime in all processes.
     pub runtimes: Vec<RuntimeKind>,
     /// Measured time for each row and round.
@@ -50,6 +54,8 @@ pub struct CrowdCase {
     pub clients: usize,
     /// Calls that each has in flight.
     pub inflight: usize,
+    /// Calls a second that each of these is called at; null for a closed loop.
+    pub rate: Option<u32>,
     /// The runtime in all processes.
     pub runtime: RuntimeKind,
 }
@@ -92,6 +98,9 @@ impl CrowdPlan {
         if let Some(count) = self.inflights.iter().find(|count| !(1..=INFLIGHT_MAX).contains(*count)) {
             return refuse(format!("{count} calls in flight: must be 1 to {INFLIGHT_MAX}"));
         }
+        if let Some(rate) = self.rate.filter(|rate| !(1..=RATE_MAX).contains(rate)) {
+            return refuse(format!("{rate} calls a second: must be 1 to {RATE_MAX}"));
+        }
         if let Some(side) = self.sides.iter().find(|side| matches!(side, Side::Floor | Side::Iceoryx2)) {
             return refuse(format!("{side} has one client: it can't serve a crowd"));
         }
@@ -113,7 +122,7 @@ impl CrowdPlan {
             for &clients in &self.clients {
                 for &inflight in &self.inflights {
                     for &side in &self.sides {
-                        let case = CrowdCase { side, clients, inflight, runtime };
+                        let case = CrowdCase { side, clients, inflight, rate: self.rate, runtime };
                         if !cases.contains(&case) {
                             cases.push(case);
                         }
@@ -151,13 +160,17 @@ async fn measure(plan: &CrowdPlan, case: CrowdCase) -> Result<Round, BenchError>
     let Serving { address } = server.hear(PATIENCE).await?;
     let measure = Duration::from_secs_f64(plan.seconds);
     let warm_up = (measure / 4).clamp(Duration::from_millis(20), Duration::from_millis(500));
+    let every = case.rate.map(|rate| Duration::from_secs(1) / rate);
     let mut clients = Vec::with_capacity(case.clients);
     for nth in 1..=case.clients {
         let warm_up = warm_up + START * (case.clients - nth) as u32;
         let (address, core, calls) = (address.clone(), None, None);
-        let load = Order::Load(Load { case: echo, core, address, warm_up, measure, calls });
+        let load = Order::Load(Load { case: echo, core, address, warm_up, measure, calls, every });
         clients.push(Peer::start("client", &["bench-peer"], &malloc, &load).await?);
     }
+    // From about when the measured time begins: starting a process and a session is not what is compared here.
+    tokio::time::sleep(warm_up).await;
+    let (clients_before, server_before) = (taken_by_all_ns(&clients)?, taken_ns(&server)?);
     let mut round =
         Round { rates: Vec::new(), latencies: Latencies::default(), client_cpu_ns: 0, server_cpu_ns: 0 };
     for client in &mut clients {
@@ -167,11 +180,8 @@ async fn measure(plan: &CrowdPlan, case: CrowdCase) -> Result<Round, BenchError>
         round.rates.push(measured.latencies.count() as f64 / seconds);
         round.latencies.merge(&measured.latencies);
     }
-    // Of their whole lives: the calls that they are divided by are those of the measured time, on all sides alike.
-    for client in &clients {
-        round.client_cpu_ns += client.pid().map_or(Ok(0), taken_ns)?;
-    }
-    round.server_cpu_ns = server.pid().map_or(Ok(0), taken_ns)?;
+    round.client_cpu_ns = taken_by_all_ns(&clients)?.saturating_sub(clients_before);
+    round.server_cpu_ns = taken_ns(&server)?.saturating_sub(server_before);
     for client in clients {
         client.stop().await;
     }
@@ -179,9 +189,14 @@ async fn measure(plan: &CrowdPlan, case: CrowdCase) -> Result<Round, BenchError>
     Ok(round)
 }
 
-/// What a process has taken in its life, with the threads that have ended.
-fn taken_ns(pid: u32) -> Result<u64, BenchError> {
+/// What a process has taken so far, with the threads that have ended.
+fn taken_ns(peer: &Peer) -> Result<u64, BenchError> {
+    let Some(pid) = peer.pid() else { return Ok(0) };
     Ok(process::cpu_time(pid)?.total().as_nanos() as u64)
+}
+
+fn taken_by_all_ns(peers: &[Peer]) -> Result<u64, BenchError> {
+    peers.iter().map(taken_ns).sum()
 }
 
 /// A whole run.
@@ -215,9 +230,9 @@ pub struct CrowdRow {
     pub worst_ns: Option<u64>,
     /// Calls that were measured.
     pub calls: u64,
-    /// Processor time of all clients, start and warm-up included.
+    /// Processor time of all clients, from about when the measured time begins.
     pub client_cpu_ns: u64,
-    /// Processor time of the server, start and warm-up included.
+    /// Processor time of the server, likewise.
     pub server_cpu_ns: u64,
     /// Why there are no figures.
     pub not_run: Option<String>,
@@ -331,6 +346,7 @@ mod tests {
             sides: vec![Side::TonicUnix, Side::Tollfree],
             clients: vec![8],
             inflights: vec![1, 8],
+            rate: None,
             runtimes: vec![RuntimeKind::Multi],
             seconds: 1.0,
             rounds: 1,
@@ -342,11 +358,12 @@ mod tests {
         plan().check().unwrap();
         assert_eq!(plan().cases().len(), 4);
         type Spoil = fn(&mut CrowdPlan);
-        let spoil: [(&str, Spoil); 6] = [
+        let spoil: [(&str, Spoil); 7] = [
             ("0 clients", |p| p.clients.push(0)),
             ("0 calls in flight", |p| p.inflights.push(0)),
             ("can't serve a crowd", |p| p.sides.push(Side::Floor)),
             ("seconds", |p| p.seconds = 0.0),
+            ("calls a second", |p| p.rate = Some(0)),
             ("rounds", |p| p.rounds = 0),
             ("no value", |p| p.sides.clear()),
         ];

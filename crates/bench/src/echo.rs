@@ -52,7 +52,7 @@ async fn measure(plan: &Plan, case: Case, cores: &Cores) -> Result<Round, BenchE
     let mut server = Peer::start("server", &["bench-peer"], &malloc, &Order::Serve(serve)).await?;
     let Serving { address } = server.hear(START).await?;
     let (warm_up, measure) = (plan.warm_up(), plan.measure());
-    let load = Load { case, core: seats.client, address, warm_up, measure, calls: plan.calls };
+    let load = Load { case, core: seats.client, address, warm_up, measure, calls: plan.calls, every: None };
     let slowest = plan.calls.map_or(measure, |calls| CALL * calls.try_into().unwrap_or(u32::MAX));
     let within = warm_up + slowest + PATIENCE;
     let mut client = Peer::start("client", &["bench-peer"], &malloc, &Order::Load(load)).await?;

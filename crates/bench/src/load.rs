@@ -18,6 +18,11 @@ pub(crate) trait EchoCall: Clone + Send + 'static {
 
     /// Sends a body and returns the reply's. The error is in words.
     fn call(&mut self, body: Self::Body) -> impl Future<Output = Result<Self::Body, String>> + Send;
+
+    /// Waits until the next call is due.
+    fn rest(&self, until: Instant) -> impl Future<Output = ()> + Send {
+        tokio::time::sleep_until(until.into())
+    }
 }
 
 /// When samples count.
@@ -27,13 +32,15 @@ struct Window {
     until: Instant,
     /// Samples of each caller, where it is they that are given and not the time.
     calls: Option<u64>,
+    /// Time from one call to the next.
+    every: Option<Duration>,
 }
 
 impl Window {
     fn new(load: &Load) -> Window {
         let from = Instant::now() + load.warm_up;
         let calls = load.calls.map(|calls| calls.div_ceil(load.case.inflight as u64));
-        Window { from, until: from + load.measure, calls }
+        Window { from, until: from + load.measure, calls, every: load.every }
     }
 
     /// Whether a caller that has so many samples goes on.
@@ -151,12 +158,14 @@ async fn call_on<C: EchoCall>(
             batch.push(ended - began);
             counted += 1;
         }
-        began = if batch.len() == BATCH {
+        let is_full = batch.len() == BATCH;
+        if is_full {
             count(&mut batch, &common);
-            Instant::now()
-        } else {
-            ended
-        };
+        }
+        if let Some(every) = window.every {
+            caller.rest(began + every).await;
+        }
+        began = if is_full || window.every.is_some() { Instant::now() } else { ended };
     }
 }
 
@@ -211,6 +220,7 @@ mod tests {
             warm_up: Duration::from_millis(20),
             measure: Duration::from_millis(100),
             calls: None,
+            every: None,
         }
     }
 
@@ -246,6 +256,13 @@ mod tests {
         assert_eq!(measured.latencies.count(), 30);
         // Ten calls of each caller, one after the other.
         assert!(measured.elapsed_ns >= 18_000_000, "{}", measured.elapsed_ns);
+    }
+
+    #[tokio::test]
+    async fn calls_that_come_at_a_rate_are_no_more_than_that() {
+        let paced = Load { every: Some(Duration::from_millis(20)), ..load(2) };
+        let measured = run(Fake::Honest, &paced).await.unwrap();
+        assert!((1..=2 * 6).contains(&measured.latencies.count()), "{}", measured.latencies.count());
     }
 
     #[tokio::test]

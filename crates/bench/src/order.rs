@@ -58,6 +58,8 @@ pub(crate) struct Load {
     pub(crate) measure: Duration,
     /// Calls to count instead, whatever time they take.
     pub(crate) calls: Option<u64>,
+    /// Time from one call of a caller to its next, where they don't come in a closed loop.
+    pub(crate) every: Option<Duration>,
 }
 
 /// What was measured: the calls that ended inside the measured time.

@@ -109,13 +109,17 @@ impl PacedArgs {
 /// Options of `tollfree bench crowd`. Lists are separated by commas; every combination is a row.
 #[derive(Debug, Args)]
 pub(crate) struct CrowdArgs {
-    /// Client processes that call one server in closed loops
+    /// Client processes that call one server
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "8")]
     clients: Vec<usize>,
 
     /// Calls that each client has outstanding at any time
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,8")]
     inflight: Vec<usize>,
+
+    /// Calls a second that each of these is called at [default: none, a closed loop]
+    #[arg(long, value_name = "N")]
+    rate: Option<u32>,
 
     /// What carries the calls: tonic-unix, tonic-tcp, tollfree, tollfree-direct, tollfree-blocking, tollfree-park
     #[arg(
@@ -153,6 +157,7 @@ impl CrowdArgs {
             sides: self.side,
             clients: self.clients,
             inflights: self.inflight,
+            rate: self.rate,
             runtimes: self.runtime,
             seconds: self.seconds,
             rounds: self.rounds,

@@ -53,6 +53,7 @@ fn crowd_rows_have_the_fields_that_others_rely_on() {
     assert_eq!(rows.len(), 6, "two numbers of clients on three sides");
     for row in rows {
         assert_eq!((&row["inflight"], &row["runtime"]), (&2.into(), &"current".into()));
+        assert_eq!(row["rate"], Value::Null, "a closed loop: {row}");
         assert!(row["clients"] == 1 || row["clients"] == 3, "{row}");
         let fairness = row["fairness"].as_f64().unwrap();
         assert!(fairness > 0.0 && fairness <= 1.0 && (row["clients"] != 1 || fairness == 1.0), "{row}");

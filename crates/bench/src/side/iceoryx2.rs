@@ -237,6 +237,7 @@ mod tests {
             warm_up: Duration::from_millis(20),
             measure: Duration::from_millis(100),
             calls: None,
+            every: None,
         };
         let measured = measure(&load).unwrap();
         assert!(measured.latencies.count() > 0);

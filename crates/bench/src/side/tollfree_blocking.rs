@@ -1,6 +1,7 @@
 //! Tollfree under its own stubs, blocking: no runtime is asked for anything while calls go on.
 
 use std::path::Path;
+use std::time::Instant;
 
 use tollfree::{Channel, ChannelBuilder, Generated as _, Server, Way};
 use tonic::Request;
@@ -69,5 +70,9 @@ impl EchoCall for Caller {
         let reply = self.client.call(request).map_err(|status| format!("a call failed: {status}"))?;
         self.pairs.look(reply.metadata())?;
         Ok(reply.into_inner().body)
+    }
+
+    async fn rest(&self, until: Instant) {
+        std::thread::sleep(until.saturating_duration_since(Instant::now()));
     }
 }
