@@ -2,14 +2,26 @@
 //!
 //! Under a quota of a core or less, time that is spun away is time in which the process is kept from running later: all its threads stop
 //! until the period ends. So nobody spins then, and neither for a while after the group was kept from running, whatever its quota is.
-//! A quota may change, and a process may be moved, at any time: what was read counts for a quarter of a second.
+//! A quota may change, and a process may be moved, at any time: what was read counts for a quarter of a second. Reading takes some
+//! 20 µs, so a process that hardly looks doesn't read more often than its looking is worth.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
+use crate::counts;
+
 /// What was read counts for this long, in nanoseconds.
 const READ_EVERY_NS: u64 = 250_000_000;
+/// And, where nobody was told not to look, until this process has looked for so many nanoseconds.
+const READ_EACH_LOOKED_NS: u64 = 1_000_000;
+/// Readings after which the group itself is looked for again: the process may have been moved.
+const FOUND_FOR: u32 = 20;
+/// The files that are read are shorter than this, or what is looked for stands before it.
+const FILE_LEN: usize = 512;
 /// A quota of at most so many thousandths of a core leaves nothing for spinning.
 const TIGHT_MILLI: u64 = 1_000;
 /// Readings for which a group that was kept from running is remembered: five seconds.
@@ -21,14 +33,22 @@ pub(crate) fn is_tight(now_ns: u64) -> bool {
     static TIGHT: AtomicBool = AtomicBool::new(false);
     static THROTTLED: AtomicU64 = AtomicU64::new(u64::MAX);
     static REMEMBER: AtomicU64 = AtomicU64::new(0);
+    static LOOKED_NS: AtomicU64 = AtomicU64::new(0);
+    static FOUND: Mutex<Found> = Mutex::new(Found { group: None, left: 0 });
     let read_at = READ_AT_NS.load(Ordering::Relaxed);
     if now_ns.saturating_sub(read_at) >= READ_EVERY_NS || read_at == 0 {
+        let looked_ns = counts::looked_ns();
+        let since = looked_ns.saturating_sub(LOOKED_NS.load(Ordering::Relaxed));
+        let has_looked = since >= READ_EACH_LOOKED_NS;
+        if !has_looked && read_at != 0 && !TIGHT.load(Ordering::Relaxed) {
+            return false;
+        }
         // One thread reads, the others go by what was read before.
         let claimed =
             READ_AT_NS.compare_exchange(read_at, now_ns.max(1), Ordering::Relaxed, Ordering::Relaxed);
         if claimed.is_ok() {
-            let group = Group::own(Path::new("/proc/self"));
-            let limit = group.as_ref().map_or(Limit::default(), Group::read);
+            LOOKED_NS.store(looked_ns, Ordering::Relaxed);
+            let limit = FOUND.try_lock().map_or(Limit::default(), |mut found| found.read());
             let before = THROTTLED.swap(limit.throttled, Ordering::Relaxed);
             let left = match limit.throttled > before {
                 true => REMEMBERED,
@@ -39,6 +59,23 @@ pub(crate) fn is_tight(now_ns: u64) -> bool {
         }
     }
     TIGHT.load(Ordering::Relaxed)
+}
+
+/// The group that was found, and for how many readings it counts.
+#[derive(Debug)]
+struct Found {
+    group: Option<Group>,
+    left: u32,
+}
+
+impl Found {
+    fn read(&mut self) -> Limit {
+        if self.left == 0 {
+            *self = Found { group: Group::own(Path::new("/proc/self")), left: FOUND_FOR };
+        }
+        self.left -= 1;
+        self.group.as_ref().map_or(Limit::default(), Group::read)
+    }
 }
 
 /// What a control group says.
@@ -108,7 +145,7 @@ impl Group {
 
     /// What can't be read is no limit.
     fn read(&self) -> Limit {
-        let read = |name: &str| fs::read_to_string(self.path.join(name)).unwrap_or_default();
+        let read = |name: &str| read_short(&self.path.join(name)).unwrap_or_default();
         let number = |text: &str| text.trim().parse::<u64>().ok();
         let milli = if self.is_unified {
             let text = read("cpu.max");
@@ -125,6 +162,14 @@ impl Group {
             throttled: throttled.and_then(number).unwrap_or(0),
         }
     }
+}
+
+/// A file of the kernel's, which gives all it has at the first read.
+fn read_short(path: &Path) -> Option<String> {
+    let mut text = [0; FILE_LEN];
+    let len = File::open(path).and_then(|mut file| file.read(&mut text)).ok()?;
+    // What was cut off may end within a character; what is looked for is ASCII.
+    Some(String::from_utf8_lossy(&text[..len]).into_owned())
 }
 
 #[cfg(test)]

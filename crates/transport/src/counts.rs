@@ -33,6 +33,11 @@ pub fn waits() -> Waits {
     }
 }
 
+/// How long this process has looked so far, in nanoseconds.
+pub(crate) fn looked_ns() -> u64 {
+    LOOKED_NS.load(Ordering::Relaxed)
+}
+
 pub(crate) fn looked(ns: u64) {
     LOOKED_NS.fetch_add(ns, Ordering::Relaxed);
 }
