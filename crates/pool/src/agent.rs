@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tollfree_layout::MemberIdx;
 use tollfree_region::Origin;
-use tollfree_rendezvous::Address;
+use tollfree_rendezvous::{Address, socket};
 
 use crate::config::Config;
 use crate::coordinator::Coordinator;
@@ -30,7 +30,7 @@ use crate::dealings::Dealings;
 use crate::error::JoinError;
 use crate::greet::{Known, greet};
 use crate::inner::Inner;
-use crate::link::{Came, Inbox, Link, is_stall, post};
+use crate::link::{Came, Inbox, Link, post};
 use crate::register::RETURN_GRACE;
 
 /// Messages taken in one go, before others are looked at.
@@ -167,7 +167,7 @@ impl Agent {
             let Some(socket) = self.socket.as_ref().filter(|_| !left.is_zero()) else { return };
             match self.inbox.recv(socket) {
                 Came::Message(..) => continue,
-                Came::Over => return,
+                Came::Over | Came::Broken(_) => return,
                 Came::Nothing => {}
             }
             let room = if self.dealings.is_quiet() { PollFlags::empty() } else { PollFlags::OUT };
@@ -185,6 +185,10 @@ impl Agent {
                 Came::Message(message, fds) => self.dealings.hear(inner, &message, fds),
                 Came::Nothing => return,
                 Came::Over => return self.lose(inner),
+                Came::Broken(error) => {
+                    tracing::warn!(%error, "the connection to the pool's coordinator is given up, and made anew");
+                    return self.lose(inner);
+                }
             }
         }
     }
@@ -204,7 +208,7 @@ impl Agent {
             match post(socket, &letter.message, &fds) {
                 Ok(true) => drop(letters.pop_front()),
                 Ok(false) => return Ok(()),
-                Err(error) if is_stall(&error) => {
+                Err(error) if socket::is_stall(&error) => {
                     self.stalled = true;
                     return Ok(());
                 }

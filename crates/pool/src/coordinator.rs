@@ -30,7 +30,7 @@ use crate::agent::timespec;
 use crate::config::Capacity;
 use crate::error::JoinError;
 use crate::greet::name_at;
-use crate::link::{Came, Inbox, is_stall, post};
+use crate::link::{Came, Inbox, post};
 use crate::register::{DeskIdx, FirstWord, Kernel, Process, Register};
 
 /// How long a connection may take to join.
@@ -211,9 +211,13 @@ impl Office {
             let _ = post(&socket, &PoolMessage::new(pool_kind::REFUSAL).because(reason), &[]);
             socket::leave(&socket);
         };
-        let uid = PeerIdentity::of(&socket).ok().map(|newcomer| newcomer.uid);
-        if uid != Some(rustix::process::geteuid().as_raw()) {
-            return refuse(pool_reason::USER);
+        match PeerIdentity::of(&socket) {
+            Ok(newcomer) if newcomer.uid == rustix::process::geteuid().as_raw() => {}
+            Ok(_) => return refuse(pool_reason::USER),
+            Err(error) => {
+                tracing::warn!(%error, "nobody can tell who a newcomer is");
+                return refuse(pool_reason::BUSY);
+            }
         }
         if self.desks.keys().filter(|idx| !self.has_joined(**idx)).count() >= NEWCOMER_COUNT_MAX {
             return refuse(pool_reason::BUSY);
@@ -263,6 +267,10 @@ impl Office {
                 }
                 Came::Nothing => return,
                 Came::Over => return self.close(idx),
+                Came::Broken(error) => {
+                    tracing::warn!(%error, "a member's connection is given up");
+                    return self.close(idx);
+                }
             }
         }
     }
@@ -373,7 +381,7 @@ impl Desk {
                 Ok(true) => drop(self.unsent.pop_front()),
                 Ok(false) => return true,
                 // Too many descriptors are on their way to somebody: no fault of this member's.
-                Err(error) if is_stall(&error) => {
+                Err(error) if socket::is_stall(&error) => {
                     self.stalled = true;
                     return true;
                 }

@@ -46,7 +46,7 @@ pub enum JoinError {
         reason: Refusal,
     },
     /// Something else answers there, or hangs up.
-    #[error("what answers at {0} is not a pool's coordinator")]
+    #[error("what answers at {0} has hung up, or is not a pool's coordinator")]
     NotACoordinator(Address),
     /// No answer in time.
     #[error("the pool's coordinator at {address} did not answer within {limit:?}: is it stopped?")]
@@ -114,7 +114,9 @@ impl std::fmt::Display for Refusal {
             Refusal::Capacity => "the pool's capacity is used up",
             Refusal::OtherPool => "it coordinates another pool",
             Refusal::Version => "it speaks another version of the pool's protocol",
-            Refusal::Busy => "the other side does not read its messages; try later",
+            Refusal::Busy => {
+                "it is short of descriptors or memory, or somebody does not read its messages; try later"
+            }
             Refusal::User => "only its own user is allowed",
             Refusal::Malformed => "the request was malformed",
             Refusal::Life => "the kernel does not let it watch this process (is pidfd_open forbidden there?)",

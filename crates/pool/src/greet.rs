@@ -157,6 +157,9 @@ pub(crate) fn answer(
         match inbox.recv(socket) {
             Came::Message(message, _) => return Ok(message),
             Came::Over => return Err(JoinError::NotACoordinator(address.clone())),
+            Came::Broken(source) => {
+                return Err(JoinError::System { what: "the answer of the pool's coordinator", source });
+            }
             Came::Nothing => {}
         }
         let left = until.saturating_duration_since(Instant::now());

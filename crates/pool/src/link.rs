@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
-use rustix::io::Errno;
 use tollfree_layout::pool::{POOL_MAGIC, POOL_MESSAGE_LEN, PoolMessage};
 use tollfree_region::GivenFd;
 use tollfree_rendezvous::socket::{self, Heard, Lost};
@@ -100,6 +99,8 @@ pub(crate) enum Came {
     Nothing,
     /// The other side is gone, or speaks nonsense.
     Over,
+    /// The kernel gives nothing more of what it says.
+    Broken(io::Error),
 }
 
 /// Most descriptors that a message has.
@@ -131,7 +132,8 @@ impl Inbox {
             // The asker is told that the descriptor is missing.
             Ok(Heard::Cut(count, Lost::OutOfDescriptors)) => self.len += count,
             Ok(Heard::Nothing) => return Came::Nothing,
-            Ok(Heard::HungUp | Heard::Cut(_, Lost::Excess)) | Err(_) => return Came::Over,
+            Ok(Heard::HungUp | Heard::Cut(_, Lost::Excess)) => return Came::Over,
+            Err(error) => return Came::Broken(error),
         }
         if self.len < POOL_MESSAGE_LEN {
             return Came::Nothing;
@@ -143,12 +145,6 @@ impl Inbox {
             _ => Came::Over,
         }
     }
-}
-
-/// Whether nothing can be sent for now because too many descriptors are on their way, or the machine is short of memory.
-pub(crate) fn is_stall(error: &io::Error) -> bool {
-    let stalls = [Errno::TOOMANYREFS, Errno::NOBUFS, Errno::NOMEM];
-    error.raw_os_error().is_some_and(|code| stalls.iter().any(|stall| stall.raw_os_error() == code))
 }
 
 /// Sends one letter and never waits. `Ok(false)`: no room now.

@@ -113,6 +113,13 @@ pub fn send_with(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
     }
 }
 
+/// Whether nothing can be sent for now because too many descriptors are on their way, or the machine is short of memory.
+#[must_use]
+pub fn is_stall(error: &io::Error) -> bool {
+    let stalls = [Errno::TOOMANYREFS, Errno::NOBUFS, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|code| stalls.iter().any(|stall| stall.raw_os_error() == code))
+}
+
 /// Hangs up, and takes out what the peer may have left in the socket: closed with descriptors in it, it would close them too, and
 /// wait for the processes behind them. Nothing comes in any more afterwards.
 pub fn leave(socket: impl AsFd) {

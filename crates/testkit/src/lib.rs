@@ -4,7 +4,7 @@
 //! door becomes after a good handshake, and can break everything that follows. [`Shim`] stands between two honest peers and
 //! changes what they announce. [`Census`] counts what a process holds,
 //! [`TimeLimit`] ends a test that hangs, even one that never yields; [`Process`] is the test program once more, to be stopped
-//! or killed; a [`SilentFile`] and a [`LingeringSocket`] are descriptors whose `close` waits; [`fork()`], [`forbid()`] and [`free_address()`] are what the names say.
+//! or killed; a [`SilentFile`] and a [`LingeringSocket`] are descriptors whose `close` waits; a [`Saboteur`] has system calls of a process fail; [`fork()`], [`forbid()`] and [`free_address()`] are what the names say.
 #![forbid(unsafe_code)]
 
 mod census;
@@ -17,6 +17,7 @@ mod free;
 mod limit;
 mod peer;
 mod process;
+mod saboteur;
 mod shim;
 mod silent;
 
@@ -30,5 +31,6 @@ pub use free::free_address;
 pub use limit::{Alone, TimeLimit, alone};
 pub use peer::{Flipper, HostilePeer};
 pub use process::{Process, Role, stop_child};
+pub use saboteur::{Sabotage, Saboteur};
 pub use shim::Shim;
 pub use silent::{LingeringSocket, SilentFile};
