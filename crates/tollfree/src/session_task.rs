@@ -69,6 +69,25 @@ pub(crate) struct Duty {
     pub(crate) worker: Option<Arc<AtomicUsize>>,
 }
 
+impl Duty {
+    /// That of sessions whose calls all go to one handler, `sessions` being how many there are.
+    pub(crate) fn of(handler: Arc<dyn Handler>, sessions: Arc<AtomicUsize>) -> Duty {
+        Duty {
+            services: Services::default(),
+            others: Some(handler),
+            routes: Routes::default(),
+            tally: Arc::default(),
+            sharing: Arc::default(),
+            age: Age::default(),
+            timeout: None,
+            http_details: false,
+            http2: None,
+            sessions,
+            worker: None,
+        }
+    }
+}
+
 /// How old a session may become.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Age {
@@ -235,12 +254,12 @@ impl Drop for Seat {
 }
 
 impl SessionTask {
-    pub(crate) fn new(attachment: Attachment, duty: Arc<Duty>) -> SessionTask {
+    pub(crate) fn new(attachment: impl Into<Arc<Attachment>>, duty: Arc<Duty>) -> SessionTask {
+        let attachment = attachment.into();
         let mut extensions = Extensions::new();
         extensions.insert(attachment.peer());
         let agent = HeaderValue::from_str(attachment.agent());
         let headers = headers(agent.unwrap_or(HeaderValue::from_static("tollfree")));
-        let attachment = Arc::new(attachment);
         duty.tally.attach(&attachment);
         let worker = duty.worker.as_ref().map(Seat::take);
         let seat = Seat::take(&duty.sessions);
@@ -258,6 +277,12 @@ impl SessionTask {
             seat,
             turn_count: 0,
         }
+    }
+
+    /// Gives something more to each request.
+    pub(crate) fn with<T: Clone + Send + Sync + 'static>(mut self, extension: T) -> SessionTask {
+        self.extensions.insert(extension);
+        self
     }
 
     /// Serves until the session ends, or until `shutdown` and all calls are answered.
