@@ -69,25 +69,6 @@ pub(crate) struct Duty {
     pub(crate) worker: Option<Arc<AtomicUsize>>,
 }
 
-impl Duty {
-    /// That of sessions whose calls all go to one handler, `sessions` being how many there are.
-    pub(crate) fn of(handler: Arc<dyn Handler>, sessions: Arc<AtomicUsize>) -> Duty {
-        Duty {
-            services: Services::default(),
-            others: Some(handler),
-            routes: Routes::default(),
-            tally: Arc::default(),
-            sharing: Arc::default(),
-            age: Age::default(),
-            timeout: None,
-            http_details: false,
-            http2: None,
-            sessions,
-            worker: None,
-        }
-    }
-}
-
 /// How old a session may become.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Age {

@@ -38,11 +38,13 @@ use tollfree_transport::{
     Quotas, Refusals, WaitPolicy,
 };
 use tonic::body::Body;
+use tonic::service::Routes;
 use tower_service::Service;
 
 use crate::channel::Channel;
 use crate::layers;
-use crate::session_task::{Duty, SessionTask};
+use crate::serving::Handler;
+use crate::session_task::{Age, Duty, Services, SessionTask};
 use crate::status::ServeError;
 
 /// What those who come to a door may have.
@@ -290,7 +292,7 @@ impl ViaSession {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (stopping, stopped) = watch::channel(false);
-        let duty = Duty::of(layers::erase(service), self.sessions);
+        let duty = duty_of(layers::erase(service), self.sessions);
         let serving = SessionTask::new(self.attachment, Arc::new(duty)).with(self.target).run(stopped);
         tokio::pin!(serving, stop);
         tokio::select! {
@@ -298,5 +300,22 @@ impl ViaSession {
             () = &mut stop => drop(stopping.send(true)),
         }
         serving.await;
+    }
+}
+
+/// What sessions have in common whose calls all go to one handler; `sessions` is how many there are.
+fn duty_of(handler: Arc<dyn Handler>, sessions: Arc<AtomicUsize>) -> Duty {
+    Duty {
+        services: Services::default(),
+        others: Some(handler),
+        routes: Routes::default(),
+        tally: Arc::default(),
+        sharing: Arc::default(),
+        age: Age::default(),
+        timeout: None,
+        http_details: false,
+        http2: None,
+        sessions,
+        worker: None,
     }
 }

@@ -1,8 +1,8 @@
-//! One suite over six ways: what a generated client and server observe must not depend on what is between them.
+//! One suite over seven ways: what a generated client and server observe must not depend on what is between them.
 //!
 //! Each row is a function that gets a [`lab::Way`] and is run over shared memory (a path, an abstract name, and with
-//! both ends told never to spin; with a server that blocks its thread), over TCP that was left for shared memory, and over
-//! HTTP/2 on a Unix socket, which is tonic's own; each on a current-thread and a multi-thread runtime. So every
+//! both ends told never to spin; with a server that blocks its thread), over TCP that was left for shared memory, through a
+//! shepherd, and over HTTP/2 on a Unix socket, which is tonic's own; each on a current-thread and a multi-thread runtime. So every
 //! assertion is first of all true of tonic.
 
 mod addresses;
@@ -19,6 +19,7 @@ mod names;
 mod peers;
 mod probe;
 mod races;
+mod shepherd;
 mod shutdown;
 mod sizes;
 mod statuses;
@@ -48,6 +49,9 @@ macro_rules! rows {
         }
         mod moved {
             $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Moved)).await })*
+        }
+        mod shepherded {
+            $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shepherded)).await })*
         }
         mod http2 {
             $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Http2)).await })*
