@@ -27,10 +27,22 @@ mod statuses;
 /// The stubs under test: those that tonic generates.
 use tollfree_stubs as stubs;
 
-/// Runs rows over every transport and runtime.
+/// Runs rows over every transport and runtime; those `without_shepherd` are about the socket that server and client share.
 #[macro_export]
 macro_rules! rows {
     ($($name:ident),* $(,)?) => {
+        $crate::rows!($($name),*; without_shepherd:);
+    };
+    ($($name:ident),*; without_shepherd: $($other:ident),* $(,)?) => {
+        $crate::rows!(@shepherded $($name),*);
+        $crate::rows!(@direct $($name,)* $($other),*);
+    };
+    (@shepherded $($name:ident),*) => {
+        mod shepherded {
+            $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shepherded)).await })*
+        }
+    };
+    (@direct $($name:ident),* $(,)?) => {
         mod shm {
             $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shm)).await })*
         }
@@ -49,9 +61,6 @@ macro_rules! rows {
         }
         mod moved {
             $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Moved)).await })*
-        }
-        mod shepherded {
-            $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shepherded)).await })*
         }
         mod http2 {
             $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Http2)).await })*
