@@ -296,7 +296,10 @@ pub(crate) async fn connect(
             hello.required = feature::UPGRADE.into();
         }
         // A server that refuses at first sight may have hung up by now, and its words lie in the socket.
-        let sent = send(stream, &[hello.as_bytes(), &body].concat(), own.region.fd()).await;
+        let sent = match send(stream, &[hello.as_bytes(), &body].concat(), own.region.fd()).await {
+            Err(HandshakeError::Io(error)) if socket::is_stall(&error) => return Err(error.into()),
+            sent => sent,
+        };
         here(Point::HandshakeSent);
         let mut inbox = Inbox::new();
         match (inbox.recv(stream).await, sent) {
@@ -607,13 +610,20 @@ fn clock_shift(theirs_ns: u64, received_ns: u64) -> i64 {
     }
 }
 
+/// Times, about a millisecond apart, that a message is sent again for which the kernel has no memory, or too many descriptors on
+/// their way.
+const STALL_COUNT_MAX: u32 = 500;
+
 async fn send(stream: &UnixStream, bytes: &[u8], fd: BorrowedFd<'_>) -> Result<(), HandshakeError> {
+    let mut stall_count = 0;
     loop {
-        // A fresh socket has room for one message; waiting here is for a peer that has filled it on purpose.
-        if socket::send(stream, bytes, Some(fd))? {
-            return Ok(());
+        match socket::send(stream, bytes, Some(fd)) {
+            Ok(true) => return Ok(()),
+            // A fresh socket has room for one message; waiting here is for a peer that has filled it on purpose.
+            Ok(false) => stream.writable().await?,
+            Err(error) if socket::is_stall(&error) && stall_count < STALL_COUNT_MAX => stall_count += 1,
+            Err(error) => return Err(error.into()),
         }
-        stream.writable().await?;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
