@@ -14,8 +14,8 @@
 //! # }
 //! ```
 //!
-//! A handler finds its caller's process and user, as the kernel vouches for them, in the request's extensions as
-//! [`PeerIdentity`]. Errors are gRPC statuses that name the socket: a peer that dies is `UNAVAILABLE`.
+//! A handler finds its caller's process and user, as the kernel vouches for them, in the request's extensions as tonic's
+//! [`UdsConnectInfo`](tonic::transport::server::UdsConnectInfo). Errors are gRPC statuses that name the socket: a peer that dies is `UNAVAILABLE`.
 #![forbid(unsafe_code)]
 
 mod attempts;
