@@ -22,6 +22,7 @@ mod attempts;
 mod balance;
 pub mod blocking;
 mod body;
+mod bound;
 mod call;
 mod channel;
 #[doc(hidden)]

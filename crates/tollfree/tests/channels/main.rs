@@ -3,6 +3,7 @@
 
 mod balancing;
 mod connecting;
+mod incoming;
 mod limits;
 mod offers;
 mod place;

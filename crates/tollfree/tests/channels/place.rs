@@ -208,9 +208,9 @@ pub(crate) fn call(channel: &Channel, name: &str) -> tokio::task::JoinHandle<Res
 
 /// Waits for something that must come.
 pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future)
+    tokio::time::timeout(Duration::from_secs(60), future)
         .await
-        .unwrap_or_else(|_| panic!("{what} within 20 s"))
+        .unwrap_or_else(|_| panic!("{what} within 60 s"))
 }
 
 /// Waits until something holds that other tasks bring about.
