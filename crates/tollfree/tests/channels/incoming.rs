@@ -162,7 +162,7 @@ async fn a_stream_of_connections_that_ends_ends_the_server() {
         let near = near.lock().unwrap().take();
         async move { near.ok_or_else(|| std::io::Error::other("there is one only")) }
     });
-    let endpoint = tonic::transport::Endpoint::from_static("http://pair");
+    let endpoint = tonic::transport::Endpoint::from_static("http://localhost");
     let channel = in_time("connected", endpoint.connect_with_connector(connector)).await.unwrap();
     let reply = GreeterClient::new(channel.clone()).hello(HelloRequest::default()).await.unwrap();
     assert_eq!(reply.into_inner().text, "pair");
