@@ -24,6 +24,7 @@ pub mod blocking;
 mod body;
 mod bound;
 mod call;
+mod changing;
 mod channel;
 #[doc(hidden)]
 pub mod direct;
@@ -56,6 +57,7 @@ mod upgrade;
 
 pub use balance::Balance;
 pub use body::ResponseBody;
+pub use changing::Endpoint;
 pub use channel::{CallFuture, Channel, ChannelBuilder, ChannelError, WaitForReady};
 pub use direct::{Generated, Way};
 pub use layers::{AnyFuture, AnyService};
@@ -69,4 +71,5 @@ pub use tollfree_pool as pool;
 pub use tollfree_pool::Payload;
 pub use tollfree_transport::{ConnectError, PeerIdentity, PeerPolicy, Refusals, WaitPolicy, Waits, waits};
 pub use tonic_channel::{TonicChannel, TonicFuture};
+pub use tower::discover::Change;
 pub use upgrade::Upgrade;

@@ -2,6 +2,7 @@
 //! over to shared memory; and servers that turn calls away.
 
 mod balancing;
+mod changing;
 mod connecting;
 mod incoming;
 mod limits;
