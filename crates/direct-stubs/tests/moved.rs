@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tollfree::pool::{Address, Capacity, Config, Pool};
-use tollfree::{Channel, ChannelBuilder, Generated, PayloadPath, PeerIdentity, Server, Way};
+use tollfree::{Channel, ChannelBuilder, Generated, PayloadPath, Server, Way};
 use tollfree_direct_stubs::greeter::greeter_client::GreeterClient;
 use tollfree_direct_stubs::greeter::greeter_server::{Greeter, GreeterServer};
 use tollfree_direct_stubs::greeter::{HelloReply, HelloRequest};
+use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
 
 /// Answers with how a call came, and what an interceptor has put into it.
@@ -18,7 +19,7 @@ struct Host;
 #[tonic::async_trait]
 impl Greeter for Host {
     async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
-        let way = if request.extensions().get::<PeerIdentity>().is_some() { "session" } else { "tcp" };
+        let way = if request.extensions().get::<UdsConnectInfo>().is_some() { "session" } else { "tcp" };
         let seen = request.metadata().get_all("seen").iter().count();
         Ok(Response::new(HelloReply { text: format!("{way} {seen}") }))
     }

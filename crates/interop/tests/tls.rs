@@ -1,4 +1,4 @@
-//! TLS of Tollfree's server: who is served, who is not, and what the errors say.
+//! TLS of Tollfree's server and channel: who is served, who is not, and what the errors say.
 
 use std::time::Duration;
 
@@ -65,6 +65,29 @@ async fn a_client_does_not_talk_to_a_server_that_it_can_not_check() {
     let named = trusting(&certificates.ca).domain_name("elsewhere");
     connect(&uri, named).await.expect_err("another name");
     calls(connect(&uri, trusting(&certificates.ca)).await.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_channel_of_tollfrees_checks_its_server_too() {
+    let certificates = Certificates::generate().unwrap();
+    let uri = free("https");
+    let config = config(&certificates).client_ca_root(Certificate::from_pem(&certificates.ca));
+    serve(server().tls_config(config), &[&uri]).await;
+    let known = || Identity::from_pem(&certificates.client, &certificates.client_key);
+    let trusting =
+        |ca: &str| ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca)).identity(known());
+    let connect = |tls| tollfree::Channel::builder(&*uri).tls_config(tls).connect();
+    let channel = connect(trusting(&certificates.ca)).await.unwrap();
+    TestServiceClient::new(channel).empty_call(Empty {}).await.unwrap();
+    let stranger = Certificates::generate().unwrap();
+    for tls in [trusting(&stranger.ca), trusting(&certificates.ca).domain_name("elsewhere")] {
+        let error = connect(tls).await.unwrap_err();
+        assert!(matches!(error, tollfree::ChannelError::Unreachable(_)), "{error:?}");
+        assert!(error.to_string().contains(&uri), "{error}");
+    }
+    let error = tollfree::Channel::connect(&*uri).await.unwrap_err();
+    assert!(matches!(error, tollfree::ChannelError::Tls { .. }), "{error:?}");
+    assert!(error.to_string().contains("ChannelBuilder::tls_config"), "{error}");
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -26,6 +27,8 @@ use crate::beneath::FileId;
 use crate::liveness::Liveness;
 use crate::socket::PeerIdentity;
 
+/// Clients that may wait to be accepted, where the kernel allows as many; as the standard library asks for.
+const BACKLOG: i32 = -1;
 /// Longest that a start waits for another at the same address.
 const BIND_PATIENCE: Duration = Duration::from_secs(2);
 /// Longest that a shutdown does; the file it leaves then is in nobody's way.
@@ -52,6 +55,9 @@ pub enum BindError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A socket that was passed, and can't be served.
+    #[error("the socket that was passed can't be served: {0}")]
+    Passed(&'static str),
     /// This process can't have, or may not share, memory.
     #[error("{address} can't be served: {source}")]
     Memory {
@@ -118,6 +124,34 @@ impl Rendezvous {
         };
         bound.listener.set_nonblocking(true).map_err(io)?;
         Ok(bound)
+    }
+
+    /// A socket that another process may have bound and that listens already. Its file is not removed here.
+    ///
+    /// # Errors
+    /// [`BindError::Passed`] for one that can't be met; [`BindError::Io`] where the kernel objects.
+    pub fn adopt(listener: StdListener) -> Result<(Address, Rendezvous), BindError> {
+        let named = listener.local_addr().map_err(|_| BindError::Passed("it is no Unix socket"))?;
+        let address = match (named.as_pathname(), named.as_abstract_name()) {
+            (Some(path), _) => Address::Path(path.into()),
+            (_, Some(name)) => Address::Abstract(String::from_utf8_lossy(name).into()),
+            _ => return Err(BindError::Passed("it has no name that clients could connect to")),
+        };
+        let io = |source: io::Error| BindError::Io { address: address.clone(), source };
+        let kind = rustix::net::sockopt::socket_type(&listener).map_err(|error| io(error.into()))?;
+        let listens = rustix::net::sockopt::socket_acceptconn(&listener).map_err(|error| io(error.into()))?;
+        if kind != SocketType::STREAM || !listens {
+            return Err(BindError::Passed(
+                "it does not listen for streams: bind it as a stream socket and listen",
+            ));
+        }
+        if is_shut_down(&listener) {
+            return Err(BindError::Passed("another process has shut it down: have it bound anew"));
+        }
+        // The kernel shows clients the process that said so last: from here on they see this one, and watch its life.
+        rustix::net::listen(&listener, BACKLOG).map_err(|error| io(error.into()))?;
+        listener.set_nonblocking(true).map_err(io)?;
+        Ok((address, Rendezvous { listener, file: None, pid: std::process::id() }))
     }
 
     /// Whether this process was forked from the one that bound it.
@@ -198,6 +232,14 @@ fn try_lock(path: &Path) -> io::Result<Option<OwnedFd>> {
     // Its holder may have taken it away between.
     let is_same = |named: std::fs::Metadata| named.dev() == opened.st_dev && named.ino() == opened.st_ino;
     Ok(std::fs::symlink_metadata(path).is_ok_and(is_same).then_some(file))
+}
+
+/// Whether nobody can connect to a socket that listens any more. Accepting would never end, and find nobody.
+fn is_shut_down(listener: &StdListener) -> bool {
+    let gone = PollFlags::HUP | PollFlags::RDHUP;
+    let mut looked = [PollFd::new(listener, gone)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut looked, Some(&now)).is_ok_and(|_| looked[0].revents().intersects(gone))
 }
 
 /// Who is behind a socket that takes connections.
@@ -319,6 +361,39 @@ mod tests {
             });
             assert_eq!(won.iter().filter(|result| result.is_ok()).count(), 1);
         }
+    }
+
+    #[test]
+    fn a_socket_that_listens_is_taken_over_and_its_file_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s.sock");
+        let passed = StdListener::bind(&path).unwrap();
+        let (address, adopted) = Rendezvous::adopt(passed.try_clone().unwrap()).unwrap();
+        assert_eq!(address, Address::Path(path.clone()));
+        assert!(matches!(Rendezvous::bind(&address), Err(BindError::InUse(_))));
+        drop((adopted, passed));
+        assert!(path.exists(), "it is left to the process that bound it");
+        let name = format!("tollfree-adopt-{}", std::process::id());
+        let passed = StdListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        assert_eq!(Rendezvous::adopt(passed).unwrap().0, Address::Abstract(name));
+    }
+
+    #[test]
+    fn what_can_t_be_met_is_not_taken_over() {
+        let reason = |socket: OwnedFd| match Rendezvous::adopt(socket.into()) {
+            Err(BindError::Passed(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
+        let (connected, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(reason(connected.into()).contains("no name"));
+        let directory = tempfile::tempdir().unwrap();
+        let datagrams = std::os::unix::net::UnixDatagram::bind(directory.path().join("d.sock")).unwrap();
+        assert!(reason(datagrams.into()).contains("stream"));
+        let ended = StdListener::bind(directory.path().join("e.sock")).unwrap();
+        rustix::net::shutdown(&ended, rustix::net::Shutdown::Both).unwrap();
+        assert!(reason(ended.into()).contains("shut it down"));
+        let tcp = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        assert!(reason(tcp.into()).contains("no Unix socket"));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! tonic's interceptors at both ends, and the caller's process as the kernel knows it:
 //! `cargo run -p tollfree --example interceptor`.
 
-use tollfree::PeerIdentity;
 use tollfree_stubs::greeter::greeter_client::GreeterClient;
 use tollfree_stubs::greeter::greeter_server::{Greeter, GreeterServer};
 use tollfree_stubs::greeter::{HelloReply, HelloRequest};
+use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
 
 struct MyGreeter;
@@ -12,8 +12,9 @@ struct MyGreeter;
 #[tonic::async_trait]
 impl Greeter for MyGreeter {
     async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
-        let peer = *request.extensions().get::<PeerIdentity>().expect("over shared memory there is one");
-        let is_own = u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id());
+        let caller = request.extensions().get::<UdsConnectInfo>().and_then(|caller| caller.peer_cred);
+        let pid = caller.and_then(|caller| caller.pid());
+        let is_own = pid.and_then(|pid| u32::try_from(pid).ok()) == Some(std::process::id());
         let name = request.into_inner().name;
         Ok(Response::new(HelloReply { text: format!("Hello, {name}! You are this very process: {is_own}") }))
     }

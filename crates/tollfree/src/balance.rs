@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tonic::Status;
@@ -51,7 +52,8 @@ pub(crate) struct Picked {
 /// Chooses among endpoints.
 pub(crate) struct Balancer {
     pub(crate) balance: Balance,
-    endpoints: Vec<Arc<Endpoint>>,
+    /// Written to by channels only whose endpoints change while they are used.
+    endpoints: RwLock<Vec<Arc<Endpoint>>>,
     /// The service that health is asked for, if it is.
     health: Option<Arc<str>>,
     /// Counts choices.
@@ -64,13 +66,13 @@ pub(crate) struct Balancer {
 
 impl Drop for Balancer {
     fn drop(&mut self) {
-        self.endpoints.iter().for_each(|endpoint| endpoint.let_go());
+        self.endpoints.get_mut().iter().for_each(|endpoint| endpoint.let_go());
     }
 }
 
 /// What a look at the endpoints came to.
-enum Look<'a> {
-    Picked(&'a Arc<Endpoint>, Connection),
+enum Look {
+    Picked(Arc<Endpoint>, Connection),
     /// One of them is being connected for the first time, or again.
     Wait,
     /// None of them can be reached now.
@@ -85,8 +87,38 @@ impl Balancer {
             turn: AtomicUsize::new(0),
             chosen: AtomicUsize::new(usize::MAX),
             changed: Arc::default(),
-            endpoints,
+            endpoints: RwLock::new(endpoints),
         }
+    }
+
+    /// Chooses from a further endpoint, in the place of `old` if there is one. Must be called in a tokio runtime.
+    pub(crate) fn insert(&self, endpoint: Arc<Endpoint>, old: Option<&Arc<Endpoint>>) {
+        let mut endpoints = self.endpoints.write();
+        let place = old.and_then(|old| endpoints.iter().position(|known| Arc::ptr_eq(known, old)));
+        match place {
+            Some(idx) => std::mem::replace(&mut endpoints[idx], endpoint.clone()).let_go(),
+            None => endpoints.push(endpoint.clone()),
+        }
+        if self.balance != Balance::PickFirst && self.turn.load(Ordering::Relaxed) > 0 {
+            // The others have been connected since the first call.
+            self.keep(&endpoint);
+        }
+        self.note_change(&endpoints);
+    }
+
+    /// Chooses from an endpoint no more. Calls under way there go on.
+    pub(crate) fn remove(&self, endpoint: &Arc<Endpoint>) {
+        let mut endpoints = self.endpoints.write();
+        endpoints.retain(|known| !Arc::ptr_eq(known, endpoint));
+        endpoint.let_go();
+        self.note_change(&endpoints);
+    }
+
+    /// The list has changed, and is still held.
+    fn note_change(&self, _: &RwLockWriteGuard<'_, Vec<Arc<Endpoint>>>) {
+        // The number of the last choice may be another's now.
+        self.chosen.store(usize::MAX, Ordering::Relaxed);
+        self.changed.notify_waiters();
     }
 
     /// Chooses an endpoint, not `avoid` if there is another. With `wait` it waits until there is one; without, only while
@@ -105,9 +137,7 @@ impl Balancer {
             tokio::pin!(changed);
             changed.as_mut().enable();
             match self.look(avoid) {
-                Look::Picked(endpoint, connection) => {
-                    return Ok(Picked { endpoint: endpoint.clone(), connection });
-                }
+                Look::Picked(endpoint, connection) => return Ok(Picked { endpoint, connection }),
                 Look::Failing(status) if !wait => return Err(status),
                 _ => changed.await,
             }
@@ -115,7 +145,7 @@ impl Balancer {
     }
 
     /// The same, where nothing has to be waited for.
-    pub(crate) fn pick_now(&self) -> Option<(&Arc<Endpoint>, Connection)> {
+    pub(crate) fn pick_now(&self) -> Option<(Arc<Endpoint>, Connection)> {
         tokio::runtime::Handle::try_current().ok()?;
         match self.look(None) {
             Look::Picked(endpoint, connection) => Some((endpoint, connection)),
@@ -123,55 +153,59 @@ impl Balancer {
         }
     }
 
-    fn look(&self, avoid: Option<&Arc<Endpoint>>) -> Look<'_> {
+    fn look(&self, avoid: Option<&Arc<Endpoint>>) -> Look {
+        let endpoints = self.endpoints.read();
         match self.balance {
-            Balance::PickFirst => self.look_in_order(avoid),
-            _ => self.look_around(avoid),
+            // One that changes, and has none yet.
+            _ if endpoints.is_empty() => Look::Wait,
+            Balance::PickFirst => self.look_in_order(&endpoints, avoid),
+            _ => self.look_around(&endpoints, avoid),
         }
     }
 
-    fn look_in_order(&self, avoid: Option<&Arc<Endpoint>>) -> Look<'_> {
+    fn look_in_order(&self, endpoints: &[Arc<Endpoint>], avoid: Option<&Arc<Endpoint>>) -> Look {
         let mut first_failure = None;
-        for (idx, endpoint) in self.endpoints.iter().enumerate() {
+        for (idx, endpoint) in endpoints.iter().enumerate() {
             if endpoint.mover().is_some() {
                 // It has work to do there beyond the first connection.
                 self.keep(endpoint);
             }
             if let Some(connection) = endpoint.ready() {
                 let last = self.chosen.swap(idx, Ordering::Relaxed);
-                if last != idx && last != usize::MAX {
+                if last != idx
+                    && let Some(last) = endpoints.get(last)
+                {
                     tracing::info!(
-                        from = %self.endpoints[last].name,
+                        from = %last.name,
                         to = %endpoint.name,
                         "calls go to another endpoint: it is the first that can be reached"
                     );
                 }
-                return Look::Picked(endpoint, connection);
+                return Look::Picked(endpoint.clone(), connection);
             }
             self.keep(endpoint);
             match endpoint.failing() {
                 Some(status) => first_failure = first_failure.or(Some(status)),
                 // Just lost: while it is tried again, a call that was there already goes on to the next.
-                None if avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint))
-                    && self.endpoints.len() > 1 => {}
+                None if avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint)) && endpoints.len() > 1 => {}
                 None => return Look::Wait,
             }
         }
         first_failure.map_or(Look::Wait, Look::Failing)
     }
 
-    fn look_around(&self, avoid: Option<&Arc<Endpoint>>) -> Look<'_> {
-        let count = self.endpoints.len();
+    fn look_around(&self, endpoints: &[Arc<Endpoint>], avoid: Option<&Arc<Endpoint>>) -> Look {
+        let count = endpoints.len();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         if turn == 0 {
             // All from the first call on, as in gRPC: that one may find an endpoint that is ready, and look no further.
-            self.endpoints.iter().for_each(|endpoint| self.keep(endpoint));
+            endpoints.iter().for_each(|endpoint| self.keep(endpoint));
         }
         let first = turn % count;
         let (mut best, mut spare): (Option<(u32, _)>, _) = (None, None);
         let (mut failure, mut waits) = (None, false);
         for step in 0..count {
-            let endpoint = &self.endpoints[(first + step) % count];
+            let endpoint = &endpoints[(first + step) % count];
             self.keep(endpoint);
             let Some(connection) = endpoint.ready() else {
                 match endpoint.failing() {
@@ -186,7 +220,7 @@ impl Balancer {
                 continue;
             }
             if self.balance == Balance::RoundRobin {
-                return Look::Picked(picked.0, picked.1);
+                return Look::Picked(picked.0.clone(), picked.1);
             }
             let load = endpoint.load();
             if best.as_ref().is_none_or(|(least, _)| load < *least) {
@@ -194,7 +228,7 @@ impl Balancer {
             }
         }
         match (best.map(|(_, picked)| picked).or(spare), failure) {
-            (Some((endpoint, connection)), _) => Look::Picked(endpoint, connection),
+            (Some((endpoint, connection)), _) => Look::Picked(endpoint.clone(), connection),
             (None, Some(status)) if !waits => Look::Failing(status),
             _ => Look::Wait,
         }
@@ -215,8 +249,9 @@ impl Balancer {
         });
     }
 
-    pub(crate) fn endpoints(&self) -> &[Arc<Endpoint>] {
-        &self.endpoints
+    /// The endpoints, as they are now. They can't change while this is held.
+    pub(crate) fn endpoints(&self) -> RwLockReadGuard<'_, Vec<Arc<Endpoint>>> {
+        self.endpoints.read()
     }
 }
 

@@ -1,9 +1,10 @@
 //! The client's end: a channel that any generated client takes.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::attempts::{Failed, Terms};
 use crate::balance::{Balance, Balancer, Picked};
 use crate::body::ResponseBody;
 use crate::call::ResponseFuture;
+use crate::changing::{Changes, Maker};
 use crate::direct::Slot;
 use crate::endpoint::{Connection, Endpoint};
 use crate::http_call;
@@ -125,6 +127,9 @@ pub(crate) struct Inner {
     /// The only endpoint, where it is a session and nothing has to be decided for a call.
     pub(crate) plain: Option<Arc<Endpoint>>,
     pub(crate) balancer: Balancer,
+    sharing: Arc<Sharing>,
+    /// Set where endpoints come and go while the channel is used.
+    changes: OnceLock<Changes>,
     pub(crate) config: ServiceConfig,
     pub(crate) throttle: Option<Arc<Throttle>>,
     pub(crate) timeout: Option<Duration>,
@@ -379,7 +384,15 @@ impl ChannelBuilder {
     ///
     /// # Errors
     /// [`ChannelError`] for an address or a setting that can't be meant.
-    pub fn connect_lazy(mut self) -> Result<Channel, ChannelError> {
+    pub fn connect_lazy(self) -> Result<Channel, ChannelError> {
+        Ok(self.make(false)?.0)
+    }
+
+    /// A channel, and what makes endpoints for it, of which there may come to be more or fewer if it `changes`.
+    ///
+    /// # Errors
+    /// [`ChannelError`] for an address or a setting that can't be meant.
+    pub(crate) fn make(mut self, changes: bool) -> Result<(Channel, Maker), ChannelError> {
         if let Some(agent) = self.user_agent.take() {
             let value = http::HeaderValue::from_str(&agent).ok();
             let sendable =
@@ -388,7 +401,7 @@ impl ChannelBuilder {
             self.http2.user_agent = Some(value);
             self.config.agent = Some(agent);
         }
-        let managed = self.service_config.is_some() || self.uris.len() > 1;
+        let managed = self.service_config.is_some() || self.uris.len() != 1 || changes;
         let config =
             self.service_config.as_deref().map(ServiceConfig::parse).transpose()?.unwrap_or_default();
         let balance = self.balance.or(config.balance).unwrap_or_default();
@@ -398,28 +411,27 @@ impl ChannelBuilder {
             let wrong = wrong.or_else(|| Purpose::Via(target).check().err().map(Into::into));
             wrong.map_or(Ok(()), |wrong| Err(ChannelError::Via(wrong)))?;
         }
-        let plan = self.upgrade.plan()?;
-        let settings = Config { load: balance == Balance::LeastOutstanding, ..self.config };
-        let sharing = Arc::new(self.sharing);
-        let endpoints: Result<Vec<_>, _> = self
-            .uris
-            .iter()
-            .map(|uri| Endpoint::new(uri, &settings, &sharing, &plan, &self.http2).map(Arc::new))
-            .collect();
-        let endpoints = endpoints?;
+        let maker = Maker {
+            settings: Config { load: balance == Balance::LeastOutstanding, ..self.config },
+            sharing: Arc::new(self.sharing),
+            plan: self.upgrade.plan()?,
+            http2: self.http2,
+        };
+        let endpoints = self.uris.iter().map(|uri| maker.make(uri)).collect::<Result<Vec<_>, _>>()?;
         let plain = endpoints.first().filter(|endpoint| !managed && endpoint.is_session()).cloned();
         let health = config.health_service.clone();
-        Ok(Channel {
-            inner: Arc::new(Inner {
-                plain,
-                balancer: Balancer::new(balance, endpoints, health),
-                throttle: config.throttling.map(|throttling| Arc::new(Throttle::new(throttling))),
-                config,
-                timeout: self.timeout,
-                waits: self.waits,
-                http_details: self.http_details,
-            }),
-        })
+        let inner = Inner {
+            plain,
+            balancer: Balancer::new(balance, endpoints, health),
+            sharing: maker.sharing.clone(),
+            changes: OnceLock::new(),
+            throttle: config.throttling.map(|throttling| Arc::new(Throttle::new(throttling))),
+            config,
+            timeout: self.timeout,
+            waits: self.waits,
+            http_details: self.http_details,
+        };
+        Ok((Channel { inner: Arc::new(inner) }, maker))
     }
 }
 
@@ -435,8 +447,13 @@ impl Channel {
 
     /// A channel with settings, to one server or (with [`ChannelBuilder::endpoint`]) several.
     pub fn builder(uri: impl Into<String>) -> ChannelBuilder {
+        Channel::builder_of(vec![uri.into()])
+    }
+
+    /// A channel with settings, to these servers.
+    pub(crate) fn builder_of(uris: Vec<String>) -> ChannelBuilder {
         ChannelBuilder {
-            uris: vec![uri.into()],
+            uris,
             config: Config::default(),
             sharing: Sharing::default(),
             timeout: None,
@@ -469,7 +486,9 @@ impl Channel {
         Channel {
             inner: Arc::new(Inner {
                 plain: Some(endpoint.clone()),
+                sharing: endpoint.sharing.clone(),
                 balancer: Balancer::new(Balance::default(), vec![endpoint], None),
+                changes: OnceLock::new(),
                 config: ServiceConfig::default(),
                 throttle: None,
                 timeout: None,
@@ -493,13 +512,25 @@ impl Channel {
 
     /// What the channel was told about large payloads.
     pub(crate) fn sharing(&self) -> &Arc<Sharing> {
-        &self.inner.balancer.endpoints()[0].sharing
+        &self.inner.sharing
     }
 
-    /// Whether messages of all its calls may be ropes: it has a pool, and no call goes over HTTP/2.
+    /// Whether messages of all its calls may be ropes: it has a pool, and no call goes over HTTP/2, nor may come to.
     pub(crate) fn passes_refs(&self) -> bool {
         self.sharing().pool_id().is_some()
+            && self.inner.changes.get().is_none()
             && self.inner.balancer.endpoints().iter().all(|endpoint| endpoint.is_session())
+    }
+
+    /// Its endpoints change from here on.
+    pub(crate) fn change(&self, changes: Changes) {
+        // A channel is made to change when it is made, and once.
+        let _ = self.inner.changes.set(changes);
+    }
+
+    /// What its clones share, as long as there are some.
+    pub(crate) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.inner)
     }
 
     /// What its clones share.
@@ -509,7 +540,8 @@ impl Channel {
 
     /// Whether calls go by sessions, at times at least: the shorter way is open whenever there is one.
     pub(crate) fn may_be_direct(&self) -> bool {
-        self.inner.balancer.endpoints().iter().any(|endpoint| endpoint.may_have_session())
+        self.inner.changes.get().is_some()
+            || self.inner.balancer.endpoints().iter().any(|endpoint| endpoint.may_have_session())
     }
 
     /// Whether the shorter way is open now.
@@ -520,7 +552,7 @@ impl Channel {
 
     /// Looks after the sessions where no runtime runs that would.
     pub(crate) fn attend(&self) {
-        for endpoint in self.inner.balancer.endpoints() {
+        for endpoint in self.inner.balancer.endpoints().iter() {
             if let Some(attachment) = endpoint.live() {
                 attachment.attend();
                 if attachment.closed().is_some() {
@@ -539,10 +571,16 @@ impl Channel {
 impl Inner {
     /// The connection for a call's first attempt, where one is there. It may have ended without anybody having noticed yet.
     #[inline]
-    pub(crate) fn pick_now(&self) -> Option<(&Arc<Endpoint>, Connection)> {
+    pub(crate) fn pick_now(&self) -> Option<(Cow<'_, Arc<Endpoint>>, Connection)> {
         match &self.plain {
-            Some(endpoint) => endpoint.live().map(|attachment| (endpoint, Connection::Session(attachment))),
-            None => self.balancer.pick_now(),
+            Some(endpoint) => {
+                let attachment = endpoint.live()?;
+                Some((Cow::Borrowed(endpoint), Connection::Session(attachment)))
+            }
+            None => {
+                let (endpoint, connection) = self.balancer.pick_now()?;
+                Some((Cow::Owned(endpoint), connection))
+            }
         }
     }
 
@@ -571,7 +609,8 @@ impl Inner {
 
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.inner.balancer.endpoints().iter().map(|endpoint| &endpoint.name).collect();
+        let endpoints = self.inner.balancer.endpoints();
+        let names: Vec<_> = endpoints.iter().map(|endpoint| &endpoint.name).collect();
         f.debug_struct("Channel").field("endpoints", &names).finish_non_exhaustive()
     }
 }

@@ -117,7 +117,7 @@ impl Endpoint {
         http2: &http2::Http2,
     ) -> Result<Endpoint, ChannelError> {
         let is_tls = http2::is_tls(uri);
-        let (name, kind) = if is_tls || uri.starts_with("http://") || uri.starts_with("unix:") {
+        let (name, kind) = if http2::is_http2(uri) {
             let endpoint = Box::new(http2.endpoint(uri)?);
             let mover = match plan {
                 Plan::Move { required: true, .. } if !uri.starts_with("http://") => {

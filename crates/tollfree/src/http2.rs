@@ -91,6 +91,11 @@ impl Http2 {
     }
 }
 
+/// Whether an address is one of HTTP/2.
+pub(crate) fn is_http2(uri: &str) -> bool {
+    is_tls(uri) || uri.starts_with("http://") || uri.starts_with("unix:")
+}
+
 /// Whether an address is one of TLS.
 pub(crate) fn is_tls(uri: &str) -> bool {
     uri.starts_with("https://")

@@ -14,15 +14,17 @@
 //! # }
 //! ```
 //!
-//! A handler finds its caller's process and user, as the kernel vouches for them, in the request's extensions as
-//! [`PeerIdentity`]. Errors are gRPC statuses that name the socket: a peer that dies is `UNAVAILABLE`.
+//! A handler finds its caller's process and user, as the kernel vouches for them, in the request's extensions as tonic's
+//! [`UdsConnectInfo`](tonic::transport::server::UdsConnectInfo). Errors are gRPC statuses that name the socket: a peer that dies is `UNAVAILABLE`.
 #![forbid(unsafe_code)]
 
 mod attempts;
 mod balance;
 pub mod blocking;
 mod body;
+mod bound;
 mod call;
+mod changing;
 mod channel;
 #[doc(hidden)]
 pub mod direct;
@@ -56,6 +58,7 @@ mod upgrade;
 
 pub use balance::Balance;
 pub use body::ResponseBody;
+pub use changing::Endpoint;
 pub use channel::{CallFuture, Channel, ChannelBuilder, ChannelError, WaitForReady};
 pub use direct::{Generated, Way};
 pub use layers::{AnyFuture, AnyService};
@@ -69,4 +72,5 @@ pub use tollfree_pool as pool;
 pub use tollfree_pool::Payload;
 pub use tollfree_transport::{ConnectError, PeerIdentity, PeerPolicy, Refusals, WaitPolicy, Waits, waits};
 pub use tonic_channel::{TonicChannel, TonicFuture};
+pub use tower::discover::Change;
 pub use upgrade::Upgrade;

@@ -8,40 +8,36 @@ use std::convert::Infallible;
 use std::error::Error as _;
 use std::fmt;
 use std::future::pending;
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::Stream;
 use tollfree_pool::Pool;
-use tollfree_transport::{Address, Config, Listener, PeerPolicy, Refusals, Tokens, WaitPolicy};
+use tollfree_transport::{Config, Listener, PeerPolicy, Refusals, Tokens, WaitPolicy};
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::Routes;
 #[cfg(feature = "tls")]
 use tonic::transport::ServerTlsConfig;
-use tonic::transport::server::TcpIncoming;
+use tonic::transport::server::Connected;
 use tower_service::Service;
 
+use crate::bound::{self, Bound};
 use crate::direct;
 use crate::layers::{self, AnyService, Layers};
-use crate::linger::Lingering;
-use crate::load::{ServerLoad, TallyLayer};
+use crate::load::ServerLoad;
 use crate::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::serving::Handler;
-use crate::session_task::{Age, Duty, Served, Services, SessionTask};
+use crate::session_task::{Age, Duty, Served, Services};
 use crate::status::ServeError;
 use crate::trace::TraceLayer;
-use crate::upgrade::{Offer, OfferService};
 
 pub use attach::Attaching;
 
@@ -467,19 +463,105 @@ impl Server {
         uris: impl IntoIterator<Item = impl Into<String>>,
         signal: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
-        if let Some((setting, reason)) = self.refused {
-            return Err(ServeError::Setting { setting, reason });
-        }
-        let (stop, stopped) = watch::channel(false);
-        let mut servers = JoinSet::new();
+        self.check()?;
         let mut bound = Vec::new();
         let uris: Vec<String> = uris.into_iter().map(Into::into).collect();
         let offers = self.offers_upgrade && uris.iter().any(|uri| uri.starts_with("http://"));
-        let tokens = offers.then(Arc::<Tokens>::default);
-        self.config.tokens = tokens.clone();
+        self.config.tokens = offers.then(Arc::<Tokens>::default);
         for uri in &uris {
             bound.push(Bound::bind(uri, &self).await?);
         }
+        self.serve_bound(bound, signal).await
+    }
+
+    /// Serves over shared memory at a socket that listens already: one that a service manager passes (`LISTEN_FDS`), so that
+    /// it can be met before the server has started and while it is started anew. That one removes its file.
+    ///
+    /// A client that had connected before this was called knows the process that bound the socket for its peer: that one's
+    /// user has to be among those that the client trusts, and its end is taken for the server's.
+    ///
+    /// # Errors
+    /// [`ServeError::Bind`] when it is no socket that listens for streams, or memory can't be shared.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn example(listener: std::os::unix::net::UnixListener) -> Result<(), Box<dyn std::error::Error>> {
+    /// // let listener = listenfd::ListenFd::from_env().take_unix_listener(0)?.ok_or("started by hand")?;
+    /// # let (_, greeter) = tonic_health::server::health_reporter();
+    /// tollfree::Server::builder().add_service(greeter).serve_listener(listener).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn serve_listener(self, listener: UnixListener) -> Result<(), ServeError> {
+        self.serve_listener_with_shutdown(listener, pending()).await
+    }
+
+    /// [`serve_listener`](Server::serve_listener) until `signal` resolves: new calls are refused, those under way answered.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn serve_listener_with_shutdown(
+        self,
+        listener: UnixListener,
+        signal: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        self.check()?;
+        let listener = Listener::adopt(listener, self.session_config())?;
+        self.serve_bound(vec![Bound::Shm(listener)], signal).await
+    }
+
+    /// Serves connections of HTTP/2 that somebody else accepts, as tonic's own server does, until there are no more of
+    /// them and the last one has ended. For shared memory there is [`serve_listener`](Server::serve_listener).
+    ///
+    /// # Errors
+    /// [`ServeError::Http`] when the stream fails.
+    pub async fn serve_with_incoming<I, IO, E>(self, incoming: I) -> Result<(), ServeError>
+    where
+        I: Stream<Item = Result<IO, E>>,
+        IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.serve_with_incoming_shutdown(incoming, pending()).await
+    }
+
+    /// [`serve_with_incoming`](Server::serve_with_incoming) until `signal` resolves: new calls are refused, those under way
+    /// answered.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn serve_with_incoming_shutdown<I, IO, E>(
+        self,
+        incoming: I,
+        signal: impl Future<Output = ()>,
+    ) -> Result<(), ServeError>
+    where
+        I: Stream<Item = Result<IO, E>>,
+        IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.check()?;
+        let duty = self.duty()?;
+        let (stop, stopped) = watch::channel(false);
+        let (address, routes) = ("connections that were handed over".to_owned(), duty.routes.clone());
+        let serving = bound::serve_http2(address, Box::default(), routes, incoming, &duty, stopped);
+        tokio::pin!(serving, signal);
+        loop {
+            tokio::select! {
+                served = &mut serving => return served,
+                () = &mut signal, if !*stop.borrow() => { _ = stop.send(true); }
+            }
+        }
+    }
+
+    /// Serves what is bound until `signal` resolves and all calls are answered.
+    async fn serve_bound(
+        self,
+        bound: Vec<Bound>,
+        signal: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        let (stop, stopped) = watch::channel(false);
+        let mut servers = JoinSet::new();
+        let tokens = self.config.tokens.clone();
         let offer =
             tokens.and_then(|tokens| bound.iter().find_map(|bound| bound.offer(&tokens)).map(Arc::new));
         let duty = Arc::new(self.duty()?);
@@ -505,12 +587,26 @@ impl Server {
             }
         }
     }
+
+    /// # Errors
+    /// [`ServeError::Setting`] for what can't be meant.
+    fn check(&self) -> Result<(), ServeError> {
+        match self.refused {
+            Some((setting, reason)) => Err(ServeError::Setting { setting, reason }),
+            None => Ok(()),
+        }
+    }
+
+    /// What sessions are told.
+    pub(crate) fn session_config(&self) -> Config {
+        Config { pool: self.sharing.pool_id(), ..self.config.clone() }
+    }
 }
 
 #[cfg(feature = "tls")]
 impl Server {
     /// tonic's server with the identity that was given.
-    fn with_tls(&self, uri: &str) -> Result<tonic::transport::Server, ServeError> {
+    pub(crate) fn with_tls(&self, uri: &str) -> Result<tonic::transport::Server, ServeError> {
         let config = self.tls.clone().ok_or_else(|| ServeError::Address {
             address: uri.into(),
             reason: "it needs a certificate and a key: give them to Server::tls_config".into(),
@@ -532,7 +628,7 @@ impl Server {
 
 #[cfg(not(feature = "tls"))]
 impl Server {
-    fn with_tls(&self, uri: &str) -> Result<tonic::transport::Server, ServeError> {
+    pub(crate) fn with_tls(&self, uri: &str) -> Result<tonic::transport::Server, ServeError> {
         Err(ServeError::Address {
             address: uri.into(),
             reason: "TLS is not built in: build tollfree with its feature \"tls\"".into(),
@@ -580,159 +676,4 @@ impl Server {
             worker: self.worker,
         })
     }
-}
-
-/// An address that is bound and not yet served.
-enum Bound {
-    Shm(Listener),
-    Unix(String, UnixListener, UnixFile),
-    Tcp(String, TcpListener, Box<tonic::transport::Server>),
-}
-
-/// Removes the file of a `unix:` socket when its server ends, if it is still the one that this server made.
-struct UnixFile {
-    path: PathBuf,
-    inode: u64,
-}
-
-impl Drop for UnixFile {
-    fn drop(&mut self) {
-        if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Binds a `unix:` socket; one that a killed server left, on which nobody listens, is replaced.
-async fn bind_unix(path: &str) -> io::Result<(UnixListener, UnixFile)> {
-    let bound = match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-            if !UnixStream::connect(path).await.is_err_and(refused) {
-                return Err(error);
-            }
-            std::fs::remove_file(path)?;
-            UnixListener::bind(path)
-        }
-        bound => bound,
-    };
-    let inode = std::fs::symlink_metadata(path).map(|found| found.ino());
-    Ok((bound?, UnixFile { path: path.into(), inode: inode? }))
-}
-
-impl Bound {
-    async fn bind(uri: &str, server: &Server) -> Result<Bound, ServeError> {
-        let socket = |source| ServeError::Socket { address: uri.into(), source };
-        if uri.starts_with("shm:") || uri.starts_with("shm-abstract:") {
-            let address: Address = uri.parse().map_err(|error: tollfree_transport::AddressError| {
-                ServeError::Address { address: uri.into(), reason: error.to_string() }
-            })?;
-            let config = Config { pool: server.sharing.pool_id(), ..server.config.clone() };
-            return Ok(Bound::Shm(Listener::bind(&address, config)?));
-        }
-        if let Some(path) = uri.strip_prefix("unix:") {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            let (listener, file) = bind_unix(path).await.map_err(socket)?;
-            return Ok(Bound::Unix(uri.into(), listener, file));
-        }
-        if let Some(host) = uri.strip_prefix("http://") {
-            let listener = TcpListener::bind(host.trim_end_matches('/')).await.map_err(socket)?;
-            return Ok(Bound::Tcp(uri.into(), listener, Box::default()));
-        }
-        if let Some(host) = uri.strip_prefix("https://") {
-            let http = server.with_tls(uri)?;
-            let listener = TcpListener::bind(host.trim_end_matches('/')).await.map_err(socket)?;
-            return Ok(Bound::Tcp(uri.into(), listener, Box::new(http)));
-        }
-        Err(ServeError::Address {
-            address: uri.into(),
-            reason: "write shm:///path, shm-abstract:name, unix:/path, http://host:port or https://host:port"
-                .into(),
-        })
-    }
-
-    /// What clients on TCP can be told of this one.
-    fn offer(&self, tokens: &Arc<Tokens>) -> Option<Offer> {
-        match self {
-            Bound::Shm(listener) => Offer::of(listener, tokens),
-            _ => None,
-        }
-    }
-
-    async fn run(
-        self,
-        duty: Arc<Duty>,
-        offer: Option<Arc<Offer>>,
-        stopped: watch::Receiver<bool>,
-    ) -> Result<(), ServeError> {
-        let http = |address: String| move |source| ServeError::Http { address, source };
-        let mut stop = stopped.clone();
-        let stop = async move {
-            let _ = stop.wait_for(|stop| *stop).await;
-        };
-        let (age, timeout, http2) = (duty.age, duty.timeout, duty.http2.clone());
-        let settled = move |mut builder: tonic::transport::Server| {
-            if let Some(settle) = http2 {
-                builder = settle(builder);
-            }
-            if let Some(timeout) = timeout {
-                builder = builder.timeout(timeout);
-            }
-            if let Some(age) = age.jittered() {
-                builder = builder.max_connection_age(age);
-            }
-            if let Some(grace) = age.grace {
-                builder = builder.max_connection_age_grace(grace);
-            }
-            builder
-        };
-        let tally = TallyLayer(duty.tally.clone());
-        let routes = duty.routes.clone();
-        match self {
-            Bound::Shm(listener) => serve_sessions(listener, duty, stopped).await,
-            Bound::Unix(address, listener, _file) => {
-                let incoming = UnixListenerStream::new(listener).map(|came| came.map(Lingering::new));
-                let builder = settled(tonic::transport::Server::builder()).layer(tally).add_routes(routes);
-                builder.serve_with_incoming_shutdown(incoming, stop).await.map_err(http(address))?;
-            }
-            Bound::Tcp(address, listener, builder) => {
-                // Not under TLS: a client that has checked a certificate is not sent elsewhere by the server that showed it.
-                let routes = match offer {
-                    Some(offer) if address.starts_with("http://") => routes.add_service(OfferService(offer)),
-                    _ => routes,
-                };
-                // As tonic does where it binds itself: a reply does not wait for the acknowledgement of the one before.
-                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-                let incoming = incoming.map(|came| came.map(Lingering::new));
-                let builder = settled(*builder).layer(tally).add_routes(routes);
-                builder.serve_with_incoming_shutdown(incoming, stop).await.map_err(http(address))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-async fn serve_sessions(mut listener: Listener, duty: Arc<Duty>, stopped: watch::Receiver<bool>) {
-    let mut stop = stopped.clone();
-    tracing::info!(address = %listener.address(), "serving over shared memory");
-    let mut sessions = JoinSet::new();
-    let mut closing = false;
-    loop {
-        tokio::select! {
-            attached = listener.accept() => match attached {
-                // Also one that came while the listener was being closed: it is told to go elsewhere, and its calls with it.
-                Some(attachment) => {
-                    tracing::debug!(peer = ?attachment.peer(), agent = attachment.agent(), "a client attached");
-                    sessions.spawn(SessionTask::new(attachment, duty.clone()).run(stopped.clone()));
-                }
-                None => break,
-            },
-            _ = stop.wait_for(|stop| *stop), if !closing => {
-                closing = true;
-                listener.close();
-            }
-            Some(_) = sessions.join_next(), if !sessions.is_empty() => {}
-        }
-    }
-    while sessions.join_next().await.is_some() {}
 }

@@ -192,6 +192,8 @@ impl Serving {
     fn begin_response(&mut self, response: Response<Body>) {
         let (parts, body) = response.into_parts();
         if parts.status != http::StatusCode::OK {
+            // The response is there, as it is over HTTP/2, and ends with what its status means.
+            self.speech.emission.headers = pack(&parts.headers).ok();
             self.end_with(http_status(parts.status));
             return;
         }

@@ -25,6 +25,7 @@ use tollfree_transport::{
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
+use tonic::transport::server::UdsConnectInfo;
 
 use crate::attempts::deadline_ns;
 use crate::body::RequestBody;
@@ -238,7 +239,10 @@ impl SessionTask {
     pub(crate) fn new(attachment: impl Into<Arc<Attachment>>, duty: Arc<Duty>) -> SessionTask {
         let attachment = attachment.into();
         let mut extensions = Extensions::new();
-        extensions.insert(attachment.peer());
+        // The same as behind a Unix socket of tonic's, so that handlers need not know the difference. One value: each call
+        // clones it, and a second one would take an allocation more.
+        extensions
+            .insert(UdsConnectInfo { peer_addr: attachment.peer_addr(), peer_cred: attachment.peer_cred() });
         let agent = HeaderValue::from_str(attachment.agent());
         let headers = headers(agent.unwrap_or(HeaderValue::from_static("tollfree")));
         duty.tally.attach(&attachment);

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::net::UnixStream;
+use tokio::net::unix::{SocketAddr, UCred};
 use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
 use tollfree_rendezvous::{Address, PeerIdentity, SocketBeneath};
@@ -71,6 +72,9 @@ impl ConnectErrorKind {
 pub struct Attachment {
     pub(crate) shared: Arc<Shared>,
     pub(crate) accepts: Streak,
+    /// The peer's end of the socket, where the system said it.
+    peer_addr: Option<Arc<SocketAddr>>,
+    peer_cred: Option<UCred>,
 }
 
 impl fmt::Debug for Attachment {
@@ -190,11 +194,13 @@ impl Attachment {
         socket: UnixStream,
         config: &Config,
     ) -> std::io::Result<Attachment> {
+        let peer_addr = socket.peer_addr().ok().map(Arc::new);
+        let peer_cred = socket.peer_cred().ok();
         let socket = Socket::from_owned_fd_unchecked(socket.into_std()?.into())?;
         let shared = Shared::new(attached, socket, config)?;
         shared.start_driver(&Handle::current())?;
         here(Point::SessionBegun);
-        Ok(Attachment { shared, accepts: Streak::default() })
+        Ok(Attachment { shared, accepts: Streak::default(), peer_addr, peer_cred })
     }
 
     /// Why the session is over, if it is.
@@ -268,6 +274,16 @@ impl Attachment {
     /// What the side that connected wants: the peer at a listener, else this side.
     pub fn purpose(&self) -> &Purpose {
         &self.shared.purpose
+    }
+
+    /// The address of the peer's end of the socket, which a client's usually has none of, in tokio's words.
+    pub fn peer_addr(&self) -> Option<Arc<SocketAddr>> {
+        self.peer_addr.clone()
+    }
+
+    /// Who is at the other end, in tokio's words.
+    pub fn peer_cred(&self) -> Option<UCred> {
+        self.peer_cred
     }
 
     /// What the peer calls itself.

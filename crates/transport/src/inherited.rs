@@ -14,12 +14,19 @@ use tollfree_rendezvous::socket;
 pub(crate) struct OfProcess<T: AsFd> {
     socket: Option<T>,
     pid: u32,
+    /// Others hold it too, and go on with it.
+    is_shared: bool,
 }
 
 impl<T: AsFd> OfProcess<T> {
     /// This process's.
     pub(crate) fn new(socket: T) -> OfProcess<T> {
-        OfProcess { socket: Some(socket), pid: std::process::id() }
+        OfProcess { socket: Some(socket), pid: std::process::id(), is_shared: false }
+    }
+
+    /// One that was passed by a process which keeps it: it is not hung up here.
+    pub(crate) fn shared(socket: T) -> OfProcess<T> {
+        OfProcess { socket: Some(socket), pid: std::process::id(), is_shared: true }
     }
 
     /// For somebody who sees to it from here on.
@@ -39,7 +46,7 @@ impl<T: AsFd> Drop for OfProcess<T> {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
             std::mem::forget(self.socket.take());
-        } else if let Some(socket) = &self.socket {
+        } else if let Some(socket) = self.socket.as_ref().filter(|_| !self.is_shared) {
             socket::leave(socket);
         }
     }

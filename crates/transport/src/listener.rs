@@ -46,13 +46,32 @@ impl Listener {
     pub fn bind(address: &Address, config: Config) -> Result<Listener, BindError> {
         handshake::check_memory(&config)
             .map_err(|source| BindError::Memory { address: address.clone(), source: source.into() })?;
-        let rendezvous = Rendezvous::bind(address)?;
+        Listener::start(address.clone(), Rendezvous::bind(address)?, OfProcess::new, config)
+    }
+
+    /// Takes over a socket that listens already. Must be called in a tokio runtime with IO and time.
+    ///
+    /// # Errors
+    /// [`BindError`], as for [`bind`](Listener::bind), or since the socket is none that clients could meet a server at.
+    pub fn adopt(listener: std::os::unix::net::UnixListener, config: Config) -> Result<Listener, BindError> {
+        let (address, rendezvous) = Rendezvous::adopt(listener)?;
+        handshake::check_memory(&config)
+            .map_err(|source| BindError::Memory { address: address.clone(), source: source.into() })?;
+        Listener::start(address, rendezvous, OfProcess::shared, config)
+    }
+
+    fn start(
+        address: Address,
+        rendezvous: Rendezvous,
+        hold: fn(UnixListener) -> OfProcess<UnixListener>,
+        config: Config,
+    ) -> Result<Listener, BindError> {
         let io = |source| BindError::Io { address: address.clone(), source };
         let socket = UnixListener::from_std(rendezvous.listener().try_clone().map_err(io)?).map_err(io)?;
         let (sender, attached) = mpsc::channel(1);
         let closing = Arc::<Notify>::default();
-        tokio::spawn(accept(OfProcess::new(socket), Arc::new(config), sender, closing.clone()));
-        Ok(Listener { attached, closing, address: address.clone(), rendezvous: Some(rendezvous) })
+        tokio::spawn(accept(hold(socket), Arc::new(config), sender, closing.clone()));
+        Ok(Listener { attached, closing, address, rendezvous: Some(rendezvous) })
     }
 
     /// Where clients meet this server.

@@ -5,6 +5,8 @@ mod direct;
 
 #[path = "../../../tollfree/tests/channels/balancing.rs"]
 mod balancing;
+#[path = "../../../tollfree/tests/channels/changing.rs"]
+mod changing;
 #[path = "../../../tollfree/tests/channels/place.rs"]
 mod place;
 #[path = "../../../tollfree/tests/channels/readiness.rs"]

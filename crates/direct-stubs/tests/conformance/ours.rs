@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tollfree::{Generated as _, Way as CallWay};
 use tonic::codec::CompressionEncoding::Gzip;
+use tonic::transport::server::UdsConnectInfo;
 use tonic::{Code, Request, Response, Status};
 
 use crate::lab::{Lab, Way, until};
@@ -178,7 +179,7 @@ async fn interceptors_hand_on_extensions_and_timeouts() {
     #[derive(Clone)]
     struct Late;
     let guarded = ProbeServer::with_interceptor(Probe::new(witness.clone()), |mut request: Request<()>| {
-        assert!(request.extensions().get::<tollfree::PeerIdentity>().is_some());
+        assert!(request.extensions().get::<UdsConnectInfo>().is_some());
         request.extensions_mut().insert(Late);
         let method = request.metadata().get("x-head-method").cloned();
         let method = method.ok_or_else(|| Status::unauthenticated("nobody said which method"))?;

@@ -92,7 +92,7 @@ where
                 }
             }
         }
-        first = Some(First { picked: Picked { endpoint: endpoint.clone(), connection }, guard });
+        first = Some(First { picked: Picked { endpoint: endpoint.into_owned(), connection }, guard });
     }
     // Boxed, as is all that few calls come to.
     let mut typed = Box::new(Typed { channel, call, settings, request, method, begun, reply: PhantomData });

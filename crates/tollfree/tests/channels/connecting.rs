@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use http::uri::PathAndQuery;
 use tokio::sync::mpsc;
 use tollfree::{Channel, ServeError, Server};
@@ -22,6 +23,8 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tower::{Layer, Service};
 
 use crate::place::{Host, Place, Street, hello, in_time, until};
+
+const CHILD_URI: &str = "TOLLFREE_TEST_CONNECTING_CHILD_URI";
 
 /// An address that is made at run time, and a server that outlives the function that made both.
 fn start(directory: &std::path::Path, host: &Host) -> tokio::task::JoinHandle<Result<(), ServeError>> {
@@ -175,8 +178,8 @@ fn io_error(status: &Status) -> &io::Error {
     panic!("no io::Error behind {status:?}")
 }
 
-/// Passes on how the streams of its clients end.
-struct Ends(mpsc::UnboundedSender<Status>);
+/// Passes on what comes of its clients' streams.
+struct Ends(mpsc::UnboundedSender<Result<Ask, Status>>);
 
 #[tonic::async_trait]
 impl Probe for Ends {
@@ -198,9 +201,9 @@ impl Probe for Ends {
         tokio::spawn(async move {
             loop {
                 match asks.message().await {
-                    Ok(Some(_)) => {}
+                    Ok(Some(ask)) => drop(told.send(Ok(ask))),
                     Ok(None) => return,
-                    Err(status) => return drop(told.send(status)),
+                    Err(status) => return drop(told.send(Err(status))),
                 }
             }
         });
@@ -233,10 +236,69 @@ async fn what_ends_a_session_is_an_io_error_behind_the_status() {
     let status = in_time("the session ends", waiting).await.unwrap().unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert_eq!(io_error(&status).kind(), io::ErrorKind::BrokenPipe, "{status}");
-    let status = in_time("the stream ends", told.recv()).await.unwrap();
+    let status = loop {
+        if let Err(status) = in_time("the stream ends", told.recv()).await.unwrap() {
+            break status;
+        }
+    };
     assert_eq!(io_error(&status).kind(), io::ErrorKind::BrokenPipe, "{status}");
     let ended = in_time("the client's call ends", streaming).await.unwrap();
     assert_eq!(io_error(&ended.unwrap_err()).kind(), io::ErrorKind::BrokenPipe);
+}
+
+/// Not a test: the client of [`a_client_that_is_killed_is_an_io_error_behind_the_status`].
+#[tokio::test]
+#[ignore = "run by another test, as a process to be killed"]
+async fn child_client() {
+    let uri = std::env::var(CHILD_URI).expect("set by the test that starts this");
+    let mut client = ProbeClient::new(Channel::connect(uri).await.unwrap());
+    let asks = futures_util::stream::once(async { Ask::default() }).chain(futures_util::stream::pending());
+    client.up(asks).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_is_killed_is_an_io_error_behind_the_status() {
+    let street = Street::new();
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let server = Server::builder().add_service(ProbeServer::new(Ends(tell)));
+    let _place = Place::with(&street.shm("s"), server).await;
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "connecting::child_client", "--ignored", "--quiet"])
+        .env(CHILD_URI, street.shm("s"))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    in_time("the stream begins", told.recv()).await.unwrap().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let status = in_time("the stream ends", told.recv()).await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert_eq!(io_error(&status).kind(), io::ErrorKind::BrokenPipe, "{status}");
+}
+
+/// As tonic's clients see it: a stream begins, and ends with the status that the response stands for.
+#[tokio::test]
+async fn a_response_that_is_not_grpcs_is_there_and_ends_with_a_status() {
+    let street = Street::new();
+    for uri in [street.shm("s"), street.http()] {
+        let gateway = tower::layer::layer_fn(|_| {
+            tower::service_fn(async |_: http::Request<Body>| {
+                let response = http::Response::builder().status(502).header("x-by", "gateway");
+                Ok::<_, Infallible>(response.body(Body::empty()).unwrap())
+            })
+        });
+        let server = Server::builder().layer(gateway).add_service(Host::new("s").service());
+        let serving = tokio::spawn(server.serve(uri.clone()));
+        let channel = Channel::builder(&*uri).wait_for_ready(true).connect_lazy().unwrap();
+        let status = in_time("the answer", hello(&channel, "x")).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        let down = ProbeClient::new(channel).down(Ask::default()).await.unwrap();
+        assert_eq!(down.metadata().get("x-by").unwrap(), "gateway");
+        let mut stream = down.into_inner();
+        assert_eq!(stream.message().await.unwrap_err().code(), Code::Unavailable);
+        assert!(stream.message().await.unwrap().is_none());
+        serving.abort();
+    }
 }
 
 #[tokio::test]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tollfree::{Channel, PeerIdentity, Server};
+use tollfree::{Channel, Server};
 use tollfree_stubs::greeter::greeter_client::GreeterClient;
 use tollfree_stubs::greeter::greeter_server::{Greeter, GreeterServer};
 use tollfree_stubs::greeter::{HelloReply, HelloRequest};
+use tonic::transport::server::UdsConnectInfo;
 use tonic::{Code, Request, Response, Status};
 
 use crate::place::{Host, Place, Street, call, hello, in_time, until};
@@ -238,8 +239,8 @@ struct Middle {
 impl Greeter for Middle {
     async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
         assert!(request.peer_certs().is_none(), "nobody has shown a certificate");
-        let peer = request.extensions().get::<PeerIdentity>().expect("the kernel vouches for the caller");
-        assert_eq!(peer.pid, std::process::id() as i32);
+        let caller = request.extensions().get::<UdsConnectInfo>().expect("the kernel vouches for the caller");
+        assert_eq!(caller.peer_cred.and_then(|cred| cred.pid()), Some(std::process::id() as i32));
         let left = request.metadata().get("grpc-timeout").expect("a handler sees what is left").clone();
         let mut onward = Request::new(HelloRequest { name: "hold".into() });
         onward.metadata_mut().insert("grpc-timeout", left);
@@ -289,8 +290,9 @@ async fn who_the_kernel_vouches_for_has_shown_no_certificate() {
     #[tonic::async_trait]
     impl Greeter for Doubting {
         async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
-            let peer = request.extensions().get::<PeerIdentity>();
-            let text = format!("{} {:?}", request.peer_certs().is_some(), peer.map(|peer| peer.pid));
+            let caller = request.extensions().get::<UdsConnectInfo>();
+            let pid = caller.and_then(|caller| caller.peer_cred?.pid());
+            let text = format!("{} {pid:?}", request.peer_certs().is_some());
             Ok(Response::new(HelloReply { text }))
         }
     }

@@ -2,7 +2,9 @@
 //! over to shared memory; and servers that turn calls away.
 
 mod balancing;
+mod changing;
 mod connecting;
+mod incoming;
 mod limits;
 mod offers;
 mod place;

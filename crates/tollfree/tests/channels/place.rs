@@ -12,9 +12,10 @@ use crate::stubs::greeter::{HelloReply, HelloRequest};
 use crate::stubs::probe::probe_server::{Probe, ProbeServer};
 use crate::stubs::probe::{Answer, Ask};
 use tokio::sync::{Semaphore, oneshot};
-use tollfree::{Channel, EndpointState, PeerIdentity, ServeError, Server};
+use tollfree::{Channel, EndpointState, ServeError, Server};
 use tollfree_testkit::free_address;
 use tonic::metadata::MetadataMap;
+use tonic::transport::server::UdsConnectInfo;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 /// What a host has seen of a call.
@@ -87,7 +88,7 @@ impl Greeter for Host {
             name: name.clone(),
             previous_attempts: header("grpc-previous-rpc-attempts"),
             timeout: header("grpc-timeout"),
-            by_session: request.extensions().get::<PeerIdentity>().is_some(),
+            by_session: request.extensions().get::<UdsConnectInfo>().is_some(),
         });
         if name.starts_with("hold") {
             self.gate.acquire().await.unwrap().forget();
@@ -207,9 +208,9 @@ pub(crate) fn call(channel: &Channel, name: &str) -> tokio::task::JoinHandle<Res
 
 /// Waits for something that must come.
 pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future)
+    tokio::time::timeout(Duration::from_secs(60), future)
         .await
-        .unwrap_or_else(|_| panic!("{what} within 20 s"))
+        .unwrap_or_else(|_| panic!("{what} within 60 s"))
 }
 
 /// Waits until something holds that other tasks bring about.

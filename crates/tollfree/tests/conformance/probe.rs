@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use crate::stubs::probe::probe_server;
 use crate::stubs::probe::{Answer, Ask, Fault};
 use futures_util::stream::{self, BoxStream};
+use tokio::net::unix::UCred;
 use tonic::metadata::{KeyAndValueRef, MetadataMap};
+use tonic::transport::server::UdsConnectInfo;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 /// What handlers have been through.
@@ -78,14 +80,14 @@ struct Seen {
     count: u32,
     len: u64,
     headers: Vec<String>,
-    peer: Option<tollfree::PeerIdentity>,
+    caller: Option<UCred>,
 }
 
 impl Seen {
     fn of<T>(request: &Request<T>) -> Seen {
         let headers = lines(request.metadata());
-        let peer = request.extensions().get::<tollfree::PeerIdentity>().copied();
-        Seen { headers, peer, ..Seen::default() }
+        let caller = request.extensions().get::<UdsConnectInfo>().and_then(|caller| caller.peer_cred);
+        Seen { headers, caller, ..Seen::default() }
     }
 
     fn add(&mut self, ask: &Ask) {
@@ -99,8 +101,8 @@ impl Seen {
             seen_count: self.count,
             seen_len: self.len,
             headers: self.headers.clone(),
-            peer_pid: self.peer.map_or(0, |peer| peer.pid as u32),
-            peer_uid: self.peer.map_or(u32::MAX, |peer| peer.uid),
+            peer_pid: self.caller.and_then(|caller| caller.pid()).map_or(0, |pid| pid as u32),
+            peer_uid: self.caller.map_or(u32::MAX, |caller| caller.uid()),
         }
     }
 }
