@@ -69,7 +69,7 @@ nightly: ## Run the tests of kills, stops, cut connections and hostile neighbors
 			--test connections --test kills --test hostile --test neighbours --test kill_points --test hostile_neighbours \
 			--test ref_kills --test ref_absent || exit 1; \
 		SOAK_SEED=$$(date +%s) SOAK_SECONDS=120 cargo test --quiet --release --package tollfree-direct-stubs \
-			--test soak -- --nocapture --include-ignored || exit 1; \
+			--test soak --test injected -- --nocapture --include-ignored || exit 1; \
 		TOLLFREE_SEED_COUNT=500 cargo test --quiet --release --package tollfree-pool --lib simulation || exit 1; done
 
 msrv: ## Build what users need with the oldest compiler that is supported (rustup fetches it)

@@ -38,15 +38,14 @@ fn a_call_that_fails_once_costs_its_maker_an_error_at_most() {
     }
     let mut happened_count = 0;
     for target in Target::ALL {
-        for operation in Operation::ALL {
-            for (at, error) in operation.errors().iter().enumerate() {
-                // Not always the first: connections come before sessions, sessions before refs.
-                let nth = 1 + (target as u64 + at as u64) % 2;
-                happened_count += u32::from(Case { target, operation, nth, error: *error }.run());
+        for (operation, nth) in target.sample() {
+            for error in operation.errors() {
+                let case = Case { target, operation: *operation, nth: *nth, error: *error };
+                happened_count += u32::from(case.run());
             }
         }
     }
-    assert!(happened_count > 20, "{happened_count} calls failed");
+    assert!(happened_count >= 20, "only {happened_count} calls failed");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use tollfree::pool::{Address, Capacity, Config, Coordinator, Pool};
 use tollfree::{Channel, Server};
 use tollfree_direct_stubs::freight::Cargo;
@@ -130,6 +131,13 @@ pub(crate) async fn call(directory: &Path, pool: &Pool) {
     }
 }
 
+/// The second of three calls fails, and no other.
+fn probe() {
+    let sockets = [(); 3].map(|()| std::os::unix::net::UnixDatagram::unbound());
+    let errors = sockets.map(|socket| socket.err().and_then(|error| error.raw_os_error()));
+    assert_eq!(errors, [None, Some(Errno::MFILE.raw_os_error()), None], "what was to fail didn't");
+}
+
 /// A process in which a call fails.
 pub(crate) fn run(role: &Role) {
     let directory = role.socket.parent().unwrap();
@@ -137,6 +145,7 @@ pub(crate) fn run(role: &Role) {
     // Once in a process tokio makes a pair of sockets for signals, and panics where it can't: before that is watched.
     drop(runtime());
     under_injection(&directory.join("thread"), operation, || match &*role.name {
+        "Probe" => probe(),
         "Coordinator" => {
             let coordinator = coordinate(directory);
             while coordinator.is_running() {

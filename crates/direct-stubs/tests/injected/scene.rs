@@ -17,6 +17,43 @@ pub(crate) enum Target {
 
 impl Target {
     pub(crate) const ALL: [Target; 3] = [Target::Coordinator, Target::Server, Target::Client];
+
+    /// Which calls it makes on the machines that this was written on, and one of them that is worth a try.
+    pub(crate) fn sample(self) -> &'static [(Operation, u64)] {
+        match self {
+            Target::Coordinator => &[
+                (Operation::Sendmsg, 3),
+                (Operation::Recvmsg, 3),
+                (Operation::Accept4, 2),
+                (Operation::Socket, 1),
+                (Operation::Eventfd2, 1),
+            ],
+            Target::Server => &[
+                (Operation::Sendmsg, 5),
+                (Operation::Recvmsg, 4),
+                (Operation::Accept4, 1),
+                (Operation::Connect, 1),
+                (Operation::Socket, 2),
+                (Operation::Eventfd2, 3),
+                (Operation::MemfdCreate, 3),
+                (Operation::EpollCreate1, 1),
+                (Operation::EpollCtl, 5),
+                (Operation::Dup, 2),
+            ],
+            Target::Client => &[
+                (Operation::Sendmsg, 6),
+                (Operation::Sendto, 1),
+                (Operation::Recvmsg, 6),
+                (Operation::Connect, 2),
+                (Operation::Socket, 2),
+                (Operation::Eventfd2, 2),
+                (Operation::MemfdCreate, 2),
+                (Operation::EpollCreate1, 1),
+                (Operation::EpollCtl, 4),
+                (Operation::Dup, 2),
+            ],
+        }
+    }
 }
 
 /// One call that fails.
@@ -29,30 +66,43 @@ pub(crate) struct Case {
 }
 
 /// Why the kernel lets nobody watch a process, if so.
+///
+/// # Panics
+/// When it does, and the call that is to fail doesn't.
 pub(crate) fn why_not() -> Option<String> {
     let directory = tempfile::tempdir().unwrap();
-    let case =
-        Case { target: Target::Coordinator, operation: Operation::Connect, nth: 1, error: Errno::MFILE };
-    case.start(directory.path()).1.err()
+    let (mut process, injector) = start("Probe", Operation::Socket, 2, Errno::MFILE, directory.path());
+    let why = injector.err();
+    if why.is_none() {
+        let ended = process.wait_end(PATIENCE).expect("it makes three calls");
+        assert!(ended.success(), "a process in which a call was to fail: {ended}");
+    }
+    why
+}
+
+/// The process in which a call fails, and the watch over it.
+fn start(
+    role: &str,
+    operation: Operation,
+    nth: u64,
+    error: Errno,
+    directory: &Path,
+) -> (Process, Result<Injector, String>) {
+    let at = Operation::ALL.iter().position(|known| *known == operation).unwrap();
+    let process = Process::start(role, &directory.join("freight.sock"), &at.to_string());
+    let injector = Injector::attach(&directory.join("thread"), nth, error);
+    (process, injector.map_err(|error| error.to_string()))
 }
 
 impl Case {
-    /// The process in which a call fails, and the watch over it.
-    fn start(&self, directory: &Path) -> (Process, Result<Injector, String>) {
-        let at = Operation::ALL.iter().position(|operation| *operation == self.operation).unwrap();
-        let process =
-            Process::start(&format!("{:?}", self.target), &directory.join("freight.sock"), &at.to_string());
-        let injector = Injector::attach(&directory.join("thread"), self.nth, self.error);
-        (process, injector.map_err(|error| error.to_string()))
-    }
-
     /// Whether there were as many calls that one of them could fail.
     pub(crate) fn run(self) -> bool {
         println!("{self:?}");
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         let coordinator = (self.target != Target::Coordinator).then(|| coordinate(path));
-        let (mut process, injector) = self.start(path);
+        let role = format!("{:?}", self.target);
+        let (mut process, injector) = start(&role, self.operation, self.nth, self.error, path);
         let injector = injector.expect("it was possible before");
         let runtime = party::runtime();
         let server =
