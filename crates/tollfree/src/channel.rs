@@ -308,10 +308,11 @@ impl ChannelBuilder {
         self
     }
 
-    /// From which length on, in bytes, something goes by ref: a field of level 2, or a message of level 1
-    /// ([`REF_THRESHOLD_DEFAULT`](crate::REF_THRESHOLD_DEFAULT) unless this says otherwise).
+    /// From which length on, in bytes, something goes by ref: a field of level 2
+    /// ([`REF_THRESHOLD_DEFAULT`](crate::REF_THRESHOLD_DEFAULT) unless this says otherwise), or a message of level 1
+    /// ([`REF_THRESHOLD_ENCODED_DEFAULT`](crate::REF_THRESHOLD_ENCODED_DEFAULT)).
     pub fn ref_threshold(mut self, len: usize) -> Self {
-        self.sharing.threshold = len.max(1);
+        self.sharing.set_threshold(len);
         self
     }
 

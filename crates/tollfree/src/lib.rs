@@ -64,7 +64,9 @@ pub use direct::{Generated, Way};
 pub use layers::{AnyFuture, AnyService};
 pub use load::ServerLoad;
 pub use path::{EndpointPath, EndpointState, Path, PayloadPath, Transport};
-pub use payloads::{PayloadCounts, Payloads, REF_THRESHOLD_DEFAULT, WhenPoolFull};
+pub use payloads::{
+    PayloadCounts, Payloads, REF_THRESHOLD_DEFAULT, REF_THRESHOLD_ENCODED_DEFAULT, WhenPoolFull,
+};
 pub use server::{Attaching, Server};
 pub use service_config::ServiceConfigError;
 pub use status::ServeError;

@@ -15,8 +15,13 @@ use crate::direct::{check_len, encode};
 use crate::status;
 
 /// From this length on, bytes go by ref where both ends are members of one pool, unless told otherwise. Measured by
-/// `crates/direct-stubs/examples/threshold.rs`.
+/// `crates/direct-stubs/examples/threshold.rs`. Of what tonic's own stubs encode, it is
+/// [`REF_THRESHOLD_ENCODED_DEFAULT`].
 pub const REF_THRESHOLD_DEFAULT: usize = 32 * 1024;
+
+/// From this length on, messages that tonic's codec has encoded (level 1) go by ref, unless told otherwise. The codec copies
+/// each message at either end whichever way it goes, so a ref saves less than at level 2, and pays later.
+pub const REF_THRESHOLD_ENCODED_DEFAULT: usize = 64 * 1024;
 
 /// What happens to a payload that should go by ref when the pool has no room for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,6 +150,8 @@ impl fmt::Debug for Payloads {
 pub(crate) struct Sharing {
     pub(crate) pool: Option<Pool>,
     pub(crate) threshold: usize,
+    /// The same for a message that is encoded already.
+    threshold_encoded: usize,
     pub(crate) when_full: WhenPoolFull,
     pub(crate) payloads: Payloads,
 }
@@ -154,6 +161,7 @@ impl Default for Sharing {
         Sharing {
             pool: None,
             threshold: REF_THRESHOLD_DEFAULT,
+            threshold_encoded: REF_THRESHOLD_ENCODED_DEFAULT,
             when_full: WhenPoolFull::default(),
             payloads: Payloads::default(),
         }
@@ -198,6 +206,12 @@ impl Outlet for Stream {
 }
 
 impl Sharing {
+    /// From which length on something goes by ref, at both levels.
+    pub(crate) fn set_threshold(&mut self, len: usize) {
+        self.threshold = len.max(1);
+        self.threshold_encoded = self.threshold;
+    }
+
     /// The pool to agree on with peers. A child of `fork` is no member of its parent's.
     pub(crate) fn pool_id(&self) -> Option<[u8; 16]> {
         self.pool.as_ref().filter(|pool| !pool.is_inherited()).map(Pool::id)
@@ -326,7 +340,8 @@ impl Sharing {
     ) -> Result<(), Status> {
         match message {
             Some(whole) if self.is_large(whole.data.len()) && !whole.is_begun() && !whole.is_rope() => {
-                let pool = self.pool_for(peer, outlet);
+                let is_worth_it = whole.data.len() >= self.threshold_encoded;
+                let pool = self.pool_for(peer, outlet).filter(|_| is_worth_it);
                 if let Some(wrapped) =
                     self.wrap_large(&whole.data.clone().into_bytes(), whole.compressed, pool, outlet)?
                 {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tollfree::pool::{Address, Buffer, Capacity, Config, Coordinator, Pool};
-use tollfree::{Channel, PayloadPath, WhenPoolFull};
+use tollfree::{Channel, PayloadPath, REF_THRESHOLD_DEFAULT, REF_THRESHOLD_ENCODED_DEFAULT, WhenPoolFull};
 use tonic::{Code, Status};
 
 use crate::freight::{direct, pattern, tonic_made};
@@ -21,22 +21,26 @@ fn fill(pool: &Pool) -> Buffer {
 }
 
 /// A call whose message is large both ways, with nothing of it in the pool beforehand on either side.
-async fn direct_call(channel: &Channel) -> Result<(), Status> {
-    let cargo = direct::Cargo { raw: pattern(1, LEN), ..Default::default() };
+async fn direct_call(channel: &Channel, len: usize) -> Result<(), Status> {
+    let cargo = direct::Cargo { raw: pattern(1, len), ..Default::default() };
     let echo = direct::FreightClient::new(channel.clone()).unary(cargo.clone()).await?.into_inner();
     assert!(echo == cargo);
     Ok(())
 }
 
-async fn tonic_call(channel: &Channel) -> Result<(), Status> {
-    let cargo = tonic_made::Cargo { raw: pattern(1, LEN), ..Default::default() };
+async fn tonic_call(channel: &Channel, len: usize) -> Result<(), Status> {
+    let cargo = tonic_made::Cargo { raw: pattern(1, len), ..Default::default() };
     let echo = tonic_made::FreightClient::new(channel.clone()).unary(cargo.clone()).await?.into_inner();
     assert!(echo == cargo);
     Ok(())
 }
 
+async fn call_with(channel: &Channel, is_direct: bool, len: usize) -> Result<(), Status> {
+    if is_direct { direct_call(channel, len).await } else { tonic_call(channel, len).await }
+}
+
 async fn call(channel: &Channel, is_direct: bool) -> Result<(), Status> {
-    if is_direct { direct_call(channel).await } else { tonic_call(channel).await }
+    call_with(channel, is_direct, LEN).await
 }
 
 /// Calls until the pool has said that it has no more, rather than that it has to ask.
@@ -177,6 +181,37 @@ async fn short_messages_are_as_without_a_pool() {
         let keep = direct::Cargo { body, act: direct::Act::Keep.into(), ..Default::default() };
         client.unary(keep).await.unwrap();
         assert_eq!(channel.payloads().counts().sent_by_ref_bytes, 1000);
+    })
+    .await;
+}
+
+/// tonic's codec copies a message at either end, by ref or not.
+#[tokio::test]
+async fn what_is_encoded_already_goes_by_ref_from_a_greater_length_on() {
+    in_time(async {
+        let lab = Lab::new();
+        let (here, there) = (lab.join(), lab.join());
+        let served = lab
+            .serve(server(Some(&there)).add_service(direct::FreightServer::new(direct::Carrier::default())))
+            .await;
+        for (is_direct, set, from) in [
+            (true, None, REF_THRESHOLD_DEFAULT),
+            (false, None, REF_THRESHOLD_ENCODED_DEFAULT),
+            (true, Some(1000), 1000),
+            (false, Some(1000), 1000),
+        ] {
+            for (len, is_by_ref) in [(from - 500, false), (from, true)] {
+                let builder = Channel::builder(&*served.uri).pool(here.clone());
+                let builder = match set {
+                    Some(len) => builder.ref_threshold(len),
+                    None => builder,
+                };
+                let channel = builder.connect().await.unwrap();
+                call_with(&channel, is_direct, len).await.unwrap();
+                let sent = channel.payloads().counts().sent_by_ref;
+                assert_eq!(sent, u64::from(is_by_ref), "{len} bytes, direct: {is_direct}, set: {set:?}");
+            }
+        }
     })
     .await;
 }

@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 const NTH_MAX: u32 = 2;
 
 /// What can fail, and how.
-const KINDS: [(&str, libc::c_long, Errno); 18] = [
+const KINDS: [(&str, libc::c_long, Errno); 19] = [
     ("sendmsg", libc::SYS_sendmsg, Errno::NOBUFS),
     ("sendmsg", libc::SYS_sendmsg, Errno::TOOMANYREFS),
     ("sendto", libc::SYS_sendto, Errno::NOBUFS),
@@ -38,6 +38,7 @@ const KINDS: [(&str, libc::c_long, Errno); 18] = [
     ("memfd_create", libc::SYS_memfd_create, Errno::MFILE),
     ("ftruncate", libc::SYS_ftruncate, Errno::NOMEM),
     ("fcntl", libc::SYS_fcntl, Errno::MFILE),
+    ("dup", libc::SYS_dup, Errno::MFILE),
     ("epoll_create1", libc::SYS_epoll_create1, Errno::MFILE),
     ("epoll_ctl", libc::SYS_epoll_ctl, Errno::NOMEM),
 ];
