@@ -25,5 +25,24 @@ pub mod sensors {
     tonic::include_proto!("tollfree.sensors.v1");
 }
 
+/// The same of stubs that take objects: all methods of `Probe`, and two of `Freight`.
+#[allow(missing_docs, unreachable_pub)]
+pub mod objects {
+    /// What the objects are read and built by.
+    pub mod views {
+        include!(concat!(env!("OUT_DIR"), "/objects/views.rs"));
+    }
+
+    /// The service that tests call.
+    pub mod probe {
+        include!(concat!(env!("OUT_DIR"), "/objects/tollfree.probe.v1.rs"));
+    }
+
+    /// The service that carries bytes.
+    pub mod freight {
+        include!(concat!(env!("OUT_DIR"), "/objects/tollfree.freight.v1.rs"));
+    }
+}
+
 /// Descriptors of all files, as the reflection service wants them.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
