@@ -21,10 +21,11 @@ fn main() -> std::io::Result<()> {
         .out_dir(&objects)
         .build_blocking_client(true)
         .objects(".tollfree.probe.v1")
+        .objects(".tollfree.greeter.v1")
         .objects("Freight.Unary")
         .objects("Freight.Both")
         .views_path("crate::objects::views")
-        .compile_protos(&["probe.proto", "freight.proto"], &["../stubs/proto"])?;
+        .compile_protos(&["probe.proto", "greeter.proto", "freight.proto"], &["../stubs/proto"])?;
     let unusual = Path::new(&out).join("unusual");
     std::fs::create_dir_all(&unusual)?;
     tollfree_build::configure()

@@ -25,7 +25,7 @@ pub mod sensors {
     tonic::include_proto!("tollfree.sensors.v1");
 }
 
-/// The same of stubs that take objects: all methods of `Probe`, and two of `Freight`.
+/// The same of stubs that take objects: all methods but two of `Freight`.
 #[allow(missing_docs, unreachable_pub)]
 pub mod objects {
     /// What the objects are read and built by.
@@ -36,6 +36,11 @@ pub mod objects {
     /// The service that tests call.
     pub mod probe {
         include!(concat!(env!("OUT_DIR"), "/objects/tollfree.probe.v1.rs"));
+    }
+
+    /// The service of the examples.
+    pub mod greeter {
+        include!(concat!(env!("OUT_DIR"), "/objects/tollfree.greeter.v1.rs"));
     }
 
     /// The service that carries bytes.

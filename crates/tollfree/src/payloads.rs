@@ -256,7 +256,7 @@ impl Sharing {
         peer: PeerPool,
         outlet: &(impl Outlet + ?Sized),
     ) -> Result<Outgoing, Status> {
-        let len = message.len();
+        let len = message.encoded_len();
         check_len(len, len_max)?;
         if !self.is_large(len) {
             return Ok(Outgoing::plain(encode(message, len)));
@@ -274,7 +274,7 @@ impl Sharing {
         message: impl Ready,
         len_max: Option<usize>,
     ) -> Result<Option<Encoded>, Status> {
-        let len = message.len();
+        let len = message.encoded_len();
         check_len(len, len_max)?;
         Ok((!self.is_large(len)).then(|| encode(message, len)))
     }

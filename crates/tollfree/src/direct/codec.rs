@@ -143,7 +143,7 @@ impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
         let number = self.count;
         self.count += 1;
         let past = F::ready(&message, |ready| match &self.bypass {
-            Some(bypass) if bypass.takes(ready.len()) => Ok(Some((bypass, ready.len()))),
+            Some(bypass) if bypass.takes(ready.encoded_len()) => Ok(Some((bypass, ready.encoded_len()))),
             _ => {
                 ready.write(to);
                 Ok(None)

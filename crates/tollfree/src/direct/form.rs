@@ -39,7 +39,7 @@ where
 /// A message whose length is known, as protobuf's bytes. It can be written several times.
 pub trait Ready: Copy {
     /// Its length in bytes.
-    fn len(self) -> usize;
+    fn encoded_len(self) -> usize;
 
     /// Appends its bytes.
     fn write(self, to: &mut impl BufMut);
@@ -59,7 +59,7 @@ impl<M> Copy for Struct<'_, M> {}
 
 impl<M: Message> Ready for Struct<'_, M> {
     #[inline]
-    fn len(self) -> usize {
+    fn encoded_len(self) -> usize {
         self.0.encoded_len()
     }
 

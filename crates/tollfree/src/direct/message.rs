@@ -18,7 +18,7 @@ pub(super) const RECEIVED_LEN_MAX: usize = 4 * 1024 * 1024;
 /// gRPC's prefix, which the session puts before a message's first chunk.
 const PREFIX_LEN: usize = tollfree_transport::GRPC_PREFIX_LEN;
 
-/// Encodes a message of `len` bytes, its [`Ready::len`].
+/// Encodes a message of `len` bytes, its [`Ready::encoded_len`].
 #[inline]
 pub(crate) fn encode(message: impl Ready, len: usize) -> Encoded {
     Encoded::write(len, |buffer| message.write(buffer))

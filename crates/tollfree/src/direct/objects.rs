@@ -33,7 +33,7 @@ pub struct Written<'a>(&'a [u8]);
 
 impl Ready for Written<'_> {
     #[inline]
-    fn len(self) -> usize {
+    fn encoded_len(self) -> usize {
         self.0.len()
     }
 

@@ -218,7 +218,7 @@ where
         let mut extensions = self.request.extensions().clone();
         extensions.insert(tonic::GrpcMethod::new(self.method.service, self.method.name));
         let message = F::ready(self.request.get_ref(), |message: <F as Form<M1>>::Ready<'_>| {
-            let len = message.len();
+            let len = message.encoded_len();
             Ok(encode(message, len).into_bytes())
         })?;
         let request = Request::from_parts(metadata, extensions, message);
