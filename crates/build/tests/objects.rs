@@ -16,15 +16,16 @@ fn generated(settle: impl Fn(Builder) -> Builder) -> io::Result<(String, String)
     Ok((read("golden.kinds.v1.rs")?, read("views.rs").unwrap_or_default()))
 }
 
+/// How often it stands there, however lines are broken.
 fn count(text: &str, what: &str) -> usize {
-    text.matches(what).count()
+    text.replace(char::is_whitespace, "").matches(&what.replace(' ', "")).count()
 }
 
 #[test]
 fn methods_that_are_named_take_objects_and_no_others() {
     let (all, views) = generated(|builder| builder.objects(".")).unwrap();
     assert!(count(&all, "::tollfree::direct::Objects") > 0 && count(&all, "::tollfree::direct::Prost") == 0);
-    assert!(all.contains("::tollfree_processor::typed::Owned<super::views::golden::kinds::v1::"), "{all}");
+    assert!(count(&all, "::tollfree_processor::typed::Owned<super::views::golden::kinds::v1::") > 0, "{all}");
     assert!(count(&views, "pub enum ViewsTable") == 1, "{views}");
     let (none, views) = generated(|builder| builder).unwrap();
     assert!(count(&none, "Objects") == 0 && count(&none, "tollfree_processor") == 0 && views.is_empty());
@@ -33,7 +34,7 @@ fn methods_that_are_named_take_objects_and_no_others() {
     let [objects, structs] = of_both(&one);
     assert_eq!(objects + structs, of_both(&all)[0], "each method has one form, wherever it is named");
     assert!(objects > 0 && structs > 0 && !views.is_empty());
-    assert!(one.contains("Owned<crate::shapes::golden::kinds::v1::"), "{one}");
+    assert!(count(&one, "Owned<crate::shapes::golden::kinds::v1::") > 0, "{one}");
 }
 
 #[test]
