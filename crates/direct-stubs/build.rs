@@ -1,5 +1,6 @@
 //! Generates the stubs of the same services as `tollfree-stubs`, with Tollfree's generator, and
-//! blocking clients beside them. The second call has unusual names, types and settings, for a test to compile.
+//! blocking clients beside them. The second call has stubs that take objects; the third has unusual names, types and settings,
+//! for a test to compile.
 
 use std::path::Path;
 
@@ -14,6 +15,17 @@ fn main() -> std::io::Result<()> {
             &["probe.proto", "greeter.proto", "freight.proto", "sensors.proto"],
             &["../stubs/proto"],
         )?;
+    let objects = Path::new(&out).join("objects");
+    std::fs::create_dir_all(&objects)?;
+    tollfree_build::configure()
+        .out_dir(&objects)
+        .build_blocking_client(true)
+        .objects(".tollfree.probe.v1")
+        .objects(".tollfree.greeter.v1")
+        .objects("Freight.Unary")
+        .objects("Freight.Both")
+        .views_path("crate::objects::views")
+        .compile_protos(&["probe.proto", "greeter.proto", "freight.proto"], &["../stubs/proto"])?;
     let unusual = Path::new(&out).join("unusual");
     std::fs::create_dir_all(&unusual)?;
     tollfree_build::configure()

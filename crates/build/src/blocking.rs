@@ -20,7 +20,7 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
         .methods
         .iter()
         .map(|method| {
-            self::method(&Names::new(method, &options.proto_path)?, &async_client, &full_name, options)
+            self::method(&Names::new(service, method, options)?, &async_client, &full_name, options)
         })
         .collect::<Result<_, String>>()?;
     Ok(quote! {
@@ -94,7 +94,7 @@ fn method(
     service: &str,
     options: &Options,
 ) -> Result<TokenStream, String> {
-    let Names { method, request, response } = names;
+    let Names { method, request, response, .. } = names;
     let name = format_ident!("{}", method.name);
     let docs = options.docs(&format!("{service}.{}", method.proto_name), &method.comments.leading);
     let deprecated = method.options.deprecated().then(|| quote!(#[deprecated]));

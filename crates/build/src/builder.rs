@@ -144,6 +144,20 @@ impl Builder {
         self
     }
 
+    /// The stubs of these methods take and give objects that are read and built in place (`Owned`), where they would have
+    /// prost's structs. The path is a package, a service or a method (`.shop.Orders.Price`); `.` is everything. Views of these
+    /// methods' messages are generated as if [`views`](Builder::views) named them.
+    pub fn objects(mut self, path: impl AsRef<str>) -> Self {
+        self.options.objects.push(path.as_ref().to_owned());
+        self
+    }
+
+    /// Where `views.rs` is included, seen from the modules of services: `super::views` unless said here.
+    pub fn views_path(mut self, path: impl AsRef<str>) -> Self {
+        path.as_ref().clone_into(&mut self.options.views_path);
+        self
+    }
+
     /// Leaves out `Debug`, as [`Config::skip_debug`].
     pub fn skip_debug<S: AsRef<str>>(mut self, paths: impl IntoIterator<Item = S>) -> Self {
         self.settings.extend(paths.into_iter().map(|path| Setting::SkipDebug(path.as_ref().to_owned())));
@@ -253,8 +267,10 @@ impl Builder {
         if !complaints.is_empty() {
             return Err(io::Error::other(complaints.join("\n")));
         }
-        if !self.views.is_empty() {
-            let text = views::text(&fds, &self.views).map_err(io::Error::other)?;
+        let mut viewed = self.views.clone();
+        viewed.extend(self.messages_of_objects(&fds)?);
+        if !viewed.is_empty() {
+            let text = views::text(&fds, &viewed).map_err(io::Error::other)?;
             let out_dir = self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from));
             let out_dir =
                 out_dir.ok_or_else(|| io::Error::other("views need an out_dir, or cargo's OUT_DIR"))?;
@@ -268,6 +284,27 @@ impl Builder {
         }
         let failures = self.apply(&mut config);
         generate(&failures, || config.compile_fds(fds))
+    }
+
+    /// The messages of all methods whose stubs take objects, as paths of views.
+    fn messages_of_objects(&self, fds: &FileDescriptorSet) -> io::Result<Vec<String>> {
+        let mut messages = Vec::new();
+        for (file, service) in fds.file.iter().flat_map(|file| file.service.iter().map(move |it| (file, it)))
+        {
+            let dot = if file.package().is_empty() { "" } else { "." };
+            let full_name = format!("{}{dot}{}", file.package(), service.name());
+            let methods = service.method.iter();
+            for method in methods.filter(|it| self.options.takes_objects(&full_name, it.name())) {
+                messages.extend([method.input_type().to_owned(), method.output_type().to_owned()]);
+            }
+        }
+        if messages.is_empty() && !self.options.objects.is_empty() {
+            return Err(io::Error::other(format!(
+                "objects({}) matches no method; name a package, service or method",
+                self.options.objects.join(", ")
+            )));
+        }
+        Ok(messages)
     }
 
     /// The generator of services alone, for a [`Config`] of one's own. What goes wrong shows as services that are missing.

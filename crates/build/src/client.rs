@@ -18,7 +18,7 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
     let methods: TokenStream = service
         .methods
         .iter()
-        .map(|method| self::method(&Names::new(method, &options.proto_path)?, &full_name, options))
+        .map(|method| self::method(&Names::new(service, method, options)?, &full_name, options))
         .collect::<Result<_, String>>()?;
     let settings = settings();
     Ok(quote! {
@@ -136,13 +136,13 @@ fn connect(client: &proc_macro2::Ident) -> TokenStream {
 }
 
 fn method(names: &Names<'_>, service: &str, options: &Options) -> Result<TokenStream, String> {
-    let Names { method, request, response } = names;
+    let Names { method, request, response, .. } = names;
     let name = format_ident!("{}", method.name);
     let proto_name = &method.proto_name;
     let path = format!("/{service}/{proto_name}");
     let docs = options.docs(&format!("{service}.{proto_name}"), &method.comments.leading);
     let deprecated = method.options.deprecated().then(|| quote!(#[deprecated]));
-    let coding = coding(options)?;
+    let coding = coding(names, options)?;
     let (argument, into) = if method.client_streaming {
         (quote!(impl tonic::IntoStreamingRequest<Message = #request>), quote!(into_streaming_request))
     } else {
@@ -175,10 +175,10 @@ fn method(names: &Names<'_>, service: &str, options: &Options) -> Result<TokenSt
 }
 
 /// How messages are coded.
-fn coding(options: &Options) -> Result<TokenStream, String> {
+fn coding(names: &Names<'_>, options: &Options) -> Result<TokenStream, String> {
     let codec = codec(options)?;
     Ok(if options.is_direct() {
-        quote!(::tollfree::direct::Prost)
+        names.coding()
     } else {
         quote!(::tollfree::direct::Other(#codec::default()))
     })

@@ -4,6 +4,8 @@ use proc_macro2::TokenStream;
 use prost_build::{Method, Service};
 use quote::quote;
 
+use crate::service::Options;
+
 /// The module of a service's client or server: every capital begins a word.
 pub(crate) fn module(service: &str, end: &str) -> String {
     let mut name = String::with_capacity(service.len() + end.len() + 4);
@@ -35,6 +37,14 @@ pub(crate) fn message(name: &str, proto_path: &str) -> Result<TokenStream, Strin
     Ok(quote!(#parsed))
 }
 
+/// An object of a message, whose views stand in the module `views_path`.
+fn object(proto_name: &str, views_path: &str) -> Result<TokenStream, String> {
+    let path: syn::Path = syn::parse_str(views_path)
+        .map_err(|error| format!("the module of views \"{views_path}\" is not a path: {error}"))?;
+    let name = crate::views::path_of(proto_name.trim_start_matches('.'));
+    Ok(quote!(::tollfree_processor::typed::Owned<#path::#name>))
+}
+
 /// Comments as documentation.
 pub(crate) fn docs(lines: &[String]) -> TokenStream {
     let lines = lines.iter().map(|line| {
@@ -52,14 +62,29 @@ pub(crate) struct Names<'a> {
     pub(crate) method: &'a Method,
     pub(crate) request: TokenStream,
     pub(crate) response: TokenStream,
+    /// The stubs take objects, not prost's structs.
+    pub(crate) objects: bool,
 }
 
 impl<'a> Names<'a> {
-    pub(crate) fn new(method: &'a Method, proto_path: &str) -> Result<Names<'a>, String> {
-        let ty = |name: &str| {
-            message(name, proto_path).map_err(|error| format!("method {}: {error}", method.proto_name))
+    pub(crate) fn new(service: &Service, method: &'a Method, options: &Options) -> Result<Names<'a>, String> {
+        let objects = options.takes_objects(&full(service, true), &method.proto_name);
+        let ty = |name: &str, proto_name: &str| {
+            let ty = if objects {
+                object(proto_name, &options.views_path)
+            } else {
+                message(name, &options.proto_path)
+            };
+            ty.map_err(|error| format!("method {}: {error}", method.proto_name))
         };
-        Ok(Names { method, request: ty(&method.input_type)?, response: ty(&method.output_type)? })
+        let request = ty(&method.input_type, &method.input_proto_type)?;
+        let response = ty(&method.output_type, &method.output_proto_type)?;
+        Ok(Names { method, request, response, objects })
+    }
+
+    /// How the method's messages are coded, if they are prost's structs or objects.
+    pub(crate) fn coding(&self) -> TokenStream {
+        if self.objects { quote!(::tollfree::direct::Objects) } else { quote!(::tollfree::direct::Prost) }
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
     let methods: Vec<Names<'_>> = service
         .methods
         .iter()
-        .map(|method| Names::new(method, &options.proto_path))
+        .map(|method| Names::new(service, method, options))
         .collect::<Result<_, String>>()?;
     let declared: TokenStream = methods.iter().map(|names| context.declaration(names)).collect();
     let routed: TokenStream = methods.iter().map(|names| context.route(names)).collect();
@@ -204,7 +204,7 @@ fn settings() -> TokenStream {
 impl Context<'_> {
     /// A method in the trait, and the type of its stream of responses.
     fn declaration(&self, names: &Names<'_>) -> TokenStream {
-        let Names { method, request, response } = names;
+        let Names { method, request, response, .. } = names;
         let name = format_ident!("{}", method.name);
         let proto_name = &method.proto_name;
         let docs = self.options.docs(&format!("{}.{proto_name}", self.full_name), &method.comments.leading);
@@ -264,8 +264,10 @@ impl Context<'_> {
         let path = format!("/{}/{}", self.full_name, method.proto_name);
         let (codec, closure) = (&self.codec, self.closure(names));
         let codec = if self.options.is_direct() {
+            let coding = names.coding();
             quote! {
                 ::tollfree::direct::codec(
+                    #coding,
                     &mut req,
                     self.max_encoding_message_size,
                     self.max_decoding_message_size,
@@ -305,11 +307,11 @@ impl Context<'_> {
         if !self.options.is_direct() || method.client_streaming || method.server_streaming {
             return None;
         }
-        let (name, closure) = (&method.proto_name, self.closure(names));
+        let (name, closure, coding) = (&method.proto_name, self.closure(names), names.coding());
         Some(quote! {
             #name => {
                 let inner = std::sync::Arc::clone(&self.inner);
-                Some(::tollfree::direct::unary(#closure, self.max_encoding_message_size))
+                Some(::tollfree::direct::unary(#coding, #closure, self.max_encoding_message_size))
             }
         })
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use proc_macro2::TokenStream;
 use prost_build::Service;
 
-use crate::names::Attributes;
+use crate::names::{self, Attributes};
 use crate::{blocking, client, server};
 
 /// tonic's codec for prost's messages: the only one that the direct way stands in for.
@@ -22,6 +22,9 @@ pub(crate) struct Options {
     pub(crate) emit_package: bool,
     pub(crate) proto_path: String,
     pub(crate) codec_path: String,
+    /// Services and methods whose stubs take objects.
+    pub(crate) objects: Vec<String>,
+    pub(crate) views_path: String,
     pub(crate) use_arc_self: bool,
     pub(crate) generate_default_stubs: bool,
     pub(crate) disable_comments: HashSet<String>,
@@ -42,6 +45,8 @@ impl Default for Options {
             emit_package: true,
             proto_path: "super".to_owned(),
             codec_path: PROST_CODEC.to_owned(),
+            objects: Vec::new(),
+            views_path: "super::views".to_owned(),
             use_arc_self: false,
             generate_default_stubs: false,
             disable_comments: HashSet::new(),
@@ -60,9 +65,15 @@ impl Options {
         self.codec_path == PROST_CODEC
     }
 
+    /// Whether the stubs of a method take objects. The service is named in full.
+    pub(crate) fn takes_objects(&self, service: &str, method: &str) -> bool {
+        let name = format!("{service}.{method}");
+        self.objects.iter().any(|path| names::matches(path, service) || names::matches(path, &name))
+    }
+
     /// The comments of a service or method, unless they are not wanted.
     pub(crate) fn docs(&self, name: &str, lines: &[String]) -> TokenStream {
-        if self.disable_comments.contains(name) { TokenStream::new() } else { crate::names::docs(lines) }
+        if self.disable_comments.contains(name) { TokenStream::new() } else { names::docs(lines) }
     }
 
     /// The package, for attributes of modules.
@@ -73,7 +84,13 @@ impl Options {
     /// Looks at what a caller has spelled out, before anything is generated with it.
     pub(crate) fn check(&self) -> Result<(), String> {
         client::codec(self)?;
-        crate::names::message("Type", &self.proto_path)?;
+        names::message("Type", &self.proto_path)?;
+        if !self.objects.is_empty() && !self.is_direct() {
+            return Err(format!(
+                "objects(\"{}\") and codec_path(\"{}\") contradict each other: objects have a codec of their own",
+                self.objects[0], self.codec_path
+            ));
+        }
         [&self.client_mods, &self.clients, &self.server_mods, &self.servers, &self.traits]
             .into_iter()
             .try_for_each(Attributes::check)
@@ -113,7 +130,7 @@ impl prost_build::ServiceGenerator for Generator {
         match self.options.generate(&service) {
             Ok(text) => buf.push_str(&text),
             Err(error) => {
-                let failure = format!("service {}: {error}", crate::names::full(&service, true));
+                let failure = format!("service {}: {error}", names::full(&service, true));
                 self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
             }
         }

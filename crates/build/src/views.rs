@@ -18,6 +18,12 @@ use tollfree_schema::{Schema, Table};
 use crate::check::{Complaints, number};
 use tree::{Scope, Tree};
 
+/// The path of a message's type in the tree, by its full name.
+pub(crate) fn path_of(full_name: &str) -> TokenStream {
+    let (around, name) = full_name.rsplit_once('.').unwrap_or(("", full_name));
+    Scope::default().path_to(&Scope::of_package(around), &tree::type_ident(name))
+}
+
 /// The file that is written.
 pub(crate) const FILE: &str = "views.rs";
 /// What the table is called at the root of the tree.

@@ -25,5 +25,29 @@ pub mod sensors {
     tonic::include_proto!("tollfree.sensors.v1");
 }
 
+/// The same of stubs that take objects: all methods but two of `Freight`.
+#[allow(missing_docs, unreachable_pub)]
+pub mod objects {
+    /// What the objects are read and built by.
+    pub mod views {
+        include!(concat!(env!("OUT_DIR"), "/objects/views.rs"));
+    }
+
+    /// The service that tests call.
+    pub mod probe {
+        include!(concat!(env!("OUT_DIR"), "/objects/tollfree.probe.v1.rs"));
+    }
+
+    /// The service of the examples.
+    pub mod greeter {
+        include!(concat!(env!("OUT_DIR"), "/objects/tollfree.greeter.v1.rs"));
+    }
+
+    /// The service that carries bytes.
+    pub mod freight {
+        include!(concat!(env!("OUT_DIR"), "/objects/tollfree.freight.v1.rs"));
+    }
+}
+
 /// Descriptors of all files, as the reflection service wants them.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

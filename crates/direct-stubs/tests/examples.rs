@@ -21,6 +21,11 @@ fn a_blocking_client_needs_no_runtime() {
 }
 
 #[test]
+fn a_service_takes_objects() {
+    assert_eq!(output_of("objects"), "Hello, world!\n");
+}
+
+#[test]
 fn payloads_go_by_reference() {
     let output = output_of("pools");
     assert!(output.starts_with("1048576 bytes came back, equal: true\n"), "{output}");

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use prost::Message;
 use tollfree_layout::limits::ROPE_COUNT_MAX;
 use tollfree_pool::{AllocError, Composed, Pool, Ref, Shortage};
 use tollfree_transport::{Attachment, Encoded, Keep, Outgoing, Parts, PeerPool, Stream};
 use tonic::Status;
 
-use crate::direct::{check_len, encode};
+use crate::direct::{Ready, check_len, encode};
 use crate::status;
 
 /// From this length on, bytes go by ref where both ends are members of one pool, unless told otherwise. Measured by
@@ -264,9 +263,9 @@ impl Sharing {
     /// # Errors
     /// A message longer than its sender allows; RESOURCE_EXHAUSTED as [`WhenPoolFull::Refuse`] says.
     #[inline]
-    pub(crate) fn encode<M: Message>(
+    pub(crate) fn encode(
         &self,
-        message: &M,
+        message: impl Ready,
         len_max: Option<usize>,
         peer: PeerPool,
         outlet: &(impl Outlet + ?Sized),
@@ -284,9 +283,9 @@ impl Sharing {
     /// # Errors
     /// A message longer than its sender allows.
     #[inline]
-    pub(crate) fn encode_short<M: Message>(
+    pub(crate) fn encode_short(
         &self,
-        message: &M,
+        message: impl Ready,
         len_max: Option<usize>,
     ) -> Result<Option<Encoded>, Status> {
         let len = message.encoded_len();
@@ -295,9 +294,9 @@ impl Sharing {
     }
 
     #[cold]
-    fn encode_large<M: Message>(
+    fn encode_large(
         &self,
-        message: &M,
+        message: impl Ready,
         len: usize,
         pool: Option<&Pool>,
         outlet: &(impl Outlet + ?Sized),
@@ -309,7 +308,7 @@ impl Sharing {
         };
         let compose = || {
             let mut composer = pool.compose(len, self.threshold);
-            message.encode_raw(&mut composer);
+            message.write(&mut composer);
             composer.finish()
         };
         let mut composed = compose();

@@ -415,6 +415,7 @@ pub mod kinds_server {
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
+                                ::tollfree::direct::Prost,
                                 &mut req,
                                 self.max_encoding_message_size,
                                 self.max_decoding_message_size,
@@ -443,6 +444,7 @@ pub mod kinds_server {
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
+                                ::tollfree::direct::Prost,
                                 &mut req,
                                 self.max_encoding_message_size,
                                 self.max_decoding_message_size,
@@ -471,6 +473,7 @@ pub mod kinds_server {
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
+                                ::tollfree::direct::Prost,
                                 &mut req,
                                 self.max_encoding_message_size,
                                 self.max_decoding_message_size,
@@ -501,6 +504,7 @@ pub mod kinds_server {
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
+                                ::tollfree::direct::Prost,
                                 &mut req,
                                 self.max_encoding_message_size,
                                 self.max_decoding_message_size,
@@ -529,6 +533,7 @@ pub mod kinds_server {
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
+                                ::tollfree::direct::Prost,
                                 &mut req,
                                 self.max_encoding_message_size,
                                 self.max_decoding_message_size,
@@ -557,6 +562,7 @@ pub mod kinds_server {
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
+                                ::tollfree::direct::Prost,
                                 &mut req,
                                 self.max_encoding_message_size,
                                 self.max_decoding_message_size,
@@ -585,6 +591,7 @@ pub mod kinds_server {
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
+                                ::tollfree::direct::Prost,
                                 &mut req,
                                 self.max_encoding_message_size,
                                 self.max_decoding_message_size,
@@ -621,6 +628,7 @@ pub mod kinds_server {
                     let inner = std::sync::Arc::clone(&self.inner);
                     Some(
                         ::tollfree::direct::unary(
+                            ::tollfree::direct::Prost,
                             move |request: tonic::Request<super::Chat>| {
                                 let inner = std::sync::Arc::clone(&inner);
                                 async move { <T as Kinds>::say(&inner, request).await }
@@ -633,6 +641,7 @@ pub mod kinds_server {
                     let inner = std::sync::Arc::clone(&self.inner);
                     Some(
                         ::tollfree::direct::unary(
+                            ::tollfree::direct::Prost,
                             move |request: tonic::Request<()>| {
                                 let inner = std::sync::Arc::clone(&inner);
                                 async move { <T as Kinds>::ping(&inner, request).await }
@@ -645,6 +654,7 @@ pub mod kinds_server {
                     let inner = std::sync::Arc::clone(&self.inner);
                     Some(
                         ::tollfree::direct::unary(
+                            ::tollfree::direct::Prost,
                             move |
                                 request: tonic::Request<::prost::alloc::string::String>|
                             {
@@ -659,6 +669,7 @@ pub mod kinds_server {
                     let inner = std::sync::Arc::clone(&self.inner);
                     Some(
                         ::tollfree::direct::unary(
+                            ::tollfree::direct::Prost,
                             move |request: tonic::Request<super::Chat>| {
                                 let inner = std::sync::Arc::clone(&inner);
                                 async move { <T as Kinds>::r#type(&inner, request).await }

@@ -7,5 +7,6 @@ mod lab;
 mod leaks;
 mod levels;
 mod lies;
+mod objects;
 mod policies;
 mod streams;

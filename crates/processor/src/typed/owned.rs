@@ -35,6 +35,14 @@ impl<M: Message> Owned<M> {
         processor::<M::Compiled>().decode_owned(M::TYPE_IDX, input, slot.into(), limits).map(Self::of)
     }
 
+    /// Decodes the message that was written to the slot's [`crate::Arena::stage`], whose strings stay there.
+    ///
+    /// # Errors
+    /// As [`crate::Processor::decode_owned_staged`].
+    pub fn decode_staged(slot: impl Into<Slot>, limits: &Limits) -> Result<Self, DecodeError> {
+        processor::<M::Compiled>().decode_owned_staged(M::TYPE_IDX, slot.into(), limits).map(Self::of)
+    }
+
     /// Copies the object that begins `bytes`, and verifies the copy.
     ///
     /// # Errors

@@ -9,15 +9,16 @@
 //! or whose body somebody else reads, goes through tonic as a whole.
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use prost::Message;
 use tollfree_pool::Rope;
 use tollfree_transport::{Outgoing, PeerPool};
 use tonic::Status;
 
+use super::form::Form;
 use crate::payloads::{Outlet, Sharing};
 
 /// A message on its way to a session.
@@ -29,15 +30,16 @@ pub(crate) trait Large: Send + Sync {
     fn encode(&self, sharing: &Sharing, peer: PeerPool, outlet: &dyn Outlet) -> Result<Outgoing, Status>;
 }
 
-/// A message, and how long it may be in bytes.
-pub(super) struct Item<M> {
+/// A message in form `F`, and how long it may be in bytes.
+pub(super) struct Item<F, M> {
     pub(super) message: M,
     pub(super) len_max: Option<usize>,
+    pub(super) form: PhantomData<F>,
 }
 
-impl<M: Message> Large for Item<M> {
+impl<F: Form<M>, M: Send + Sync + 'static> Large for Item<F, M> {
     fn encode(&self, sharing: &Sharing, peer: PeerPool, outlet: &dyn Outlet) -> Result<Outgoing, Status> {
-        sharing.encode(&self.message, self.len_max, peer, outlet)
+        F::ready(&self.message, |message| sharing.encode(message, self.len_max, peer, outlet))
     }
 }
 
@@ -171,10 +173,12 @@ impl std::fmt::Debug for Bypass {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Prost;
     use super::*;
 
     fn put(bypass: &Bypass, number: u64) {
-        bypass.put_out(number, Arc::new(Item { message: number, len_max: None }), 10);
+        let item = Item { message: number, len_max: None, form: PhantomData::<Prost> };
+        bypass.put_out(number, Arc::new(item), 10);
     }
 
     #[test]

@@ -8,7 +8,6 @@ use http::header::{CONTENT_TYPE, HeaderValue, TE};
 use http::uri::PathAndQuery;
 use http::{Extensions, Uri, Version};
 use http_body::Body as HttpBody;
-use prost::Message;
 use tokio_stream::Stream;
 use tonic::body::Body;
 use tonic::client::GrpcService;
@@ -20,6 +19,7 @@ use tower_service::Service;
 
 use super::bypass::{Bypass, OfClient};
 use super::codec::{Coding, OneCall};
+use super::form::Form;
 use super::{Method, Slot, typed};
 use crate::channel::Channel;
 use crate::metadata::GRPC;
@@ -208,9 +208,9 @@ where
         codec: C,
     ) -> Result<Response<M2>, Status>
     where
-        C: Coding<M1, M2>,
-        M1: Message + 'static,
-        M2: Message + Default + 'static,
+        C: Coding<M1, M2> + Form<M1> + Form<M2>,
+        M1: Send + Sync + 'static,
+        M2: Send + Sync + 'static,
     {
         // A handle that can cancel a call is tonic's own, and only tonic can look at it.
         let held = !request.extensions().is_empty()
@@ -231,7 +231,7 @@ where
                 None => return Err(Status::internal("Missing response message.")),
             },
         };
-        typed::unary(channel, &self.settings, &mut request, method).await
+        typed::unary::<C, M1, M2>(channel, &self.settings, &mut request, method).await
     }
 
     /// Lets the interceptors see a request. `None`: they answered it themselves, with nothing.

@@ -1,15 +1,15 @@
-//! The codec of generated stubs where tonic's own layers carry their calls: prost's, with a way beside tonic for large
-//! messages ([`super::bypass`]).
+//! The codec of generated stubs where tonic's own layers carry their calls, for messages of any [`Form`], with a way beside
+//! tonic for large ones ([`super::bypass`]).
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use prost::Message;
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use super::bypass::{Bypass, Item, OfServer};
-use super::message::{RECEIVED_LEN_MAX, Received, decode};
+use super::form::{Form, Ready as _};
+use super::message::RECEIVED_LEN_MAX;
 
 /// tonic's own defaults.
 const BUFFER_LEN: usize = 8 * 1024;
@@ -42,17 +42,30 @@ pub struct Prost;
 #[derive(Debug)]
 pub struct Other<C>(pub C);
 
-impl<M1, M2> Coding<M1, M2> for Prost
-where
-    M1: Message + 'static,
-    M2: Message + Default + 'static,
-{
-    type Codec = ProstCodec<M1, M2>;
+/// Messages that are read and built in place: linear objects.
+#[derive(Debug)]
+pub struct Objects;
 
-    fn codec(self, call: OneCall) -> ProstCodec<M1, M2> {
-        ProstCodec { call, messages: PhantomData }
-    }
+/// Both markers are a coding wherever they are a form of both messages.
+macro_rules! coding_of_form {
+    ($form:ty) => {
+        impl<M1, M2> Coding<M1, M2> for $form
+        where
+            $form: Form<M1> + Form<M2>,
+            M1: Send + Sync + 'static,
+            M2: Send + Sync + 'static,
+        {
+            type Codec = FormCodec<$form, M1, M2>;
+
+            fn codec(self, call: OneCall) -> Self::Codec {
+                FormCodec { call, messages: PhantomData }
+            }
+        }
+    };
 }
+
+coding_of_form!(Prost);
+coding_of_form!(Objects);
 
 impl<C: Codec> Coding<C::Encode, C::Decode> for Other<C> {
     type Codec = C;
@@ -62,77 +75,84 @@ impl<C: Codec> Coding<C::Encode, C::Decode> for Other<C> {
     }
 }
 
-/// For generated servers: the codec for a call, which may have come with a bypass.
-pub fn codec<M1, M2, B>(
+/// For generated servers: the codec for a call of messages in form `F`, which may have come with a bypass.
+pub fn codec<F, M1, M2, B>(
+    _: F,
     request: &mut http::Request<B>,
     encoding_len_max: Option<usize>,
     decoding_len_max: Option<usize>,
     compresses: bool,
-) -> ProstCodec<M1, M2>
+) -> FormCodec<F, M1, M2>
 where
-    M1: Message + 'static,
-    M2: Message + Default + 'static,
+    F: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
 {
     // Not to be found by anybody whom the application gives the extensions to.
     let bypass = request.extensions_mut().remove().map(|OfServer(bypass)| bypass);
-    Prost.codec(OneCall { bypass, encoding_len_max, decoding_len_max, compresses })
+    let call = OneCall { bypass, encoding_len_max, decoding_len_max, compresses };
+    FormCodec { call, messages: PhantomData }
 }
 
 /// The codec of one call.
 #[derive(Debug)]
-pub struct ProstCodec<M1, M2> {
+pub struct FormCodec<F, M1, M2> {
     call: OneCall,
-    messages: PhantomData<fn(M1) -> M2>,
+    messages: PhantomData<fn(F, M1) -> M2>,
 }
 
-impl<M1, M2> Codec for ProstCodec<M1, M2>
+impl<F, M1, M2> Codec for FormCodec<F, M1, M2>
 where
-    M1: Message + 'static,
-    M2: Message + Default + 'static,
+    F: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
 {
     type Encode = M1;
     type Decode = M2;
-    type Encoder = ProstEncoder<M1>;
-    type Decoder = ProstDecoder<M2>;
+    type Encoder = FormEncoder<F, M1>;
+    type Decoder = FormDecoder<F, M2>;
 
-    fn encoder(&mut self) -> ProstEncoder<M1> {
+    fn encoder(&mut self) -> FormEncoder<F, M1> {
         let bypass = self.call.bypass.clone().filter(|_| !self.call.compresses);
-        ProstEncoder { bypass, len_max: self.call.encoding_len_max, count: 0, messages: PhantomData }
+        FormEncoder { bypass, len_max: self.call.encoding_len_max, count: 0, messages: PhantomData }
     }
 
-    fn decoder(&mut self) -> ProstDecoder<M2> {
+    fn decoder(&mut self) -> FormDecoder<F, M2> {
         let bypass = self.call.bypass.clone();
         if let Some(bypass) = &bypass {
             bypass.take_back_up_to(self.call.decoding_len_max.unwrap_or(RECEIVED_LEN_MAX));
         }
-        ProstDecoder { bypass, count: 0, messages: PhantomData }
+        FormDecoder { bypass, count: 0, messages: PhantomData }
     }
 }
 
 /// Encodes messages into tonic's buffer, or sends them past it.
 #[derive(Debug)]
-pub struct ProstEncoder<M> {
+pub struct FormEncoder<F, M> {
     bypass: Option<Bypass>,
     len_max: Option<usize>,
     count: u64,
-    messages: PhantomData<fn(M)>,
+    messages: PhantomData<fn(F, M)>,
 }
 
-impl<M: Message + 'static> Encoder for ProstEncoder<M> {
+impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
     type Item = M;
     type Error = Status;
 
     fn encode(&mut self, message: M, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
         let number = self.count;
         self.count += 1;
-        if let Some(bypass) = &self.bypass {
-            let len = message.encoded_len();
-            if bypass.takes(len) {
-                bypass.put_out(number, Arc::new(Item { message, len_max: self.len_max }), len);
-                return Ok(());
+        let past = F::ready(&message, |ready| match &self.bypass {
+            Some(bypass) if bypass.takes(ready.encoded_len()) => Ok(Some((bypass, ready.encoded_len()))),
+            _ => {
+                ready.write(to);
+                Ok(None)
             }
+        })?;
+        if let Some((bypass, len)) = past {
+            let item = Item { message, len_max: self.len_max, form: PhantomData::<F> };
+            bypass.put_out(number, Arc::new(item), len);
         }
-        message.encode_raw(to);
         Ok(())
     }
 
@@ -146,20 +166,20 @@ impl<M: Message + 'static> Encoder for ProstEncoder<M> {
 
 /// Decodes messages out of tonic's buffer, or those that came past it.
 #[derive(Debug)]
-pub struct ProstDecoder<M> {
+pub struct FormDecoder<F, M> {
     bypass: Option<Bypass>,
     count: u64,
-    messages: PhantomData<fn() -> M>,
+    messages: PhantomData<fn(F) -> M>,
 }
 
-impl<M> Default for ProstDecoder<M> {
+impl<F, M> Default for FormDecoder<F, M> {
     /// For messages all of which pass through tonic.
-    fn default() -> ProstDecoder<M> {
-        ProstDecoder { bypass: None, count: 0, messages: PhantomData }
+    fn default() -> FormDecoder<F, M> {
+        FormDecoder { bypass: None, count: 0, messages: PhantomData }
     }
 }
 
-impl<M: Message + Default> Decoder for ProstDecoder<M> {
+impl<F: Form<M>, M: Send + Sync + 'static> Decoder for FormDecoder<F, M> {
     type Item = M;
     type Error = Status;
 
@@ -167,8 +187,8 @@ impl<M: Message + Default> Decoder for ProstDecoder<M> {
         let number = self.count;
         self.count += 1;
         match self.bypass.as_ref().and_then(|bypass| bypass.take_back(number)) {
-            Some(rope) => decode(Received::Rope(rope)).map(Some),
-            None => M::decode(from).map(Some).map_err(|error| Status::internal(error.to_string())),
+            Some(rope) => F::read_rope(rope).map(Some),
+            None => F::read(from).map(Some),
         }
     }
 }
@@ -187,7 +207,7 @@ mod tests {
         count: usize,
     ) -> impl http_body::Body<Data = bytes::Bytes, Error = Status> + Unpin {
         let call = OneCall { bypass: Some(bypass.clone()), ..OneCall::default() };
-        let mut codec: ProstCodec<String, String> = Prost.codec(call);
+        let mut codec: FormCodec<Prost, String, String> = Prost.codec(call);
         let messages = (0..count).map(|nth| Ok("x".repeat(if nth % 2 == 0 { 1000 } else { 10 })));
         Box::pin(EncodeBody::new_client(codec.encoder(), tokio_stream::iter(messages), None, None))
     }

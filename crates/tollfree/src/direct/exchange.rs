@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use prost::Message;
 use tollfree_transport::{
     Arrival, Attachment, Emission, EmitError, End, Ending, Opening, Outgoing, Part, Started, Stream, Whole,
 };
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
+use super::form::Form;
 use super::message::{Gather, Gathered, Received};
 use super::template;
 use crate::attempts::Failed;
@@ -126,19 +126,19 @@ impl Quick {
     /// # Errors
     /// As [`Sharing::encode`].
     #[inline]
-    pub(super) fn encode<M: Message>(
+    pub(super) fn encode<F: Form<M>, M: Send + Sync + 'static>(
         &mut self,
         request: &Request<'_>,
         message: &M,
         len_max: Option<usize>,
     ) -> Result<(), Status> {
-        let message = match request.sharing.encode_short(message, len_max)? {
-            Some(short) => Outgoing::plain(short),
+        let message = F::ready(message, |message| match request.sharing.encode_short(message, len_max)? {
+            Some(short) => Ok(Outgoing::plain(short)),
             None => {
                 let outlet = &*self.attachment;
-                request.sharing.encode(message, len_max, outlet.peer_pool(), outlet)?
+                request.sharing.encode(message, len_max, outlet.peer_pool(), outlet)
             }
-        };
+        })?;
         let (headers, ending) = (Some(request.block.clone()), Some(Ending::HalfClose));
         self.emission = Emission { headers, message: Some(message), ending };
         Ok(())

@@ -3,12 +3,12 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use prost::Message;
 use tollfree_layout::metadata::{BlockError, Name, pairs};
 use tollfree_pool::Rope;
 use tollfree_transport::{Chunk, Claim, Encoded, Whole, message_buffer};
 use tonic::Status;
 
+use super::form::{Form, Ready};
 use crate::inflow::{self, Fetching, Mapped, rope_len_max};
 use crate::metadata::{self, GRPC_STATUS};
 use crate::payloads::Sharing;
@@ -18,10 +18,10 @@ pub(super) const RECEIVED_LEN_MAX: usize = 4 * 1024 * 1024;
 /// gRPC's prefix, which the session puts before a message's first chunk.
 const PREFIX_LEN: usize = tollfree_transport::GRPC_PREFIX_LEN;
 
-/// Encodes a message of `len` bytes, its [`encoded_len`](Message::encoded_len).
+/// Encodes a message of `len` bytes, its [`Ready::encoded_len`].
 #[inline]
-pub(crate) fn encode<M: Message>(message: &M, len: usize) -> Encoded {
-    Encoded::write(len, |buffer| message.encode_raw(buffer))
+pub(crate) fn encode(message: impl Ready, len: usize) -> Encoded {
+    Encoded::write(len, |buffer| message.write(buffer))
 }
 
 /// Whether a message is not longer than its sender allows.
@@ -66,11 +66,11 @@ impl Received {
 ///
 /// # Errors
 /// INTERNAL, as tonic's decoder says it.
-pub(super) fn decode<M: Message + Default>(message: Received) -> Result<M, Status> {
+pub(super) fn decode<F: Form<M>, M: Send + Sync + 'static>(message: Received) -> Result<M, Status> {
     match message {
-        Received::Request(whole) => decode_whole(&whole),
-        Received::Whole(bytes) => M::decode(bytes).map_err(undecodable),
-        Received::Rope(rope) => decode_rope(rope).map_err(undecodable),
+        Received::Request(whole) => decode_whole::<F, M>(&whole),
+        Received::Whole(bytes) => F::read(bytes),
+        Received::Rope(rope) => F::read_rope(rope),
     }
 }
 
@@ -79,23 +79,10 @@ pub(super) fn decode<M: Message + Default>(message: Received) -> Result<M, Statu
 /// # Errors
 /// As [`decode`].
 #[inline]
-pub(super) fn decode_whole<M: Message + Default>(whole: &Whole) -> Result<M, Status> {
+pub(super) fn decode_whole<F: Form<M>, M: Send + Sync + 'static>(whole: &Whole) -> Result<M, Status> {
     match whole.shared_message() {
-        None => M::decode(whole.message()).map_err(undecodable),
-        Some(message) => M::decode(message).map_err(undecodable),
-    }
-}
-
-#[cold]
-fn undecodable(error: prost::DecodeError) -> Status {
-    Status::internal(error.to_string())
-}
-
-#[cold]
-fn decode_rope<M: Message + Default>(rope: Rope) -> Result<M, prost::DecodeError> {
-    match rope.into_only() {
-        Ok(only) => M::decode(only),
-        Err(rope) => M::decode(rope),
+        None => F::read(whole.message()),
+        Some(message) => F::read(message),
     }
 }
 

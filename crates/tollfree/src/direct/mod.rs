@@ -8,9 +8,11 @@ mod bypass;
 mod client;
 mod codec;
 mod exchange;
+mod form;
 mod handler;
 mod message;
 mod method;
+mod objects;
 mod run;
 mod serving;
 mod slot;
@@ -18,10 +20,13 @@ mod template;
 mod typed;
 
 pub use client::{Generated, Grpc, Way};
-pub use codec::{Coding, OneCall, Other, Prost, ProstCodec, ProstDecoder, ProstEncoder, codec};
+pub use codec::{Coding, FormCodec, FormDecoder, FormEncoder, Objects, OneCall, Other, Prost, codec};
+pub use form::{Form, Ready, Struct};
 pub use handler::{Handler, handler, unimplemented};
 pub use run::{Direct, Passing, Raw, Run, introduce, type_id, unary};
 pub use slot::pass;
+
+pub use objects::Written;
 
 pub(crate) use bypass::{Bypass, Large, OfClient, OfServer};
 pub(crate) use message::{check_len, encode, says_encoding, too_long, unpack};

@@ -10,12 +10,12 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap};
-use prost::Message;
 use tollfree_transport::{Emission, Ending, PeerPool};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
+use super::form::Form;
 use super::message::{Received, decode, pack};
 use crate::payloads::{Outlet, Sharing};
 
@@ -68,11 +68,12 @@ pub trait Direct: Send + Sync + 'static {
     fn wrapper(&self) -> Option<TypeId>;
 }
 
-/// Runs a unary handler.
-pub fn unary<M1, M2, F, Fut>(handler: F, encoding_len_max: Option<usize>) -> Box<dyn Run>
+/// Runs a unary handler of messages in form `C`.
+pub fn unary<C, M1, M2, F, Fut>(_: C, handler: F, encoding_len_max: Option<usize>) -> Box<dyn Run>
 where
-    M1: Message + Default + 'static,
-    M2: Message + 'static,
+    C: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
     F: Fn(Request<M1>) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Response<M2>, Status>> + Send + 'static,
 {
@@ -82,11 +83,11 @@ where
         encoding_len_max,
         passing: None,
         spent: MetadataMap::new(),
-        messages: PhantomData,
+        messages: PhantomData::<fn(C, M1) -> M2>,
     })
 }
 
-struct Unary<F, Fut, M1, M2> {
+struct Unary<C, F, Fut, M1, M2> {
     handler: F,
     /// Its place is kept between calls, so that a call need not allocate one.
     future: Pin<Box<Option<Fut>>>,
@@ -94,18 +95,19 @@ struct Unary<F, Fut, M1, M2> {
     passing: Option<Passing>,
     /// The last response's metadata, which have been packed: dropped when the client has them.
     spent: MetadataMap,
-    messages: PhantomData<fn(M1) -> M2>,
+    messages: PhantomData<fn(C, M1) -> M2>,
 }
 
-impl<M1, M2, F, Fut> Run for Unary<F, Fut, M1, M2>
+impl<C, M1, M2, F, Fut> Run for Unary<C, F, Fut, M1, M2>
 where
-    M1: Message + Default + 'static,
-    M2: Message + 'static,
+    C: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
     F: Fn(Request<M1>) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Response<M2>, Status>> + Send + 'static,
 {
     fn begin(&mut self, request: Raw) -> Result<(), Status> {
-        let message = decode(request.message)?;
+        let message: M1 = decode::<C, M1>(request.message)?;
         let metadata = MetadataMap::from_headers(request.headers);
         let future = (self.handler)(Request::from_parts(metadata, request.extensions, message));
         self.future.set(Some(future));
@@ -126,7 +128,9 @@ where
             let Some(Passing { sharing, peer }) = &self.passing else {
                 return Err(Status::internal("the session has not said how payloads are passed"));
             };
-            let message = sharing.encode(response.get_ref(), self.encoding_len_max, *peer, outlet)?;
+            let message = C::ready(response.get_ref(), |message: <C as Form<M2>>::Ready<'_>| {
+                sharing.encode(message, self.encoding_len_max, *peer, outlet)
+            })?;
             let block = pack(response.metadata().as_ref())
                 .map_err(|error| Status::resource_exhausted(format!("response metadata: {error}")))?;
             if !block.is_empty() {

@@ -11,7 +11,6 @@ use http::Extensions;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
-use prost::Message;
 use tollfree_transport::{Attachment, Whole};
 use tonic::body::Body;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
@@ -20,9 +19,10 @@ use tonic::{Code, Request, Response, Status};
 use tower_service::Service;
 
 use super::client::{Settings, tonic_client};
-use super::codec::ProstDecoder;
+use super::codec::FormDecoder;
 use super::exchange::{self, Begun, Quick, Reply, Step};
-use super::message::{Gathered, check_received, decode, decode_whole, pack_to_keep, unpack};
+use super::form::{Form, Ready as _};
+use super::message::{Gathered, check_received, decode, decode_whole, encode, pack_to_keep, unpack};
 use super::{Method, template};
 use crate::attempts::{Call, Failed, First, Terms, make};
 use crate::balance::Picked;
@@ -37,15 +37,16 @@ use crate::retry::{PREVIOUS_ATTEMPTS, Pushback};
 ///
 /// # Errors
 /// The call's status.
-pub(super) async fn unary<M1, M2>(
+pub(super) async fn unary<F, M1, M2>(
     channel: &Channel,
     settings: &Settings,
     request: &mut Request<M1>,
     method: &'static Method,
 ) -> Result<Response<M2>, Status>
 where
-    M1: Message + 'static,
-    M2: Message + Default + 'static,
+    F: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
 {
     // The request stays where it is: parts of it that go from hand to hand are what a call would mostly do.
     let headers = request.metadata().as_ref();
@@ -66,7 +67,7 @@ where
         let guard = if is_plain { None } else { Some(endpoint.begin_call()) };
         if let Connection::Session(attachment) = &connection {
             let mut quick = Quick::new(attachment.clone(), &call);
-            quick.encode(&call, request.get_ref(), settings.encoding_len_max)?;
+            quick.encode::<F, M1>(&call, request.get_ref(), settings.encoding_len_max)?;
             let mut poll = |cx: &mut Context<'_>| {
                 // Nobody asks for metadata again that were packed, unless the call may have to go another way.
                 let spent = if is_plain { Some(request.metadata_mut()) } else { None };
@@ -75,7 +76,7 @@ where
             match poll_fn(&mut poll).await {
                 Step::Answered(answer) => {
                     inner.succeeded();
-                    return answered(channel, &call, &answer);
+                    return answered::<F, M2>(channel, &call, &answer);
                 }
                 Step::On(mut how) => {
                     // What comes by ref mostly comes in one go, too.
@@ -85,7 +86,7 @@ where
                             Gathered::Here(message) => message,
                             Gathered::Fetching(parts) => Box::pin(quick.fetched(parts)).await?,
                         };
-                        let message = decode(message)?;
+                        let message = decode::<F, M2>(message)?;
                         return Ok(response(channel, method.path, &came.headers, &came.trailers, message));
                     }
                     begun = Some((quick, *how));
@@ -95,19 +96,20 @@ where
         first = Some(First { picked: Picked { endpoint: endpoint.into_owned(), connection }, guard });
     }
     // Boxed, as is all that few calls come to.
-    let mut typed = Box::new(Typed { channel, call, settings, request, method, begun, reply: PhantomData });
+    let mut typed: Box<Typed<'_, F, M1, M2>> =
+        Box::new(Typed { channel, call, settings, request, method, begun, reply: PhantomData });
     Box::pin(make(inner, &terms, &mut *typed, first)).await?.result
 }
 
 /// A unary call whose first attempt has not been answered, or has not been made.
-struct Typed<'a, M1, M2> {
+struct Typed<'a, F, M1, M2> {
     channel: &'a Channel,
     call: exchange::Request<'a>,
     settings: &'a Settings,
     request: &'a Request<M1>,
     method: &'static Method,
     begun: Option<(Quick, Begun)>,
-    reply: PhantomData<fn() -> M2>,
+    reply: PhantomData<fn(F) -> M2>,
 }
 
 /// A reply, or the status of a call that a server has ended.
@@ -117,10 +119,11 @@ struct Ended<M2> {
     alone: bool,
 }
 
-impl<M1, M2> Call for Typed<'_, M1, M2>
+impl<F, M1, M2> Call for Typed<'_, F, M1, M2>
 where
-    M1: Message + 'static,
-    M2: Message + Default + 'static,
+    F: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
 {
     type Reply = Ended<M2>;
 
@@ -154,10 +157,11 @@ where
     }
 }
 
-impl<M1, M2> Typed<'_, M1, M2>
+impl<F, M1, M2> Typed<'_, F, M1, M2>
 where
-    M1: Message + 'static,
-    M2: Message + Default + 'static,
+    F: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
 {
     async fn by_session(
         &mut self,
@@ -172,7 +176,7 @@ where
                     self.call.block = pack_to_keep(&self.headers(failed)).map_err(unsendable)?;
                 }
                 let mut quick = Quick::new(attachment.clone(), &self.call);
-                quick.encode(&self.call, self.request.get_ref(), self.settings.encoding_len_max)?;
+                quick.encode::<F, M1>(&self.call, self.request.get_ref(), self.settings.encoding_len_max)?;
                 (quick, Begun::Not)
             }
         };
@@ -196,7 +200,7 @@ where
             return Err(Status::internal("Missing response message."));
         };
         let headers = reply.headers.as_deref().unwrap_or_default();
-        Ok(response(self.channel, self.method.path, headers, &reply.trailers, decode(message)?))
+        Ok(response(self.channel, self.method.path, headers, &reply.trailers, decode::<F, M2>(message)?))
     }
 
     /// The metadata of an attempt after so many that failed.
@@ -213,14 +217,18 @@ where
         let metadata = MetadataMap::from_headers(self.headers(failed));
         let mut extensions = self.request.extensions().clone();
         extensions.insert(tonic::GrpcMethod::new(self.method.service, self.method.name));
-        let message = Bytes::from(self.request.get_ref().encode_to_vec());
+        let message = F::ready(self.request.get_ref(), |message: <F as Form<M1>>::Ready<'_>| {
+            let len = message.encoded_len();
+            Ok(encode(message, len).into_bytes())
+        })?;
         let request = Request::from_parts(metadata, extensions, message);
         let fixed =
             Fixed { picked: picked.clone(), deadline_ns: self.call.deadline_ns, came: Arc::default() };
         let came = fixed.came.clone();
         let mut grpc = tonic_client(self.settings, fixed);
-        let result =
-            grpc.unary(request, PathAndQuery::from_static(self.method.path), Encoded(PhantomData)).await;
+        let result = grpc
+            .unary(request, PathAndQuery::from_static(self.method.path), Encoded::<F, M2>(PhantomData))
+            .await;
         let came = *came.lock();
         match (result, came) {
             (result, Came::Head { alone }) => Ok(Ended { result, alone }),
@@ -280,22 +288,22 @@ impl Service<http::Request<Body>> for Fixed {
 }
 
 /// Requests that are encoded already, replies as ever.
-struct Encoded<M>(PhantomData<fn() -> M>);
+struct Encoded<F, M>(PhantomData<fn(F) -> M>);
 
 struct Copied;
 
-impl<M: Message + Default + 'static> Codec for Encoded<M> {
+impl<F: Form<M>, M: Send + Sync + 'static> Codec for Encoded<F, M> {
     type Encode = Bytes;
     type Decode = M;
     type Encoder = Copied;
-    type Decoder = ProstDecoder<M>;
+    type Decoder = FormDecoder<F, M>;
 
     fn encoder(&mut self) -> Copied {
         Copied
     }
 
-    fn decoder(&mut self) -> ProstDecoder<M> {
-        ProstDecoder::default()
+    fn decoder(&mut self) -> FormDecoder<F, M> {
+        FormDecoder::default()
     }
 }
 
@@ -318,14 +326,14 @@ fn unsendable(error: tollfree_layout::metadata::BlockError) -> Status {
 ///
 /// # Errors
 /// The status for a message that is longer than the limit, or can't be decoded.
-fn answered<M2: Message + Default>(
+fn answered<F: Form<M2>, M2: Send + Sync + 'static>(
     channel: &Channel,
     call: &exchange::Request<'_>,
     answer: &Whole,
 ) -> Result<Response<M2>, Status> {
     check_received(answer, call.len_max)?;
     call.sharing.received_inline(answer.message().len(), 0);
-    let message = decode_whole(answer)?;
+    let message = decode_whole::<F, M2>(answer)?;
     Ok(response(channel, call.path, answer.headers(), answer.trailers(), message))
 }
 

@@ -1,0 +1,6 @@
+//! Services and clients that take objects (level 3), against those of prost's structs (levels 1 and 2), over sessions and
+//! HTTP/2.
+
+mod endings;
+mod levels;
+mod place;
