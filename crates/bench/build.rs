@@ -1,4 +1,4 @@
-//! Generates the stubs of both services, as any tonic user would, without protoc; and once more as Tollfree's users do.
+//! Generates the stubs of both services, as any tonic user would, without protoc; and once more as Tollfree's users do; and views of everyday messages.
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,8 @@ use protox::file::{ChainFileResolver, DescriptorSetFileResolver, IncludeFileReso
 const SCHEMA: &str = "../codec-peers/schemas/bench5.fds.binpb";
 /// That message: everything else in the schema is left out, for it takes long to compile.
 const LARGE: &str = "M54";
+/// Where the everyday messages are kept, by another part.
+const EVERYDAY: &str = "../view-stubs/proto";
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -20,9 +22,10 @@ fn main() -> Outcome<()> {
     let services = services(large.clone())?;
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     // Directories of their own: the files have the same names as others.
-    let (messages, direct) = (out.join("messages"), out.join("direct"));
+    let (messages, direct, everyday) = (out.join("messages"), out.join("direct"), out.join("everyday"));
     std::fs::create_dir_all(&messages)?;
     std::fs::create_dir_all(&direct)?;
+    std::fs::create_dir_all(&everyday)?;
     tonic_prost_build::configure().out_dir(messages).compile_fds(large)?;
     tonic_prost_build::configure()
         .extern_path(".hyperprotobench", "crate::hyperprotobench")
@@ -34,6 +37,10 @@ fn main() -> Outcome<()> {
         .bytes(".tollfree.bench.v1.HopRequest.body")
         .out_dir(direct)
         .compile_fds(services)?;
+    tollfree_build::configure()
+        .out_dir(everyday)
+        .views(".shop")
+        .compile_protos(&["shop.proto"], &[EVERYDAY])?;
     Ok(())
 }
 

@@ -15,6 +15,7 @@ mod payload;
 mod peers;
 mod plot;
 pub mod report;
+mod shop;
 mod strict;
 mod thrift;
 mod thrift_peer;
@@ -100,7 +101,9 @@ pub fn run(plan: &CodecPlan, mut progress: impl FnMut(&CodecStep<'_>)) -> Result
         |name: &str| plan.only.is_empty() || plan.only.iter().any(|start| name.starts_with(start.as_str()));
     protobuf.retain(|payload| wanted(&payload.name));
     thrift.retain(|payload| wanted(&payload.name));
-    let total = protobuf.len() + thrift.len();
+    let mut everyday = shop::PAYLOADS.to_vec();
+    everyday.retain(|payload| wanted(payload.name));
+    let total = protobuf.len() + thrift.len() + everyday.len();
     if total == 0 {
         return Err(BenchError::Refused("no payload has such a name".to_owned()));
     }
@@ -114,6 +117,9 @@ pub fn run(plan: &CodecPlan, mut progress: impl FnMut(&CodecStep<'_>)) -> Result
     }
     for payload in &thrift {
         add(thrift::group(plan, payload)?);
+    }
+    for payload in &everyday {
+        add(payload.group(plan)?);
     }
     Ok(CodecReport::new(plan, groups))
 }
@@ -190,14 +196,20 @@ mod tests {
         let mut steps = 0;
         let report = run(&plan(), |step| steps += usize::from(step.done <= step.total)).unwrap();
         assert_eq!(report.groups.len(), steps);
-        assert_eq!(steps, 79);
+        assert_eq!(steps, 82);
         for group in &report.groups {
             for row in &group.rows {
                 let may_miss = row.side.starts_with("C++") || row.side == "tollfree, UTF-8 checked";
                 assert!(row.ns.is_some() || may_miss, "{} {row:?}", group.payload);
             }
             let cpp = group.rows.iter().any(|row| row.side.starts_with("C++") && row.not_run.is_some());
-            assert_eq!(cpp, group.baseline == "prost");
+            let everyday = group.payload.starts_with("shop/");
+            assert_eq!(cpp, group.baseline == "prost" && !everyday);
+            for operation in ["copy-verify-read", "draft", "decode-read-encode"] {
+                let row = group.rows.iter().find(|row| row.operation == operation && row.side == "tollfree");
+                let compared = row.is_some_and(|row| row.vs_baseline.is_some());
+                assert_eq!(compared, everyday, "{} {operation}", group.payload);
+            }
             for operation in ["decode", "encode"] {
                 let compared = |side: &str| {
                     let mut rows = group.rows.iter().filter(|row| row.operation == operation);

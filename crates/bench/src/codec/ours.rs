@@ -175,7 +175,7 @@ fn encode(object: &Object<'_>, buffer: &mut EncodeBuffer) {
     black_box(object.encode(buffer).expect("it was decoded"));
 }
 
-fn count(record: Record<'_>) -> usize {
+pub(super) fn count(record: Record<'_>) -> usize {
     record.fields().map(|(_, value)| count_value(value)).sum()
 }
 

@@ -44,7 +44,9 @@ pub struct Group {
 /// One operation of one library on one payload.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// `copy`, `decode` (and drop), `encode`, `verify` or `access` (to every field).
+    /// `copy`, `decode` (and drop), `encode`, `verify` or `access` (to every field). Of everyday messages also
+    /// `copy-verify-read` (copy an object, verify it, read every field; with prost: decode, read, drop), `draft` (build an
+    /// object from given values; with prost: build the structs and encode them) and `decode-read-encode`.
     pub operation: &'static str,
     /// The library and its mode.
     pub side: &'static str,
@@ -187,7 +189,7 @@ impl Group {
         );
         let _ = writeln!(
             text,
-            "  {:<8}{:<26}{:>12} {:>10} {:>22} {:>9} {:>9}",
+            "  {:<19}{:<26}{:>12} {:>10} {:>22} {:>9} {:>9}",
             "",
             "",
             "ns",
@@ -199,13 +201,13 @@ impl Group {
         for row in &self.rows {
             let (Some(ns), Some((least, most))) = (row.ns, row.ns_range) else {
                 let why = row.not_run.as_deref().unwrap_or("no reason known");
-                let _ = writeln!(text, "  {:<8}{:<26} not run: {why}", row.operation, row.side);
+                let _ = writeln!(text, "  {:<19}{:<26} not run: {why}", row.operation, row.side);
                 continue;
             };
             let ratio = row.vs_baseline.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
             let _ = writeln!(
                 text,
-                "  {:<8}{:<26}{ns:>12.1} {:>10.2} {:>22} {ratio:>9} {:>9.0}",
+                "  {:<19}{:<26}{ns:>12.1} {:>10.2} {:>22} {ratio:>9} {:>9.0}",
                 row.operation,
                 row.side,
                 ns / self.fields.max(1) as f64,
