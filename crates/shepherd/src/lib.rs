@@ -1,0 +1,2 @@
+//! The shepherd.
+#![forbid(unsafe_code)]
