@@ -4,15 +4,26 @@
 //! with one of kind [`kind::WELCOME`] and its region, or [`kind::REFUSAL`] and no descriptor. Both have a fixed
 //! length, so that a message of any version can be read whole before it is understood.
 //!
+//! At the socket of a shepherd the first message is an [`kind::ATTACH`] or a [`kind::VIA`]: a HELLO with an introduction of
+//! [`Hello::body_len`] bytes behind it.
+//!
 //! # Layout
 //! ```text
 //! offset 0                 8            12           16                        24
 //!      | magic             | kind       | ver_min  ver_max | features          |
 //!   24 | required          | region_len | ring_len   | stream_window           |  48
 //!   48 | session_window    | clock_ns                | stream_count | area_len_max |  72
-//!   72 | metadata_len_max  | reason     | text_len   | reserved                |  88
+//!   72 | metadata_len_max  | reason     | text_len   | body_len                |  88
 //!   88 | text (120)                                                            |  208
 //!  208 | pool (16)               | token (16)              | reserved             |  256
+//! ```
+//!
+//! An introduction behind ATTACH is an [`AttachHead`], the name of the group, and the services' names, each after a byte that
+//! says its length. Behind VIA it is the target.
+//!
+//! ```text
+//! offset 0                        16           20           22              24
+//!      | process                  | worker     | group_len  | service_count | group | services
 //! ```
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -33,6 +44,8 @@ pub const VERSION_MAX: u16 = 1;
 pub const FEATURES: u64 = feature::LOAD | feature::POOL | feature::UPGRADE | feature::DOORBELL;
 /// Length of a token, and of the answer to one.
 pub const TOKEN_LEN: usize = 16;
+/// Length of what the workers of one server have in common.
+pub const PROCESS_ID_LEN: usize = 16;
 
 /// Bits of [`Hello::features`].
 pub mod feature {
@@ -55,6 +68,10 @@ pub mod kind {
     pub const WELCOME: u32 = 2;
     /// The server declines; `reason` and `text` say why.
     pub const REFUSAL: u32 = 3;
+    /// A process asks a shepherd for a session in which the shepherd is the client.
+    pub const ATTACH: u32 = 4;
+    /// A client asks a shepherd for a session whose calls the shepherd makes elsewhere.
+    pub const VIA: u32 = 5;
 }
 
 /// Values of [`Hello::reason`].
@@ -101,7 +118,7 @@ pub struct Hello {
     pub session_window: U64,
     /// The sender's monotonic clock, in nanoseconds, when it sent this.
     pub clock_ns: U64,
-    /// Calls the sender takes at once (a server's word; 0 from a client).
+    /// Calls the sender takes at once (a server's word, in WELCOME or ATTACH; 0 from a client).
     pub stream_count: U32,
     /// Longest payload area the sender will map.
     pub area_len_max: U32,
@@ -111,8 +128,8 @@ pub struct Hello {
     pub reason: U32,
     /// Bytes of `text` in use.
     pub text_len: U32,
-    /// Zero; ignored.
-    pub reserved: U32,
+    /// Bytes of the introduction that follows an ATTACH or a VIA. Otherwise zero; ignored.
+    pub body_len: U32,
     /// UTF-8: the sender's name and version, or the refusal in words.
     pub text: [u8; HELLO_TEXT_MAX],
     /// With the feature POOL: the name of the pool that the sender is a member of.
@@ -122,6 +139,22 @@ pub struct Hello {
     /// Zero; ignored.
     pub tail: [u8; 16],
 }
+
+/// How the introduction of a process that attaches begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct AttachHead {
+    /// Random, and the same for all workers of one server.
+    pub process: [u8; PROCESS_ID_LEN],
+    /// The worker's number within its server, from 0.
+    pub worker: U32,
+    /// Length of the group's name.
+    pub group_len: U16,
+    /// How many names of services follow it.
+    pub service_count: U16,
+}
+
+const _: () = assert!(size_of::<AttachHead>() == 24);
 
 const _: () = {
     use core::mem::offset_of;
@@ -133,6 +166,7 @@ const _: () = {
     assert!(offset_of!(Hello, clock_ns) == 56 && offset_of!(Hello, stream_count) == 64);
     assert!(offset_of!(Hello, area_len_max) == 68 && offset_of!(Hello, metadata_len_max) == 72);
     assert!(offset_of!(Hello, reason) == 76 && offset_of!(Hello, text_len) == 80);
+    assert!(offset_of!(Hello, body_len) == 84);
     assert!(
         offset_of!(Hello, text) == 88 && offset_of!(Hello, pool) == 208 && offset_of!(Hello, token) == 224
     );

@@ -27,6 +27,16 @@ pub const AREA_CHUNK_SHARE: usize = 4;
 pub const HELLO_LEN: usize = 256;
 /// Longest text (agent, refusal) inside a handshake message.
 pub const HELLO_TEXT_MAX: usize = 120;
+/// Longest introduction at a shepherd.
+pub const INTRODUCTION_LEN_MAX: usize = 8 * 1024;
+/// Longest name of a group.
+pub const GROUP_LEN_MAX: usize = 64;
+/// Longest name of a service that attaches.
+pub const SERVICE_LEN_MAX: usize = 255;
+/// Services of one process that attaches.
+pub const SERVICE_COUNT_MAX: usize = 256;
+/// Longest target of calls via a shepherd.
+pub const TARGET_LEN_MAX: usize = 1024;
 
 /// Longest block of metadata (headers or trailers, as packed) unless configured lower.
 pub const METADATA_LEN_MAX: usize = 15 * 1024;

@@ -132,7 +132,7 @@ pub fn ring(socket: impl AsFd) {
 }
 
 /// Who is at the other end, from the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerIdentity {
     /// Process id at the time of connect, in this process's pid namespace (0 where it has none there). For people to
     /// read: a pid may be reused, so nothing is decided by it.

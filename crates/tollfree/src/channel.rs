@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::{Request, Uri};
 use tollfree_pool::Pool;
-use tollfree_transport::{Config, ConnectError, PeerPolicy, WaitPolicy};
+use tollfree_transport::{Attachment, Config, ConnectError, PeerPolicy, Purpose, WaitPolicy};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -69,6 +69,9 @@ pub enum ChannelError {
     /// Calls are to move over to shared memory by themselves, and that can't come to anything.
     #[error("moving over to shared memory: {0}")]
     Upgrade(String),
+    /// Calls are to go via a shepherd that can't be one, or to a target that is none.
+    #[error("calls via a shepherd: {0}")]
+    Via(String),
     /// The service config can't be read, or asks for what there is not.
     #[error(transparent)]
     ServiceConfig(#[from] ServiceConfigError),
@@ -175,6 +178,12 @@ impl ChannelBuilder {
     /// `https://host:port`.
     pub fn endpoint(mut self, uri: impl Into<String>) -> Self {
         self.uris.push(uri.into());
+        self
+    }
+
+    /// The target of all calls, where the addresses are those of shepherds ([`Channel::via`]).
+    pub fn via(mut self, target: impl Into<String>) -> Self {
+        self.config.via = Some(Arc::from(target.into()));
         self
     }
 
@@ -383,6 +392,12 @@ impl ChannelBuilder {
         let config =
             self.service_config.as_deref().map(ServiceConfig::parse).transpose()?.unwrap_or_default();
         let balance = self.balance.or(config.balance).unwrap_or_default();
+        if let Some(target) = self.config.via.clone() {
+            let other = self.uris.iter().find(|uri| !uri.starts_with("shm"));
+            let wrong = other.map(|uri| format!("{uri} is no shepherd's address: write shm:///path"));
+            let wrong = wrong.or_else(|| Purpose::Via(target).check().err().map(Into::into));
+            wrong.map_or(Ok(()), |wrong| Err(ChannelError::Via(wrong)))?;
+        }
         let plan = self.upgrade.plan()?;
         let settings = Config { load: balance == Balance::LeastOutstanding, ..self.config };
         let sharing = Arc::new(self.sharing);
@@ -432,6 +447,35 @@ impl Channel {
             user_agent: None,
             http_details: false,
             http2: Http2::default(),
+        }
+    }
+
+    /// Connects to the shepherd at a session's address, `shm:///path` or `shm-abstract:name`, which makes all calls of this channel
+    /// at `target`, say `https://inventory:443`: connections, TLS, names, retries and balancing are the shepherd's then. Which
+    /// targets it calls for whom is its configuration. Must be called in a tokio runtime with IO and time.
+    ///
+    /// # Errors
+    /// [`ChannelError`], which names the socket and what to do.
+    pub async fn via(
+        shepherd: impl Into<String>,
+        target: impl Into<String>,
+    ) -> Result<Channel, ChannelError> {
+        Channel::builder(shepherd).via(target).connect().await
+    }
+
+    /// A channel to a process that has connected by itself.
+    pub(crate) fn of_attached(attachment: Arc<Attachment>, name: String) -> Channel {
+        let endpoint = Arc::new(Endpoint::attached(name, attachment));
+        Channel {
+            inner: Arc::new(Inner {
+                plain: Some(endpoint.clone()),
+                balancer: Balancer::new(Balance::default(), vec![endpoint], None),
+                config: ServiceConfig::default(),
+                throttle: None,
+                timeout: None,
+                waits: false,
+                http_details: false,
+            }),
         }
     }
 

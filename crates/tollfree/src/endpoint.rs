@@ -31,8 +31,8 @@ pub(crate) enum Connection {
 /// How an endpoint is reached.
 enum Kind {
     Session {
-        address: Address,
-        config: Config,
+        /// Missing for a process that has connected itself, and does so again when it likes.
+        dial: Option<Box<(Address, Config)>>,
         current: Mutex<Option<Arc<Attachment>>>,
     },
     Http2 {
@@ -92,14 +92,14 @@ pub(crate) struct Endpoint {
 /// Why an endpoint could not be reached.
 enum Unreached {
     Session(ConnectError),
-    Http2(Status),
+    Status(Status),
 }
 
 impl Unreached {
     fn status(&self) -> Status {
         match self {
             Unreached::Session(error) => status::connect(error),
-            Unreached::Http2(status) => status.clone(),
+            Unreached::Status(status) => status.clone(),
         }
     }
 }
@@ -142,12 +142,22 @@ impl Endpoint {
             let address: Address = uri.parse()?;
             (
                 address.to_string(),
-                Kind::Session { address, config: config.clone(), current: Mutex::default() },
+                Kind::Session { dial: Some(Box::new((address, config.clone()))), current: Mutex::default() },
             )
         };
-        Ok(Endpoint {
+        Ok(Endpoint::of(name, sharing.clone(), kind))
+    }
+
+    /// A process that has connected by itself.
+    pub(crate) fn attached(name: String, attachment: Arc<Attachment>) -> Endpoint {
+        let kind = Kind::Session { dial: None, current: Mutex::new(Some(attachment)) };
+        Endpoint::of(name, Arc::default(), kind)
+    }
+
+    fn of(name: String, sharing: Arc<Sharing>, kind: Kind) -> Endpoint {
+        Endpoint {
             name: name.into(),
-            sharing: sharing.clone(),
+            sharing,
             kind,
             connecting: tokio::sync::Mutex::default(),
             backoff: Mutex::default(),
@@ -155,7 +165,12 @@ impl Endpoint {
             health: AtomicU8::new(Health::Good as u8),
             broken: tokio::sync::Notify::new(),
             keeper: Mutex::default(),
-        })
+        }
+    }
+
+    /// Whether it has connected by itself, so that nobody here can connect to it.
+    fn is_attached(&self) -> bool {
+        matches!(self.kind, Kind::Session { dial: None, .. })
     }
 
     /// Whether calls to it go over shared memory.
@@ -188,7 +203,7 @@ impl Endpoint {
     pub(crate) async fn acquire(&self, wait: bool) -> Result<Connection, Status> {
         loop {
             match self.connection().await {
-                Err(_) if wait => tokio::time::sleep(self.pause()).await,
+                Err(_) if wait && !self.is_attached() => tokio::time::sleep(self.pause()).await,
                 outcome => return outcome,
             }
         }
@@ -289,6 +304,9 @@ impl Endpoint {
         if let Some(connection) = self.present() {
             return Ok(connection);
         }
+        if self.is_attached() {
+            return Err(self.gone());
+        }
         {
             let backoff = self.backoff.lock();
             if let (Some(until), Some(last)) = (backoff.until, &backoff.last)
@@ -316,20 +334,25 @@ impl Endpoint {
         match self.try_connect(false).await {
             Ok(_) => Ok(()),
             Err(Unreached::Session(error)) => Err(error.into()),
-            Err(Unreached::Http2(status)) => Err(ChannelError::Unreachable(status)),
+            Err(Unreached::Status(status)) => Err(ChannelError::Unreachable(status)),
         }
     }
 
-    async fn attach(&self, address: &Address, config: &Config) -> Result<Attachment, ConnectError> {
-        let mut config = config.clone();
-        config.pool = self.sharing.pool_id();
-        Attachment::connect(address, &config).await
+    /// Why no calls can be made at a process that had connected by itself.
+    fn gone(&self) -> Status {
+        Status::unavailable(format!("{}: it has gone, or takes no more calls", self.name))
+    }
+
+    async fn dial(&self, dial: Option<&(Address, Config)>) -> Result<Attachment, Unreached> {
+        let (address, config) = dial.ok_or_else(|| Unreached::Status(self.gone()))?;
+        let config = Config { pool: self.sharing.pool_id(), ..config.clone() };
+        Attachment::connect(address, &config).await.map_err(Unreached::Session)
     }
 
     /// `in_use`: the channel goes on where this fails, which is said then.
     async fn try_connect(&self, in_use: bool) -> Result<Connection, Unreached> {
         let connected = match &self.kind {
-            Kind::Session { address, config, current } => match self.attach(address, config).await {
+            Kind::Session { dial, current } => match self.dial(dial.as_deref()).await {
                 Ok(attachment) => {
                     let attachment = Arc::new(attachment);
                     tracing::info!(
@@ -341,7 +364,7 @@ impl Endpoint {
                     *current.lock() = Some(attachment.clone());
                     Ok(Connection::Session(attachment))
                 }
-                Err(error) => Err(Unreached::Session(error)),
+                Err(unreached) => Err(unreached),
             },
             Kind::Http2 { endpoint, connect_timeout, current, mover } => {
                 match connect_http2(endpoint, mover, *connect_timeout).await {
@@ -355,7 +378,7 @@ impl Endpoint {
                         current.channel = Some(channel.clone());
                         Ok(Connection::Http2(channel, current.number))
                     }
-                    Err(error) => Err(Unreached::Http2(status::http2_connect(error, &self.name))),
+                    Err(error) => Err(Unreached::Status(status::http2_connect(error, &self.name))),
                 }
             }
         };
@@ -444,7 +467,11 @@ impl Endpoint {
             Kind::Http2 { .. } => Transport::Http2,
         };
         let reason = match &self.kind {
-            Kind::Session { .. } => "the address names a session".into(),
+            Kind::Session { dial: None, .. } => "it has attached to this process".into(),
+            Kind::Session { dial: Some(dial), .. } => match &dial.1.via {
+                Some(target) => format!("calls {target} via the shepherd at {}", self.name),
+                None => "the address names a session".into(),
+            },
             Kind::Http2 { mover: Ok(mover), .. } => mover.why(),
             Kind::Http2 { mover: Err(why), .. } => (*why).into(),
         };
@@ -482,7 +509,7 @@ impl std::fmt::Debug for Endpoint {
 }
 
 /// Exponential, with jitter so that clients of one server do not come back all at once.
-fn delay(failures: u32) -> Duration {
+pub(crate) fn delay(failures: u32) -> Duration {
     let full = BACKOFF_FIRST.saturating_mul(1 << failures.min(16)).min(BACKOFF_MAX);
     full.mul_f64(0.8 + 0.4 * chance())
 }

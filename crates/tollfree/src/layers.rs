@@ -95,7 +95,19 @@ where
     B::Error: Into<BoxError>,
 {
     let inner = AnyService { handler: Arc::default() };
-    Around { inner: inner.handler.clone(), handler: Arc::new(Layered(Mutex::new(layer.layer(inner)))) }
+    Around { inner: inner.handler.clone(), handler: erase(layer.layer(inner)) }
+}
+
+/// A service with its types erased. What it fails with becomes a gRPC status.
+pub(crate) fn erase<S, B>(service: S) -> Arc<dyn Handler>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError> + Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    Arc::new(Layered(Mutex::new(service)))
 }
 
 /// A service that a layer has made; each call takes a clone.

@@ -1,5 +1,7 @@
 //! The server's end: the same services over shared memory, Unix sockets and TCP.
 
+mod attach;
+
 use std::collections::HashMap;
 use std::convert::Infallible;
 #[cfg(feature = "tls")]
@@ -40,6 +42,8 @@ use crate::session_task::{Age, Duty, Served, Services, SessionTask};
 use crate::status::ServeError;
 use crate::trace::TraceLayer;
 use crate::upgrade::{Offer, OfferService};
+
+pub use attach::Attaching;
 
 /// What is done to tonic's server.
 pub(crate) type Http2 = Arc<dyn Fn(tonic::transport::Server) -> tonic::transport::Server + Send + Sync>;

@@ -235,12 +235,12 @@ impl Drop for Seat {
 }
 
 impl SessionTask {
-    pub(crate) fn new(attachment: Attachment, duty: Arc<Duty>) -> SessionTask {
+    pub(crate) fn new(attachment: impl Into<Arc<Attachment>>, duty: Arc<Duty>) -> SessionTask {
+        let attachment = attachment.into();
         let mut extensions = Extensions::new();
         extensions.insert(attachment.peer());
         let agent = HeaderValue::from_str(attachment.agent());
         let headers = headers(agent.unwrap_or(HeaderValue::from_static("tollfree")));
-        let attachment = Arc::new(attachment);
         duty.tally.attach(&attachment);
         let worker = duty.worker.as_ref().map(Seat::take);
         let seat = Seat::take(&duty.sessions);
@@ -258,6 +258,12 @@ impl SessionTask {
             seat,
             turn_count: 0,
         }
+    }
+
+    /// Gives something more to each request.
+    pub(crate) fn with<T: Clone + Send + Sync + 'static>(mut self, extension: T) -> SessionTask {
+        self.extensions.insert(extension);
+        self
     }
 
     /// Serves until the session ends, or until `shutdown` and all calls are answered.

@@ -193,6 +193,9 @@ pub enum ServeError {
     /// The rendezvous socket could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// A shepherd refuses this server.
+    #[error("can't attach: {0}")]
+    Attach(#[from] ConnectError),
     /// A TCP or Unix socket could not be bound.
     #[error("{address} can't be bound: {source}")]
     Socket {

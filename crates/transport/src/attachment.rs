@@ -16,6 +16,7 @@ use tollfree_session::Closed;
 use crate::config::Config;
 use crate::handshake::{self, Attached, HandshakeError, PeerPool};
 use crate::inherited::OfProcess;
+use crate::introduction::{Introduction, Purpose};
 use crate::shared::{Shared, Socket};
 use crate::streak::Streak;
 use crate::tokens;
@@ -106,12 +107,31 @@ fn other_than_socket(path: &Path) -> Option<&'static str> {
 }
 
 impl Attachment {
-    /// Connects to a server. Must be called in a tokio runtime with IO and time.
+    /// Connects to a server, or to a shepherd that is to call a target ([`Config::via`]). Must be called in a tokio runtime with
+    /// IO and time.
     ///
     /// # Errors
     /// [`ConnectError`], which names the socket.
     pub async fn connect(address: &Address, config: &Config) -> Result<Attachment, ConnectError> {
-        let (attachment, _) = Attachment::meet(address, &address.socket_path(), config, None).await?;
+        let purpose = config.via.clone().map_or(Purpose::Call, Purpose::Via);
+        let (attachment, _) =
+            Attachment::meet(address, &address.socket_path(), config, &purpose, None).await?;
+        Ok(attachment)
+    }
+
+    /// Connects to a shepherd as a process that it is to call: this side is the session's server. Must be called in a tokio
+    /// runtime with IO and time.
+    ///
+    /// # Errors
+    /// [`ConnectError`], which names the socket.
+    pub async fn attach(
+        address: &Address,
+        config: &Config,
+        introduction: Introduction,
+    ) -> Result<Attachment, ConnectError> {
+        let purpose = Purpose::Attach(introduction);
+        let (attachment, _) =
+            Attachment::meet(address, &address.socket_path(), config, &purpose, None).await?;
         Ok(attachment)
     }
 
@@ -125,7 +145,8 @@ impl Attachment {
         config: &Config,
         token: &tokens::Token,
     ) -> Result<(Attachment, tokens::Token), ConnectError> {
-        let met = Attachment::meet(socket.address(), &socket.socket_path(), config, Some(token)).await?;
+        let path = socket.socket_path();
+        let met = Attachment::meet(socket.address(), &path, config, &Purpose::Call, Some(token)).await?;
         let (attachment, Some(answer)) = met else {
             return Err(ConnectError {
                 address: socket.address().clone(),
@@ -139,6 +160,7 @@ impl Attachment {
         address: &Address,
         path: &Path,
         config: &Config,
+        purpose: &Purpose,
         token: Option<&tokens::Token>,
     ) -> Result<(Attachment, Option<tokens::Token>), ConnectError> {
         let error = |kind| ConnectError { address: address.clone(), kind };
@@ -155,7 +177,8 @@ impl Attachment {
             })
         })?;
         here(Point::Connected);
-        let attached = handshake::connect(&socket, config, token).await.map_err(|kind| error(kind.into()))?;
+        let attached = handshake::connect(&socket, config, purpose, token).await;
+        let attached = attached.map_err(|kind| error(kind.into()))?;
         let answer = attached.answer;
         let attachment = Attachment::new(attached, socket.into_inner(), config)
             .map_err(|source| error(ConnectErrorKind::Io(source)))?;
@@ -240,6 +263,11 @@ impl Attachment {
     /// Who is at the other end.
     pub fn peer(&self) -> PeerIdentity {
         self.shared.identity
+    }
+
+    /// What the side that connected wants: the peer at a listener, else this side.
+    pub fn purpose(&self) -> &Purpose {
+        &self.shared.purpose
     }
 
     /// What the peer calls itself.

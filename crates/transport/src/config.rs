@@ -111,6 +111,10 @@ pub struct Config {
     /// A server: says how busy it is to clients that want to know
     /// ([`Attachment::report_load`](crate::Attachment::report_load)). A client: wants to know.
     pub load: bool,
+    /// A server: it is a shepherd, and lets in those that attach or call by way of it, and no others.
+    pub is_shepherd: bool,
+    /// A client: the target that it calls by way of the shepherd that it connects to.
+    pub via: Option<Arc<str>>,
     /// The name of the pool that this process is a member of, where messages may be ropes of it
     /// ([`Outgoing::rope`](crate::Outgoing::rope)). They may only if the peer names the same one.
     pub pool: Option<[u8; POOL_ID_LEN]>,
@@ -132,6 +136,8 @@ impl Default for Config {
             refusals: Refusals::default(),
             tokens: None,
             load: false,
+            is_shepherd: false,
+            via: None,
             pool: None,
         }
     }

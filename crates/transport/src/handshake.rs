@@ -7,6 +7,8 @@
 //! server   accept ─► check client's user ─► ?HELLO + fd ─► check, map ─► !WELCOME + fd ─► attached
 //!                              └────────────────┴─────────────┴─► !REFUSAL with reason and text
 //! ```
+//! At a shepherd ATTACH or VIA stands for HELLO, with an introduction behind it. The process that says ATTACH is the session's
+//! server, and the shepherd its client; all else is as above.
 //!
 //! # Trust
 //! Every number of a message is checked against limits before it is used; descriptors are checked by the region.
@@ -18,25 +20,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::RING_OFF;
-use tollfree_layout::handshake::{
-    FEATURES, HTTP2_PREFACE, Hello, MAGIC, VERSION_MAX, VERSION_MIN, feature, kind, reason,
-};
+use tollfree_layout::handshake::{FEATURES, Hello, VERSION_MAX, VERSION_MIN, feature, kind, reason};
 use tollfree_layout::limits;
 use tollfree_region::{GivenFd, PeerRegion, Region, RegionError};
-use tollfree_rendezvous::socket::{self, Heard, Lost};
+use tollfree_rendezvous::socket;
 use tollfree_rendezvous::{Doorbell, Liveness, PeerIdentity, descriptors_abound, descriptors_are_short};
 use tollfree_ring::Geometry;
 use tollfree_session::{Limits, Role};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::admission::{Ledger, Seat};
 use crate::clock::now_ns;
 use crate::config::Config;
+use crate::inbox::Inbox;
+use crate::introduction::{Purpose, body_len};
 use crate::tokens::{Token, TokenError};
 
 /// Why two processes did not become a session.
@@ -129,6 +130,14 @@ pub enum HandshakeError {
     /// The server has not answered the token.
     #[error("the server has not answered the token that it was shown")]
     NoAnswer,
+    /// The client wants a shepherd.
+    #[error(
+        "no shepherd listens at this socket, but a server; give Server::attach and Channel::via that of a shepherd"
+    )]
+    NoShepherd,
+    /// The client wants a server.
+    #[error("a shepherd listens at this socket; reach it by Server::attach, or by Channel::via")]
+    Shepherd,
     /// The peer declined.
     #[error("the server refused: {text}")]
     Refused {
@@ -228,6 +237,8 @@ pub enum PeerPool {
 /// What a handshake came to.
 pub(crate) struct Attached {
     pub(crate) role: Role,
+    /// What the one that connected wants.
+    pub(crate) purpose: Purpose,
     pub(crate) own: Own,
     pub(crate) peer: PeerRegion,
     pub(crate) peer_ring: Geometry,
@@ -264,46 +275,56 @@ fn agent(config: &Config) -> String {
     config.agent.iter().map(|agent| format!("{agent} ")).chain([library]).collect()
 }
 
-/// The client's part, on a connected socket. A token that is presented has to be answered.
+/// The part of the side that connects, on a connected socket. A token that is presented has to be answered.
 pub(crate) async fn connect(
     stream: &UnixStream,
     config: &Config,
+    purpose: &Purpose,
     token: Option<&Token>,
 ) -> Result<Attached, HandshakeError> {
+    let (role, body) = (purpose.role(), purpose.body());
     within(config.handshake_timeout, async {
-        let identity = check_user(stream, config, Role::Client)?;
+        let identity = check_user(stream, config, role)?;
         let peer = (identity, watch(stream, identity)?);
-        let own = Own::make("tollfree-client", config)?;
-        let mut hello = offer(kind::HELLO, config, &own);
+        let own =
+            Own::make(if role == Role::Client { "tollfree-client" } else { "tollfree-server" }, config)?;
+        let mut hello = offer(purpose.kind(), role, config, &own);
+        hello.body_len = (body.len() as u32).into();
         if let Some(token) = token {
             put_token(&mut hello, token);
             // A server that knows no tokens is not the one that gave this.
             hello.required = feature::UPGRADE.into();
         }
         // A server that refuses at first sight may have hung up by now, and its words lie in the socket.
-        let sent = send(stream, hello.as_bytes(), own.region.fd()).await;
+        let sent = send(stream, &[hello.as_bytes(), &body].concat(), own.region.fd()).await;
         here(Point::HandshakeSent);
-        let (answer, fd) = match (Inbox::new().recv(stream).await, sent) {
-            (Ok(answer), _) => answer,
+        let mut inbox = Inbox::new();
+        match (inbox.recv(stream).await, sent) {
+            (Ok(()), _) => {}
             (Err(HandshakeError::HungUp), Err(error)) => return Err(error),
             (Err(error), _) => return Err(error),
-        };
+        }
+        let (answer, fd) = inbox.take();
         if answer.kind.get() == kind::REFUSAL {
             return Err(HandshakeError::Refused { reason: answer.reason.get(), text: answer.text() });
         }
-        check_hello(&answer, kind::WELCOME)?;
+        check_versions(&answer)?;
+        if answer.kind.get() != kind::WELCOME {
+            return Err(ANOTHER_KIND);
+        }
+        check_required(&answer)?;
         let answered = token.and_then(|_| token_of(&answer));
         if token.is_some() && answered.is_none() {
             return Err(HandshakeError::NoAnswer);
         }
-        let attached = attach(Role::Client, &answer, fd, own, peer, config)?;
+        let attached = attach(purpose.clone(), role, &answer, fd, own, peer, config)?;
         give_doorbell(stream, &attached).await?;
         Ok(Attached { answer: answered, ..attached })
     })
     .await
 }
 
-/// The server's part, on an accepted socket. The client is told of every error that it can do something about.
+/// The part of the side that listens, on an accepted socket. The client is told of every error that it can do something about.
 pub(crate) async fn accept(
     stream: &UnixStream,
     config: &Config,
@@ -316,25 +337,28 @@ pub(crate) async fn accept(
             return Err(HandshakeError::Descriptors);
         }
         let mut inbox = Inbox::new();
-        let heard = tokio::select! {
-            biased;
-            received = inbox.recv(stream) => Ok(received?),
-            refused = turn.refused() => Err(refused),
-        };
-        // What it has said may lie there, and nobody has had the time to look.
-        let (hello, fd) = match heard {
-            Ok(heard) => heard,
-            Err(refused) => inbox.look(stream)?.ok_or(refused)?,
-        };
+        hear(&mut inbox, stream, turn).await?;
+        let hello = inbox.hello();
+        check_versions(&hello)?;
+        check_kind(hello.kind.get(), config)?;
+        check_required(&hello)?;
+        let body_len = body_len(hello.kind.get(), hello.body_len.get()).map_err(HandshakeError::Malformed)?;
+        inbox.expect(body_len);
+        hear(&mut inbox, stream, turn).await?;
         turn.heard.store(true, Ordering::Relaxed);
-        check_hello(&hello, kind::HELLO)?;
+        let purpose = Purpose::read(hello.kind.get(), inbox.body()).map_err(HandshakeError::Malformed)?;
+        let (_, fd) = inbox.take();
         let peer = (identity, watch(stream, identity)?);
         let mut seat = ledger.admit(identity, peer.1.as_ref())?;
         let answer = redeem(&hello, config)?;
-        let own = Own::make("tollfree-server", config)?;
+        let (name, role) = match purpose.role() {
+            Role::Client => ("tollfree-server", Role::Server),
+            Role::Server => ("tollfree-client", Role::Client),
+        };
+        let own = Own::make(name, config)?;
         seat.made(tollfree_region::ReadMemory::len(&own.region));
-        let attached = attach(Role::Server, &hello, fd, own, peer, config)?;
-        let mut welcome = offer(kind::WELCOME, config, &attached.own);
+        let attached = attach(purpose, role, &hello, fd, own, peer, config)?;
+        let mut welcome = offer(kind::WELCOME, role, config, &attached.own);
         welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
         welcome.version_max = welcome.version_min;
         if let Some(answer) = &answer {
@@ -358,6 +382,16 @@ pub(crate) async fn accept(
     result
 }
 
+/// Waits for what is expected. What has come may lie there when the client's turn is over, and nobody has had the time to look.
+async fn hear(inbox: &mut Inbox, stream: &UnixStream, turn: &Turn) -> Result<(), HandshakeError> {
+    let refused = tokio::select! {
+        biased;
+        received = inbox.recv(stream) => return received,
+        refused = turn.refused() => refused,
+    };
+    if inbox.look(stream)? { Ok(()) } else { Err(refused) }
+}
+
 /// A server's error in words for its client, who is not the peer of itself.
 fn told_to_client(error: &HandshakeError) -> String {
     error.to_string().replace("the peer", "the client").replace("this side", "the server")
@@ -370,7 +404,7 @@ fn user_words(uid: u32, policy: &str, here: Role) -> String {
         ),
         Role::Server => {
             format!(
-                "the client runs as user {uid}, and this server lets in {policy}: Server::peers says whom else"
+                "the peer runs as user {uid}, and this server lets in {policy}: Server::peers says whom else"
             )
         }
     }
@@ -430,13 +464,13 @@ impl Own {
     }
 }
 
-fn offer(kind: u32, config: &Config, own: &Own) -> Hello {
+fn offer(kind: u32, role: Role, config: &Config, own: &Own) -> Hello {
     let mut hello = Hello::new(kind);
     hello.region_len = (tollfree_region::ReadMemory::len(&own.region) as u32).into();
     hello.ring_len = (own.ring.ring_len as u32).into();
     hello.stream_window = config.limits.stream_window.into();
     hello.session_window = config.limits.session_window.into();
-    hello.stream_count = if kind == kind::WELCOME { config.limits.stream_count } else { 0 }.into();
+    hello.stream_count = if role == Role::Server { config.limits.stream_count } else { 0 }.into();
     hello.area_len_max = (limits::AREA_LEN_MAX as u32).into();
     hello.metadata_len_max = (config.limits.metadata_len_max as u32).into();
     hello.features = own.features(config).into();
@@ -446,19 +480,31 @@ fn offer(kind: u32, config: &Config, own: &Own) -> Hello {
     hello
 }
 
-fn check_hello(hello: &Hello, expected: u32) -> Result<(), HandshakeError> {
+const ANOTHER_KIND: HandshakeError = HandshakeError::Malformed("a message of another kind was expected");
+
+fn check_versions(hello: &Hello) -> Result<(), HandshakeError> {
     let (min, max) = (hello.version_min.get(), hello.version_max.get());
     if min > max || min > VERSION_MAX || max < VERSION_MIN {
         return Err(HandshakeError::Version { theirs_min: min, theirs_max: max });
     }
-    if hello.kind.get() != expected {
-        return Err(HandshakeError::Malformed("a message of another kind was expected"));
-    }
-    let unknown = hello.required.get() & !FEATURES;
-    if unknown != 0 {
-        return Err(HandshakeError::Feature(unknown));
-    }
     Ok(())
+}
+
+/// Whether a client may ask this here.
+fn check_kind(asked: u32, config: &Config) -> Result<(), HandshakeError> {
+    match (asked, config.is_shepherd) {
+        (kind::HELLO, false) | (kind::ATTACH | kind::VIA, true) => Ok(()),
+        (kind::HELLO, true) => Err(HandshakeError::Shepherd),
+        (kind::ATTACH | kind::VIA, false) => Err(HandshakeError::NoShepherd),
+        _ => Err(ANOTHER_KIND),
+    }
+}
+
+fn check_required(hello: &Hello) -> Result<(), HandshakeError> {
+    match hello.required.get() & !FEATURES {
+        0 => Ok(()),
+        unknown => Err(HandshakeError::Feature(unknown)),
+    }
 }
 
 /// Puts a token, or the answer to one, into a message.
@@ -482,6 +528,7 @@ fn redeem(hello: &Hello, config: &Config) -> Result<Option<Token>, TokenError> {
 }
 
 fn attach(
+    purpose: Purpose,
     role: Role,
     theirs: &Hello,
     fd: Option<GivenFd>,
@@ -523,6 +570,7 @@ fn attach(
     let in_force = theirs.features.get() & own.features(config);
     Ok(Attached {
         role,
+        purpose,
         own,
         peer,
         peer_ring,
@@ -579,81 +627,4 @@ async fn give_doorbell(stream: &UnixStream, attached: &Attached) -> Result<(), H
         here(Point::DoorbellGiven);
     }
     Ok(())
-}
-
-const TOO_MANY: HandshakeError = HandshakeError::Malformed("it came with more than one descriptor");
-
-/// A message, as far as it has come.
-struct Inbox {
-    bytes: [u8; limits::HELLO_LEN],
-    len: usize,
-    fds: Vec<GivenFd>,
-}
-
-impl Inbox {
-    fn new() -> Inbox {
-        Inbox { bytes: [0; limits::HELLO_LEN], len: 0, fds: Vec::new() }
-    }
-
-    /// Waits for the rest. Cancel safe.
-    async fn recv(&mut self, stream: &UnixStream) -> Result<(Hello, Option<GivenFd>), HandshakeError> {
-        loop {
-            stream.readable().await?;
-            let mut hello = None;
-            let looked = stream.try_io(Interest::READABLE, || match self.look(stream) {
-                Ok(Some(heard)) => {
-                    hello = Some(heard);
-                    Ok(Ok(()))
-                }
-                Ok(None) => Err(io::ErrorKind::WouldBlock.into()),
-                Err(error) => Ok(Err(error)),
-            });
-            match (hello, looked) {
-                (Some(heard), _) => return Ok(heard),
-                (None, Ok(refused)) => refused?,
-                (None, Err(_)) => {}
-            }
-        }
-    }
-
-    /// Takes what has come. `None`: that is not all of it.
-    fn look(&mut self, stream: &UnixStream) -> Result<Option<(Hello, Option<GivenFd>)>, HandshakeError> {
-        while self.len < self.bytes.len() {
-            match socket::recv(stream, &mut self.bytes[self.len..])? {
-                Heard::Nothing => return Ok(None),
-                Heard::HungUp => return Err(HandshakeError::HungUp),
-                Heard::Cut(_, Lost::Excess) => return Err(TOO_MANY),
-                Heard::Cut(_, Lost::OutOfDescriptors) => return Err(HandshakeError::Descriptors),
-                Heard::Bytes(count, more) => {
-                    self.len += count;
-                    self.fds.extend(more);
-                }
-            }
-            check_start(&self.bytes[..self.len])?;
-            if self.fds.len() > 1 {
-                return Err(TOO_MANY);
-            }
-        }
-        here(Point::HandshakeHeard);
-        let hello = Hello::read_from_bytes(&self.bytes).expect("the length is the type's own");
-        Ok(Some((hello, self.fds.pop())))
-    }
-}
-
-/// A peer that speaks something else is told so at its first bytes: it may never send a whole message.
-fn check_start(bytes: &[u8]) -> Result<(), HandshakeError> {
-    let len = bytes.len().min(MAGIC.len());
-    if bytes[..len] == MAGIC[..len] {
-        return Ok(());
-    }
-    if bytes[..len] == HTTP2_PREFACE[..len] {
-        return Err(HandshakeError::Http2);
-    }
-    let mut start = [0; 8];
-    start[..len].copy_from_slice(&bytes[..len]);
-    // An HTTP/2 server speaks first: a SETTINGS frame of stream 0, after 3 bytes of length.
-    if start[0] == 0 && start[3..] == [4, 0, 0, 0, 0] {
-        return Err(HandshakeError::Http2);
-    }
-    Err(HandshakeError::Magic(start))
 }

@@ -41,6 +41,7 @@ use crate::counts;
 use crate::driver::{Driver, Duplicates};
 use crate::handshake::{Attached, PeerPool};
 use crate::hearing::Line;
+use crate::introduction::Purpose;
 use crate::liveness::DeathWatch;
 use crate::load::Load;
 use crate::stations::{Duty, Slot, Station, Token};
@@ -83,6 +84,8 @@ pub(crate) struct Shared {
     pub(crate) doorbell: Option<Arc<OwnDoorbell>>,
     pub(crate) identity: PeerIdentity,
     pub(crate) agent: String,
+    /// What the side that connected wants.
+    pub(crate) purpose: Purpose,
     pub(crate) peer_pool: PeerPool,
     /// Tells of the end of the peer's process, no matter which process holds copies of its socket. Watched like the socket.
     pub(crate) death: Option<Arc<DeathWatch>>,
@@ -181,7 +184,7 @@ impl Shared {
         let (origin, identity) = (attached.own.region.origin(), attached.identity);
         let doorbell = attached.own.doorbell.take().filter(|_| attached.gives_doorbells);
         let doorbell = doorbell.map(|own| OwnDoorbell::from_owned_fd_unchecked(own.into())).transpose()?;
-        let agent = attached.agent.clone();
+        let (agent, purpose) = (attached.agent.clone(), attached.purpose.clone());
         let (clock_shift_ns, peer_pool) = (attached.clock_shift_ns, attached.peer_pool);
         let (core, load) = Core::new(attached, config);
         Ok(Arc::new(Shared {
@@ -190,6 +193,7 @@ impl Shared {
             origin,
             identity,
             agent,
+            purpose,
             peer_pool,
             death: death.map(Arc::new),
             clock_shift_ns,

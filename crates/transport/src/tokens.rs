@@ -35,7 +35,7 @@ const PEER_TOKEN_COUNT_MAX: usize = 16;
 pub struct Token([u8; TOKEN_LEN]);
 
 impl Token {
-    fn random() -> io::Result<Token> {
+    pub(crate) fn random() -> io::Result<Token> {
         let mut bytes = [0; TOKEN_LEN];
         let fill = || rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty());
         // The kernel gives up to 256 bytes in one piece.

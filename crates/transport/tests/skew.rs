@@ -110,7 +110,7 @@ fn unknown_features_are_passed_over_and_required_ones_refused() {
                 // All but the one that is said together with a token.
                 hello.features = (!feature::UPGRADE).into();
                 // What a later version may give a meaning to.
-                hello.reserved = u32::MAX.into();
+                hello.body_len = u32::MAX.into();
                 hello.pool = [0xff; 16];
                 hello.token = [0xff; 16];
                 hello.tail = [0xff; 16];

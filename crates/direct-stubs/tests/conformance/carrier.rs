@@ -16,6 +16,9 @@ pub(crate) async fn connect(way: Way, uri: &str) -> AnyChannel {
         if way == Way::Moved {
             builder = builder.upgrade_directory(std::env::temp_dir());
         }
+        if way == Way::Shepherded {
+            builder = builder.via("test://attached");
+        }
         if let Ok(channel) = builder.connect().await {
             if way == Way::Moved {
                 until("it has moved over", || channel.path().endpoints[0].peer.is_some()).await;

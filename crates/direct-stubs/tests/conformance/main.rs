@@ -25,6 +25,8 @@ mod names;
 mod peers;
 #[path = "../../../tollfree/tests/conformance/probe.rs"]
 mod probe;
+#[path = "../../../tollfree/tests/conformance/shepherd.rs"]
+mod shepherd;
 #[path = "../../../tollfree/tests/conformance/shutdown.rs"]
 mod shutdown;
 #[path = "../../../tollfree/tests/conformance/sizes.rs"]
@@ -35,10 +37,22 @@ mod statuses;
 /// The stubs under test: those that `tollfree-build` generates.
 use tollfree_direct_stubs as stubs;
 
-/// Runs rows over shared memory, met at an address of its own or by leaving TCP, and with a server that blocks its thread; over HTTP/2 these stubs are tonic's own client and server inside.
+/// Runs rows over shared memory, met at an address of its own or by leaving TCP, with a server that blocks its thread, and through a shepherd; over HTTP/2 these stubs are tonic's own client and server inside.
 #[macro_export]
 macro_rules! rows {
     ($($name:ident),* $(,)?) => {
+        $crate::rows!($($name),*; without_shepherd:);
+    };
+    ($($name:ident),*; without_shepherd: $($other:ident),* $(,)?) => {
+        $crate::rows!(@shepherded $($name),*);
+        $crate::rows!(@direct $($name,)* $($other),*);
+    };
+    (@shepherded $($name:ident),*) => {
+        mod shepherded {
+            $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shepherded)).await })*
+        }
+    };
+    (@direct $($name:ident),* $(,)?) => {
         mod shm {
             $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shm)).await })*
         }

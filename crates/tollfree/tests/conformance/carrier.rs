@@ -70,6 +70,9 @@ pub(crate) async fn connect(way: Way, uri: &str) -> AnyChannel {
                     Err(_) => None,
                 }
             }
+            Way::Shepherded => {
+                tollfree::Channel::via(uri, "test://attached").await.map(AnyChannel::Ours).ok()
+            }
             _ => tollfree::Channel::connect(uri).await.map(AnyChannel::Ours).ok(),
         };
         if let Some(channel) = connected {

@@ -20,6 +20,8 @@ pub(crate) enum Way {
     Worker,
     /// A channel to a server on TCP that has moved over to shared memory.
     Moved,
+    /// A channel via a shepherd, to a server that has attached to that.
+    Shepherded,
     Http2,
 }
 
@@ -66,7 +68,7 @@ impl Lab {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s.sock");
         let uri = match way {
-            Way::Shm | Way::Parked | Way::Worker => format!("shm://{}", path.display()),
+            Way::Shm | Way::Parked | Way::Worker | Way::Shepherded => format!("shm://{}", path.display()),
             Way::Abstract => {
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
                 format!("shm-abstract:tollfree-test-{}-{number}", std::process::id())
@@ -82,7 +84,10 @@ impl Lab {
         }
         let serving = uris.clone();
         let stopped = async { drop(stopped.await) };
-        let server = if way == Way::Worker {
+        let server = if way == Way::Shepherded {
+            tokio::spawn(crate::shepherd::run(uri.clone()));
+            tokio::spawn(server.attach(&uri).until(stopped).into_future())
+        } else if way == Way::Worker {
             tokio::task::spawn_blocking(move || server.serve_blocking_with_shutdown(&serving[0], stopped))
         } else {
             tokio::spawn(async move {

@@ -1,8 +1,8 @@
-//! One suite over six ways: what a generated client and server observe must not depend on what is between them.
+//! One suite over seven ways: what a generated client and server observe must not depend on what is between them.
 //!
 //! Each row is a function that gets a [`lab::Way`] and is run over shared memory (a path, an abstract name, and with
-//! both ends told never to spin; with a server that blocks its thread), over TCP that was left for shared memory, and over
-//! HTTP/2 on a Unix socket, which is tonic's own; each on a current-thread and a multi-thread runtime. So every
+//! both ends told never to spin; with a server that blocks its thread), over TCP that was left for shared memory, through a
+//! shepherd, and over HTTP/2 on a Unix socket, which is tonic's own; each on a current-thread and a multi-thread runtime. So every
 //! assertion is first of all true of tonic.
 
 mod addresses;
@@ -19,6 +19,7 @@ mod names;
 mod peers;
 mod probe;
 mod races;
+mod shepherd;
 mod shutdown;
 mod sizes;
 mod statuses;
@@ -26,10 +27,22 @@ mod statuses;
 /// The stubs under test: those that tonic generates.
 use tollfree_stubs as stubs;
 
-/// Runs rows over every transport and runtime.
+/// Runs rows over every transport and runtime; those `without_shepherd` are about the socket that server and client share.
 #[macro_export]
 macro_rules! rows {
     ($($name:ident),* $(,)?) => {
+        $crate::rows!($($name),*; without_shepherd:);
+    };
+    ($($name:ident),*; without_shepherd: $($other:ident),* $(,)?) => {
+        $crate::rows!(@shepherded $($name),*);
+        $crate::rows!(@direct $($name,)* $($other),*);
+    };
+    (@shepherded $($name:ident),*) => {
+        mod shepherded {
+            $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shepherded)).await })*
+        }
+    };
+    (@direct $($name:ident),* $(,)?) => {
         mod shm {
             $(#[tokio::test] async fn $name() { $crate::lab::in_time(super::$name($crate::lab::Way::Shm)).await })*
         }

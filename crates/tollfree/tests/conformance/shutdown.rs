@@ -101,6 +101,7 @@ async fn a_successor_is_found_by_the_same_channel(way: Way) {
 crate::rows!(
     calls_under_way_are_answered,
     an_idle_server_stops_at_once,
-    a_busy_server_stops_too,
-    a_successor_is_found_by_the_same_channel,
+    a_busy_server_stops_too;
+    // Whether a call waits for a successor is a shepherd's matter.
+    without_shepherd: a_successor_is_found_by_the_same_channel,
 );

@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::{Value, json};
-use tollfree_layout::handshake::{HTTP2_PREFACE, Hello, feature, kind, reason};
-use tollfree_layout::limits::{AREA_LEN_MAX, HELLO_LEN, METADATA_LEN_MAX};
+use tollfree_layout::handshake::{AttachHead, HTTP2_PREFACE, Hello, feature, kind, reason};
+use tollfree_layout::limits::{
+    AREA_LEN_MAX, GROUP_LEN_MAX, HELLO_LEN, INTRODUCTION_LEN_MAX, METADATA_LEN_MAX, SERVICE_COUNT_MAX,
+    TARGET_LEN_MAX,
+};
 use tollfree_region::Region;
-use tollfree_transport::{Address, Config, Listener};
+use tollfree_transport::{Address, Config, Listener, Purpose};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{hex, hold};
@@ -42,6 +45,61 @@ fn with_token(of_kind: u32, token: u128) -> Hello {
     hello.required = if of_kind == kind::HELLO { feature::UPGRADE } else { 0 }.into();
     hello.token = token.to_be_bytes();
     hello
+}
+
+/// A first message at a shepherd, with an introduction behind it.
+fn with_body(of_kind: u32, body: &[u8]) -> Vec<u8> {
+    let mut hello = message(of_kind);
+    hello.stream_count = if of_kind == kind::ATTACH { 1024 } else { 0 }.into();
+    hello.body_len = (body.len() as u32).into();
+    [hello.as_bytes(), body].concat()
+}
+
+/// An introduction of a process that attaches.
+fn introduction(group: &[u8], service_count: u16, services: &[&[u8]]) -> Vec<u8> {
+    let head = AttachHead {
+        process: TOKEN.to_be_bytes(),
+        worker: 1.into(),
+        group_len: (group.len() as u16).into(),
+        service_count: service_count.into(),
+    };
+    let services = services.iter().flat_map(|name| [&[name.len() as u8], *name].concat());
+    head.as_bytes().iter().copied().chain(group.iter().copied()).chain(services).collect()
+}
+
+/// What a shepherd refuses: name, bytes, reason.
+fn refused_by_shepherds() -> Vec<(&'static str, Vec<u8>, u32)> {
+    let attach = |body: &[u8]| with_body(kind::ATTACH, body);
+    let service: &[u8] = b"shop.Orders";
+    let mut endless = message(kind::ATTACH);
+    endless.body_len = (INTRODUCTION_LEN_MAX as u32 + 1).into();
+    let whole = introduction(b"orders", 1, &[service]);
+    let cases = vec![
+        ("a client of a server", with_body(kind::HELLO, b"")),
+        ("an introduction too long, of which nothing has come", endless.as_bytes().to_vec()),
+        ("no introduction", attach(b"")),
+        ("an introduction without its last byte", attach(&whole[..whole.len() - 1])),
+        ("a byte behind the last name", attach(&[&whole[..], b"x"].concat())),
+        ("a group without a name", attach(&introduction(b"", 0, &[]))),
+        ("a group's name too long", attach(&introduction(&[b'g'; GROUP_LEN_MAX + 1], 0, &[]))),
+        ("a group's name that is no text", attach(&introduction(b"or\xffers", 0, &[]))),
+        ("a service without a name", attach(&introduction(b"orders", 1, &[b""]))),
+        ("a service's name with a slash", attach(&introduction(b"orders", 1, &[b"shop/Orders"]))),
+        ("a service's name in two lines", attach(&introduction(b"orders", 1, &[b"shop\nOrders"]))),
+        (
+            "services too many",
+            attach(&introduction(
+                b"orders",
+                SERVICE_COUNT_MAX as u16 + 1,
+                &[&b"s"[..]; SERVICE_COUNT_MAX + 1],
+            )),
+        ),
+        ("more services announced than there are", attach(&introduction(b"orders", 2, &[service]))),
+        ("no target", with_body(kind::VIA, b"")),
+        ("a target of two words", with_body(kind::VIA, b"https://a b")),
+        ("a target too long", with_body(kind::VIA, &[b't'; TARGET_LEN_MAX + 1])),
+    ];
+    cases.into_iter().map(|(name, bytes)| (name, bytes, reason::MALFORMED)).collect()
 }
 
 fn refusal() -> Hello {
@@ -74,6 +132,15 @@ fn vector(name: &str, hello: &Hello) -> Value {
     })
 }
 
+/// The same of a message with an introduction behind it.
+fn vector_with_body(name: &str, bytes: &[u8]) -> Value {
+    let (hello, body) = Hello::read_from_prefix(bytes).expect("the bytes begin with a message");
+    let mut vector = vector(name, &hello);
+    vector["body_len"] = json!(hello.body_len.get());
+    vector["body"] = json!(hex(body));
+    vector
+}
+
 /// A HELLO that a server refuses: name, bytes, the descriptor's region if any, reason.
 type Refused = (&'static str, Vec<u8>, Option<usize>, u32);
 
@@ -101,6 +168,13 @@ fn refused() -> Vec<Refused> {
             reason::VERSION,
         ),
         ("another kind", with(|hello| hello.kind = kind::WELCOME.into()), all, reason::MALFORMED),
+        ("a process that attaches", with_body(kind::ATTACH, b""), all, reason::MALFORMED),
+        (
+            "a call by way of a shepherd",
+            with_body(kind::VIA, b"https://inventory:443"),
+            all,
+            reason::MALFORMED,
+        ),
         (
             "a feature that nobody knows",
             with(|hello| hello.required = (1 << 63).into()),
@@ -149,6 +223,14 @@ fn answer(name: &str, bytes: &[u8], region_len: Option<usize>) -> Hello {
     Hello::read_from_bytes(&answer).expect("the length is the type's own")
 }
 
+/// A server or shepherd lets these in, and takes so many calls at once.
+async fn check_welcome(name: String, bytes: Vec<u8>, stream_count: u32) {
+    let got = tokio::task::spawn_blocking(move || answer(&name, &bytes, Some(REGION_LEN))).await.unwrap();
+    assert_eq!(got.kind.get(), kind::WELCOME, "{}", got.text());
+    assert_eq!((got.version_min.get(), got.version_max.get()), (1, 1));
+    assert_eq!(got.stream_count.get(), stream_count);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn handshake_messages_are_as_written_down() {
     let name = format!("tollfree-vectors-{}", std::process::id());
@@ -164,9 +246,32 @@ async fn handshake_messages_are_as_written_down() {
             .push(json!({ "name": what, "region_len": region_len, "hex": hex(&bytes), "reason": expected }));
     }
     let fine = message(kind::HELLO).as_bytes().to_vec();
-    let got = tokio::task::spawn_blocking(move || answer(&name, &fine, Some(REGION_LEN))).await.unwrap();
-    assert_eq!(got.kind.get(), kind::WELCOME, "{}", got.text());
-    assert_eq!((got.version_min.get(), got.version_max.get()), (1, 1));
+    check_welcome(name.clone(), fine, 1024).await;
+
+    let name = format!("{name}-shepherd");
+    let address: Address = format!("shm-abstract:{name}").parse().unwrap();
+    let mut door = Listener::bind(&address, Config { is_shepherd: true, ..Config::default() }).unwrap();
+    let mut refusals_by_shepherds = Vec::new();
+    for (what, bytes, expected) in refused_by_shepherds() {
+        let sent = (name.clone(), bytes.clone());
+        let got =
+            tokio::task::spawn_blocking(move || answer(&sent.0, &sent.1, Some(REGION_LEN))).await.unwrap();
+        assert_eq!(got.kind.get(), kind::REFUSAL, "{what}");
+        assert_eq!(got.reason.get(), expected, "{what}: {}", got.text());
+        refusals_by_shepherds
+            .push(json!({ "name": what, "region_len": REGION_LEN, "hex": hex(&bytes), "reason": expected }));
+    }
+    let attach =
+        with_body(kind::ATTACH, &introduction(b"orders", 2, &[b"shop.Orders", b"grpc.health.v1.Health"]));
+    check_welcome(name.clone(), attach.clone(), 0).await;
+    let attached = door.accept().await.unwrap();
+    let Purpose::Attach(said) = attached.purpose() else { panic!("{:?}", attached.purpose()) };
+    assert_eq!((&*said.group, said.worker), ("orders", 1));
+    assert_eq!(*said.services, ["shop.Orders", "grpc.health.v1.Health"]);
+    let via = with_body(kind::VIA, b"https://inventory:443");
+    check_welcome(name, via.clone(), 1024).await;
+    let session = door.accept().await.unwrap();
+    assert_eq!(*session.purpose(), Purpose::Via("https://inventory:443".into()));
 
     let messages = json!([
         vector("a client asks", &message(kind::HELLO)),
@@ -174,6 +279,11 @@ async fn handshake_messages_are_as_written_down() {
         vector("a server declines", &refusal()),
         vector("a client asks, with a token", &with_token(kind::HELLO, TOKEN)),
         vector("a server agrees, and answers the token", &with_token(kind::WELCOME, !TOKEN)),
+        vector_with_body("a process attaches to a shepherd", &attach),
+        vector_with_body("a client calls by way of a shepherd", &via),
     ]);
-    hold("handshake.json", &json!({ "messages": messages, "refused": refusals }));
+    hold(
+        "handshake.json",
+        &json!({ "messages": messages, "refused": refusals, "refused_by_shepherds": refusals_by_shepherds }),
+    );
 }

@@ -1,0 +1,215 @@
+//! A server behind a shepherd: it attaches there instead of listening, and again whenever the shepherd has gone.
+
+use std::fmt;
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tollfree_transport::{Address, AddressError, Attachment, Config, Introduction, Purpose};
+
+use super::Server;
+use crate::endpoint::delay;
+use crate::session_task::{Age, Duty, SessionTask};
+use crate::status::ServeError;
+
+/// The group of a server that is given no other.
+const GROUP: &str = "default";
+/// A session that lasted for this long was a good one: the next attempt to attach is the first.
+const GOOD: Duration = Duration::from_secs(1);
+
+/// A server that is about to attach to a shepherd ([`Server::attach`]). Awaited, it serves until it is shut down.
+#[must_use = "nothing is served before this is awaited"]
+pub struct Attaching {
+    server: Server,
+    uri: String,
+    group: String,
+    worker_count: u32,
+    signal: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl fmt::Debug for Attaching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attaching")
+            .field("uri", &self.uri)
+            .field("group", &self.group)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Serves behind a shepherd, which hands in calls from elsewhere: the same services, and no address of its own. When the
+    /// shepherd goes away, calls under way end, and the server attaches again as soon as there is one. A shepherd that is not
+    /// there yet is waited for.
+    ///
+    /// [`peers`](Server::peers) says which users the shepherd may run as. Other settings hold as in a session with any client, but
+    /// [`max_connection_age`](Server::max_connection_age), which is for clients.
+    ///
+    /// # Errors
+    /// [`ServeError`], when awaited: the address or a name is none, or the shepherd at the socket refuses this server for good
+    /// the first time.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (_, greeter) = tonic_health::server::health_reporter();
+    /// tollfree::Server::builder()
+    ///     .add_service(greeter) // GreeterServer::new(…), as tonic generates it
+    ///     .attach("shm:///run/tollfree/shepherd.sock")
+    ///     .group("greeters")
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn attach(self, uri: impl Into<String>) -> Attaching {
+        Attaching {
+            server: self,
+            uri: uri.into(),
+            group: GROUP.into(),
+            worker_count: 1,
+            signal: Box::pin(pending()),
+        }
+    }
+}
+
+impl Attaching {
+    /// The group that the shepherd is to count this process to, by whose name it may be told what to route there: `default` unless
+    /// this says otherwise. Up to 64 visible ASCII characters.
+    pub fn group(mut self, name: impl Into<String>) -> Attaching {
+        self.group = name.into();
+        self
+    }
+
+    /// How many sessions to have with the shepherd, each with a pair of rings and a task of its own: 1 unless this says otherwise.
+    pub fn workers(mut self, count: u32) -> Attaching {
+        self.worker_count = count.max(1);
+        self
+    }
+
+    /// Serves until `signal` resolves: the shepherd is told to send no more calls, and those under way are answered.
+    pub fn until(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Attaching {
+        self.signal = Box::pin(signal);
+        self
+    }
+
+    async fn run(self) -> Result<(), ServeError> {
+        let Attaching { server, uri, group, worker_count, mut signal } = self;
+        if let Some((setting, reason)) = server.refused {
+            return Err(ServeError::Setting { setting, reason });
+        }
+        let address: Address = uri.parse().map_err(|error: AddressError| ServeError::Address {
+            address: uri.clone(),
+            reason: error.to_string(),
+        })?;
+        let mut services: Vec<String> = server.services.keys().map(|name| (*name).to_owned()).collect();
+        services.sort_unstable();
+        let introduction = Introduction::new(&group, services)
+            .map_err(|source| ServeError::Socket { address: uri, source })?;
+        Purpose::Attach(introduction.clone())
+            .check()
+            .map_err(|reason| ServeError::Setting { setting: "attach", reason })?;
+        let config = Config { pool: server.sharing.pool_id(), ..server.config.clone() };
+        let duty = Arc::new(Duty { age: Age::default(), ..server.duty()? });
+        let (stop, stopped) = watch::channel(false);
+        let mut workers = JoinSet::new();
+        for worker in 0..worker_count {
+            let worker = Worker {
+                address: address.clone(),
+                config: config.clone(),
+                introduction: Introduction { worker, ..introduction.clone() },
+                duty: duty.clone(),
+            };
+            workers.spawn(worker.run(stopped.clone()));
+        }
+        let publish = duty.tally.clone().publish();
+        tokio::pin!(publish);
+        let mut result = Ok(());
+        loop {
+            tokio::select! {
+                () = &mut publish => {}
+                () = &mut signal, if !*stop.borrow() => { _ = stop.send(true); }
+                ended = workers.join_next() => match ended {
+                    Some(Ok(Ok(()))) => {}
+                    Some(Ok(Err(error))) => {
+                        result = result.and(Err(error));
+                        _ = stop.send(true);
+                    }
+                    Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
+                    None => return result,
+                },
+            }
+        }
+    }
+}
+
+impl IntoFuture for Attaching {
+    type Output = Result<(), ServeError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<(), ServeError>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// One session with the shepherd, and the next one when it has ended.
+struct Worker {
+    address: Address,
+    config: Config,
+    introduction: Introduction,
+    duty: Arc<Duty>,
+}
+
+impl Worker {
+    /// # Errors
+    /// The shepherd refuses for good, and has never let this worker in.
+    async fn run(self, stopped: watch::Receiver<bool>) -> Result<(), ServeError> {
+        let mut stop = stopped.clone();
+        let stop = async move { drop(stop.wait_for(|stop| *stop).await) };
+        tokio::pin!(stop);
+        let (mut failures, mut was_attached, mut is_away) = (0, false, false);
+        loop {
+            let attaching = Attachment::attach(&self.address, &self.config, self.introduction.clone());
+            let attached = tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                attached = attaching => attached,
+            };
+            match attached {
+                Ok(attachment) => {
+                    tracing::info!(
+                        address = %self.address,
+                        group = &*self.introduction.group,
+                        worker = self.introduction.worker,
+                        shepherd = ?attachment.peer(),
+                        "attached to a shepherd"
+                    );
+                    let began = Instant::now();
+                    (was_attached, is_away) = (true, false);
+                    SessionTask::new(attachment, self.duty.clone()).run(stopped.clone()).await;
+                    if *stopped.borrow() {
+                        return Ok(());
+                    }
+                    if began.elapsed() >= GOOD {
+                        failures = 0;
+                    }
+                }
+                Err(error) if !was_attached && !error.kind.is_transient() => return Err(error.into()),
+                // Once for each time that it is away.
+                Err(error) if !is_away => {
+                    is_away = true;
+                    tracing::warn!(%error, "no shepherd; the server attaches when there is one");
+                }
+                Err(error) => tracing::debug!(%error, "still no shepherd"),
+            }
+            let pause = delay(failures);
+            failures = failures.saturating_add(1);
+            tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+}
