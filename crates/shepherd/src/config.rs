@@ -33,6 +33,8 @@ pub struct Config {
     pub groups: BTreeMap<String, Group>,
     /// Groups by service (`acme.v1.Orders`) or method (`acme.v1.Orders/Get`). A service without a route goes to the group that has attached with it.
     pub routes: BTreeMap<String, String>,
+    /// How business processes' calls to elsewhere are made.
+    pub outward: Outward,
     /// What the world may ask for.
     pub limits: Limits,
     /// Where figures are read.
@@ -89,8 +91,19 @@ pub struct Group {
     pub users: Vec<u32>,
     /// Services that it may attach with. Without any, all that no other group names.
     pub services: Vec<String>,
-    /// Where its processes may call out, as `https://host:port`. Without any, nowhere.
+    /// Where its processes may call, besides itself (`group:its-name`): `https://host:port`, `http://host:port` or
+    /// `group:another`.
     pub via: Vec<String>,
+}
+
+/// How business processes' calls to elsewhere are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Outward {
+    /// Whose certificates are trusted at `https://` targets, a PEM file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
 }
 
 /// What the world may ask for. Each has a refusal in words, and a reason in `tollfree_shepherd_refusals_total`.
@@ -129,8 +142,8 @@ impl Default for Limits {
             connections_per_address: 512,
             streams: 256,
             header_bytes: 16 << 10,
-            reset_burst: 200,
-            reset_every_ms: 20,
+            reset_burst: 1000,
+            reset_every_ms: 10,
             message_bytes: 4 << 20,
             handshake_ms: 10_000,
             idle_ms: 300_000,

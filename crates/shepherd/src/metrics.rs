@@ -100,7 +100,7 @@ impl Metrics {
         let failures = metrics.reload_failures.clone();
         own.register("certificate_reload_failures", "Certificates that could not be read again", failures);
         for reason in Refusal::ALL {
-            metrics.refusals.get_or_create(&Reason { reason });
+            drop(metrics.refusals.get_or_create(&Reason { reason }));
         }
         Metrics { registry, ..metrics }
     }

@@ -33,10 +33,6 @@ impl Worker {
     pub(crate) fn group(&self) -> &str {
         &self.group
     }
-
-    pub(crate) fn services(&self) -> &[String] {
-        &self.services
-    }
 }
 
 /// A call's place at a worker, until it is dropped.
@@ -165,12 +161,6 @@ impl Workers {
         }
     }
 
-    /// Whether somebody of a group serves a service: then its processes may call it.
-    pub(crate) fn is_of_group(&self, service: &str, group: &str) -> bool {
-        let table = self.table.load();
-        table.by_service.get(service).into_iter().flatten().any(|worker| worker.group == group)
-    }
-
     /// Who gets a call of `path`, as `acme.v1.Orders/Get`.
     pub(crate) fn place(&self, path: &str) -> Result<Place, Refused> {
         let service = path.split('/').next().unwrap_or_default();
@@ -178,7 +168,25 @@ impl Workers {
         let workers = table.by_service.get(service).map_or(&[][..], Vec::as_slice);
         let route = self.routes.get(path).or_else(|| self.routes.get(service));
         // Without a route, the group that attached with the service first keeps it as long as one of it is attached.
-        let group = route.map(String::as_str).or_else(|| workers.first().map(Worker::group_of));
+        let group = route.map(String::as_str).or_else(|| workers.first().map(|worker| worker.group()));
+        self.among(&table, workers, group, service)
+    }
+
+    /// Who of a group gets a call of `path`, whatever the routes say.
+    pub(crate) fn place_in(&self, group: &str, path: &str) -> Result<Place, Refused> {
+        let service = path.split('/').next().unwrap_or_default();
+        let table = self.table.load();
+        let workers = table.by_service.get(service).map_or(&[][..], Vec::as_slice);
+        self.among(&table, workers, Some(group), service)
+    }
+
+    fn among(
+        &self,
+        table: &Table,
+        workers: &[Arc<Worker>],
+        group: Option<&str>,
+        service: &str,
+    ) -> Result<Place, Refused> {
         let members = workers.iter().filter(|worker| Some(worker.group.as_str()) == group);
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let Some(worker) = least_outstanding(members, turn) else {
@@ -198,12 +206,6 @@ impl Workers {
         worker.outstanding.fetch_add(1, Ordering::Relaxed);
         self.metrics.outstanding(&worker.group).inc();
         Ok(Place { worker: worker.clone(), metrics: self.metrics.clone() })
-    }
-}
-
-impl Worker {
-    fn group_of(worker: &Arc<Worker>) -> &str {
-        &worker.group
     }
 }
 

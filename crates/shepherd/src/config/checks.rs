@@ -75,13 +75,23 @@ fn groups(config: &Config) -> Result<(), Complaint> {
             }
         }
         for target in &group.via {
-            if !target.starts_with("https://") && !target.starts_with("http://") {
-                return Err(complaint(
-                    &["groups", name, "via"],
-                    format!("\"{target}\" is no target: write https://host:port"),
-                ));
-            }
+            via(config, target).map_err(|problem| complaint(&["groups", name, "via"], problem))?;
         }
+    }
+    Ok(())
+}
+
+/// Whether a target can be called at all.
+fn via(config: &Config, target: &str) -> Result<(), String> {
+    if let Some(group) = target.strip_prefix("group:") {
+        let is_there = config.groups.contains_key(group);
+        return is_there.then_some(()).ok_or_else(|| format!("\"{target}\": there is no such group under [groups]"));
+    }
+    if target.starts_with("https://") && config.outward.ca.is_none() {
+        return Err(format!("\"{target}\" needs to know whose certificates to trust: say it by outward.ca"));
+    }
+    if !target.starts_with("https://") && !target.starts_with("http://") {
+        return Err(format!("\"{target}\" is no target: write https://host:port, http://host:port or group:name"));
     }
     Ok(())
 }

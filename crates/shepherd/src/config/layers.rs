@@ -200,6 +200,8 @@ mod tests {
         ("[groups.g]\n[routes]\n\"/a.B/\" = \"g\"\n", &["s.toml:3: routes./a.B/", "acme.v1.Orders"]),
         ("[groups.g]\nservices = [\"a.B\"]\n[groups.h]\nservices = [\"a.B\"]\n", &["s.toml:4: groups.h.services", "\"g\""]),
         ("[groups.g]\nvia = [\"inventory\"]\n", &["s.toml:2: groups.g.via", "https://"]),
+        ("[groups.g]\nvia = [\"https://x:1\"]\n", &["s.toml:2: groups.g.via", "outward.ca"]),
+        ("[groups.g]\nvia = [\"group:h\"]\n", &["s.toml:2: groups.g.via", "no such group"]),
         ("[metrics]\naddress = \"9090\"\n", &["s.toml:2: metrics.address", "host:port"]),
     ];
 
