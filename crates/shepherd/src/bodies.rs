@@ -159,7 +159,12 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn new(inner: tonic::body::Body, limit: u64, mut record: Record, headers: &HeaderMap) -> Answer {
+    pub(crate) fn new(
+        inner: tonic::body::Body,
+        limit: u64,
+        mut record: Record,
+        headers: &HeaderMap,
+    ) -> Answer {
         record.heed(headers);
         Answer { inner: Some(inner), lengths: Lengths::default(), limit, record, place: None }
     }
@@ -191,7 +196,9 @@ impl Body for Answer {
         let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(inner).poll_frame(cx));
         let ends = frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers));
-        if let Some(status) = this.record.passage.refused(this.limit).filter(|_| ends || matches!(frame, Some(Err(_)))) {
+        if let Some(status) =
+            this.record.passage.refused(this.limit).filter(|_| ends || matches!(frame, Some(Err(_))))
+        {
             this.record.metrics.refused(Refusal::Message);
             return this.end(&status);
         }

@@ -66,7 +66,9 @@ impl Tenants {
         for service in services {
             let is_free = || !self.config.groups.values().any(|group| group.services.contains(service));
             if !allowed.contains(service) && !(allowed.is_empty() && is_free()) {
-                return Err("a service is another group's, or not among this group's: see the shepherd's config");
+                return Err(
+                    "a service is another group's, or not among this group's: see the shepherd's config",
+                );
             }
         }
         Ok(())

@@ -72,10 +72,7 @@ impl Meter {
             read_bytes: AtomicU64::new(0),
             calls: AtomicU32::new(0),
             idle_since: Mutex::new(Instant::now()),
-            resets: Mutex::new(Bucket::new(
-                limits.reset_burst,
-                Duration::from_millis(limits.reset_every_ms),
-            )),
+            resets: Mutex::new(Bucket::new(limits.reset_burst, Duration::from_millis(limits.reset_every_ms))),
             is_stormed: AtomicBool::new(false),
             storm: Notify::new(),
         }

@@ -71,7 +71,9 @@ impl health_server::Health for Answers {
     ) -> Result<tonic::Response<HealthCheckResponse>, Status> {
         let service = request.into_inner().service;
         match self.status(&service) {
-            ServingStatus::ServiceUnknown => Err(Status::not_found(format!("there is no service {service} here"))),
+            ServingStatus::ServiceUnknown => {
+                Err(Status::not_found(format!("there is no service {service} here")))
+            }
             status => Ok(tonic::Response::new(response(status))),
         }
     }

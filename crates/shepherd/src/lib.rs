@@ -144,8 +144,11 @@ impl Shepherd {
 
     /// Where it can be reached: each listener by its name, `business`, and `metrics` if there is such a page.
     pub fn addresses(&self) -> BTreeMap<String, String> {
-        let mut addresses: BTreeMap<String, String> =
-            self.listeners.iter().map(|bound| (format!("listeners.{}", bound.name()), bound.address())).collect();
+        let mut addresses: BTreeMap<String, String> = self
+            .listeners
+            .iter()
+            .map(|bound| (format!("listeners.{}", bound.name()), bound.address()))
+            .collect();
         addresses.insert("business".into(), self.business.address().into());
         if let Some(address) = self.page.as_ref().and_then(|page| page.local_addr().ok()) {
             addresses.insert("metrics".into(), format!("http://{address}/metrics"));

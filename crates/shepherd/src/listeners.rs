@@ -129,9 +129,8 @@ pub(crate) struct Bound {
 impl Bound {
     pub(crate) async fn bind(name: &str, listener: &Listener) -> Result<Bound, ListenError> {
         let certificates = listener.tls.as_ref().map(Certificates::read).transpose();
-        let certificates = certificates
-            .map_err(|source| ListenError::Tls { listener: name.into(), source })?
-            .map(Arc::new);
+        let certificates =
+            certificates.map_err(|source| ListenError::Tls { listener: name.into(), source })?.map(Arc::new);
         let socket = match listener.address.strip_prefix("unix:") {
             Some(path) => bind_unix(path.into()).await,
             None => TcpListener::bind(&listener.address).await.map(Socket::Tcp),
@@ -181,8 +180,12 @@ impl Bound {
                 _ = stopping.wait_for(|stop| *stop) => break,
             };
             match accepted {
-                Ok((Stream::Tcp(stream), client, address)) => entrance.enter(stream, client, address, &mut connections),
-                Ok((Stream::Unix(stream), client, address)) => entrance.enter(stream, client, address, &mut connections),
+                Ok((Stream::Tcp(stream), client, address)) => {
+                    entrance.enter(stream, client, address, &mut connections)
+                }
+                Ok((Stream::Unix(stream), client, address)) => {
+                    entrance.enter(stream, client, address, &mut connections)
+                }
                 Err(error) => {
                     tracing::warn!(listener = self.name, %error, "nobody can be let in at the moment");
                     tokio::time::sleep(PAUSE).await;

@@ -22,12 +22,21 @@ const METHOD_COUNT_MAX: usize = 1000;
 const OTHER: &str = "other";
 /// Bounds of the latencies' histogram, as A66 has them.
 const LATENCIES: [f64; 24] = [
-    0.000_01, 0.000_05, 0.000_1, 0.000_3, 0.000_6, 0.000_8, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008, 0.01,
-    0.013, 0.016, 0.02, 0.025, 0.03, 0.05, 0.1, 1.0, 5.0, 100.0,
+    0.000_01, 0.000_05, 0.000_1, 0.000_3, 0.000_6, 0.000_8, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008,
+    0.01, 0.013, 0.016, 0.02, 0.025, 0.03, 0.05, 0.1, 1.0, 5.0, 100.0,
 ];
 /// Bounds of the sizes' histogram, as A66 has them.
 const SIZES: [f64; 10] = [
-    1024.0, 2048.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0,
+    1024.0,
+    2048.0,
+    4096.0,
+    16384.0,
+    65536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -90,7 +99,12 @@ impl Metrics {
         calls.register("started", "Calls that have begun", metrics.started.clone());
         calls.register_with_unit("duration", "Time of calls", Unit::Seconds, metrics.duration.clone());
         let (sent, received) = ("sent_total_compressed_message_size", "rcvd_total_compressed_message_size");
-        calls.register_with_unit(sent, "Answers of a call, as they travelled", Unit::Bytes, metrics.sent.clone());
+        calls.register_with_unit(
+            sent,
+            "Answers of a call, as they travelled",
+            Unit::Bytes,
+            metrics.sent.clone(),
+        );
         calls.register_with_unit(received, "Requests of a call", Unit::Bytes, metrics.received.clone());
         let own = registry.sub_registry_with_prefix("tollfree_shepherd");
         own.register("refusals", "What was refused or ended, by reason", metrics.refusals.clone());

@@ -21,7 +21,8 @@ use crate::metrics::Metrics;
 const READERS: usize = 16;
 /// How long one may take for everything.
 const PATIENCE: Duration = Duration::from_secs(10);
-const TEXT: HeaderValue = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+const TEXT: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
 /// Serves until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {

@@ -47,7 +47,10 @@ pub(super) fn check(config: &Config) -> Result<(), Complaint> {
 
 fn address(address: &str, path: &[&str]) -> Result<(), Complaint> {
     if address.contains("://") {
-        return Err(complaint(path, format!("write \"{address}\" without its scheme, as host:port or unix:/path")));
+        return Err(complaint(
+            path,
+            format!("write \"{address}\" without its scheme, as host:port or unix:/path"),
+        ));
     }
     match address.strip_prefix("unix:") {
         Some(file) if file.starts_with('/') => Ok(()),
@@ -85,13 +88,17 @@ fn groups(config: &Config) -> Result<(), Complaint> {
 fn via(config: &Config, target: &str) -> Result<(), String> {
     if let Some(group) = target.strip_prefix("group:") {
         let is_there = config.groups.contains_key(group);
-        return is_there.then_some(()).ok_or_else(|| format!("\"{target}\": there is no such group under [groups]"));
+        return is_there
+            .then_some(())
+            .ok_or_else(|| format!("\"{target}\": there is no such group under [groups]"));
     }
     if target.starts_with("https://") && config.outward.ca.is_none() {
         return Err(format!("\"{target}\" needs to know whose certificates to trust: say it by outward.ca"));
     }
     if !target.starts_with("https://") && !target.starts_with("http://") {
-        return Err(format!("\"{target}\" is no target: write https://host:port, http://host:port or group:name"));
+        return Err(format!(
+            "\"{target}\" is no target: write https://host:port, http://host:port or group:name"
+        ));
     }
     Ok(())
 }
@@ -121,7 +128,10 @@ fn limits(config: &Config) -> Result<(), Complaint> {
     ];
     for (key, value, least) in least {
         if value < least {
-            return Err(complaint(&["limits", key], format!("{value} is too little: write at least {least}")));
+            return Err(complaint(
+                &["limits", key],
+                format!("{value} is too little: write at least {least}"),
+            ));
         }
     }
     Ok(())

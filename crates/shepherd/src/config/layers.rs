@@ -160,7 +160,9 @@ mod tests {
 
     fn of(text: &str, flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let mut sources = vec![Source::Text { name: "s.toml".into(), text: text.into() }];
-        sources.extend(flags.iter().map(|(key, value)| Source::Flag { key: (*key).into(), value: (*value).into() }));
+        sources.extend(
+            flags.iter().map(|(key, value)| Source::Flag { key: (*key).into(), value: (*value).into() }),
+        );
         read(&sources)
     }
 
@@ -194,11 +196,17 @@ mod tests {
         ("[listeners.a]\naddress = \"nowhere\"\n", &["s.toml:2: listeners.a.address", "host:port"]),
         ("[listeners.a]\naddress = \"unix:x\"\n", &["s.toml:2: listeners.a.address", "unix:/"]),
         ("[listeners.a]\naddress = \"http://x:1\"\n", &["s.toml:2: listeners.a.address", "without"]),
-        ("[listeners.a]\naddress = \"a:1\"\ntls.certificate = \"c\"\n", &["s.toml:3: listeners.a.tls.key", "missing"]),
+        (
+            "[listeners.a]\naddress = \"a:1\"\ntls.certificate = \"c\"\n",
+            &["s.toml:3: listeners.a.tls.key", "missing"],
+        ),
         ("[business]\nsocket = \"/run/x\"\n", &["s.toml:2: business.socket", "shm:///"]),
         ("[routes]\n\"a.B\" = \"g\"\n[groups.h]\n", &["s.toml:2: routes.a.B", "\"g\""]),
         ("[groups.g]\n[routes]\n\"/a.B/\" = \"g\"\n", &["s.toml:3: routes./a.B/", "acme.v1.Orders"]),
-        ("[groups.g]\nservices = [\"a.B\"]\n[groups.h]\nservices = [\"a.B\"]\n", &["s.toml:4: groups.h.services", "\"g\""]),
+        (
+            "[groups.g]\nservices = [\"a.B\"]\n[groups.h]\nservices = [\"a.B\"]\n",
+            &["s.toml:4: groups.h.services", "\"g\""],
+        ),
         ("[groups.g]\nvia = [\"inventory\"]\n", &["s.toml:2: groups.g.via", "https://"]),
         ("[groups.g]\nvia = [\"https://x:1\"]\n", &["s.toml:2: groups.g.via", "outward.ca"]),
         ("[groups.g]\nvia = [\"group:h\"]\n", &["s.toml:2: groups.g.via", "no such group"]),

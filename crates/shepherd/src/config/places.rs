@@ -9,7 +9,9 @@ pub(super) fn line_of(text: &str, path: &[String]) -> Option<usize> {
     let mut table: &DeTable<'_> = table.get_ref();
     let mut at = None;
     for key in path {
-        let Some((found, value)) = table.iter().find(|(known, _)| known.get_ref().as_ref() == key) else { break };
+        let Some((found, value)) = table.iter().find(|(known, _)| known.get_ref().as_ref() == key) else {
+            break;
+        };
         at = Some(Spanned::span(found).start);
         match value.get_ref() {
             DeValue::Table(inner) => table = inner,
