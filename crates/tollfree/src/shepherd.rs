@@ -276,13 +276,9 @@ impl ViaSession {
         self.attachment.peer()
     }
 
-    /// Ends the session instead of serving it; the process is told why.
-    pub fn refuse(self, reason: &'static str) {
-        self.attachment.close(reason);
-    }
-
     /// Gives the session's calls to `service`, with [`PeerIdentity`] and [`ViaTarget`] in their extensions, until the session ends,
-    /// or until `stop` resolves and the calls under way are answered.
+    /// or until `stop` resolves and the calls under way are answered. A session that may not be is best given to a service that
+    /// answers PERMISSION_DENIED: a channel whose session just ends makes another one.
     pub async fn serve<S, B>(self, service: S, stop: impl Future<Output = ()> + Send)
     where
         S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,

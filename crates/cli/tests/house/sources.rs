@@ -14,7 +14,7 @@ const MARK: &str = "//! Hot module:";
 const LINE_COUNT_MAX: usize = 800;
 const LINE_COUNT_LONG: usize = 400;
 /// Hosts that documents, tests and the lock file may name.
-const HOSTS: [&str; 8] = [
+const HOSTS: [&str; 9] = [
     "github.com",
     "keepachangelog.com",
     "semver.org",
@@ -22,6 +22,7 @@ const HOSTS: [&str; 8] = [
     "www.w3.org",
     "localhost",
     "host",
+    "inventory",
     "127.0.0.1",
 ];
 

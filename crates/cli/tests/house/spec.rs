@@ -237,7 +237,7 @@ fn structures_are_those_of_the_code() {
         metadata_len_max,
         reason,
         text_len,
-        reserved,
+        body_len,
         text,
         pool,
         token,

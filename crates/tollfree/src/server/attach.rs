@@ -162,13 +162,31 @@ struct Worker {
 }
 
 impl Worker {
+    /// Serves one session, and says why it ended.
+    async fn serve(&self, attachment: Attachment, stopped: &watch::Receiver<bool>, is_news: bool) -> String {
+        if is_news {
+            tracing::info!(
+                address = %self.address,
+                group = &*self.introduction.group,
+                worker = self.introduction.worker,
+                shepherd = ?attachment.peer(),
+                "attached to a shepherd"
+            );
+        }
+        let attachment = Arc::new(attachment);
+        SessionTask::new(attachment.clone(), self.duty.clone()).run(stopped.clone()).await;
+        attachment.closed().map_or_else(String::new, |closed| closed.to_string())
+    }
+
     /// # Errors
     /// The shepherd refuses for good, and has never let this worker in.
     async fn run(self, stopped: watch::Receiver<bool>) -> Result<(), ServeError> {
         let mut stop = stopped.clone();
         let stop = async move { drop(stop.wait_for(|stop| *stop).await) };
         tokio::pin!(stop);
-        let (mut failures, mut was_attached, mut is_away) = (0, false, false);
+        let (mut failures, mut was_attached) = (0, false);
+        // What has kept it from serving since it last did, said once.
+        let (mut said, mut was_short) = (String::new(), false);
         loop {
             let attaching = Attachment::attach(&self.address, &self.config, self.introduction.clone());
             let attached = tokio::select! {
@@ -176,32 +194,32 @@ impl Worker {
                 () = &mut stop => return Ok(()),
                 attached = attaching => attached,
             };
-            match attached {
+            let trouble = match attached {
                 Ok(attachment) => {
-                    tracing::info!(
-                        address = %self.address,
-                        group = &*self.introduction.group,
-                        worker = self.introduction.worker,
-                        shepherd = ?attachment.peer(),
-                        "attached to a shepherd"
-                    );
+                    was_attached = true;
                     let began = Instant::now();
-                    (was_attached, is_away) = (true, false);
-                    SessionTask::new(attachment, self.duty.clone()).run(stopped.clone()).await;
+                    let ended = self.serve(attachment, &stopped, !was_short).await;
                     if *stopped.borrow() {
                         return Ok(());
                     }
-                    if began.elapsed() >= GOOD {
+                    was_short = began.elapsed() < GOOD;
+                    if !was_short {
                         failures = 0;
+                        said.clear();
                     }
+                    ended
                 }
                 Err(error) if !was_attached && !error.kind.is_transient() => return Err(error.into()),
-                // Once for each time that it is away.
-                Err(error) if !is_away => {
-                    is_away = true;
-                    tracing::warn!(%error, "no shepherd; the server attaches when there is one");
-                }
-                Err(error) => tracing::debug!(%error, "still no shepherd"),
+                Err(error) => error.to_string(),
+            };
+            if trouble != said {
+                tracing::warn!(
+                    address = %self.address,
+                    worker = self.introduction.worker,
+                    reason = trouble,
+                    "no calls come from the shepherd; attaching again until they do"
+                );
+                said = trouble;
             }
             let pause = delay(failures);
             failures = failures.saturating_add(1);

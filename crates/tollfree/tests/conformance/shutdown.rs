@@ -103,5 +103,6 @@ crate::rows!(
     an_idle_server_stops_at_once,
     a_busy_server_stops_too;
     // Whether a call waits for a successor is a shepherd's matter.
-    without_shepherd: a_successor_is_found_by_the_same_channel,
+    without_shepherd:
+    a_successor_is_found_by_the_same_channel,
 );

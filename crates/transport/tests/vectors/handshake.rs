@@ -96,7 +96,7 @@ fn refused_by_shepherds() -> Vec<(&'static str, Vec<u8>, u32)> {
         ),
         ("more services announced than there are", attach(&introduction(b"orders", 2, &[service]))),
         ("no target", with_body(kind::VIA, b"")),
-        ("a target of two words", with_body(kind::VIA, b"https://a b")),
+        ("a target of two words", with_body(kind::VIA, b"two words")),
         ("a target too long", with_body(kind::VIA, &[b't'; TARGET_LEN_MAX + 1])),
     ];
     cases.into_iter().map(|(name, bytes)| (name, bytes, reason::MALFORMED)).collect()
