@@ -44,8 +44,22 @@ enum ConfigCommand {
     /// Say whether a shepherd could use it
     Check(Said),
 
-    /// Print it as JSON, with all that was not said
-    Show(Said),
+    /// Print the config
+    Show(Show),
+}
+
+#[derive(Debug, Args)]
+struct Show {
+    #[command(flatten)]
+    said: Said,
+
+    /// With everything that was not said; there is no other form yet
+    #[arg(long, required = true)]
+    effective: bool,
+
+    /// Print JSON; there is no other form yet
+    #[arg(long, required = true)]
+    json: bool,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -76,8 +90,9 @@ impl ShepherdCommand {
                 said.read()?;
                 print("the config can be used\n")
             }
-            Some(ShepherdSubcommand::Config(ConfigCommand::Show(said))) => {
-                print(&format!("{}\n", said.read()?.to_json()))
+            Some(ShepherdSubcommand::Config(ConfigCommand::Show(show))) => {
+                debug_assert!(show.effective && show.json, "clap asks for both");
+                print(&format!("{}\n", show.said.read()?.to_json()))
             }
         }
     }

@@ -65,7 +65,8 @@ impl Tenants {
         let allowed = self.config.groups.get(group).map_or(&[][..], |group| &group.services);
         for service in services {
             let is_free = || !self.config.groups.values().any(|group| group.services.contains(service));
-            if !allowed.contains(service) && !(allowed.is_empty() && is_free()) {
+            let may = if allowed.is_empty() { is_free() } else { allowed.contains(service) };
+            if !may {
                 return Err(
                     "a service is another group's, or not among this group's: see the shepherd's config",
                 );

@@ -110,7 +110,6 @@ impl Workers {
     }
 
     pub(crate) fn add(&self, worker: Arc<Worker>) {
-        self.metrics.workers(&worker.group).inc();
         self.change(|table| {
             for service in &worker.services {
                 table.by_service.entry(service.clone()).or_default().push(worker.clone());
@@ -119,10 +118,10 @@ impl Workers {
                 }
             }
         });
+        self.metrics.workers(&worker.group).inc();
     }
 
     pub(crate) fn remove(&self, worker: &Arc<Worker>) {
-        self.metrics.workers(&worker.group).dec();
         self.change(|table| {
             for service in &worker.services {
                 if let Some(workers) = table.by_service.get_mut(service) {
@@ -133,6 +132,7 @@ impl Workers {
                 }
             }
         });
+        self.metrics.workers(&worker.group).dec();
     }
 
     fn change(&self, change: impl FnOnce(&mut Table)) {

@@ -185,10 +185,14 @@ async fn calls_go_to_the_worker_with_the_fewest() {
     }
     let of = |probe: &Probe| probe.live.load(Ordering::SeqCst);
     assert_eq!((of(&first.probe), of(&second.probe)), (3, 6), "three workers, three calls each");
-    first.probe.gate.notify_waiters();
-    second.probe.gate.notify_waiters();
-    while let Some(call) = calls.join_next().await {
-        call.unwrap().unwrap();
+    while !calls.is_empty() {
+        // A handler that has begun waits a moment later.
+        first.probe.gate.notify_one();
+        second.probe.gate.notify_one();
+        let done = tokio::time::timeout(std::time::Duration::from_millis(5), calls.join_next()).await;
+        if let Ok(Some(call)) = done {
+            call.unwrap().unwrap();
+        }
     }
 }
 
