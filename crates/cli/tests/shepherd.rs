@@ -35,6 +35,7 @@ fn it_says_when_it_is_ready_and_ends_when_it_is_told() {
     assert!(lines.any(|line| line["message"] == "stopped"));
     assert!(child.wait().unwrap().success());
     assert!(!socket.exists(), "its socket is gone");
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }
 
 #[test]

@@ -195,7 +195,7 @@ mod tests {
         ("[listeners.a]\n", &["s.toml:1: listeners.a.address", "missing"]),
         ("[listeners.a]\naddress = \"nowhere\"\n", &["s.toml:2: listeners.a.address", "host:port"]),
         ("[listeners.a]\naddress = \"unix:x\"\n", &["s.toml:2: listeners.a.address", "unix:/"]),
-        ("[listeners.a]\naddress = \"http://x:1\"\n", &["s.toml:2: listeners.a.address", "without"]),
+        ("[listeners.a]\naddress = \"http://host:1\"\n", &["s.toml:2: listeners.a.address", "without"]),
         (
             "[listeners.a]\naddress = \"a:1\"\ntls.certificate = \"c\"\n",
             &["s.toml:3: listeners.a.tls.key", "missing"],
@@ -208,7 +208,7 @@ mod tests {
             &["s.toml:4: groups.h.services", "\"g\""],
         ),
         ("[groups.g]\nvia = [\"inventory\"]\n", &["s.toml:2: groups.g.via", "https://"]),
-        ("[groups.g]\nvia = [\"https://x:1\"]\n", &["s.toml:2: groups.g.via", "outward.ca"]),
+        ("[groups.g]\nvia = [\"https://localhost:1\"]\n", &["s.toml:2: groups.g.via", "outward.ca"]),
         ("[groups.g]\nvia = [\"group:h\"]\n", &["s.toml:2: groups.g.via", "no such group"]),
         ("[metrics]\naddress = \"9090\"\n", &["s.toml:2: metrics.address", "host:port"]),
     ];
