@@ -12,13 +12,17 @@
 //! #     S: tower_service::Service<http::Request<tonic::body::Body>, Response = http::Response<tonic::body::Body>>
 //! #         + Clone + Send + 'static,
 //! #     S::Future: Send + 'static,
-//! #     S::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+//! #     S::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send + 'static,
 //! # {
 //! let mut door = Door::bind("shm:///run/tollfree/shepherd.sock", Limits::default()).await?;
+//! let mut workers = Vec::new(); // those that calls from outside are handed to
 //! while let Some(arrival) = door.accept().await {
 //!     match arrival {
-//!         Arrival::Attached(attached) => println!("{:?} serves {:?}", attached.process(), attached.services()),
-//!         Arrival::Session(session) => drop(tokio::spawn(session.serve(outward.clone(), std::future::pending()))),
+//!         Arrival::Attached(attached) => workers.push(attached),
+//!         Arrival::Session(session) => {
+//!             tokio::spawn(session.serve(outward.clone(), std::future::pending()));
+//!         }
+//!         _ => {}
 //!     }
 //! }
 //! # Ok(())

@@ -228,9 +228,11 @@ crate::rows!(
     gzip_in_both_directions,
     gzip_that_the_server_does_not_take_is_refused,
     messages_over_the_limits_are_refused,
-    layers_go_around_a_channel,
     layers_go_around_a_service,
     a_layer_may_answer_itself,
     reflection_works_unmodified,
-    health_works_unmodified,
+    health_works_unmodified;
+    // Its timeout is short, and what a layer sees is the channel.
+    without_shepherd:
+    layers_go_around_a_channel,
 );
