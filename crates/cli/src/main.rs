@@ -9,6 +9,7 @@ mod bench_pool;
 mod codec;
 mod failure;
 mod pool;
+mod shepherd;
 mod workload;
 
 use std::process::ExitCode;
@@ -55,6 +56,8 @@ enum Command {
     #[command(subcommand)]
     Pool(pool::PoolCommand),
 
+    Shepherd(shepherd::ShepherdCommand),
+
     /// Run services as separate processes, with payloads by value and by ref
     #[command(subcommand)]
     Workload(workload::Workload),
@@ -74,12 +77,17 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    tell_progress(cli.verbose);
+    let level = level(cli.verbose);
+    match &cli.command {
+        Command::Shepherd(_) => shepherd::log(level),
+        _ => tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init(),
+    }
     let done = match cli.command {
         Command::Bench(bench) => bench.run(),
         Command::Codec(codec) => codec.run(),
         Command::Demo(demo) => demo.run().map_err(Failure::from),
         Command::Pool(pool) => pool.run(),
+        Command::Shepherd(shepherd) => shepherd.run(),
         Command::Workload(workload) => workload.run(),
         // These told their starter, and so the user, what went wrong.
         Command::BenchPeer => return silently(tollfree_bench::attend().is_ok()),
@@ -96,14 +104,13 @@ fn silently(well: bool) -> ExitCode {
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn tell_progress(verbose: u8) {
-    let level = match verbose {
+fn level(verbose: u8) -> tracing::Level {
+    match verbose {
         0 => tracing::Level::WARN,
         1 => tracing::Level::INFO,
         2 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
-    };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,136 @@
+//! `tollfree shepherd`: the shepherd, and its config.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+use tollfree_shepherd::{Config, ConfigError, Shepherd, Source};
+
+use crate::bench::print;
+use crate::failure::Failure;
+
+/// Serve gRPC to the world, and hand calls to the business processes that attach.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ShepherdCommand {
+    #[command(subcommand)]
+    command: Option<ShepherdSubcommand>,
+
+    #[command(flatten)]
+    said: Said,
+}
+
+/// Where the config comes from: the file, then TOLLFREE_SHEPHERD_* of the environment, then flags.
+#[derive(Debug, Args)]
+struct Said {
+    /// The config, a TOML file; without it, defaults
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// A key of the config and its value, as limits.streams=64; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Subcommand)]
+enum ShepherdSubcommand {
+    /// Look at a config
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Say whether a shepherd could use it
+    Check(Said),
+
+    /// Print the config
+    Show(Show),
+}
+
+#[derive(Debug, Args)]
+struct Show {
+    #[command(flatten)]
+    said: Said,
+
+    /// With everything that was not said; there is no other form yet
+    #[arg(long, required = true)]
+    effective: bool,
+
+    /// Print JSON; there is no other form yet
+    #[arg(long, required = true)]
+    json: bool,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').ok_or_else(|| format!("\"{text}\" is no KEY=VALUE"))?;
+    Ok((pair.0.to_owned(), pair.1.to_owned()))
+}
+
+impl Said {
+    fn read(self) -> Result<Config, ConfigError> {
+        let file = self.config.map(Source::File);
+        let flags = self.set.into_iter().map(|(key, value)| Source::Flag { key, value });
+        let sources: Vec<Source> = file.into_iter().chain([Source::Environment]).chain(flags).collect();
+        Config::read(&sources)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Failure {
+        Failure::Refused(error.to_string())
+    }
+}
+
+impl ShepherdCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self.command {
+            None => serve(self.said.read()?),
+            Some(ShepherdSubcommand::Config(ConfigCommand::Check(said))) => {
+                said.read()?;
+                print("the config can be used\n")
+            }
+            Some(ShepherdSubcommand::Config(ConfigCommand::Show(show))) => {
+                debug_assert!(show.effective && show.json, "clap asks for both");
+                print(&format!("{}\n", show.said.read()?.to_json()))
+            }
+        }
+    }
+}
+
+/// One JSON object a line on standard error: the shepherd runs under a service manager.
+pub(crate) fn log(level: tracing::Level) {
+    let level = level.max(tracing::Level::INFO);
+    tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .init();
+}
+
+fn serve(config: Config) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| failed(&error))?;
+    runtime.block_on(async {
+        // From here on a signal is an orderly end, even one that comes before the first client.
+        let mut signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+        let [Ok(terminate), Ok(interrupt)] = &mut signals else {
+            return Err(Failure::Failed("cannot listen for signals".into()));
+        };
+        let shepherd = Shepherd::bind(config).await.map_err(|error| failed(&error))?;
+        let addresses = serde_json::json!(shepherd.addresses());
+        tracing::info!(%addresses, "ready");
+        let stop = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("stopping");
+        };
+        shepherd.run(stop).await;
+        tracing::info!("stopped");
+        Ok(())
+    })
+}

@@ -1,0 +1,63 @@
+//! `tollfree shepherd` from the outside.
+
+mod run;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use run::{Scratch, tollfree};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+#[test]
+fn it_says_when_it_is_ready_and_ends_when_it_is_told() {
+    let scratch = Scratch::new();
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("shepherd.toml");
+    let socket = directory.path().join("business.sock");
+    let text = format!(
+        "[listeners.world]\naddress = \"127.0.0.1:0\"\n[business]\nsocket = \"shm://{}\"\n",
+        socket.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut command = tollfree(&scratch);
+    let mut child =
+        command.arg("shepherd").arg("--config").arg(&config).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut lines =
+        lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).expect("each line is JSON"));
+    let ready = lines.find(|line| line["message"] == "ready").expect("a line that says ready");
+    let addresses: Value = serde_json::from_str(ready["addresses"].as_str().unwrap()).unwrap();
+    let world = addresses["listeners.world"].as_str().unwrap().strip_prefix("http://").unwrap();
+    std::net::TcpStream::connect(world).expect("it listens");
+    assert_eq!(addresses["business"], format!("shm://{}", socket.display()));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(lines.any(|line| line["message"] == "stopped"));
+    assert!(child.wait().unwrap().success());
+    assert!(!socket.exists(), "its socket is gone");
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn configs_are_checked_and_shown() {
+    let scratch = Scratch::new();
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("shepherd.toml");
+    std::fs::write(&config, "[limits]\nstreams = 5\nstraems = 6\n").unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = tollfree(&scratch);
+        command.args(["shepherd", "config"]).args(arguments).arg("--config").arg(&config);
+        command.env("TOLLFREE_SHEPHERD_LIMITS__CONNECTIONS", "7").output().unwrap()
+    };
+    let bad = run(&["check"]);
+    let words = String::from_utf8_lossy(&bad.stderr).into_owned();
+    assert_eq!(bad.status.code(), Some(2), "{words}");
+    assert!(words.contains("shepherd.toml:3: limits.straems: there is no such key"), "{words}");
+    std::fs::write(&config, "[limits]\nstreams = 5\n").unwrap();
+    assert!(run(&["check"]).status.success());
+    let shown = run(&["show", "--set", "limits.idle_ms=9", "--effective", "--json"]);
+    let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    let limits = &shown["limits"];
+    assert_eq!([&limits["streams"], &limits["connections"], &limits["idle_ms"]], [5, 7, 9]);
+    assert_eq!(limits["header_bytes"], 16384);
+}

@@ -1,0 +1,202 @@
+//! The socket of business processes: who may attach as what.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tollfree::shepherd::{Arrival, Attached, Door, Limits};
+use tollfree::{PeerIdentity, PeerPolicy, ServeError};
+
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::outward::{Outward, Via};
+use crate::refusal::Refusal;
+use crate::workers::{Worker, Workers};
+
+/// Which users may attach to which groups, and with what.
+pub(crate) struct Tenants {
+    config: Arc<Config>,
+}
+
+impl Tenants {
+    pub(crate) fn new(config: Arc<Config>) -> Tenants {
+        Tenants { config }
+    }
+
+    /// Everybody who is in some group.
+    fn peers(&self) -> PeerPolicy {
+        let mut users: Vec<u32> =
+            self.config.groups.values().flat_map(|group| group.users.iter().copied()).collect();
+        if users.is_empty() {
+            return PeerPolicy::SameUser;
+        }
+        users.push(rustix::process::geteuid().as_raw());
+        PeerPolicy::Users(users)
+    }
+
+    /// Whether a user's processes are a group's.
+    pub(crate) fn are_of(&self, user: u32, group: &str) -> bool {
+        match self.config.groups.get(group) {
+            Some(group) if !group.users.is_empty() => group.users.contains(&user),
+            Some(_) => PeerPolicy::SameUser.allows(user),
+            None => self.config.groups.is_empty(),
+        }
+    }
+
+    /// Whether some group of a user may call there.
+    pub(crate) fn may_call(&self, user: u32, target: &str) -> bool {
+        if let Some(group) = target.strip_prefix("group:")
+            && self.are_of(user, group)
+        {
+            return true;
+        }
+        let mut groups = self.config.groups.iter();
+        groups.any(|(name, group)| group.via.iter().any(|via| via == target) && self.are_of(user, name))
+    }
+
+    /// Whether a process may attach as it says; the reason is told to it.
+    fn check(&self, peer: PeerIdentity, group: &str, services: &[String]) -> Result<(), &'static str> {
+        if !self.config.groups.is_empty() && !self.config.groups.contains_key(group) {
+            return Err("the shepherd has no such group: name it in its config, or attach with another");
+        }
+        if !self.are_of(peer.uid, group) {
+            return Err("the shepherd's config lets no process of this user into this group");
+        }
+        let allowed = self.config.groups.get(group).map_or(&[][..], |group| &group.services);
+        for service in services {
+            let is_free = || !self.config.groups.values().any(|group| group.services.contains(service));
+            let may = if allowed.is_empty() { is_free() } else { allowed.contains(service) };
+            if !may {
+                return Err(
+                    "a service is another group's, or not among this group's: see the shepherd's config",
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bound socket.
+pub(crate) struct Business {
+    door: Door,
+    socket: String,
+    tenants: Arc<Tenants>,
+    workers: Arc<Workers>,
+    metrics: Arc<Metrics>,
+    outward: Arc<Outward>,
+}
+
+impl Business {
+    pub(crate) async fn bind(
+        socket: &str,
+        tenants: Arc<Tenants>,
+        workers: Arc<Workers>,
+        metrics: Arc<Metrics>,
+        outward: Arc<Outward>,
+    ) -> Result<Business, ServeError> {
+        let limits = Limits { peers: tenants.peers(), ..Limits::default() };
+        let door = Door::bind(socket, limits).await?;
+        Ok(Business { door, socket: socket.into(), tenants, workers, metrics, outward })
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.socket
+    }
+
+    /// Lets processes in until `closed`, then waits for `let_go`, at which those who are in are let go.
+    pub(crate) async fn serve(mut self, mut closed: watch::Receiver<bool>, let_go: watch::Receiver<bool>) {
+        let mut members = JoinSet::new();
+        loop {
+            let arrival = tokio::select! {
+                arrival = self.door.accept() => arrival,
+                Some(_) = members.join_next() => continue,
+                _ = closed.wait_for(|closed| *closed) => break,
+            };
+            match arrival {
+                Some(Arrival::Attached(attached)) => self.attach(attached, let_go.clone(), &mut members),
+                Some(Arrival::Session(session)) => {
+                    let via = Via::new(&self.outward, session.peer(), session.target());
+                    let mut let_go = let_go.clone();
+                    members.spawn(async move {
+                        session.serve(via, async move { drop(let_go.wait_for(|go| *go).await) }).await;
+                    });
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        self.door.close();
+        while members.join_next().await.is_some() {}
+    }
+
+    fn attach(&self, attached: Attached, mut let_go: watch::Receiver<bool>, members: &mut JoinSet<()>) {
+        let peer = attached.process().identity;
+        if let Err(reason) = self.tenants.check(peer, attached.group(), attached.services()) {
+            self.metrics.refused(Refusal::Attach);
+            tracing::warn!(process = ?attached.process(), group = attached.group(), reason, "a process may not attach");
+            attached.close(reason);
+            return;
+        }
+        let worker = Worker::new(attached.group().into(), attached.services().to_vec(), attached.channel());
+        let worker = Arc::new(worker);
+        self.workers.add(worker.clone());
+        tracing::info!(
+            process = ?attached.process(),
+            worker = attached.worker(),
+            group = attached.group(),
+            services = ?attached.services(),
+            "attached"
+        );
+        let workers = self.workers.clone();
+        members.spawn(async move {
+            tokio::select! {
+                () = attached.closed() => {}
+                _ = let_go.wait_for(|go| *go) => {}
+            }
+            workers.remove(&worker);
+            tracing::info!(process = ?attached.process(), worker = attached.worker(), "gone");
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenants(text: &str) -> Tenants {
+        Tenants::new(Arc::new(Config::from_toml(text).unwrap()))
+    }
+
+    fn own() -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    #[test]
+    fn groups_are_what_the_config_says() {
+        let text = format!(
+            "[groups.a]\nusers = [4000000000]\nservices = [\"x.A\"]\nvia = [\"group:b\", \"https://localhost:443\"]\n\
+             [groups.b]\n[outward]\nca = \"{}\"\n",
+            file!()
+        );
+        let tenants = tenants(&text);
+        let process = |uid| PeerIdentity { pid: 1, uid, gid: 0 };
+        let services = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        tenants.check(process(4_000_000_000), "a", &services(&["x.A"])).unwrap();
+        tenants.check(process(own()), "b", &services(&["x.B"])).unwrap();
+        tenants.check(process(own()), "a", &services(&["x.A"])).expect_err("not this user");
+        tenants.check(process(own()), "c", &services(&["x.B"])).expect_err("no such group");
+        tenants.check(process(4_000_000_000), "a", &services(&["x.B"])).expect_err("not its service");
+        tenants.check(process(own()), "b", &services(&["x.A"])).expect_err("another's service");
+        assert!(tenants.may_call(4_000_000_000, "group:a") && tenants.may_call(4_000_000_000, "group:b"));
+        assert!(tenants.may_call(4_000_000_000, "https://localhost:443"));
+        assert!(!tenants.may_call(own(), "https://localhost:443") && !tenants.may_call(own(), "group:a"));
+        assert!(!tenants.may_call(4_000_000_000, "https://localhost:4433"));
+    }
+
+    #[test]
+    fn without_groups_nobody_calls_out() {
+        let tenants = tenants("");
+        assert!(tenants.may_call(own(), "group:any") && !tenants.may_call(own(), "https://localhost:443"));
+        assert_eq!(tenants.peers(), PeerPolicy::SameUser);
+    }
+}

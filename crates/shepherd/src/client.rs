@@ -1,0 +1,130 @@
+//! Who calls from outside, and how business code is told so.
+//!
+//! Headers that begin with `tollfree-` are the shepherd's: those that come from outside are removed, in both directions.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// The client's address: `ip:port`, or `unix:pid=…,uid=…`.
+pub(crate) const ADDRESS: HeaderName = HeaderName::from_static("tollfree-client-address");
+/// The subject of the certificate that the client has shown, percent-encoded.
+pub(crate) const SUBJECT: HeaderName = HeaderName::from_static("tollfree-client-subject");
+/// Each name (DNS, URI) of that certificate, percent-encoded.
+pub(crate) const NAME: HeaderName = HeaderName::from_static("tollfree-client-name");
+/// What only the shepherd and Tollfree itself may say.
+const OURS: &str = "tollfree-";
+/// Names of a certificate that are handed on.
+const NAME_COUNT_MAX: usize = 16;
+
+/// The headers that tell who calls; the same for all calls of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pairs: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Client {
+    pub(crate) fn at(address: &str) -> Client {
+        let mut client = Client { pairs: Vec::new() };
+        client.say(ADDRESS, address);
+        client
+    }
+
+    /// With what the certificate says that was checked in the handshake.
+    pub(crate) fn with_certificate(mut self, der: &[u8]) -> Client {
+        let Ok((_, certificate)) = X509Certificate::from_der(der) else { return self };
+        self.say(SUBJECT, &certificate.subject().to_string());
+        if let Ok(Some(names)) = certificate.subject_alternative_name() {
+            let names = names.value.general_names.iter().filter_map(|name| match name {
+                GeneralName::DNSName(name) | GeneralName::URI(name) => Some(*name),
+                _ => None,
+            });
+            for name in names.take(NAME_COUNT_MAX) {
+                self.say(NAME, name);
+            }
+        }
+        self
+    }
+
+    fn say(&mut self, name: HeaderName, text: &str) {
+        if let Ok(value) = HeaderValue::from_str(&percent_encoded(text)) {
+            self.pairs.push((name, value));
+        }
+    }
+
+    /// Puts the headers of a request from outside in order for a business process.
+    pub(crate) fn sign(&self, headers: &mut HeaderMap) {
+        remove_ours(headers);
+        for (name, value) in &self.pairs {
+            headers.append(name.clone(), value.clone());
+        }
+    }
+}
+
+/// Removes what only the shepherd may say.
+pub(crate) fn remove_ours(headers: &mut HeaderMap) {
+    let ours: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
+    for name in ours {
+        headers.remove(name);
+    }
+}
+
+/// As `grpc-message` is encoded: visible ASCII as it is, but `%`.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
+            byte => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
+}
+
+/// What connections are counted by: the address, or the /64 of an IPv6 address, which is one host's.
+pub(crate) fn counted_by(address: SocketAddr) -> IpAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) >> 64 << 64;
+            Ipv6Addr::from(network).into()
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_shepherd_says_who_calls() {
+        let mut headers = HeaderMap::new();
+        for value in ["forged", "again"] {
+            headers.append(SUBJECT, HeaderValue::from_static(value));
+        }
+        headers.append("tollfree-offer", HeaderValue::from_static("forged"));
+        headers.append("x-tollfree-offer", HeaderValue::from_static("kept"));
+        Client::at("192.0.2.1:5").sign(&mut headers);
+        assert_eq!(headers.len(), 2, "{headers:?}");
+        assert_eq!(headers[ADDRESS], "192.0.2.1:5");
+    }
+
+    #[test]
+    fn text_of_any_kind_fits_into_a_header() {
+        assert_eq!(percent_encoded("CN=Zoë 100%\n"), "CN=Zo%C3%AB 100%25%0A");
+        assert!(Client::at("x").with_certificate(b"nonsense").pairs.len() == 1);
+    }
+
+    #[test]
+    fn hosts_are_counted_by_what_they_can_not_choose() {
+        let of = |address: &str| counted_by(address.parse().unwrap());
+        assert_eq!(of("192.0.2.1:1"), of("192.0.2.1:2"));
+        assert_ne!(of("192.0.2.1:1"), of("192.0.2.2:1"));
+        assert_eq!(of("[::ffff:192.0.2.1]:1"), of("192.0.2.1:1"));
+        assert_eq!(of("[2001:db8::1]:1"), of("[2001:db8::2:2]:1"));
+        assert_ne!(of("[2001:db8:0:1::1]:1"), of("[2001:db8::1]:1"));
+    }
+}

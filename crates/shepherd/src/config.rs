@@ -1,0 +1,187 @@
+//! What an operator can say: listeners, groups, routes, limits.
+//!
+//! All values have defaults, so an empty file is a config. Times end in `_ms`, sizes in `_bytes`.
+
+mod checks;
+mod layers;
+mod places;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use layers::{ConfigError, Source};
+
+/// Everything that can be configured.
+///
+/// # Example
+/// ```
+/// let config = tollfree_shepherd::Config::from_toml("[listeners.public]\naddress = \"127.0.0.1:8443\"\n").unwrap();
+/// assert_eq!(config.limits.streams, 256);
+/// assert!(tollfree_shepherd::Config::from_toml("[limits]\nstraems = 1\n").unwrap_err().to_string().contains("straems"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Config {
+    /// Where the world is served, by a name for logs.
+    pub listeners: BTreeMap<String, Listener>,
+    /// Where business processes attach.
+    pub business: Business,
+    /// Groups of business processes that may attach. Without any, each process of the shepherd's user may attach as whatever it says.
+    pub groups: BTreeMap<String, Group>,
+    /// Groups by service (`acme.v1.Orders`) or method (`acme.v1.Orders/Get`). A service without a route goes to the group that has attached with it.
+    pub routes: BTreeMap<String, String>,
+    /// How business processes' calls to elsewhere are made.
+    pub outward: Outward,
+    /// What the world may ask for.
+    pub limits: Limits,
+    /// Where figures are read.
+    pub metrics: Metrics,
+}
+
+/// A socket on which the world is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Listener {
+    /// `host:port`, or `unix:/path`.
+    pub address: String,
+    /// TLS. Without it, plain HTTP/2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+}
+
+/// Certificates of a listener. The files are read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Tls {
+    /// The certificate and those above it, a PEM file.
+    pub certificate: PathBuf,
+    /// Its key, a PEM file.
+    pub key: PathBuf,
+    /// Who signs the clients' certificates, a PEM file. With it, each client has to show one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The socket at which business processes attach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Business {
+    /// `shm:///path` or `shm-abstract:name`.
+    pub socket: String,
+}
+
+impl Default for Business {
+    fn default() -> Business {
+        Business { socket: "shm:///run/tollfree/shepherd.sock".into() }
+    }
+}
+
+/// A group of business processes: one tenant, or one application.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Group {
+    /// Users whose processes may attach to it, by number. Without any, the shepherd's own user.
+    pub users: Vec<u32>,
+    /// Services that it may attach with. Without any, all that no other group names.
+    pub services: Vec<String>,
+    /// Where its processes may call, besides itself (`group:its-name`): `https://host:port`, `http://host:port` or
+    /// `group:another`.
+    pub via: Vec<String>,
+}
+
+/// How business processes' calls to elsewhere are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Outward {
+    /// Whose certificates are trusted at `https://` targets, a PEM file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+}
+
+/// What the world may ask for. Each has a refusal in words, and a reason in `tollfree_shepherd_refusals_total`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Connections at once.
+    pub connections: u32,
+    /// Connections at once of one IP address (of one /64 of IPv6).
+    pub connections_per_address: u32,
+    /// Calls at once of one connection.
+    pub streams: u32,
+    /// A request's headers, as HTTP/2 counts them.
+    pub header_bytes: u32,
+    /// Calls of one connection that may be reset at once, before the connection is closed.
+    pub reset_burst: u32,
+    /// After how long one more may be reset.
+    pub reset_every_ms: u64,
+    /// One message, in either direction, as it travels.
+    pub message_bytes: u64,
+    /// Until when TLS and HTTP/2 must have begun.
+    pub handshake_ms: u64,
+    /// How long a connection may be without a call.
+    pub idle_ms: u64,
+    /// After how long a connection takes no further call. 0: never.
+    pub age_ms: u64,
+    /// How long calls may go on after that, or after the shepherd was told to stop.
+    pub drain_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 4096,
+            connections_per_address: 512,
+            streams: 256,
+            header_bytes: 16 << 10,
+            reset_burst: 1000,
+            reset_every_ms: 10,
+            message_bytes: 4 << 20,
+            handshake_ms: 10_000,
+            idle_ms: 300_000,
+            age_ms: 0,
+            drain_ms: 30_000,
+        }
+    }
+}
+
+/// Where figures are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// `host:port` at which `/metrics` is served by HTTP/1.1. Without it, nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+impl Config {
+    /// What a file says, and nothing else.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names line and key.
+    pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
+        layers::read(&[Source::Text { name: "shepherd.toml".into(), text: text.into() }])
+    }
+
+    /// What several sources say, a later one before an earlier one.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the source, the line in a file, and the key.
+    pub fn read(sources: &[Source]) -> Result<Config, ConfigError> {
+        layers::read(sources)
+    }
+
+    /// The config as JSON, with everything that was not said.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+}

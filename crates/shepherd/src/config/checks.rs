@@ -1,0 +1,138 @@
+//! What types don't say of a config.
+
+use std::collections::BTreeMap;
+
+use super::Config;
+
+/// What is wrong, and where.
+pub(super) struct Complaint {
+    pub(super) path: Vec<String>,
+    pub(super) problem: String,
+}
+
+fn complaint(path: &[&str], problem: impl Into<String>) -> Complaint {
+    Complaint { path: path.iter().map(|part| (*part).to_owned()).collect(), problem: problem.into() }
+}
+
+/// Whether everything makes sense together.
+pub(super) fn check(config: &Config) -> Result<(), Complaint> {
+    for (name, listener) in &config.listeners {
+        address(&listener.address, &["listeners", name, "address"])?;
+    }
+    let socket = &config.business.socket;
+    if !socket.starts_with("shm:///") && !socket.starts_with("shm-abstract:") {
+        return Err(complaint(
+            &["business", "socket"],
+            format!("\"{socket}\" is no address of a session: write shm:///path or shm-abstract:name"),
+        ));
+    }
+    groups(config)?;
+    for (route, group) in &config.routes {
+        if !is_route(route) {
+            let problem = "is neither a service, as acme.v1.Orders, nor a method, as acme.v1.Orders/Get";
+            return Err(complaint(&["routes", route], problem));
+        }
+        if !config.groups.contains_key(group) {
+            return Err(complaint(
+                &["routes", route],
+                format!("there is no group \"{group}\": name it under [groups]"),
+            ));
+        }
+    }
+    if let Some(metrics) = &config.metrics.address {
+        host_and_port(metrics, &["metrics", "address"])?;
+    }
+    limits(config)
+}
+
+fn address(address: &str, path: &[&str]) -> Result<(), Complaint> {
+    if address.contains("://") {
+        return Err(complaint(
+            path,
+            format!("write \"{address}\" without its scheme, as host:port or unix:/path"),
+        ));
+    }
+    match address.strip_prefix("unix:") {
+        Some(file) if file.starts_with('/') => Ok(()),
+        Some(_) => Err(complaint(path, format!("\"{address}\" is no absolute path: write unix:/path"))),
+        None => host_and_port(address, path),
+    }
+}
+
+fn host_and_port(address: &str, path: &[&str]) -> Result<(), Complaint> {
+    match address.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(()),
+        _ => Err(complaint(path, format!("\"{address}\" is no address: write host:port"))),
+    }
+}
+
+fn groups(config: &Config) -> Result<(), Complaint> {
+    let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, group) in &config.groups {
+        for service in &group.services {
+            if let Some(other) = owners.insert(service, name) {
+                return Err(complaint(
+                    &["groups", name, "services"],
+                    format!("the service {service} belongs to the group \"{other}\" already"),
+                ));
+            }
+        }
+        for target in &group.via {
+            via(config, target).map_err(|problem| complaint(&["groups", name, "via"], problem))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a target can be called at all.
+fn via(config: &Config, target: &str) -> Result<(), String> {
+    if let Some(group) = target.strip_prefix("group:") {
+        let is_there = config.groups.contains_key(group);
+        return is_there
+            .then_some(())
+            .ok_or_else(|| format!("\"{target}\": there is no such group under [groups]"));
+    }
+    if target.starts_with("https://") && config.outward.ca.is_none() {
+        return Err(format!("\"{target}\" needs to know whose certificates to trust: say it by outward.ca"));
+    }
+    if !target.starts_with("https://") && !target.starts_with("http://") {
+        return Err(format!(
+            "\"{target}\" is no target: write https://host:port, http://host:port or group:name"
+        ));
+    }
+    Ok(())
+}
+
+fn is_route(route: &str) -> bool {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.".contains(&byte))
+    };
+    match route.split_once('/') {
+        Some((service, method)) => is_name(service) && is_name(method),
+        None => is_name(route),
+    }
+}
+
+fn limits(config: &Config) -> Result<(), Complaint> {
+    let limits = &config.limits;
+    let least = [
+        ("connections", u64::from(limits.connections), 1),
+        ("connections_per_address", limits.connections_per_address.into(), 1),
+        ("streams", limits.streams.into(), 1),
+        ("header_bytes", limits.header_bytes.into(), 1024),
+        ("reset_burst", limits.reset_burst.into(), 1),
+        ("reset_every_ms", limits.reset_every_ms, 1),
+        ("message_bytes", limits.message_bytes, 1),
+        ("handshake_ms", limits.handshake_ms, 1),
+        ("idle_ms", limits.idle_ms, 1),
+    ];
+    for (key, value, least) in least {
+        if value < least {
+            return Err(complaint(
+                &["limits", key],
+                format!("{value} is too little: write at least {least}"),
+            ));
+        }
+    }
+    Ok(())
+}

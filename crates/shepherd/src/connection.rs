@@ -1,0 +1,278 @@
+//! One connection from outside: HTTP/2, and what it may do.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::client::Client;
+use crate::config::Limits;
+use crate::gateway::Gateway;
+use crate::refusal::Refusal;
+
+/// What HTTP/2 begins with: the preface, and the head of a SETTINGS frame.
+const BEGINNING_LEN: u64 = 24 + 9;
+/// How often a silent peer is asked whether it is there, and how long it may take to say so.
+const PING_EVERY: Duration = Duration::from_secs(60);
+/// As above.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What a connection does, as its limits see it.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    read_bytes: AtomicU64,
+    calls: AtomicU32,
+    /// When the last call ended.
+    idle_since: Mutex<Instant>,
+    resets: Mutex<Bucket>,
+    is_stormed: AtomicBool,
+    storm: Notify,
+}
+
+/// Resets that a connection has left.
+#[derive(Debug)]
+struct Bucket {
+    left: u32,
+    burst: u32,
+    every: Duration,
+    filled: Instant,
+}
+
+impl Bucket {
+    fn new(burst: u32, every: Duration) -> Bucket {
+        Bucket { left: burst, burst, every, filled: Instant::now() }
+    }
+
+    /// Takes one; false if there is none.
+    fn take(&mut self, now: Instant) -> bool {
+        let new = now.saturating_duration_since(self.filled).as_nanos() / self.every.as_nanos().max(1);
+        let new = u32::try_from(new).unwrap_or(u32::MAX);
+        if new > 0 {
+            self.left = self.left.saturating_add(new).min(self.burst);
+            self.filled = now;
+        }
+        let is_there = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_there
+    }
+}
+
+impl Meter {
+    pub(crate) fn new(limits: &Limits) -> Meter {
+        Meter {
+            read_bytes: AtomicU64::new(0),
+            calls: AtomicU32::new(0),
+            idle_since: Mutex::new(Instant::now()),
+            resets: Mutex::new(Bucket::new(limits.reset_burst, Duration::from_millis(limits.reset_every_ms))),
+            is_stormed: AtomicBool::new(false),
+            storm: Notify::new(),
+        }
+    }
+
+    fn call_began(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn call_ended(&self) {
+        *self.idle_since.lock() = Instant::now();
+        self.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A call ended before its answer did: its client has reset it, or is gone.
+    pub(crate) fn was_reset(&self) {
+        if !self.resets.lock().take(Instant::now()) {
+            self.is_stormed.store(true, Ordering::Relaxed);
+            self.storm.notify_one();
+        }
+    }
+
+    fn idle_since(&self) -> Option<Instant> {
+        (self.calls.load(Ordering::Relaxed) == 0).then(|| *self.idle_since.lock())
+    }
+}
+
+/// A socket whose bytes are counted.
+struct Counted<S> {
+    inner: S,
+    meter: Arc<Meter>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        self.meter.read_bytes.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+fn builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        // Up to twice the limit the gateway refuses in words; beyond, HTTP/2 does with 431.
+        .max_header_list_size(limits.header_bytes.saturating_mul(2))
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// What may end a connection, in the order in which it is looked at.
+struct Ends {
+    begun_by: Instant,
+    age: Option<Instant>,
+    idle: Duration,
+    has_begun: bool,
+}
+
+/// What the clock says about a connection.
+enum Due {
+    Nothing(Instant),
+    /// No further call.
+    Drain(Refusal),
+    /// Nothing more at all.
+    Cut(Refusal),
+}
+
+impl Ends {
+    fn new(limits: &Limits, begun_by: Instant) -> Ends {
+        let now = Instant::now();
+        let age = (limits.age_ms > 0).then(|| now + Duration::from_millis(limits.age_ms));
+        Ends { begun_by, age, idle: Duration::from_millis(limits.idle_ms), has_begun: false }
+    }
+
+    fn due(&mut self, meter: &Meter, now: Instant) -> Due {
+        self.has_begun |= meter.read_bytes.load(Ordering::Relaxed) >= BEGINNING_LEN;
+        if !self.has_begun && now >= self.begun_by {
+            return Due::Cut(Refusal::Handshake);
+        }
+        let idle = meter.idle_since().map(|since| since + self.idle);
+        if idle.is_some_and(|end| now >= end) {
+            return Due::Drain(Refusal::Idle);
+        }
+        if self.age.is_some_and(|age| now >= age) {
+            return Due::Drain(Refusal::Age);
+        }
+        let handshake = (!self.has_begun).then_some(self.begun_by);
+        let next = [idle.or(Some(now + self.idle)), self.age, handshake].into_iter().flatten().min();
+        Due::Nothing(next.unwrap_or(now + self.idle))
+    }
+}
+
+/// Serves a connection until it ends. `begun_by` is when HTTP/2 must have begun.
+pub(crate) async fn serve<S>(
+    gateway: Arc<Gateway>,
+    socket: S,
+    client: Client,
+    begun_by: Instant,
+    mut stopping: watch::Receiver<bool>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = &gateway.limits;
+    let meter = Arc::new(Meter::new(limits));
+    let counted = Counted { inner: socket, meter: meter.clone() };
+    let client = Arc::new(client);
+    let service = service_fn({
+        let (gateway, meter) = (gateway.clone(), meter.clone());
+        move |request| {
+            meter.call_began();
+            let (gateway, client, meter) = (gateway.clone(), client.clone(), meter.clone());
+            async move { Ok::<_, std::convert::Infallible>(gateway.answer(request, &client, meter).await) }
+        }
+    });
+    let connection = builder(limits).serve_connection(TokioIo::new(counted), service);
+    tokio::pin!(connection);
+    let mut ends = Ends::new(limits, begun_by);
+    let mut due = ends.begun_by.min(Instant::now() + ends.idle);
+    let mut is_draining = false;
+    loop {
+        let stop = async { stopping.wait_for(|stop| *stop).await.is_ok() };
+        tokio::select! {
+            ended = &mut connection => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection has ended");
+                }
+                return;
+            }
+            () = meter.storm.notified() => {
+                gateway.metrics.refused(Refusal::Resets);
+                tracing::debug!("a connection is closed: too many of its calls were reset");
+                return;
+            }
+            // What is left then is cut off.
+            () = tokio::time::sleep_until(due), if is_draining => return,
+            () = tokio::time::sleep_until(due), if !is_draining => match ends.due(&meter, Instant::now()) {
+                Due::Nothing(next) => { due = next; continue }
+                Due::Cut(why) => {
+                    gateway.metrics.refused(why);
+                    return;
+                }
+                Due::Drain(why) => gateway.metrics.refused(why),
+            },
+            _ = stop, if !is_draining => {}
+        }
+        is_draining = true;
+        connection.as_mut().graceful_shutdown();
+        due = Instant::now() + Duration::from_millis(gateway.limits.drain_ms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resets_are_limited_by_burst_and_by_rate() {
+        let mut bucket = Bucket::new(3, Duration::from_secs(10));
+        let start = bucket.filled;
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!([0, 0, 0, 0].map(|seconds| bucket.take(at(seconds))), [true, true, true, false]);
+        assert_eq!([9, 10, 10].map(|seconds| bucket.take(at(seconds))), [false, true, false]);
+        assert_eq!([500, 500, 500, 500].map(|seconds| bucket.take(at(seconds))), [true, true, true, false]);
+    }
+}

@@ -1,0 +1,150 @@
+//! A call from outside on its way to a worker and back.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tollfree::Channel;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower_service::Service;
+
+use crate::bodies::{Answer, Asked, Passage, Record};
+use crate::client::{Client, remove_ours};
+use crate::config::Limits;
+use crate::connection::Meter;
+use crate::deadline;
+use crate::health::Health;
+use crate::metrics::Metrics;
+use crate::refusal::{Refusal, Refused, not_grpc};
+use crate::workers::Workers;
+
+const HEALTH: &str = "grpc.health.v1.Health";
+
+/// What all calls need.
+pub(crate) struct Gateway {
+    pub(crate) limits: Limits,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: Health,
+}
+
+impl Gateway {
+    /// Answers a call. Dropping the future, or the body that it gives, cancels the call.
+    pub(crate) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        client: &Client,
+        meter: Arc<Meter>,
+    ) -> Response<Answer> {
+        let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
+        let label = self.metrics.label(&path);
+        self.metrics.started(&label);
+        let passage = Arc::new(Passage::default());
+        let mut record = Record {
+            began: Instant::now(),
+            path,
+            label,
+            passage,
+            metrics: self.metrics.clone(),
+            meter,
+            is_served: false,
+            code: None,
+            sent_bytes: 0,
+        };
+        if !is_grpc(&request) {
+            self.metrics.refused(Refusal::NotGrpc);
+            record.code = Some(Code::Unknown);
+            let (parts, body) = not_grpc(request.method()).into_parts();
+            let answer = Answer::new(body, self.limits.message_bytes, record, &parts.headers);
+            return Response::from_parts(parts, answer);
+        }
+        if record.path.split('/').next() == Some(HEALTH) {
+            return self.own(self.health.answer(request).await, record);
+        }
+        match self.hand_on(request, client, &mut record).await {
+            Ok((response, place)) => self.own(response, record).map(|answer| answer.at(place)),
+            Err(Refused { why, status }) => {
+                self.metrics.refused(why);
+                self.own(status.into_http(), record)
+            }
+        }
+    }
+
+    fn own(&self, response: Response<Body>, record: Record) -> Response<Answer> {
+        let (parts, body) = response.into_parts();
+        let answer = Answer::new(body, self.limits.message_bytes, record, &parts.headers);
+        Response::from_parts(parts, answer)
+    }
+
+    /// Has a worker answer.
+    async fn hand_on(
+        &self,
+        request: Request<Incoming>,
+        client: &Client,
+        record: &mut Record,
+    ) -> Result<(Response<Body>, crate::workers::Place), Refused> {
+        let (mut parts, body) = request.into_parts();
+        let len = header_len(&parts);
+        if len > self.limits.header_bytes as usize {
+            let limit = self.limits.header_bytes;
+            let status = Status::resource_exhausted(format!(
+                "the request's headers have {len} bytes; limits.header_bytes allows {limit}"
+            ));
+            return Err(Refused { why: Refusal::Headers, status });
+        }
+        let place = self.workers.place(&record.path)?;
+        client.sign(&mut parts.headers);
+        if !deadline::shrink(&mut parts.headers, record.began) {
+            let status = Status::deadline_exceeded("the call's time was over before it could be handed on");
+            return Err(Refused { why: Refusal::Late, status });
+        }
+        record.is_served = true;
+        let asked = Asked::new(body, self.limits.message_bytes, record.passage.clone());
+        let called = call(place.channel(), Request::from_parts(parts, Body::new(asked))).await;
+        if let Some(status) = record.passage.refused(self.limits.message_bytes) {
+            return Err(Refused { why: Refusal::Message, status });
+        }
+        let response = called.unwrap_or_else(|status| {
+            tracing::debug!(group = place.group(), path = record.path, %status, "a call did not come to an answer");
+            for_the_world(status).into_http()
+        });
+        Ok((response, place))
+    }
+}
+
+/// Makes a call by a channel.
+pub(crate) async fn call(mut channel: Channel, request: Request<Body>) -> Result<Response<Body>, Status> {
+    std::future::poll_fn(|cx| channel.poll_ready(cx)).await?;
+    let mut response = channel.call(request).await?.map(Body::new);
+    remove_ours(response.headers_mut());
+    Ok(response)
+}
+
+/// A status that Tollfree made, for those outside: it says nothing of sockets and processes in here.
+pub(crate) fn for_the_world(status: Status) -> Status {
+    match status.code() {
+        Code::Unavailable => {
+            Status::unavailable("the process that was to answer this call has ended, or takes no more calls")
+        }
+        _ => status,
+    }
+}
+
+fn is_grpc(request: &Request<Incoming>) -> bool {
+    let kind = request.headers().get(http::header::CONTENT_TYPE).map(|value| value.as_bytes());
+    let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
+    // `application/grpc-web` is something else.
+    request.method() == http::Method::POST
+        && rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}
+
+/// As HTTP/2 counts it (RFC 9113, 6.5.2).
+fn header_len(parts: &http::request::Parts) -> usize {
+    let fields: usize =
+        parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+    let target = parts.uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let authority = parts.uri.authority().map_or(0, |authority| authority.as_str().len());
+    fields + target + authority + 4 * 32 + 30
+}

@@ -1,0 +1,187 @@
+//! The shepherd: a process that speaks gRPC to the world, and hands business processes nothing but requests.
+//!
+//! Clients come by HTTP/2, plain or with TLS; business processes attach at a socket
+//! ([`tollfree::Server::attach`]) and are called through rings. A call goes to the attached worker with the fewest calls under
+//! way. Both bodies pass frame by frame: a side that reads slowly slows the other side down, and messages, compressed ones too,
+//! stay as they are. What the world may ask for is limited ([`Limits`]); what is refused is said in words, and counted.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use tollfree_shepherd::{Config, Shepherd, Source};
+//! let config = Config::read(&[Source::File("shepherd.toml".into()), Source::Environment])?;
+//! let shepherd = Shepherd::bind(config).await?;
+//! println!("{:?}", shepherd.addresses());
+//! shepherd.run(std::future::pending()).await;
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod bodies;
+mod business;
+mod client;
+mod config;
+mod connection;
+mod deadline;
+mod gateway;
+mod health;
+mod listeners;
+mod metrics;
+mod outward;
+mod page;
+mod refusal;
+mod tls;
+mod watchdog;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::business::{Business, Tenants};
+use crate::gateway::Gateway;
+use crate::health::Health;
+use crate::listeners::{Bound, Places};
+use crate::metrics::Metrics;
+use crate::outward::Outward;
+use crate::workers::Workers;
+
+pub use config::{
+    Business as BusinessConfig, Config, ConfigError, Group, Limits, Listener, Metrics as MetricsConfig,
+    Outward as OutwardConfig, Source, Tls,
+};
+pub use listeners::ListenError;
+pub use tls::TlsError;
+
+/// Why a shepherd can't start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A listener.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The socket of business processes.
+    #[error("business.socket: {0}")]
+    Business(#[from] tollfree::ServeError),
+    /// The page of figures.
+    #[error("metrics.address: {address} can't be bound: {source}")]
+    Metrics {
+        /// As configured.
+        address: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The authorities of outward calls.
+    #[error("outward.ca: {file} can't be read: {source}", file = .file.display())]
+    Authorities {
+        /// As configured.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A shepherd whose sockets are bound.
+pub struct Shepherd {
+    listeners: Vec<Bound>,
+    business: Business,
+    page: Option<TcpListener>,
+    gateway: Arc<Gateway>,
+    stop: watch::Sender<bool>,
+    drain: Duration,
+}
+
+impl std::fmt::Debug for Shepherd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shepherd").field("addresses", &self.addresses()).finish_non_exhaustive()
+    }
+}
+
+impl Shepherd {
+    /// Binds all sockets of a config. Must be called in a tokio runtime with IO and time.
+    ///
+    /// # Errors
+    /// [`StartError`] names the key of the config.
+    pub async fn bind(config: Config) -> Result<Shepherd, StartError> {
+        let config = Arc::new(config);
+        let metrics = Arc::new(Metrics::new());
+        let workers = Arc::new(Workers::new(&config, metrics.clone()));
+        let tenants = Arc::new(Tenants::new(config.clone()));
+        let authorities = match &config.outward.ca {
+            None => None,
+            Some(file) => Some(
+                std::fs::read(file)
+                    .map_err(|source| StartError::Authorities { file: file.clone(), source })?,
+            ),
+        };
+        let outward = Outward::new(tenants.clone(), workers.clone(), metrics.clone(), authorities);
+        let mut listeners = Vec::new();
+        for (name, listener) in &config.listeners {
+            listeners.push(Bound::bind(name, listener).await?);
+        }
+        let page = match &config.metrics.address {
+            None => None,
+            Some(address) => Some(
+                TcpListener::bind(address)
+                    .await
+                    .map_err(|source| StartError::Metrics { address: address.clone(), source })?,
+            ),
+        };
+        let socket = &config.business.socket;
+        let business =
+            Business::bind(socket, tenants, workers.clone(), metrics.clone(), Arc::new(outward)).await?;
+        let stop = watch::Sender::new(false);
+        let health = Health::new(workers.clone(), stop.subscribe());
+        let gateway = Arc::new(Gateway { limits: config.limits.clone(), workers, metrics, health });
+        let drain = Duration::from_millis(config.limits.drain_ms);
+        Ok(Shepherd { listeners, business, page, gateway, stop, drain })
+    }
+
+    /// Where it can be reached: each listener by its name, `business`, and `metrics` if there is such a page.
+    pub fn addresses(&self) -> BTreeMap<String, String> {
+        let mut addresses: BTreeMap<String, String> = self
+            .listeners
+            .iter()
+            .map(|bound| (format!("listeners.{}", bound.name()), bound.address()))
+            .collect();
+        addresses.insert("business".into(), self.business.address().into());
+        if let Some(address) = self.page.as_ref().and_then(|page| page.local_addr().ok()) {
+            addresses.insert("metrics".into(), format!("http://{address}/metrics"));
+        }
+        addresses
+    }
+
+    /// Serves until `stop` resolves. Then nobody new is let in, calls under way are answered for as long as `limits.drain_ms`
+    /// allows, and business processes are let go.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Shepherd { listeners, business, page, gateway, stop: stopping, drain } = self;
+        let let_go = watch::Sender::new(false);
+        let mut entrances = JoinSet::new();
+        let places = Arc::new(Places::new(&gateway.limits, gateway.metrics.clone()));
+        for bound in listeners {
+            entrances.spawn(bound.serve(gateway.clone(), places.clone(), stopping.subscribe()));
+        }
+        let mut others = JoinSet::new();
+        if let Some(page) = page {
+            others.spawn(page::serve(page, gateway.metrics.clone()));
+        }
+        others.spawn(watchdog::feed());
+        let mut inside = JoinSet::new();
+        inside.spawn(business.serve(stopping.subscribe(), let_go.subscribe()));
+        watchdog::ready();
+        stop.await;
+        watchdog::stopping();
+        stopping.send_replace(true);
+        let drained = async { while entrances.join_next().await.is_some() {} };
+        // Connections end by themselves at their drain; this is for those that have only just begun.
+        _ = tokio::time::timeout(drain + Duration::from_secs(1), drained).await;
+        let_go.send_replace(true);
+        let let_go = async { while inside.join_next().await.is_some() {} };
+        _ = tokio::time::timeout(drain, let_go).await;
+    }
+}

@@ -1,0 +1,307 @@
+//! Sockets on which the world is served: who is let in.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+
+use crate::client::{Client, counted_by};
+use crate::config::{Limits, Listener};
+use crate::connection;
+use crate::gateway::Gateway;
+use crate::metrics::Metrics;
+use crate::refusal::Refusal;
+use crate::tls::{Certificates, TlsError};
+
+/// How long nobody is accepted after that has failed, as it does without a free descriptor.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a listener can't be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The address can't be bound.
+    #[error("listeners.{listener}.address: {address} can't be bound: {source}")]
+    Bind {
+        /// The listener's name.
+        listener: String,
+        /// As configured.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No TLS.
+    #[error("listeners.{listener}.tls: {source}")]
+    Tls {
+        /// The listener's name.
+        listener: String,
+        /// What is wrong.
+        source: TlsError,
+    },
+}
+
+/// Places for connections.
+pub(crate) struct Places {
+    connections: u32,
+    per_address: u32,
+    taken: Mutex<Taken>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct Taken {
+    count: u32,
+    by_address: HashMap<IpAddr, u32>,
+}
+
+/// One connection's place, until it is dropped.
+pub(crate) struct Admitted {
+    places: Arc<Places>,
+    address: Option<IpAddr>,
+}
+
+impl Places {
+    pub(crate) fn new(limits: &Limits, metrics: Arc<Metrics>) -> Places {
+        Places {
+            connections: limits.connections,
+            per_address: limits.connections_per_address,
+            taken: Mutex::default(),
+            metrics,
+        }
+    }
+
+    fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Admitted, Refusal> {
+        let mut taken = self.taken.lock();
+        if taken.count >= self.connections {
+            return Err(Refusal::Connections);
+        }
+        if let Some(address) = address {
+            let of_address = taken.by_address.entry(address).or_default();
+            if *of_address >= self.per_address {
+                return Err(Refusal::ConnectionsPerAddress);
+            }
+            *of_address += 1;
+        }
+        taken.count += 1;
+        self.metrics.connections.inc();
+        Ok(Admitted { places: self.clone(), address })
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        taken.count -= 1;
+        if let Some(address) = self.address
+            && let Some(count) = taken.by_address.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                taken.by_address.remove(&address);
+            }
+        }
+        self.places.metrics.connections.dec();
+    }
+}
+
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+/// A bound listener.
+pub(crate) struct Bound {
+    name: String,
+    socket: Socket,
+    certificates: Option<Arc<Certificates>>,
+}
+
+impl Bound {
+    pub(crate) async fn bind(name: &str, listener: &Listener) -> Result<Bound, ListenError> {
+        let certificates = listener.tls.as_ref().map(Certificates::read).transpose();
+        let certificates =
+            certificates.map_err(|source| ListenError::Tls { listener: name.into(), source })?.map(Arc::new);
+        let socket = match listener.address.strip_prefix("unix:") {
+            Some(path) => bind_unix(path.into()).await,
+            None => TcpListener::bind(&listener.address).await.map(Socket::Tcp),
+        };
+        let socket = socket.map_err(|source| ListenError::Bind {
+            listener: name.into(),
+            address: listener.address.clone(),
+            source,
+        })?;
+        Ok(Bound { name: name.into(), socket, certificates })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As clients write it: with the port that was chosen where the config says 0.
+    pub(crate) fn address(&self) -> String {
+        let scheme = if self.certificates.is_some() { "https" } else { "http" };
+        match &self.socket {
+            Socket::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => format!("{scheme}://{address}"),
+                Err(error) => format!("{scheme}://({error})"),
+            },
+            Socket::Unix(_, path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// Lets clients in until the shepherd stops; then waits for those who are in.
+    pub(crate) async fn serve(
+        self,
+        gateway: Arc<Gateway>,
+        places: Arc<Places>,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let mut connections = JoinSet::new();
+        let mut follow = JoinSet::new();
+        if let Some(certificates) = &self.certificates {
+            follow.spawn(certificates.clone().follow(self.name.clone(), gateway.metrics.clone()));
+        }
+        let entrance =
+            Entrance { gateway, places, certificates: self.certificates.clone(), stopping: stopping.clone() };
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.socket.accept() => accepted,
+                Some(_) = connections.join_next() => continue,
+                _ = stopping.wait_for(|stop| *stop) => break,
+            };
+            match accepted {
+                Ok((Stream::Tcp(stream), client, address)) => {
+                    entrance.enter(stream, client, address, &mut connections)
+                }
+                Ok((Stream::Unix(stream), client, address)) => {
+                    entrance.enter(stream, client, address, &mut connections)
+                }
+                Err(error) => {
+                    tracing::warn!(listener = self.name, %error, "nobody can be let in at the moment");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+        if let Socket::Unix(_, path) = &self.socket {
+            _ = std::fs::remove_file(path);
+        }
+        drop(self);
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+/// Takes the place of a socket that nobody serves any more.
+async fn bind_unix(path: PathBuf) -> io::Result<Socket> {
+    match UnixListener::bind(&path) {
+        Ok(listener) => Ok(Socket::Unix(listener, path)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let answer = UnixStream::connect(&path).await;
+            if answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+                std::fs::remove_file(&path)?;
+                return UnixListener::bind(&path).map(|listener| Socket::Unix(listener, path));
+            }
+            Err(error)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+enum Stream {
+    Tcp(tokio::net::TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    async fn accept(&self) -> io::Result<(Stream, Client, Option<SocketAddr>)> {
+        match self {
+            Socket::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // Without it, an answer waits for the client's acknowledgement of the one before.
+                _ = stream.set_nodelay(true);
+                Ok((Stream::Tcp(stream), Client::at(&address.to_string()), Some(address)))
+            }
+            Socket::Unix(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                let address = match stream.peer_cred() {
+                    Ok(peer) => format!("unix:pid={},uid={}", peer.pid().unwrap_or_default(), peer.uid()),
+                    Err(_) => "unix:".to_owned(),
+                };
+                Ok((Stream::Unix(stream), Client::at(&address), None))
+            }
+        }
+    }
+}
+
+/// What each newcomer passes.
+struct Entrance {
+    gateway: Arc<Gateway>,
+    places: Arc<Places>,
+    certificates: Option<Arc<Certificates>>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Entrance {
+    fn enter<S>(&self, stream: S, client: Client, address: Option<SocketAddr>, connections: &mut JoinSet<()>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let admitted = match self.places.admit(address.map(counted_by)) {
+            Ok(admitted) => admitted,
+            Err(why) => {
+                self.gateway.metrics.refused(why);
+                if self.certificates.is_none() {
+                    // Best effort, and never waited for: what doesn't fit into the socket is not said.
+                    send_away(stream, why);
+                }
+                return;
+            }
+        };
+        let (gateway, stopping) = (self.gateway.clone(), self.stopping.clone());
+        let begun_by = Instant::now() + Duration::from_millis(gateway.limits.handshake_ms);
+        let config = self.certificates.as_ref().map(|certificates| certificates.current());
+        connections.spawn(async move {
+            let _admitted = admitted;
+            let Some(config) = config else {
+                return connection::serve(gateway, stream, client, begun_by, stopping).await;
+            };
+            let handshake = tokio::time::timeout_at(begun_by, TlsAcceptor::from(config).accept(stream));
+            let stream = match handshake.await {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "a TLS handshake came to nothing");
+                    return gateway.metrics.refused(Refusal::Handshake);
+                }
+                Err(_) => return gateway.metrics.refused(Refusal::Handshake),
+            };
+            let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let client = match shown {
+                Some(certificate) => client.with_certificate(certificate),
+                None => client,
+            };
+            connection::serve(gateway, stream, client, begun_by, stopping).await;
+        });
+    }
+}
+
+/// Says by HTTP/2 why a connection is closed: SETTINGS, and GOAWAY with ENHANCE_YOUR_CALM and words.
+fn send_away<S: AsyncWrite + Unpin>(mut stream: S, why: Refusal) {
+    let words = format!("too many connections: limits.{} are open already", why.name());
+    let mut bytes = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
+    // The words are some 80 bytes: their length fits into one byte.
+    bytes.extend([0, 0, (words.len() + 8).min(255) as u8, 7, 0, 0, 0, 0, 0]);
+    bytes.extend([0, 0, 0, 0, 0, 0, 0, 11]);
+    bytes.extend(words.as_bytes());
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    _ = std::pin::Pin::new(&mut stream).poll_write(&mut cx, &bytes);
+    _ = std::pin::Pin::new(&mut stream).poll_shutdown(&mut cx);
+}

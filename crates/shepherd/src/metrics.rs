@@ -1,0 +1,192 @@
+//! Figures: gRPC's names for calls (A66), and the shepherd's own.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use tonic::Code;
+
+use crate::refusal::Refusal;
+
+/// Methods that have a label of their own; further ones, and those that nobody serves, are `other`.
+const METHOD_COUNT_MAX: usize = 1000;
+/// The label of those.
+const OTHER: &str = "other";
+/// Bounds of the latencies' histogram, as A66 has them.
+const LATENCIES: [f64; 24] = [
+    0.000_01, 0.000_05, 0.000_1, 0.000_3, 0.000_6, 0.000_8, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008,
+    0.01, 0.013, 0.016, 0.02, 0.025, 0.03, 0.05, 0.1, 1.0, 5.0, 100.0,
+];
+/// Bounds of the sizes' histogram, as A66 has them.
+const SIZES: [f64; 10] = [
+    1024.0,
+    2048.0,
+    4096.0,
+    16384.0,
+    65536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Method {
+    grpc_method: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    grpc_method: Arc<str>,
+    grpc_status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: Refusal,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfGroup {
+    group: String,
+}
+
+/// All figures of a shepherd.
+pub(crate) struct Metrics {
+    registry: Registry,
+    methods: RwLock<HashSet<Arc<str>>>,
+    other: Arc<str>,
+    started: Family<Method, Counter>,
+    duration: Family<Ended, Histogram>,
+    sent: Family<Ended, Histogram>,
+    received: Family<Ended, Histogram>,
+    refusals: Family<Reason, Counter>,
+    workers: Family<OfGroup, Gauge>,
+    outstanding: Family<OfGroup, Gauge>,
+    pub(crate) connections: Gauge,
+    pub(crate) reload_failures: Counter<u64, AtomicU64>,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Metrics {
+        let mut registry = Registry::default();
+        let latencies: fn() -> Histogram = || Histogram::new(LATENCIES);
+        let sizes: fn() -> Histogram = || Histogram::new(SIZES);
+        let metrics = Metrics {
+            methods: RwLock::default(),
+            other: OTHER.into(),
+            started: Family::default(),
+            duration: Family::new_with_constructor(latencies),
+            sent: Family::new_with_constructor(sizes),
+            received: Family::new_with_constructor(sizes),
+            refusals: Family::default(),
+            workers: Family::default(),
+            outstanding: Family::default(),
+            connections: Gauge::default(),
+            reload_failures: Counter::default(),
+            registry: Registry::default(),
+        };
+        let calls = registry.sub_registry_with_prefix("grpc_server_call");
+        calls.register("started", "Calls that have begun", metrics.started.clone());
+        calls.register_with_unit("duration", "Time of calls", Unit::Seconds, metrics.duration.clone());
+        let (sent, received) = ("sent_total_compressed_message_size", "rcvd_total_compressed_message_size");
+        calls.register_with_unit(
+            sent,
+            "Answers of a call, as they travelled",
+            Unit::Bytes,
+            metrics.sent.clone(),
+        );
+        calls.register_with_unit(received, "Requests of a call", Unit::Bytes, metrics.received.clone());
+        let own = registry.sub_registry_with_prefix("tollfree_shepherd");
+        own.register("refusals", "What was refused or ended, by reason", metrics.refusals.clone());
+        own.register("workers", "Workers attached", metrics.workers.clone());
+        own.register("outstanding", "Calls under way at business processes", metrics.outstanding.clone());
+        own.register("connections", "Connections from the world", metrics.connections.clone());
+        let failures = metrics.reload_failures.clone();
+        own.register("certificate_reload_failures", "Certificates that could not be read again", failures);
+        for reason in Refusal::ALL {
+            drop(metrics.refusals.get_or_create(&Reason { reason }));
+        }
+        Metrics { registry, ..metrics }
+    }
+
+    /// All of them, in OpenMetrics' text form.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing into a text can't fail.
+        _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+
+    pub(crate) fn refused(&self, reason: Refusal) {
+        self.refusals.get_or_create(&Reason { reason }).inc();
+    }
+
+    pub(crate) fn workers(&self, group: &str) -> Gauge {
+        self.workers.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    pub(crate) fn outstanding(&self, group: &str) -> Gauge {
+        self.outstanding.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    /// The label of a method: its name once one call of it was served, since the world may make up any number of names.
+    pub(crate) fn label(&self, path: &str) -> Arc<str> {
+        self.methods.read().get(path).cloned().unwrap_or_else(|| self.other.clone())
+    }
+
+    pub(crate) fn started(&self, label: &Arc<str>) {
+        self.started.get_or_create(&Method { grpc_method: label.clone() }).inc();
+    }
+
+    pub(crate) fn ended(&self, path: &str, label: Arc<str>, call: &Tally) {
+        let is_new = *label == *self.other && call.is_served && call.code != Code::Unimplemented;
+        if is_new && self.methods.read().len() < METHOD_COUNT_MAX {
+            self.methods.write().insert(path.into());
+        }
+        let ended = Ended { grpc_method: label, grpc_status: name_of(call.code) };
+        self.duration.get_or_create(&ended).observe(call.duration.as_secs_f64());
+        self.sent.get_or_create(&ended).observe(call.sent_bytes as f64);
+        self.received.get_or_create(&ended).observe(call.received_bytes as f64);
+    }
+}
+
+/// What a call came to.
+pub(crate) struct Tally {
+    pub(crate) code: Code,
+    pub(crate) is_served: bool,
+    pub(crate) duration: Duration,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+}
+
+fn name_of(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}

@@ -1,0 +1,105 @@
+//! What the shepherd refuses, why, and in which words.
+
+use http::Response;
+use prometheus_client::encoding::EncodeLabelValue;
+use tonic::Status;
+
+/// Why something was refused or ended. Its name is a label of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Refusal {
+    /// Too many connections.
+    Connections,
+    /// Too many connections of one address.
+    ConnectionsPerAddress,
+    /// TLS or HTTP/2 did not begin in time, or not well.
+    Handshake,
+    /// A connection without calls.
+    Idle,
+    /// A connection has reached its age.
+    Age,
+    /// Too many calls of a connection were reset.
+    Resets,
+    /// Headers too long.
+    Headers,
+    /// A message too long.
+    Message,
+    /// Not gRPC.
+    NotGrpc,
+    /// No such service.
+    Unimplemented,
+    /// Nobody is attached who serves it.
+    Absent,
+    /// The deadline was over before the call could be handed on.
+    Late,
+    /// A group may not call there.
+    Target,
+    /// A process may not attach so.
+    Attach,
+}
+
+impl Refusal {
+    pub(crate) const ALL: [Refusal; 14] = [
+        Refusal::Connections,
+        Refusal::ConnectionsPerAddress,
+        Refusal::Handshake,
+        Refusal::Idle,
+        Refusal::Age,
+        Refusal::Resets,
+        Refusal::Headers,
+        Refusal::Message,
+        Refusal::NotGrpc,
+        Refusal::Unimplemented,
+        Refusal::Absent,
+        Refusal::Late,
+        Refusal::Target,
+        Refusal::Attach,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Refusal::Connections => "connections",
+            Refusal::ConnectionsPerAddress => "connections_per_address",
+            Refusal::Handshake => "handshake",
+            Refusal::Idle => "idle",
+            Refusal::Age => "age",
+            Refusal::Resets => "resets",
+            Refusal::Headers => "headers",
+            Refusal::Message => "message",
+            Refusal::NotGrpc => "not_grpc",
+            Refusal::Unimplemented => "unimplemented",
+            Refusal::Absent => "absent",
+            Refusal::Late => "late",
+            Refusal::Target => "target",
+            Refusal::Attach => "attach",
+        }
+    }
+}
+
+impl EncodeLabelValue for Refusal {
+    fn encode(
+        &self,
+        encoder: &mut prometheus_client::encoding::LabelValueEncoder<'_>,
+    ) -> Result<(), std::fmt::Error> {
+        self.name().encode(encoder)
+    }
+}
+
+/// A call that is refused: with which status, and why.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) why: Refusal,
+    pub(crate) status: Status,
+}
+
+/// The answer to what is no gRPC call at all: HTTP's own words.
+pub(crate) fn not_grpc<B: Default>(method: &http::Method) -> Response<B> {
+    let mut response = Response::new(B::default());
+    if method == http::Method::POST {
+        *response.status_mut() = http::StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        response.headers_mut().insert("accept-post", http::HeaderValue::from_static("application/grpc"));
+    } else {
+        *response.status_mut() = http::StatusCode::METHOD_NOT_ALLOWED;
+        response.headers_mut().insert(http::header::ALLOW, http::HeaderValue::from_static("POST"));
+    }
+    response
+}

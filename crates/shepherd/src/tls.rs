@@ -1,0 +1,138 @@
+//! Certificates of a listener, and reading them again when their files change.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+use crate::config::Tls;
+use crate::metrics::Metrics;
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Why a listener has no TLS, or keeps the certificates that it has.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file can't be read, or is no PEM.
+    #[error("{file}: {problem}")]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// The files are no pair, or can't be used.
+    #[error("{certificate} and {key}: {problem}")]
+    Pair {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's.
+        key: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// What a listener's handshakes use now.
+pub(crate) struct Certificates {
+    files: Tls,
+    current: ArcSwap<ServerConfig>,
+}
+
+/// By what a changed file is known.
+type Look = Vec<Option<(SystemTime, u64)>>;
+
+impl Certificates {
+    pub(crate) fn read(files: &Tls) -> Result<Certificates, TlsError> {
+        Ok(Certificates { files: files.clone(), current: ArcSwap::new(server_config(files)?) })
+    }
+
+    /// For one handshake. Connections keep what they began with.
+    pub(crate) fn current(&self) -> Arc<ServerConfig> {
+        self.current.load_full()
+    }
+
+    fn look(&self) -> Look {
+        let files = [Some(&self.files.certificate), Some(&self.files.key), self.files.client_ca.as_ref()];
+        let look = |file: &PathBuf| {
+            let metadata = std::fs::metadata(file).ok()?;
+            Some((metadata.modified().ok()?, metadata.len()))
+        };
+        files.into_iter().flatten().map(look).collect()
+    }
+
+    /// Reads the files again whenever they have changed, until it is dropped. What can't be read leaves all as it is.
+    pub(crate) async fn follow(self: Arc<Self>, listener: String, metrics: Arc<Metrics>) {
+        let mut seen = self.look();
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let look = self.look();
+            if look == seen {
+                continue;
+            }
+            match server_config(&self.files) {
+                Ok(config) => {
+                    self.current.store(config);
+                    tracing::info!(listener, "certificates were read again");
+                }
+                // A certificate is often there before its key: the next look finds both.
+                Err(error) => {
+                    metrics.reload_failures.inc();
+                    tracing::error!(listener, %error, "the new certificates are of no use; the old ones stay");
+                }
+            }
+            seen = look;
+        }
+    }
+}
+
+fn file(file: &Path, problem: impl Into<String>) -> TlsError {
+    TlsError::File { file: file.to_owned(), problem: problem.into() }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let read = read.map_err(|error| file(path, format!("can't be read as PEM: {error}")))?;
+    if read.is_empty() {
+        return Err(file(path, "holds no certificate: it needs a block that begins with BEGIN CERTIFICATE"));
+    }
+    Ok(read)
+}
+
+fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, TlsError> {
+    let chain = certificates(&tls.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key)
+        .map_err(|error| file(&tls.key, format!("can't be read as a PEM key: {error}")))?;
+    let provider = Arc::new(ring::default_provider());
+    let pair = |error: tokio_rustls::rustls::Error| TlsError::Pair {
+        certificate: tls.certificate.clone(),
+        key: tls.key.clone(),
+        problem: error.to_string(),
+    };
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(pair)?;
+    let builder = match &tls.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for authority in certificates(path)? {
+                roots.add(authority).map_err(|error| file(path, error.to_string()))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = verifier.build().map_err(|error| file(path, error.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,223 @@
+//! Who is attached, and which of them a call goes to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tollfree::Channel;
+use tonic::Status;
+
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::refusal::{Refusal, Refused};
+
+/// Services that are remembered after the last process that served them has gone.
+const KNOWN_COUNT_MAX: usize = 4096;
+
+/// A worker that is attached: one session of a business process.
+pub(crate) struct Worker {
+    group: String,
+    services: Vec<String>,
+    channel: Channel,
+    outstanding: AtomicU32,
+}
+
+impl Worker {
+    pub(crate) fn new(group: String, services: Vec<String>, channel: Channel) -> Worker {
+        Worker { group, services, channel, outstanding: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn group(&self) -> &str {
+        &self.group
+    }
+}
+
+/// A call's place at a worker, until it is dropped.
+pub(crate) struct Place {
+    worker: Arc<Worker>,
+    metrics: Arc<Metrics>,
+}
+
+impl Place {
+    pub(crate) fn channel(&self) -> Channel {
+        self.worker.channel.clone()
+    }
+
+    pub(crate) fn group(&self) -> &str {
+        &self.worker.group
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.worker.outstanding.fetch_sub(1, Ordering::Relaxed);
+        self.metrics.outstanding(&self.worker.group).dec();
+    }
+}
+
+/// Whether a service has somebody who serves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Served,
+    /// It is configured, or has been attached.
+    Absent,
+    Unknown,
+}
+
+/// What calls are routed by. A change makes a new one.
+#[derive(Default)]
+struct Table {
+    /// In the order in which they attached.
+    by_service: HashMap<String, Vec<Arc<Worker>>>,
+    known: BTreeSet<String>,
+}
+
+/// All that are attached.
+pub(crate) struct Workers {
+    table: ArcSwap<Table>,
+    changes: Mutex<u64>,
+    version: watch::Sender<u64>,
+    routes: BTreeMap<String, String>,
+    /// Where the search among equals begins.
+    turn: AtomicU32,
+    metrics: Arc<Metrics>,
+}
+
+impl Workers {
+    pub(crate) fn new(config: &Config, metrics: Arc<Metrics>) -> Workers {
+        let mut routes = config.routes.clone();
+        let mut known = BTreeSet::new();
+        for (name, group) in &config.groups {
+            for service in &group.services {
+                routes.entry(service.clone()).or_insert_with(|| name.clone());
+            }
+        }
+        for route in routes.keys() {
+            known.insert(route.split('/').next().unwrap_or_default().to_owned());
+        }
+        let table = Table { by_service: HashMap::new(), known };
+        Workers {
+            table: ArcSwap::from_pointee(table),
+            changes: Mutex::new(0),
+            version: watch::Sender::new(0),
+            routes,
+            turn: AtomicU32::new(0),
+            metrics,
+        }
+    }
+
+    pub(crate) fn add(&self, worker: Arc<Worker>) {
+        self.change(|table| {
+            for service in &worker.services {
+                table.by_service.entry(service.clone()).or_default().push(worker.clone());
+                if table.known.len() < KNOWN_COUNT_MAX {
+                    table.known.insert(service.clone());
+                }
+            }
+        });
+        self.metrics.workers(&worker.group).inc();
+    }
+
+    pub(crate) fn remove(&self, worker: &Arc<Worker>) {
+        self.change(|table| {
+            for service in &worker.services {
+                if let Some(workers) = table.by_service.get_mut(service) {
+                    workers.retain(|other| !Arc::ptr_eq(other, worker));
+                    if workers.is_empty() {
+                        table.by_service.remove(service);
+                    }
+                }
+            }
+        });
+        self.metrics.workers(&worker.group).dec();
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Table)) {
+        let mut changes = self.changes.lock();
+        let now = self.table.load();
+        let mut table = Table { by_service: now.by_service.clone(), known: now.known.clone() };
+        change(&mut table);
+        self.table.store(Arc::new(table));
+        *changes += 1;
+        self.version.send_replace(*changes);
+    }
+
+    /// Tells when who is attached has changed.
+    pub(crate) fn changed(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    pub(crate) fn standing(&self, service: &str) -> Standing {
+        let table = self.table.load();
+        let route = self.routes.get(service);
+        let mut workers = table.by_service.get(service).into_iter().flatten();
+        match workers.any(|worker| route.is_none_or(|group| *group == worker.group)) {
+            true => Standing::Served,
+            false if table.known.contains(service) => Standing::Absent,
+            false => Standing::Unknown,
+        }
+    }
+
+    /// Who gets a call of `path`, as `acme.v1.Orders/Get`.
+    pub(crate) fn place(&self, path: &str) -> Result<Place, Refused> {
+        let service = path.split('/').next().unwrap_or_default();
+        let table = self.table.load();
+        let workers = table.by_service.get(service).map_or(&[][..], Vec::as_slice);
+        let route = self.routes.get(path).or_else(|| self.routes.get(service));
+        // Without a route, the group that attached with the service first keeps it as long as one of it is attached.
+        let group = route.map(String::as_str).or_else(|| workers.first().map(|worker| worker.group()));
+        self.among(&table, workers, group, service)
+    }
+
+    /// Who of a group gets a call of `path`, whatever the routes say.
+    pub(crate) fn place_in(&self, group: &str, path: &str) -> Result<Place, Refused> {
+        let service = path.split('/').next().unwrap_or_default();
+        let table = self.table.load();
+        let workers = table.by_service.get(service).map_or(&[][..], Vec::as_slice);
+        self.among(&table, workers, Some(group), service)
+    }
+
+    fn among(
+        &self,
+        table: &Table,
+        workers: &[Arc<Worker>],
+        group: Option<&str>,
+        service: &str,
+    ) -> Result<Place, Refused> {
+        let members = workers.iter().filter(|worker| Some(worker.group.as_str()) == group);
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let Some(worker) = least_outstanding(members, turn) else {
+            return Err(match table.known.contains(service) {
+                true => Refused {
+                    why: Refusal::Absent,
+                    status: Status::unavailable(format!(
+                        "nobody who serves {service} is attached at the moment; try again"
+                    )),
+                },
+                false => Refused {
+                    why: Refusal::Unimplemented,
+                    status: Status::unimplemented(format!("there is no service {service} here")),
+                },
+            });
+        };
+        worker.outstanding.fetch_add(1, Ordering::Relaxed);
+        self.metrics.outstanding(&worker.group).inc();
+        Ok(Place { worker: worker.clone(), metrics: self.metrics.clone() })
+    }
+}
+
+/// The policy: the worker with the fewest calls under way; among equals each in its turn.
+fn least_outstanding<'a>(
+    workers: impl Iterator<Item = &'a Arc<Worker>> + Clone,
+    turn: u32,
+) -> Option<&'a Arc<Worker>> {
+    let count = |worker: &Arc<Worker>| worker.outstanding.load(Ordering::Relaxed);
+    let least = workers.clone().map(count).min()?;
+    let equals = workers.clone().filter(|worker| count(worker) == least).count();
+    // The counts move meanwhile: the first will do then.
+    let nth = turn as usize % equals.max(1);
+    workers.clone().filter(|worker| count(worker) == least).nth(nth).or_else(|| workers.clone().next())
+}

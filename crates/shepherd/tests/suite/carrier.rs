@@ -1,0 +1,26 @@
+//! What carries a client's calls: HTTP/2 to the shepherd.
+
+use std::time::Duration;
+
+use crate::lab::Way;
+use crate::shepherd::outside;
+
+/// Handlers see what HTTP/2 would have brought.
+pub(crate) const AS_HTTP: bool = true;
+
+pub(crate) type AnyChannel = tollfree::Channel;
+
+/// Connects as soon as somebody listens.
+pub(crate) async fn connect(way: Way, uri: &str) -> AnyChannel {
+    let address = if way == Way::Shepherded { outside(uri) } else { uri.to_owned() };
+    for _ in 0..3000 {
+        if let Ok(channel) = tollfree::Channel::connect(&address).await {
+            if way == Way::Shepherded {
+                crate::shepherd::attached(&channel).await;
+            }
+            return channel;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("nobody listens at {address}");
+}

@@ -1,0 +1,9 @@
+//! The shepherd from outside: gRPC clients that know nothing of it, and peers that mean it no good.
+
+mod calls;
+mod identity;
+mod lab;
+mod limits;
+mod outward;
+mod probe;
+mod tls;
