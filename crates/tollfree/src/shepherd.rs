@@ -280,7 +280,7 @@ impl ViaSession {
         self.attachment.peer()
     }
 
-    /// Gives the session's calls to `service`, with [`PeerIdentity`] and [`ViaTarget`] in their extensions, until the session ends,
+    /// Gives the session's calls to `service`, with tonic's `UdsConnectInfo` and [`ViaTarget`] in their extensions, until the session ends,
     /// or until `stop` resolves and the calls under way are answered. A session that may not be is best given to a service that
     /// answers PERMISSION_DENIED: a channel whose session just ends makes another one.
     pub async fn serve<S, B>(self, service: S, stop: impl Future<Output = ()> + Send)
