@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
-use tollfree_transport::{Address, Listener, Tokens};
+use tollfree_transport::{Address, Config, Listener, Tokens};
 use tonic::service::Routes;
 use tonic::transport::server::{Connected, TcpIncoming};
 
@@ -60,6 +60,17 @@ async fn bind_unix(path: &str) -> io::Result<(UnixListener, UnixFile)> {
     Ok((bound?, UnixFile { path: path.into(), inode: inode? }))
 }
 
+/// Binds an address of sessions. Another server that starts or ends there holds a lock, which is waited for: not on a thread of the
+/// runtime's.
+pub(crate) async fn listen(address: Address, config: Config) -> Result<Listener, ServeError> {
+    let name = address.to_string();
+    match tokio::task::spawn_blocking(move || Listener::bind(&address, config)).await {
+        Ok(bound) => Ok(bound?),
+        // The runtime ends, and this with it.
+        Err(failed) => Err(ServeError::Socket { address: name, source: io::Error::other(failed) }),
+    }
+}
+
 impl Bound {
     pub(crate) async fn bind(uri: &str, server: &Server) -> Result<Bound, ServeError> {
         let socket = |source| ServeError::Socket { address: uri.into(), source };
@@ -67,7 +78,7 @@ impl Bound {
             let address: Address = uri.parse().map_err(|error: tollfree_transport::AddressError| {
                 ServeError::Address { address: uri.into(), reason: error.to_string() }
             })?;
-            return Ok(Bound::Shm(Listener::bind(&address, server.session_config())?));
+            return Ok(Bound::Shm(listen(address, server.session_config()).await?));
         }
         if let Some(path) = uri.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);

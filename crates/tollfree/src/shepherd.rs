@@ -45,6 +45,7 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tower_service::Service;
 
+use crate::bound;
 use crate::channel::Channel;
 use crate::layers;
 use crate::serving::Handler;
@@ -133,7 +134,7 @@ impl Door {
             .map_err(|error: AddressError| ServeError::Address { address: uri, reason: error.to_string() })?;
         let config = limits.config();
         let refusals = config.refusals.clone();
-        Ok(Door { listener: Listener::bind(&address, config)?, refusals, sessions: Arc::default() })
+        Ok(Door { listener: bound::listen(address, config).await?, refusals, sessions: Arc::default() })
     }
 
     /// The next that has come, after its handshake; `None` after those that had begun one when the door was closed. Cancel safe.

@@ -50,6 +50,32 @@ async fn a_server_with_an_address_of_its_own_can_be_spawned() {
     server.abort();
 }
 
+/// A process of the same user can keep a socket's lock; the runtime has other things to do meanwhile.
+#[tokio::test]
+async fn a_lock_that_is_held_keeps_a_server_waiting_and_no_other_task() {
+    let street = Street::new();
+    let uri = street.shm("s");
+    let socket = std::path::Path::new(uri.trim_start_matches("shm://"));
+    let lock = socket.with_file_name(format!(".{}.lock", socket.file_name().unwrap().display()));
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CREATE;
+    let held = rustix::fs::open(&lock, flags, mode).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let mut turns = 0;
+    let others = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            turns += 1;
+        }
+    };
+    let refused = tokio::select! {
+        served = Server::builder().serve(&*uri) => served.unwrap_err().to_string(),
+        () = others => unreachable!("it never ends"),
+    };
+    assert!(refused.contains("holds the lock"), "{refused}");
+    assert!(turns > 10, "the other task had {turns} turns in the time of a wait of two seconds");
+}
+
 #[tokio::test]
 async fn limits_of_nothing_are_refused() {
     let street = Street::new();
