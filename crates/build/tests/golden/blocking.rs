@@ -10,9 +10,11 @@ pub mod kinds_blocking_client {
     )]
     use tonic::codegen::*;
     use super::kinds_client::KindsClient;
-    /// All kinds of calls, [with brackets] and `code`.
+    /// All kinds of calls, \[with brackets\] and `code`.
     ///
-    ///    set in by four columns
+    /// ```text
+    /// set in by four columns
+    /// ```
     #[derive(Debug, Clone)]
     pub struct KindsBlockingClient<T> {
         inner: KindsClient<T>,

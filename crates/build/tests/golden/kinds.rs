@@ -31,9 +31,11 @@ pub mod kinds_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// All kinds of calls, [with brackets] and `code`.
+    /// All kinds of calls, \[with brackets\] and `code`.
     ///
-    ///    set in by four columns
+    /// ```text
+    /// set in by four columns
+    /// ```
     #[derive(Debug, Clone)]
     pub struct KindsClient<T> {
         inner: ::tollfree::direct::Grpc<T>,
@@ -309,9 +311,11 @@ pub mod kinds_server {
             request: tonic::Request<super::Chat>,
         ) -> std::result::Result<tonic::Response<super::Chat>, tonic::Status>;
     }
-    /// All kinds of calls, [with brackets] and `code`.
+    /// All kinds of calls, \[with brackets\] and `code`.
     ///
-    ///    set in by four columns
+    /// ```text
+    /// set in by four columns
+    /// ```
     #[derive(Debug)]
     pub struct KindsServer<T> {
         inner: std::sync::Arc<T>,

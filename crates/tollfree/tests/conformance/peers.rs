@@ -232,3 +232,14 @@ async fn a_call_refused_unseen_moves_over() {
     assert!(!session.try_accept(&mut None), "the old server has not seen it");
     server.abort();
 }
+
+/// As tonic's handlers know it behind a Unix socket. This test is both ends.
+#[tokio::test]
+async fn handlers_know_the_process_and_user_that_call() {
+    for way in [Way::Shm, Way::Abstract, Way::Moved] {
+        let lab = Lab::start(way).await;
+        let answer = lab.client().unary(Ask::default()).await.unwrap().into_inner();
+        assert_eq!(answer.peer_pid, std::process::id());
+        assert_eq!(answer.peer_uid, rustix::process::geteuid().as_raw());
+    }
+}

@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
+use tollfree::Channel;
 use tollfree::shepherd::{Arrival, Process, ViaTarget};
-use tollfree::{Channel, PeerIdentity};
 use tonic::Status;
 use tonic::body::Body;
+use tonic::transport::server::UdsConnectInfo;
 
 use crate::stubs::probe::Ask;
 use crate::stubs::probe::probe_client::ProbeClient;
@@ -64,9 +65,9 @@ async fn calls_via_a_shepherd_bring_their_target_and_caller() {
     let seen_there = seen.clone();
     let outward = tower::service_fn(move |request: http::Request<Body>| {
         let target = request.extensions().get::<ViaTarget>().cloned();
-        let caller = request.extensions().get::<PeerIdentity>().copied();
+        let caller = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred?.pid());
         let path = request.uri().path().to_owned();
-        seen_there.lock().unwrap().push((target.unwrap().0.to_string(), caller.unwrap().pid, path));
+        seen_there.lock().unwrap().push((target.unwrap().0.to_string(), caller.unwrap(), path));
         async { Ok::<_, Status>(Status::permission_denied("not there").into_http::<Body>()) }
     });
     let opening = tokio::spawn(async move {
