@@ -87,12 +87,16 @@ impl HostilePeer {
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] when no room comes, [`io::ErrorKind::BrokenPipe`] when the other side has hung up.
     pub fn publish(&mut self, record: &[u8]) -> io::Result<()> {
+        self.publish_within(record, PATIENCE)
+    }
+
+    fn publish_within(&mut self, record: &[u8], patience: Duration) -> io::Result<()> {
         let began = Instant::now();
         while !self.has_room(record.len()) {
             if self.door.is_closed() {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > patience {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             std::thread::yield_now();
@@ -108,6 +112,15 @@ impl HostilePeer {
     /// As [`publish`](Self::publish).
     pub fn send(&mut self, frame: &Frame) -> io::Result<()> {
         self.publish(&frame.record())
+    }
+
+    /// Publishes a frame, and waits for room for no longer than `patience`: a peer that rewrites its own ring may have
+    /// taken back the head that the other side waits for.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn send_within(&mut self, frame: &Frame, patience: Duration) -> io::Result<()> {
+        self.publish_within(&frame.record(), patience)
     }
 
     /// Writes a record that claims to have `claimed` bytes.

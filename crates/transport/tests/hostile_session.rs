@@ -242,7 +242,8 @@ fn bytes_rewritten_while_they_are_read_are_violations_at_worst() {
                         &format!("{PATH}{stream}"),
                         &vec![5; stream as usize % 900],
                     );
-                    if began.elapsed() > Duration::from_millis(100) || peer.send(&frame).is_err() {
+                    let left = Duration::from_millis(100).saturating_sub(began.elapsed());
+                    if left.is_zero() || peer.send_within(&frame, left).is_err() {
                         break;
                     }
                     while peer.try_read().is_some() {}
