@@ -10,6 +10,7 @@ mod codec;
 mod failure;
 mod pool;
 mod shepherd;
+mod top;
 mod workload;
 
 use std::process::ExitCode;
@@ -58,6 +59,8 @@ enum Command {
 
     Shepherd(shepherd::ShepherdCommand),
 
+    Top(top::TopArgs),
+
     /// Run services as separate processes, with payloads by value and by ref
     #[command(subcommand)]
     Workload(workload::Workload),
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.run().map_err(Failure::from),
         Command::Pool(pool) => pool.run(),
         Command::Shepherd(shepherd) => shepherd.run(),
+        Command::Top(top) => top.run(),
         Command::Workload(workload) => workload.run(),
         // These told their starter, and so the user, what went wrong.
         Command::BenchPeer => return silently(tollfree_bench::attend().is_ok()),

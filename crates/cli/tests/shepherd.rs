@@ -30,11 +30,13 @@ fn it_says_when_it_is_ready_and_ends_when_it_is_told() {
     let addresses: Value = serde_json::from_str(ready["addresses"].as_str().unwrap()).unwrap();
     let world = addresses["listeners.world"].as_str().unwrap().strip_prefix("http://").unwrap();
     std::net::TcpStream::connect(world).expect("it listens");
+    top_looks_at_it(&scratch, addresses["business"].as_str().unwrap(), child.id());
     assert_eq!(addresses["business"], format!("shm://{}", socket.display()));
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert!(lines.any(|line| line["message"] == "stopped"));
     assert!(child.wait().unwrap().success());
     assert!(!socket.exists(), "its socket is gone");
+    assert!(!directory.path().join("business.sock.control").exists(), "and the one that top asks");
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }
 
@@ -60,4 +62,30 @@ fn configs_are_checked_and_shown() {
     let limits = &shown["limits"];
     assert_eq!([&limits["streams"], &limits["connections"], &limits["idle_ms"]], [5, 7, 9]);
     assert_eq!(limits["header_bytes"], 16384);
+}
+
+fn top_looks_at_it(scratch: &Scratch, socket: &str, pid: u32) {
+    let top = |arguments: &[&str]| {
+        tollfree(scratch).args(["top", socket, "--interval", "0.05"]).args(arguments).output().unwrap()
+    };
+    let shown = top(&["--once", "--json"]);
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    assert_eq!(shown["pid"], pid);
+    assert!(
+        shown["interval_ms"].as_u64().unwrap() >= 50 && shown["groups"] == Value::Array(vec![]),
+        "{shown}"
+    );
+    let words = String::from_utf8(top(&["--once"]).stdout).unwrap();
+    assert!(
+        words.starts_with(&format!("shepherd {pid}, up ")) && words.contains("nothing was refused"),
+        "{words}"
+    );
+    let live = top(&[]);
+    assert_eq!(live.status.code(), Some(2), "there is no terminal");
+    assert!(String::from_utf8_lossy(&live.stderr).contains("add --once"));
+    let other = tollfree(scratch).args(["top", "shm:///run/no/such.sock", "--once"]).output().unwrap();
+    assert_eq!(other.status.code(), Some(1));
+    let words = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(words.contains("no shepherd answers at /run/no/such.sock.control"), "{words}");
 }

@@ -137,8 +137,7 @@ impl Business {
             attached.close(reason);
             return;
         }
-        let worker = Worker::new(attached.group().into(), attached.services().to_vec(), attached.channel());
-        let worker = Arc::new(worker);
+        let worker = Arc::new(Worker::new(&attached));
         self.workers.add(worker.clone());
         tracing::info!(
             process = ?attached.process(),

@@ -25,11 +25,13 @@ mod connection;
 mod deadline;
 mod gateway;
 mod health;
+mod latency;
 mod listeners;
 mod metrics;
 mod outward;
 mod page;
 mod refusal;
+mod state;
 mod tls;
 mod watchdog;
 mod workers;
@@ -49,6 +51,7 @@ use crate::health::Health;
 use crate::listeners::{Bound, Places};
 use crate::metrics::Metrics;
 use crate::outward::Outward;
+use crate::page::{Control, Page};
 use crate::workers::Workers;
 
 pub use config::{
@@ -56,6 +59,7 @@ pub use config::{
     Outward as OutwardConfig, Source, Tls,
 };
 pub use listeners::ListenError;
+pub use state::{MethodState, State, StateError, WorkerState};
 pub use tls::TlsError;
 
 /// Why a shepherd can't start.
@@ -76,6 +80,14 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The socket at which its state is read.
+    #[error("the control socket {path} can't be bound: {source}", path = .path.display())]
+    Control {
+        /// Next to `business.socket`.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The authorities of outward calls.
     #[error("outward.ca: {file} can't be read: {source}", file = .file.display())]
     Authorities {
@@ -91,6 +103,7 @@ pub struct Shepherd {
     listeners: Vec<Bound>,
     business: Business,
     page: Option<TcpListener>,
+    control: Option<Control>,
     gateway: Arc<Gateway>,
     stop: watch::Sender<bool>,
     drain: Duration,
@@ -135,14 +148,23 @@ impl Shepherd {
         let socket = &config.business.socket;
         let business =
             Business::bind(socket, tenants, workers.clone(), metrics.clone(), Arc::new(outward)).await?;
+        let control = match state::control_path(socket) {
+            // An abstract address has no directory to put it into.
+            None => None,
+            Some(path) => {
+                let bound = Control::bind(path.clone()).await;
+                Some(bound.map_err(|source| StartError::Control { path, source })?)
+            }
+        };
         let stop = watch::Sender::new(false);
         let health = Health::new(workers.clone(), stop.subscribe());
         let gateway = Arc::new(Gateway { limits: config.limits.clone(), workers, metrics, health });
         let drain = Duration::from_millis(config.limits.drain_ms);
-        Ok(Shepherd { listeners, business, page, gateway, stop, drain })
+        Ok(Shepherd { listeners, business, page, control, gateway, stop, drain })
     }
 
-    /// Where it can be reached: each listener by its name, `business`, and `metrics` if there is such a page.
+    /// Where it can be reached: each listener by its name, `business`, `control` unless that is abstract, and `metrics` if there is
+    /// such a page.
     pub fn addresses(&self) -> BTreeMap<String, String> {
         let mut addresses: BTreeMap<String, String> = self
             .listeners
@@ -150,6 +172,9 @@ impl Shepherd {
             .map(|bound| (format!("listeners.{}", bound.name()), bound.address()))
             .collect();
         addresses.insert("business".into(), self.business.address().into());
+        if let Some(control) = &self.control {
+            addresses.insert("control".into(), format!("unix:{}", control.path().display()));
+        }
         if let Some(address) = self.page.as_ref().and_then(|page| page.local_addr().ok()) {
             addresses.insert("metrics".into(), format!("http://{address}/metrics"));
         }
@@ -159,7 +184,7 @@ impl Shepherd {
     /// Serves until `stop` resolves. Then nobody new is let in, calls under way are answered for as long as `limits.drain_ms`
     /// allows, and business processes are let go.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Shepherd { listeners, business, page, gateway, stop: stopping, drain } = self;
+        let Shepherd { listeners, business, page, control, gateway, stop: stopping, drain } = self;
         let let_go = watch::Sender::new(false);
         let mut entrances = JoinSet::new();
         let places = Arc::new(Places::new(&gateway.limits, gateway.metrics.clone()));
@@ -168,7 +193,10 @@ impl Shepherd {
         }
         let mut others = JoinSet::new();
         if let Some(page) = page {
-            others.spawn(page::serve(page, gateway.metrics.clone()));
+            others.spawn(page::serve(Page::Metrics(page, gateway.metrics.clone())));
+        }
+        if let Some(control) = control {
+            others.spawn(page::serve(Page::State(control, gateway.clone())));
         }
         others.spawn(watchdog::feed());
         let mut inside = JoinSet::new();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,7 +132,9 @@ impl Bound {
         let certificates =
             certificates.map_err(|source| ListenError::Tls { listener: name.into(), source })?.map(Arc::new);
         let socket = match listener.address.strip_prefix("unix:") {
-            Some(path) => bind_unix(path.into()).await,
+            Some(path) => {
+                bind_unix(Path::new(path)).await.map(|listener| Socket::Unix(listener, path.into()))
+            }
             None => TcpListener::bind(&listener.address).await.map(Socket::Tcp),
         };
         let socket = socket.map_err(|source| ListenError::Bind {
@@ -201,18 +203,17 @@ impl Bound {
 }
 
 /// Takes the place of a socket that nobody serves any more.
-async fn bind_unix(path: PathBuf) -> io::Result<Socket> {
-    match UnixListener::bind(&path) {
-        Ok(listener) => Ok(Socket::Unix(listener, path)),
+pub(crate) async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let answer = UnixStream::connect(&path).await;
+            let answer = UnixStream::connect(path).await;
             if answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-                std::fs::remove_file(&path)?;
-                return UnixListener::bind(&path).map(|listener| Socket::Unix(listener, path));
+                std::fs::remove_file(path)?;
+                return UnixListener::bind(path);
             }
             Err(error)
         }
-        Err(error) => Err(error),
+        bound => bound,
     }
 }
 

@@ -14,17 +14,14 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tonic::Code;
 
+use crate::latency::{BOUNDS, COUNTS, Latency};
 use crate::refusal::Refusal;
+use crate::state::{MethodState, State};
 
 /// Methods that have a label of their own; further ones, and those that nobody serves, are `other`.
 const METHOD_COUNT_MAX: usize = 1000;
 /// The label of those.
 const OTHER: &str = "other";
-/// Bounds of the latencies' histogram, as A66 has them.
-const LATENCIES: [f64; 24] = [
-    0.000_01, 0.000_05, 0.000_1, 0.000_3, 0.000_6, 0.000_8, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008,
-    0.01, 0.013, 0.016, 0.02, 0.025, 0.03, 0.05, 0.1, 1.0, 5.0, 100.0,
-];
 /// Bounds of the sizes' histogram, as A66 has them.
 const SIZES: [f64; 10] = [
     1024.0,
@@ -66,7 +63,7 @@ pub(crate) struct Metrics {
     methods: RwLock<HashSet<Arc<str>>>,
     other: Arc<str>,
     started: Family<Method, Counter>,
-    duration: Family<Ended, Histogram>,
+    duration: Family<Ended, Latency>,
     sent: Family<Ended, Histogram>,
     received: Family<Ended, Histogram>,
     refusals: Family<Reason, Counter>,
@@ -79,13 +76,12 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub(crate) fn new() -> Metrics {
         let mut registry = Registry::default();
-        let latencies: fn() -> Histogram = || Histogram::new(LATENCIES);
         let sizes: fn() -> Histogram = || Histogram::new(SIZES);
         let metrics = Metrics {
             methods: RwLock::default(),
             other: OTHER.into(),
             started: Family::default(),
-            duration: Family::new_with_constructor(latencies),
+            duration: Family::default(),
             sent: Family::new_with_constructor(sizes),
             received: Family::new_with_constructor(sizes),
             refusals: Family::default(),
@@ -127,6 +123,36 @@ impl Metrics {
         text
     }
 
+    /// All but who is attached.
+    pub(crate) fn state(&self) -> State {
+        let mut methods: Vec<_> = self.methods.read().iter().cloned().chain([self.other.clone()]).collect();
+        methods.sort_unstable();
+        let refusals = Refusal::ALL.into_iter().map(|reason| {
+            let count = self.refusals.get(&Reason { reason }).map_or(0, |counter| counter.get());
+            (reason.name().to_owned(), count)
+        });
+        State {
+            connections: self.connections.get(),
+            latency_bounds_s: BOUNDS.to_vec(),
+            methods: methods.iter().filter_map(|method| self.method(method)).collect(),
+            refusals: refusals.collect(),
+            ..State::default()
+        }
+    }
+
+    fn method(&self, method: &Arc<str>) -> Option<MethodState> {
+        let started = self.started.get(&Method { grpc_method: method.clone() })?.get();
+        let mut state = MethodState { method: method.to_string(), started, ..MethodState::default() };
+        state.latency_counts = vec![0; COUNTS];
+        for code in (0..17).map(Code::from_i32) {
+            let ended = Ended { grpc_method: method.clone(), grpc_status: name_of(code) };
+            let Some(counts) = self.duration.get(&ended).map(|latency| latency.counts()) else { continue };
+            state.ended.insert(ended.grpc_status.to_owned(), counts.iter().sum());
+            state.latency_counts.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
+        }
+        Some(state)
+    }
+
     pub(crate) fn refused(&self, reason: Refusal) {
         self.refusals.get_or_create(&Reason { reason }).inc();
     }
@@ -154,7 +180,7 @@ impl Metrics {
             self.methods.write().insert(path.into());
         }
         let ended = Ended { grpc_method: label, grpc_status: name_of(call.code) };
-        self.duration.get_or_create(&ended).observe(call.duration.as_secs_f64());
+        self.duration.get_or_create(&ended).observe(call.duration);
         self.sent.get_or_create(&ended).observe(call.sent_bytes as f64);
         self.received.get_or_create(&ended).observe(call.received_bytes as f64);
     }

@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tollfree::Channel;
+use tollfree::shepherd::Attached;
+use tollfree::{Channel, PeerIdentity};
 use tonic::Status;
 
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused};
+use crate::state::WorkerState;
 
 /// Services that are remembered after the last process that served them has gone.
 const KNOWN_COUNT_MAX: usize = 4096;
@@ -22,12 +25,37 @@ pub(crate) struct Worker {
     group: String,
     services: Vec<String>,
     channel: Channel,
+    peer: PeerIdentity,
+    number: u32,
+    since: Instant,
     outstanding: AtomicU32,
+    calls: AtomicU64,
 }
 
 impl Worker {
-    pub(crate) fn new(group: String, services: Vec<String>, channel: Channel) -> Worker {
-        Worker { group, services, channel, outstanding: AtomicU32::new(0) }
+    pub(crate) fn new(attached: &Attached) -> Worker {
+        Worker {
+            group: attached.group().into(),
+            services: attached.services().to_vec(),
+            channel: attached.channel(),
+            peer: attached.process().identity,
+            number: attached.worker(),
+            since: Instant::now(),
+            outstanding: AtomicU32::new(0),
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    fn state(&self) -> WorkerState {
+        WorkerState {
+            pid: self.peer.pid,
+            uid: self.peer.uid,
+            worker: self.number,
+            services: self.services.clone(),
+            outstanding: self.outstanding.load(Ordering::Relaxed),
+            calls: self.calls.load(Ordering::Relaxed),
+            attached_ms: self.since.elapsed().as_millis() as u64,
+        }
     }
 
     pub(crate) fn group(&self) -> &str {
@@ -68,10 +96,11 @@ pub(crate) enum Standing {
 }
 
 /// What calls are routed by. A change makes a new one.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Table {
     /// In the order in which they attached.
     by_service: HashMap<String, Vec<Arc<Worker>>>,
+    attached: Vec<Arc<Worker>>,
     known: BTreeSet<String>,
 }
 
@@ -98,7 +127,7 @@ impl Workers {
         for route in routes.keys() {
             known.insert(route.split('/').next().unwrap_or_default().to_owned());
         }
-        let table = Table { by_service: HashMap::new(), known };
+        let table = Table { known, ..Table::default() };
         Workers {
             table: ArcSwap::from_pointee(table),
             changes: Mutex::new(0),
@@ -111,6 +140,7 @@ impl Workers {
 
     pub(crate) fn add(&self, worker: Arc<Worker>) {
         self.change(|table| {
+            table.attached.push(worker.clone());
             for service in &worker.services {
                 table.by_service.entry(service.clone()).or_default().push(worker.clone());
                 if table.known.len() < KNOWN_COUNT_MAX {
@@ -123,6 +153,7 @@ impl Workers {
 
     pub(crate) fn remove(&self, worker: &Arc<Worker>) {
         self.change(|table| {
+            table.attached.retain(|other| !Arc::ptr_eq(other, worker));
             for service in &worker.services {
                 if let Some(workers) = table.by_service.get_mut(service) {
                     workers.retain(|other| !Arc::ptr_eq(other, worker));
@@ -138,11 +169,20 @@ impl Workers {
     fn change(&self, change: impl FnOnce(&mut Table)) {
         let mut changes = self.changes.lock();
         let now = self.table.load();
-        let mut table = Table { by_service: now.by_service.clone(), known: now.known.clone() };
+        let mut table = Table::clone(&now);
         change(&mut table);
         self.table.store(Arc::new(table));
         *changes += 1;
         self.version.send_replace(*changes);
+    }
+
+    /// Who is attached, by group, in the order in which they attached.
+    pub(crate) fn state(&self) -> BTreeMap<String, Vec<WorkerState>> {
+        let mut groups: BTreeMap<String, Vec<WorkerState>> = BTreeMap::new();
+        for worker in &self.table.load().attached {
+            groups.entry(worker.group.clone()).or_default().push(worker.state());
+        }
+        groups
     }
 
     /// Tells when who is attached has changed.
@@ -204,6 +244,7 @@ impl Workers {
             });
         };
         worker.outstanding.fetch_add(1, Ordering::Relaxed);
+        worker.calls.fetch_add(1, Ordering::Relaxed);
         self.metrics.outstanding(&worker.group).inc();
         Ok(Place { worker: worker.clone(), metrics: self.metrics.clone() })
     }

@@ -1,8 +1,11 @@
 //! Calls of stock clients to the processes that are attached.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::StreamExt;
+use tollfree_shepherd::State;
 use tollfree_stubs::probe::{Ask, Fault};
 use tonic::codec::CompressionEncoding::Gzip;
 use tonic::{Code, Request};
@@ -21,7 +24,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = tokio::time::Instant::now();
     while !holds() {
         assert!(begun.elapsed() < PATIENCE, "it did not happen that {what}");
-        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
@@ -135,7 +138,7 @@ async fn a_call_that_is_given_up_ends_at_the_business_process() {
     until("the handler is dropped", || attached.probe.live.load(Ordering::SeqCst) == 0).await;
     // A deadline does the same, at the latest where the business process sees it.
     let mut request = Request::new(waits);
-    request.set_timeout(std::time::Duration::from_millis(200));
+    request.set_timeout(Duration::from_millis(200));
     let status = client.unary(request).await.unwrap_err();
     assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status}");
     until("the handler is dropped", || attached.probe.live.load(Ordering::SeqCst) == 0).await;
@@ -154,7 +157,7 @@ async fn a_client_that_does_not_read_slows_the_business_process_down() {
     let mut before = 0;
     let begun = tokio::time::Instant::now();
     loop {
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
         let now = attached.probe.sent.load(Ordering::SeqCst);
         if now == before {
             break;
@@ -189,7 +192,7 @@ async fn calls_go_to_the_worker_with_the_fewest() {
         // A handler that has begun waits a moment later.
         first.probe.gate.notify_one();
         second.probe.gate.notify_one();
-        let done = tokio::time::timeout(std::time::Duration::from_millis(5), calls.join_next()).await;
+        let done = tokio::time::timeout(Duration::from_millis(5), calls.join_next()).await;
         if let Ok(Some(call)) = done {
             call.unwrap().unwrap();
         }
@@ -265,7 +268,7 @@ async fn a_shepherd_that_stops_answers_what_is_under_way() {
     let begun = tokio::time::Instant::now();
     while tokio::net::TcpStream::connect(&address).await.is_ok() {
         assert!(begun.elapsed() < PATIENCE, "it still lets newcomers in");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     attached.probe.gate.notify_one();
     assert_eq!(call.await.unwrap().unwrap().into_inner().body, [1]);
@@ -290,4 +293,36 @@ async fn figures_have_grpcs_names() {
     {
         assert!(page.contains(&format!("grpc_server_call_{name}{ended}")), "{name} in {page}");
     }
+}
+
+#[tokio::test]
+async fn its_state_names_workers_and_methods() {
+    let lab = Lab::start("").await;
+    let _attached = lab.attach_workers("orders", 2, Probe::default()).await;
+    let mut client = lab.client().await;
+    for _ in 0..4 {
+        client.unary(ask(1)).await.unwrap();
+    }
+    let fault = Fault { code: Code::NotFound.into(), ..Fault::default() };
+    client.unary(Ask { fault: Some(fault), ..ask(1) }).await.unwrap_err();
+    let read = async || State::read(&lab.business()).await.unwrap();
+    let mut state = read().await;
+    let begun = tokio::time::Instant::now();
+    // A call ends when its answer has been handed to the connection, which the client may see before the shepherd.
+    while state.methods.iter().flat_map(|method| method.ended.values()).sum::<u64>() < 5 {
+        assert!(begun.elapsed() < PATIENCE, "{state:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        state = read().await;
+    }
+    let workers = &state.groups["orders"];
+    assert_eq!(workers.iter().map(|worker| worker.worker).collect::<Vec<_>>(), [0, 1]);
+    assert!(workers.iter().all(|worker| worker.pid == std::process::id() as i32), "{workers:?}");
+    assert_eq!(workers.iter().map(|worker| worker.calls).sum::<u64>(), 5);
+    let probe = state.methods.iter().find(|method| method.method == "tollfree.probe.v1.Probe/Unary").unwrap();
+    assert_eq!(probe.ended, BTreeMap::from([("OK".to_owned(), 3), ("NOT_FOUND".to_owned(), 1)]), "{state:?}");
+    assert_eq!(probe.latency_counts.iter().sum::<u64>(), 4);
+    assert_eq!(probe.latency_counts.len(), state.latency_bounds_s.len() + 1);
+    assert_eq!(state.pid, std::process::id());
+    let elsewhere = State::read("tcp://x").await.unwrap_err().to_string();
+    assert!(elsewhere.contains("write shm:///path"), "{elsewhere}");
 }

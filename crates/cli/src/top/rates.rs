@@ -1,0 +1,294 @@
+//! What happened between two states of a shepherd.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+use tollfree_shepherd::{MethodState, State, WorkerState};
+
+/// An interval, with rates by second and times in milliseconds.
+#[derive(Debug, Serialize)]
+pub(super) struct Rates {
+    pub(super) pid: u32,
+    pub(super) uptime_ms: u64,
+    pub(super) interval_ms: u64,
+    pub(super) connections: i64,
+    pub(super) calls_per_s: f64,
+    pub(super) groups: Vec<GroupRates>,
+    pub(super) methods: Vec<MethodRates>,
+    /// Those that happened in the interval.
+    pub(super) refusals_per_s: BTreeMap<String, f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct GroupRates {
+    pub(super) group: String,
+    pub(super) calls_per_s: f64,
+    pub(super) outstanding: u32,
+    pub(super) workers: Vec<WorkerRates>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct WorkerRates {
+    pub(super) pid: i32,
+    pub(super) uid: u32,
+    pub(super) worker: u32,
+    pub(super) services: Vec<String>,
+    pub(super) calls_per_s: f64,
+    pub(super) outstanding: u32,
+    pub(super) attached_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct MethodRates {
+    pub(super) method: String,
+    pub(super) calls_per_s: f64,
+    /// Calls that ended with a status that isn't OK.
+    pub(super) errors_per_s: f64,
+    pub(super) p50_ms: Option<f64>,
+    pub(super) p90_ms: Option<f64>,
+    pub(super) p99_ms: Option<f64>,
+}
+
+impl Rates {
+    /// Of two states of one shepherd. Between two shepherds at one address, everything since the later one's start counts.
+    pub(super) fn between(before: &State, now: &State) -> Rates {
+        let started_anew = State::default();
+        let is_same = before.pid == now.pid && before.uptime_ms <= now.uptime_ms;
+        let before = if is_same { before } else { &started_anew };
+        let interval_ms = (now.uptime_ms - before.uptime_ms).max(1);
+        let by_second = |more: u64| more as f64 * 1e3 / interval_ms as f64;
+        let groups = now.groups.iter().map(|(name, workers)| {
+            let earlier = before.groups.get(name).map_or(&[][..], Vec::as_slice);
+            let workers: Vec<_> =
+                workers.iter().map(|worker| of_worker(earlier, worker, by_second)).collect();
+            GroupRates {
+                group: name.clone(),
+                calls_per_s: workers.iter().map(|worker| worker.calls_per_s).sum(),
+                outstanding: workers.iter().map(|worker| worker.outstanding).sum(),
+                workers,
+            }
+        });
+        let methods: Vec<_> =
+            now.methods.iter().map(|method| of_method(before, now, method, by_second)).collect();
+        let refusals = now.refusals.iter().filter_map(|(reason, count)| {
+            let more = count.saturating_sub(before.refusals.get(reason).copied().unwrap_or(0));
+            (more > 0).then(|| (reason.clone(), by_second(more)))
+        });
+        Rates {
+            pid: now.pid,
+            uptime_ms: now.uptime_ms,
+            interval_ms,
+            connections: now.connections,
+            calls_per_s: methods.iter().map(|method| method.calls_per_s).sum(),
+            groups: groups.collect(),
+            refusals_per_s: refusals.collect(),
+            methods,
+        }
+    }
+
+    /// As tables.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("{}\n\n", self.headline());
+        for (header, rows) in [(GROUPS, self.group_rows()), (METHODS, self.method_rows())] {
+            line(&mut text, header, &header.map(|(name, _)| name.to_owned()));
+            rows.iter().for_each(|row| line(&mut text, header, row));
+            text.push('\n');
+        }
+        _ = writeln!(text, "{}", self.refusals());
+        text
+    }
+
+    pub(super) fn headline(&self) -> String {
+        format!(
+            "shepherd {}, up {}: {} connections, {:.1} calls/s",
+            self.pid,
+            age(self.uptime_ms),
+            self.connections,
+            self.calls_per_s
+        )
+    }
+
+    pub(super) fn refusals(&self) -> String {
+        if self.refusals_per_s.is_empty() {
+            return "nothing was refused".to_owned();
+        }
+        let each = self.refusals_per_s.iter().map(|(reason, rate)| format!("{reason} {rate:.1}/s"));
+        format!("refused: {}", each.collect::<Vec<_>>().join(", "))
+    }
+
+    pub(super) fn group_rows(&self) -> Vec<[String; 6]> {
+        let mut rows = Vec::new();
+        for group in &self.groups {
+            for worker in &group.workers {
+                rows.push([
+                    group.group.clone(),
+                    worker.pid.to_string(),
+                    worker.worker.to_string(),
+                    format!("{:.1}", worker.calls_per_s),
+                    worker.outstanding.to_string(),
+                    age(worker.attached_ms),
+                ]);
+            }
+        }
+        rows
+    }
+
+    pub(super) fn method_rows(&self) -> Vec<[String; 6]> {
+        let time = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.2}"));
+        let row = |method: &MethodRates| {
+            [
+                method.method.clone(),
+                format!("{:.1}", method.calls_per_s),
+                format!("{:.1}", method.errors_per_s),
+                time(method.p50_ms),
+                time(method.p90_ms),
+                time(method.p99_ms),
+            ]
+        };
+        self.methods.iter().map(row).collect()
+    }
+}
+
+/// Columns and their widths.
+pub(super) const GROUPS: [(&str, u16); 6] =
+    [("group", 24), ("process", 10), ("worker", 7), ("calls/s", 10), ("under way", 10), ("attached", 10)];
+pub(super) const METHODS: [(&str, u16); 6] =
+    [("method", 44), ("calls/s", 10), ("errors/s", 10), ("p50 ms", 9), ("p90 ms", 9), ("p99 ms", 9)];
+
+/// The first column begins at the left, numbers end at the right.
+fn line(text: &mut String, header: [(&str, u16); 6], cells: &[String; 6]) {
+    for (at, (cell, (_, width))) in cells.iter().zip(header).enumerate() {
+        let width = usize::from(width);
+        _ = if at == 0 { write!(text, "{cell:<width$}") } else { write!(text, " {cell:>width$}") };
+    }
+    text.push('\n');
+}
+
+fn of_worker(earlier: &[WorkerState], worker: &WorkerState, by_second: impl Fn(u64) -> f64) -> WorkerRates {
+    let same = |other: &&WorkerState| {
+        other.pid == worker.pid && other.worker == worker.worker && other.calls <= worker.calls
+    };
+    let calls = earlier.iter().find(same).map_or(0, |other| other.calls);
+    WorkerRates {
+        pid: worker.pid,
+        uid: worker.uid,
+        worker: worker.worker,
+        services: worker.services.clone(),
+        calls_per_s: by_second(worker.calls - calls),
+        outstanding: worker.outstanding,
+        attached_ms: worker.attached_ms,
+    }
+}
+
+fn of_method(
+    before: &State,
+    now: &State,
+    method: &MethodState,
+    by_second: impl Fn(u64) -> f64,
+) -> MethodRates {
+    let none = MethodState::default();
+    let earlier = before.methods.iter().find(|other| other.method == method.method).unwrap_or(&none);
+    let errors = |state: &MethodState| -> u64 {
+        state.ended.iter().filter(|(status, _)| *status != "OK").map(|(_, count)| count).sum()
+    };
+    let counts = method.latency_counts.iter().enumerate();
+    let counts: Vec<u64> = counts
+        .map(|(at, count)| count.saturating_sub(earlier.latency_counts.get(at).copied().unwrap_or(0)))
+        .collect();
+    let quantile = |q| quantile_ms(&now.latency_bounds_s, &counts, q);
+    MethodRates {
+        method: method.method.clone(),
+        calls_per_s: by_second(method.started.saturating_sub(earlier.started)),
+        errors_per_s: by_second(errors(method).saturating_sub(errors(earlier))),
+        p50_ms: quantile(0.5),
+        p90_ms: quantile(0.9),
+        p99_ms: quantile(0.99),
+    }
+}
+
+/// Interpolated between the bounds; the last bound for what is beyond it.
+fn quantile_ms(bounds_s: &[f64], counts: &[u64], q: f64) -> Option<f64> {
+    let all: u64 = counts.iter().sum();
+    if all == 0 {
+        return None;
+    }
+    let wanted = q * all as f64;
+    let mut passed = 0.0;
+    let mut low = 0.0;
+    for (bound, count) in bounds_s.iter().zip(counts) {
+        let count = *count as f64;
+        if count > 0.0 && passed + count >= wanted {
+            return Some((low + (bound - low) * (wanted - passed) / count) * 1e3);
+        }
+        passed += count;
+        low = *bound;
+    }
+    Some(low * 1e3)
+}
+
+fn age(ms: u64) -> String {
+    match ms / 1000 {
+        s @ 0..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s @ 7200..172_800 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(json: &str) -> State {
+        serde_json::from_str(json).unwrap()
+    }
+
+    fn two() -> (State, State) {
+        let before = state(
+            r#"{"pid": 7, "uptime_ms": 1000, "connections": 1, "latency_bounds_s": [0.001, 0.002, 0.01],
+            "groups": {"a": [{"pid": 1, "uid": 0, "worker": 0, "services": ["x.A"], "outstanding": 0, "calls": 10, "attached_ms": 5}]},
+            "methods": [{"method": "x.A/B", "started": 10, "ended": {"OK": 9, "INTERNAL": 1}, "latency_counts": [10, 0, 0, 0]}],
+            "refusals": {"idle": 1, "age": 0}}"#,
+        );
+        let mut now = before.clone();
+        now.uptime_ms = 3000;
+        now.groups.get_mut("a").unwrap()[0].calls = 30;
+        now.methods[0].started = 30;
+        now.methods[0].ended.insert("OK".into(), 25);
+        now.methods[0].ended.insert("INTERNAL".into(), 5);
+        now.methods[0].latency_counts = vec![10, 10, 9, 1];
+        now.refusals.insert("idle".into(), 5);
+        (before, now)
+    }
+
+    #[test]
+    fn rates_are_those_of_the_interval() {
+        let (before, now) = two();
+        let rates = Rates::between(&before, &now);
+        assert_eq!((rates.interval_ms, rates.calls_per_s), (2000, 10.0));
+        assert_eq!(rates.groups[0].workers[0].calls_per_s, 10.0);
+        let method = &rates.methods[0];
+        assert_eq!((method.calls_per_s, method.errors_per_s), (10.0, 2.0));
+        // Ten of twenty took 1 to 2 ms, and the last of them longer than all bounds.
+        assert_eq!((method.p50_ms, method.p99_ms), (Some(2.0), Some(10.0)));
+        assert_eq!(rates.refusals_per_s, BTreeMap::from([("idle".to_owned(), 2.0)]));
+        let text = rates.text();
+        assert!(text.contains("x.A/B") && text.contains("refused: idle 2.0/s"), "{text}");
+    }
+
+    #[test]
+    fn a_shepherd_that_was_started_anew_counts_from_its_start() {
+        let (mut before, now) = two();
+        before.pid = 6;
+        assert_eq!(Rates::between(&before, &now).calls_per_s, 10.0, "30 calls in 3 s");
+    }
+
+    #[test]
+    fn nothing_that_ended_has_no_time() {
+        let (before, _) = two();
+        let mut now = before.clone();
+        now.uptime_ms += 1;
+        assert_eq!(Rates::between(&before, &now).methods[0].p50_ms, None);
+    }
+}
