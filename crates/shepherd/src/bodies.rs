@@ -14,6 +14,7 @@ use tonic::{Code, Status};
 use crate::connection::Meter;
 use crate::metrics::{Metrics, Tally};
 use crate::refusal::Refusal;
+use crate::traces::CallSpan;
 use crate::workers::Place;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -118,6 +119,7 @@ pub(crate) struct Record {
     pub(crate) passage: Arc<Passage>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) meter: Arc<Meter>,
+    pub(crate) span: Option<CallSpan>,
     pub(crate) is_served: bool,
     pub(crate) code: Option<Code>,
     pub(crate) sent_bytes: u64,
@@ -136,8 +138,12 @@ impl Drop for Record {
         if self.code.is_none() {
             self.meter.was_reset();
         }
+        let code = self.code.unwrap_or(Code::Cancelled);
+        if let Some(span) = &mut self.span {
+            span.ended(&self.path, self.is_served, code);
+        }
         let tally = Tally {
-            code: self.code.unwrap_or(Code::Cancelled),
+            code,
             is_served: self.is_served,
             duration: self.began.elapsed(),
             sent_bytes: self.sent_bytes,

@@ -39,6 +39,8 @@ pub struct Config {
     pub limits: Limits,
     /// Where figures are read.
     pub metrics: Metrics,
+    /// Who is told of calls, one by one.
+    pub traces: Traces,
 }
 
 /// A socket on which the world is served.
@@ -161,6 +163,29 @@ pub struct Metrics {
     /// `host:port` at which `/metrics` is served by HTTP/1.1. Without it, nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+}
+
+/// Who is told of calls, one by one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Traces {
+    /// A collector that takes OTLP by gRPC, as `http://127.0.0.1:4317`. Without it, there are no spans.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The share of calls that are told, from 0 to 1, where the caller has not decided it.
+    pub ratio: f64,
+    /// The shepherd's name in traces.
+    pub service: String,
+}
+
+// No part of it is ever NaN: the ratio is checked.
+impl Eq for Traces {}
+
+impl Default for Traces {
+    fn default() -> Traces {
+        Traces { endpoint: None, ratio: 1.0, service: "tollfree-shepherd".into() }
+    }
 }
 
 impl Config {

@@ -18,6 +18,7 @@ use crate::deadline;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused, not_grpc};
+use crate::traces::Traces;
 use crate::workers::Workers;
 
 const HEALTH: &str = "grpc.health.v1.Health";
@@ -27,6 +28,7 @@ pub(crate) struct Gateway {
     pub(crate) limits: Limits,
     pub(crate) workers: Arc<Workers>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) traces: Option<Traces>,
     pub(crate) health: Health,
 }
 
@@ -34,7 +36,7 @@ impl Gateway {
     /// Answers a call. Dropping the future, or the body that it gives, cancels the call.
     pub(crate) async fn answer(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         client: &Client,
         meter: Arc<Meter>,
     ) -> Response<Answer> {
@@ -49,6 +51,7 @@ impl Gateway {
             passage,
             metrics: self.metrics.clone(),
             meter,
+            span: self.traces.as_ref().map(|traces| traces.begin(request.headers_mut())),
             is_served: false,
             code: None,
             sent_bytes: 0,

@@ -33,6 +33,7 @@ mod page;
 mod refusal;
 mod state;
 mod tls;
+mod traces;
 mod watchdog;
 mod workers;
 
@@ -52,11 +53,12 @@ use crate::listeners::{Bound, Places};
 use crate::metrics::Metrics;
 use crate::outward::Outward;
 use crate::page::{Control, Page};
+use crate::traces::Traces;
 use crate::workers::Workers;
 
 pub use config::{
     Business as BusinessConfig, Config, ConfigError, Group, Limits, Listener, Metrics as MetricsConfig,
-    Outward as OutwardConfig, Source, Tls,
+    Outward as OutwardConfig, Source, Tls, Traces as TracesConfig,
 };
 pub use listeners::ListenError;
 pub use state::{MethodState, State, StateError, WorkerState};
@@ -87,6 +89,14 @@ pub enum StartError {
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// The collector of traces.
+    #[error("traces.endpoint: {endpoint} can't be used: {source}")]
+    Traces {
+        /// As configured.
+        endpoint: String,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The authorities of outward calls.
     #[error("outward.ca: {file} can't be read: {source}", file = .file.display())]
@@ -156,9 +166,14 @@ impl Shepherd {
                 Some(bound.map_err(|source| StartError::Control { path, source })?)
             }
         };
+        let traces = config.traces.endpoint.as_ref().map(|endpoint| {
+            Traces::new(endpoint, &config.traces)
+                .map_err(|source| StartError::Traces { endpoint: endpoint.clone(), source: source.into() })
+        });
+        let traces = traces.transpose()?;
         let stop = watch::Sender::new(false);
         let health = Health::new(workers.clone(), stop.subscribe());
-        let gateway = Arc::new(Gateway { limits: config.limits.clone(), workers, metrics, health });
+        let gateway = Arc::new(Gateway { limits: config.limits.clone(), workers, metrics, traces, health });
         let drain = Duration::from_millis(config.limits.drain_ms);
         Ok(Shepherd { listeners, business, page, control, gateway, stop, drain })
     }
@@ -211,5 +226,10 @@ impl Shepherd {
         let_go.send_replace(true);
         let let_go = async { while inside.join_next().await.is_some() {} };
         _ = tokio::time::timeout(drain, let_go).await;
+        if gateway.traces.is_some() {
+            // It waits for the collector.
+            let told = tokio::task::spawn_blocking(move || gateway.traces.as_ref().map(Traces::end));
+            _ = told.await;
+        }
     }
 }

@@ -42,6 +42,14 @@ pub(super) fn check(config: &Config) -> Result<(), Complaint> {
     if let Some(metrics) = &config.metrics.address {
         host_and_port(metrics, &["metrics", "address"])?;
     }
+    let (endpoint, ratio) = (config.traces.endpoint.as_deref(), config.traces.ratio);
+    if let Some(endpoint) = endpoint.filter(|endpoint| !endpoint.starts_with("http://")) {
+        let problem = format!("\"{endpoint}\" is no collector that can be told: write http://host:port");
+        return Err(complaint(&["traces", "endpoint"], problem));
+    }
+    if !(0.0..=1.0).contains(&ratio) {
+        return Err(complaint(&["traces", "ratio"], format!("{ratio} is no share: write 0 to 1")));
+    }
     limits(config)
 }
 

@@ -7,3 +7,4 @@ mod limits;
 mod outward;
 mod probe;
 mod tls;
+mod traces;
