@@ -6,10 +6,12 @@ use prost_types::FileDescriptorSet;
 use protox::Compiler;
 use protox::file::{ChainFileResolver, DescriptorSetFileResolver, IncludeFileResolver};
 
-/// The schema with the large message of NotNets' figure 1a, kept by another part.
-const SCHEMA: &str = "../codec-peers/schemas/bench5.fds.binpb";
-/// That message: everything else in the schema is left out, for it takes long to compile.
-const LARGE: &str = "M54";
+/// Schemas that another part keeps.
+const SCHEMAS: &str = "../codec-peers/schemas";
+/// The messages of NotNets' figure 1a and of Split gRPC's figure 2, by schema. Everything else in the schemas is left out, for it takes
+/// long to compile.
+const MESSAGES: [(&str, &[&str]); 3] =
+    [("bench5", &["M54", "M34"]), ("bench3", &["M3"]), ("bench4", &["M43"])];
 /// Where the everyday messages are kept, by another part.
 const EVERYDAY: &str = "../view-stubs/proto";
 
@@ -17,7 +19,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Outcome<()> {
     println!("cargo::rerun-if-changed=proto");
-    println!("cargo::rerun-if-changed={SCHEMA}");
+    println!("cargo::rerun-if-changed={SCHEMAS}");
     let large = schema()?;
     let services = services(large.clone())?;
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
@@ -34,6 +36,7 @@ fn main() -> Outcome<()> {
         .build_blocking_client(true)
         .extern_path(".hyperprotobench", "crate::hyperprotobench")
         .extern_path(".tollfree.bench.v1.HelloWorld", "crate::proto::HelloWorld")
+        .extern_path(".tollfree.bench.v1.Bytes", "crate::proto::Bytes")
         .bytes(".tollfree.bench.v1.HopRequest.body")
         .out_dir(direct)
         .compile_fds(services)?;
@@ -44,12 +47,21 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
+/// One file with all of them: they have one package, and no name twice.
 fn schema() -> Outcome<FileDescriptorSet> {
-    let mut set: FileDescriptorSet = prost::Message::decode(&std::fs::read(Path::new(SCHEMA))?[..])?;
-    for file in &mut set.file {
-        file.message_type.retain(|message| message.name() == LARGE);
+    let mut all: Option<FileDescriptorSet> = None;
+    for (schema, names) in MESSAGES {
+        let bytes = std::fs::read(Path::new(SCHEMAS).join(format!("{schema}.fds.binpb")))?;
+        let mut set: FileDescriptorSet = prost::Message::decode(&bytes[..])?;
+        for file in &mut set.file {
+            file.message_type.retain(|message| names.contains(&message.name()));
+        }
+        match &mut all {
+            None => all = Some(set),
+            Some(all) => all.file[0].message_type.append(&mut set.file[0].message_type),
+        }
     }
-    Ok(set)
+    all.ok_or_else(|| "there are schemas".into())
 }
 
 fn services(large: FileDescriptorSet) -> Outcome<FileDescriptorSet> {
@@ -58,6 +70,6 @@ fn services(large: FileDescriptorSet) -> Outcome<FileDescriptorSet> {
     resolver.add(DescriptorSetFileResolver::new(large));
     let mut compiler = Compiler::with_file_resolver(resolver);
     compiler.include_source_info(true).include_imports(true);
-    compiler.open_files(["echo.proto", "hop.proto", "layers.proto"])?;
+    compiler.open_files(["echo.proto", "hop.proto", "layers.proto", "split.proto"])?;
     Ok(compiler.file_descriptor_set())
 }

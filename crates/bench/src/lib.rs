@@ -17,6 +17,7 @@ pub mod echo;
 pub mod idle;
 pub mod interval;
 pub mod layers;
+mod lines;
 mod load;
 mod machine;
 pub mod notnets;
@@ -28,6 +29,7 @@ pub mod pool;
 pub mod report;
 pub mod rounds;
 mod side;
+pub mod split;
 
 pub use machine::Machine;
 pub use tollfree_measure::workdir::write_files;
@@ -43,7 +45,7 @@ pub fn attend() -> Result<(), BenchError> {
     order::attend()
 }
 
-/// The large message of NotNets' figure 1a, of a schema that another part keeps.
+/// The large messages of NotNets' figure 1a and Split gRPC's figure 2, of schemas that another part keeps.
 #[expect(unreachable_pub, reason = "generated code")]
 pub(crate) mod hyperprotobench {
     include!(concat!(env!("OUT_DIR"), "/messages/hyperprotobench.rs"));

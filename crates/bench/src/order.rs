@@ -10,7 +10,7 @@ use crate::cores::{self, CoreIdx};
 use crate::latency::Latencies;
 use crate::peer::Starter;
 use crate::plan::{Case, RuntimeKind};
-use crate::{idle, layers, paced, pool, side};
+use crate::{idle, layers, paced, pool, side, split};
 
 /// An order to a process started as `bench-peer`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ pub(crate) enum Order {
     Layers(layers::Part),
     /// Play a part where calls come at a rate; see [`paced`].
     Paced(paced::Part),
+    /// Play a part where RPC work is split from business; see [`split`].
+    Split(split::Part),
 }
 
 /// How to serve.
@@ -90,6 +92,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Hop(part) => part.core,
         Order::Layers(part) => Some(part.core()),
         Order::Paced(part) => part.core,
+        Order::Split(part) => part.core,
         Order::Idle(_) => None,
     };
     crate::process::raise_file_limit()?;
@@ -106,6 +109,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Hop(part) => pool::act_hop(part, starter),
         Order::Layers(part) => layers::act(part, starter),
         Order::Paced(part) => paced::act(part, starter),
+        Order::Split(part) => split::act(part, starter),
     }
 }
 

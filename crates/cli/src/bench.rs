@@ -16,6 +16,7 @@ use crate::bench_codec::CodecArgs;
 use crate::bench_notnets::{Fig1Args, Table1Args};
 use crate::bench_paced::{CrowdArgs, PacedArgs};
 use crate::bench_pool::PoolArgs;
+use crate::bench_split::SplitArgs;
 use crate::failure::Failure;
 
 /// What `tollfree bench` can measure.
@@ -27,6 +28,8 @@ pub(crate) enum Bench {
     Paced(PacedArgs),
     /// Time many client processes that call one server: rate, fairness, worst call
     Crowd(CrowdArgs),
+    /// Repeat Split gRPC's figure 2: what RPC work costs a business core, inside of it and in a shepherd
+    Split(SplitArgs),
     /// Time decoding, encoding, verifying and reading messages, beside other protobuf libraries
     Codec(CodecArgs),
     /// Time passing by reference through a memory pool
@@ -47,6 +50,7 @@ impl Bench {
             Self::Echo(arguments) => arguments.run(),
             Self::Paced(arguments) => arguments.run(),
             Self::Crowd(arguments) => arguments.run(),
+            Self::Split(arguments) => arguments.run(),
             Self::Codec(arguments) => arguments.run(),
             Self::Pool(arguments) => arguments.run(),
             Self::NotNetsTable1(arguments) => arguments.run(),

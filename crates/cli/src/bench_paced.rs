@@ -190,14 +190,14 @@ impl CrowdArgs {
     }
 }
 
-fn warn_of_debug_build() {
+pub(crate) fn warn_of_debug_build() {
     if cfg!(debug_assertions) {
         eprintln!("tollfree: this is a debug build; its figures mean nothing");
     }
 }
 
 /// Tells how far a run is: one line that changes on a terminal, where a failure stays to be read.
-fn tell(terminal: bool, failed: bool, line: &str) {
+pub(crate) fn tell(terminal: bool, failed: bool, line: &str) {
     match (terminal, failed) {
         (true, false) => eprint!("\r\x1b[K{line}"),
         (true, true) => eprintln!("\r\x1b[K{line}"),
@@ -205,17 +205,17 @@ fn tell(terminal: bool, failed: bool, line: &str) {
     }
 }
 
-fn clear(terminal: bool) {
+pub(crate) fn clear(terminal: bool) {
     if terminal {
         eprint!("\r\x1b[K");
     }
 }
 
-fn out(dir: Option<PathBuf>, name: &str, started_at: &str) -> PathBuf {
+pub(crate) fn out(dir: Option<PathBuf>, name: &str, started_at: &str) -> PathBuf {
     dir.unwrap_or_else(|| PathBuf::from(format!("bench-out/{name}-{}", started_at.replace(['-', ':'], ""))))
 }
 
-fn failures(count: usize) -> Result<(), Failure> {
+pub(crate) fn failures(count: usize) -> Result<(), Failure> {
     match count {
         0 => Ok(()),
         count => Err(Failure::Failed(format!("{count} rows failed; the result says why"))),

@@ -6,6 +6,7 @@ mod bench_codec;
 mod bench_notnets;
 mod bench_paced;
 mod bench_pool;
+mod bench_split;
 mod codec;
 mod failure;
 mod pool;

@@ -1,4 +1,4 @@
-//! `tollfree bench paced` and `tollfree bench crowd` from the outside: their results as others read them.
+//! `tollfree bench paced`, `tollfree bench crowd` and `tollfree bench split` from the outside: their results as others read them.
 
 mod run;
 
@@ -64,5 +64,35 @@ fn crowd_rows_have_the_fields_that_others_rely_on() {
         // Counted in ticks: a short run may take none.
         let (_, _) = (number(row, "client_cpu_ns"), number(row, "server_cpu_ns"));
         assert_eq!(row["not_run"], Value::Null);
+    }
+}
+
+#[test]
+fn split_rows_have_the_fields_that_others_rely_on() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("not run: it needs two cores");
+        return;
+    }
+    let axes = ["--side", "tonic,shepherd-bytes,envoy", "--message", "echo64,M3", "--inflight", "2"];
+    let times = ["--busy-ns", "0,1000", "--seconds", "0.1", "--rounds", "1"];
+    let report = report(&[&["split"][..], &axes, &times].concat());
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 12, "three sides, two messages, two lengths of business");
+    for row in rows {
+        assert_eq!(row["inflight"], 2);
+        assert!(row["busy_ns"] == 0 || row["busy_ns"] == 1000, "{row}");
+        if row["side"] == "envoy" && row["not_run"].is_string() {
+            assert!(row["not_run"].as_str().unwrap().starts_with("not run: there is no envoy"), "{row}");
+            assert!(row["p50_ns"].is_null() && row["calls"] == 0, "{row}");
+            continue;
+        }
+        assert_eq!(row["not_run"], Value::Null, "{row}");
+        let quantiles = ["p50_ns", "p75_ns", "p90_ns", "p99_ns"].map(|field| number(row, field));
+        assert!(quantiles.is_sorted() && quantiles[0] > row["busy_ns"].as_u64().unwrap(), "{row}");
+        assert!(row["rate_per_s"].as_f64().unwrap() > 0.0 && number(row, "calls") > 0, "{row}");
+        assert!(number(row, "host_cpu_ns") > 0, "{row}");
+        assert_eq!(number(row, "infra_cpu_ns") > 0, row["side"] != "tonic", "{row}");
+        let long = if row["message"] == "echo64" { 66 } else { 300 };
+        assert!(number(row, "message_bytes") >= long, "{row}");
     }
 }

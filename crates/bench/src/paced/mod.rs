@@ -4,7 +4,6 @@
 //! ends wait. A call that is due while the one before goes on is missed: it is counted and not made up for.
 
 mod call;
-mod plot;
 mod quota;
 mod report;
 mod wake;

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{Paced, PacedCase, PacedPlan, plot};
+use super::{Paced, PacedCase, PacedPlan};
 use crate::latency::Latencies;
+use crate::lines::{self, Drawing, Point};
 use crate::plan::{PacedSide, Wait};
 use crate::rounds::Tried;
 use crate::{BenchError, Machine, write_files};
@@ -77,7 +78,7 @@ impl PacedRow {
     }
 
     /// Processor time of client and server a call, in microseconds.
-    pub(super) fn cpu_us(&self) -> (f64, f64) {
+    fn cpu_us(&self) -> (f64, f64) {
         let each = |ns: u64| ns as f64 / self.calls.max(1) as f64 / 1000.0;
         (each(self.client_cpu_ns), each(self.server_cpu_ns))
     }
@@ -184,13 +185,30 @@ impl PacedReport {
     /// # Errors
     /// [`BenchError::Write`].
     pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        let files =
-            [("paced.json", self.json()), ("paced.txt", self.table()), ("paced.svg", plot::draw(self))];
-        write_files(dir, &files)
+        write_files(
+            dir,
+            &[("paced.json", self.json()), ("paced.txt", self.table()), ("paced.svg", self.draw())],
+        )
+    }
+
+    fn draw(&self) -> String {
+        let point = |row: &PacedRow| {
+            let (client, server) = row.cpu_us();
+            let panels = [row.p50_ns.unwrap_or(0) as f64 / 1000.0, client + server];
+            Point { x: f64::from(row.case.rate), panels }
+        };
+        let lines = self.lines().into_iter();
+        lines::draw(&Drawing {
+            title: "Calls at a rate",
+            machine: &self.machine,
+            axis: "calls a second",
+            panels: ["median, µs", "processor time of both ends, µs a call"],
+            lines: lines.map(|(name, rows)| (name, rows.into_iter().map(point).collect())).collect(),
+        })
     }
 
     /// The lines of a plot: a side, how it waits, and its rows by rate.
-    pub(super) fn lines(&self) -> Vec<(String, Vec<&PacedRow>)> {
+    fn lines(&self) -> Vec<(String, Vec<&PacedRow>)> {
         let mut lines: Vec<(String, Vec<&PacedRow>)> = Vec::new();
         for row in self.rows.iter().filter(|row| row.not_run.is_none()) {
             let case = &row.case;

@@ -1,0 +1,101 @@
+//! What the three processes do.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tollfree_shepherd::{Config, Shepherd};
+
+use super::client::{self, Window};
+use super::proxy;
+use super::service::Business;
+use super::{PATIENCE, Part, Role, SplitCase, SplitSide};
+use crate::BenchError;
+use crate::order::{self, Serving};
+use crate::peer::Starter;
+use crate::plan::RuntimeKind;
+use crate::side::tonic_unix;
+
+/// Carries out a process' part.
+pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
+    let case = part.case;
+    let failed = |what: String| BenchError::Side { side: case.side.name(), what };
+    let ready = |serving: Serving| starter.say(serving);
+    match &part.role {
+        Role::Between { dir } if case.side == SplitSide::ShepherdBytes => {
+            // As the command does it: a thread for each core that it may use.
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+            let runtime = runtime.map_err(BenchError::system("cannot start the async runtime"))?;
+            runtime.block_on(shepherd(dir, ready)).map_err(failed)
+        }
+        Role::Between { dir } => {
+            // There before it is: whoever calls waits until it listens.
+            ready(Serving { address: format!("unix:{}", proxy::front(dir).display()) });
+            Err(failed(proxy::become_one(case.side, dir)))
+        }
+        Role::Business { dir } => {
+            order::runtime(RuntimeKind::Current)?.block_on(business(case, dir, ready)).map_err(failed)
+        }
+        Role::Call { address, message, business, between, warm_up, measure } => {
+            let bytes = std::fs::read(message).map_err(BenchError::system("cannot read the message"))?;
+            let window = Window {
+                business: *business,
+                between: *between,
+                inflight: case.inflight,
+                warm_up: *warm_up,
+                measure: *measure,
+            };
+            let calls = async {
+                appears(address).await?;
+                client::measure(address, case.message, bytes, window).await
+            };
+            starter.say(order::runtime(RuntimeKind::Current)?.block_on(calls).map_err(failed)?);
+            Ok(())
+        }
+    }
+}
+
+/// Waits until a proxy listens.
+async fn appears(address: &str) -> Result<(), String> {
+    let path = address.strip_prefix("unix:").unwrap_or(address);
+    let began = Instant::now();
+    while tokio::net::UnixStream::connect(path).await.is_err() {
+        if began.elapsed() > PATIENCE {
+            return Err(format!("nobody listens on {path}"));
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+async fn shepherd(dir: &Path, ready: impl FnOnce(Serving)) -> Result<(), String> {
+    let text = format!(
+        "listeners.world.address = \"unix:{}\"\nbusiness.socket = \"{}\"\nlimits.streams = 4096\n\
+         limits.message_bytes = 67108864\n",
+        proxy::front(dir).display(),
+        meeting_place(dir)
+    );
+    let config = Config::from_toml(&text).map_err(|error| error.to_string())?;
+    let shepherd = Shepherd::bind(config).await.map_err(|error| error.to_string())?;
+    let address = shepherd.addresses().remove("listeners.world").unwrap_or_default();
+    ready(Serving { address });
+    shepherd.run(std::future::pending()).await;
+    Err("the shepherd has stopped".to_owned())
+}
+
+fn meeting_place(dir: &Path) -> String {
+    format!("shm://{}", dir.join("shepherd.sock").display())
+}
+
+async fn business(case: SplitCase, dir: &Path, ready: impl FnOnce(Serving)) -> Result<(), String> {
+    let business = Business { busy: Duration::from_nanos(case.busy_ns) };
+    if case.side != SplitSide::ShepherdBytes {
+        let service = crate::proto::split_server::SplitServer::new(business);
+        let service = service.max_decoding_message_size(usize::MAX);
+        return tonic_unix::serve(tonic::transport::Server::builder().add_service(service), dir, ready).await;
+    }
+    let service = crate::direct::split_server::SplitServer::new(business);
+    let server = tollfree::Server::builder().add_service(service.max_decoding_message_size(usize::MAX));
+    ready(Serving { address: meeting_place(dir) });
+    let ended = server.attach(meeting_place(dir)).await;
+    Err(ended.map_or_else(|error| format!("attaching failed: {error}"), |()| "it was let go".to_owned()))
+}

@@ -1,0 +1,353 @@
+//! Split gRPC's figure 2: what a business process has left for business, with its RPC work inside of it and outside.
+//!
+//! Three processes. The business process has a core of its own; the client, and what stands between the two if anything does, share
+//! the other. The client sends a message and gets the same back, in a closed loop, and the handler is busy for a while
+//! in each call. Without anything between, the business process is a plain tonic server that does its RPC work itself.
+
+mod act;
+mod client;
+mod proxy;
+mod report;
+mod service;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tollfree_measure::axis;
+
+use crate::codec::lookalike;
+use crate::cores::{CoreIdx, Cores};
+use crate::latency::Latencies;
+use crate::load::body_of;
+use crate::order::{Order, Serving};
+use crate::peer::Peer;
+use crate::plan::{INFLIGHT_MAX, Malloc, Placement};
+use crate::workdir::Workdir;
+use crate::{BenchError, Machine, rounds};
+
+pub(crate) use self::act::act;
+pub use self::report::SplitReport;
+
+/// The longest that a handler may be busy.
+const BUSY_NS_MAX: u64 = 1_000_000_000;
+/// Time that a process may take to start, or to end its measurement beyond the measured time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+axis! {
+    /// What stands between the client and the business process.
+    SplitSide, "side", {
+        /// Nothing: a plain tonic server.
+        Tonic = "tonic",
+        /// A shepherd, which hands on bytes.
+        ShepherdBytes = "shepherd-bytes",
+        /// Envoy, in front of the plain tonic server.
+        Envoy = "envoy",
+        /// nginx, in front of the plain tonic server.
+        Nginx = "nginx",
+    }
+}
+
+axis! {
+    /// What travels, there and back.
+    SplitMessage, "message", {
+        /// 64 bytes in one field.
+        Echo64 = "echo64",
+        /// bench3's M3 of HyperProtoBench, 845 bytes in the corpus.
+        M3 = "M3",
+        /// bench4's M43, 36 KB in the corpus.
+        M43 = "M43",
+        /// bench5's M34, 476 KB in the corpus.
+        M34 = "M34",
+    }
+}
+
+impl SplitMessage {
+    /// Where a corpus and the kept schemas have it, and how long it is there.
+    const fn place(self) -> Option<(&'static str, usize)> {
+        match self {
+            SplitMessage::Echo64 => None,
+            SplitMessage::M3 => Some(("bench3", 845)),
+            SplitMessage::M43 => Some(("bench4", 36_078)),
+            SplitMessage::M34 => Some(("bench5", 476_000)),
+        }
+    }
+
+    /// Its bytes: the corpus', or generated ones.
+    fn bytes(self, corpus: Option<&Path>) -> Result<Vec<u8>, BenchError> {
+        let Some((schema, len)) = self.place() else {
+            return Ok(prost::Message::encode_to_vec(&crate::proto::Bytes { body: body_of(64) }));
+        };
+        if let Some(dir) = corpus {
+            let path = dir.join(schema).join(format!("{self}.binpb"));
+            let words = |error| BenchError::Refused(format!("cannot read {}: {error}", path.display()));
+            return std::fs::read(&path).map_err(words);
+        }
+        let kept = tollfree_codec_peers::SCHEMAS.iter().find(|kept| kept.name == schema);
+        let kept = kept.ok_or_else(|| BenchError::Refused(format!("the schema {schema} is not kept")))?;
+        let message =
+            |seed| lookalike::message(kept.descriptor_set, &format!("hyperprotobench.{self}"), seed);
+        let mut bytes = Vec::new();
+        // One message behind another is both merged into one: what is repeated adds up.
+        for seed in 0..SEEDS {
+            bytes = client::canonical(self, &[bytes, message(seed)].concat()).map_err(BenchError::Refused)?;
+            if bytes.len() >= len {
+                break;
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// Generated messages that are merged into one, at most.
+const SEEDS: u64 = 1000;
+
+/// What to measure: every combination is a row.
+#[derive(Debug, Clone)]
+pub struct SplitPlan {
+    /// What stands in between.
+    pub sides: Vec<SplitSide>,
+    /// What travels.
+    pub messages: Vec<SplitMessage>,
+    /// Calls in flight.
+    pub inflights: Vec<usize>,
+    /// How long the handler is busy in each call.
+    pub busy_ns: Vec<u64>,
+    /// Measured time for each row and round.
+    pub seconds: f64,
+    /// Rounds.
+    pub rounds: usize,
+    /// Directory of a HyperProtoBench corpus; without it, generated messages of the same types.
+    pub corpus: Option<PathBuf>,
+}
+
+/// One row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitCase {
+    /// What stands in between.
+    pub side: SplitSide,
+    /// What travels.
+    pub message: SplitMessage,
+    /// Calls in flight.
+    pub inflight: usize,
+    /// How long the handler is busy in each call.
+    pub busy_ns: u64,
+}
+
+impl SplitPlan {
+    /// Checks what the command line's own types cannot.
+    ///
+    /// # Errors
+    /// [`BenchError::Refused`], naming the value and what is allowed.
+    pub fn check(&self) -> Result<(), BenchError> {
+        let refuse = |what: String| Err(BenchError::Refused(what));
+        if let Some(count) = self.inflights.iter().find(|count| !(1..=INFLIGHT_MAX).contains(*count)) {
+            return refuse(format!("{count} calls in flight: must be 1 to {INFLIGHT_MAX}"));
+        }
+        if let Some(ns) = self.busy_ns.iter().find(|ns| **ns > BUSY_NS_MAX) {
+            return refuse(format!("{ns} ns busy: must be 0 to {BUSY_NS_MAX}"));
+        }
+        if !(self.seconds >= 0.01 && self.seconds <= 3600.0) {
+            return refuse(format!("{} seconds per row and round: must be 0.01 to 3600", self.seconds));
+        }
+        if !(1..=1000).contains(&self.rounds) {
+            return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
+        }
+        if self.cases().is_empty() {
+            return refuse("nothing to measure: an axis has no value".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Every case once, those that are compared with each other next to each other.
+    fn cases(&self) -> Vec<SplitCase> {
+        let mut cases = Vec::new();
+        for &message in &self.messages {
+            for &inflight in &self.inflights {
+                for &busy_ns in &self.busy_ns {
+                    for &side in &self.sides {
+                        let case = SplitCase { side, message, inflight, busy_ns };
+                        if !cases.contains(&case) {
+                            cases.push(case);
+                        }
+                    }
+                }
+            }
+        }
+        cases
+    }
+}
+
+/// What a process does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) case: SplitCase,
+    pub(crate) core: Option<CoreIdx>,
+    pub(crate) role: Role,
+}
+
+/// Which of the three a process is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Role {
+    /// Serves the world in `dir`; answers where.
+    Between { dir: PathBuf },
+    /// Handles calls; answers where, or where it has attached.
+    Business { dir: PathBuf },
+    /// Calls, and counts what the others use meanwhile.
+    Call {
+        address: String,
+        message: PathBuf,
+        business: u32,
+        between: Option<u32>,
+        warm_up: Duration,
+        measure: Duration,
+    },
+}
+
+/// What a round measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Split {
+    pub(crate) latencies: Latencies,
+    pub(crate) elapsed_ns: u64,
+    pub(crate) host_cpu_ns: u64,
+    pub(crate) infra_cpu_ns: u64,
+    pub(crate) client_cpu_ns: u64,
+}
+
+impl Split {
+    fn rate(&self) -> f64 {
+        self.latencies.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
+}
+
+/// One measurement that just ended, with its calls a second.
+pub type SplitStep<'a> = rounds::Step<'a, SplitCase, f64>;
+
+/// Measures everything that the plan asks for; `progress` hears of each measurement. A case that fails is a row that says so.
+///
+/// # Errors
+/// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
+pub async fn run(
+    plan: &SplitPlan,
+    mut progress: impl FnMut(&SplitStep<'_>),
+) -> Result<SplitReport, BenchError> {
+    plan.check()?;
+    let cores = Cores::choose()?;
+    cores.seats(Placement::Split)?;
+    let messages: Vec<(SplitMessage, Vec<u8>)> = plan
+        .messages
+        .iter()
+        .map(|message| Ok((*message, message.bytes(plan.corpus.as_deref())?)))
+        .collect::<Result<_, BenchError>>()?;
+    let bytes_of =
+        |wanted| &messages.iter().find(|(message, _)| *message == wanted).expect("it is planned").1;
+    let machine = Machine::look(&cores, &Malloc::Keep.settings());
+    let take = async |case: SplitCase| {
+        let measured = measure(plan, case, bytes_of(case.message), &cores).await;
+        measured.map_err(|error| error.to_string())
+    };
+    let tried = rounds::interleave(plan.cases(), plan.rounds, take, |step| {
+        let rate = step.outcome.map(Split::rate);
+        let outcome = rate.as_ref().map_err(|why| *why);
+        let (done, total, round, case) = (step.done, step.total, step.round, step.case);
+        progress(&rounds::Step { done, total, round, case, outcome });
+    })
+    .await;
+    Ok(SplitReport::new(machine, plan, tried, |message| bytes_of(message).len()))
+}
+
+async fn measure(
+    plan: &SplitPlan,
+    case: SplitCase,
+    message: &[u8],
+    cores: &Cores,
+) -> Result<Split, BenchError> {
+    let seats = cores.seats(Placement::Split)?;
+    proxy::look_for(case.side).map_err(BenchError::Refused)?;
+    let dir = Workdir::create()?;
+    let file = dir.join("message");
+    std::fs::write(&file, message).map_err(BenchError::system("cannot write the message"))?;
+    let malloc = Malloc::Keep.settings();
+    let order = |core, role| Order::Split(Part { case, core, role });
+    let place = || dir.path().to_owned();
+    let mut between = None;
+    if case.side != SplitSide::Tonic {
+        let order = order(seats.client, Role::Between { dir: place() });
+        between = Some(Peer::start("infrastructure", &["bench-peer"], &malloc, &order).await?);
+    }
+    let mut address = None;
+    if let Some(between) = &mut between {
+        address = Some(between.hear::<Serving>(PATIENCE).await?.address);
+    }
+    let order_business = order(seats.server, Role::Business { dir: place() });
+    let mut business = Peer::start("business", &["bench-peer"], &malloc, &order_business).await?;
+    let own: Serving = business.hear(PATIENCE).await?;
+    let gone = || BenchError::Refused("a process has ended already".to_owned());
+    let measure = Duration::from_secs_f64(plan.seconds);
+    let warm_up = (measure / 4).clamp(Duration::from_millis(20), Duration::from_millis(500));
+    let role = Role::Call {
+        address: address.unwrap_or(own.address),
+        message: file,
+        business: business.pid().ok_or_else(gone)?,
+        between: between.as_ref().map(|between| between.pid().ok_or_else(gone)).transpose()?,
+        warm_up,
+        measure,
+    };
+    let mut client = Peer::start("client", &["bench-peer"], &malloc, &order(seats.client, role)).await?;
+    let measured: Split = client.hear(warm_up + measure + PATIENCE).await?;
+    client.stop().await;
+    business.stop().await;
+    if let Some(between) = between {
+        between.stop().await;
+    }
+    Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> SplitPlan {
+        SplitPlan {
+            sides: SplitSide::ALL.to_vec(),
+            messages: SplitMessage::ALL.to_vec(),
+            inflights: vec![1, 64],
+            busy_ns: vec![0, 1000],
+            seconds: 1.0,
+            rounds: 1,
+            corpus: None,
+        }
+    }
+
+    #[test]
+    fn impossible_plans_are_refused_in_words() {
+        plan().check().unwrap();
+        assert_eq!(plan().cases().len(), 64);
+        type Spoil = fn(&mut SplitPlan);
+        let spoil: [(&str, Spoil); 5] = [
+            ("0 calls in flight", |p| p.inflights.push(0)),
+            ("ns busy", |p| p.busy_ns.push(u64::MAX)),
+            ("seconds", |p| p.seconds = f64::NAN),
+            ("rounds", |p| p.rounds = 0),
+            ("no value", |p| p.sides.clear()),
+        ];
+        for (words, spoil) in spoil {
+            let mut plan = plan();
+            spoil(&mut plan);
+            let error = plan.check().unwrap_err().to_string();
+            assert!(error.contains(words), "{error:?} lacks {words:?}");
+        }
+    }
+
+    #[test]
+    fn generated_messages_are_of_their_types() {
+        for message in SplitMessage::ALL {
+            let bytes = message.bytes(None).unwrap();
+            client::check(*message, &bytes, &bytes).unwrap();
+            assert!(client::check(*message, &bytes, &bytes[..bytes.len() / 2]).is_err(), "{message}");
+        }
+        let away = SplitMessage::M3.bytes(Some(Path::new("/nowhere"))).unwrap_err().to_string();
+        assert!(away.contains("/nowhere/bench3/M3.binpb"), "{away}");
+    }
+}
