@@ -137,8 +137,8 @@ impl Business {
             attached.close(reason);
             return;
         }
-        let worker = Worker::new(attached.group().into(), attached.services().to_vec(), attached.channel());
-        let worker = Arc::new(worker);
+        let worker = Arc::new(Worker::new(attached));
+        let attached = worker.attached();
         self.workers.add(worker.clone());
         tracing::info!(
             process = ?attached.process(),
@@ -149,6 +149,7 @@ impl Business {
         );
         let workers = self.workers.clone();
         members.spawn(async move {
+            let attached = worker.attached();
             tokio::select! {
                 () = attached.closed() => {}
                 _ = let_go.wait_for(|go| *go) => {}

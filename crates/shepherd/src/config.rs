@@ -133,6 +133,8 @@ pub struct Limits {
     pub age_ms: u64,
     /// How long calls may go on after that, or after the shepherd was told to stop.
     pub drain_ms: u64,
+    /// How long a call waits for a business process to attach that serves it.
+    pub attach_wait_ms: u64,
 }
 
 impl Default for Limits {
@@ -149,6 +151,7 @@ impl Default for Limits {
             idle_ms: 300_000,
             age_ms: 0,
             drain_ms: 30_000,
+            attach_wait_ms: 5000,
         }
     }
 }

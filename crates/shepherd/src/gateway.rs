@@ -6,6 +6,7 @@ use std::time::Instant;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tollfree::Channel;
+use tollfree::shepherd::{Handing, Unanswered};
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
@@ -19,6 +20,9 @@ use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused, not_grpc};
 use crate::workers::Workers;
+
+/// Workers that may turn a call away, since they are leaving, before it ends with that.
+const TURNED_AWAY_MAX: u32 = 16;
 
 const HEALTH: &str = "grpc.health.v1.Health";
 
@@ -94,7 +98,7 @@ impl Gateway {
             ));
             return Err(Refused { why: Refusal::Headers, status });
         }
-        let place = self.workers.place(&record.path)?;
+        let mut place = self.workers.place_in_time(&record.path, record.began).await?;
         client.sign(&mut parts.headers);
         if !deadline::shrink(&mut parts.headers, record.began) {
             let status = Status::deadline_exceeded("the call's time was over before it could be handed on");
@@ -102,14 +106,31 @@ impl Gateway {
         }
         record.is_served = true;
         let asked = Asked::new(body, self.limits.message_bytes, record.passage.clone());
-        let called = call(place.channel(), Request::from_parts(parts, Body::new(asked))).await;
+        let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
+        let mut turned_away = 0;
+        let handed = loop {
+            match place.hand(&mut handing).await {
+                Err(unanswered) if unanswered.may_be_handed_on && turned_away < TURNED_AWAY_MAX => {
+                    turned_away += 1;
+                    self.metrics.handed_on.inc();
+                    place = self.workers.place_in_time(&record.path, record.began).await?;
+                }
+                handed => break handed,
+            }
+        };
         if let Some(status) = record.passage.refused(self.limits.message_bytes) {
             return Err(Refused { why: Refusal::Message, status });
         }
-        let response = called.unwrap_or_else(|status| {
-            tracing::debug!(group = place.group(), path = record.path, %status, "a call did not come to an answer");
-            for_the_world(status).into_http()
-        });
+        let response = match handed {
+            Ok(mut response) => {
+                remove_ours(response.headers_mut());
+                response
+            }
+            Err(Unanswered { status, .. }) => {
+                tracing::debug!(group = place.group(), path = record.path, %status, "a call did not come to an answer");
+                for_the_world(status).into_http()
+            }
+        };
         Ok((response, place))
     }
 }

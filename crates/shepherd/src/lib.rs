@@ -179,9 +179,10 @@ impl Shepherd {
         stopping.send_replace(true);
         let drained = async { while entrances.join_next().await.is_some() {} };
         // Connections end by themselves at their drain; this is for those that have only just begun.
-        _ = tokio::time::timeout(drain + Duration::from_secs(1), drained).await;
+        let end = tokio::time::Instant::now() + drain + Duration::from_secs(1);
+        _ = tokio::time::timeout_at(end, drained).await;
         let_go.send_replace(true);
         let let_go = async { while inside.join_next().await.is_some() {} };
-        _ = tokio::time::timeout(drain, let_go).await;
+        _ = tokio::time::timeout_at(end + Duration::from_secs(1), let_go).await;
     }
 }

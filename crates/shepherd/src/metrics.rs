@@ -73,6 +73,8 @@ pub(crate) struct Metrics {
     workers: Family<OfGroup, Gauge>,
     outstanding: Family<OfGroup, Gauge>,
     pub(crate) connections: Gauge,
+    /// Calls that went on from a worker that was leaving to another.
+    pub(crate) handed_on: Counter<u64, AtomicU64>,
     pub(crate) reload_failures: Counter<u64, AtomicU64>,
 }
 
@@ -92,6 +94,7 @@ impl Metrics {
             workers: Family::default(),
             outstanding: Family::default(),
             connections: Gauge::default(),
+            handed_on: Counter::default(),
             reload_failures: Counter::default(),
             registry: Registry::default(),
         };
@@ -111,6 +114,8 @@ impl Metrics {
         own.register("workers", "Workers attached", metrics.workers.clone());
         own.register("outstanding", "Calls under way at business processes", metrics.outstanding.clone());
         own.register("connections", "Connections from the world", metrics.connections.clone());
+        let handed_on = metrics.handed_on.clone();
+        own.register("handed_on", "Calls that went from a leaving worker to another, unseen", handed_on);
         let failures = metrics.reload_failures.clone();
         own.register("certificate_reload_failures", "Certificates that could not be read again", failures);
         for reason in Refusal::ALL {

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use http::Response;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tollfree::Channel;
+use tollfree::shepherd::{Attached, Handing, Unanswered};
 use tonic::Status;
+use tonic::body::Body;
 
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -19,19 +23,23 @@ const KNOWN_COUNT_MAX: usize = 4096;
 
 /// A worker that is attached: one session of a business process.
 pub(crate) struct Worker {
-    group: String,
-    services: Vec<String>,
-    channel: Channel,
+    attached: Attached,
     outstanding: AtomicU32,
+    /// It takes no new calls, and is about to be removed.
+    is_leaving: AtomicBool,
 }
 
 impl Worker {
-    pub(crate) fn new(group: String, services: Vec<String>, channel: Channel) -> Worker {
-        Worker { group, services, channel, outstanding: AtomicU32::new(0) }
+    pub(crate) fn new(attached: Attached) -> Worker {
+        Worker { attached, outstanding: AtomicU32::new(0), is_leaving: AtomicBool::new(false) }
     }
 
-    pub(crate) fn group(&self) -> &str {
-        &self.group
+    pub(crate) fn attached(&self) -> &Attached {
+        &self.attached
+    }
+
+    fn group(&self) -> &str {
+        self.attached.group()
     }
 }
 
@@ -43,18 +51,30 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn channel(&self) -> Channel {
-        self.worker.channel.clone()
+        self.worker.attached.channel()
     }
 
     pub(crate) fn group(&self) -> &str {
-        &self.worker.group
+        self.worker.group()
+    }
+
+    /// Has the worker answer a call.
+    ///
+    /// # Errors
+    /// [`Unanswered`]; where the call may be handed on, this worker gets no further one.
+    pub(crate) async fn hand(&self, handing: &mut Handing) -> Result<Response<Body>, Unanswered> {
+        let handed = self.worker.attached.hand(handing).await;
+        if handed.as_ref().is_err_and(|unanswered| unanswered.may_be_handed_on) {
+            self.worker.is_leaving.store(true, Ordering::Relaxed);
+        }
+        handed
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.worker.outstanding.fetch_sub(1, Ordering::Relaxed);
-        self.metrics.outstanding(&self.worker.group).dec();
+        self.metrics.outstanding(self.worker.group()).dec();
     }
 }
 
@@ -83,6 +103,9 @@ pub(crate) struct Workers {
     routes: BTreeMap<String, String>,
     /// Where the search among equals begins.
     turn: AtomicU32,
+    began: Instant,
+    /// How long a call waits for somebody who serves it.
+    patience: Duration,
     metrics: Arc<Metrics>,
 }
 
@@ -105,25 +128,27 @@ impl Workers {
             version: watch::Sender::new(0),
             routes,
             turn: AtomicU32::new(0),
+            began: Instant::now(),
+            patience: Duration::from_millis(config.limits.attach_wait_ms),
             metrics,
         }
     }
 
     pub(crate) fn add(&self, worker: Arc<Worker>) {
         self.change(|table| {
-            for service in &worker.services {
+            for service in worker.attached.services() {
                 table.by_service.entry(service.clone()).or_default().push(worker.clone());
                 if table.known.len() < KNOWN_COUNT_MAX {
                     table.known.insert(service.clone());
                 }
             }
         });
-        self.metrics.workers(&worker.group).inc();
+        self.metrics.workers(worker.group()).inc();
     }
 
     pub(crate) fn remove(&self, worker: &Arc<Worker>) {
         self.change(|table| {
-            for service in &worker.services {
+            for service in worker.attached.services() {
                 if let Some(workers) = table.by_service.get_mut(service) {
                     workers.retain(|other| !Arc::ptr_eq(other, worker));
                     if workers.is_empty() {
@@ -132,7 +157,7 @@ impl Workers {
                 }
             }
         });
-        self.metrics.workers(&worker.group).dec();
+        self.metrics.workers(worker.group()).dec();
     }
 
     fn change(&self, change: impl FnOnce(&mut Table)) {
@@ -154,7 +179,7 @@ impl Workers {
         let table = self.table.load();
         let route = self.routes.get(service);
         let mut workers = table.by_service.get(service).into_iter().flatten();
-        match workers.any(|worker| route.is_none_or(|group| *group == worker.group)) {
+        match workers.any(|worker| route.is_none_or(|group| group == worker.group())) {
             true => Standing::Served,
             false if table.known.contains(service) => Standing::Absent,
             false => Standing::Unknown,
@@ -172,6 +197,29 @@ impl Workers {
         self.among(&table, workers, group, service)
     }
 
+    /// The same; where nobody is there who serves it, waits until somebody is, for as long as the config says.
+    pub(crate) async fn place_in_time(&self, path: &str, began: Instant) -> Result<Place, Refused> {
+        let mut refused = match self.place(path) {
+            Ok(place) => return Ok(place),
+            Err(refused) => refused,
+        };
+        let mut changed = self.changed();
+        loop {
+            // Who has never been attached may be about to, as long as the shepherd is new.
+            let since = if refused.why == Refusal::Absent { began } else { self.began };
+            let left = self.patience.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return Err(refused);
+            }
+            match self.place(path) {
+                Ok(place) => return Ok(place),
+                Err(still) => refused = still,
+            }
+            // At the end of the time, the next turn is the last one.
+            _ = tokio::time::timeout(left, changed.changed()).await;
+        }
+    }
+
     /// Who of a group gets a call of `path`, whatever the routes say.
     pub(crate) fn place_in(&self, group: &str, path: &str) -> Result<Place, Refused> {
         let service = path.split('/').next().unwrap_or_default();
@@ -187,7 +235,9 @@ impl Workers {
         group: Option<&str>,
         service: &str,
     ) -> Result<Place, Refused> {
-        let members = workers.iter().filter(|worker| Some(worker.group.as_str()) == group);
+        let members = workers
+            .iter()
+            .filter(|worker| Some(worker.group()) == group && !worker.is_leaving.load(Ordering::Relaxed));
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let Some(worker) = least_outstanding(members, turn) else {
             return Err(match table.known.contains(service) {
@@ -204,7 +254,7 @@ impl Workers {
             });
         };
         worker.outstanding.fetch_add(1, Ordering::Relaxed);
-        self.metrics.outstanding(&worker.group).inc();
+        self.metrics.outstanding(worker.group()).inc();
         Ok(Place { worker: worker.clone(), metrics: self.metrics.clone() })
     }
 }

@@ -3,6 +3,7 @@
 mod calls;
 mod identity;
 mod lab;
+mod leaving;
 mod limits;
 mod outward;
 mod probe;
