@@ -46,7 +46,7 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Listener {
-    /// `host:port`, or `unix:/path`.
+    /// `host:port`, `unix:/path`, or `systemd:name` for a socket that the service manager passes.
     pub address: String,
     /// TLS. Without it, plain HTTP/2.
     #[serde(skip_serializing_if = "Option::is_none")]

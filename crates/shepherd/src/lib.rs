@@ -29,6 +29,7 @@ mod listeners;
 mod metrics;
 mod outward;
 mod page;
+mod passed;
 mod refusal;
 mod tls;
 mod watchdog;
@@ -49,6 +50,7 @@ use crate::health::Health;
 use crate::listeners::{Bound, Places};
 use crate::metrics::Metrics;
 use crate::outward::Outward;
+use crate::passed::Passed;
 use crate::workers::Workers;
 
 pub use config::{
@@ -120,9 +122,10 @@ impl Shepherd {
             ),
         };
         let outward = Outward::new(tenants.clone(), workers.clone(), metrics.clone(), authorities);
+        let mut passed = Passed::to_this_process();
         let mut listeners = Vec::new();
         for (name, listener) in &config.listeners {
-            listeners.push(Bound::bind(name, listener).await?);
+            listeners.push(Bound::bind(name, listener, &mut passed).await?);
         }
         let page = match &config.metrics.address {
             None => None,

@@ -20,6 +20,7 @@ use crate::config::{Limits, Listener};
 use crate::connection;
 use crate::gateway::Gateway;
 use crate::metrics::Metrics;
+use crate::passed::{self, Passed};
 use crate::refusal::Refusal;
 use crate::tls::{Certificates, TlsError};
 
@@ -116,7 +117,8 @@ impl Drop for Admitted {
 
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    /// With the file that is its own; none where the service manager keeps it.
+    Unix(UnixListener, Option<PathBuf>),
 }
 
 /// A bound listener.
@@ -127,13 +129,24 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    pub(crate) async fn bind(name: &str, listener: &Listener) -> Result<Bound, ListenError> {
+    pub(crate) async fn bind(
+        name: &str,
+        listener: &Listener,
+        passed: &mut Passed,
+    ) -> Result<Bound, ListenError> {
         let certificates = listener.tls.as_ref().map(Certificates::read).transpose();
         let certificates =
             certificates.map_err(|source| ListenError::Tls { listener: name.into(), source })?.map(Arc::new);
-        let socket = match listener.address.strip_prefix("unix:") {
-            Some(path) => bind_unix(path.into()).await,
-            None => TcpListener::bind(&listener.address).await.map(Socket::Tcp),
+        let address = &*listener.address;
+        let socket = if let Some(name) = address.strip_prefix(passed::SCHEME) {
+            passed.take(name).map(|socket| match socket {
+                passed::Socket::Tcp(listener) => Socket::Tcp(listener),
+                passed::Socket::Unix(listener) => Socket::Unix(listener, None),
+            })
+        } else if let Some(path) = address.strip_prefix("unix:") {
+            bind_unix(path.into()).await
+        } else {
+            TcpListener::bind(address).await.map(Socket::Tcp)
         };
         let socket = socket.map_err(|source| ListenError::Bind {
             listener: name.into(),
@@ -155,7 +168,11 @@ impl Bound {
                 Ok(address) => format!("{scheme}://{address}"),
                 Err(error) => format!("{scheme}://({error})"),
             },
-            Socket::Unix(_, path) => format!("unix:{}", path.display()),
+            Socket::Unix(listener, _) => {
+                let address = listener.local_addr().ok();
+                let path = address.as_ref().and_then(|address| address.as_pathname());
+                path.map_or_else(|| "unix:".into(), |path| format!("unix:{}", path.display()))
+            }
         }
     }
 
@@ -192,7 +209,7 @@ impl Bound {
                 }
             }
         }
-        if let Socket::Unix(_, path) = &self.socket {
+        if let Socket::Unix(_, Some(path)) = &self.socket {
             _ = std::fs::remove_file(path);
         }
         drop(self);
@@ -203,12 +220,12 @@ impl Bound {
 /// Takes the place of a socket that nobody serves any more.
 async fn bind_unix(path: PathBuf) -> io::Result<Socket> {
     match UnixListener::bind(&path) {
-        Ok(listener) => Ok(Socket::Unix(listener, path)),
+        Ok(listener) => Ok(Socket::Unix(listener, Some(path))),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let answer = UnixStream::connect(&path).await;
             if answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
                 std::fs::remove_file(&path)?;
-                return UnixListener::bind(&path).map(|listener| Socket::Unix(listener, path));
+                return UnixListener::bind(&path).map(|listener| Socket::Unix(listener, Some(path)));
             }
             Err(error)
         }

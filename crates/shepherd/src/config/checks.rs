@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Config;
+use crate::passed::SCHEME;
 
 /// What is wrong, and where.
 pub(super) struct Complaint {
@@ -51,6 +52,12 @@ fn address(address: &str, path: &[&str]) -> Result<(), Complaint> {
             path,
             format!("write \"{address}\" without its scheme, as host:port or unix:/path"),
         ));
+    }
+    if let Some(name) = address.strip_prefix(SCHEME) {
+        return match name.is_empty() || name.contains(':') {
+            true => Err(complaint(path, format!("\"{address}\" names no socket: write systemd:name"))),
+            false => Ok(()),
+        };
     }
     match address.strip_prefix("unix:") {
         Some(file) if file.starts_with('/') => Ok(()),
