@@ -19,6 +19,7 @@ use crate::deadline;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused, not_grpc};
+use crate::reload::Current;
 use crate::workers::Workers;
 
 /// Workers that may turn a call away, since they are leaving, before it ends with that.
@@ -28,7 +29,7 @@ const HEALTH: &str = "grpc.health.v1.Health";
 
 /// What all calls need.
 pub(crate) struct Gateway {
-    pub(crate) limits: Limits,
+    pub(crate) config: Current,
     pub(crate) workers: Arc<Workers>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,
@@ -42,6 +43,9 @@ impl Gateway {
         client: &Client,
         meter: Arc<Meter>,
     ) -> Response<Answer> {
+        // One config for all of the call.
+        let config = self.config.load_full();
+        let limits = &config.limits;
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
         let label = self.metrics.label(&path);
         self.metrics.started(&label);
@@ -61,25 +65,19 @@ impl Gateway {
             self.metrics.refused(Refusal::NotGrpc);
             record.code = Some(Code::Unknown);
             let (parts, body) = not_grpc(request.method()).into_parts();
-            let answer = Answer::new(body, self.limits.message_bytes, record, &parts.headers);
+            let answer = Answer::new(body, limits.message_bytes, record, &parts.headers);
             return Response::from_parts(parts, answer);
         }
         if record.path.split('/').next() == Some(HEALTH) {
-            return self.own(self.health.answer(request).await, record);
+            return own(self.health.answer(request).await, limits, record);
         }
-        match self.hand_on(request, client, &mut record).await {
-            Ok((response, place)) => self.own(response, record).map(|answer| answer.at(place)),
+        match self.hand_on(request, client, limits, &mut record).await {
+            Ok((response, place)) => own(response, limits, record).map(|answer| answer.at(place)),
             Err(Refused { why, status }) => {
                 self.metrics.refused(why);
-                self.own(status.into_http(), record)
+                own(status.into_http(), limits, record)
             }
         }
-    }
-
-    fn own(&self, response: Response<Body>, record: Record) -> Response<Answer> {
-        let (parts, body) = response.into_parts();
-        let answer = Answer::new(body, self.limits.message_bytes, record, &parts.headers);
-        Response::from_parts(parts, answer)
     }
 
     /// Has a worker answer.
@@ -87,12 +85,13 @@ impl Gateway {
         &self,
         request: Request<Incoming>,
         client: &Client,
+        limits: &Limits,
         record: &mut Record,
     ) -> Result<(Response<Body>, crate::workers::Place), Refused> {
         let (mut parts, body) = request.into_parts();
         let len = header_len(&parts);
-        if len > self.limits.header_bytes as usize {
-            let limit = self.limits.header_bytes;
+        if len > limits.header_bytes as usize {
+            let limit = limits.header_bytes;
             let status = Status::resource_exhausted(format!(
                 "the request's headers have {len} bytes; limits.header_bytes allows {limit}"
             ));
@@ -105,7 +104,7 @@ impl Gateway {
             return Err(Refused { why: Refusal::Late, status });
         }
         record.is_served = true;
-        let asked = Asked::new(body, self.limits.message_bytes, record.passage.clone());
+        let asked = Asked::new(body, limits.message_bytes, record.passage.clone());
         let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
         let mut turned_away = 0;
         let handed = loop {
@@ -118,7 +117,7 @@ impl Gateway {
                 handed => break handed,
             }
         };
-        if let Some(status) = record.passage.refused(self.limits.message_bytes) {
+        if let Some(status) = record.passage.refused(limits.message_bytes) {
             return Err(Refused { why: Refusal::Message, status });
         }
         let response = match handed {
@@ -133,6 +132,12 @@ impl Gateway {
         };
         Ok((response, place))
     }
+}
+
+fn own(response: Response<Body>, limits: &Limits, record: Record) -> Response<Answer> {
+    let (parts, body) = response.into_parts();
+    let answer = Answer::new(body, limits.message_bytes, record, &parts.headers);
+    Response::from_parts(parts, answer)
 }
 
 /// Makes a call by a channel.

@@ -31,6 +31,7 @@ mod outward;
 mod page;
 mod passed;
 mod refusal;
+mod reload;
 mod tls;
 mod watchdog;
 mod workers;
@@ -40,6 +41,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -51,6 +53,7 @@ use crate::listeners::{Bound, Places};
 use crate::metrics::Metrics;
 use crate::outward::Outward;
 use crate::passed::Passed;
+use crate::reload::Current;
 use crate::workers::Workers;
 
 pub use config::{
@@ -58,6 +61,7 @@ pub use config::{
     Outward as OutwardConfig, Source, Tls,
 };
 pub use listeners::ListenError;
+pub use reload::{ReloadError, Reloader};
 pub use tls::TlsError;
 
 /// Why a shepherd can't start.
@@ -95,7 +99,7 @@ pub struct Shepherd {
     page: Option<TcpListener>,
     gateway: Arc<Gateway>,
     stop: watch::Sender<bool>,
-    drain: Duration,
+    reloader: Reloader,
 }
 
 impl std::fmt::Debug for Shepherd {
@@ -113,7 +117,8 @@ impl Shepherd {
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::new());
         let workers = Arc::new(Workers::new(&config, metrics.clone()));
-        let tenants = Arc::new(Tenants::new(config.clone()));
+        let current: Current = Arc::new(ArcSwap::new(config.clone()));
+        let tenants = Arc::new(Tenants::new(current.clone()));
         let authorities = match &config.outward.ca {
             None => None,
             Some(file) => Some(
@@ -136,13 +141,28 @@ impl Shepherd {
             ),
         };
         let socket = &config.business.socket;
+        let reloader = Reloader {
+            current: current.clone(),
+            tenants: tenants.clone(),
+            workers: workers.clone(),
+            metrics: metrics.clone(),
+            certificates: listeners
+                .iter()
+                .filter_map(|bound: &Bound| Some((bound.name().to_owned(), bound.certificates()?.clone())))
+                .collect(),
+            turn: Arc::default(),
+        };
         let business =
             Business::bind(socket, tenants, workers.clone(), metrics.clone(), Arc::new(outward)).await?;
         let stop = watch::Sender::new(false);
         let health = Health::new(workers.clone(), stop.subscribe());
-        let gateway = Arc::new(Gateway { limits: config.limits.clone(), workers, metrics, health });
-        let drain = Duration::from_millis(config.limits.drain_ms);
-        Ok(Shepherd { listeners, business, page, gateway, stop, drain })
+        let gateway = Arc::new(Gateway { config: current, workers, metrics, health });
+        Ok(Shepherd { listeners, business, page, gateway, stop, reloader })
+    }
+
+    /// What gives it another config while it runs.
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
     }
 
     /// Where it can be reached: each listener by its name, `business`, and `metrics` if there is such a page.
@@ -162,10 +182,10 @@ impl Shepherd {
     /// Serves until `stop` resolves. Then nobody new is let in, calls under way are answered for as long as `limits.drain_ms`
     /// allows, and business processes are let go.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Shepherd { listeners, business, page, gateway, stop: stopping, drain } = self;
+        let Shepherd { listeners, business, page, gateway, stop: stopping, reloader: _ } = self;
         let let_go = watch::Sender::new(false);
         let mut entrances = JoinSet::new();
-        let places = Arc::new(Places::new(&gateway.limits, gateway.metrics.clone()));
+        let places = Arc::new(Places::new(gateway.config.clone(), gateway.metrics.clone()));
         for bound in listeners {
             entrances.spawn(bound.serve(gateway.clone(), places.clone(), stopping.subscribe()));
         }
@@ -182,6 +202,7 @@ impl Shepherd {
         stopping.send_replace(true);
         let drained = async { while entrances.join_next().await.is_some() {} };
         // Connections end by themselves at their drain; this is for those that have only just begun.
+        let drain = Duration::from_millis(gateway.config.load().limits.drain_ms);
         let end = tokio::time::Instant::now() + drain + Duration::from_secs(1);
         _ = tokio::time::timeout_at(end, drained).await;
         let_go.send_replace(true);

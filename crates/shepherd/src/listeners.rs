@@ -16,12 +16,13 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::client::{Client, counted_by};
-use crate::config::{Limits, Listener};
+use crate::config::Listener;
 use crate::connection;
 use crate::gateway::Gateway;
 use crate::metrics::Metrics;
 use crate::passed::{self, Passed};
 use crate::refusal::Refusal;
+use crate::reload::Current;
 use crate::tls::{Certificates, TlsError};
 
 /// How long nobody is accepted after that has failed, as it does without a free descriptor.
@@ -53,8 +54,7 @@ pub enum ListenError {
 
 /// Places for connections.
 pub(crate) struct Places {
-    connections: u32,
-    per_address: u32,
+    config: Current,
     taken: Mutex<Taken>,
     metrics: Arc<Metrics>,
 }
@@ -72,23 +72,19 @@ pub(crate) struct Admitted {
 }
 
 impl Places {
-    pub(crate) fn new(limits: &Limits, metrics: Arc<Metrics>) -> Places {
-        Places {
-            connections: limits.connections,
-            per_address: limits.connections_per_address,
-            taken: Mutex::default(),
-            metrics,
-        }
+    pub(crate) fn new(config: Current, metrics: Arc<Metrics>) -> Places {
+        Places { config, taken: Mutex::default(), metrics }
     }
 
     fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Admitted, Refusal> {
+        let config = self.config.load();
         let mut taken = self.taken.lock();
-        if taken.count >= self.connections {
+        if taken.count >= config.limits.connections {
             return Err(Refusal::Connections);
         }
         if let Some(address) = address {
             let of_address = taken.by_address.entry(address).or_default();
-            if *of_address >= self.per_address {
+            if *of_address >= config.limits.connections_per_address {
                 return Err(Refusal::ConnectionsPerAddress);
             }
             *of_address += 1;
@@ -158,6 +154,10 @@ impl Bound {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn certificates(&self) -> Option<&Arc<Certificates>> {
+        self.certificates.as_ref()
     }
 
     /// As clients write it: with the port that was chosen where the config says 0.
@@ -284,7 +284,7 @@ impl Entrance {
             }
         };
         let (gateway, stopping) = (self.gateway.clone(), self.stopping.clone());
-        let begun_by = Instant::now() + Duration::from_millis(gateway.limits.handshake_ms);
+        let begun_by = Instant::now() + Duration::from_millis(gateway.config.load().limits.handshake_ms);
         let config = self.certificates.as_ref().map(|certificates| certificates.current());
         connections.spawn(async move {
             let _admitted = admitted;

@@ -76,6 +76,7 @@ pub(crate) struct Metrics {
     /// Calls that went on from a worker that was leaving to another.
     pub(crate) handed_on: Counter<u64, AtomicU64>,
     pub(crate) reload_failures: Counter<u64, AtomicU64>,
+    pub(crate) config_failures: Counter<u64, AtomicU64>,
 }
 
 impl Metrics {
@@ -96,6 +97,7 @@ impl Metrics {
             connections: Gauge::default(),
             handed_on: Counter::default(),
             reload_failures: Counter::default(),
+            config_failures: Counter::default(),
             registry: Registry::default(),
         };
         let calls = registry.sub_registry_with_prefix("grpc_server_call");
@@ -118,6 +120,8 @@ impl Metrics {
         own.register("handed_on", "Calls that went from a leaving worker to another, unseen", handed_on);
         let failures = metrics.reload_failures.clone();
         own.register("certificate_reload_failures", "Certificates that could not be read again", failures);
+        let failures = metrics.config_failures.clone();
+        own.register("config_reload_failures", "Configs that could not be used when read again", failures);
         for reason in Refusal::ALL {
             drop(metrics.refusals.get_or_create(&Reason { reason }));
         }

@@ -88,11 +88,31 @@ pub(crate) enum Standing {
 }
 
 /// What calls are routed by. A change makes a new one.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Table {
     /// In the order in which they attached.
     by_service: HashMap<String, Vec<Arc<Worker>>>,
     known: BTreeSet<String>,
+    routes: Arc<BTreeMap<String, String>>,
+    /// How long a call waits for somebody who serves it.
+    patience: Duration,
+}
+
+impl Table {
+    /// Routes as a config has them. Services stay known that it doesn't name any more.
+    fn configure(&mut self, config: &Config) {
+        let mut routes = config.routes.clone();
+        for (name, group) in &config.groups {
+            for service in &group.services {
+                routes.entry(service.clone()).or_insert_with(|| name.clone());
+            }
+        }
+        for route in routes.keys() {
+            self.known.insert(route.split('/').next().unwrap_or_default().to_owned());
+        }
+        self.routes = Arc::new(routes);
+        self.patience = Duration::from_millis(config.limits.attach_wait_ms);
+    }
 }
 
 /// All that are attached.
@@ -100,36 +120,22 @@ pub(crate) struct Workers {
     table: ArcSwap<Table>,
     changes: Mutex<u64>,
     version: watch::Sender<u64>,
-    routes: BTreeMap<String, String>,
     /// Where the search among equals begins.
     turn: AtomicU32,
     began: Instant,
-    /// How long a call waits for somebody who serves it.
-    patience: Duration,
     metrics: Arc<Metrics>,
 }
 
 impl Workers {
     pub(crate) fn new(config: &Config, metrics: Arc<Metrics>) -> Workers {
-        let mut routes = config.routes.clone();
-        let mut known = BTreeSet::new();
-        for (name, group) in &config.groups {
-            for service in &group.services {
-                routes.entry(service.clone()).or_insert_with(|| name.clone());
-            }
-        }
-        for route in routes.keys() {
-            known.insert(route.split('/').next().unwrap_or_default().to_owned());
-        }
-        let table = Table { by_service: HashMap::new(), known };
+        let mut table = Table::default();
+        table.configure(config);
         Workers {
             table: ArcSwap::from_pointee(table),
             changes: Mutex::new(0),
             version: watch::Sender::new(0),
-            routes,
             turn: AtomicU32::new(0),
             began: Instant::now(),
-            patience: Duration::from_millis(config.limits.attach_wait_ms),
             metrics,
         }
     }
@@ -162,12 +168,21 @@ impl Workers {
 
     fn change(&self, change: impl FnOnce(&mut Table)) {
         let mut changes = self.changes.lock();
-        let now = self.table.load();
-        let mut table = Table { by_service: now.by_service.clone(), known: now.known.clone() };
+        let mut table = Table::clone(&self.table.load());
         change(&mut table);
         self.table.store(Arc::new(table));
         *changes += 1;
         self.version.send_replace(*changes);
+    }
+
+    /// Routes calls as another config says.
+    pub(crate) fn configure(&self, config: &Config) {
+        self.change(|table| table.configure(config));
+    }
+
+    /// Each worker that serves something, once or more.
+    pub(crate) fn all(&self) -> Vec<Arc<Worker>> {
+        self.table.load().by_service.values().flatten().cloned().collect()
     }
 
     /// Tells when who is attached has changed.
@@ -177,7 +192,7 @@ impl Workers {
 
     pub(crate) fn standing(&self, service: &str) -> Standing {
         let table = self.table.load();
-        let route = self.routes.get(service);
+        let route = table.routes.get(service);
         let mut workers = table.by_service.get(service).into_iter().flatten();
         match workers.any(|worker| route.is_none_or(|group| group == worker.group())) {
             true => Standing::Served,
@@ -191,7 +206,7 @@ impl Workers {
         let service = path.split('/').next().unwrap_or_default();
         let table = self.table.load();
         let workers = table.by_service.get(service).map_or(&[][..], Vec::as_slice);
-        let route = self.routes.get(path).or_else(|| self.routes.get(service));
+        let route = table.routes.get(path).or_else(|| table.routes.get(service));
         // Without a route, the group that attached with the service first keeps it as long as one of it is attached.
         let group = route.map(String::as_str).or_else(|| workers.first().map(|worker| worker.group()));
         self.among(&table, workers, group, service)
@@ -207,7 +222,7 @@ impl Workers {
         loop {
             // Who has never been attached may be about to, as long as the shepherd is new.
             let since = if refused.why == Refusal::Absent { began } else { self.began };
-            let left = self.patience.saturating_sub(since.elapsed());
+            let left = self.table.load().patience.saturating_sub(since.elapsed());
             if left.is_zero() {
                 return Err(refused);
             }

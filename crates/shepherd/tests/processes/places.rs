@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tollfree_kill_points::Point;
 use tollfree_testkit::Process;
 
 /// Within this time what has to happen has happened, however busy the machine is.
@@ -47,9 +48,18 @@ impl Place {
 
     /// A shepherd that is given the listening socket, as soon as it is ready.
     pub(crate) fn start_shepherd(&self) -> Process {
-        let detail = self.config().display().to_string();
-        let child =
-            Process::command(&std::env::current_exe().unwrap(), "shepherd", &self.business(), &detail);
+        let mut process = self.shepherd(&self.config().display().to_string());
+        process.wait_ready();
+        process
+    }
+
+    /// The same, to be killed when it gets to a point for the `nth` time.
+    pub(crate) fn start_armed_shepherd(&self, point: Point, nth: u32) -> Process {
+        self.shepherd(&format!("{}|{point:?}|{nth}", self.config().display()))
+    }
+
+    fn shepherd(&self, detail: &str) -> Process {
+        let child = Process::command(&std::env::current_exe().unwrap(), "shepherd", &self.business(), detail);
         let mut command = Command::new("/bin/sh");
         // The first passed socket is number 3, and the process's number is known to itself only.
         command.args(["-c", "LISTEN_PID=$$ exec \"$0\" \"$@\" 3<&0 </dev/null"]);
@@ -57,12 +67,15 @@ impl Place {
         command.envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", "world");
         command.stdin(OwnedFd::from(self.listener.try_clone().unwrap())).stdout(Stdio::piped());
-        let mut process = Process::of(command.spawn().unwrap());
-        process.wait_ready();
-        process
+        Process::of(command.spawn().unwrap())
     }
 
     pub(crate) fn start_business(&self, group: &str) -> Process {
         Process::start("business", &self.business(), group)
+    }
+
+    /// One to be killed when it gets to a point for the `nth` time.
+    pub(crate) fn start_armed_business(&self, point: Point, nth: u32) -> Process {
+        Process::start("business", &self.business(), &format!("default|{point:?}|{nth}"))
     }
 }

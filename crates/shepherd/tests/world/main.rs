@@ -7,4 +7,5 @@ mod leaving;
 mod limits;
 mod outward;
 mod probe;
+mod reload;
 mod tls;
