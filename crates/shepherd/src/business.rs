@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 use crate::outward::{Outward, Via};
 use crate::refusal::Refusal;
 use crate::reload::Current;
-use crate::workers::{Worker, Workers};
+use crate::workers::Workers;
 
 /// Which users may attach to which groups, and with what.
 pub(crate) struct Tenants {
@@ -175,9 +175,8 @@ impl Business {
             attached.close(reason);
             return;
         }
-        let worker = Arc::new(Worker::new(attached));
+        let worker = self.workers.add(attached);
         let attached = worker.attached();
-        self.workers.add(worker.clone());
         tracing::info!(
             process = ?attached.process(),
             worker = attached.worker(),

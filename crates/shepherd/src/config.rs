@@ -125,6 +125,8 @@ pub struct Limits {
     pub reset_every_ms: u64,
     /// One message, in either direction, as it travels.
     pub message_bytes: u64,
+    /// What the calls of one group may hold of the shepherd's memory.
+    pub memory_bytes: u64,
     /// Until when TLS and HTTP/2 must have begun.
     pub handshake_ms: u64,
     /// How long a connection may be without a call.
@@ -147,6 +149,7 @@ impl Default for Limits {
             reset_burst: 1000,
             reset_every_ms: 10,
             message_bytes: 4 << 20,
+            memory_bytes: 256 << 20,
             handshake_ms: 10_000,
             idle_ms: 300_000,
             age_ms: 0,

@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use crate::bodies::{Answer, Asked, Passage, Record};
 use crate::client::{Client, remove_ours};
-use crate::config::Limits;
+use crate::config::Config;
 use crate::connection::Meter;
 use crate::deadline;
 use crate::health::Health;
@@ -45,7 +45,6 @@ impl Gateway {
     ) -> Response<Answer> {
         // One config for all of the call.
         let config = self.config.load_full();
-        let limits = &config.limits;
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
         let label = self.metrics.label(&path);
         self.metrics.started(&label);
@@ -65,17 +64,17 @@ impl Gateway {
             self.metrics.refused(Refusal::NotGrpc);
             record.code = Some(Code::Unknown);
             let (parts, body) = not_grpc(request.method()).into_parts();
-            let answer = Answer::new(body, limits.message_bytes, record, &parts.headers);
+            let answer = Answer::new(body, config, record, &parts.headers);
             return Response::from_parts(parts, answer);
         }
         if record.path.split('/').next() == Some(HEALTH) {
-            return own(self.health.answer(request).await, limits, record);
+            return own(self.health.answer(request).await, config, record);
         }
-        match self.hand_on(request, client, limits, &mut record).await {
-            Ok((response, place)) => own(response, limits, record).map(|answer| answer.at(place)),
+        match self.hand_on(request, client, &config, &mut record).await {
+            Ok((response, place)) => own(response, config, record).map(|answer| answer.at(place)),
             Err(Refused { why, status }) => {
                 self.metrics.refused(why);
-                own(status.into_http(), limits, record)
+                own(status.into_http(), config, record)
             }
         }
     }
@@ -85,9 +84,10 @@ impl Gateway {
         &self,
         request: Request<Incoming>,
         client: &Client,
-        limits: &Limits,
+        config: &Arc<Config>,
         record: &mut Record,
     ) -> Result<(Response<Body>, crate::workers::Place), Refused> {
+        let limits = &config.limits;
         let (mut parts, body) = request.into_parts();
         let len = header_len(&parts);
         if len > limits.header_bytes as usize {
@@ -104,7 +104,7 @@ impl Gateway {
             return Err(Refused { why: Refusal::Late, status });
         }
         record.is_served = true;
-        let asked = Asked::new(body, limits.message_bytes, record.passage.clone());
+        let asked = Asked::new(body, config.clone(), record.passage.clone(), place.charge());
         let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
         let mut turned_away = 0;
         let handed = loop {
@@ -117,9 +117,10 @@ impl Gateway {
                 handed => break handed,
             }
         };
-        if let Some(status) = record.passage.refused(limits.message_bytes) {
-            return Err(Refused { why: Refusal::Message, status });
+        if let Some(refused) = record.passage.refused(limits) {
+            return Err(refused);
         }
+        record.passage.answered();
         let response = match handed {
             Ok(mut response) => {
                 remove_ours(response.headers_mut());
@@ -134,9 +135,9 @@ impl Gateway {
     }
 }
 
-fn own(response: Response<Body>, limits: &Limits, record: Record) -> Response<Answer> {
+fn own(response: Response<Body>, config: Arc<Config>, record: Record) -> Response<Answer> {
     let (parts, body) = response.into_parts();
-    let answer = Answer::new(body, limits.message_bytes, record, &parts.headers);
+    let answer = Answer::new(body, config, record, &parts.headers);
     Response::from_parts(parts, answer)
 }
 

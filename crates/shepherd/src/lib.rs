@@ -26,6 +26,7 @@ mod deadline;
 mod gateway;
 mod health;
 mod listeners;
+mod memory;
 mod metrics;
 mod outward;
 mod page;

@@ -72,6 +72,7 @@ pub(crate) struct Metrics {
     refusals: Family<Reason, Counter>,
     workers: Family<OfGroup, Gauge>,
     outstanding: Family<OfGroup, Gauge>,
+    memory: Family<OfGroup, Gauge>,
     pub(crate) connections: Gauge,
     /// Calls that went on from a worker that was leaving to another.
     pub(crate) handed_on: Counter<u64, AtomicU64>,
@@ -94,6 +95,7 @@ impl Metrics {
             refusals: Family::default(),
             workers: Family::default(),
             outstanding: Family::default(),
+            memory: Family::default(),
             connections: Gauge::default(),
             handed_on: Counter::default(),
             reload_failures: Counter::default(),
@@ -115,6 +117,8 @@ impl Metrics {
         own.register("refusals", "What was refused or ended, by reason", metrics.refusals.clone());
         own.register("workers", "Workers attached", metrics.workers.clone());
         own.register("outstanding", "Calls under way at business processes", metrics.outstanding.clone());
+        let held = "What the calls of a group hold of the shepherd's memory";
+        own.register_with_unit("memory", held, Unit::Bytes, metrics.memory.clone());
         own.register("connections", "Connections from the world", metrics.connections.clone());
         let handed_on = metrics.handed_on.clone();
         own.register("handed_on", "Calls that went from a leaving worker to another, unseen", handed_on);
@@ -146,6 +150,10 @@ impl Metrics {
 
     pub(crate) fn outstanding(&self, group: &str) -> Gauge {
         self.outstanding.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    pub(crate) fn memory(&self, group: &str) -> Gauge {
+        self.memory.get_or_create_owned(&OfGroup { group: group.to_owned() })
     }
 
     /// The label of a method: its name once one call of it was served, since the world may make up any number of names.

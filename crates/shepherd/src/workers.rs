@@ -1,8 +1,8 @@
 //! Who is attached, and which of them a call goes to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -15,6 +15,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::config::Config;
+use crate::memory::{Charge, Memory};
 use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused};
 
@@ -24,14 +25,15 @@ const KNOWN_COUNT_MAX: usize = 4096;
 /// A worker that is attached: one session of a business process.
 pub(crate) struct Worker {
     attached: Attached,
+    memory: Arc<Memory>,
     outstanding: AtomicU32,
     /// It takes no new calls, and is about to be removed.
     is_leaving: AtomicBool,
 }
 
 impl Worker {
-    pub(crate) fn new(attached: Attached) -> Worker {
-        Worker { attached, outstanding: AtomicU32::new(0), is_leaving: AtomicBool::new(false) }
+    fn new(attached: Attached, memory: Arc<Memory>) -> Worker {
+        Worker { attached, memory, outstanding: AtomicU32::new(0), is_leaving: AtomicBool::new(false) }
     }
 
     pub(crate) fn attached(&self) -> &Attached {
@@ -56,6 +58,11 @@ impl Place {
 
     pub(crate) fn group(&self) -> &str {
         self.worker.group()
+    }
+
+    /// For memory that the call holds.
+    pub(crate) fn charge(&self) -> Charge {
+        Charge::none(&self.worker.memory)
     }
 
     /// Has the worker answer a call.
@@ -123,6 +130,8 @@ pub(crate) struct Workers {
     /// Where the search among equals begins.
     turn: AtomicU32,
     began: Instant,
+    /// By group.
+    memories: Mutex<HashMap<String, Weak<Memory>>>,
     metrics: Arc<Metrics>,
 }
 
@@ -136,11 +145,25 @@ impl Workers {
             version: watch::Sender::new(0),
             turn: AtomicU32::new(0),
             began: Instant::now(),
+            memories: Mutex::default(),
             metrics,
         }
     }
 
-    pub(crate) fn add(&self, worker: Arc<Worker>) {
+    /// Adds a worker that has attached.
+    pub(crate) fn add(&self, attached: Attached) -> Arc<Worker> {
+        let memory = {
+            let mut memories = self.memories.lock();
+            // A group that nobody is of any more, and no call, begins anew.
+            memories.retain(|_, memory| memory.strong_count() > 0);
+            let group = attached.group();
+            memories.get(group).and_then(Weak::upgrade).unwrap_or_else(|| {
+                let memory = Arc::new(Memory::new(self.metrics.memory(group)));
+                memories.insert(group.to_owned(), Arc::downgrade(&memory));
+                memory
+            })
+        };
+        let worker = Arc::new(Worker::new(attached, memory));
         self.change(|table| {
             for service in worker.attached.services() {
                 table.by_service.entry(service.clone()).or_default().push(worker.clone());
@@ -150,6 +173,7 @@ impl Workers {
             }
         });
         self.metrics.workers(worker.group()).inc();
+        worker
     }
 
     pub(crate) fn remove(&self, worker: &Arc<Worker>) {

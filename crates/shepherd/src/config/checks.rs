@@ -130,6 +130,7 @@ fn limits(config: &Config) -> Result<(), Complaint> {
         ("reset_burst", limits.reset_burst.into(), 1),
         ("reset_every_ms", limits.reset_every_ms, 1),
         ("message_bytes", limits.message_bytes, 1),
+        ("memory_bytes", limits.memory_bytes, 64 << 10),
         ("handshake_ms", limits.handshake_ms, 1),
         ("idle_ms", limits.idle_ms, 1),
     ];

@@ -1,6 +1,7 @@
 //! The shepherd from outside: gRPC clients that know nothing of it, and peers that mean it no good.
 
 mod calls;
+mod floods;
 mod identity;
 mod lab;
 mod leaving;
@@ -8,4 +9,5 @@ mod limits;
 mod outward;
 mod probe;
 mod reload;
+mod tenants;
 mod tls;

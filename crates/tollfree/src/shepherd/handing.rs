@@ -10,6 +10,7 @@ use crate::balance::Picked;
 use crate::endpoint::Connection;
 use crate::http_call::Replayed;
 use crate::metadata::timeout;
+use crate::replay::KEPT_LEN_MAX;
 
 /// A call that a shepherd hands to a worker, and to another if that one has not looked at it.
 ///
@@ -35,6 +36,9 @@ pub struct Unanswered {
 }
 
 impl Handing {
+    /// How much of a request is kept, in bytes, until an answer begins.
+    pub const KEPT_LEN_MAX: usize = KEPT_LEN_MAX;
+
     /// A call from outside. Its `grpc-timeout` counts from here.
     pub fn new(request: Request<Body>) -> Handing {
         let (parts, body) = request.into_parts();
