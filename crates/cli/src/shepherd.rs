@@ -68,11 +68,14 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl Said {
-    fn read(self) -> Result<Config, ConfigError> {
+    fn sources(self) -> Vec<Source> {
         let file = self.config.map(Source::File);
         let flags = self.set.into_iter().map(|(key, value)| Source::Flag { key, value });
-        let sources: Vec<Source> = file.into_iter().chain([Source::Environment]).chain(flags).collect();
-        Config::read(&sources)
+        file.into_iter().chain([Source::Environment]).chain(flags).collect()
+    }
+
+    fn read(self) -> Result<Config, ConfigError> {
+        Config::read(&self.sources())
     }
 }
 
@@ -85,7 +88,7 @@ impl From<ConfigError> for Failure {
 impl ShepherdCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.command {
-            None => serve(self.said.read()?),
+            None => serve(&self.said.sources()),
             Some(ShepherdSubcommand::Config(ConfigCommand::Check(said))) => {
                 said.read()?;
                 print("the config can be used\n")
@@ -109,23 +112,30 @@ pub(crate) fn log(level: tracing::Level) {
         .init();
 }
 
-fn serve(config: Config) -> Result<(), Failure> {
+fn serve(sources: &[Source]) -> Result<(), Failure> {
+    let config = Config::read(sources)?;
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| failed(&error))?;
     runtime.block_on(async {
         // From here on a signal is an orderly end, even one that comes before the first client.
-        let mut signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
-        let [Ok(terminate), Ok(interrupt)] = &mut signals else {
+        let mut signals =
+            [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+        let [Ok(terminate), Ok(interrupt), Ok(hangup)] = &mut signals else {
             return Err(Failure::Failed("cannot listen for signals".into()));
         };
         let shepherd = Shepherd::bind(config).await.map_err(|error| failed(&error))?;
+        let reloader = shepherd.reloader();
         let addresses = serde_json::json!(shepherd.addresses());
         tracing::info!(%addresses, "ready");
         let stop = async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => break,
+                    _ = interrupt.recv() => break,
+                    // The outcome is in the log, whatever it is.
+                    _ = hangup.recv() => { _ = reloader.reload(sources); }
+                }
             }
             tracing::info!("stopping");
         };

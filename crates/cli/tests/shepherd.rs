@@ -40,6 +40,40 @@ fn it_says_when_it_is_ready_and_ends_when_it_is_told() {
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }
 
+/// SIGHUP has it read its config again; one that makes no sense is said, and the old one stays.
+#[test]
+fn it_reads_its_config_again_when_it_is_told() {
+    let scratch = Scratch::new();
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("shepherd.toml");
+    let socket = directory.path().join("business.sock");
+    let write = |limits: &str| {
+        let text = format!("[business]\nsocket = \"shm://{}\"\n[limits]\n{limits}\n", socket.display());
+        std::fs::write(&config, text).unwrap();
+    };
+    write("streams = 5");
+    let mut command = tollfree(&scratch);
+    let mut child =
+        command.arg("shepherd").arg("--config").arg(&config).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut lines = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).expect("JSON"));
+    let mut said = |words: &str| {
+        lines.find(|line| line["message"].as_str().is_some_and(|said| said.contains(words))).expect("a line")
+    };
+    said("ready");
+    let pid = Pid::from_child(&child);
+    write("streams = 0");
+    kill_process(pid, Signal::HUP).unwrap();
+    let error = said("the old one stays")["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("shepherd.toml:4: limits.streams"), "{error}");
+    write("streams = 6");
+    kill_process(pid, Signal::HUP).unwrap();
+    said("was read again");
+    kill_process(pid, Signal::TERM).unwrap();
+    said("stopped");
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn configs_are_checked_and_shown() {
     let scratch = Scratch::new();

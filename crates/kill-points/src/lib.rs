@@ -1,7 +1,7 @@
 //! Named places on a call's way at which a test has its own process killed; nothing in any other build.
 //!
 //! A part that shares memory, or a socket, with another process calls [`here`] at each step after which it could die. In a
-//! build without the feature `armed` that is an empty function. With it (only the tests of `transport` ask for it) a
+//! build without the feature `armed` that is an empty function. With it (only the tests of `transport` and `shepherd` ask for it) a
 //! process can `arm` one point for itself, and is gone by SIGKILL when it gets there for the n-th time: no destructor, no
 //! flush, no word to the peer. `crates/transport/tests/kill_points.rs` does so at every point of [`Point::ALL`], on each
 //! side that can get there, and fails for a point that was never reached.

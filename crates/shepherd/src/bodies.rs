@@ -9,11 +9,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
+use tollfree::shepherd::Handing;
 use tonic::{Code, Status};
 
+use crate::config::{Config, Limits};
 use crate::connection::Meter;
+use crate::memory::Charge;
 use crate::metrics::{Metrics, Tally};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Refused};
 use crate::traces::CallSpan;
 use crate::workers::Place;
 
@@ -24,13 +27,32 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) struct Passage {
     received_bytes: AtomicU64,
     is_too_long: AtomicBool,
+    /// Its group would hold too much memory.
+    is_too_much: AtomicBool,
+    /// An answer has begun: nothing of the request is kept for another worker.
+    is_answered: AtomicBool,
 }
 
 impl Passage {
-    /// The status of a call that brought a message too long, whatever else became of it.
-    pub(crate) fn refused(&self, limit: u64) -> Option<Status> {
-        self.is_too_long.load(Ordering::Relaxed).then(|| too_long("request", limit))
+    /// Why a call ends that brought more than it may, whatever else became of it.
+    pub(crate) fn refused(&self, limits: &Limits) -> Option<Refused> {
+        if self.is_too_long.load(Ordering::Relaxed) {
+            let status = too_long("request", limits.message_bytes);
+            return Some(Refused { why: Refusal::Message, status });
+        }
+        self.is_too_much.load(Ordering::Relaxed).then(too_much)
     }
+
+    pub(crate) fn answered(&self) {
+        self.is_answered.store(true, Ordering::Relaxed);
+    }
+}
+
+fn too_much() -> Refused {
+    let status = Status::resource_exhausted(
+        "the calls of this group hold as much memory as limits.memory_bytes allows; try again later",
+    );
+    Refused { why: Refusal::Memory, status }
 }
 
 fn too_long(what: &str, limit: u64) -> Status {
@@ -48,6 +70,11 @@ struct Lengths {
 }
 
 impl Lengths {
+    /// Whether the next byte begins a message.
+    fn is_between(&self) -> bool {
+        self.left == 0 && self.prefix_len == 0
+    }
+
     /// Whether all messages that begin in `bytes` keep to the limit.
     fn keep_to(&mut self, mut bytes: &[u8], limit: u64) -> bool {
         while !bytes.is_empty() {
@@ -75,13 +102,25 @@ impl Lengths {
 pub(crate) struct Asked<B> {
     inner: B,
     lengths: Lengths,
-    limit: u64,
+    config: Arc<Config>,
     passage: Arc<Passage>,
+    charge: Charge,
+    /// What came of the message at hand, which goes on as a whole.
+    at_hand: u64,
 }
 
 impl<B> Asked<B> {
-    pub(crate) fn new(inner: B, limit: u64, passage: Arc<Passage>) -> Asked<B> {
-        Asked { inner, lengths: Lengths::default(), limit, passage }
+    pub(crate) fn new(inner: B, config: Arc<Config>, passage: Arc<Passage>, charge: Charge) -> Asked<B> {
+        Asked { inner, lengths: Lengths::default(), config, passage, charge, at_hand: 0 }
+    }
+
+    /// Charges what is held of the request now.
+    fn charge(&mut self) -> bool {
+        let received = self.passage.received_bytes.load(Ordering::Relaxed);
+        let is_kept =
+            received <= Handing::KEPT_LEN_MAX as u64 && !self.passage.is_answered.load(Ordering::Relaxed);
+        let held = self.at_hand + if is_kept { received } else { 0 };
+        self.charge.set(held, self.config.limits.memory_bytes)
     }
 }
 
@@ -91,12 +130,23 @@ impl<B: Body<Data = Bytes, Error: Into<Error>> + Unpin> Body for Asked<B> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.get_mut();
+        if this.lengths.is_between() && this.at_hand > 0 {
+            // More is asked for when the message has been sent on.
+            this.at_hand = 0;
+            this.charge();
+        }
         let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             this.passage.received_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
-            if !this.lengths.keep_to(data, this.limit) {
+            let limit = this.config.limits.message_bytes;
+            if !this.lengths.keep_to(data, limit) {
                 this.passage.is_too_long.store(true, Ordering::Relaxed);
-                return Poll::Ready(Some(Err(too_long("request", this.limit).into())));
+                return Poll::Ready(Some(Err(too_long("request", limit).into())));
+            }
+            this.at_hand += data.len() as u64;
+            if !this.charge() {
+                this.passage.is_too_much.store(true, Ordering::Relaxed);
+                return Poll::Ready(Some(Err(too_much().status.into())));
             }
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
@@ -158,26 +208,27 @@ impl Drop for Record {
 pub(crate) struct Answer {
     inner: Option<tonic::body::Body>,
     lengths: Lengths,
-    limit: u64,
+    config: Arc<Config>,
     record: Record,
-    /// The call's place at a worker, until the answer is complete.
-    place: Option<Place>,
+    /// The call's place at a worker, until the answer is complete, and what was given to HTTP/2 last.
+    place: Option<(Place, Charge)>,
 }
 
 impl Answer {
     pub(crate) fn new(
         inner: tonic::body::Body,
-        limit: u64,
+        config: Arc<Config>,
         mut record: Record,
         headers: &HeaderMap,
     ) -> Answer {
         record.heed(headers);
-        Answer { inner: Some(inner), lengths: Lengths::default(), limit, record, place: None }
+        Answer { inner: Some(inner), lengths: Lengths::default(), config, record, place: None }
     }
 
     /// An answer that a worker gives.
     pub(crate) fn at(mut self, place: Place) -> Answer {
-        self.place = Some(place);
+        let charge = place.charge();
+        self.place = Some((place, charge));
         self
     }
 
@@ -200,21 +251,33 @@ impl Body for Answer {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
         let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
+        let limits = &this.config.limits;
+        if let Some((_, charge)) = &mut this.place {
+            charge.set(0, limits.memory_bytes);
+        }
         let frame = ready!(Pin::new(inner).poll_frame(cx));
         let ends = frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers));
-        if let Some(status) =
-            this.record.passage.refused(this.limit).filter(|_| ends || matches!(frame, Some(Err(_))))
+        if let Some(refused) =
+            this.record.passage.refused(limits).filter(|_| ends || matches!(frame, Some(Err(_))))
         {
-            this.record.metrics.refused(Refusal::Message);
-            return this.end(&status);
+            this.record.metrics.refused(refused.why);
+            return this.end(&refused.status);
         }
         match frame {
             Some(Ok(mut frame)) => {
                 if let Some(data) = frame.data_ref() {
                     this.record.sent_bytes += data.len() as u64;
-                    if !this.lengths.keep_to(data, this.limit) {
+                    if !this.lengths.keep_to(data, limits.message_bytes) {
                         this.record.metrics.refused(Refusal::Message);
-                        return this.end(&too_long("answer", this.limit));
+                        let status = too_long("answer", limits.message_bytes);
+                        return this.end(&status);
+                    }
+                    if let Some((_, charge)) = &mut this.place
+                        && !charge.set(data.len() as u64, limits.memory_bytes)
+                    {
+                        let refused = too_much();
+                        this.record.metrics.refused(refused.why);
+                        return this.end(&refused.status);
                     }
                 } else if let Some(trailers) = frame.trailers_mut() {
                     crate::client::remove_ours(trailers);

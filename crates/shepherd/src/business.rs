@@ -11,35 +11,60 @@ use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::outward::{Outward, Via};
 use crate::refusal::Refusal;
-use crate::workers::{Worker, Workers};
+use crate::reload::Current;
+use crate::workers::Workers;
 
 /// Which users may attach to which groups, and with what.
 pub(crate) struct Tenants {
-    config: Arc<Config>,
+    config: Current,
+    /// Whom the socket was bound for.
+    peers: PeerPolicy,
+    version: watch::Sender<u64>,
+}
+
+/// Everybody who is in some group.
+fn peers(config: &Config) -> PeerPolicy {
+    let mut users: Vec<u32> = config.groups.values().flat_map(|group| group.users.iter().copied()).collect();
+    if users.is_empty() {
+        return PeerPolicy::SameUser;
+    }
+    users.push(rustix::process::geteuid().as_raw());
+    PeerPolicy::Users(users)
 }
 
 impl Tenants {
-    pub(crate) fn new(config: Arc<Config>) -> Tenants {
-        Tenants { config }
+    pub(crate) fn new(config: Current) -> Tenants {
+        let peers = peers(&config.load());
+        Tenants { config, peers, version: watch::Sender::new(0) }
     }
 
-    /// Everybody who is in some group.
-    fn peers(&self) -> PeerPolicy {
-        let mut users: Vec<u32> =
-            self.config.groups.values().flat_map(|group| group.users.iter().copied()).collect();
-        if users.is_empty() {
-            return PeerPolicy::SameUser;
+    /// Whether the socket lets in a user's processes.
+    pub(crate) fn may_come(&self) -> impl Fn(u32) -> bool {
+        |user| self.peers.allows(user)
+    }
+
+    /// Another config holds.
+    pub(crate) fn changed(&self) {
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Resolves when it is not any more as `may_call` said.
+    async fn decided_otherwise(&self, user: u32, target: &str, before: bool) {
+        let mut version = self.version.subscribe();
+        while self.may_call(user, target) == before {
+            if version.changed().await.is_err() {
+                std::future::pending().await
+            }
         }
-        users.push(rustix::process::geteuid().as_raw());
-        PeerPolicy::Users(users)
     }
 
     /// Whether a user's processes are a group's.
     pub(crate) fn are_of(&self, user: u32, group: &str) -> bool {
-        match self.config.groups.get(group) {
+        let config = self.config.load();
+        match config.groups.get(group) {
             Some(group) if !group.users.is_empty() => group.users.contains(&user),
             Some(_) => PeerPolicy::SameUser.allows(user),
-            None => self.config.groups.is_empty(),
+            None => config.groups.is_empty(),
         }
     }
 
@@ -50,21 +75,28 @@ impl Tenants {
         {
             return true;
         }
-        let mut groups = self.config.groups.iter();
+        let config = self.config.load();
+        let mut groups = config.groups.iter();
         groups.any(|(name, group)| group.via.iter().any(|via| via == target) && self.are_of(user, name))
     }
 
     /// Whether a process may attach as it says; the reason is told to it.
-    fn check(&self, peer: PeerIdentity, group: &str, services: &[String]) -> Result<(), &'static str> {
-        if !self.config.groups.is_empty() && !self.config.groups.contains_key(group) {
+    pub(crate) fn check(
+        &self,
+        peer: PeerIdentity,
+        group: &str,
+        services: &[String],
+    ) -> Result<(), &'static str> {
+        let config = self.config.load();
+        if !config.groups.is_empty() && !config.groups.contains_key(group) {
             return Err("the shepherd has no such group: name it in its config, or attach with another");
         }
         if !self.are_of(peer.uid, group) {
             return Err("the shepherd's config lets no process of this user into this group");
         }
-        let allowed = self.config.groups.get(group).map_or(&[][..], |group| &group.services);
+        let allowed = config.groups.get(group).map_or(&[][..], |group| &group.services);
         for service in services {
-            let is_free = || !self.config.groups.values().any(|group| group.services.contains(service));
+            let is_free = || !config.groups.values().any(|group| group.services.contains(service));
             let may = if allowed.is_empty() { is_free() } else { allowed.contains(service) };
             if !may {
                 return Err(
@@ -94,7 +126,7 @@ impl Business {
         metrics: Arc<Metrics>,
         outward: Arc<Outward>,
     ) -> Result<Business, ServeError> {
-        let limits = Limits { peers: tenants.peers(), ..Limits::default() };
+        let limits = Limits { peers: tenants.peers.clone(), ..Limits::default() };
         let door = Door::bind(socket, limits).await?;
         Ok(Business { door, socket: socket.into(), tenants, workers, metrics, outward })
     }
@@ -115,11 +147,17 @@ impl Business {
             match arrival {
                 Some(Arrival::Attached(attached)) => self.attach(attached, let_go.clone(), &mut members),
                 Some(Arrival::Session(session)) => {
+                    let (user, target) = (session.peer().uid, session.target().to_owned());
+                    let before = self.tenants.may_call(user, &target);
                     let via = Via::new(&self.outward, session.peer(), session.target());
-                    let mut let_go = let_go.clone();
-                    members.spawn(async move {
-                        session.serve(via, async move { drop(let_go.wait_for(|go| *go).await) }).await;
-                    });
+                    let (mut let_go, tenants) = (let_go.clone(), self.tenants.clone());
+                    let stop = async move {
+                        tokio::select! {
+                            _ = let_go.wait_for(|go| *go) => {}
+                            () = tenants.decided_otherwise(user, &target, before) => {}
+                        }
+                    };
+                    members.spawn(session.serve(via, stop));
                 }
                 Some(_) => {}
                 None => break,
@@ -137,8 +175,8 @@ impl Business {
             attached.close(reason);
             return;
         }
-        let worker = Arc::new(Worker::new(&attached));
-        self.workers.add(worker.clone());
+        let worker = self.workers.add(attached);
+        let attached = worker.attached();
         tracing::info!(
             process = ?attached.process(),
             worker = attached.worker(),
@@ -148,6 +186,7 @@ impl Business {
         );
         let workers = self.workers.clone();
         members.spawn(async move {
+            let attached = worker.attached();
             tokio::select! {
                 () = attached.closed() => {}
                 _ = let_go.wait_for(|go| *go) => {}
@@ -160,10 +199,12 @@ impl Business {
 
 #[cfg(test)]
 mod tests {
+    use arc_swap::ArcSwap;
+
     use super::*;
 
     fn tenants(text: &str) -> Tenants {
-        Tenants::new(Arc::new(Config::from_toml(text).unwrap()))
+        Tenants::new(Arc::new(ArcSwap::from_pointee(Config::from_toml(text).unwrap())))
     }
 
     fn own() -> u32 {
@@ -196,6 +237,6 @@ mod tests {
     fn without_groups_nobody_calls_out() {
         let tenants = tenants("");
         assert!(tenants.may_call(own(), "group:any") && !tenants.may_call(own(), "https://localhost:443"));
-        assert_eq!(tenants.peers(), PeerPolicy::SameUser);
+        assert_eq!(tenants.peers, PeerPolicy::SameUser);
     }
 }

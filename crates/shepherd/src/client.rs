@@ -5,15 +5,10 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use tollfree::shepherd::Caller;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The client's address: `ip:port`, or `unix:pid=…,uid=…`.
-pub(crate) const ADDRESS: HeaderName = HeaderName::from_static("tollfree-client-address");
-/// The subject of the certificate that the client has shown, percent-encoded.
-pub(crate) const SUBJECT: HeaderName = HeaderName::from_static("tollfree-client-subject");
-/// Each name (DNS, URI) of that certificate, percent-encoded.
-pub(crate) const NAME: HeaderName = HeaderName::from_static("tollfree-client-name");
 /// What only the shepherd and Tollfree itself may say.
 const OURS: &str = "tollfree-";
 /// Names of a certificate that are handed on.
@@ -28,21 +23,21 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn at(address: &str) -> Client {
         let mut client = Client { pairs: Vec::new() };
-        client.say(ADDRESS, address);
+        client.say(Caller::ADDRESS, address);
         client
     }
 
     /// With what the certificate says that was checked in the handshake.
     pub(crate) fn with_certificate(mut self, der: &[u8]) -> Client {
         let Ok((_, certificate)) = X509Certificate::from_der(der) else { return self };
-        self.say(SUBJECT, &certificate.subject().to_string());
+        self.say(Caller::SUBJECT, &certificate.subject().to_string());
         if let Ok(Some(names)) = certificate.subject_alternative_name() {
             let names = names.value.general_names.iter().filter_map(|name| match name {
                 GeneralName::DNSName(name) | GeneralName::URI(name) => Some(*name),
                 _ => None,
             });
             for name in names.take(NAME_COUNT_MAX) {
-                self.say(NAME, name);
+                self.say(Caller::NAME, name);
             }
         }
         self
@@ -103,13 +98,13 @@ mod tests {
     fn only_the_shepherd_says_who_calls() {
         let mut headers = HeaderMap::new();
         for value in ["forged", "again"] {
-            headers.append(SUBJECT, HeaderValue::from_static(value));
+            headers.append(Caller::SUBJECT, HeaderValue::from_static(value));
         }
         headers.append("tollfree-offer", HeaderValue::from_static("forged"));
         headers.append("x-tollfree-offer", HeaderValue::from_static("kept"));
         Client::at("192.0.2.1:5").sign(&mut headers);
         assert_eq!(headers.len(), 2, "{headers:?}");
-        assert_eq!(headers[ADDRESS], "192.0.2.1:5");
+        assert_eq!(headers[Caller::ADDRESS], "192.0.2.1:5");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Listener {
-    /// `host:port`, or `unix:/path`.
+    /// `host:port`, `unix:/path`, or `systemd:name` for a socket that the service manager passes.
     pub address: String,
     /// TLS. Without it, plain HTTP/2.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,6 +127,8 @@ pub struct Limits {
     pub reset_every_ms: u64,
     /// One message, in either direction, as it travels.
     pub message_bytes: u64,
+    /// What the calls of one group may hold of the shepherd's memory.
+    pub memory_bytes: u64,
     /// Until when TLS and HTTP/2 must have begun.
     pub handshake_ms: u64,
     /// How long a connection may be without a call.
@@ -135,6 +137,8 @@ pub struct Limits {
     pub age_ms: u64,
     /// How long calls may go on after that, or after the shepherd was told to stop.
     pub drain_ms: u64,
+    /// How long a call waits for a business process to attach that serves it.
+    pub attach_wait_ms: u64,
 }
 
 impl Default for Limits {
@@ -147,10 +151,12 @@ impl Default for Limits {
             reset_burst: 1000,
             reset_every_ms: 10,
             message_bytes: 4 << 20,
+            memory_bytes: 256 << 20,
             handshake_ms: 10_000,
             idle_ms: 300_000,
             age_ms: 0,
             drain_ms: 30_000,
+            attach_wait_ms: 5000,
         }
     }
 }

@@ -213,7 +213,9 @@ pub(crate) async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = &gateway.limits;
+    // HTTP/2's limits are said once, at the beginning.
+    let config = gateway.config.load_full();
+    let limits = &config.limits;
     let meter = Arc::new(Meter::new(limits));
     let counted = Counted { inner: socket, meter: meter.clone() };
     let client = Arc::new(client);
@@ -258,7 +260,7 @@ pub(crate) async fn serve<S>(
         }
         is_draining = true;
         connection.as_mut().graceful_shutdown();
-        due = Instant::now() + Duration::from_millis(gateway.limits.drain_ms);
+        due = Instant::now() + Duration::from_millis(gateway.config.load().limits.drain_ms);
     }
 }
 

@@ -6,26 +6,31 @@ use std::time::Instant;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tollfree::Channel;
+use tollfree::shepherd::{Handing, Unanswered};
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::bodies::{Answer, Asked, Passage, Record};
 use crate::client::{Client, remove_ours};
-use crate::config::Limits;
+use crate::config::Config;
 use crate::connection::Meter;
 use crate::deadline;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused, not_grpc};
+use crate::reload::Current;
 use crate::traces::Traces;
 use crate::workers::Workers;
+
+/// Workers that may turn a call away, since they are leaving, before it ends with that.
+const TURNED_AWAY_MAX: u32 = 16;
 
 const HEALTH: &str = "grpc.health.v1.Health";
 
 /// What all calls need.
 pub(crate) struct Gateway {
-    pub(crate) limits: Limits,
+    pub(crate) config: Current,
     pub(crate) workers: Arc<Workers>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traces: Option<Traces>,
@@ -40,6 +45,8 @@ impl Gateway {
         client: &Client,
         meter: Arc<Meter>,
     ) -> Response<Answer> {
+        // One config for all of the call.
+        let config = self.config.load_full();
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
         let label = self.metrics.label(&path);
         self.metrics.started(&label);
@@ -60,25 +67,19 @@ impl Gateway {
             self.metrics.refused(Refusal::NotGrpc);
             record.code = Some(Code::Unknown);
             let (parts, body) = not_grpc(request.method()).into_parts();
-            let answer = Answer::new(body, self.limits.message_bytes, record, &parts.headers);
+            let answer = Answer::new(body, config, record, &parts.headers);
             return Response::from_parts(parts, answer);
         }
         if record.path.split('/').next() == Some(HEALTH) {
-            return self.own(self.health.answer(request).await, record);
+            return own(self.health.answer(request).await, config, record);
         }
-        match self.hand_on(request, client, &mut record).await {
-            Ok((response, place)) => self.own(response, record).map(|answer| answer.at(place)),
+        match self.hand_on(request, client, &config, &mut record).await {
+            Ok((response, place)) => own(response, config, record).map(|answer| answer.at(place)),
             Err(Refused { why, status }) => {
                 self.metrics.refused(why);
-                self.own(status.into_http(), record)
+                own(status.into_http(), config, record)
             }
         }
-    }
-
-    fn own(&self, response: Response<Body>, record: Record) -> Response<Answer> {
-        let (parts, body) = response.into_parts();
-        let answer = Answer::new(body, self.limits.message_bytes, record, &parts.headers);
-        Response::from_parts(parts, answer)
     }
 
     /// Has a worker answer.
@@ -86,35 +87,61 @@ impl Gateway {
         &self,
         request: Request<Incoming>,
         client: &Client,
+        config: &Arc<Config>,
         record: &mut Record,
     ) -> Result<(Response<Body>, crate::workers::Place), Refused> {
+        let limits = &config.limits;
         let (mut parts, body) = request.into_parts();
         let len = header_len(&parts);
-        if len > self.limits.header_bytes as usize {
-            let limit = self.limits.header_bytes;
+        if len > limits.header_bytes as usize {
+            let limit = limits.header_bytes;
             let status = Status::resource_exhausted(format!(
                 "the request's headers have {len} bytes; limits.header_bytes allows {limit}"
             ));
             return Err(Refused { why: Refusal::Headers, status });
         }
-        let place = self.workers.place(&record.path)?;
+        let mut place = self.workers.place_in_time(&record.path, record.began).await?;
         client.sign(&mut parts.headers);
         if !deadline::shrink(&mut parts.headers, record.began) {
             let status = Status::deadline_exceeded("the call's time was over before it could be handed on");
             return Err(Refused { why: Refusal::Late, status });
         }
         record.is_served = true;
-        let asked = Asked::new(body, self.limits.message_bytes, record.passage.clone());
-        let called = call(place.channel(), Request::from_parts(parts, Body::new(asked))).await;
-        if let Some(status) = record.passage.refused(self.limits.message_bytes) {
-            return Err(Refused { why: Refusal::Message, status });
+        let asked = Asked::new(body, config.clone(), record.passage.clone(), place.charge());
+        let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
+        let mut turned_away = 0;
+        let handed = loop {
+            match place.hand(&mut handing).await {
+                Err(unanswered) if unanswered.may_be_handed_on && turned_away < TURNED_AWAY_MAX => {
+                    turned_away += 1;
+                    self.metrics.handed_on.inc();
+                    place = self.workers.place_in_time(&record.path, record.began).await?;
+                }
+                handed => break handed,
+            }
+        };
+        if let Some(refused) = record.passage.refused(limits) {
+            return Err(refused);
         }
-        let response = called.unwrap_or_else(|status| {
-            tracing::debug!(group = place.group(), path = record.path, %status, "a call did not come to an answer");
-            for_the_world(status).into_http()
-        });
+        record.passage.answered();
+        let response = match handed {
+            Ok(mut response) => {
+                remove_ours(response.headers_mut());
+                response
+            }
+            Err(Unanswered { status, .. }) => {
+                tracing::debug!(group = place.group(), path = record.path, %status, "a call did not come to an answer");
+                for_the_world(status).into_http()
+            }
+        };
         Ok((response, place))
     }
+}
+
+fn own(response: Response<Body>, config: Arc<Config>, record: Record) -> Response<Answer> {
+    let (parts, body) = response.into_parts();
+    let answer = Answer::new(body, config, record, &parts.headers);
+    Response::from_parts(parts, answer)
 }
 
 /// Makes a call by a channel.

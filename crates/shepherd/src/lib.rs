@@ -27,10 +27,13 @@ mod gateway;
 mod health;
 mod latency;
 mod listeners;
+mod memory;
 mod metrics;
 mod outward;
 mod page;
+mod passed;
 mod refusal;
+mod reload;
 mod state;
 mod tls;
 mod traces;
@@ -42,6 +45,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -53,6 +57,8 @@ use crate::listeners::{Bound, Places};
 use crate::metrics::Metrics;
 use crate::outward::Outward;
 use crate::page::{Control, Page};
+use crate::passed::Passed;
+use crate::reload::Current;
 use crate::traces::Traces;
 use crate::workers::Workers;
 
@@ -61,6 +67,7 @@ pub use config::{
     Outward as OutwardConfig, Source, Tls, Traces as TracesConfig,
 };
 pub use listeners::ListenError;
+pub use reload::{ReloadError, Reloader};
 pub use state::{MethodState, State, StateError, WorkerState};
 pub use tls::TlsError;
 
@@ -116,7 +123,7 @@ pub struct Shepherd {
     control: Option<Control>,
     gateway: Arc<Gateway>,
     stop: watch::Sender<bool>,
-    drain: Duration,
+    reloader: Reloader,
 }
 
 impl std::fmt::Debug for Shepherd {
@@ -134,7 +141,8 @@ impl Shepherd {
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::new());
         let workers = Arc::new(Workers::new(&config, metrics.clone()));
-        let tenants = Arc::new(Tenants::new(config.clone()));
+        let current: Current = Arc::new(ArcSwap::new(config.clone()));
+        let tenants = Arc::new(Tenants::new(current.clone()));
         let authorities = match &config.outward.ca {
             None => None,
             Some(file) => Some(
@@ -143,9 +151,10 @@ impl Shepherd {
             ),
         };
         let outward = Outward::new(tenants.clone(), workers.clone(), metrics.clone(), authorities);
+        let mut passed = Passed::to_this_process();
         let mut listeners = Vec::new();
         for (name, listener) in &config.listeners {
-            listeners.push(Bound::bind(name, listener).await?);
+            listeners.push(Bound::bind(name, listener, &mut passed).await?);
         }
         let page = match &config.metrics.address {
             None => None,
@@ -156,6 +165,17 @@ impl Shepherd {
             ),
         };
         let socket = &config.business.socket;
+        let reloader = Reloader {
+            current: current.clone(),
+            tenants: tenants.clone(),
+            workers: workers.clone(),
+            metrics: metrics.clone(),
+            certificates: listeners
+                .iter()
+                .filter_map(|bound: &Bound| Some((bound.name().to_owned(), bound.certificates()?.clone())))
+                .collect(),
+            turn: Arc::default(),
+        };
         let business =
             Business::bind(socket, tenants, workers.clone(), metrics.clone(), Arc::new(outward)).await?;
         let control = match state::control_path(socket) {
@@ -173,9 +193,13 @@ impl Shepherd {
         let traces = traces.transpose()?;
         let stop = watch::Sender::new(false);
         let health = Health::new(workers.clone(), stop.subscribe());
-        let gateway = Arc::new(Gateway { limits: config.limits.clone(), workers, metrics, traces, health });
-        let drain = Duration::from_millis(config.limits.drain_ms);
-        Ok(Shepherd { listeners, business, page, control, gateway, stop, drain })
+        let gateway = Arc::new(Gateway { config: current, workers, metrics, traces, health });
+        Ok(Shepherd { listeners, business, page, control, gateway, stop, reloader })
+    }
+
+    /// What gives it another config while it runs.
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
     }
 
     /// Where it can be reached: each listener by its name, `business`, `control` unless that is abstract, and `metrics` if there is
@@ -199,10 +223,10 @@ impl Shepherd {
     /// Serves until `stop` resolves. Then nobody new is let in, calls under way are answered for as long as `limits.drain_ms`
     /// allows, and business processes are let go.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Shepherd { listeners, business, page, control, gateway, stop: stopping, drain } = self;
+        let Shepherd { listeners, business, page, control, gateway, stop: stopping, reloader: _ } = self;
         let let_go = watch::Sender::new(false);
         let mut entrances = JoinSet::new();
-        let places = Arc::new(Places::new(&gateway.limits, gateway.metrics.clone()));
+        let places = Arc::new(Places::new(gateway.config.clone(), gateway.metrics.clone()));
         for bound in listeners {
             entrances.spawn(bound.serve(gateway.clone(), places.clone(), stopping.subscribe()));
         }
@@ -210,8 +234,9 @@ impl Shepherd {
         if let Some(page) = page {
             others.spawn(page::serve(Page::Metrics(page, gateway.metrics.clone())));
         }
+        let mut asked = JoinSet::new();
         if let Some(control) = control {
-            others.spawn(page::serve(Page::State(control, gateway.clone())));
+            asked.spawn(page::serve(Page::State(control, gateway.clone())));
         }
         others.spawn(watchdog::feed());
         let mut inside = JoinSet::new();
@@ -219,13 +244,17 @@ impl Shepherd {
         watchdog::ready();
         stop.await;
         watchdog::stopping();
+        // The next shepherd may take its place before this one's last call is over.
+        asked.shutdown().await;
         stopping.send_replace(true);
         let drained = async { while entrances.join_next().await.is_some() {} };
         // Connections end by themselves at their drain; this is for those that have only just begun.
-        _ = tokio::time::timeout(drain + Duration::from_secs(1), drained).await;
+        let drain = Duration::from_millis(gateway.config.load().limits.drain_ms);
+        let end = tokio::time::Instant::now() + drain + Duration::from_secs(1);
+        _ = tokio::time::timeout_at(end, drained).await;
         let_go.send_replace(true);
         let let_go = async { while inside.join_next().await.is_some() {} };
-        _ = tokio::time::timeout(drain, let_go).await;
+        _ = tokio::time::timeout_at(end + Duration::from_secs(1), let_go).await;
         if gateway.traces.is_some() {
             // It waits for the collector.
             let told = tokio::task::spawn_blocking(move || gateway.traces.as_ref().map(Traces::end));

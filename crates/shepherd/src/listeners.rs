@@ -16,11 +16,13 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::client::{Client, counted_by};
-use crate::config::{Limits, Listener};
+use crate::config::Listener;
 use crate::connection;
 use crate::gateway::Gateway;
 use crate::metrics::Metrics;
+use crate::passed::{self, Passed};
 use crate::refusal::Refusal;
+use crate::reload::Current;
 use crate::tls::{Certificates, TlsError};
 
 /// How long nobody is accepted after that has failed, as it does without a free descriptor.
@@ -52,8 +54,7 @@ pub enum ListenError {
 
 /// Places for connections.
 pub(crate) struct Places {
-    connections: u32,
-    per_address: u32,
+    config: Current,
     taken: Mutex<Taken>,
     metrics: Arc<Metrics>,
 }
@@ -71,23 +72,19 @@ pub(crate) struct Admitted {
 }
 
 impl Places {
-    pub(crate) fn new(limits: &Limits, metrics: Arc<Metrics>) -> Places {
-        Places {
-            connections: limits.connections,
-            per_address: limits.connections_per_address,
-            taken: Mutex::default(),
-            metrics,
-        }
+    pub(crate) fn new(config: Current, metrics: Arc<Metrics>) -> Places {
+        Places { config, taken: Mutex::default(), metrics }
     }
 
     fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Admitted, Refusal> {
+        let config = self.config.load();
         let mut taken = self.taken.lock();
-        if taken.count >= self.connections {
+        if taken.count >= config.limits.connections {
             return Err(Refusal::Connections);
         }
         if let Some(address) = address {
             let of_address = taken.by_address.entry(address).or_default();
-            if *of_address >= self.per_address {
+            if *of_address >= config.limits.connections_per_address {
                 return Err(Refusal::ConnectionsPerAddress);
             }
             *of_address += 1;
@@ -116,7 +113,8 @@ impl Drop for Admitted {
 
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    /// With the file that is its own; none where the service manager keeps it.
+    Unix(UnixListener, Option<PathBuf>),
 }
 
 /// A bound listener.
@@ -127,15 +125,24 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    pub(crate) async fn bind(name: &str, listener: &Listener) -> Result<Bound, ListenError> {
+    pub(crate) async fn bind(
+        name: &str,
+        listener: &Listener,
+        passed: &mut Passed,
+    ) -> Result<Bound, ListenError> {
         let certificates = listener.tls.as_ref().map(Certificates::read).transpose();
         let certificates =
             certificates.map_err(|source| ListenError::Tls { listener: name.into(), source })?.map(Arc::new);
-        let socket = match listener.address.strip_prefix("unix:") {
-            Some(path) => {
-                bind_unix(Path::new(path)).await.map(|listener| Socket::Unix(listener, path.into()))
-            }
-            None => TcpListener::bind(&listener.address).await.map(Socket::Tcp),
+        let address = &*listener.address;
+        let socket = if let Some(name) = address.strip_prefix(passed::SCHEME) {
+            passed.take(name).map(|socket| match socket {
+                passed::Socket::Tcp(listener) => Socket::Tcp(listener),
+                passed::Socket::Unix(listener) => Socket::Unix(listener, None),
+            })
+        } else if let Some(path) = address.strip_prefix("unix:") {
+            bind_unix(Path::new(path)).await.map(|listener| Socket::Unix(listener, Some(path.into())))
+        } else {
+            TcpListener::bind(address).await.map(Socket::Tcp)
         };
         let socket = socket.map_err(|source| ListenError::Bind {
             listener: name.into(),
@@ -149,6 +156,10 @@ impl Bound {
         &self.name
     }
 
+    pub(crate) fn certificates(&self) -> Option<&Arc<Certificates>> {
+        self.certificates.as_ref()
+    }
+
     /// As clients write it: with the port that was chosen where the config says 0.
     pub(crate) fn address(&self) -> String {
         let scheme = if self.certificates.is_some() { "https" } else { "http" };
@@ -157,7 +168,11 @@ impl Bound {
                 Ok(address) => format!("{scheme}://{address}"),
                 Err(error) => format!("{scheme}://({error})"),
             },
-            Socket::Unix(_, path) => format!("unix:{}", path.display()),
+            Socket::Unix(listener, _) => {
+                let address = listener.local_addr().ok();
+                let path = address.as_ref().and_then(|address| address.as_pathname());
+                path.map_or_else(|| "unix:".into(), |path| format!("unix:{}", path.display()))
+            }
         }
     }
 
@@ -194,7 +209,7 @@ impl Bound {
                 }
             }
         }
-        if let Socket::Unix(_, path) = &self.socket {
+        if let Socket::Unix(_, Some(path)) = &self.socket {
             _ = std::fs::remove_file(path);
         }
         drop(self);
@@ -268,7 +283,7 @@ impl Entrance {
             }
         };
         let (gateway, stopping) = (self.gateway.clone(), self.stopping.clone());
-        let begun_by = Instant::now() + Duration::from_millis(gateway.limits.handshake_ms);
+        let begun_by = Instant::now() + Duration::from_millis(gateway.config.load().limits.handshake_ms);
         let config = self.certificates.as_ref().map(|certificates| certificates.current());
         connections.spawn(async move {
             let _admitted = admitted;

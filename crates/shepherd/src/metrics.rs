@@ -69,8 +69,12 @@ pub(crate) struct Metrics {
     refusals: Family<Reason, Counter>,
     workers: Family<OfGroup, Gauge>,
     outstanding: Family<OfGroup, Gauge>,
+    memory: Family<OfGroup, Gauge>,
     pub(crate) connections: Gauge,
+    /// Calls that went on from a worker that was leaving to another.
+    pub(crate) handed_on: Counter<u64, AtomicU64>,
     pub(crate) reload_failures: Counter<u64, AtomicU64>,
+    pub(crate) config_failures: Counter<u64, AtomicU64>,
 }
 
 impl Metrics {
@@ -87,8 +91,11 @@ impl Metrics {
             refusals: Family::default(),
             workers: Family::default(),
             outstanding: Family::default(),
+            memory: Family::default(),
             connections: Gauge::default(),
+            handed_on: Counter::default(),
             reload_failures: Counter::default(),
+            config_failures: Counter::default(),
             registry: Registry::default(),
         };
         let calls = registry.sub_registry_with_prefix("grpc_server_call");
@@ -106,9 +113,15 @@ impl Metrics {
         own.register("refusals", "What was refused or ended, by reason", metrics.refusals.clone());
         own.register("workers", "Workers attached", metrics.workers.clone());
         own.register("outstanding", "Calls under way at business processes", metrics.outstanding.clone());
+        let held = "What the calls of a group hold of the shepherd's memory";
+        own.register_with_unit("memory", held, Unit::Bytes, metrics.memory.clone());
         own.register("connections", "Connections from the world", metrics.connections.clone());
+        let handed_on = metrics.handed_on.clone();
+        own.register("handed_on", "Calls that went from a leaving worker to another, unseen", handed_on);
         let failures = metrics.reload_failures.clone();
         own.register("certificate_reload_failures", "Certificates that could not be read again", failures);
+        let failures = metrics.config_failures.clone();
+        own.register("config_reload_failures", "Configs that could not be used when read again", failures);
         for reason in Refusal::ALL {
             drop(metrics.refusals.get_or_create(&Reason { reason }));
         }
@@ -163,6 +176,10 @@ impl Metrics {
 
     pub(crate) fn outstanding(&self, group: &str) -> Gauge {
         self.outstanding.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    pub(crate) fn memory(&self, group: &str) -> Gauge {
+        self.memory.get_or_create_owned(&OfGroup { group: group.to_owned() })
     }
 
     /// The label of a method: its name once one call of it was served, since the world may make up any number of names.

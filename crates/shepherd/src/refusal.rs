@@ -23,6 +23,8 @@ pub(crate) enum Refusal {
     Headers,
     /// A message too long.
     Message,
+    /// A group's calls hold too much memory.
+    Memory,
     /// Not gRPC.
     NotGrpc,
     /// No such service.
@@ -38,7 +40,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 14] = [
+    pub(crate) const ALL: [Refusal; 15] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
         Refusal::Handshake,
@@ -47,6 +49,7 @@ impl Refusal {
         Refusal::Resets,
         Refusal::Headers,
         Refusal::Message,
+        Refusal::Memory,
         Refusal::NotGrpc,
         Refusal::Unimplemented,
         Refusal::Absent,
@@ -65,6 +68,7 @@ impl Refusal {
             Refusal::Resets => "resets",
             Refusal::Headers => "headers",
             Refusal::Message => "message",
+            Refusal::Memory => "memory",
             Refusal::NotGrpc => "not_grpc",
             Refusal::Unimplemented => "unimplemented",
             Refusal::Absent => "absent",

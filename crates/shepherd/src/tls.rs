@@ -43,8 +43,14 @@ pub enum TlsError {
 
 /// What a listener's handshakes use now.
 pub(crate) struct Certificates {
-    files: Tls,
+    files: ArcSwap<Tls>,
     current: ArcSwap<ServerConfig>,
+}
+
+/// Certificates that were read and can be used.
+pub(crate) struct Prepared {
+    files: Arc<Tls>,
+    config: Arc<ServerConfig>,
 }
 
 /// By what a changed file is known.
@@ -52,7 +58,18 @@ type Look = Vec<Option<(SystemTime, u64)>>;
 
 impl Certificates {
     pub(crate) fn read(files: &Tls) -> Result<Certificates, TlsError> {
-        Ok(Certificates { files: files.clone(), current: ArcSwap::new(server_config(files)?) })
+        let current = ArcSwap::new(server_config(files)?);
+        Ok(Certificates { files: ArcSwap::from_pointee(files.clone()), current })
+    }
+
+    /// What other files hold, to be used from a later moment on.
+    pub(crate) fn prepare(&self, files: &Tls) -> Result<Prepared, TlsError> {
+        Ok(Prepared { files: Arc::new(files.clone()), config: server_config(files)? })
+    }
+
+    pub(crate) fn use_these(&self, prepared: Prepared) {
+        self.files.store(prepared.files);
+        self.current.store(prepared.config);
     }
 
     /// For one handshake. Connections keep what they began with.
@@ -61,7 +78,8 @@ impl Certificates {
     }
 
     fn look(&self) -> Look {
-        let files = [Some(&self.files.certificate), Some(&self.files.key), self.files.client_ca.as_ref()];
+        let files = self.files.load();
+        let files = [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()];
         let look = |file: &PathBuf| {
             let metadata = std::fs::metadata(file).ok()?;
             Some((metadata.modified().ok()?, metadata.len()))
@@ -78,9 +96,9 @@ impl Certificates {
             if look == seen {
                 continue;
             }
-            match server_config(&self.files) {
-                Ok(config) => {
-                    self.current.store(config);
+            match self.prepare(&self.files.load()) {
+                Ok(prepared) => {
+                    self.use_these(prepared);
                     tracing::info!(listener, "certificates were read again");
                 }
                 // A certificate is often there before its key: the next look finds both.

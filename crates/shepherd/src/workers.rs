@@ -1,18 +1,21 @@
 //! Who is attached, and which of them a call goes to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use http::Response;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tollfree::shepherd::Attached;
-use tollfree::{Channel, PeerIdentity};
+use tollfree::Channel;
+use tollfree::shepherd::{Attached, Handing, Unanswered};
 use tonic::Status;
+use tonic::body::Body;
 
 use crate::config::Config;
+use crate::memory::{Charge, Memory};
 use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused};
 use crate::state::WorkerState;
@@ -22,44 +25,46 @@ const KNOWN_COUNT_MAX: usize = 4096;
 
 /// A worker that is attached: one session of a business process.
 pub(crate) struct Worker {
-    group: String,
-    services: Vec<String>,
-    channel: Channel,
-    peer: PeerIdentity,
-    number: u32,
+    attached: Attached,
+    memory: Arc<Memory>,
     since: Instant,
     outstanding: AtomicU32,
     calls: AtomicU64,
+    /// It takes no new calls, and is about to be removed.
+    is_leaving: AtomicBool,
 }
 
 impl Worker {
-    pub(crate) fn new(attached: &Attached) -> Worker {
+    fn new(attached: Attached, memory: Arc<Memory>) -> Worker {
         Worker {
-            group: attached.group().into(),
-            services: attached.services().to_vec(),
-            channel: attached.channel(),
-            peer: attached.process().identity,
-            number: attached.worker(),
+            attached,
+            memory,
             since: Instant::now(),
             outstanding: AtomicU32::new(0),
             calls: AtomicU64::new(0),
+            is_leaving: AtomicBool::new(false),
         }
     }
 
     fn state(&self) -> WorkerState {
+        let peer = self.attached.process().identity;
         WorkerState {
-            pid: self.peer.pid,
-            uid: self.peer.uid,
-            worker: self.number,
-            services: self.services.clone(),
+            pid: peer.pid,
+            uid: peer.uid,
+            worker: self.attached.worker(),
+            services: self.attached.services().to_vec(),
             outstanding: self.outstanding.load(Ordering::Relaxed),
             calls: self.calls.load(Ordering::Relaxed),
             attached_ms: self.since.elapsed().as_millis() as u64,
         }
     }
 
-    pub(crate) fn group(&self) -> &str {
-        &self.group
+    pub(crate) fn attached(&self) -> &Attached {
+        &self.attached
+    }
+
+    fn group(&self) -> &str {
+        self.attached.group()
     }
 }
 
@@ -71,18 +76,35 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn channel(&self) -> Channel {
-        self.worker.channel.clone()
+        self.worker.attached.channel()
     }
 
     pub(crate) fn group(&self) -> &str {
-        &self.worker.group
+        self.worker.group()
+    }
+
+    /// For memory that the call holds.
+    pub(crate) fn charge(&self) -> Charge {
+        Charge::none(&self.worker.memory)
+    }
+
+    /// Has the worker answer a call.
+    ///
+    /// # Errors
+    /// [`Unanswered`]; where the call may be handed on, this worker gets no further one.
+    pub(crate) async fn hand(&self, handing: &mut Handing) -> Result<Response<Body>, Unanswered> {
+        let handed = self.worker.attached.hand(handing).await;
+        if handed.as_ref().is_err_and(|unanswered| unanswered.may_be_handed_on) {
+            self.worker.is_leaving.store(true, Ordering::Relaxed);
+        }
+        handed
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.worker.outstanding.fetch_sub(1, Ordering::Relaxed);
-        self.metrics.outstanding(&self.worker.group).dec();
+        self.metrics.outstanding(self.worker.group()).dec();
     }
 }
 
@@ -102,6 +124,26 @@ struct Table {
     by_service: HashMap<String, Vec<Arc<Worker>>>,
     attached: Vec<Arc<Worker>>,
     known: BTreeSet<String>,
+    routes: Arc<BTreeMap<String, String>>,
+    /// How long a call waits for somebody who serves it.
+    patience: Duration,
+}
+
+impl Table {
+    /// Routes as a config has them. Services stay known that it doesn't name any more.
+    fn configure(&mut self, config: &Config) {
+        let mut routes = config.routes.clone();
+        for (name, group) in &config.groups {
+            for service in &group.services {
+                routes.entry(service.clone()).or_insert_with(|| name.clone());
+            }
+        }
+        for route in routes.keys() {
+            self.known.insert(route.split('/').next().unwrap_or_default().to_owned());
+        }
+        self.routes = Arc::new(routes);
+        self.patience = Duration::from_millis(config.limits.attach_wait_ms);
+    }
 }
 
 /// All that are attached.
@@ -109,52 +151,60 @@ pub(crate) struct Workers {
     table: ArcSwap<Table>,
     changes: Mutex<u64>,
     version: watch::Sender<u64>,
-    routes: BTreeMap<String, String>,
     /// Where the search among equals begins.
     turn: AtomicU32,
+    began: Instant,
+    /// By group.
+    memories: Mutex<HashMap<String, Weak<Memory>>>,
     metrics: Arc<Metrics>,
 }
 
 impl Workers {
     pub(crate) fn new(config: &Config, metrics: Arc<Metrics>) -> Workers {
-        let mut routes = config.routes.clone();
-        let mut known = BTreeSet::new();
-        for (name, group) in &config.groups {
-            for service in &group.services {
-                routes.entry(service.clone()).or_insert_with(|| name.clone());
-            }
-        }
-        for route in routes.keys() {
-            known.insert(route.split('/').next().unwrap_or_default().to_owned());
-        }
-        let table = Table { known, ..Table::default() };
+        let mut table = Table::default();
+        table.configure(config);
         Workers {
             table: ArcSwap::from_pointee(table),
             changes: Mutex::new(0),
             version: watch::Sender::new(0),
-            routes,
             turn: AtomicU32::new(0),
+            began: Instant::now(),
+            memories: Mutex::default(),
             metrics,
         }
     }
 
-    pub(crate) fn add(&self, worker: Arc<Worker>) {
+    /// Adds a worker that has attached.
+    pub(crate) fn add(&self, attached: Attached) -> Arc<Worker> {
+        let memory = {
+            let mut memories = self.memories.lock();
+            // A group that nobody is of any more, and no call, begins anew.
+            memories.retain(|_, memory| memory.strong_count() > 0);
+            let group = attached.group();
+            memories.get(group).and_then(Weak::upgrade).unwrap_or_else(|| {
+                let memory = Arc::new(Memory::new(self.metrics.memory(group)));
+                memories.insert(group.to_owned(), Arc::downgrade(&memory));
+                memory
+            })
+        };
+        let worker = Arc::new(Worker::new(attached, memory));
         self.change(|table| {
             table.attached.push(worker.clone());
-            for service in &worker.services {
+            for service in worker.attached.services() {
                 table.by_service.entry(service.clone()).or_default().push(worker.clone());
                 if table.known.len() < KNOWN_COUNT_MAX {
                     table.known.insert(service.clone());
                 }
             }
         });
-        self.metrics.workers(&worker.group).inc();
+        self.metrics.workers(worker.group()).inc();
+        worker
     }
 
     pub(crate) fn remove(&self, worker: &Arc<Worker>) {
         self.change(|table| {
             table.attached.retain(|other| !Arc::ptr_eq(other, worker));
-            for service in &worker.services {
+            for service in worker.attached.services() {
                 if let Some(workers) = table.by_service.get_mut(service) {
                     workers.retain(|other| !Arc::ptr_eq(other, worker));
                     if workers.is_empty() {
@@ -163,13 +213,12 @@ impl Workers {
                 }
             }
         });
-        self.metrics.workers(&worker.group).dec();
+        self.metrics.workers(worker.group()).dec();
     }
 
     fn change(&self, change: impl FnOnce(&mut Table)) {
         let mut changes = self.changes.lock();
-        let now = self.table.load();
-        let mut table = Table::clone(&now);
+        let mut table = Table::clone(&self.table.load());
         change(&mut table);
         self.table.store(Arc::new(table));
         *changes += 1;
@@ -180,9 +229,19 @@ impl Workers {
     pub(crate) fn state(&self) -> BTreeMap<String, Vec<WorkerState>> {
         let mut groups: BTreeMap<String, Vec<WorkerState>> = BTreeMap::new();
         for worker in &self.table.load().attached {
-            groups.entry(worker.group.clone()).or_default().push(worker.state());
+            groups.entry(worker.group().to_owned()).or_default().push(worker.state());
         }
         groups
+    }
+
+    /// Routes calls as another config says.
+    pub(crate) fn configure(&self, config: &Config) {
+        self.change(|table| table.configure(config));
+    }
+
+    /// Each worker that is attached.
+    pub(crate) fn all(&self) -> Vec<Arc<Worker>> {
+        self.table.load().attached.clone()
     }
 
     /// Tells when who is attached has changed.
@@ -192,9 +251,9 @@ impl Workers {
 
     pub(crate) fn standing(&self, service: &str) -> Standing {
         let table = self.table.load();
-        let route = self.routes.get(service);
+        let route = table.routes.get(service);
         let mut workers = table.by_service.get(service).into_iter().flatten();
-        match workers.any(|worker| route.is_none_or(|group| *group == worker.group)) {
+        match workers.any(|worker| route.is_none_or(|group| group == worker.group())) {
             true => Standing::Served,
             false if table.known.contains(service) => Standing::Absent,
             false => Standing::Unknown,
@@ -206,10 +265,33 @@ impl Workers {
         let service = path.split('/').next().unwrap_or_default();
         let table = self.table.load();
         let workers = table.by_service.get(service).map_or(&[][..], Vec::as_slice);
-        let route = self.routes.get(path).or_else(|| self.routes.get(service));
+        let route = table.routes.get(path).or_else(|| table.routes.get(service));
         // Without a route, the group that attached with the service first keeps it as long as one of it is attached.
         let group = route.map(String::as_str).or_else(|| workers.first().map(|worker| worker.group()));
         self.among(&table, workers, group, service)
+    }
+
+    /// The same; where nobody is there who serves it, waits until somebody is, for as long as the config says.
+    pub(crate) async fn place_in_time(&self, path: &str, began: Instant) -> Result<Place, Refused> {
+        let mut refused = match self.place(path) {
+            Ok(place) => return Ok(place),
+            Err(refused) => refused,
+        };
+        let mut changed = self.changed();
+        loop {
+            // Who has never been attached may be about to, as long as the shepherd is new.
+            let since = if refused.why == Refusal::Absent { began } else { self.began };
+            let left = self.table.load().patience.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return Err(refused);
+            }
+            match self.place(path) {
+                Ok(place) => return Ok(place),
+                Err(still) => refused = still,
+            }
+            // At the end of the time, the next turn is the last one.
+            _ = tokio::time::timeout(left, changed.changed()).await;
+        }
     }
 
     /// Who of a group gets a call of `path`, whatever the routes say.
@@ -227,7 +309,9 @@ impl Workers {
         group: Option<&str>,
         service: &str,
     ) -> Result<Place, Refused> {
-        let members = workers.iter().filter(|worker| Some(worker.group.as_str()) == group);
+        let members = workers
+            .iter()
+            .filter(|worker| Some(worker.group()) == group && !worker.is_leaving.load(Ordering::Relaxed));
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let Some(worker) = least_outstanding(members, turn) else {
             return Err(match table.known.contains(service) {
@@ -245,7 +329,7 @@ impl Workers {
         };
         worker.outstanding.fetch_add(1, Ordering::Relaxed);
         worker.calls.fetch_add(1, Ordering::Relaxed);
-        self.metrics.outstanding(&worker.group).inc();
+        self.metrics.outstanding(worker.group()).inc();
         Ok(Place { worker: worker.clone(), metrics: self.metrics.clone() })
     }
 }

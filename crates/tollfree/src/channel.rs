@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::{Request, Uri};
 use tollfree_pool::Pool;
-use tollfree_transport::{Attachment, Config, ConnectError, PeerPolicy, Purpose, WaitPolicy};
+use tollfree_transport::{Config, ConnectError, PeerPolicy, Purpose, WaitPolicy};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -482,8 +482,7 @@ impl Channel {
     }
 
     /// A channel to a process that has connected by itself.
-    pub(crate) fn of_attached(attachment: Arc<Attachment>, name: String) -> Channel {
-        let endpoint = Arc::new(Endpoint::attached(name, attachment));
+    pub(crate) fn of_attached(endpoint: Arc<Endpoint>) -> Channel {
         Channel {
             inner: Arc::new(Inner {
                 plain: Some(endpoint.clone()),

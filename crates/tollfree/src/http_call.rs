@@ -28,18 +28,13 @@ pub(crate) async fn run(
 ) -> Result<Response<ResponseBody>, Status> {
     let (parts, body) = request.into_parts();
     let terms = Terms::new(&channel, parts.uri.path(), timeout(&parts.headers), &parts.extensions);
-    let mut call = Replayed {
-        deadline_ns: terms.deadline_ns,
-        replay: Replay::new(body, parts.extensions.get().map(|OfClient(bypass)| bypass.clone())),
-        uri: parts.uri.clone(),
-        headers: parts.headers,
-        extensions: parts.extensions,
-    };
+    let deadline_ns = terms.deadline_ns;
+    let mut call = Replayed::new(parts.uri.clone(), parts.headers, parts.extensions, body, deadline_ns);
     make(&channel, &terms, &mut call, None).await
 }
 
 /// A request that can be sent again while it is short.
-struct Replayed {
+pub(crate) struct Replayed {
     uri: Uri,
     headers: HeaderMap,
     extensions: Extensions,
@@ -48,6 +43,22 @@ struct Replayed {
 }
 
 impl Replayed {
+    pub(crate) fn new(
+        uri: Uri,
+        headers: HeaderMap,
+        extensions: Extensions,
+        body: Body,
+        deadline_ns: Option<u64>,
+    ) -> Replayed {
+        let replay = Replay::new(body, extensions.get().map(|OfClient(bypass)| bypass.clone()));
+        Replayed { uri, headers, extensions, replay, deadline_ns }
+    }
+
+    /// A server has answered: what comes of the request from here on need not be kept.
+    pub(crate) fn commit(&self) {
+        self.replay.commit();
+    }
+
     /// The request of the next attempt.
     fn request(&self, failed: u32) -> Request<Body> {
         let mut request = Request::new(self.replay.again());

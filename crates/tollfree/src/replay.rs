@@ -13,7 +13,7 @@ use tonic::body::Body;
 use crate::direct::Bypass;
 
 /// What is kept of a request at most, in bytes; one that is longer is sent once.
-const KEPT_LEN_MAX: usize = 256 * 1024;
+pub(crate) const KEPT_LEN_MAX: usize = 256 * 1024;
 
 /// A request body, and what it has given so far.
 #[derive(Clone)]
@@ -122,6 +122,10 @@ impl http_body::Body for Attempt {
         }
         if shared.ended {
             return Poll::Ready(None);
+        }
+        if shared.committed {
+            // Nobody reads them again, and a stream may go on for long.
+            shared.chunks.clear();
         }
         loop {
             let frame = match std::task::ready!(Pin::new(&mut shared.source).poll_frame(cx)) {

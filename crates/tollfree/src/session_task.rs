@@ -36,6 +36,7 @@ use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack};
 use crate::payloads::Sharing;
 use crate::server::Http2;
 use crate::serving::{Handler, Held, Serving};
+use crate::shepherd::Callers;
 use crate::status;
 
 /// A service, and the shorter way to it if it has one.
@@ -205,6 +206,8 @@ pub(crate) struct SessionTask {
     spare_headers: Option<HeaderMap>,
     /// Of requests with metadata, by their methods.
     templates: Templates,
+    /// Set in a session with a shepherd: whom its calls come from.
+    callers: Option<Callers>,
     tasks: JoinSet<()>,
     /// Set where the thread serves sessions and does nothing else: how many there are.
     worker: Option<Seat>,
@@ -256,6 +259,7 @@ impl SessionTask {
             spare: None,
             spare_headers: None,
             templates: Templates::default(),
+            callers: None,
             headers,
             tasks: JoinSet::new(),
             worker,
@@ -267,6 +271,12 @@ impl SessionTask {
     /// Gives something more to each request.
     pub(crate) fn with<T: Clone + Send + Sync + 'static>(mut self, extension: T) -> SessionTask {
         self.extensions.insert(extension);
+        self
+    }
+
+    /// The client is a shepherd that this server has attached to: what it says of callers is true.
+    pub(crate) fn of_shepherd(mut self) -> SessionTask {
+        self.callers = Some(Callers::default());
         self
     }
 
@@ -418,7 +428,10 @@ impl SessionTask {
         }
         let Some(whole) = accepted.take_whole() else { return false };
         insert_timeout(&mut headers, until_ns);
-        let extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
+        let mut extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
+        if let Some(callers) = &mut self.callers {
+            callers.tell(&mut headers, &mut extensions);
+        }
         if !known.pace.quick {
             self.attachment.flush();
         }
@@ -571,14 +584,14 @@ impl SessionTask {
             return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
         };
         let inline = known.pace.is_inline();
-        let extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
-        let headers = &mut self.spare_headers;
+        let mut extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
+        let (headers, callers) = (&mut self.spare_headers, &mut self.callers);
         if let Some(direct) = &mut known.direct
             && let Some(mut place) = direct.place(&call)
         {
             if direct.is_intercepted() {
                 let headers = headers.take().unwrap_or_else(|| self.headers.clone());
-                let request = request(&call, known.uri.clone(), headers, extensions);
+                let request = request(&call, known.uri.clone(), headers, extensions, callers);
                 direct.begin_intercepted(&mut place, call, arrival, &**handler, request);
             } else {
                 let mut headers = HeaderMap::new();
@@ -588,12 +601,15 @@ impl SessionTask {
                     direct::unpack(&call.headers, &mut headers);
                 }
                 insert_timeout(&mut headers, call.deadline_ns);
+                if let Some(callers) = callers {
+                    callers.tell(&mut headers, &mut extensions);
+                }
                 direct.begin(&mut place, call, arrival, headers, extensions);
             }
             return (Begun::Direct(place), inline);
         }
         let headers = headers.take().unwrap_or_else(|| self.headers.clone());
-        let mut request = request(&call, known.uri.clone(), headers, extensions);
+        let mut request = request(&call, known.uri.clone(), headers, extensions, callers);
         let passing = Passing { sharing: self.duty.sharing.clone(), peer: self.attachment.peer_pool() };
         let passes_refs =
             known.is_generated && passing.peer == PeerPool::Same && passing.sharing.pool.is_some();
@@ -634,9 +650,18 @@ async fn all_is_taken(attachment: &Attachment, linger: &mut Option<Instant>) {
 }
 
 /// What HTTP/2 would have made of a call, with `headers` as every request has them.
-fn request(call: &Call, uri: Uri, headers: HeaderMap, extensions: Extensions) -> Request<Body> {
+fn request(
+    call: &Call,
+    uri: Uri,
+    headers: HeaderMap,
+    mut extensions: Extensions,
+    callers: &mut Option<Callers>,
+) -> Request<Body> {
     let mut headers = all_headers(headers, &call.headers);
     insert_timeout(&mut headers, call.deadline_ns);
+    if let Some(callers) = callers {
+        callers.tell(&mut headers, &mut extensions);
+    }
     let mut request = Request::new(Body::empty());
     *request.method_mut() = Method::POST;
     *request.version_mut() = Version::HTTP_2;

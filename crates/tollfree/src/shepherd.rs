@@ -29,6 +29,9 @@
 //! # }
 //! ```
 
+mod caller;
+mod handing;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -47,10 +50,15 @@ use tower_service::Service;
 
 use crate::bound;
 use crate::channel::Channel;
+use crate::endpoint::Endpoint;
 use crate::layers;
 use crate::serving::Handler;
 use crate::session_task::{Age, Duty, Services, SessionTask};
 use crate::status::ServeError;
+
+pub(crate) use caller::Callers;
+pub use caller::{Caller, CallerAddress};
+pub use handing::{Handing, Unanswered};
 
 /// What those who come to a door may have.
 #[derive(Clone, Debug)]
@@ -184,6 +192,7 @@ impl fmt::Debug for Process {
 pub struct Attached {
     attachment: Arc<Attachment>,
     introduction: Introduction,
+    endpoint: Arc<Endpoint>,
     channel: Channel,
 }
 
@@ -195,8 +204,9 @@ impl Attached {
             attachment.peer().pid,
             introduction.group
         );
-        let channel = Channel::of_attached(attachment.clone(), name);
-        Attached { attachment, introduction, channel }
+        let endpoint = Arc::new(Endpoint::attached(name, attachment.clone()));
+        let channel = Channel::of_attached(endpoint.clone());
+        Attached { attachment, introduction, endpoint, channel }
     }
 
     /// The group that it says it belongs to.

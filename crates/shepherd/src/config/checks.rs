@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Config;
+use crate::passed::SCHEME;
 
 /// What is wrong, and where.
 pub(super) struct Complaint {
@@ -59,6 +60,12 @@ fn address(address: &str, path: &[&str]) -> Result<(), Complaint> {
             path,
             format!("write \"{address}\" without its scheme, as host:port or unix:/path"),
         ));
+    }
+    if let Some(name) = address.strip_prefix(SCHEME) {
+        return match name.is_empty() || name.contains(':') {
+            true => Err(complaint(path, format!("\"{address}\" names no socket: write systemd:name"))),
+            false => Ok(()),
+        };
     }
     match address.strip_prefix("unix:") {
         Some(file) if file.starts_with('/') => Ok(()),
@@ -131,6 +138,7 @@ fn limits(config: &Config) -> Result<(), Complaint> {
         ("reset_burst", limits.reset_burst.into(), 1),
         ("reset_every_ms", limits.reset_every_ms, 1),
         ("message_bytes", limits.message_bytes, 1),
+        ("memory_bytes", limits.memory_bytes, 64 << 10),
         ("handshake_ms", limits.handshake_ms, 1),
         ("idle_ms", limits.idle_ms, 1),
     ];

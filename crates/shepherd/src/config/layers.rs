@@ -195,6 +195,7 @@ mod tests {
         ("[listeners.a]\n", &["s.toml:1: listeners.a.address", "missing"]),
         ("[listeners.a]\naddress = \"nowhere\"\n", &["s.toml:2: listeners.a.address", "host:port"]),
         ("[listeners.a]\naddress = \"unix:x\"\n", &["s.toml:2: listeners.a.address", "unix:/"]),
+        ("[listeners.a]\naddress = \"systemd:\"\n", &["s.toml:2: listeners.a.address", "systemd:name"]),
         ("[listeners.a]\naddress = \"http://host:1\"\n", &["s.toml:2: listeners.a.address", "without"]),
         (
             "[listeners.a]\naddress = \"a:1\"\ntls.certificate = \"c\"\n",

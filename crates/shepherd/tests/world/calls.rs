@@ -82,7 +82,9 @@ async fn statuses_pass_with_details_and_trailers() {
 
 #[tokio::test]
 async fn what_nobody_serves_is_said_in_words() {
-    let lab = Lab::start("[groups.g]\nservices = [\"a.Known\"]\n[groups.default]\n").await;
+    let lab =
+        Lab::start("limits.attach_wait_ms = 0\n[groups.g]\nservices = [\"a.Known\"]\n[groups.default]\n")
+            .await;
     let channel = lab.channel().await;
     let of = async |path: &'static str| {
         let mut grpc = tonic::client::Grpc::new(channel.clone());

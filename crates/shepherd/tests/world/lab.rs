@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
-use tollfree_shepherd::{Config, Shepherd};
+use tollfree_shepherd::{Config, Reloader, Shepherd};
 use tollfree_stubs::probe::probe_client::ProbeClient;
 use tollfree_stubs::probe::probe_server::ProbeServer;
 use tonic::transport::Channel;
@@ -24,6 +24,9 @@ pub(crate) struct Lab {
     pub(crate) directory: tempfile::TempDir,
     /// `http://` or `https://` and the address of the listener.
     pub(crate) uri: String,
+    pub(crate) reloader: Reloader,
+    /// What its config says of sockets.
+    pub(crate) sockets: String,
     metrics: String,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     running: JoinHandle<()>,
@@ -36,18 +39,22 @@ impl Lab {
     }
 
     pub(crate) async fn start_in(directory: tempfile::TempDir, more: &str) -> Lab {
-        let text = format!(
+        let sockets = format!(
             "listeners.world.address = \"127.0.0.1:0\"\nmetrics.address = \"127.0.0.1:0\"\n\
-             business.socket = \"shm://{}\"\n{more}",
+             business.socket = \"shm://{}\"\n",
             directory.path().join("business.sock").display()
         );
-        let shepherd = Shepherd::bind(Config::from_toml(&text).unwrap()).await.unwrap();
+        let config = Config::from_toml(&format!("{sockets}{more}")).unwrap();
+        let shepherd = Shepherd::bind(config).await.unwrap();
         let addresses = shepherd.addresses();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let reloader = shepherd.reloader();
         let running = tokio::spawn(shepherd.run(async { drop(stopped.await) }));
         Lab {
             directory,
             uri: addresses["listeners.world"].clone(),
+            reloader,
+            sockets,
             metrics: addresses["metrics"].clone(),
             stop: Some(stop),
             running,

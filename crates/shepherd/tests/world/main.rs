@@ -1,10 +1,14 @@
 //! The shepherd from outside: gRPC clients that know nothing of it, and peers that mean it no good.
 
 mod calls;
+mod floods;
 mod identity;
 mod lab;
+mod leaving;
 mod limits;
 mod outward;
 mod probe;
+mod reload;
+mod tenants;
 mod tls;
 mod traces;

@@ -8,6 +8,7 @@ use tollfree_stubs::probe::probe_client::ProbeClient;
 use tollfree_stubs::probe::probe_server::ProbeServer;
 use tonic::{Code, Request};
 
+use crate::identity::callers;
 use crate::lab::{Lab, PATIENCE};
 use crate::probe::Probe;
 
@@ -24,9 +25,9 @@ async fn a_group_calls_itself_through_the_shepherd() {
     request.metadata_mut().insert("tollfree-client-subject", "CN=forged".parse().unwrap());
     let answer = client.unary(request).await.unwrap().into_inner();
     assert_eq!(answer.body.len(), 100_000);
-    let ours: Vec<_> = answer.headers.iter().filter(|line| line.starts_with("tollfree-")).collect();
-    let pid = std::process::id();
-    assert!(ours.len() == 1 && ours[0].contains(&format!("shm:pid={pid},uid=")), "{ours:?}");
+    let [caller] = &callers(&answer.headers)[..] else { panic!("{:?}", answer.headers) };
+    let business = format!("Business {{ pid: {}, uid:", std::process::id());
+    assert!(caller.contains(&business) && caller.contains("subject: None"), "{caller}");
     let asks = futures_util::stream::iter((0..20).map(|_| Ask { body: vec![1; 10], ..Ask::default() }));
     assert_eq!(client.up(asks).await.unwrap().into_inner().seen_count, 20);
     attached.stop().await;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use tokio::sync::Notify;
+use tollfree::shepherd::Caller;
 use tollfree_stubs::probe::{Answer, Ask, probe_server};
 use tonic::metadata::KeyAndValueRef;
 use tonic::{Request, Response, Status, Streaming};
@@ -47,7 +48,8 @@ fn answer<T>(request: &Request<T>) -> Answer {
         KeyAndValueRef::Ascii(name, value) => format!("{name}: {}", value.to_str().unwrap_or_default()),
         KeyAndValueRef::Binary(name, _) => format!("{name}: binary"),
     });
-    Answer { headers: headers.collect(), ..Answer::default() }
+    let caller = request.extensions().get::<Caller>().map(|caller| format!("caller: {caller:?}"));
+    Answer { headers: headers.chain(caller).collect(), ..Answer::default() }
 }
 
 fn fault(ask: &Ask) -> Result<(), Status> {

@@ -174,7 +174,7 @@ impl Worker {
             );
         }
         let attachment = Arc::new(attachment);
-        SessionTask::new(attachment.clone(), self.duty.clone()).run(stopped.clone()).await;
+        SessionTask::new(attachment.clone(), self.duty.clone()).of_shepherd().run(stopped.clone()).await;
         attachment.closed().map_or_else(String::new, |closed| closed.to_string())
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tollfree::Channel;
+use tollfree::shepherd::Handing;
 use tollfree_testkit::Process;
 use tonic::{Code, Status};
 
@@ -136,4 +137,61 @@ async fn a_server_that_waits_for_a_shepherd_can_be_asked_to_go() {
         drop(stop);
         in_time("the server has ended", serving).await.unwrap().unwrap();
     }
+}
+
+/// A call that reaches a server which is leaving, as a whole and as a stream that goes on, is answered by another.
+#[tokio::test]
+async fn a_call_that_a_leaving_server_turns_away_goes_to_another() {
+    let place = Place::new();
+    let mut door = place.door().await;
+    let (leaving, _) = server();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving =
+        tokio::spawn(leaving.attach(place.uri()).until(async { drop(stopped.await) }).into_future());
+    let first = next_attached(&mut door).await;
+    // A call keeps it from being gone at once.
+    let mut held_there = client(&first);
+    let under_way = tokio::spawn(async move { held_there.unary(held()).await });
+    until("a call is under way", || first.live_count() == 1).await;
+    let (staying, witness) = server();
+    let other = tokio::spawn(staying.attach(place.uri()).into_future());
+    let second = next_attached(&mut door).await;
+    drop(stop);
+    in_time("the shepherd is told", first.closed()).await;
+
+    for (path, asks) in [("Unary", 1), ("Up", 1), ("Up", 3)] {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let asked = tokio_stream::wrappers::ReceiverStream::new(receiver);
+        let body = tonic::body::Body::new(http_body_util::StreamBody::new(asked));
+        let path = format!("/tollfree.probe.v1.Probe/{path}");
+        let request = http::Request::post(path).header("content-type", "application/grpc");
+        let mut handing = Handing::new(request.body(body).unwrap());
+        let message = |len: usize| {
+            let bytes =
+                tonic_prost::prost::Message::encode_to_vec(&Ask { body: vec![7; len], ..Ask::default() });
+            let mut framed = vec![0];
+            framed.extend((bytes.len() as u32).to_be_bytes());
+            framed.extend(bytes);
+            Ok::<_, Status>(http_body::Frame::data(bytes::Bytes::from(framed)))
+        };
+        sender.send(message(1000)).await.unwrap();
+        let turned_away = in_time("a refusal", first.hand(&mut handing)).await.unwrap_err();
+        assert!(turned_away.may_be_handed_on, "{turned_away:?}");
+        let sending = tokio::spawn(async move {
+            for _ in 1..asks {
+                sender.send(message(1000)).await.unwrap();
+            }
+        });
+        let answer = in_time("an answer", second.hand(&mut handing)).await.unwrap();
+        let (parts, body) = answer.into_parts();
+        let body = in_time("its end", http_body_util::BodyExt::collect(body)).await.unwrap();
+        let status = body.trailers().and_then(|trailers| trailers.get("grpc-status")).cloned();
+        assert_eq!(status.or(parts.headers.get("grpc-status").cloned()).unwrap(), "0");
+        assert!(body.to_bytes().len() > 5, "an answer");
+        sending.await.unwrap();
+    }
+    assert_eq!(witness.live(), 0);
+    under_way.abort();
+    in_time("the server has ended", serving).await.unwrap().unwrap();
+    other.abort();
 }

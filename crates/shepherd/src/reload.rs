@@ -1,0 +1,192 @@
+//! Another config for a shepherd that runs.
+//!
+//! Limits, groups, routes and certificates change at once; what sockets are bound to does not. A config that can't be used changes
+//! nothing at all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use crate::business::Tenants;
+use crate::config::{Config, ConfigError, Listener, Source};
+use crate::listeners::ListenError;
+use crate::metrics::Metrics;
+use crate::tls::Certificates;
+use crate::workers::Workers;
+
+/// The config that holds now.
+pub(crate) type Current = Arc<ArcSwap<Config>>;
+
+/// Why a shepherd keeps its config.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// The new one makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The certificates that it names can't be used.
+    #[error(transparent)]
+    Certificates(#[from] ListenError),
+}
+
+/// Gives a running shepherd another config.
+#[derive(Clone)]
+pub struct Reloader {
+    pub(crate) current: Current,
+    pub(crate) tenants: Arc<Tenants>,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// By listener.
+    pub(crate) certificates: BTreeMap<String, Arc<Certificates>>,
+    /// One reload at a time.
+    pub(crate) turn: Arc<Mutex<()>>,
+}
+
+impl std::fmt::Debug for Reloader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reloader").finish_non_exhaustive()
+    }
+}
+
+impl Reloader {
+    /// Reads the config again and has the shepherd use it. Returns the keys that have changed and need a restart: they stay as they were. The
+    /// outcome is logged, and a failure counted.
+    ///
+    /// New limits of a connection hold for the next connections. Processes that may not be attached any more are let go.
+    ///
+    /// # Errors
+    /// The new config, or a certificate that it names, is of no use: all stays as it was.
+    pub fn reload(&self, sources: &[Source]) -> Result<Vec<String>, ReloadError> {
+        let _turn = self.turn.lock();
+        let result = Config::read(sources).map_err(ReloadError::from).and_then(|config| self.apply(config));
+        match &result {
+            Ok(kept) if kept.is_empty() => tracing::info!("the config was read again"),
+            Ok(kept) => {
+                let keys = kept.join(", ");
+                tracing::warn!(keys, "the config was read again; these keys change with a restart only");
+            }
+            Err(error) => {
+                self.metrics.config_failures.inc();
+                tracing::error!(%error, "the new config is of no use; the old one stays");
+            }
+        }
+        result
+    }
+
+    fn apply(&self, mut config: Config) -> Result<Vec<String>, ReloadError> {
+        let old = self.current.load_full();
+        let kept = keep(&old, &mut config, self.tenants.may_come());
+        let mut prepared = Vec::new();
+        for (name, listener) in &config.listeners {
+            if let (Some(certificates), Some(files)) = (self.certificates.get(name), &listener.tls) {
+                let of_files = certificates.prepare(files);
+                let of_files =
+                    of_files.map_err(|source| ListenError::Tls { listener: name.clone(), source })?;
+                prepared.push((certificates, of_files));
+            }
+        }
+        // From here on nothing can fail.
+        for (certificates, of_files) in prepared {
+            certificates.use_these(of_files);
+        }
+        let config = Arc::new(config);
+        self.current.store(config.clone());
+        self.workers.configure(&config);
+        self.tenants.changed();
+        for worker in self.workers.all() {
+            let attached = worker.attached();
+            let peer = attached.process().identity;
+            if let Err(reason) = self.tenants.check(peer, attached.group(), attached.services()) {
+                tracing::warn!(process = ?attached.process(), group = attached.group(), reason, "let go");
+                attached.close(reason);
+            }
+        }
+        Ok(kept)
+    }
+}
+
+/// Puts back what can't change in a running shepherd, and names what was to.
+fn keep(old: &Config, new: &mut Config, may_come: impl Fn(u32) -> bool) -> Vec<String> {
+    let mut kept = Vec::new();
+    let socket_of = |listener: &Listener| (listener.address.clone(), listener.tls.is_some());
+    for (name, listener) in &old.listeners {
+        match new.listeners.get_mut(name) {
+            Some(other) if socket_of(listener) == socket_of(other) => {}
+            Some(other) if other.address != listener.address => {
+                kept.push(format!("listeners.{name}.address"));
+                *other = listener.clone();
+            }
+            Some(other) => {
+                kept.push(format!("listeners.{name}.tls"));
+                *other = listener.clone();
+            }
+            None => {
+                kept.push(format!("listeners.{name}"));
+                new.listeners.insert(name.clone(), listener.clone());
+            }
+        }
+    }
+    new.listeners.retain(|name, _| {
+        let is_old = old.listeners.contains_key(name);
+        if !is_old {
+            kept.push(format!("listeners.{name}"));
+        }
+        is_old
+    });
+    if new.business != old.business {
+        kept.push("business.socket".into());
+        new.business = old.business.clone();
+    }
+    if new.metrics != old.metrics {
+        kept.push("metrics.address".into());
+        new.metrics = old.metrics.clone();
+    }
+    if new.traces != old.traces {
+        kept.push("traces".into());
+        new.traces = old.traces.clone();
+    }
+    if new.outward != old.outward {
+        kept.push("outward".into());
+        new.outward = old.outward.clone();
+    }
+    // The socket lets in the users that it was bound for.
+    for (name, group) in &new.groups {
+        if !group.users.iter().all(|user| may_come(*user)) {
+            kept.push(format!("groups.{name}.users"));
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_bound_stays_and_is_named() {
+        let of = |text: &str| Config::from_toml(text).unwrap();
+        let old = of("listeners.a.address = \"127.0.0.1:1\"\nlisteners.gone.address = \"127.0.0.1:2\"\n");
+        let mut new = of("listeners.a.address = \"127.0.0.1:3\"\nlisteners.b.address = \"127.0.0.1:4\"\n\
+             business.socket = \"shm:///x\"\nmetrics.address = \"127.0.0.1:5\"\ntraces.ratio = 0.5\nlimits.streams = 7\n\
+             [groups.g]\nusers = [5]\n[groups.h]\nusers = [6]\n");
+        let kept = keep(&old, &mut new, |user| user == 5);
+        let keys = [
+            "listeners.a.address",
+            "listeners.gone",
+            "listeners.b",
+            "business.socket",
+            "metrics.address",
+            "traces",
+            "groups.h.users",
+        ];
+        assert_eq!(kept, keys);
+        assert_eq!(
+            (&new.listeners, &new.business, &new.metrics),
+            (&old.listeners, &old.business, &old.metrics)
+        );
+        assert_eq!(new.limits.streams, 7);
+        assert!(keep(&old, &mut old.clone(), |_| true).is_empty());
+    }
+}

@@ -1,0 +1,44 @@
+//! A shepherd and business processes in processes of their own, under load from outside: restarted, killed and stopped.
+
+mod kills;
+mod load;
+mod places;
+#[path = "../world/probe.rs"]
+#[allow(dead_code, reason = "the other suite counts more")]
+mod probe;
+mod restarts;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tollfree_kill_points::Point;
+use tollfree_shepherd::{Config, Shepherd};
+use tollfree_stubs::probe::probe_server::ProbeServer;
+use tollfree_testkit::Role;
+
+/// Not a test: a process that another test has started.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by other tests, as a process to be stopped and killed"]
+async fn as_child() {
+    let role = Role::of_this_process().expect("set by the test that starts this");
+    let mut detail = role.detail.split('|');
+    let said = detail.next().unwrap_or_default();
+    if let (Some(name), Some(nth)) = (detail.next(), detail.next()) {
+        let known = Point::ALL.iter().find(|(point, _)| format!("{point:?}") == name);
+        tollfree_kill_points::arm(known.unwrap().0, nth.parse().unwrap());
+    }
+    let mut terminate = signal(SignalKind::terminate()).unwrap();
+    let stop = async move { _ = terminate.recv().await };
+    match role.name.as_str() {
+        "shepherd" => {
+            let text = std::fs::read_to_string(said).unwrap();
+            let shepherd = Shepherd::bind(Config::from_toml(&text).unwrap()).await.unwrap();
+            role.ready();
+            shepherd.run(stop).await;
+        }
+        "business" => {
+            let server = tollfree::Server::builder().add_service(ProbeServer::new(probe::Probe::default()));
+            let uri = format!("shm://{}", role.socket.display());
+            server.attach(uri).group(said).until(stop).await.unwrap();
+        }
+        other => panic!("no role {other}"),
+    }
+}

@@ -1,0 +1,248 @@
+//! Who has called from outside, as a shepherd hands it on and business code is told.
+//!
+//! A shepherd says it in headers of each call, whose names nobody outside may use. A server that has attached takes them out
+//! and gives handlers a [`Caller`]. In a session with any other client the same headers are metadata like all others, and there is no
+//! [`Caller`]: nobody but the shepherd can make one.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::Extensions;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+/// Who has called a shepherd from outside: in the extensions of each request that comes by way of one.
+///
+/// It is missing where the request came from anybody else, so a handler that decides by it refuses what has none. No
+/// client can forge it: it is read only in sessions with a shepherd that this server has attached to, and a shepherd removes what
+/// clients say in its place.
+///
+/// # Example
+/// ```
+/// use tollfree::shepherd::Caller;
+/// use tonic::{Request, Status};
+///
+/// fn who<T>(request: &Request<T>) -> Result<String, Status> {
+///     let caller = request.extensions().get::<Caller>();
+///     let subject = caller.and_then(Caller::subject);
+///     Ok(subject.ok_or_else(|| Status::unauthenticated("show a certificate"))?.to_owned())
+/// }
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Caller(Arc<Said>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Said {
+    address: CallerAddress,
+    subject: Option<String>,
+    names: Vec<String>,
+}
+
+/// Where a [`Caller`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CallerAddress {
+    /// Elsewhere, by TCP.
+    Inet(SocketAddr),
+    /// A process that has connected to a Unix socket of the shepherd's. The user is certain; the number may be of a process that has
+    /// ended since.
+    Unix {
+        /// The process.
+        pid: i32,
+        /// Its user.
+        uid: u32,
+    },
+    /// A business process that calls by way of the shepherd.
+    Business {
+        /// The process.
+        pid: i32,
+        /// Its user.
+        uid: u32,
+    },
+}
+
+impl Caller {
+    /// The header that says the address: `ip:port`, `unix:pid=…,uid=…` or `shm:pid=…,uid=…`.
+    pub const ADDRESS: HeaderName = HeaderName::from_static("tollfree-client-address");
+    /// The header that says the subject of the certificate, percent-encoded.
+    pub const SUBJECT: HeaderName = HeaderName::from_static("tollfree-client-subject");
+    /// A header for each name of the certificate, percent-encoded.
+    pub const NAME: HeaderName = HeaderName::from_static("tollfree-client-name");
+
+    /// Where it is.
+    pub fn address(&self) -> CallerAddress {
+        self.0.address
+    }
+
+    /// The subject of the certificate that it has shown in a TLS handshake, and that was checked there.
+    pub fn subject(&self) -> Option<&str> {
+        self.0.subject.as_deref()
+    }
+
+    /// The DNS names and URIs of that certificate, up to 16.
+    pub fn names(&self) -> &[String] {
+        &self.0.names
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl CallerAddress {
+    fn read(text: &str) -> Option<CallerAddress> {
+        let ids = |rest: &str| {
+            let (pid, uid) = rest.strip_prefix("pid=")?.split_once(",uid=")?;
+            Some((pid.parse().ok()?, uid.parse().ok()?))
+        };
+        if let Some(rest) = text.strip_prefix("unix:") {
+            return ids(rest).map(|(pid, uid)| CallerAddress::Unix { pid, uid });
+        }
+        if let Some(rest) = text.strip_prefix("shm:") {
+            return ids(rest).map(|(pid, uid)| CallerAddress::Business { pid, uid });
+        }
+        text.parse().ok().map(CallerAddress::Inet)
+    }
+}
+
+/// What a session with a shepherd has heard of callers: the last one, since most calls come from the one before.
+#[derive(Default)]
+pub(crate) struct Callers {
+    last: Option<(Headers, Option<Caller>)>,
+}
+
+/// What a call's headers say of its caller.
+#[derive(PartialEq, Eq)]
+struct Headers {
+    address: HeaderValue,
+    subject: Option<HeaderValue>,
+    names: Vec<HeaderValue>,
+}
+
+impl Callers {
+    /// Takes the headers that say who calls out of a request's, and puts the [`Caller`] into its extensions.
+    pub(crate) fn tell(&mut self, headers: &mut HeaderMap, extensions: &mut Extensions) {
+        let address = headers.remove(Caller::ADDRESS);
+        let subject = headers.remove(Caller::SUBJECT);
+        let mut names = Vec::new();
+        if let http::header::Entry::Occupied(entry) = headers.entry(Caller::NAME) {
+            names.extend(entry.remove_entry_mult().1);
+        }
+        // A shepherd that doesn't say where a caller is says nothing of it.
+        let Some(address) = address else { return };
+        let said = Headers { address, subject, names };
+        let caller = match &self.last {
+            Some((last, caller)) if *last == said => caller.clone(),
+            _ => {
+                let caller = said.read();
+                self.last = Some((said, caller.clone()));
+                caller
+            }
+        };
+        if let Some(caller) = caller {
+            extensions.insert(caller);
+        }
+    }
+}
+
+impl Headers {
+    fn read(&self) -> Option<Caller> {
+        let address = CallerAddress::read(self.address.to_str().ok()?)?;
+        let subject = self.subject.as_ref().map(decoded);
+        let names = self.names.iter().map(decoded).collect();
+        Some(Caller(Arc::new(Said { address, subject, names })))
+    }
+}
+
+/// The text of a value that is percent-encoded, as `grpc-message` is.
+fn decoded(value: &HeaderValue) -> String {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
+        let code = match behind {
+            [high, low, ..] if *byte == b'%' => {
+                char::from(*high).to_digit(16).zip(char::from(*low).to_digit(16))
+            }
+            _ => None,
+        };
+        match code {
+            Some((high, low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = &behind[2..];
+            }
+            None => bytes.push(*byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(pairs: &[(HeaderName, &'static str)]) -> (Option<Caller>, HeaderMap) {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(name.clone(), HeaderValue::from_static(value));
+        }
+        let mut extensions = Extensions::new();
+        Callers::default().tell(&mut headers, &mut extensions);
+        (extensions.remove(), headers)
+    }
+
+    #[test]
+    fn callers_are_read_and_their_headers_taken_out() {
+        let (caller, left) = told(&[
+            (Caller::ADDRESS, "192.0.2.1:50"),
+            (Caller::SUBJECT, "CN=Zo%C3%AB 100%25"),
+            (Caller::NAME, "a.example"),
+            (HeaderName::from_static("x-other"), "kept"),
+            (Caller::NAME, "spiffe://b"),
+        ]);
+        let caller = caller.unwrap();
+        assert_eq!(caller.address(), CallerAddress::Inet("192.0.2.1:50".parse().unwrap()));
+        assert_eq!(caller.subject(), Some("CN=Zoë 100%"));
+        assert_eq!(caller.names(), ["a.example", "spiffe://b"]);
+        assert_eq!(left.len(), 1, "{left:?}");
+        let address = |text| told(&[(Caller::ADDRESS, text)]).0.map(|caller| caller.address());
+        assert_eq!(address("unix:pid=7,uid=8"), Some(CallerAddress::Unix { pid: 7, uid: 8 }));
+        assert_eq!(address("shm:pid=7,uid=8"), Some(CallerAddress::Business { pid: 7, uid: 8 }));
+        assert!(matches!(address("[2001:db8::1]:1"), Some(CallerAddress::Inet(_))));
+    }
+
+    #[test]
+    fn what_names_no_caller_makes_none() {
+        for address in ["", "unix:", "unix:pid=1", "shm:pid=x,uid=1", "host:1", "192.0.2.1"] {
+            let (caller, left) = told(&[(Caller::ADDRESS, address), (Caller::SUBJECT, "CN=x")]);
+            assert!(caller.is_none() && left.is_empty(), "{address:?}");
+        }
+        let (caller, left) = told(&[(Caller::SUBJECT, "CN=x"), (Caller::NAME, "x")]);
+        assert!(caller.is_none() && left.is_empty());
+    }
+
+    #[test]
+    fn a_caller_is_read_again_only_where_another_calls() {
+        let mut callers = Callers::default();
+        let mut of = |address: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(Caller::ADDRESS, HeaderValue::from_static(address));
+            let mut extensions = Extensions::new();
+            callers.tell(&mut headers, &mut extensions);
+            extensions.remove::<Caller>().unwrap()
+        };
+        let first = of("192.0.2.1:1");
+        assert!(Arc::ptr_eq(&first.0, &of("192.0.2.1:1").0));
+        assert_ne!(first, of("192.0.2.1:2"));
+    }
+
+    #[test]
+    fn any_value_can_be_decoded() {
+        for (encoded, text) in [("%", "%"), ("%4", "%4"), ("%zz", "%zz"), ("%41%", "A%"), ("%FF", "\u{fffd}")]
+        {
+            assert_eq!(decoded(&HeaderValue::from_static(encoded)), text);
+        }
+    }
+}

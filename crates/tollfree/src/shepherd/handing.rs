@@ -1,0 +1,69 @@
+//! A call on its way to a worker that may turn it away, for it is about to leave.
+
+use http::{Request, Response};
+use tonic::Status;
+use tonic::body::Body;
+
+use super::Attached;
+use crate::attempts::{Call, Failed, deadline_ns};
+use crate::balance::Picked;
+use crate::endpoint::Connection;
+use crate::http_call::Replayed;
+use crate::metadata::timeout;
+use crate::replay::KEPT_LEN_MAX;
+
+/// A call that a shepherd hands to a worker, and to another if that one has not looked at it.
+///
+/// A worker that is shut down, or has died, turns away calls that were on their way to it. Up to 256 KiB of the request are kept until an
+/// answer begins, so that such a call can be handed on.
+pub struct Handing {
+    call: Replayed,
+}
+
+impl std::fmt::Debug for Handing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handing").finish_non_exhaustive()
+    }
+}
+
+/// A worker has not answered a call.
+#[derive(Debug)]
+pub struct Unanswered {
+    /// What the call ends with, unless it is handed to another.
+    pub status: Status,
+    /// The worker has not looked at the call and takes none any more, and all of the request is still here.
+    pub may_be_handed_on: bool,
+}
+
+impl Handing {
+    /// How much of a request is kept, in bytes, until an answer begins.
+    pub const KEPT_LEN_MAX: usize = KEPT_LEN_MAX;
+
+    /// A call from outside. Its `grpc-timeout` counts from here.
+    pub fn new(request: Request<Body>) -> Handing {
+        let (parts, body) = request.into_parts();
+        let deadline_ns = timeout(&parts.headers).map(deadline_ns);
+        Handing { call: Replayed::new(parts.uri, parts.headers, parts.extensions, body, deadline_ns) }
+    }
+}
+
+impl Attached {
+    /// Has this worker answer a call. Dropping the future, or the body that it gives, cancels the call.
+    ///
+    /// # Errors
+    /// [`Unanswered`] says whether another worker may have the call.
+    pub async fn hand(&self, handing: &mut Handing) -> Result<Response<Body>, Unanswered> {
+        let (endpoint, connection) = (self.endpoint.clone(), Connection::Session(self.attachment.clone()));
+        // An attempt that no server has looked at is none to the one that answers.
+        match handing.call.attempt(&Picked { endpoint, connection }, 0).await {
+            Ok(response) => {
+                handing.call.commit();
+                Ok(response.map(Body::new))
+            }
+            Err(Failed { status, unseen }) => {
+                let may_be_handed_on = unseen && !self.is_open() && handing.call.is_whole();
+                Err(Unanswered { status, may_be_handed_on })
+            }
+        }
+    }
+}
