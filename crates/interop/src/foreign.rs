@@ -13,16 +13,19 @@ use crate::Error;
 /// Nothing that the suite runs takes longer than this, unless it hangs.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Our server and two of grpc-go's, and what is needed to reach them.
+/// Our server, the same behind a shepherd, and two of grpc-go's, and what is needed to reach them.
 pub(crate) struct Lab {
     pub(crate) tools: PathBuf,
     pub(crate) directory: tempfile::TempDir,
     ca: String,
     pub(crate) plain_port: u16,
     pub(crate) tls_port: u16,
+    pub(crate) shepherd_plain_port: u16,
+    pub(crate) shepherd_tls_port: u16,
     pub(crate) go_plain_port: u16,
     pub(crate) go_tls_port: u16,
-    ours: Child,
+    /// By name, in the order in which they are asked to end.
+    ours: Vec<(&'static str, Child)>,
     /// Killed when the suite ends.
     _theirs: [Child; 2],
 }
@@ -39,8 +42,12 @@ impl Lab {
         write("ca.pem", &certificates.ca)?;
         write("server.pem", &certificates.server)?;
         write("server.key", &certificates.server_key)?;
-        let [plain_port, tls_port, go_plain_port, go_tls_port] =
-            [free_port()?, free_port()?, free_port()?, free_port()?];
+        let ports = [(); 6].map(|()| free_port());
+        let [plain_port, tls_port, shepherd_plain_port, shepherd_tls_port, go_plain_port, go_tls_port] =
+            ports;
+        let (plain_port, tls_port) = (plain_port?, tls_port?);
+        let (shepherd_plain_port, shepherd_tls_port) = (shepherd_plain_port?, shepherd_tls_port?);
+        let (go_plain_port, go_tls_port) = (go_plain_port?, go_tls_port?);
         let file = |name: &str| directory.path().join(name);
         let path = directory.path().display();
         let mut ours = Command::new(std::env::current_exe()?);
@@ -52,6 +59,17 @@ impl Lab {
             format!("https://127.0.0.1:{tls_port}"),
         ]);
         ours.arg("--certificate").arg(file("server.pem")).arg("--key").arg(file("server.key"));
+        let config = format!(
+            "listeners.plain.address = \"127.0.0.1:{shepherd_plain_port}\"\n\
+             business.socket = \"shm://{path}/shepherd.sock\"\n[listeners.tls]\n\
+             address = \"127.0.0.1:{shepherd_tls_port}\"\n[listeners.tls.tls]\n\
+             certificate = \"{path}/server.pem\"\nkey = \"{path}/server.key\"\n"
+        );
+        write("shepherd.toml", &config)?;
+        let mut shepherd = Command::new(std::env::current_exe()?);
+        shepherd.arg("shepherd").arg(file("shepherd.toml"));
+        let mut behind = Command::new(std::env::current_exe()?);
+        behind.arg("attach").arg(format!("shm://{path}/shepherd.sock"));
         let theirs = |port: u16, tls: bool| {
             let mut server = Command::new(tools.join("server"));
             server.arg(format!("-port={port}")).arg(format!("-use_tls={tls}"));
@@ -65,21 +83,30 @@ impl Lab {
             ca: certificates.ca,
             plain_port,
             tls_port,
+            shepherd_plain_port,
+            shepherd_tls_port,
             go_plain_port,
             go_tls_port,
-            ours: spawn(&mut ours)?,
+            ours: vec![
+                ("server", spawn(&mut ours)?),
+                ("server behind the shepherd", spawn(&mut behind)?),
+                ("shepherd", spawn(&mut shepherd)?),
+            ],
             _theirs,
             directory,
         })
     }
 
-    /// Our server, asked to end, does.
-    pub(crate) async fn stop(mut self) -> Result<(), Error> {
-        drop(self.ours.stdin.take());
-        match tokio::time::timeout(TIME_MAX, self.ours.wait()).await {
-            Ok(Ok(status)) if status.success() => Ok(()),
-            ended => Err(format!("our server did not end well: {ended:?}").into()),
+    /// Each of our processes, asked to end, does.
+    pub(crate) async fn stop(self) -> Result<(), Error> {
+        for (name, mut process) in self.ours {
+            drop(process.stdin.take());
+            match tokio::time::timeout(TIME_MAX, process.wait()).await {
+                Ok(Ok(status)) if status.success() => {}
+                ended => return Err(format!("our {name} did not end well: {ended:?}").into()),
+            }
         }
+        Ok(())
     }
 
     pub(crate) fn target(&self, uri: String) -> Target {

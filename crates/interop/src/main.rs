@@ -31,6 +31,16 @@ enum Command {
         #[arg(long, requires = "certificate")]
         key: Option<PathBuf>,
     },
+    /// Serve the test services to a shepherd until the standard input ends
+    Attach {
+        /// Where the shepherd's business processes attach: shm:///path
+        socket: String,
+    },
+    /// Be a shepherd until the standard input ends
+    Shepherd {
+        /// Its config
+        config: PathBuf,
+    },
     /// Run every pairing and tool, and compare the results with what the document says
     Suite {
         /// Where grpc-go's `client` and `server`, `grpcurl` and `ghz` are
@@ -52,6 +62,8 @@ enum Command {
 async fn main() -> ExitCode {
     let outcome = match Command::parse() {
         Command::Serve { addresses, certificate, key } => serve(addresses, certificate.zip(key)).await,
+        Command::Attach { socket } => attach(socket).await,
+        Command::Shepherd { config } => shepherd(config).await,
         Command::Suite { tools, versions, document, write } => suite(tools, versions, document, write).await,
     };
     match outcome {
@@ -72,12 +84,24 @@ async fn serve(addresses: Vec<String>, identity: Option<(PathBuf, PathBuf)>) -> 
         let identity = Identity::from_pem(read(certificate)?, read(key)?);
         server = server.tls_config(ServerTlsConfig::new().identity(identity));
     }
-    // The process that started this may be killed: the end of its pipe ends this too.
-    let parent_is_gone = async {
-        let mut ignored = [0; 64];
-        while tokio::io::stdin().read(&mut ignored).await.is_ok_and(|len| len > 0) {}
-    };
-    server.serve_many_with_shutdown(addresses.iter().map(String::as_str), parent_is_gone).await?;
+    server.serve_many_with_shutdown(addresses.iter().map(String::as_str), starter_is_gone()).await?;
+    Ok(())
+}
+
+/// The process that started this may be killed: the end of its pipe ends this too.
+async fn starter_is_gone() {
+    let mut ignored = [0; 64];
+    while tokio::io::stdin().read(&mut ignored).await.is_ok_and(|len| len > 0) {}
+}
+
+async fn attach(socket: String) -> Result<(), Error> {
+    tollfree_interop::server().attach(socket).until(starter_is_gone()).await?;
+    Ok(())
+}
+
+async fn shepherd(config: PathBuf) -> Result<(), Error> {
+    let config = tollfree_shepherd::Config::read(&[tollfree_shepherd::Source::File(config)])?;
+    tollfree_shepherd::Shepherd::bind(config).await?.run(starter_is_gone()).await;
     Ok(())
 }
 

@@ -43,6 +43,8 @@ pub(crate) struct Column {
 }
 
 const OURS: &str = "Tollfree";
+/// Attached to a shepherd, which the client calls.
+const BEHIND: &str = "Tollfree behind a shepherd";
 const THEIRS: &str = "grpc-go";
 
 impl Pairing {
@@ -50,7 +52,7 @@ impl Pairing {
     pub(crate) fn lacks(&self, case: &str) -> bool {
         let compressed = case.contains("_compressed_");
         match (&self.by, self.server) {
-            (By::Us(_), OURS) => false,
+            (By::Us(_), OURS | BEHIND) => false,
             // Its server neither checks nor makes compressed messages, and has no id.
             (By::Us(_), _) => compressed || case == "pick_first_unary",
             (By::GrpcGo { .. }, _) => compressed || case == "concurrent_large_unary",
@@ -70,15 +72,19 @@ impl Pairing {
 fn all(lab: &Lab) -> Vec<Pairing> {
     let path = lab.directory.path().display();
     let us = |server, way, uri: String| Pairing { client: OURS, server, way, by: By::Us(lab.target(uri)) };
-    let go = |way, port, tls| Pairing { client: THEIRS, server: OURS, way, by: By::GrpcGo { port, tls } };
+    let go = |server, way, port, tls| Pairing { client: THEIRS, server, way, by: By::GrpcGo { port, tls } };
     vec![
         us(OURS, "shm", format!("shm://{path}/shm.sock")),
         us(OURS, "shm-abstract", format!("shm-abstract:tollfree-interop-{}", lab.plain_port)),
         us(OURS, "unix", format!("unix:{path}/unix.sock")),
         us(OURS, "http", format!("http://localhost:{}", lab.plain_port)),
         us(OURS, "https", format!("https://localhost:{}", lab.tls_port)),
-        go("http", lab.plain_port, false),
-        go("https", lab.tls_port, true),
+        go(OURS, "http", lab.plain_port, false),
+        go(OURS, "https", lab.tls_port, true),
+        us(BEHIND, "http", format!("http://localhost:{}", lab.shepherd_plain_port)),
+        us(BEHIND, "https", format!("https://localhost:{}", lab.shepherd_tls_port)),
+        go(BEHIND, "http", lab.shepherd_plain_port, false),
+        go(BEHIND, "https", lab.shepherd_tls_port, true),
         us(THEIRS, "http", format!("http://localhost:{}", lab.go_plain_port)),
         us(THEIRS, "https", format!("https://localhost:{}", lab.go_tls_port)),
     ]
@@ -89,7 +95,7 @@ pub(crate) async fn run(lab: &Lab) -> Vec<Column> {
     let mut columns = Vec::new();
     for pairing in all(lab) {
         let title = format!("{} client, {} server, {}", pairing.client, pairing.server, pairing.way);
-        print!("  {title:<42} ");
+        print!("  {title:<56} ");
         let mut outcomes = Vec::new();
         for case in CASES {
             let outcome = match &pairing.by {

@@ -1,15 +1,17 @@
-//! grpcurl and ghz against the TCP side of our server; they know nothing of it but what reflection says.
+//! grpcurl and ghz against the TCP side of our server, and of a shepherd in front of it; they know nothing of it but what reflection says.
 
 use serde_json::{Value, json};
 
 use crate::foreign::{self, Lab, Said};
 
-/// One check with one tool, over plain TCP and over TLS.
+/// The ways to our server, in the order of a check's outcomes.
+pub(crate) const WAYS: [&str; 4] = ["http", "https", "shepherd, http", "shepherd, https"];
+
+/// One check with one tool, by each of [`WAYS`].
 pub(crate) struct Check {
     pub(crate) tool: &'static str,
     pub(crate) what: &'static str,
-    /// Plain, TLS.
-    pub(crate) outcomes: [Result<(), String>; 2],
+    pub(crate) outcomes: [Result<(), String>; WAYS.len()],
 }
 
 const SERVICE: &str = "grpc.testing.TestService";
@@ -20,12 +22,13 @@ const STREAM_COUNT: u64 = 1_000;
 
 struct Server<'a> {
     lab: &'a Lab,
+    port: u16,
     tls: bool,
 }
 
 impl Server<'_> {
     fn address(&self) -> String {
-        format!("localhost:{}", if self.tls { self.lab.tls_port } else { self.lab.plain_port })
+        format!("localhost:{}", self.port)
     }
 
     fn ca(&self) -> String {
@@ -170,13 +173,20 @@ async fn many_streams(server: &Server<'_>) -> Result<(), String> {
 
 /// Runs all checks, and says on the terminal how far it is.
 pub(crate) async fn run(lab: &Lab) -> Vec<Check> {
-    let [plain, tls] = [false, true].map(|tls| Server { lab, tls });
+    let ports = [lab.plain_port, lab.tls_port, lab.shepherd_plain_port, lab.shepherd_tls_port];
+    let [plain, tls, behind, behind_tls] =
+        std::array::from_fn(|at| Server { lab, port: ports[at], tls: at % 2 == 1 });
     let mut checks = Vec::new();
     macro_rules! check {
         ($($tool:literal, $what:expr, $check:ident;)*) => {$(
-            let outcomes = [$check(&plain).await, $check(&tls).await];
+            let outcomes = [
+                $check(&plain).await,
+                $check(&tls).await,
+                $check(&behind).await,
+                $check(&behind_tls).await,
+            ];
             let marks: String = outcomes.iter().map(|outcome| if outcome.is_ok() { '.' } else { 'F' }).collect();
-            println!("  {:<42} {marks}", format!("{}: {}", $tool, $what));
+            println!("  {:<56} {marks}", format!("{}: {}", $tool, $what));
             checks.push(Check { tool: $tool, what: $what, outcomes });
         )*};
     }
