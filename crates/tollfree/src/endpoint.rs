@@ -479,7 +479,15 @@ impl Endpoint {
             Some(Connection::Session(attachment)) => attachment.differing(),
             _ => Vec::new(),
         };
-        EndpointPath { address: self.name.to_string(), transport, state, reason, peer, payloads, other_schemas }
+        EndpointPath {
+            address: self.name.to_string(),
+            transport,
+            state,
+            reason,
+            peer,
+            payloads,
+            other_schemas,
+        }
     }
 }
 

@@ -6,8 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use tollfree_transport::{
-    Arrival, Attachment, Emission, EmitError, End, Ending, Opening, Outgoing, Part, Started, Stream,
-    Whole,
+    Arrival, Attachment, Emission, EmitError, End, Ending, Opening, Outgoing, Part, Started, Stream, Whole,
 };
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
@@ -138,15 +137,17 @@ impl Quick {
         let (sharing, outlet) = (request.sharing, &*self.attachment);
         let object = match request.types {
             // How messages are compressed is left to tonic, at the server too.
-            Some(types) if F::OBJECTS && !says_encoding(&request.block) => match outlet.takes_objects(request.path, types) {
-                Some(true) => F::object(message)
-                    .and_then(|object| sharing.object(object, len_max, outlet.peer_pool(), outlet)),
-                Some(false) => {
-                    sharing.payloads.met_other_schema();
-                    None
+            Some(types) if F::OBJECTS && !says_encoding(&request.block) => {
+                match outlet.takes_objects(request.path, types) {
+                    Some(true) => F::object(message)
+                        .and_then(|object| sharing.object(object, len_max, outlet.peer_pool(), outlet)),
+                    Some(false) => {
+                        sharing.payloads.met_other_schema();
+                        None
+                    }
+                    None => None,
                 }
-                None => None,
-            },
+            }
             _ => None,
         };
         let message = match object {

@@ -22,7 +22,9 @@ use super::client::{Settings, tonic_client};
 use super::codec::FormDecoder;
 use super::exchange::{self, Begun, Quick, Reply, Step};
 use super::form::{Form, Ready as _, of_method};
-use super::message::{Gathered, Received, check_received, decode, decode_whole, encode, pack_to_keep, unpack};
+use super::message::{
+    Gathered, Received, check_received, decode, decode_whole, encode, pack_to_keep, unpack,
+};
 use super::{Method, template};
 use crate::attempts::{Call, Failed, First, Terms, make};
 use crate::balance::Picked;
@@ -212,7 +214,13 @@ where
             return Err(Status::internal("Missing response message."));
         };
         let headers = reply.headers.as_deref().unwrap_or_default();
-        Ok(response(self.channel, self.method.path, headers, &reply.trailers, taken::<F, M2>(&self.call, message)?))
+        Ok(response(
+            self.channel,
+            self.method.path,
+            headers,
+            &reply.trailers,
+            taken::<F, M2>(&self.call, message)?,
+        ))
     }
 
     /// The metadata of an attempt after so many that failed.

@@ -125,7 +125,8 @@ impl Frame {
         may(self.has("CANCEL"), self.flag("REFUSED"), "REFUSED")?;
         let coded = opens || self.has("TRAILERS") || self.has("CANCEL") || control != 0;
         may(coded, self.code != 0, "code")?;
-        let is_known = matches!(control, 1..=5) || pool && matches!(control, 6..=8) || !client && control == 9;
+        let is_known =
+            matches!(control, 1..=5) || pool && matches!(control, 6..=8) || !client && control == 9;
         may(is_known, self.has("CONTROL"), "an unknown control code")?;
         may(self.has("HEADERS") || control == 5, self.headers_len > 0, "headers_len")?;
         may(self.has("TRAILERS"), self.trailers_len > 0, "trailers_len")?;

@@ -482,7 +482,10 @@ fn refused() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         ("an answer without an offer", vec![area(control::AREA_ACCEPT, 0)]),
         ("an unknown control code", vec![area(10, 0)]),
         ("a client that takes objects", vec![opening(), area(control::OBJECTS, 1)]),
-        ("an object that is compressed", vec![opening(), chunk(whole | flags::OBJECT | flags::COMPRESSED, 1, 1, &[0])]),
+        (
+            "an object that is compressed",
+            vec![opening(), chunk(whole | flags::OBJECT | flags::COMPRESSED, 1, 1, &[0])],
+        ),
         ("a close about a stream", vec![area(control::CLOSE, 1)]),
     ]
 }
