@@ -1,5 +1,6 @@
 //! Generates the stubs of the same services as `tollfree-stubs`, with Tollfree's generator, and
-//! blocking clients beside them. The second call has stubs that take objects; the third has unusual names, types and settings,
+//! blocking clients beside them. The second call has stubs that take objects; the third has such of a
+//! later version of a schema, and the fourth unusual names, types and settings,
 //! for a test to compile.
 
 use std::path::Path;
@@ -26,6 +27,13 @@ fn main() -> std::io::Result<()> {
         .objects("Freight.Both")
         .views_path("crate::objects::views")
         .compile_protos(&["probe.proto", "greeter.proto", "freight.proto"], &["../stubs/proto"])?;
+    let later = Path::new(&out).join("later");
+    std::fs::create_dir_all(&later)?;
+    tollfree_build::configure()
+        .out_dir(&later)
+        .objects(".tollfree.probe.v1")
+        .views_path("crate::later::views")
+        .compile_protos(&["later.proto"], &["proto"])?;
     let unusual = Path::new(&out).join("unusual");
     std::fs::create_dir_all(&unusual)?;
     tollfree_build::configure()

@@ -50,6 +50,9 @@ pub mod flags {
     pub const HAS_DEADLINE: u8 = 0x20;
     /// Cancelled before any part of the call was looked at: safe to send again elsewhere.
     pub const REFUSED: u8 = 0x40;
+    /// With MESSAGE, where REFUSED has no meaning: the message is a linear object ([`linear`](crate::linear)), on its first
+    /// chunk. For a server that takes such, and in its answer ([`OBJECTS`](super::control::OBJECTS)).
+    pub const OBJECT: u8 = 0x40;
     /// All bits that version 1 knows without features.
     pub const KNOWN: u8 = 0x7f;
     /// The message is a rope: parts of it lie in the pool that both sides are members of (on its first chunk). With the
@@ -75,6 +78,9 @@ pub mod control {
     pub const ROPE_WANTED: u16 = 7;
     /// With the feature POOL: the next `chunk_len` of the bytes wanted of the rope `stream` follow the head; 0: no more come.
     pub const ROPE_BYTES: u16 = 8;
+    /// From a server: requests of the method `chunk_len` are taken as linear objects, and such are answered so, where `stream` is
+    /// the fingerprint of the method's types.
+    pub const OBJECTS: u16 = 9;
 }
 
 /// The fixed start of every frame.

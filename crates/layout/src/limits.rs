@@ -50,6 +50,8 @@ pub const METHOD_PATHS_LEN_MAX: usize = 256 * 1024;
 pub const MESSAGE_LEN_MAX: usize = u32::MAX as usize;
 /// What gRPC receives unless told otherwise.
 pub const MESSAGE_LEN_DEFAULT: usize = 4 * 1024 * 1024;
+/// Longest message that travels as a linear object; a longer one is encoded.
+pub const OBJECT_LEN_MAX: usize = 4 * 1024 * 1024;
 
 /// Concurrent calls of one session unless configured otherwise.
 pub const STREAM_COUNT_DEFAULT: u32 = 1024;

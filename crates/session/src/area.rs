@@ -62,6 +62,7 @@ impl<T: Watched> Session<T> {
             control::ROPES_TAKEN | control::ROPE_WANTED | control::ROPE_BYTES if !self.ropes.agreed => {
                 return Err(misplaced);
             }
+            control::OBJECTS => return self.receive_objects(frame).map(|()| Received::Frame),
             control::ROPES_TAKEN => return self.receive_taken(frame).map(|()| Received::Frame),
             control::ROPE_WANTED => return self.receive_wanted(frame).map(|()| Received::Frame),
             control::ROPE_BYTES => return self.receive_bytes(frame, record).map(|()| Received::Frame),

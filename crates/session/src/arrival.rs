@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use tollfree_layout::RopeIdx;
 
+use crate::OBJECT_PREFIX;
 use crate::whole::Whole;
 
 /// Part of a received message.
@@ -34,7 +35,13 @@ impl<R> Chunk<R> {
         self.first && self.last && self.rope.is_none()
     }
 
-    /// Whether it is a message by itself, no rope, and not compressed.
+    /// Whether it begins a message that is a linear object.
+    #[inline]
+    pub fn is_object(&self) -> bool {
+        self.first && self.bytes.first() == Some(&OBJECT_PREFIX)
+    }
+
+    /// Whether it is a message by itself, as protobuf's bytes, and not compressed.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.is_whole() && self.bytes.first() == Some(&0)

@@ -268,13 +268,19 @@ impl Outgoing {
 
     #[inline]
     fn of(data: Encoded, compressed: bool) -> Outgoing {
-        Outgoing { data, compressed, keep: None, is_rope: false, sent: 0, begun: false }
+        Outgoing { data, compressed, keep: None, is_rope: false, is_object: false, sent: 0, begun: false }
+    }
+
+    /// A linear object: for a server that [takes](crate::Session::takes_objects) it, or in answer to one.
+    #[inline]
+    pub fn object(data: Encoded) -> Outgoing {
+        Outgoing { is_object: true, ..Outgoing::plain(data) }
     }
 
     /// A message of which parts lie in the pool that both sides are members of: `data` says how
     /// ([`tollfree_layout::rope`]), and `keep` lives until the peer has taken hold of them.
     pub fn rope(data: Bytes, compressed: bool, keep: Keep) -> Outgoing {
-        Outgoing { data: data.into(), compressed, keep: Some(keep), is_rope: true, sent: 0, begun: false }
+        Outgoing { keep: Some(keep), is_rope: true, ..Outgoing::new(data, compressed) }
     }
 
     /// Whether parts of it lie in a pool.
@@ -303,6 +309,7 @@ impl Outgoing {
             head.message_len = (self.data.len() as u32).into();
             head.flags |= if self.compressed { flags::COMPRESSED } else { 0 };
             head.flags |= if self.is_rope { flags::ROPE } else { 0 };
+            head.flags |= if self.is_object { flags::OBJECT } else { 0 };
         }
         let last = self.sent + len == self.data.len();
         head.flags |= if last { flags::LAST } else { 0 };

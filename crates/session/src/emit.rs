@@ -26,6 +26,7 @@ pub struct Outgoing {
     /// For a rope: what its parts are kept by. The bytes are those of [`tollfree_layout::rope`] then.
     pub(crate) keep: Option<Keep>,
     pub(crate) is_rope: bool,
+    pub(crate) is_object: bool,
     pub(crate) sent: usize,
     pub(crate) begun: bool,
 }

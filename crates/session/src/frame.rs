@@ -7,9 +7,9 @@ use tollfree_layout::{AreaIdx, ByteOff};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::Violation;
-use crate::{Inbound, Role};
+use crate::{Inbound, OBJECT_PREFIX, Role};
 
-/// The flags of a message that is in one frame, not compressed, and no rope.
+/// The flags of a message that is in one frame, not compressed, and no rope. It may be an object.
 const WHOLE: u8 = flags::FIRST | flags::LAST;
 
 /// A received head, copied and checked: the lengths add up, events and flags go together. Where the parts lie in the
@@ -71,14 +71,25 @@ impl Frame {
     #[inline]
     pub(crate) fn is_whole_request(&self) -> bool {
         const ALL: u8 = events::HEADERS | events::MESSAGE | events::HALF_CLOSE;
-        self.events == ALL && self.flags & !flags::HAS_DEADLINE == WHOLE && self.chunk_len == self.message_len
+        const BESIDE: u8 = flags::HAS_DEADLINE | flags::OBJECT;
+        self.events == ALL && self.flags & !BESIDE == WHOLE && self.chunk_len == self.message_len
     }
 
     /// The same of a server, with status OK.
     #[inline]
     pub(crate) fn is_whole_answer(&self) -> bool {
         const ALL: u8 = events::HEADERS | events::MESSAGE | events::TRAILERS;
-        self.events == ALL && self.flags == WHOLE && self.code == 0 && self.chunk_len == self.message_len
+        self.events == ALL
+            && self.flags & !flags::OBJECT == WHOLE
+            && self.code == 0
+            && self.chunk_len == self.message_len
+    }
+
+    /// The first byte of gRPC's prefix for the message that begins here, with the value beside gRPC's own that an object has.
+    #[inline]
+    pub(crate) fn prefix(&self) -> u8 {
+        const _: () = assert!(OBJECT_PREFIX == 2);
+        u8::from(self.flag(flags::COMPRESSED)) | u8::from(self.flag(flags::OBJECT)) << 1
     }
 
     fn makes_sense(&self, sender: Role) -> bool {
@@ -94,13 +105,14 @@ impl Frame {
             Role::Client => TRAILERS,
             Role::Server => HALF_CLOSE,
         };
-        let message_flags = flags::FIRST | flags::LAST | flags::COMPRESSED | flags::IN_AREA | flags::ROPE;
-        let first_flags = flags::COMPRESSED | flags::ROPE;
+        // Each of the first chunk's flags says what the message's bytes are: an object is neither of the others.
+        let first_flags = flags::COMPRESSED | flags::ROPE | flags::OBJECT;
+        let message_flags = flags::FIRST | flags::LAST | flags::IN_AREA | first_flags;
         let open_flags = flags::NAMES_METHOD | flags::HAS_DEADLINE;
         let opens = self.has(HEADERS) && sender == Role::Client;
         let coded = opens || self.has(TRAILERS);
         self.events & foreign == 0
-            && !self.flag(flags::REFUSED)
+            && (!self.flag(flags::OBJECT) || self.flags & first_flags == flags::OBJECT)
             && (self.has(MESSAGE)
                 || (self.flags & message_flags == 0 && self.chunk_len == 0 && self.message_len == 0))
             && (opens || self.flags & open_flags == 0)
@@ -118,6 +130,10 @@ impl Frame {
             CANCEL => bare && (self.flags & !flags::REFUSED) == 0,
             CREDIT => self.flags == 0 && code == 0 && self.headers_len == 0 && self.chunk_len != 0,
             DRAIN => self.flags == 0 && code == 0 && bare && sender == Role::Server,
+            // Only a server has methods.
+            CONTROL if code == control::OBJECTS => {
+                self.flags == 0 && self.headers_len == 0 && sender == Role::Server
+            }
             CONTROL if code == control::CLOSE => self.flags == 0 && self.chunk_len == 0,
             CONTROL
                 if matches!(

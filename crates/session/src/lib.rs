@@ -39,6 +39,7 @@ mod encoded;
 mod ending;
 mod error;
 mod frame;
+mod objects;
 mod pending;
 mod receive;
 mod rope;
@@ -76,6 +77,10 @@ use tollfree_layout::{AreaIdx, ByteOff};
 /// The prefix of a message in gRPC's framing: compressed flag and length. It stands before the first chunk of every
 /// received message, so that a decoder of that framing can be fed without another copy.
 pub const GRPC_PREFIX_LEN: usize = 5;
+
+/// What stands in the place of the compressed flag before a message that is a linear object. No decoder of gRPC's framing takes it
+/// for a message of its own.
+pub const OBJECT_PREFIX: u8 = 2;
 
 /// One received record, and the payload areas its frame may point into. Nothing is read twice.
 pub trait Inbound {

@@ -250,7 +250,7 @@ impl<T: Watched> Session<T> {
         stream.is_short |= is_short;
         let mut bytes = message_buffer(len + if first { GRPC_PREFIX_LEN } else { 0 });
         if first {
-            bytes.put_u8(frame.flag(flags::COMPRESSED).into());
+            bytes.put_u8(frame.prefix());
             bytes.put_u32(frame.message_len);
         }
         if frame.flag(flags::IN_AREA) {

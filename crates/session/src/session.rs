@@ -10,6 +10,7 @@ use crate::arrival::{Arrival, End, Part};
 use crate::credit::{charge, charge_of};
 use crate::draft::CRUMB_LEN;
 use crate::error::Closed;
+use crate::objects::Types;
 use crate::pending::Pending;
 use crate::rope::Ropes;
 use crate::stream::{Stream, Watched};
@@ -130,6 +131,8 @@ pub struct Session<T> {
     pub(crate) short: VecDeque<StreamId>,
     pub(crate) pending: Pending,
     pub(crate) ropes: Ropes,
+    /// Of the server's methods, by their indices, as far as it has said something of them (client).
+    pub(crate) types: Vec<Types>,
     pub(crate) ready: VecDeque<StreamId>,
     /// Some stream waits, and the session's credit may be what it waits for.
     pub(crate) session_is_short: bool,
@@ -174,6 +177,7 @@ impl<T: Watched> Session<T> {
             short: VecDeque::new(),
             pending: Pending::default(),
             ropes: Ropes::default(),
+            types: Vec::new(),
             ready: VecDeque::new(),
             session_is_short: false,
             unseen: VecDeque::new(),

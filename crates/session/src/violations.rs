@@ -6,7 +6,9 @@ use tollfree_layout::metadata::BlockError;
 use tollfree_layout::{RopeIdx, StreamId};
 
 use crate::script::{LIMITS, Record, Script, Sink, read, say, session};
-use crate::{Asked, Closed, Emission, End, Keep, Limits, Outgoing, Received, Role, Session, Violation};
+use crate::{
+    Asked, Closed, Emission, End, Keep, Limits, Opening, Outgoing, Received, Role, Session, Violation,
+};
 
 const CREDIT_OVERFLOW: usize = 9;
 /// The ring's and the socket's own; a session only latches them.
@@ -77,6 +79,21 @@ fn cases() -> Vec<(&'static str, Vec<Script>, Violation)> {
         ("a server's event", vec![Script::new(events::TRAILERS, 1)], odd(events::TRAILERS, 0)),
         ("a client that drains", vec![Script::new(events::DRAIN, 0)], odd(events::DRAIN, 0)),
         ("a grant of nothing", vec![Script::new(events::CREDIT, 0)], odd(events::CREDIT, 0)),
+        (
+            "an object that is compressed",
+            vec![opening(1), on(1).chunk(1, 1, whole | flags::OBJECT | flags::COMPRESSED)],
+            odd(events::MESSAGE, whole | flags::OBJECT | flags::COMPRESSED),
+        ),
+        (
+            "an object that begins in the middle",
+            vec![opening(1), on(1).chunk(1, 2, flags::FIRST), on(1).chunk(1, 0, flags::LAST | flags::OBJECT)],
+            odd(events::MESSAGE, flags::LAST | flags::OBJECT),
+        ),
+        (
+            "an object without a message",
+            vec![opening(1).flags(flags::OBJECT)],
+            odd(events::HEADERS, flags::NAMES_METHOD | flags::OBJECT),
+        ),
         ("a length without a message", vec![opening(1), half_close.clone().chunk_len(3)], odd(4, 0)),
         ("a code nobody asked for", vec![opening(1), half_close.clone().code(1)], odd(4, 0)),
         ("an opening out of turn", vec![opening(2).code(0)], Violation::StreamId { stream: 2, expected: 1 }),
@@ -142,7 +159,8 @@ fn cases() -> Vec<(&'static str, Vec<Script>, Violation)> {
             vec![opening(1), in_area(0, 0, u64::MAX)],
             Violation::AreaRange { stream: 1 },
         ),
-        ("an unknown control code", vec![control(9)], Violation::Control { code: 9 }),
+        ("an unknown control code", vec![control(10)], Violation::Control { code: 10 }),
+        ("a client that takes objects", vec![opening(1), control(control::OBJECTS)], odd(events::CONTROL, 0)),
         ("an answer without an offer", vec![control(control::AREA_ACCEPT)], Violation::Control { code: 2 }),
         ("a refusal without an offer", vec![control(control::AREA_REFUSE)], Violation::Control { code: 3 }),
         ("a drop without an offer", vec![control(control::AREA_DROP)], Violation::Control { code: 4 }),
@@ -208,6 +226,33 @@ fn credit_beyond_any_number_is_a_violation() {
         assert_eq!(grant.send(&mut server), Ok(Received::Frame));
         assert_eq!(grant.send(&mut server), Err(Violation::CreditOverflow { stream }));
     }
+}
+
+/// What a server says of the types of the method with this index.
+fn objects(method: u32, fingerprint: u64) -> Script {
+    Script::new(events::CONTROL, fingerprint).code(control::OBJECTS).chunk_len(method)
+}
+
+#[test]
+fn a_server_says_once_of_methods_that_were_named_which_objects_it_takes() {
+    let misplaced = Err(Violation::Control { code: control::OBJECTS });
+    assert_eq!(objects(0, 7).send(&mut session(Role::Client)), misplaced, "of a method that nobody named");
+    let called = || {
+        let mut client = session(Role::Client);
+        let opening = Opening { path: "/a", deadline_ns: 0 };
+        client.open(&mut Sink::new(), opening, &mut Emission::default()).unwrap().unwrap();
+        assert_eq!(client.takes_objects("/a", 7), None, "nothing was said");
+        client
+    };
+    assert_eq!(objects(1, 7).send(&mut called()), misplaced, "of one that is yet to be named");
+    assert_eq!(objects(u32::MAX, 7).send(&mut called()), misplaced, "of one beyond all indices");
+    let mut client = called();
+    assert_eq!(objects(0, 7).send(&mut client), Ok(Received::Frame));
+    assert_eq!([client.takes_objects("/a", 7), client.takes_objects("/b", 7)], [Some(true), None]);
+    assert_eq!(client.differing().count(), 0);
+    assert_eq!(client.takes_objects("/a", 8), Some(false));
+    assert_eq!(client.differing().collect::<Vec<_>>(), ["/a"]);
+    assert_eq!(objects(0, 7).send(&mut client), misplaced, "twice");
 }
 
 /// A server that has a pool in common with its client.

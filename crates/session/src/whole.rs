@@ -6,9 +6,10 @@ use crate::encoded::Encoded;
 use crate::error::Violation;
 use crate::frame::Frame;
 use crate::receive::check_block;
-use crate::{GRPC_PREFIX_LEN, Inbound};
+use crate::{GRPC_PREFIX_LEN, Inbound, OBJECT_PREFIX};
 
 /// All that a side says on a call, as it came in one frame: blocks of metadata, and a message that is neither a rope nor compressed.
+/// It may be an object.
 /// They lie in one buffer, and are no larger than a pointer: they go from hand to hand.
 #[derive(Debug)]
 pub struct Whole {
@@ -34,7 +35,7 @@ impl Whole {
                 // One behind the other.
                 record.append_to(frame.headers_at(), blocks_len, data);
             }
-            data.put_u8(0);
+            data.put_u8(frame.prefix());
             data.put_u32(frame.chunk_len);
             record.append_to(frame.chunk_at(), len, data);
         });
@@ -83,6 +84,12 @@ impl Whole {
     #[inline]
     pub fn message(&self) -> &[u8] {
         &self.data[self.blocks_len() + GRPC_PREFIX_LEN..]
+    }
+
+    /// Whether the message is a linear object.
+    #[inline]
+    pub fn is_object(&self) -> bool {
+        self.data[self.blocks_len()] == OBJECT_PREFIX
     }
 
     /// The message, if it can be shared as it is.

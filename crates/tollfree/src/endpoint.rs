@@ -442,7 +442,7 @@ impl Endpoint {
             Some(Connection::Session(attachment)) => Some(attachment.peer()),
             _ => None,
         };
-        let state = match (self.failing(), connected) {
+        let state = match (self.failing(), &connected) {
             (Some(status), _) => EndpointState::Failing(status.message().into()),
             (None, Some(_)) => EndpointState::Ready,
             (None, None) => EndpointState::Idle,
@@ -475,7 +475,19 @@ impl Endpoint {
             Kind::Http2 { mover: Ok(mover), .. } => mover.why(),
             Kind::Http2 { mover: Err(why), .. } => (*why).into(),
         };
-        EndpointPath { address: self.name.to_string(), transport, state, reason, peer, payloads }
+        let other_schemas = match &connected {
+            Some(Connection::Session(attachment)) => attachment.differing(),
+            _ => Vec::new(),
+        };
+        EndpointPath {
+            address: self.name.to_string(),
+            transport,
+            state,
+            reason,
+            peer,
+            payloads,
+            other_schemas,
+        }
     }
 }
 

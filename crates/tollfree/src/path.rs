@@ -44,6 +44,8 @@ pub struct EndpointPath {
     pub peer: Option<PeerIdentity>,
     /// How large payloads go there.
     pub payloads: PayloadPath,
+    /// Methods whose requests are objects here, and that the server takes as objects of another schema: they go there encoded.
+    pub other_schemas: Vec<String>,
 }
 
 /// How large payloads go to an endpoint.
@@ -116,7 +118,12 @@ impl fmt::Display for EndpointPath {
                     pid => write!(f, "shared memory with process {pid}")?,
                 }
                 let (uid, address, payloads) = (peer.uid, &self.address, self.payloads.words());
-                write!(f, " of user {uid}, met at {address}{payloads}: {}", self.reason)
+                write!(f, " of user {uid}, met at {address}{payloads}")?;
+                if !self.other_schemas.is_empty() {
+                    let methods = self.other_schemas.join(", ");
+                    write!(f, ", requests of {methods} encoded since the server has another schema of them")?;
+                }
+                write!(f, ": {}", self.reason)
             }
             (EndpointState::Ready, ..) => {
                 write!(f, "HTTP/2 with {}{}: {}", self.address, self.payloads.words(), self.reason)
@@ -152,6 +159,7 @@ mod tests {
             reason: "the address names a session".into(),
             peer: Some(PeerIdentity { pid: 0, uid: 7, gid: 7 }),
             payloads: PayloadPath::NoPool,
+            other_schemas: Vec::new(),
         };
         assert!(
             path.to_string().starts_with("shared memory with a process of another pid namespace of user 7")

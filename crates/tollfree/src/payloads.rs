@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
-use tollfree_layout::limits::ROPE_COUNT_MAX;
+use bytes::{BufMut as _, Bytes};
+use tollfree_layout::limits::{OBJECT_LEN_MAX, ROPE_COUNT_MAX};
 use tollfree_pool::{AllocError, Composed, Pool, Ref, Shortage};
 use tollfree_transport::{Attachment, Encoded, Keep, Outgoing, Parts, PeerPool, Stream};
 use tonic::Status;
@@ -52,9 +52,13 @@ struct Counters {
     pool_full: AtomicU64,
     refused_refs: AtomicU64,
     copied_bytes: AtomicU64,
+    sent_objects: AtomicU64,
+    received_objects: AtomicU64,
+    other_schema: AtomicU64,
 }
 
-/// What [`Payloads`] have counted. Shorter messages are not counted at all.
+/// What [`Payloads`] have counted. Shorter messages are not counted at all, but for those of services and clients that take
+/// objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PayloadCounts {
@@ -81,6 +85,12 @@ pub struct PayloadCounts {
     /// Bytes that were copied for all these messages, here: into encoded messages, into the pool, into shared memory and
     /// out of it. Not what tonic copies (level 1) or HTTP/2's libraries, nor fields that are decoded into a `Vec` or `String` of their own.
     pub copied_bytes: u64,
+    /// Messages sent as linear objects, of any length, with nothing encoded.
+    pub sent_objects: u64,
+    /// Messages that came so.
+    pub received_objects: u64,
+    /// A client's: objects that were encoded to be sent, since the server has another schema of the method's types.
+    pub other_schema: u64,
 }
 
 impl Payloads {
@@ -100,6 +110,9 @@ impl Payloads {
             pool_full: read(&counters.pool_full),
             refused_refs: read(&counters.refused_refs),
             copied_bytes: read(&counters.copied_bytes),
+            sent_objects: read(&counters.sent_objects),
+            received_objects: read(&counters.received_objects),
+            other_schema: read(&counters.other_schema),
         }
     }
 
@@ -127,6 +140,16 @@ impl Payloads {
         add(&self.counters.received_by_ref, 1);
         add(&self.counters.received_by_ref_bytes, ref_bytes);
         add(&self.counters.copied_bytes, copied);
+    }
+
+    /// An object was to be sent, and the other end takes them of another schema.
+    pub(crate) fn met_other_schema(&self) {
+        add(&self.counters.other_schema, 1);
+    }
+
+    /// A message came as a linear object.
+    pub(crate) fn received_object(&self) {
+        add(&self.counters.received_objects, 1);
     }
 
     pub(crate) fn refused(&self) {
@@ -256,6 +279,30 @@ impl Sharing {
         // has taken must leave some for others.
         let may = outlet.ropes_in_flight() < ROPE_COUNT_MAX || outlet.look_for_taken();
         (may && pool.may_share_with(outlet.process()).is_ok()).then_some(pool)
+    }
+
+    /// A message of level 3 as it lies in memory, for a peer that takes it so. `None`: it is to be encoded, which lets it be
+    /// shorter, or have its large fields go by ref.
+    pub(crate) fn object(
+        &self,
+        object: &[u8],
+        len_max: Option<usize>,
+        peer: PeerPool,
+        outlet: &(impl Outlet + ?Sized),
+    ) -> Option<Outgoing> {
+        let len = object.len();
+        if len > OBJECT_LEN_MAX.min(len_max.unwrap_or(usize::MAX)) {
+            return None;
+        }
+        if self.is_large(len) {
+            if self.pool_for(peer, outlet).is_some() {
+                return None;
+            }
+            // Into a buffer of its own, and from there into shared memory.
+            self.payloads.sent_inline(len, 2 * len);
+        }
+        add(&self.payloads.counters.sent_objects, 1);
+        Some(Outgoing::object(Encoded::write(len, |buffer| buffer.put_slice(object))))
     }
 
     /// Encodes a message of level 2: its large fields go by ref, and long runs of others.

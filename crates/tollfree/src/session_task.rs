@@ -573,6 +573,11 @@ impl SessionTask {
         };
         if place.is_none() {
             *place = known(&call.path, &self.duty, self.attachment.peer_pool());
+            let types = place.as_ref().and_then(|known| known.direct.as_ref()?.types());
+            // Of a method without an index nothing can be said.
+            if let (Some(types), Some(method)) = (types, call.method) {
+                self.attachment.take_objects(method, types);
+            }
         }
         let Some(known) = place else {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");

@@ -54,6 +54,7 @@ mod introduction;
 mod listener;
 mod liveness;
 mod load;
+mod objects;
 mod opening;
 mod patience;
 mod price;
@@ -82,6 +83,6 @@ pub use tollfree_rendezvous::{
     Address, AddressError, BeneathError, BindError, FileId, PeerIdentity, SocketBeneath,
 };
 pub use tollfree_session::{
-    Closed, Emission, EmitError, Encoded, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, Opening, Outgoing,
-    Parts, Whole, message_buffer,
+    Closed, Emission, EmitError, Encoded, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, OBJECT_PREFIX, Opening,
+    Outgoing, Parts, Whole, message_buffer,
 };

@@ -3,10 +3,11 @@
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
 use tollfree::{Channel, Generated as _, Server, Way};
+use tollfree_direct_stubs::later::views::tollfree::probe::v1::Ask as LaterAsk;
 use tollfree_direct_stubs::objects::probe::probe_client::ProbeClient as ObjectsClient;
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer as ObjectsServer;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
-use tollfree_direct_stubs::{greeter, probe, sensors};
+use tollfree_direct_stubs::{greeter, later, probe, sensors};
 use tollfree_processor::Arenas;
 use tollfree_processor::typed::{Draft, Owned};
 use tollfree_stubs::probe as level1;
@@ -16,7 +17,7 @@ use tonic::{Code, Request, Response, Status};
 use crate::place::{InPlace, Place, in_time};
 
 /// Bodies that go in a frame, in several, and in a payload area.
-const LENS: [usize; 5] = [0, 1, 300, 9_000, 200_000];
+pub(crate) const LENS: [usize; 5] = [0, 1, 300, 9_000, 200_000];
 
 /// An object with this body and these lengths.
 pub(crate) fn ask(body: &[u8], lens: &[u32]) -> Owned<Ask> {
@@ -29,7 +30,7 @@ pub(crate) fn ask(body: &[u8], lens: &[u32]) -> Owned<Ask> {
 /// All kinds of calls by a client of prost's structs, from the module of its stubs.
 macro_rules! exercise_structs {
     ($name:ident, $stubs:path) => {
-        async fn $name(channel: Channel) {
+        pub(crate) async fn $name(channel: Channel) {
             use $stubs as stubs;
             let ask = |body: Vec<u8>| stubs::Ask { body, ..stubs::Ask::default() };
             let mut client = stubs::probe_client::ProbeClient::new(channel);
@@ -64,7 +65,7 @@ exercise_structs!(by_level1, level1);
 exercise_structs!(by_level2, probe);
 
 /// The same by a client of objects.
-async fn by_level3(channel: Channel) {
+pub(crate) async fn by_level3(channel: Channel) {
     let mut client = ObjectsClient::new(channel);
     for len in LENS {
         let answer: Owned<Answer> = client.unary(ask(&vec![3; len], &[])).await.unwrap().into_inner();
@@ -101,7 +102,7 @@ struct OldAnswer {
 }
 
 /// Calls by another version of the schema.
-async fn by_other_schema(channel: Channel) {
+pub(crate) async fn by_other_schema(channel: Channel) {
     let mut client = tonic::client::Grpc::new(channel);
     for len in LENS {
         client.ready().await.unwrap();
@@ -123,6 +124,18 @@ impl tollfree_stubs::greeter::greeter_server::Greeter for Polite {
         request: Request<tollfree_stubs::greeter::HelloRequest>,
     ) -> Result<Response<tollfree_stubs::greeter::HelloReply>, Status> {
         Ok(Response::new(tollfree_stubs::greeter::HelloReply { text: request.into_inner().name }))
+    }
+}
+
+/// Calls by stubs that take objects, of a later version of the schema.
+pub(crate) async fn by_later_schema(channel: Channel) {
+    let mut client = later::probe::probe_client::ProbeClient::new(channel);
+    for len in LENS {
+        let mut ask = Draft::<LaterAsk>::new(Arenas::new(1 << 24, 0).take()).unwrap();
+        ask.edit().set_body(&vec![3; len]).unwrap();
+        ask.edit().set_added("later").unwrap();
+        let answer = client.unary(ask.freeze().unwrap()).await.unwrap().into_inner();
+        assert!(answer.view().body() == vec![3; len] && answer.view().seen_len() == len as u64);
     }
 }
 
@@ -179,7 +192,7 @@ async fn at_once() {
     assert_eq!(ObjectsClient::new(place.http2.clone()).way(), Way::Http("the channel speaks HTTP/2 only"));
     let mut calls = JoinSet::new();
     for channel in place.channels() {
-        for kind in 0..6 {
+        for kind in 0..7 {
             let channel = channel.clone();
             calls.spawn(async move {
                 for _ in 0..3 {
@@ -190,6 +203,7 @@ async fn at_once() {
                         2 => by_level3(channel).await,
                         3 => by_other_schema(channel).await,
                         4 => by_greeter(channel).await,
+                        5 => by_later_schema(channel).await,
                         _ => by_sensors(channel).await,
                     }
                 }

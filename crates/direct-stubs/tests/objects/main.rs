@@ -2,5 +2,7 @@
 //! HTTP/2.
 
 mod endings;
+mod hostile;
 mod levels;
 mod place;
+mod travel;

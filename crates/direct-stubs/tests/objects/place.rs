@@ -106,6 +106,8 @@ impl Probe for InPlace {
 
 /// A server by shared memory and HTTP/2, and a channel of each.
 pub(crate) struct Place {
+    /// Where the server is met over shared memory.
+    pub(crate) address: String,
     pub(crate) shm: Channel,
     pub(crate) http2: Channel,
     serving: tokio::task::JoinHandle<()>,
@@ -120,7 +122,8 @@ impl Place {
         let uris = [shm.clone(), http.clone()];
         let serving =
             tokio::spawn(async move { server.serve_many(uris.iter().map(String::as_str)).await.unwrap() });
-        Place { shm: connect(&shm).await, http2: connect(&http).await, serving, _directory: directory }
+        let (to_shm, to_http2) = (connect(&shm).await, connect(&http).await);
+        Place { address: shm, shm: to_shm, http2: to_http2, serving, _directory: directory }
     }
 
     pub(crate) fn channels(&self) -> [Channel; 2] {

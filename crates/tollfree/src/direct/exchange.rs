@@ -12,7 +12,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use super::form::Form;
-use super::message::{Gather, Gathered, Received};
+use super::message::{Gather, Gathered, Received, says_encoding};
 use super::template;
 use crate::attempts::Failed;
 use crate::body::{Deadline, end_status};
@@ -30,6 +30,8 @@ pub(super) struct Request<'a> {
     pub(super) deadline_ns: Option<u64>,
     /// Limit for the reply in bytes.
     pub(super) len_max: Option<usize>,
+    /// The fingerprint of the method's types, where messages may travel as objects.
+    pub(super) types: Option<u64>,
 }
 
 impl Request<'_> {
@@ -102,7 +104,7 @@ impl Begun {
     pub(super) fn take_answer(&mut self, request: &Request<'_>) -> Result<Option<Came>, Status> {
         let Begun::Open(_, Some(arrival)) = self else { return Ok(None) };
         let Some((headers, chunk, trailers)) = arrival.take_answer() else { return Ok(None) };
-        let mut gather = Gather::new(request.len_max);
+        let mut gather = Gather::new(request.len_max, request.types.is_some());
         gather.add(chunk)?;
         let message = gather.take(request.sharing)?;
         Ok(message.map(|message| Came { headers, message, trailers }))
@@ -132,13 +134,29 @@ impl Quick {
         message: &M,
         len_max: Option<usize>,
     ) -> Result<(), Status> {
-        let message = F::ready(message, |message| match request.sharing.encode_short(message, len_max)? {
-            Some(short) => Ok(Outgoing::plain(short)),
-            None => {
-                let outlet = &*self.attachment;
-                request.sharing.encode(message, len_max, outlet.peer_pool(), outlet)
+        let (sharing, outlet) = (request.sharing, &*self.attachment);
+        let object = match request.types {
+            // How messages are compressed is left to tonic, at the server too.
+            Some(types) if F::OBJECTS && !says_encoding(&request.block) => {
+                match outlet.takes_objects(request.path, types) {
+                    Some(true) => F::object(message)
+                        .and_then(|object| sharing.object(object, len_max, outlet.peer_pool(), outlet)),
+                    Some(false) => {
+                        sharing.payloads.met_other_schema();
+                        None
+                    }
+                    None => None,
+                }
             }
-        })?;
+            _ => None,
+        };
+        let message = match object {
+            Some(object) => object,
+            None => F::ready(message, |message| match sharing.encode_short(message, len_max)? {
+                Some(short) => Ok(Outgoing::plain(short)),
+                None => sharing.encode(message, len_max, outlet.peer_pool(), outlet),
+            })?,
+        };
         let (headers, ending) = (Some(request.block.clone()), Some(Ending::HalfClose));
         self.emission = Emission { headers, message: Some(message), ending };
         Ok(())
@@ -248,7 +266,7 @@ pub(super) async fn go_on(
         Ok(stream) => stream,
         Err(error) => return Err(Failed::to_send(error, peer)),
     };
-    let mut gather = Gather::new(request.len_max);
+    let mut gather = Gather::new(request.len_max, request.types.is_some());
     loop {
         let arrival = match first.take() {
             Some(arrival) => arrival,

@@ -17,6 +17,31 @@ where
     /// A message that can be written.
     type Ready<'a>: Ready;
 
+    /// Whether messages of this form are linear objects, which may travel as they are.
+    const OBJECTS: bool = false;
+
+    /// Fingerprint of the messages' type, where they are objects and may travel so.
+    #[inline]
+    fn fingerprint() -> Option<u64> {
+        None
+    }
+
+    /// A message as it lies in memory, where it is an object.
+    #[inline]
+    fn object(_message: &M) -> Option<&[u8]> {
+        None
+    }
+
+    /// Takes over a message that came as an object, and holds the receiver's limit against its encoding where the object is
+    /// longer than that.
+    ///
+    /// # Errors
+    /// INTERNAL for one that is not sound, or of another type, and wherever none is taken.
+    #[cold]
+    fn read_object(_object: &[u8], _len_max: usize) -> Result<M, Status> {
+        Err(unasked())
+    }
+
     /// Makes a message ready, and has it written.
     ///
     /// # Errors
@@ -90,6 +115,22 @@ impl<M: Message + Default + 'static> Form<M> for Prost {
         }
         .map_err(undecodable)
     }
+}
+
+/// The fingerprint of a method's types, where messages of both are objects. No more than a word for whoever compares it: of an
+/// object that comes, the receiver asks for the type itself.
+#[inline]
+pub(super) fn of_method(request: Option<u64>, reply: Option<u64>) -> Option<u64> {
+    Some(request?.rotate_left(32) ^ reply?)
+}
+
+/// An object came where none was asked for.
+#[cold]
+pub(super) fn unasked() -> Status {
+    Status::internal(
+        "the message came as a linear object, and this end has not said that it takes those here: the peer is to send it \
+         encoded",
+    )
 }
 
 #[cold]

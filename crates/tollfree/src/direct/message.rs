@@ -3,12 +3,13 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
+use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_layout::metadata::{BlockError, Name, pairs};
 use tollfree_pool::Rope;
-use tollfree_transport::{Chunk, Claim, Encoded, Whole, message_buffer};
+use tollfree_transport::{Chunk, Claim, Encoded, OBJECT_PREFIX, Whole, message_buffer};
 use tonic::Status;
 
-use super::form::{Form, Ready};
+use super::form::{Form, Ready, unasked};
 use crate::inflow::{self, Fetching, Mapped, rope_len_max};
 use crate::metadata::{self, GRPC_STATUS};
 use crate::payloads::Sharing;
@@ -50,14 +51,25 @@ pub(crate) enum Received {
     Request(Whole),
     Whole(Bytes),
     Rope(Rope),
+    /// A linear object, and the receiver's limit for messages.
+    Object(Bytes, usize),
 }
 
 impl Received {
     pub(super) fn len(&self) -> usize {
         match self {
-            Received::Whole(bytes) => bytes.len(),
+            Received::Whole(bytes) | Received::Object(bytes, _) => bytes.len(),
             Received::Request(whole) => whole.message().len(),
             Received::Rope(rope) => rope.remaining(),
+        }
+    }
+
+    /// Whether it came as a linear object.
+    pub(super) fn is_object(&self) -> bool {
+        match self {
+            Received::Request(whole) => whole.is_object(),
+            Received::Object(..) => true,
+            Received::Whole(_) | Received::Rope(_) => false,
         }
     }
 }
@@ -71,6 +83,7 @@ pub(super) fn decode<F: Form<M>, M: Send + Sync + 'static>(message: Received) ->
         Received::Request(whole) => decode_whole::<F, M>(&whole),
         Received::Whole(bytes) => F::read(bytes),
         Received::Rope(rope) => F::read_rope(rope),
+        Received::Object(object, len_max) => F::read_object(&object, len_max),
     }
 }
 
@@ -80,6 +93,9 @@ pub(super) fn decode<F: Form<M>, M: Send + Sync + 'static>(message: Received) ->
 /// As [`decode`].
 #[inline]
 pub(super) fn decode_whole<F: Form<M>, M: Send + Sync + 'static>(whole: &Whole) -> Result<M, Status> {
+    if whole.is_object() {
+        return F::read_object(whole.message(), usize::MAX);
+    }
     match whole.shared_message() {
         None => F::read(whole.message()),
         Some(message) => F::read(message),
@@ -90,6 +106,8 @@ pub(super) fn decode_whole<F: Form<M>, M: Send + Sync + 'static>(whole: &Whole) 
 #[derive(Debug)]
 pub(super) struct Gather {
     len_max: usize,
+    takes_objects: bool,
+    is_object: bool,
     whole: Bytes,
     pieces: BytesMut,
     /// What they come to, as the first of them said.
@@ -101,11 +119,13 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// Takes messages of up to `len_max` bytes.
-    pub(super) fn new(len_max: Option<usize>) -> Gather {
+    /// Takes messages of up to `len_max` bytes, and linear objects if it is to.
+    pub(super) fn new(len_max: Option<usize>, takes_objects: bool) -> Gather {
         let len_max = len_max.unwrap_or(RECEIVED_LEN_MAX);
         Gather {
             len_max,
+            takes_objects,
+            is_object: false,
             whole: Bytes::new(),
             pieces: BytesMut::new(),
             len: 0,
@@ -122,10 +142,22 @@ impl Gather {
     pub(super) fn add(&mut self, chunk: Chunk) -> Result<(), Status> {
         let Chunk { mut bytes, first, last, rope } = chunk;
         if first {
-            let len = prefix(&mut bytes)?;
+            let (is_object, len) = prefix(&mut bytes)?;
+            if is_object && !self.takes_objects {
+                return Err(unasked());
+            }
             let limit = self.len_max;
-            if len > if rope.is_some() { rope_len_max(limit) } else { limit } {
+            let len_max = match &rope {
+                Some(_) => rope_len_max(limit),
+                // Whether its encoding is too long is known when it is verified.
+                None if is_object => limit.max(OBJECT_LEN_MAX),
+                None => limit,
+            };
+            if len > len_max {
                 return Err(too_long(len, limit));
+            }
+            if !self.complete {
+                self.is_object = is_object;
             }
             if !self.complete {
                 self.claim = rope;
@@ -166,7 +198,10 @@ impl Gather {
         let bytes = std::mem::take(&mut self.whole);
         let Some(claim) = self.claim.take() else {
             sharing.received_inline(bytes.len(), self.joined);
-            return Ok(Some(Gathered::Here(Received::Whole(bytes))));
+            return Ok(Some(Gathered::Here(match self.is_object {
+                true => Received::Object(bytes, self.len_max),
+                false => Received::Whole(bytes),
+            })));
         };
         Ok(Some(match inflow::map(sharing, bytes, claim, self.len_max)? {
             Mapped::Here(rope) => Gathered::Here(Received::Rope(rope)),
@@ -175,23 +210,36 @@ impl Gather {
     }
 }
 
-/// Takes gRPC's prefix off a message, and gives the length in it.
-fn prefix(bytes: &mut Bytes) -> Result<usize, Status> {
-    let compressed = bytes.get_u8() != 0;
+/// Takes gRPC's prefix off a message: whether that is an object, and the length.
+fn prefix(bytes: &mut Bytes) -> Result<(bool, usize), Status> {
+    let flag = bytes.get_u8();
     let len = bytes.get_u32() as usize;
-    if compressed {
-        return Err(Status::internal(
+    match flag {
+        0 => Ok((false, len)),
+        OBJECT_PREFIX => Ok((true, len)),
+        _ => Err(Status::internal(
             "protocol error: received message with compressed-flag but no grpc-encoding was specified",
-        ));
+        )),
     }
-    Ok(len)
 }
 
-/// Holds the receiver's limit against a message that came in one frame, as [`Gather`] does.
+/// Holds the receiver's limit against a message that came in one frame, as [`Gather`] does. `Some`: it is an object, of which
+/// only the encoding may be within the limit.
+///
+/// # Errors
+/// The status that tonic's decoder gives for a message that is too long.
 #[inline]
-pub(super) fn check_received(whole: &Whole, len_max: Option<usize>) -> Result<(), Status> {
+pub(super) fn check_received(whole: &Whole, len_max: Option<usize>) -> Result<Option<Received>, Status> {
     let (len, limit) = (whole.message().len(), len_max.unwrap_or(RECEIVED_LEN_MAX));
-    if len > limit { Err(too_long(len, limit)) } else { Ok(()) }
+    if len > limit { long_received(whole, limit) } else { Ok(None) }
+}
+
+#[cold]
+fn long_received(whole: &Whole, limit: usize) -> Result<Option<Received>, Status> {
+    match whole.is_object() {
+        true => Ok(Some(Received::Object(Bytes::copy_from_slice(whole.message()), limit))),
+        false => Err(too_long(whole.message().len(), limit)),
+    }
 }
 
 /// What a gathered message is.
@@ -258,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_message_comes_together_and_only_the_first_counts() {
-        let mut gather = Gather::new(None);
+        let mut gather = Gather::new(None, false);
         assert!(take(&mut gather).is_none());
         gather.add(chunk(b"\0\0\0\0\x06ab", true, false)).unwrap();
         gather.add(chunk(b"cd", false, false)).unwrap();
@@ -273,18 +321,18 @@ mod tests {
     #[test]
     fn a_message_in_one_chunk_is_not_copied() {
         let bytes = Bytes::from_static(b"\0\0\0\0\x02ab");
-        let mut gather = Gather::new(Some(2));
+        let mut gather = Gather::new(Some(2), false);
         gather.add(Chunk { bytes: bytes.clone(), first: true, last: true, rope: None }).unwrap();
         assert_eq!(take(&mut gather).unwrap().as_ptr(), bytes[PREFIX_LEN..].as_ptr());
     }
 
     #[test]
     fn what_is_too_long_is_refused_before_it_has_come() {
-        let mut gather = Gather::new(Some(5));
+        let mut gather = Gather::new(Some(5), false);
         let status = gather.add(chunk(b"\0\0\0\0\x06ab", true, false)).unwrap_err();
         assert_eq!(status.code(), tonic::Code::OutOfRange);
         assert!(status.message().contains("found 6 bytes, the limit is: 5 bytes"), "{status}");
-        let status = Gather::new(None).add(chunk(b"\x01\0\0\0\0", true, true)).unwrap_err();
+        let status = Gather::new(None, false).add(chunk(b"\x01\0\0\0\0", true, true)).unwrap_err();
         assert_eq!(status.code(), tonic::Code::Internal);
     }
 

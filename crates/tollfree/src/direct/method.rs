@@ -41,6 +41,11 @@ impl DirectMethod {
         Some(method)
     }
 
+    /// The fingerprint of its types, where messages may travel as objects. Known while no call is served.
+    pub(crate) fn types(&self) -> Option<u64> {
+        self.idle.as_ref()?.types()
+    }
+
     /// A place for a call: one that is free, or a new one.
     fn make(&self) -> Option<Box<DirectServing>> {
         if let Some(free) = self.free.lock().pop() {
@@ -112,10 +117,11 @@ impl DirectMethod {
         outlet: &dyn Outlet,
         emission: &mut Emission,
     ) -> Answered {
-        if let Err(refused) = check_received(&whole, self.found.direct.max_decoding_message_size()) {
-            return Answered::With(refused);
-        }
-        let message = Received::Request(whole);
+        let message = match check_received(&whole, self.found.direct.max_decoding_message_size()) {
+            Ok(None) => Received::Request(whole),
+            Ok(Some(object)) => object,
+            Err(refused) => return Answered::With(refused),
+        };
         match &mut self.idle {
             Some(idle) => idle.answer(cx, Raw { message, headers, extensions }, outlet, emission),
             None => Answered::With(Status::internal("another call is where this one was to be served")),

@@ -1,4 +1,5 @@
-//! Messages as linear objects: protobuf's bytes are decoded straight into an object, and encoded from it, by the table.
+//! Messages as linear objects: taken over as they are where they came so, else decoded from protobuf's bytes straight into an
+//! object, and encoded from it, by the table.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
@@ -6,11 +7,12 @@ use std::sync::LazyLock;
 use bytes::{Buf, BufMut};
 use tollfree_pool::Rope;
 use tollfree_processor::typed::{Message, Owned};
-use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, EncodeError, Limits, Slot};
+use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, EncodeError, Limits, OwnError, Slot};
 use tonic::Status;
 
 use super::codec::Objects;
 use super::form::{Form, Ready};
+use super::message::too_long;
 
 /// Longest object that a message is decoded into, in bytes. prost's structs have no limit but memory.
 const OBJECT_LEN_MAX: usize = 1 << 30;
@@ -45,6 +47,33 @@ impl Ready for Written<'_> {
 
 impl<M: Message> Form<Owned<M>> for Objects {
     type Ready<'a> = Written<'a>;
+
+    const OBJECTS: bool = true;
+
+    #[inline]
+    fn fingerprint() -> Option<u64> {
+        Owned::<M>::fingerprint()
+    }
+
+    #[inline]
+    fn object(message: &Owned<M>) -> Option<&[u8]> {
+        Some(message.object().bytes())
+    }
+
+    fn read_object(object: &[u8], len_max: usize) -> Result<Owned<M>, Status> {
+        let message = Owned::verify(object, ARENAS.take(), Limits::default().depth).map_err(unsound)?;
+        let len = message.object().bytes().len();
+        if len != object.len() {
+            return Err(behind(len, object.len()));
+        }
+        if len > len_max {
+            Self::ready(&message, |written: Written<'_>| match written.encoded_len() {
+                len if len > len_max => Err(too_long(len, len_max)),
+                _ => Ok(()),
+            })?;
+        }
+        Ok(message)
+    }
 
     fn ready<R>(
         message: &Owned<M>,
@@ -102,6 +131,22 @@ fn undecodable(error: DecodeError) -> Status {
         )),
         error => Status::internal(error.to_string()),
     }
+}
+
+#[cold]
+fn unsound(error: OwnError) -> Status {
+    match error {
+        OwnError::Exhausted { .. } => Status::resource_exhausted(error.to_string()),
+        error => Status::internal(format!("the message came as a linear object that is refused: {error}")),
+    }
+}
+
+#[cold]
+fn behind(len: usize, whole: usize) -> Status {
+    Status::internal(format!(
+        "the message came as a linear object of {len} bytes, with {} bytes behind it",
+        whole.saturating_sub(len)
+    ))
 }
 
 #[cold]

@@ -15,7 +15,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
-use super::form::Form;
+use super::form::{Form, of_method};
 use super::message::{Received, decode, pack};
 use crate::payloads::{Outlet, Sharing};
 
@@ -56,6 +56,8 @@ pub trait Run: Send {
     fn set_passing(&mut self, passing: Passing);
     /// How payloads are passed.
     fn passing(&self) -> Option<&Passing>;
+    /// The fingerprint of the method's types, where messages may travel as objects.
+    fn types(&self) -> Option<u64>;
 }
 
 /// A generated server, as the session calls it.
@@ -83,6 +85,7 @@ where
         encoding_len_max,
         passing: None,
         spent: MetadataMap::new(),
+        is_object: false,
         messages: PhantomData::<fn(C, M1) -> M2>,
     })
 }
@@ -95,6 +98,8 @@ struct Unary<C, F, Fut, M1, M2> {
     passing: Option<Passing>,
     /// The last response's metadata, which have been packed: dropped when the client has them.
     spent: MetadataMap,
+    /// The request came as an object, so its client takes one.
+    is_object: bool,
     messages: PhantomData<fn(C, M1) -> M2>,
 }
 
@@ -107,6 +112,12 @@ where
     Fut: Future<Output = Result<Response<M2>, Status>> + Send + 'static,
 {
     fn begin(&mut self, request: Raw) -> Result<(), Status> {
+        self.is_object = <C as Form<M1>>::OBJECTS && request.message.is_object();
+        if self.is_object
+            && let Some(passing) = &self.passing
+        {
+            passing.sharing.payloads.received_object();
+        }
         let message: M1 = decode::<C, M1>(request.message)?;
         let metadata = MetadataMap::from_headers(request.headers);
         let future = (self.handler)(Request::from_parts(metadata, request.extensions, message));
@@ -128,9 +139,14 @@ where
             let Some(Passing { sharing, peer }) = &self.passing else {
                 return Err(Status::internal("the session has not said how payloads are passed"));
             };
-            let message = C::ready(response.get_ref(), |message: <C as Form<M2>>::Ready<'_>| {
-                sharing.encode(message, self.encoding_len_max, *peer, outlet)
-            })?;
+            let len_max = self.encoding_len_max;
+            let object = if self.is_object { C::object(response.get_ref()) } else { None };
+            let message = match object.and_then(|object| sharing.object(object, len_max, *peer, outlet)) {
+                Some(object) => object,
+                None => C::ready(response.get_ref(), |message: <C as Form<M2>>::Ready<'_>| {
+                    sharing.encode(message, len_max, *peer, outlet)
+                })?,
+            };
             let block = pack(response.metadata().as_ref())
                 .map_err(|error| Status::resource_exhausted(format!("response metadata: {error}")))?;
             if !block.is_empty() {
@@ -156,6 +172,10 @@ where
 
     fn passing(&self) -> Option<&Passing> {
         self.passing.as_ref()
+    }
+
+    fn types(&self) -> Option<u64> {
+        of_method(<C as Form<M1>>::fingerprint(), <C as Form<M2>>::fingerprint())
     }
 }
 

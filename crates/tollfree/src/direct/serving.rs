@@ -82,13 +82,18 @@ impl DirectServing {
         DirectServing { call: None, run: Some(run) }
     }
 
+    /// The fingerprint of the method's types, where messages may travel as objects.
+    pub(crate) fn types(&self) -> Option<u64> {
+        self.run.as_ref().and_then(|run| run.types())
+    }
+
     /// Begins a call with a message of up to `len_max` bytes; `arrival` came with it.
     pub(crate) fn begin(&mut self, call: Call, arrival: Option<Part>, len_max: Option<usize>, state: State) {
         self.call = Some(Ongoing {
             speech: Speech::new(call.stream),
             deadline: Deadline::new(call.deadline_ns),
             arrival,
-            gather: Gather::new(len_max),
+            gather: Gather::new(len_max, self.types().is_some()),
             state,
         });
     }

@@ -21,8 +21,10 @@ use tower_service::Service;
 use super::client::{Settings, tonic_client};
 use super::codec::FormDecoder;
 use super::exchange::{self, Begun, Quick, Reply, Step};
-use super::form::{Form, Ready as _};
-use super::message::{Gathered, check_received, decode, decode_whole, encode, pack_to_keep, unpack};
+use super::form::{Form, Ready as _, of_method};
+use super::message::{
+    Gathered, Received, check_received, decode, decode_whole, encode, pack_to_keep, unpack,
+};
 use super::{Method, template};
 use crate::attempts::{Call, Failed, First, Terms, make};
 use crate::balance::Picked;
@@ -60,6 +62,7 @@ where
         block,
         deadline_ns: terms.deadline_ns,
         len_max: settings.decoding_len_max,
+        types: types::<F, M1, M2>(),
     };
     let (mut first, mut begun) = (None, None);
     if let Some((endpoint, connection)) = inner.pick_now() {
@@ -86,7 +89,7 @@ where
                             Gathered::Here(message) => message,
                             Gathered::Fetching(parts) => Box::pin(quick.fetched(parts)).await?,
                         };
-                        let message = decode::<F, M2>(message)?;
+                        let message = taken::<F, M2>(&call, message)?;
                         return Ok(response(channel, method.path, &came.headers, &came.trailers, message));
                     }
                     begun = Some((quick, *how));
@@ -99,6 +102,17 @@ where
     let mut typed: Box<Typed<'_, F, M1, M2>> =
         Box::new(Typed { channel, call, settings, request, method, begun, reply: PhantomData });
     Box::pin(make(inner, &terms, &mut *typed, first)).await?.result
+}
+
+/// The fingerprint of a method's types, where they are objects.
+#[inline]
+fn types<F, M1, M2>() -> Option<u64>
+where
+    F: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
+{
+    of_method(<F as Form<M1>>::fingerprint(), <F as Form<M2>>::fingerprint())
 }
 
 /// A unary call whose first attempt has not been answered, or has not been made.
@@ -200,7 +214,13 @@ where
             return Err(Status::internal("Missing response message."));
         };
         let headers = reply.headers.as_deref().unwrap_or_default();
-        Ok(response(self.channel, self.method.path, headers, &reply.trailers, decode::<F, M2>(message)?))
+        Ok(response(
+            self.channel,
+            self.method.path,
+            headers,
+            &reply.trailers,
+            taken::<F, M2>(&self.call, message)?,
+        ))
     }
 
     /// The metadata of an attempt after so many that failed.
@@ -331,10 +351,30 @@ fn answered<F: Form<M2>, M2: Send + Sync + 'static>(
     call: &exchange::Request<'_>,
     answer: &Whole,
 ) -> Result<Response<M2>, Status> {
-    check_received(answer, call.len_max)?;
+    let long = check_received(answer, call.len_max)?;
     call.sharing.received_inline(answer.message().len(), 0);
-    let message = decode_whole::<F, M2>(answer)?;
+    if F::OBJECTS && answer.is_object() {
+        call.sharing.payloads.received_object();
+    }
+    let message = match long {
+        None => decode_whole::<F, M2>(answer)?,
+        Some(object) => decode::<F, M2>(object)?,
+    };
     Ok(response(channel, call.path, answer.headers(), answer.trailers(), message))
+}
+
+/// The message of an answer that came in parts, or together with what is no answer.
+///
+/// # Errors
+/// The status for one that can't be decoded.
+fn taken<F: Form<M2>, M2: Send + Sync + 'static>(
+    call: &exchange::Request<'_>,
+    message: Received,
+) -> Result<M2, Status> {
+    if F::OBJECTS && message.is_object() {
+        call.sharing.payloads.received_object();
+    }
+    decode::<F, M2>(message)
 }
 
 /// A response with the metadata of two packed blocks.

@@ -61,7 +61,11 @@ impl Frame {
         };
         let mut frame = Frame {
             events: names(head[0], EVENTS),
-            flags: names(head[1], FLAGS),
+            // With MESSAGE the bit of REFUSED means another thing.
+            flags: names(head[1], FLAGS)
+                .into_iter()
+                .map(|flag| if flag == "REFUSED" && head[0] & 2 != 0 { "OBJECT" } else { flag })
+                .collect(),
             code: number(&head[2..4]) as u16,
             headers: Vec::new(),
             trailers: Vec::new(),
@@ -111,19 +115,24 @@ impl Frame {
         for flag in ["FIRST", "LAST", "IN_AREA"] {
             may(self.has("MESSAGE"), self.flag(flag), flag)?;
         }
-        may(self.flag("FIRST"), self.flag("COMPRESSED") || self.flag("ROPE"), "a flag of a first chunk")?;
+        for flag in ["COMPRESSED", "ROPE", "OBJECT"] {
+            may(self.flag("FIRST"), self.flag(flag), flag)?;
+        }
+        let is_more = self.flag("COMPRESSED") || self.flag("ROPE");
+        may(!is_more, self.flag("OBJECT"), "an object that is compressed or a rope")?;
         may(pool, self.flag("ROPE"), "ROPE without a pool")?;
         may(opens, self.flag("NAMES_METHOD") || self.flag("HAS_DEADLINE"), "a flag of an opening")?;
         may(self.has("CANCEL"), self.flag("REFUSED"), "REFUSED")?;
         let coded = opens || self.has("TRAILERS") || self.has("CANCEL") || control != 0;
         may(coded, self.code != 0, "code")?;
-        let last = if pool { 8 } else { 5 };
-        may((1..=last).contains(&control), self.has("CONTROL"), "an unknown control code")?;
+        let is_known =
+            matches!(control, 1..=5) || pool && matches!(control, 6..=8) || !client && control == 9;
+        may(is_known, self.has("CONTROL"), "an unknown control code")?;
         may(self.has("HEADERS") || control == 5, self.headers_len > 0, "headers_len")?;
         may(self.has("TRAILERS"), self.trailers_len > 0, "trailers_len")?;
         let counted = self.has("CREDIT") || matches!(control, 6 | 7);
         may(self.chunk_len > 0, counted, "a count of nothing")?;
-        may(self.has("MESSAGE") || counted || matches!(control, 1 | 8), self.chunk_len > 0, "chunk_len")?;
+        may(self.has("MESSAGE") || counted || matches!(control, 1 | 8 | 9), self.chunk_len > 0, "chunk_len")?;
         may(self.flag("FIRST"), self.message_len > 0, "message_len")?;
         may(self.stream == 0, control == 5, "a CLOSE about a stream")
     }

@@ -65,6 +65,8 @@ pub(crate) struct Side<'d> {
     pool: bool,
     states: BTreeMap<u64, String>,
     method_count: u16,
+    /// Methods of which the server has said their types.
+    typed: BTreeSet<u64>,
     drain: Option<u64>,
     out: Direction,
     into: Direction,
@@ -86,6 +88,7 @@ impl<'d> Side<'d> {
             pool,
             states: BTreeMap::new(),
             method_count: 0,
+            typed: BTreeSet::new(),
             drain: None,
             out: direction(),
             into: direction(),
@@ -290,6 +293,11 @@ impl<'d> Side<'d> {
             }
             4 => owner.areas.get_mut(idx as usize).ok_or_else(wrong)?.dropped = true,
             5 => self.closed = true,
+            9 => {
+                let of = frame.chunk_len;
+                let is_new = of < u64::from(self.method_count) && self.typed.insert(of);
+                ensure(is_new, || format!("method: the types of {of} are not to be said"))?;
+            }
             7 => {
                 let fresh =
                     idx < owner.rope_count && !owner.taken.contains(&idx) && !owner.wanted.contains_key(&idx);

@@ -183,7 +183,12 @@ fn head(record: &[u8]) -> Value {
         ("IN_AREA", flags::IN_AREA),
         ("NAMES_METHOD", flags::NAMES_METHOD),
         ("HAS_DEADLINE", flags::HAS_DEADLINE),
-        ("REFUSED", flags::REFUSED),
+        // One bit, and what it means beside a message.
+        if head.events & events::MESSAGE == 0 {
+            ("REFUSED", flags::REFUSED)
+        } else {
+            ("OBJECT", flags::OBJECT)
+        },
         ("ROPE", flags::ROPE),
     ];
     json!({
@@ -393,6 +398,29 @@ fn asked_for() -> Value {
 }
 
 /// A frame by hand.
+fn objects() -> Value {
+    let mut talk = Talk::new(LIMITS);
+    let fingerprint = 0x0123_4567_89ab_cdef;
+    let object = |len: usize| {
+        let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
+        Some(Outgoing::object(Bytes::from(bytes).into()))
+    };
+    let id = talk.open("/a.B/C", 0, asking(10));
+    talk.read(SERVER, id);
+    let accepted = talk.ends[SERVER].0.accept().expect("a call");
+    talk.ends[SERVER].0.take_objects(accepted.method.expect("it has an index"), fingerprint);
+    talk.emit(SERVER, id, &mut answer(11));
+    talk.read(CLIENT, id);
+    assert_eq!(talk.ends[CLIENT].0.takes_objects("/a.B/C", fingerprint), Some(true));
+    for len in [40, 3000] {
+        let id = talk.open("/a.B/C", 0, Emission { message: object(len), ..asking(0) });
+        talk.read(SERVER, id);
+        talk.emit(SERVER, id, &mut Emission { message: object(len + 8), ..answer(0) });
+        talk.read(CLIENT, id);
+    }
+    talk.told("a server that takes objects: a call before the client knows, and two with objects both ways (bytes that are none)")
+}
+
 fn frame(events: u8, flags: u8, stream: u64, set: impl Fn(&mut FrameHead), rest: &[u8]) -> Vec<u8> {
     let mut head = FrameHead { events, flags, stream: stream.into(), ..FrameHead::default() };
     set(&mut head);
@@ -452,7 +480,12 @@ fn refused() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         ("beyond the area", vec![opening(), chunk(whole | flags::IN_AREA, 1, 1, &range(0, AREA_LEN as u64))]),
         ("reserved bits in a range", vec![opening(), chunk(whole | flags::IN_AREA, 1, 1, &range(1, 0))]),
         ("an answer without an offer", vec![area(control::AREA_ACCEPT, 0)]),
-        ("an unknown control code", vec![area(9, 0)]),
+        ("an unknown control code", vec![area(10, 0)]),
+        ("a client that takes objects", vec![opening(), area(control::OBJECTS, 1)]),
+        (
+            "an object that is compressed",
+            vec![opening(), chunk(whole | flags::OBJECT | flags::COMPRESSED, 1, 1, &[0])],
+        ),
         ("a close about a stream", vec![area(control::CLOSE, 1)]),
     ]
 }
@@ -489,6 +522,7 @@ fn frames_are_as_written_down() {
         in_area(),
         ropes(),
         asked_for(),
+        objects(),
     ];
     let made = json!({
         "message_bytes": "byte at of a message is at mod 256; bytes of a payload area don't matter here",

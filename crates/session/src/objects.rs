@@ -1,0 +1,78 @@
+//! Objects: of which methods the server takes requests as linear objects, and of which types.
+//!
+//! ```text
+//! client                                   server
+//!   first call of a method, encoded ─────►
+//!   notes it ◄──── OBJECTS: this method's types have the fingerprint F; the answer, encoded
+//!   next call: F is its own, so an object ►
+//!            ◄──────────────────────────── the answer, an object
+//! ```
+//! Only a request that is an object is answered with one: so other users of the same session, and of the same method, notice
+//! nothing. What types are is not known here, but for the fingerprint of both together; whoever receives an object
+//! verifies it.
+
+use bytes::Bytes;
+use tollfree_layout::MethodIdx;
+use tollfree_layout::frame::{control, events};
+
+use crate::frame::{Frame, head};
+use crate::stream::Watched;
+use crate::{Role, Session, Violation};
+
+/// What is known of a method's types.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Types {
+    /// As the server has said.
+    fingerprint: Option<u64>,
+    /// Somebody here has other types (client).
+    differ: bool,
+}
+
+impl<T: Watched> Session<T> {
+    /// Says that requests of a method are taken as objects, and answered so (server). To be said once a method.
+    pub fn take_objects(&mut self, method: MethodIdx, fingerprint: u64) {
+        if self.role != Role::Server || self.closed.is_some() {
+            return;
+        }
+        let mut frame = head(fingerprint);
+        frame.events = events::CONTROL;
+        frame.code = control::OBJECTS.into();
+        frame.chunk_len = u32::from(method.0).into();
+        self.pending.push(frame);
+    }
+
+    /// Whether the server takes a method's requests as objects (client): `Some(false)` where it does so of other types than
+    /// these, `None` while it has said nothing.
+    pub fn takes_objects(&mut self, path: &str, fingerprint: u64) -> Option<bool> {
+        if self.types.is_empty() {
+            return None;
+        }
+        let method = self.known_method(path)?;
+        let types = self.types.get_mut(usize::from(method.0))?;
+        let is_same = types.fingerprint? == fingerprint;
+        types.differ |= !is_same;
+        Some(is_same)
+    }
+
+    /// Paths of the methods that were called with objects of other types than the server takes (client).
+    pub fn differing(&self) -> impl Iterator<Item = &Bytes> {
+        let methods = self.types.iter().zip(&self.method_paths);
+        methods.filter(|(types, _)| types.differ).map(|(_, path)| path)
+    }
+
+    pub(crate) fn receive_objects(&mut self, frame: &Frame) -> Result<(), Violation> {
+        let misplaced = Violation::Control { code: frame.code };
+        let idx = frame.chunk_len as usize;
+        // At most as many as this side has named.
+        if idx >= self.method_paths.len() {
+            return Err(misplaced);
+        }
+        if self.types.len() <= idx {
+            self.types.resize_with(idx + 1, Types::default);
+        }
+        match self.types[idx].fingerprint.replace(frame.stream) {
+            None => Ok(()),
+            Some(_) => Err(misplaced),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Which messages the server of a session takes as objects.
+
+use tollfree_layout::MethodIdx;
+
+use crate::attachment::Attachment;
+
+impl Attachment {
+    /// Says that requests of a method are taken as objects where its types have this fingerprint, and answered so (server). To
+    /// be said once a method.
+    pub fn take_objects(&self, method: MethodIdx, fingerprint: u64) {
+        if let Ok(mut core) = self.shared.enter() {
+            core.session.take_objects(method, fingerprint);
+        }
+    }
+
+    /// Whether the server takes a method's requests as objects (client): `Some(false)` where it does so of other types than
+    /// those with this fingerprint, `None` while it has said nothing.
+    pub fn takes_objects(&self, path: &str, fingerprint: u64) -> Option<bool> {
+        self.shared.enter().ok()?.session.takes_objects(path, fingerprint)
+    }
+
+    /// Paths of the methods that were called here with objects of other types than the server takes (client).
+    pub fn differing(&self) -> Vec<String> {
+        let Ok(core) = self.shared.enter() else { return Vec::new() };
+        core.session.differing().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
+    }
+}
