@@ -75,3 +75,26 @@ async fn a_call_waits_for_the_next_process_of_its_service() {
         attached.stop().await;
     }
 }
+
+/// A call that never ends keeps a shepherd that is told to stop for `limits.drain_ms`, and a business process not at all.
+#[tokio::test]
+async fn a_shepherd_that_stops_cuts_off_what_goes_on_for_too_long() {
+    let lab = Lab::start("limits.drain_ms = 200\n").await;
+    let attached = lab.attach("default").await;
+    let mut client = lab.client().await;
+    let endless =
+        tokio::spawn(async move { client.unary(Ask { wait_ms: 1, ..Ask::default() }).await.map(drop) });
+    let begun = tokio::time::Instant::now();
+    let live = || attached.probe.live.load(Ordering::SeqCst);
+    while live() == 0 {
+        assert!(begun.elapsed() < PATIENCE, "the call does not come");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    lab.stopped().await;
+    endless.await.unwrap().expect_err("nobody is left to answer it");
+    while live() > 0 {
+        assert!(begun.elapsed() < PATIENCE, "its handler is not cancelled");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    attached.stop().await;
+}
