@@ -106,6 +106,45 @@ pub struct Outward {
     /// Whose certificates are trusted at `https://` targets, a PEM file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
+    /// What is special about some targets, by `https://host:port` or `http://host:port`. Who may call there is said by groups.
+    pub targets: BTreeMap<String, Target>,
+}
+
+/// A server elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Target {
+    /// Where it is, each `host:port`, in place of the target's own host and port. A call goes to the address with the fewest
+    /// calls under way.
+    pub addresses: Vec<String>,
+    /// How often names are looked up again.
+    pub resolve_every_ms: u64,
+    /// Whose certificates are trusted there, a PEM file, in place of `outward.ca`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// The certificate that is shown there, a PEM file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// Its key, a PEM file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+    /// gRPC's service config, JSON: retries, timeouts, health.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_config: Option<String>,
+}
+
+impl Default for Target {
+    fn default() -> Target {
+        Target {
+            addresses: Vec::new(),
+            resolve_every_ms: 30_000,
+            ca: None,
+            certificate: None,
+            key: None,
+            service_config: None,
+        }
+    }
 }
 
 /// What the world may ask for. Each has a refusal in words, and a reason in `tollfree_shepherd_refusals_total`.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tollfree::Channel;
-use tollfree::shepherd::{Handing, Unanswered};
+use tollfree::shepherd::Handing;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
@@ -21,10 +21,7 @@ use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused, not_grpc};
 use crate::reload::Current;
 use crate::traces::Traces;
-use crate::workers::Workers;
-
-/// Workers that may turn a call away, since they are leaving, before it ends with that.
-const TURNED_AWAY_MAX: u32 = 16;
+use crate::workers::{Wanted, Workers};
 
 const HEALTH: &str = "grpc.health.v1.Health";
 
@@ -100,7 +97,8 @@ impl Gateway {
             ));
             return Err(Refused { why: Refusal::Headers, status });
         }
-        let mut place = self.workers.place_in_time(&record.path, record.began).await?;
+        let wanted = Wanted { path: &record.path, group: None, began: record.began };
+        let place = self.workers.place_in_time(&wanted).await?;
         client.sign(&mut parts.headers);
         if !deadline::shrink(&mut parts.headers, record.began) {
             let status = Status::deadline_exceeded("the call's time was over before it could be handed on");
@@ -108,18 +106,9 @@ impl Gateway {
         }
         record.is_served = true;
         let asked = Asked::new(body, config.clone(), record.passage.clone(), place.charge());
-        let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
-        let mut turned_away = 0;
-        let handed = loop {
-            match place.hand(&mut handing).await {
-                Err(unanswered) if unanswered.may_be_handed_on && turned_away < TURNED_AWAY_MAX => {
-                    turned_away += 1;
-                    self.metrics.handed_on.inc();
-                    place = self.workers.place_in_time(&record.path, record.began).await?;
-                }
-                handed => break handed,
-            }
-        };
+        let handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
+        let wanted = Wanted { path: &record.path, group: None, began: record.began };
+        let (handed, place) = self.workers.hand(&wanted, place, handing).await?;
         if let Some(refused) = record.passage.refused(limits) {
             return Err(refused);
         }
@@ -129,7 +118,7 @@ impl Gateway {
                 remove_ours(response.headers_mut());
                 response
             }
-            Err(Unanswered { status, .. }) => {
+            Err(status) => {
                 tracing::debug!(group = place.group(), path = record.path, %status, "a call did not come to an answer");
                 for_the_world(status).into_http()
             }

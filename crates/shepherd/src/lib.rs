@@ -35,6 +35,7 @@ mod passed;
 mod refusal;
 mod reload;
 mod state;
+mod target;
 mod tls;
 mod traces;
 mod watchdog;
@@ -105,13 +106,13 @@ pub enum StartError {
         /// What is wrong with it.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The authorities of outward calls.
-    #[error("outward.ca: {file} can't be read: {source}", file = .file.display())]
-    Authorities {
-        /// As configured.
-        file: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
+    /// Calls to elsewhere.
+    #[error("{key}: {problem}")]
+    Outward {
+        /// Of the config.
+        key: String,
+        /// What is wrong with it.
+        problem: String,
     },
 }
 
@@ -143,14 +144,8 @@ impl Shepherd {
         let workers = Arc::new(Workers::new(&config, metrics.clone()));
         let current: Current = Arc::new(ArcSwap::new(config.clone()));
         let tenants = Arc::new(Tenants::new(current.clone()));
-        let authorities = match &config.outward.ca {
-            None => None,
-            Some(file) => Some(
-                std::fs::read(file)
-                    .map_err(|source| StartError::Authorities { file: file.clone(), source })?,
-            ),
-        };
-        let outward = Outward::new(tenants.clone(), workers.clone(), metrics.clone(), authorities);
+        let outward = Outward::new(tenants.clone(), workers.clone(), metrics.clone(), config.outward.clone())
+            .map_err(|(key, problem)| StartError::Outward { key, problem })?;
         let mut passed = Passed::to_this_process();
         let mut listeners = Vec::new();
         for (name, listener) in &config.listeners {

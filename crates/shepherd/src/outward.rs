@@ -1,6 +1,7 @@
 //! Calls of business processes to elsewhere: to their own group, and to the targets that the config allows it.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,56 +9,78 @@ use std::time::Instant;
 
 use http::{Request, Response};
 use parking_lot::Mutex;
-use tollfree::{Channel, PeerIdentity};
+use tollfree::PeerIdentity;
+use tollfree::shepherd::Handing;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::transport::{Certificate, ClientTlsConfig};
 use tower_service::Service;
 
 use crate::business::Tenants;
 use crate::client::{Client, remove_ours};
+use crate::config;
 use crate::deadline;
 use crate::gateway::{call, for_the_world};
 use crate::metrics::Metrics;
-use crate::refusal::Refusal;
-use crate::workers::{Place, Workers};
+use crate::refusal::{Refusal, Refused};
+use crate::target::{Files, Target};
+use crate::workers::{Place, Wanted, Workers};
 
 /// The way out, for all groups.
 pub(crate) struct Outward {
     tenants: Arc<Tenants>,
     workers: Arc<Workers>,
     metrics: Arc<Metrics>,
-    /// Whose certificates are trusted.
-    authorities: Option<Vec<u8>>,
+    /// Files of the targets that have some of their own, and of all others.
+    files: HashMap<String, Files>,
+    common: Files,
+    config: config::Outward,
     /// By target; only targets that the config names get here.
-    channels: Mutex<HashMap<String, Channel>>,
+    targets: Mutex<HashMap<String, Target>>,
 }
 
 impl Outward {
+    /// Must be called in a tokio runtime. Targets with settings are opened now, so that what is wrong with them is said now.
+    ///
+    /// # Errors
+    /// What can't be read or can't be meant, and the key that says it.
     pub(crate) fn new(
         tenants: Arc<Tenants>,
         workers: Arc<Workers>,
         metrics: Arc<Metrics>,
-        authorities: Option<Vec<u8>>,
-    ) -> Outward {
-        Outward { tenants, workers, metrics, authorities, channels: Mutex::default() }
+        config: config::Outward,
+    ) -> Result<Outward, (String, String)> {
+        let read = |key: &str, file: &Option<PathBuf>| {
+            let Some(file) = file else { return Ok(None) };
+            let bytes = std::fs::read(file);
+            bytes
+                .map(Some)
+                .map_err(|error| (key.to_owned(), format!("{} can't be read: {error}", file.display())))
+        };
+        let common = Files { ca: read("outward.ca", &config.ca)?, identity: None };
+        let mut files = HashMap::new();
+        for (name, target) in &config.targets {
+            let key = |key: &str| format!("outward.targets.\"{name}\".{key}");
+            let ca = read(&key("ca"), &target.ca)?.or_else(|| common.ca.clone());
+            let certificate = read(&key("certificate"), &target.certificate)?;
+            let identity = certificate.zip(read(&key("key"), &target.key)?);
+            files.insert(name.clone(), Files { ca, identity });
+        }
+        let outward = Outward { tenants, workers, metrics, files, common, config, targets: Mutex::default() };
+        for name in outward.config.targets.keys() {
+            outward.target(name).map_err(|why| (format!("outward.targets.\"{name}\""), why))?;
+        }
+        Ok(outward)
     }
 
-    fn channel(&self, target: &str) -> Result<Channel, Status> {
-        let mut channels = self.channels.lock();
-        if let Some(channel) = channels.get(target) {
-            return Ok(channel.clone());
+    fn target(&self, name: &str) -> Result<Target, String> {
+        let mut targets = self.targets.lock();
+        if let Some(target) = targets.get(name) {
+            return Ok(target.clone());
         }
-        let mut builder = Channel::builder(target);
-        if let Some(authorities) = &self.authorities {
-            let authorities = Certificate::from_pem(authorities);
-            builder = builder.tls_config(ClientTlsConfig::new().ca_certificate(authorities));
-        }
-        let channel = builder
-            .connect_lazy()
-            .map_err(|error| Status::unavailable(format!("{target} can't be called: {error}")))?;
-        channels.insert(target.into(), channel.clone());
-        Ok(channel)
+        let config = self.config.targets.get(name).cloned().unwrap_or_default();
+        let target = Target::open(name, &config, self.files.get(name).unwrap_or(&self.common))?;
+        targets.insert(name.into(), target.clone());
+        Ok(target)
     }
 }
 
@@ -98,17 +121,26 @@ impl Via {
         }
         let Some(group) = target.strip_prefix("group:") else {
             remove_ours(request.headers_mut());
-            let response = call(self.outward.channel(target)?, request).await?;
+            let open = self.outward.target(target);
+            let open = open.map_err(|why| Status::unavailable(format!("{target} can't be called: {why}")))?;
+            let response = call(open.channel(target).await?, request).await?;
             return Ok(response.map(|body| Answered { body, _place: None }));
         };
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
-        let place = self.outward.workers.place_in(group, &path).map_err(|refused| {
-            self.outward.metrics.refused(refused.why);
-            refused.status
-        })?;
+        let wanted = Wanted { path: &path, group: Some(group), began };
+        let place =
+            self.outward.workers.place_in_time(&wanted).await.map_err(|refused| self.refused(refused))?;
         self.client.sign(request.headers_mut());
-        let response = call(place.channel(), request).await.map_err(for_the_world)?;
+        let handed = self.outward.workers.hand(&wanted, place, Handing::new(request)).await;
+        let (handed, place) = handed.map_err(|refused| self.refused(refused))?;
+        let mut response = handed.map_err(for_the_world)?;
+        remove_ours(response.headers_mut());
         Ok(response.map(|body| Answered { body, _place: Some(place) }))
+    }
+
+    fn refused(&self, refused: Refused) -> Status {
+        self.outward.metrics.refused(refused.why);
+        refused.status
     }
 }
 

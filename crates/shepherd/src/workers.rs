@@ -9,7 +9,6 @@ use arc_swap::ArcSwap;
 use http::Response;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tollfree::Channel;
 use tollfree::shepherd::{Attached, Handing, Unanswered};
 use tonic::Status;
 use tonic::body::Body;
@@ -20,6 +19,8 @@ use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused};
 use crate::state::WorkerState;
 
+/// Workers that may turn a call away, since they are leaving, before it ends with that.
+const TURNED_AWAY_MAX: u32 = 16;
 /// Services that are remembered after the last process that served them has gone.
 const KNOWN_COUNT_MAX: usize = 4096;
 
@@ -75,10 +76,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn channel(&self) -> Channel {
-        self.worker.attached.channel()
-    }
-
     pub(crate) fn group(&self) -> &str {
         self.worker.group()
     }
@@ -92,7 +89,7 @@ impl Place {
     ///
     /// # Errors
     /// [`Unanswered`]; where the call may be handed on, this worker gets no further one.
-    pub(crate) async fn hand(&self, handing: &mut Handing) -> Result<Response<Body>, Unanswered> {
+    async fn hand(&self, handing: &mut Handing) -> Result<Response<Body>, Unanswered> {
         let handed = self.worker.attached.hand(handing).await;
         if handed.as_ref().is_err_and(|unanswered| unanswered.may_be_handed_on) {
             self.worker.is_leaving.store(true, Ordering::Relaxed);
@@ -106,6 +103,15 @@ impl Drop for Place {
         self.worker.outstanding.fetch_sub(1, Ordering::Relaxed);
         self.metrics.outstanding(self.worker.group()).dec();
     }
+}
+
+/// A call that wants a worker.
+pub(crate) struct Wanted<'w> {
+    /// As `acme.v1.Orders/Get`.
+    pub(crate) path: &'w str,
+    /// Whose it is to be, whatever the routes say.
+    pub(crate) group: Option<&'w str>,
+    pub(crate) began: Instant,
 }
 
 /// Whether a service has somebody who serves it.
@@ -260,32 +266,34 @@ impl Workers {
         }
     }
 
-    /// Who gets a call of `path`, as `acme.v1.Orders/Get`.
-    pub(crate) fn place(&self, path: &str) -> Result<Place, Refused> {
-        let service = path.split('/').next().unwrap_or_default();
+    /// Who gets a call.
+    pub(crate) fn place(&self, wanted: &Wanted<'_>) -> Result<Place, Refused> {
+        let service = wanted.path.split('/').next().unwrap_or_default();
         let table = self.table.load();
         let workers = table.by_service.get(service).map_or(&[][..], Vec::as_slice);
-        let route = table.routes.get(path).or_else(|| table.routes.get(service));
+        let routed =
+            || table.routes.get(wanted.path).or_else(|| table.routes.get(service)).map(String::as_str);
         // Without a route, the group that attached with the service first keeps it as long as one of it is attached.
-        let group = route.map(String::as_str).or_else(|| workers.first().map(|worker| worker.group()));
+        let first = || workers.first().map(|worker| worker.group());
+        let group = wanted.group.or_else(routed).or_else(first);
         self.among(&table, workers, group, service)
     }
 
     /// The same; where nobody is there who serves it, waits until somebody is, for as long as the config says.
-    pub(crate) async fn place_in_time(&self, path: &str, began: Instant) -> Result<Place, Refused> {
-        let mut refused = match self.place(path) {
+    pub(crate) async fn place_in_time(&self, wanted: &Wanted<'_>) -> Result<Place, Refused> {
+        let mut refused = match self.place(wanted) {
             Ok(place) => return Ok(place),
             Err(refused) => refused,
         };
         let mut changed = self.changed();
         loop {
             // Who has never been attached may be about to, as long as the shepherd is new.
-            let since = if refused.why == Refusal::Absent { began } else { self.began };
+            let since = if refused.why == Refusal::Absent { wanted.began } else { self.began };
             let left = self.table.load().patience.saturating_sub(since.elapsed());
             if left.is_zero() {
                 return Err(refused);
             }
-            match self.place(path) {
+            match self.place(wanted) {
                 Ok(place) => return Ok(place),
                 Err(still) => refused = still,
             }
@@ -294,12 +302,25 @@ impl Workers {
         }
     }
 
-    /// Who of a group gets a call of `path`, whatever the routes say.
-    pub(crate) fn place_in(&self, group: &str, path: &str) -> Result<Place, Refused> {
-        let service = path.split('/').next().unwrap_or_default();
-        let table = self.table.load();
-        let workers = table.by_service.get(service).map_or(&[][..], Vec::as_slice);
-        self.among(&table, workers, Some(group), service)
+    /// Has the worker of a place answer a call, or another where that one is leaving and has not looked at it. Gives the place
+    /// of the last one beside what came of it.
+    pub(crate) async fn hand(
+        &self,
+        wanted: &Wanted<'_>,
+        mut place: Place,
+        mut handing: Handing,
+    ) -> Result<(Result<Response<Body>, Status>, Place), Refused> {
+        let mut turned_away = 0;
+        loop {
+            match place.hand(&mut handing).await {
+                Err(unanswered) if unanswered.may_be_handed_on && turned_away < TURNED_AWAY_MAX => {
+                    turned_away += 1;
+                    self.metrics.handed_on.inc();
+                    place = self.place_in_time(wanted).await?;
+                }
+                handed => return Ok((handed.map_err(|unanswered| unanswered.status), place)),
+            }
+        }
     }
 
     fn among(

@@ -92,7 +92,7 @@ impl Channel {
     where
         K: Hash + Eq + Send + Clone + 'static,
     {
-        let builder = Channel::builder_of(Vec::new()).balance(Balance::LeastOutstanding);
+        let builder = ChannelBuilder::default().balance(Balance::LeastOutstanding);
         builder.balance_channel(capacity).expect("there is no setting that could be wrong")
     }
 }

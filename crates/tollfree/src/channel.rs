@@ -138,8 +138,9 @@ pub(crate) struct Inner {
     http_details: bool,
 }
 
-/// Settings of a channel; see [`Channel::builder`].
-#[derive(Clone, Debug)]
+/// Settings of a channel; see [`Channel::builder`]. The default has no server: [`endpoint`](ChannelBuilder::endpoint) adds one,
+/// and [`balance_channel`](ChannelBuilder::balance_channel) lets them come and go.
+#[derive(Clone, Debug, Default)]
 pub struct ChannelBuilder {
     uris: Vec<String>,
     config: Config,
@@ -448,24 +449,7 @@ impl Channel {
 
     /// A channel with settings, to one server or (with [`ChannelBuilder::endpoint`]) several.
     pub fn builder(uri: impl Into<String>) -> ChannelBuilder {
-        Channel::builder_of(vec![uri.into()])
-    }
-
-    /// A channel with settings, to these servers.
-    pub(crate) fn builder_of(uris: Vec<String>) -> ChannelBuilder {
-        ChannelBuilder {
-            uris,
-            config: Config::default(),
-            sharing: Sharing::default(),
-            timeout: None,
-            balance: None,
-            waits: false,
-            service_config: None,
-            upgrade: Settings::default(),
-            user_agent: None,
-            http_details: false,
-            http2: Http2::default(),
-        }
+        ChannelBuilder { uris: vec![uri.into()], ..ChannelBuilder::default() }
     }
 
     /// Connects to the shepherd at a session's address, `shm:///path` or `shm-abstract:name`, which makes all calls of this channel

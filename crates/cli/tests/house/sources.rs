@@ -14,7 +14,7 @@ const MARK: &str = "//! Hot module:";
 const LINE_COUNT_MAX: usize = 800;
 const LINE_COUNT_LONG: usize = 400;
 /// Hosts that documents, tests and the lock file may name.
-const HOSTS: [&str; 9] = [
+const HOSTS: [&str; 10] = [
     "github.com",
     "keepachangelog.com",
     "semver.org",
@@ -23,6 +23,7 @@ const HOSTS: [&str; 9] = [
     "localhost",
     "host",
     "inventory",
+    "inventory.invalid",
     "127.0.0.1",
 ];
 

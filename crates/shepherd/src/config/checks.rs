@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Config;
 use crate::passed::SCHEME;
+use crate::target::Name;
 
 /// What is wrong, and where.
 pub(super) struct Complaint {
@@ -28,6 +29,7 @@ pub(super) fn check(config: &Config) -> Result<(), Complaint> {
         ));
     }
     groups(config)?;
+    targets(config)?;
     for (route, group) in &config.routes {
         if !is_route(route) {
             let problem = "is neither a service, as acme.v1.Orders, nor a method, as acme.v1.Orders/Get";
@@ -107,13 +109,36 @@ fn via(config: &Config, target: &str) -> Result<(), String> {
             .then_some(())
             .ok_or_else(|| format!("\"{target}\": there is no such group under [groups]"));
     }
-    if target.starts_with("https://") && config.outward.ca.is_none() {
-        return Err(format!("\"{target}\" needs to know whose certificates to trust: say it by outward.ca"));
-    }
-    if !target.starts_with("https://") && !target.starts_with("http://") {
+    let Some(name) = Name::of(target) else {
         return Err(format!(
             "\"{target}\" is no target: write https://host:port, http://host:port or group:name"
         ));
+    };
+    let own = config.outward.targets.get(target).and_then(|target| target.ca.as_ref());
+    if name.is_tls && own.or(config.outward.ca.as_ref()).is_none() {
+        return Err(format!("\"{target}\" needs to know whose certificates to trust: say it by outward.ca"));
+    }
+    Ok(())
+}
+
+fn targets(config: &Config) -> Result<(), Complaint> {
+    for (name, target) in &config.outward.targets {
+        let at = |key| ["outward", "targets", name, key];
+        if name.starts_with("group:") || via(config, name).is_err() {
+            let problem = format!(
+                "\"{name}\" is no target: write https://host:port, with outward.ca, or http://host:port"
+            );
+            return Err(complaint(&["outward", "targets", name], problem));
+        }
+        for address in &target.addresses {
+            host_and_port(address, &at("addresses"))?;
+        }
+        if target.resolve_every_ms < 1000 {
+            return Err(complaint(&at("resolve_every_ms"), "must be at least 1000"));
+        }
+        if target.certificate.is_some() != target.key.is_some() {
+            return Err(complaint(&at("certificate"), "a certificate and its key go together"));
+        }
     }
     Ok(())
 }

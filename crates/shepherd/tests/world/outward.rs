@@ -3,14 +3,15 @@
 use std::sync::atomic::Ordering;
 
 use tollfree::Channel;
-use tollfree_stubs::probe::Ask;
 use tollfree_stubs::probe::probe_client::ProbeClient;
 use tollfree_stubs::probe::probe_server::ProbeServer;
+use tollfree_stubs::probe::{Ask, Fault};
 use tonic::{Code, Request};
 
 use crate::identity::callers;
 use crate::lab::{Lab, PATIENCE};
 use crate::probe::Probe;
+use crate::tls::Authority;
 
 async fn via(lab: &Lab, target: &str) -> ProbeClient<Channel> {
     ProbeClient::new(Channel::via(lab.business(), target).await.unwrap())
@@ -70,4 +71,150 @@ async fn allowed_targets_are_called_by_http2() {
     };
     assert_eq!((answer.body.len(), probe.begun.load(Ordering::SeqCst)), (70_000, 1));
     assert!(!answer.headers.iter().any(|line| line.starts_with("tollfree-")), "{:?}", answer.headers);
+}
+
+/// Serves probes at an address of TCP; what they have seen.
+async fn serve(server: tollfree::Server) -> (std::net::SocketAddr, Probe) {
+    let (probe, address) = (Probe::default(), tollfree_testkit::free_address());
+    let server = server.add_service(ProbeServer::new(probe.clone()));
+    let scheme = format!("http://{address}");
+    tokio::spawn(async move { server.serve(&*scheme).await });
+    listens(address).await;
+    (address, probe)
+}
+
+async fn listens(address: std::net::SocketAddr) {
+    let begun = tokio::time::Instant::now();
+    while tokio::net::TcpStream::connect(address).await.is_err() {
+        assert!(begun.elapsed() < PATIENCE, "{address} is not served");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_target_may_be_at_several_addresses() {
+    let ((first, one), (second, other)) =
+        (serve(tollfree::Server::builder()).await, serve(tollfree::Server::builder()).await);
+    let config = format!(
+        "[groups.default]\nvia = [\"http://inventory:80\"]\n[outward.targets.\"http://inventory:80\"]\n\
+         addresses = [\"{first}\", \"{second}\"]\n"
+    );
+    let lab = Lab::start(&config).await;
+    let client = via(&lab, "http://inventory:80").await;
+    // Each holds its call: the next goes to the one that has none.
+    let hold = |mut client: ProbeClient<Channel>| {
+        tokio::spawn(async move { client.unary(Ask { wait_ms: 1, ..Ask::default() }).await })
+    };
+    let begun = tokio::time::Instant::now();
+    let mut calls = Vec::new();
+    while one.live.load(Ordering::SeqCst) == 0 || other.live.load(Ordering::SeqCst) == 0 {
+        assert!(begun.elapsed() < PATIENCE, "one of them gets no call");
+        calls.push(hold(client.clone()));
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    for call in calls {
+        while !call.is_finished() {
+            one.gate.notify_waiters();
+            other.gate.notify_waiters();
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        call.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_looked_up_and_one_that_is_not_there_is_said() {
+    let (address, probe) = serve(tollfree::Server::builder()).await;
+    let target = format!("http://localhost:{}", address.port());
+    let lab =
+        Lab::start(&format!("[groups.default]\nvia = [\"{target}\", \"http://inventory.invalid:1\"]\n"))
+            .await;
+    via(&lab, &target).await.unary(Ask::default()).await.unwrap();
+    assert_eq!(probe.begun.load(Ordering::SeqCst), 1);
+    let status = via(&lab, "http://inventory.invalid:1").await.unary(Ask::default()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert!(status.message().contains("inventory.invalid"), "{status}");
+}
+
+#[tokio::test]
+async fn calls_to_elsewhere_are_made_again_as_the_config_says() {
+    let (address, probe) = serve(tollfree::Server::builder()).await;
+    let policy = r#"{"maxAttempts":3,"initialBackoff":"0.001s","maxBackoff":"0.01s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}"#;
+    let config = format!(
+        "[groups.default]\nvia = [\"http://{address}\"]\n[outward.targets.\"http://{address}\"]\n\
+         service_config = '{{\"methodConfig\":[{{\"name\":[{{}}],\"retryPolicy\":{policy}}}]}}'\n"
+    );
+    let lab = Lab::start(&config).await;
+    let fault = Fault { code: Code::Unavailable.into(), ..Fault::default() };
+    let ask = Ask { fault: Some(fault), ..Ask::default() };
+    let status = via(&lab, &format!("http://{address}")).await.unary(ask).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert_eq!(probe.begun.load(Ordering::SeqCst), 3, "three attempts");
+}
+
+#[tokio::test]
+async fn targets_are_shown_the_certificate_of_the_config() {
+    let authority = Authority::new();
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let ((certificate, key), (own, own_key)) = (authority.sign("localhost"), authority.sign("shepherd"));
+    let probe = Probe::default();
+    let address = tollfree_testkit::free_address();
+    let identity = tonic::transport::Identity::from_pem(certificate, key);
+    let ca = tonic::transport::Certificate::from_pem(authority.0.pem());
+    let tls = tonic::transport::ServerTlsConfig::new().identity(identity).client_ca_root(ca);
+    let server = tollfree::Server::builder().tls_config(tls).add_service(ProbeServer::new(probe.clone()));
+    tokio::spawn(async move { server.serve(&*format!("https://{address}")).await });
+    listens(address).await;
+    let target = format!("https://localhost:{}", address.port());
+    let with = |more: &str| {
+        format!(
+            "outward.ca = \"{}\"\n[groups.default]\nvia = [\"{target}\"]\n[outward.targets.\"{target}\"]\n\
+             addresses = [\"{address}\"]\n{more}",
+            file("ca.pem", &authority.0.pem())
+        )
+    };
+    let shown = with(&format!(
+        "certificate = \"{}\"\nkey = \"{}\"\n",
+        file("own.pem", &own),
+        file("own.key", &own_key)
+    ));
+    let lab = Lab::start(&shown).await;
+    via(&lab, &target).await.unary(Ask::default()).await.unwrap();
+    let lab = Lab::start(&with("")).await;
+    let mut request = Request::new(Ask::default());
+    request.set_timeout(PATIENCE);
+    via(&lab, &target).await.unary(request).await.expect_err("it shows none");
+    assert_eq!(probe.begun.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_target_is_said_at_the_start() {
+    let wrong = [
+        ("service_config = \"{\"", "service config"),
+        ("ca = \"/nowhere.pem\"", "/nowhere.pem can't be read"),
+    ];
+    for (line, words) in wrong {
+        let text = format!(
+            "business.socket = \"shm:///tmp/never-bound.sock\"\n[outward.targets.\"http://inventory:1\"]\n{line}\n"
+        );
+        let config = tollfree_shepherd::Config::from_toml(&text).unwrap();
+        let error = tollfree_shepherd::Shepherd::bind(config).await.unwrap_err().to_string();
+        assert!(error.starts_with("outward.targets.\"http://inventory:1\""), "{error}");
+        assert!(error.contains(words), "{error}");
+    }
+    for (line, key) in [
+        ("[outward.targets.\"a:1\"]", "outward.targets.a:1"),
+        ("[outward.targets.\"https://inventory:1\"]", "outward.targets"),
+        ("[outward.targets.\"http://inventory:1\"]\naddresses = [\"b\"]", "addresses"),
+        ("[outward.targets.\"http://inventory:1\"]\nkey = \"k\"", "go together"),
+        ("[outward.targets.\"http://inventory:1\"]\nresolve_every_ms = 1", "at least 1000"),
+    ] {
+        let error = tollfree_shepherd::Config::from_toml(&format!("{line}\n")).unwrap_err().to_string();
+        assert!(error.contains(key), "{error}");
+    }
 }

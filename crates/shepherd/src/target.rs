@@ -1,0 +1,232 @@
+//! A server elsewhere that business processes call by way of the shepherd: its addresses, which may change, and what its connections need.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tollfree::{Change, Channel, ChannelBuilder, Endpoint};
+use tonic::Status;
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+use crate::config::Target as TargetConfig;
+
+/// How long looking a name up may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// When to try again where that failed, at first and at most.
+const RETRY: Duration = Duration::from_secs(1);
+/// Changes of addresses that may wait to be taken up.
+const CHANGE_COUNT: usize = 64;
+
+/// The files of a target, as they were when the shepherd started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Files {
+    pub(crate) ca: Option<Vec<u8>>,
+    pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What is known of a target's addresses.
+#[derive(Clone, Debug)]
+enum Found {
+    NotYet,
+    Some,
+    /// There has never been one; why.
+    None(String),
+}
+
+/// A target with its channel.
+#[derive(Clone)]
+pub(crate) struct Target {
+    channel: Channel,
+    found: watch::Receiver<Found>,
+}
+
+/// The parts of `https://host:port`.
+pub(crate) struct Name<'t> {
+    pub(crate) is_tls: bool,
+    pub(crate) host: &'t str,
+    pub(crate) port: u16,
+}
+
+impl<'t> Name<'t> {
+    /// None for what is no such target.
+    pub(crate) fn of(target: &'t str) -> Option<Name<'t>> {
+        let (is_tls, rest) = match target.strip_prefix("https://") {
+            Some(rest) => (true, rest),
+            None => (false, target.strip_prefix("http://")?),
+        };
+        let uri: http::Uri = target.parse().ok()?;
+        let has_more = uri.path_and_query().is_some_and(|path| path.as_str() != "/");
+        let port = uri.port_u16()?;
+        let (host, _) = rest.trim_end_matches('/').rsplit_once(':')?;
+        (!has_more && !host.contains('@')).then_some(Name {
+            is_tls,
+            host: host.trim_matches(['[', ']']),
+            port,
+        })
+    }
+}
+
+impl Target {
+    /// Must be called in a tokio runtime. Connects at the first call.
+    ///
+    /// # Errors
+    /// What is wrong with the target or its settings, in words.
+    pub(crate) fn open(target: &str, config: &TargetConfig, files: &Files) -> Result<Target, String> {
+        let name = Name::of(target).ok_or("write https://host:port or http://host:port")?;
+        let origin = target.parse().map_err(|error| format!("{error}"))?;
+        let mut builder =
+            ChannelBuilder::default().origin(origin).balance(tollfree::Balance::LeastOutstanding);
+        if name.is_tls {
+            let mut tls = ClientTlsConfig::new().domain_name(name.host);
+            if let Some(ca) = &files.ca {
+                tls = tls.ca_certificate(Certificate::from_pem(ca));
+            }
+            if let Some((certificate, key)) = &files.identity {
+                tls = tls.identity(Identity::from_pem(certificate, key));
+            }
+            builder = builder.tls_config(tls);
+        }
+        if let Some(json) = &config.service_config {
+            builder = builder.service_config(json.clone());
+        }
+        let (channel, changes) = builder.balance_channel(CHANGE_COUNT).map_err(|error| error.to_string())?;
+        let (say, found) = watch::channel(Found::NotYet);
+        let addresses = Addresses {
+            scheme: if name.is_tls { "https" } else { "http" },
+            hosts: match config.addresses.is_empty() {
+                true => vec![(name.host.to_owned(), name.port)],
+                false => {
+                    config.addresses.iter().map(|address| host_and_port(address)).collect::<Result<_, _>>()?
+                }
+            },
+            every: Duration::from_millis(config.resolve_every_ms),
+            known: HashSet::new(),
+        };
+        tokio::spawn(addresses.follow(target.to_owned(), changes, say));
+        Ok(Target { channel, found })
+    }
+
+    /// What makes calls, once an address is known.
+    ///
+    /// # Errors
+    /// UNAVAILABLE where none has ever been found.
+    pub(crate) async fn channel(&self, target: &str) -> Result<Channel, Status> {
+        let mut found = self.found.clone();
+        let known = found.wait_for(|found| !matches!(found, Found::NotYet)).await;
+        match known.as_deref() {
+            Ok(Found::None(why)) => Err(Status::unavailable(format!("{target} can't be called: {why}"))),
+            // The task that looks ends with the channel alone.
+            _ => Ok(self.channel.clone()),
+        }
+    }
+}
+
+fn host_and_port(address: &str) -> Result<(String, u16), String> {
+    let wrong = || format!("\"{address}\" is no address: write host:port");
+    let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+    let port = port.parse().map_err(|_| wrong())?;
+    Ok((host.trim_matches(['[', ']']).to_owned(), port))
+}
+
+/// A target's addresses, and where they come from.
+struct Addresses {
+    scheme: &'static str,
+    hosts: Vec<(String, u16)>,
+    every: Duration,
+    known: HashSet<SocketAddr>,
+}
+
+impl Addresses {
+    /// Looks the names up again and again, until the channel has gone. Where a name can't be looked up, what is known stays.
+    async fn follow(
+        mut self,
+        target: String,
+        changes: mpsc::Sender<Change<SocketAddr, Endpoint>>,
+        say: watch::Sender<Found>,
+    ) {
+        let mut retry = RETRY;
+        loop {
+            let pause = match self.look_up().await {
+                Ok(now) => {
+                    if self.change_to(now, &changes).await.is_err() {
+                        return;
+                    }
+                    say.send_replace(Found::Some);
+                    retry = RETRY;
+                    self.every
+                }
+                Err(why) => {
+                    tracing::warn!(
+                        target,
+                        why,
+                        known = self.known.len(),
+                        "the addresses of a target can't be found"
+                    );
+                    if self.known.is_empty() {
+                        say.send_replace(Found::None(why));
+                    }
+                    let pause = retry;
+                    retry = (2 * retry).min(self.every.max(RETRY));
+                    pause
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = changes.closed() => return,
+            }
+        }
+    }
+
+    async fn look_up(&self) -> Result<HashSet<SocketAddr>, String> {
+        let mut all = HashSet::new();
+        for (host, port) in &self.hosts {
+            let looked_up = tokio::time::timeout(PATIENCE, tokio::net::lookup_host((&**host, *port))).await;
+            let found = looked_up
+                .map_err(|_| format!("the name {host} was not found in {} s", PATIENCE.as_secs()))?;
+            all.extend(found.map_err(|error| format!("the name {host} can't be found: {error}"))?);
+        }
+        if all.is_empty() { Err("its name has no address".to_owned()) } else { Ok(all) }
+    }
+
+    /// # Errors
+    /// The channel has gone.
+    async fn change_to(
+        &mut self,
+        now: HashSet<SocketAddr>,
+        changes: &mpsc::Sender<Change<SocketAddr, Endpoint>>,
+    ) -> Result<(), ()> {
+        for address in now.difference(&self.known) {
+            let uri = format!("{}://{address}", self.scheme);
+            let Ok(endpoint) = Endpoint::from_shared(uri) else { continue };
+            changes.send(Change::Insert(*address, endpoint)).await.map_err(|_| ())?;
+        }
+        for address in self.known.difference(&now) {
+            changes.send(Change::Remove(*address)).await.map_err(|_| ())?;
+        }
+        self.known = now;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_a_scheme_a_host_and_a_port() {
+        let parts = |target| Name::of(target).map(|name| (name.is_tls, name.host.to_owned(), name.port));
+        assert_eq!(parts("https://inventory:443"), Some((true, "inventory".to_owned(), 443)));
+        assert_eq!(parts("http://[::1]:80"), Some((false, "::1".to_owned(), 80)));
+        for wrong in [
+            "inventory:443",
+            "https://inventory",
+            "https://inventory:1/path",
+            "https://inventory@localhost:1",
+            "http://inventory:b",
+            "group:x",
+        ] {
+            assert!(parts(wrong).is_none(), "{wrong}");
+        }
+    }
+}
