@@ -1,7 +1,7 @@
 //! One thread that is client and server: what a unary call costs without any waiting on another processor. Meant to be
 //! counted (`make bench-check`), since instructions are the same on a busy machine.
 //!
-//! `cargo run --release -p tollfree-direct-stubs --example count -- stubs|direct[-pairs] [CALLS]`
+//! `cargo run --release -p tollfree-direct-stubs --example count -- stubs|direct|objects[-pairs] [CALLS]`
 //!
 //! With `-pairs`, five metadata pairs go each way, one of them with another value each time, as in the bench.
 
@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 
 use tollfree::{Channel, Server, WaitPolicy};
 use tollfree_direct_stubs::greeter as direct;
+use tollfree_direct_stubs::objects::greeter as objects;
+use tollfree_direct_stubs::objects::views::tollfree::greeter::v1::{HelloReply, HelloRequest};
+use tollfree_processor::typed::{Draft, Owned};
+use tollfree_processor::{Arenas, DraftError};
 use tollfree_stubs::greeter as stubs;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::{Request, Response, Status};
@@ -52,6 +56,7 @@ impl Pairs {
 /// Gives the name back, and pairs with it.
 struct Polite {
     pairs: Pairs,
+    arenas: Arenas,
 }
 
 impl Polite {
@@ -71,6 +76,20 @@ impl direct::greeter_server::Greeter for Polite {
     ) -> Result<Response<direct::HelloReply>, Status> {
         let (metadata, _, message) = request.into_parts();
         self.answer(&metadata, direct::HelloReply { text: message.name })
+    }
+}
+
+#[tonic::async_trait]
+impl objects::greeter_server::Greeter for Polite {
+    async fn hello(
+        &self,
+        request: Request<Owned<HelloRequest>>,
+    ) -> Result<Response<Owned<HelloReply>>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        let full = |error: DraftError| Status::resource_exhausted(error.to_string());
+        let mut reply = Draft::<HelloReply>::new(self.arenas.take()).map_err(full)?;
+        reply.edit().set_text(message.view().name()).map_err(full)?;
+        self.answer(&metadata, reply.freeze().map_err(full)?)
     }
 }
 
@@ -104,29 +123,49 @@ async fn main() {
     };
     let uri = format!("shm-abstract:tollfree-count-{}", std::process::id());
     let server = Server::builder().wait(WaitPolicy::Poll);
-    let polite = Polite { pairs: pairs.clone() };
+    let polite = Polite { pairs: pairs.clone(), arenas: arenas() };
     let server = match level {
         "stubs" => server.add_service(stubs::greeter_server::GreeterServer::new(polite)),
         "direct" => server.add_service(direct::greeter_server::GreeterServer::new(polite)),
+        "objects" => server.add_service(objects::greeter_server::GreeterServer::new(polite)),
         _ => {
-            eprintln!("count: say which stubs: stubs (tonic's) or direct (our own), with -pairs or without");
+            eprintln!(
+                "count: say which stubs: stubs (tonic's), direct (our own) or objects, with -pairs or without"
+            );
             std::process::exit(2);
         }
     };
     let serving = uri.clone();
     tokio::spawn(async move { server.serve(&serving).await });
+    let level = level.to_owned();
     // Both ends are tasks: a runtime's first future has its turn only after many of theirs.
-    let took = tokio::spawn(call(uri, level == "stubs", pairs, count)).await.expect("calls end");
+    let took = tokio::spawn(call(uri, level, pairs, count)).await.expect("calls end");
     println!("{} ns a call", took.as_nanos() / u128::from(count));
 }
 
-async fn call(uri: String, stubs: bool, pairs: Pairs, count: u32) -> Duration {
+/// Where messages are built.
+fn arenas() -> Arenas {
+    Arenas::new(1 << 20, 4)
+}
+
+async fn call(uri: String, level: String, pairs: Pairs, count: u32) -> Duration {
     let channel = connect(&uri).await;
     // From here on timers stand still, and nobody goes to sleep: the counts don't depend on how fast the machine is.
     tokio::time::pause();
     let name = "n".repeat(NAME_LEN);
     let began = Instant::now();
-    if stubs {
+    if level == "objects" {
+        let (mut client, arenas) = (objects::greeter_client::GreeterClient::new(channel), arenas());
+        for _ in 0..count {
+            let mut draft = Draft::<HelloRequest>::new(arenas.take()).expect("there is room");
+            draft.edit().set_name(&name).expect("there is room");
+            let mut request = Request::new(draft.freeze().expect("it is whole"));
+            pairs.put(request.metadata_mut());
+            let reply = client.hello(request).await.expect("it is served");
+            pairs.look(reply.metadata());
+            assert_eq!(reply.get_ref().view().text().len(), NAME_LEN);
+        }
+    } else if level == "stubs" {
         let mut client = stubs::greeter_client::GreeterClient::new(channel);
         for _ in 0..count {
             let mut request = Request::new(stubs::HelloRequest { name: name.clone() });

@@ -5,7 +5,6 @@
 use bytes::Bytes;
 use tollfree_layout::RopeIdx;
 
-use crate::OBJECT_PREFIX;
 use crate::whole::Whole;
 
 /// Part of a received message.
@@ -33,12 +32,6 @@ impl<R> Chunk<R> {
     #[inline]
     pub fn is_whole(&self) -> bool {
         self.first && self.last && self.rope.is_none()
-    }
-
-    /// Whether it begins a message that is a linear object.
-    #[inline]
-    pub fn is_object(&self) -> bool {
-        self.first && self.bytes.first() == Some(&OBJECT_PREFIX)
     }
 
     /// Whether it is a message by itself, as protobuf's bytes, and not compressed.

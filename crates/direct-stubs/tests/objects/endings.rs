@@ -129,12 +129,15 @@ fn clients_that_block_take_objects() {
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     };
+    let payloads = channel.payloads();
     let mut client = ProbeBlockingClient::new(channel);
     assert_eq!(client.way(), Way::Direct);
     for len in [0, 300, 100_000] {
         let answer = client.unary(ask(&vec![3; len], &[])).unwrap().into_inner();
         assert_eq!(answer.view().body(), vec![3; len]);
     }
+    // Nothing was known before the first.
+    assert_eq!((payloads.counts().sent_objects, payloads.counts().received_objects), (2, 2));
     let down = client.down(ask(b"", &[5, 0, 70_000])).unwrap().into_inner();
     let found: Vec<usize> = down.map(|answer| answer.unwrap().view().body().len()).collect();
     assert_eq!(found, [5, 0, 70_000]);
