@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{File, files, hold, read, root};
+use crate::{File, files, hold, read, root, rows, section};
 
 /// What GitHub makes of a heading to link to.
 fn anchor(heading: &str) -> String {
@@ -174,6 +174,33 @@ fn documents_for_users_show_code_that_compiles() {
     assert!(word_count <= 900, "README.md is for somebody with one minute: {word_count} words");
 }
 
+/// Types that a table of files and their types names and that the files do not define.
+fn missing_types(table: &str, text_of: &dyn Fn(&str) -> String) -> Vec<String> {
+    let mut missing = Vec::new();
+    // The first two rows are the table's head.
+    for row in rows(table).iter().skip(2) {
+        let (path, types) = (row[1].trim_matches('`'), row[2].split(", "));
+        let text = text_of(path);
+        let defined: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.split_once("struct ").or_else(|| line.split_once("enum ")))
+            .filter(|(before, _)| before.is_empty() || before.starts_with("pub"))
+            .filter_map(|(_, after)| after.split(|c: char| !c.is_alphanumeric()).next())
+            .collect();
+        let types = types.map(|name| name.trim_matches('`')).filter(|name| !defined.contains(name));
+        missing.extend(types.map(|name| format!("{path} defines no {name}")));
+    }
+    missing
+}
+
+#[test]
+fn types_that_name_a_stage_of_a_call_are_those_of_the_code() {
+    let text = read("ARCHITECTURE.md");
+    let table = section(&text, "### Types that name a stage of a call");
+    assert!(rows(table).len() > 10, "a table was found");
+    hold("types in ARCHITECTURE.md", missing_types(table, &|path| read(path)));
+}
+
 #[test]
 fn rules() {
     let exists = |path: &str| ["a.md", "docs/b.md", "crates/x/src/y.rs"].contains(&path);
@@ -188,6 +215,10 @@ fn rules() {
         |text: &str| dead_paths(&File { path: "a.md".to_owned(), text: text.to_owned() }, &exists).len();
     assert_eq!(names("`crates/x/src/y.rs`, docs/b.md. crates/<part>/z.rs"), 0);
     assert_eq!(names("`crates/x/src/z.rs` (docs/c.md)"), 2);
+    let table =
+        "| side | file | types |\n|---|---|---|\n| client | `x.rs` | `A`, `B` |\n| | `x.rs` | `C`, `D` |";
+    let text_of = |_: &str| "pub(crate) struct A {\nenum B<T> {\npub struct C;\n/// struct D\n".to_owned();
+    assert_eq!(missing_types(table, &text_of), ["x.rs defines no D"]);
     let example = "fn main() {\n    a();\n\n    b();\n}\n";
     assert!(loose_blocks("```rust\na();\nb();\n```", &[example]).is_empty());
     assert_eq!(loose_blocks("```rust\na();\nc();\n```", &[example]).len(), 1);

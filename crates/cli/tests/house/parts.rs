@@ -27,6 +27,9 @@ struct Manifest {
     uses: BTreeSet<String>,
     /// In tests and examples only.
     tests_use: BTreeSet<String>,
+    /// The part of those of tests that a registry is told of: they are named with a version.
+    tests_name: BTreeSet<String>,
+    is_published: bool,
     description: String,
     text: String,
 }
@@ -50,19 +53,29 @@ fn manifests() -> BTreeMap<String, Manifest> {
     let manifest = |package: &Value| {
         let name = package["name"].as_str().expect("a name");
         let part = part_of(name).unwrap_or_else(|| panic!("package {name} is not named tollfree-<part>"));
-        let (mut uses, mut tests_use) = (BTreeSet::new(), BTreeSet::new());
+        let (mut uses, mut tests_use, mut tests_name) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for dependency in package["dependencies"].as_array().expect("dependencies") {
             // Ours have a path; a crate of ours that came from elsewhere would be another.
             if let (Some(used), true) =
                 (part_of(dependency["name"].as_str().expect("a name")), dependency["path"].is_string())
             {
-                if dependency["kind"] == "dev" { &mut tests_use } else { &mut uses }.insert(used);
+                if dependency["kind"] == "dev" {
+                    if dependency["req"] != "*" {
+                        tests_name.insert(used.clone());
+                    }
+                    tests_use.insert(used);
+                } else {
+                    uses.insert(used);
+                }
             }
         }
         let path = package["manifest_path"].as_str().expect("a path");
         let manifest = Manifest {
             uses,
             tests_use,
+            tests_name,
+            // Cargo lists the registries: none at all where nothing is to be published, `null` for any.
+            is_published: package["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
             description: package["description"].as_str().unwrap_or_default().to_owned(),
             text: std::fs::read_to_string(path).expect("cargo has just read it"),
         };
@@ -116,6 +129,32 @@ fn tests_use_only_parts_further_down() {
     hold("dependencies of tests", upward(&tests));
 }
 
+/// Parts that are published, though something they need is not. `needed` gives what a registry is told of, by part.
+fn unpublishable(needed: &BTreeMap<String, BTreeSet<String>>, published: &BTreeSet<String>) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for part in published {
+        for missing in needed[part].difference(published) {
+            complaints.push(format!("{part} is published and depends on {missing}, which is not"));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn published_parts_depend_on_published_parts_only() {
+    let manifests = manifests();
+    let is_published = |(part, manifest): (&String, &Manifest)| manifest.is_published.then(|| part.clone());
+    let published: BTreeSet<String> = manifests.iter().filter_map(is_published).collect();
+    for (part, is_published) in [("tollfree", true), ("bench", false), ("testkit", false)] {
+        assert_eq!(published.contains(part), is_published, "whether {part} is published");
+    }
+    let needed = manifests
+        .iter()
+        .map(|(part, manifest)| (part.clone(), &manifest.uses | &manifest.tests_name))
+        .collect();
+    hold("what published parts depend on", unpublishable(&needed, &published));
+}
+
 #[test]
 fn each_part_says_its_job_in_one_line_and_takes_the_houses_lints() {
     let mut complaints = Vec::new();
@@ -144,4 +183,8 @@ fn rules() {
     assert!(upward(&vec![arrow("a", &["b"]), arrow("b", &[])]).is_empty());
     assert_eq!(upward(&vec![arrow("a", &["b"]), arrow("b", &["a"])]).len(), 1);
     assert_eq!(upward(&vec![arrow("a", &["a"]), arrow("b", &["elsewhere"])]).len(), 2);
+    let needed = BTreeMap::from([arrow("a", &["b"]), arrow("b", &["c"]), arrow("c", &[])]);
+    let published = |parts: [&str; 2]| BTreeSet::from(parts.map(str::to_owned));
+    assert!(unpublishable(&needed, &published(["b", "c"])).is_empty());
+    assert_eq!(unpublishable(&needed, &published(["a", "b"])).len(), 1);
 }
