@@ -83,18 +83,27 @@ impl fmt::Debug for Attachment {
     }
 }
 
-/// Connects to the socket. A server whose backlog is full is busy accepting others: it gets the time of a handshake.
-async fn dial(path: &Path, limit: Duration) -> std::io::Result<UnixStream> {
-    let end = tokio::time::Instant::now() + limit;
+/// A server that starts has bound its socket a moment before it listens there. What refuses for longer is left over from a dead one.
+const STARTING: Duration = Duration::from_millis(10);
+
+/// Connects to the socket. A server whose backlog is full is busy accepting others: it gets the time of a handshake, `busy`. One that
+/// does not listen gets `starting`.
+async fn dial(path: &Path, busy: Duration, starting: Duration) -> std::io::Result<UnixStream> {
+    let began = tokio::time::Instant::now();
     loop {
-        match UnixStream::connect(path).await {
-            Err(error)
-                if error.kind() == std::io::ErrorKind::WouldBlock && tokio::time::Instant::now() < end =>
-            {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            result => return result,
+        let error = match UnixStream::connect(path).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        let patience = match error.kind() {
+            std::io::ErrorKind::WouldBlock => busy,
+            std::io::ErrorKind::ConnectionRefused => starting,
+            _ => return Err(error),
+        };
+        if began.elapsed() >= patience {
+            return Err(error);
         }
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -168,7 +177,7 @@ impl Attachment {
         token: Option<&tokens::Token>,
     ) -> Result<(Attachment, Option<tokens::Token>), ConnectError> {
         let error = |kind| ConnectError { address: address.clone(), kind };
-        let dialled = dial(path, config.handshake_timeout).await;
+        let dialled = dial(path, config.handshake_timeout, STARTING).await;
         let socket = dialled.map(OfProcess::new).map_err(|source| {
             error(match source.kind() {
                 std::io::ErrorKind::NotFound => ConnectErrorKind::NotFound,
@@ -348,5 +357,31 @@ impl Drop for Attachment {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("peer", &self.identity).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_has_bound_its_socket_is_given_time_to_listen() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s.sock");
+        let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        let long = Duration::from_secs(60);
+        let refused = dial(&path, long, Duration::ZERO).await.unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        let dialled = {
+            let path = path.clone();
+            tokio::spawn(async move { dial(&path, long, long).await })
+        };
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(!dialled.is_finished());
+        rustix::net::listen(&listener, 1).unwrap();
+        dialled.await.unwrap().unwrap();
     }
 }
