@@ -18,61 +18,38 @@
 //! [`UdsConnectInfo`](tonic::transport::server::UdsConnectInfo). Errors are gRPC statuses that name the socket: a peer that dies is `UNAVAILABLE`.
 #![forbid(unsafe_code)]
 
-mod attempts;
-mod balance;
-pub mod blocking;
-mod body;
-mod bound;
 mod call;
-mod changing;
 mod channel;
 #[doc(hidden)]
 pub mod direct;
 mod endpoint;
-mod framing;
-mod health;
-mod http2;
-mod http_call;
-mod inflow;
-mod last_words;
-mod layers;
-mod linger;
-mod load;
+mod http;
+mod message;
 mod metadata;
-mod names;
-mod outflow;
-mod path;
-mod payloads;
-mod replay;
-mod retry;
 mod server;
-mod service_config;
-mod serving;
-mod session_task;
 pub mod shepherd;
-mod speech;
 mod status;
-mod tonic_channel;
-mod trace;
-mod upgrade;
+mod typed;
 
-pub use balance::Balance;
-pub use body::ResponseBody;
-pub use changing::Endpoint;
-pub use channel::{CallFuture, Channel, ChannelBuilder, ChannelError, WaitForReady};
-pub use direct::{Generated, Way};
-pub use layers::{AnyFuture, AnyService};
-pub use load::ServerLoad;
-pub use path::{EndpointPath, EndpointState, Path, PayloadPath, Transport};
-pub use payloads::{
+pub use call::routing::WaitForReady;
+pub use channel::blocking;
+pub use channel::changing::Endpoint;
+pub use channel::tonic_channel::{TonicChannel, TonicFuture};
+pub use channel::{CallFuture, Channel, ChannelBuilder};
+pub use endpoint::balance::Balance;
+pub use endpoint::error::{ChannelError, ServiceConfigError};
+pub use endpoint::path::{EndpointPath, EndpointState, Path, PayloadPath, Transport};
+pub use endpoint::upgrade::Upgrade;
+pub use http::response_body::ResponseBody;
+pub use message::payloads::{
     PayloadCounts, Payloads, REF_THRESHOLD_DEFAULT, REF_THRESHOLD_ENCODED_DEFAULT, WhenPoolFull,
 };
+pub use server::layers::{AnyFuture, AnyService};
+pub use server::load::ServerLoad;
 pub use server::{Attaching, Server};
-pub use service_config::ServiceConfigError;
 pub use status::ServeError;
 pub use tollfree_pool as pool;
 pub use tollfree_pool::Payload;
 pub use tollfree_transport::{ConnectError, PeerIdentity, PeerPolicy, Refusals, WaitPolicy, Waits, waits};
-pub use tonic_channel::{TonicChannel, TonicFuture};
 pub use tower::discover::Change;
-pub use upgrade::Upgrade;
+pub use typed::client::{Generated, Way};

@@ -1,11 +1,12 @@
-//! Which part uses which: the drawing in ARCHITECTURE.md, the manifests, and that all arrows point downwards.
+//! Which part uses which: the drawing in ARCHITECTURE.md, the manifests, and that all arrows point downwards. The same for the
+//! topics of the public crate, by its table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{hold, read, root, section};
+use crate::{files, hold, read, root, section};
 
 /// Parts by name, with what they use; in the order of the drawing.
 type Arrows = Vec<(String, BTreeSet<String>)>;
@@ -187,4 +188,56 @@ fn rules() {
     let published = |parts: [&str; 2]| BTreeSet::from(parts.map(str::to_owned));
     assert!(unpublishable(&needed, &published(["b", "c"])).is_empty());
     assert_eq!(unpublishable(&needed, &published(["a", "b"])).len(), 1);
+}
+
+/// The topics of the public crate, in the order of their table.
+fn topics() -> Vec<String> {
+    let text = read("ARCHITECTURE.md");
+    let rows = section(&text, "## Topics of `tollfree`").lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned())).collect()
+}
+
+/// Topics that a file names by their path in the crate, outside of comments and of its tests.
+fn named(text: &str) -> BTreeSet<String> {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let mut named = BTreeSet::new();
+    for line in lines {
+        for path in line.split("crate::").skip(1) {
+            let name: String = path.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            if name.starts_with(|c: char| c.is_ascii_lowercase()) {
+                named.insert(name);
+            }
+        }
+    }
+    named
+}
+
+#[test]
+fn a_topic_uses_only_topics_above_it() {
+    let topics = topics();
+    let place = |name: &str| topics.iter().position(|topic| topic == name);
+    let (mut complaints, mut seen) = (Vec::new(), BTreeSet::new());
+    for file in files() {
+        let Some(within) = file.path.strip_prefix("crates/tollfree/src/") else { continue };
+        let topic = within.split('/').next().expect("a name").trim_end_matches(".rs");
+        if topic == "lib" {
+            continue;
+        }
+        let Some(user) = place(topic) else {
+            complaints.push(format!("{topic} is missing in the table"));
+            continue;
+        };
+        seen.insert(topic.to_owned());
+        for used in named(&file.text) {
+            match place(&used) {
+                Some(place) if place <= user => {}
+                _ => complaints.push(format!("{} uses {used}, which is no topic above it", within)),
+            }
+        }
+    }
+    complaints.extend(
+        topics.iter().filter(|topic| !seen.contains(*topic)).map(|topic| format!("there is no {topic}")),
+    );
+    hold("topics of tollfree in ARCHITECTURE.md", complaints);
 }

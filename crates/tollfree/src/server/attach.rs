@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollfree_transport::{Address, AddressError, Attachment, Config, Introduction, Purpose};
 
-use super::Server;
 use crate::endpoint::delay;
-use crate::session_task::{Age, Duty, SessionTask};
+use crate::server::Server;
+use crate::server::session_task::{Age, Duty, SessionTask};
 use crate::status::ServeError;
 
 /// The group of a server that is given no other.

@@ -4,13 +4,13 @@ use http::{Request, Response};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::Attached;
-use crate::attempts::{Call, Failed, deadline_ns};
-use crate::balance::Picked;
+use crate::call::attempts::{Call, Failed, deadline_ns};
 use crate::endpoint::Connection;
-use crate::http_call::Replayed;
+use crate::endpoint::balance::Picked;
+use crate::http::call::Replayed;
+use crate::http::replay::KEPT_LEN_MAX;
 use crate::metadata::timeout;
-use crate::replay::KEPT_LEN_MAX;
+use crate::shepherd::Attached;
 
 /// A call that a shepherd hands to a worker, and to another if that one has not looked at it.
 ///

@@ -1,0 +1,89 @@
+//! How the calls of a channel go: its endpoints, and what was said about its calls.
+
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tonic::Status;
+
+use crate::call::retry::Throttle;
+use crate::call::service_config::ServiceConfig;
+use crate::endpoint::balance::{Balancer, Picked};
+use crate::endpoint::{Connection, Endpoint};
+use crate::message::payloads::Sharing;
+
+/// A call with this in its request's extensions waits for a server instead of failing where none can be reached
+/// (gRPC's wait-for-ready), or, with `false`, doesn't where the channel would. It waits until its deadline.
+///
+/// # Example
+/// ```
+/// let mut request = tonic::Request::new(());
+/// request.extensions_mut().insert(tollfree::WaitForReady(true));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitForReady(pub bool);
+
+/// What all clones of a channel share.
+pub(crate) struct Routing {
+    /// The only endpoint, where it is a session and nothing has to be decided for a call.
+    pub(crate) plain: Option<Arc<Endpoint>>,
+    pub(crate) balancer: Balancer,
+    pub(crate) sharing: Arc<Sharing>,
+    /// Set where endpoints come and go while the channel is used.
+    pub(crate) changes: OnceLock<Changes>,
+    pub(crate) config: ServiceConfig,
+    pub(crate) throttle: Option<Arc<Throttle>>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) waits: bool,
+    /// Answers of direct calls show what HTTP/2 would have carried with the metadata.
+    pub(crate) http_details: bool,
+}
+
+/// The task that changes a channel's endpoints. It ends with the channel, and with it the sender is told.
+#[derive(Debug)]
+pub(crate) struct Changes(pub(crate) tokio::task::AbortHandle);
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Routing {
+    /// The connection for a call's first attempt, where one is there. It may have ended without anybody having noticed yet.
+    #[inline]
+    pub(crate) fn pick_now(&self) -> Option<(Cow<'_, Arc<Endpoint>>, Connection)> {
+        match &self.plain {
+            Some(endpoint) => {
+                let attachment = endpoint.live()?;
+                Some((Cow::Borrowed(endpoint), Connection::Session(attachment)))
+            }
+            None => {
+                let (endpoint, connection) = self.balancer.pick_now()?;
+                Some((Cow::Owned(endpoint), connection))
+            }
+        }
+    }
+
+    /// A call has succeeded at its first attempt.
+    #[inline]
+    pub(crate) fn succeeded(&self) {
+        if let Some(throttle) = &self.throttle {
+            throttle.succeeded();
+        }
+    }
+
+    /// The connection for a call's next attempt, not one to `avoid` if there is another.
+    ///
+    /// # Errors
+    /// The status that says why there is none.
+    pub(crate) async fn pick(&self, waits: bool, avoid: Option<&Arc<Endpoint>>) -> Result<Picked, Status> {
+        match &self.plain {
+            Some(endpoint) => {
+                let connection = endpoint.acquire(waits).await?;
+                Ok(Picked { endpoint: endpoint.clone(), connection })
+            }
+            None => self.balancer.pick(waits, avoid).await,
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! gRPC's service config: what a channel does about each method, as JSON.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tonic::Code;
+
+use crate::call::retry::{RetryPolicy, Throttling};
+use crate::endpoint::balance::Balance;
+use crate::endpoint::error::ServiceConfigError;
+
+/// More attempts than this count as this many, as in gRPC.
+const ATTEMPTS_MAX: u32 = 5;
+/// The largest number of tokens that gRPC allows.
+const TOKENS_MAX: f64 = 1000.0;
+
+fn wrong(field: &'static str, problem: impl Into<String>) -> ServiceConfigError {
+    ServiceConfigError::Field { field, problem: problem.into() }
+}
+
+/// What a method's calls are to be done with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct MethodConfig {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) waits: Option<bool>,
+    pub(crate) retry: Option<RetryPolicy>,
+}
+
+/// A service config, checked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServiceConfig {
+    pub(crate) balance: Option<Balance>,
+    pub(crate) throttling: Option<Throttling>,
+    pub(crate) health_service: Option<Arc<str>>,
+    methods: HashMap<String, Arc<MethodConfig>>,
+    /// What holds where nothing is said.
+    rest: Arc<MethodConfig>,
+}
+
+impl ServiceConfig {
+    /// Reads a service config.
+    ///
+    /// # Errors
+    /// [`ServiceConfigError`], which names the field.
+    pub(crate) fn parse(json: &str) -> Result<ServiceConfig, ServiceConfigError> {
+        let text: Text = serde_json::from_str(json)?;
+        let mut config = ServiceConfig {
+            balance: text.balance()?,
+            throttling: text.retry_throttling.map(ThrottlingText::check).transpose()?,
+            health_service: text.health_check_config.and_then(|health| health.service_name).map(Arc::from),
+            ..ServiceConfig::default()
+        };
+        for method in text.method_config {
+            let (names, method) = method.check()?;
+            let method = Arc::new(method);
+            for name in names {
+                if config.methods.insert(name.clone(), method.clone()).is_some() {
+                    return Err(wrong("name", format!("\"{name}\" stands there twice")));
+                }
+            }
+        }
+        config.rest = config.methods.remove("").unwrap_or_default();
+        Ok(config)
+    }
+
+    /// What holds for a path, `/package.Service/Method`: what is said of the method, else of its service, else of all.
+    pub(crate) fn method(&self, path: &str) -> &Arc<MethodConfig> {
+        if self.methods.is_empty() {
+            return &self.rest;
+        }
+        let name = path.strip_prefix('/').unwrap_or(path);
+        let service = name.rsplit_once('/').map_or(name, |(service, _)| service);
+        self.methods.get(name).or_else(|| self.methods.get(service)).unwrap_or(&self.rest)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Text {
+    load_balancing_policy: Option<String>,
+    #[serde(default)]
+    load_balancing_config: Vec<HashMap<String, Value>>,
+    #[serde(default)]
+    method_config: Vec<MethodText>,
+    retry_throttling: Option<ThrottlingText>,
+    health_check_config: Option<HealthText>,
+}
+
+impl Text {
+    /// The first policy of the list that is known here.
+    fn balance(&self) -> Result<Option<Balance>, ServiceConfigError> {
+        let known = |name: &str| match name {
+            "pick_first" => Some(Balance::PickFirst),
+            "round_robin" => Some(Balance::RoundRobin),
+            "least_outstanding" => Some(Balance::LeastOutstanding),
+            _ => None,
+        };
+        if self.load_balancing_config.is_empty() {
+            let Some(name) = &self.load_balancing_policy else { return Ok(None) };
+            let unknown = || wrong("loadBalancingPolicy", format!("\"{name}\" is not known here"));
+            return known(&name.to_lowercase()).map(Some).ok_or_else(unknown);
+        }
+        let mut names = Vec::new();
+        for entry in &self.load_balancing_config {
+            let mut keys = entry.keys();
+            let (Some(name), None) = (keys.next(), keys.next()) else {
+                return Err(wrong("loadBalancingConfig", "has an entry that isn't one policy"));
+            };
+            if let Some(balance) = known(name) {
+                return Ok(Some(balance));
+            }
+            names.push(name.as_str());
+        }
+        Err(wrong("loadBalancingConfig", format!("has no policy that is known here: {}", names.join(", "))))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HealthText {
+    service_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ThrottlingText {
+    max_tokens: f64,
+    token_ratio: f64,
+}
+
+impl ThrottlingText {
+    fn check(self) -> Result<Throttling, ServiceConfigError> {
+        if !(self.max_tokens > 0.0 && self.max_tokens <= TOKENS_MAX) {
+            return Err(wrong("maxTokens", "has to be above 0 and at most 1000"));
+        }
+        // Three decimals count.
+        let ratio = (self.token_ratio * 1000.0).floor();
+        if ratio.is_nan() || ratio < 1.0 {
+            return Err(wrong("tokenRatio", "has to be above 0, of which three decimals count"));
+        }
+        let (tokens_max, ratio) = ((self.max_tokens * 1000.0) as u32, ratio.min(TOKENS_MAX * 1000.0) as u32);
+        Ok(Throttling { tokens_max, ratio })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MethodText {
+    #[serde(default)]
+    name: Vec<NameText>,
+    wait_for_ready: Option<bool>,
+    timeout: Option<String>,
+    retry_policy: Option<RetryText>,
+    hedging_policy: Option<Value>,
+    max_request_message_bytes: Option<Value>,
+    max_response_message_bytes: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct NameText {
+    #[serde(default)]
+    service: String,
+    #[serde(default)]
+    method: String,
+}
+
+impl MethodText {
+    fn check(self) -> Result<(Vec<String>, MethodConfig), ServiceConfigError> {
+        if self.hedging_policy.is_some() {
+            return Err(wrong(
+                "hedgingPolicy",
+                "is not supported: calls are retried (retryPolicy), never hedged",
+            ));
+        }
+        if self.max_request_message_bytes.is_some() || self.max_response_message_bytes.is_some() {
+            let problem =
+                "is not supported: set max_encoding_message_size and max_decoding_message_size on the client";
+            return Err(wrong("maxRequestMessageBytes or maxResponseMessageBytes", problem));
+        }
+        let mut names = Vec::new();
+        for NameText { service, method } in self.name {
+            names.push(match (service.is_empty(), method.is_empty()) {
+                (true, true) => String::new(),
+                (false, true) => service,
+                (false, false) => format!("{service}/{method}"),
+                (true, false) => {
+                    return Err(wrong("name", format!("has method \"{method}\" without a service")));
+                }
+            });
+        }
+        let config = MethodConfig {
+            timeout: self.timeout.as_deref().map(|text| duration("timeout", text)).transpose()?,
+            waits: self.wait_for_ready,
+            retry: self.retry_policy.map(RetryText::check).transpose()?,
+        };
+        Ok((names, config))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RetryText {
+    max_attempts: u32,
+    initial_backoff: String,
+    max_backoff: String,
+    backoff_multiplier: f64,
+    retryable_status_codes: Vec<Value>,
+}
+
+impl RetryText {
+    fn check(self) -> Result<RetryPolicy, ServiceConfigError> {
+        if self.max_attempts < 2 {
+            return Err(wrong("maxAttempts", "has to be 2 or more: the first attempt counts"));
+        }
+        let positive = |field, text: &str| match duration(field, text)? {
+            Duration::ZERO => Err(wrong(field, "has to be above 0")),
+            time => Ok(time),
+        };
+        if !(self.backoff_multiplier > 0.0 && self.backoff_multiplier.is_finite()) {
+            return Err(wrong("backoffMultiplier", "has to be above 0"));
+        }
+        if self.retryable_status_codes.is_empty() {
+            return Err(wrong("retryableStatusCodes", "has to name a status at least"));
+        }
+        Ok(RetryPolicy {
+            attempts_max: self.max_attempts.min(ATTEMPTS_MAX),
+            backoff_first: positive("initialBackoff", &self.initial_backoff)?,
+            backoff_max: positive("maxBackoff", &self.max_backoff)?,
+            multiplier: self.backoff_multiplier,
+            codes: self.retryable_status_codes.iter().map(code).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// A status by its name or number.
+fn code(value: &Value) -> Result<Code, ServiceConfigError> {
+    const NAMES: [&str; 17] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+    let number = match value {
+        Value::String(name) => NAMES.iter().position(|known| known.eq_ignore_ascii_case(name)),
+        value => value.as_u64().map(|number| number as usize).filter(|number| *number < NAMES.len()),
+    };
+    let unknown = || wrong("retryableStatusCodes", format!("has {value}, which is no status"));
+    number.map(|number| Code::from_i32(number as i32)).ok_or_else(unknown)
+}
+
+/// A duration in protobuf's JSON form: seconds with up to nine decimals, and an `s`.
+fn duration(field: &'static str, text: &str) -> Result<Duration, ServiceConfigError> {
+    let parse = || {
+        let seconds = text.strip_suffix('s')?;
+        let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, "0"));
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits(whole) || !digits(fraction) || whole.len() > 12 || fraction.len() > 9 {
+            return None;
+        }
+        let nanos: u32 = format!("{fraction:0<9}").parse().ok()?;
+        Some(Duration::new(whole.parse().ok()?, nanos))
+    };
+    parse().ok_or_else(|| wrong(field, format!("is \"{text}\", and not a duration such as \"0.5s\"")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RETRY: &str = r#"{"maxAttempts": 9, "initialBackoff": "0.1s", "maxBackoff": "1s",
+        "backoffMultiplier": 1.5, "retryableStatusCodes": ["UNAVAILABLE", "aborted", 8]}"#;
+
+    #[test]
+    fn methods_are_found_by_name_service_and_default() {
+        let json = format!(
+            r#"{{"loadBalancingConfig": [{{"xds_experimental": {{}}}}, {{"round_robin": {{}}}}], "somethingNew": 1,
+            "healthCheckConfig": {{"serviceName": "db"}}, "retryThrottling": {{"maxTokens": 10, "tokenRatio": 0.1239}},
+            "methodConfig": [
+                {{"name": [{{"service": "a.B", "method": "C"}}], "timeout": "1.5s", "retryPolicy": {RETRY}}},
+                {{"name": [{{"service": "a.B"}}, {{"service": "a.D", "method": ""}}], "waitForReady": true}},
+                {{"name": [{{}}], "timeout": "7s"}}]}}"#
+        );
+        let config = ServiceConfig::parse(&json).unwrap();
+        assert_eq!(config.balance, Some(Balance::RoundRobin));
+        assert_eq!(config.health_service.as_deref(), Some("db"));
+        assert_eq!(config.throttling, Some(Throttling { tokens_max: 10_000, ratio: 123 }));
+        let method = config.method("/a.B/C");
+        assert_eq!(method.timeout, Some(Duration::from_millis(1500)));
+        let retry = method.retry.as_ref().unwrap();
+        assert_eq!((retry.attempts_max, retry.backoff_first), (5, Duration::from_millis(100)));
+        assert_eq!(retry.codes, [Code::Unavailable, Code::Aborted, Code::ResourceExhausted]);
+        for path in ["/a.B/E", "/a.D/C"] {
+            assert_eq!(config.method(path).waits, Some(true), "{path}");
+        }
+        assert_eq!(config.method("/x.Y/Z").timeout, Some(Duration::from_secs(7)));
+        assert_eq!(
+            *config.method("/x.Y/Z").clone(),
+            MethodConfig { timeout: Some(Duration::from_secs(7)), ..MethodConfig::default() }
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let retry = |from: &str, to: &str| {
+            assert!(RETRY.contains(from), "{from}");
+            format!(r#"{{"methodConfig": [{{"name": [{{}}], "retryPolicy": {}}}]}}"#, RETRY.replace(from, to))
+        };
+        let cases = [
+            ("{".to_string(), "can't be read"),
+            (retry("\"maxAttempts\": 9", "\"maxAttempts\": 1"), "maxAttempts"),
+            (retry("\"0.1s\"", "\"0s\""), "initialBackoff"),
+            (retry("\"1s\"", "\"1m\""), "maxBackoff"),
+            (retry("1.5", "-1"), "backoffMultiplier"),
+            (retry("UNAVAILABLE", "UNAVAILING"), "UNAVAILING"),
+            (retry("[\"UNAVAILABLE\", \"aborted\", 8]", "[]"), "retryableStatusCodes"),
+            (r#"{"methodConfig": [{"name": [{}], "hedgingPolicy": {}}]}"#.into(), "hedg"),
+            (r#"{"methodConfig": [{"name": [{"method": "C"}]}]}"#.into(), "without a service"),
+            (r#"{"methodConfig": [{"name": [{"service": "a"}, {"service": "a"}]}]}"#.into(), "twice"),
+            (r#"{"methodConfig": [{"name": [{}], "maxRequestMessageBytes": 1}]}"#.into(), "max_encoding"),
+            (r#"{"retryThrottling": {"maxTokens": 1001, "tokenRatio": 1}}"#.into(), "maxTokens"),
+            (r#"{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.0001}}"#.into(), "tokenRatio"),
+            (r#"{"loadBalancingConfig": [{"grpclb": {}}]}"#.into(), "grpclb"),
+            (r#"{"loadBalancingPolicy": "ring_hash"}"#.into(), "ring_hash"),
+        ];
+        for (json, hint) in cases {
+            let error = ServiceConfig::parse(&json).unwrap_err().to_string();
+            assert!(error.contains(hint), "{json}: {error}");
+        }
+        assert_eq!(ServiceConfig::parse("{}").unwrap().balance, None);
+    }
+
+    #[test]
+    fn durations_are_those_of_protobuf() {
+        for (text, nanos) in [("0s", 0), ("1s", 1_000_000_000), ("0.000000001s", 1), ("1.5s", 1_500_000_000)]
+        {
+            assert_eq!(duration("timeout", text).unwrap(), Duration::from_nanos(nanos), "{text}");
+        }
+        for text in ["", "s", "1", "1.s", ".5s", "-1s", "1e3s", "0.0000000001s", "1 s"] {
+            assert!(duration("timeout", text).is_err(), "{text}");
+        }
+    }
+}

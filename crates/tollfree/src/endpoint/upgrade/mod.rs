@@ -1,0 +1,220 @@
+//! Moving over by itself: a channel to `http://host:port` whose server is on the same host finds out that there is a
+//! local socket, and makes its calls there.
+//!
+//! ```text
+//! client                                                server, over TCP      the same server, at its socket
+//!   POST /tollfree.Upgrade/Ask ──────────────────────────►
+//!     ◄──── tollfree-offer, -file, -seen, -token ──────────
+//!   is it the connection that the server sees? does the socket lie
+//!   in a directory of mine? is it the file that was meant?
+//!   HELLO with the token ─────────────────────────────────────────────────────────────►
+//!     ◄────────────────────────────────────────────────────── WELCOME with an answer ────
+//!   POST /tollfree.Upgrade/Confirm, tollfree-answer ──────►
+//!     ◄──── tollfree-token: the one that was answered so ───
+//!   new calls go to the session
+//! ```
+//! Section 23 of `spec/wire.md` says it for other languages, `docs/adr/0022-moving-over-by-itself.md` why it is so.
+
+mod mover;
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use http::HeaderName;
+
+use crate::endpoint::error::ChannelError;
+
+pub(crate) use mover::{Mover, keep};
+
+/// Directories for channels that are told nothing, separated as in `PATH`.
+const VARIABLE: &str = "TOLLFREE_UPGRADE_DIRECTORY";
+
+pub(crate) const ASK: &str = "/tollfree.Upgrade/Ask";
+pub(crate) const CONFIRM: &str = "/tollfree.Upgrade/Confirm";
+/// The address of the socket.
+pub(crate) const OFFER: HeaderName = HeaderName::from_static("tollfree-offer");
+/// Which file the socket is.
+pub(crate) const FILE: HeaderName = HeaderName::from_static("tollfree-file");
+/// The two ends of the connection, as the server sees them.
+pub(crate) const SEEN: HeaderName = HeaderName::from_static("tollfree-seen");
+/// What the client is to present at the socket.
+pub(crate) const TOKEN: HeaderName = HeaderName::from_static("tollfree-token");
+/// What the client was answered there.
+pub(crate) const ANSWER: HeaderName = HeaderName::from_static("tollfree-answer");
+
+/// Whether calls of a channel to `http://host:port` move over to shared memory, where the server is on the same host and
+/// offers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Upgrade {
+    /// They never do.
+    Off,
+    /// New calls move over when that is possible, and back when the session ends. Those under way stay where they are.
+    Preferred,
+    /// Calls go over shared memory or fail with UNAVAILABLE, which says why. TCP serves only for finding the way.
+    Required,
+}
+
+/// What a channel was told about it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) policy: Option<Upgrade>,
+    pub(crate) directories: Vec<PathBuf>,
+    pub(crate) through_proxies: bool,
+}
+
+/// What is to be done about it.
+#[derive(Clone, Debug)]
+pub(crate) enum Plan {
+    /// Nothing, for this reason.
+    Stay(&'static str),
+    /// Moving over, to sockets in these directories.
+    Move { required: bool, directories: Vec<PathBuf>, through_proxies: bool },
+}
+
+impl Settings {
+    /// # Errors
+    /// [`ChannelError::Upgrade`] for settings that can't come to anything.
+    pub(crate) fn plan(self) -> Result<Plan, ChannelError> {
+        // A program with more rights than the user that starts it does not take that user's word for where servers are.
+        self.plan_with(|| variable(has_more_rights(), std::env::var_os(VARIABLE)))
+    }
+
+    fn plan_with(self, variable: impl FnOnce() -> OsString) -> Result<Plan, ChannelError> {
+        if self.policy == Some(Upgrade::Off) {
+            return Ok(Plan::Stay("the channel is told to stay on TCP"));
+        }
+        let mut directories = self.directories;
+        if directories.is_empty() {
+            directories
+                .extend(std::env::split_paths(&variable()).filter(|path| !path.as_os_str().is_empty()));
+        }
+        if let Some(relative) = directories.iter().find(|directory| !directory.is_absolute()) {
+            let reason =
+                format!("{:?}, where offered sockets may lie, is not an absolute path", relative.display());
+            return Err(ChannelError::Upgrade(reason));
+        }
+        let required = self.policy == Some(Upgrade::Required);
+        match (directories.is_empty(), required) {
+            (true, false) => {
+                Ok(Plan::Stay("the channel knows no directory in which a server's socket may lie"))
+            }
+            (true, true) => Err(ChannelError::Upgrade(format!(
+                "it is required, but no directory is given in which offered sockets may lie: \
+                 call ChannelBuilder::upgrade_directory, or set {VARIABLE}"
+            ))),
+            (false, _) => Ok(Plan::Move { required, directories, through_proxies: self.through_proxies }),
+        }
+    }
+}
+
+/// Whether this program has more rights than the user that started it: by its user or group, or by the kernel's word (`AT_SECURE`),
+/// which also counts a file's capabilities.
+fn has_more_rights() -> bool {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    getuid() != geteuid() || getgid() != getegid() || says_secure(std::fs::read("/proc/self/auxv"))
+}
+
+/// What the vector of pairs says that the kernel gives to each program. Where it may not be read, it is a program with other rights.
+fn says_secure(vector: std::io::Result<Vec<u8>>) -> bool {
+    const AT_SECURE: usize = 23;
+    const WORD: usize = size_of::<usize>();
+    let is_set =
+        |pair: &[u8]| pair[..WORD] == AT_SECURE.to_ne_bytes() && pair[WORD..] != 0_usize.to_ne_bytes();
+    match vector {
+        Ok(vector) => vector.chunks_exact(2 * WORD).any(is_set),
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
+}
+
+/// What the variable says, to a program that may listen to it.
+fn variable(is_secure: bool, value: Option<OsString>) -> OsString {
+    match value {
+        Some(value) if is_secure => {
+            tracing::warn!(?value, "{VARIABLE} is not heeded: this program has more rights than its starter");
+            OsString::new()
+        }
+        value => value.unwrap_or_default(),
+    }
+}
+
+/// The two ends of a TCP connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ends {
+    pub(crate) client: SocketAddr,
+    pub(crate) server: SocketAddr,
+}
+
+/// An address written in one way, whichever family the socket was made for.
+pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+impl std::fmt::Display for Ends {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", plain(self.client), plain(self.server))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_with_more_rights_than_its_starter_does_not_listen_to_him() {
+        let set = || Some(OsString::from("/run/a"));
+        assert_eq!(variable(false, set()), "/run/a");
+        assert_eq!(variable(true, set()), "");
+        assert_eq!(variable(false, None), "");
+        assert!(!has_more_rights(), "a test is started by its own user");
+        let vector = |secure: usize| Ok([6, 4096, 23, secure, 0, 0].map(usize::to_ne_bytes).concat());
+        assert!(says_secure(vector(1)) && !says_secure(vector(0)));
+        assert!(says_secure(Err(std::io::ErrorKind::PermissionDenied.into())));
+        assert!(!says_secure(Err(std::io::ErrorKind::NotFound.into())), "no /proc");
+    }
+
+    fn plan(policy: Option<Upgrade>, given: &[&str], variable: &str) -> Result<Plan, String> {
+        let directories = given.iter().map(PathBuf::from).collect();
+        let settings = Settings { policy, directories, through_proxies: false };
+        settings.plan_with(|| variable.into()).map_err(|error| error.to_string())
+    }
+
+    fn moves(plan: Result<Plan, String>) -> (bool, Vec<String>) {
+        match plan {
+            Ok(Plan::Move { required, directories, .. }) => {
+                (required, directories.iter().map(|path| path.display().to_string()).collect())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_directory_is_what_switches_it_on() {
+        assert!(matches!(plan(None, &[], ""), Ok(Plan::Stay(_))));
+        assert!(matches!(plan(Some(Upgrade::Preferred), &[], ""), Ok(Plan::Stay(_))));
+        assert_eq!(moves(plan(None, &["/run/a"], "/run/b")), (false, vec!["/run/a".into()]));
+        assert_eq!(moves(plan(None, &[], "/run/b::/run/c")), (false, vec!["/run/b".into(), "/run/c".into()]));
+        assert_eq!(moves(plan(Some(Upgrade::Required), &[], "/run/b")), (true, vec!["/run/b".into()]));
+        assert!(matches!(plan(Some(Upgrade::Off), &["/run/a"], "/run/b"), Ok(Plan::Stay(_))));
+    }
+
+    #[test]
+    fn what_can_come_to_nothing_is_refused() {
+        let error = plan(Some(Upgrade::Required), &[], "").unwrap_err();
+        assert!(error.contains("upgrade_directory") && error.contains(VARIABLE), "{error}");
+        for (given, variable) in [(&["run"][..], ""), (&[][..], "run:/run")] {
+            let error = plan(None, given, variable).unwrap_err();
+            assert!(error.contains("\"run\"") && error.contains("absolute"), "{error}");
+        }
+    }
+
+    #[test]
+    fn ends_are_written_alike_whatever_the_family_of_the_socket() {
+        let ends = |client: &str, server: &str| {
+            Ends { client: client.parse().unwrap(), server: server.parse().unwrap() }.to_string()
+        };
+        assert_eq!(ends("[::ffff:127.0.0.1]:5", "127.0.0.1:6"), "127.0.0.1:5 127.0.0.1:6");
+        assert_eq!(ends("[::1]:5", "[::1]:6"), "[::1]:5 [::1]:6");
+    }
+}

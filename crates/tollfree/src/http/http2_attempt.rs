@@ -1,0 +1,43 @@
+//! One attempt of a call by tonic's own transport, from request to response head.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use http::{Request, Response};
+use tollfree_transport::now_ns;
+use tonic::body::Body;
+use tower_service::Service;
+
+use crate::call::attempts::Failed;
+use crate::call::deadline::Deadline;
+use crate::endpoint::Endpoint;
+use crate::http::response_body::ResponseBody;
+use crate::message::framing::Told;
+use crate::metadata::{GRPC_TIMEOUT, timeout_value};
+use crate::status;
+
+/// One attempt of a call, by a connection of tonic's.
+pub(crate) async fn attempt(
+    mut channel: tonic::transport::Channel,
+    endpoint: &Endpoint,
+    deadline_ns: Option<u64>,
+    mut request: Request<Body>,
+) -> Result<Response<ResponseBody>, Failed> {
+    if let Some(deadline_ns) = deadline_ns {
+        let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+        request.headers_mut().insert(GRPC_TIMEOUT, timeout_value(left));
+    }
+    let failed = |error: tonic::transport::Error| {
+        let unseen = status::is_unseen_by_http2(&error);
+        let status = status::in_time(status::http2(error, &endpoint.name), deadline_ns);
+        Failed { status, unseen }
+    };
+    poll_fn(|cx| channel.poll_ready(cx)).await.map_err(failed)?;
+    let (sent, received) = (endpoint.sharing.clone(), endpoint.sharing.clone());
+    let request = request.map(|body| Told::body(body, move |len| sent.sent_by_http2(len)));
+    let response = channel.call(request).await.map_err(failed)?;
+    Ok(response.map(|body| {
+        let body = Told::body(body, move |len| received.received_by_http2(len));
+        ResponseBody::http2(body, Deadline::new(deadline_ns))
+    }))
+}

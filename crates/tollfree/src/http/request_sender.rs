@@ -1,0 +1,234 @@
+//! The request of a call by a session, sent message by message out of an HTTP body.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http_body::Body as _;
+use tollfree_transport::{Attachment, Emission, EmitError, Ending, Outgoing};
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::http::response_body::ClientCall;
+use crate::message::bypass::{Bypass, Large};
+use crate::message::framing::Deframer;
+use crate::message::payloads::Sharing;
+use crate::status;
+
+/// Sends a request body message by message.
+pub(crate) struct RequestSender {
+    body: Body,
+    deframer: Deframer,
+    pub(crate) emission: Emission,
+    /// The body has ended; its half-close is in `emission` or sent.
+    pub(crate) ended: bool,
+    /// The body failed after the message at hand.
+    failed: Option<Status>,
+    /// It is known to which session it goes.
+    addressed: bool,
+    /// That session, for messages that are still to come: large ones may be made ropes for it.
+    session: Option<(Arc<Sharing>, Arc<Attachment>)>,
+    /// The first message as it was before it became a rope, while it may have to go to another session.
+    plain: Option<Outgoing>,
+    /// Where large messages come from, and how many have been read from the body.
+    bypass: Option<Bypass>,
+    count: u64,
+    /// The message at hand, if it came past tonic: an empty one stands in for it until it is encoded for a session.
+    past: Option<Arc<dyn Large>>,
+}
+
+impl RequestSender {
+    pub(crate) fn new(body: Body, emission: Emission, bypass: Option<Bypass>) -> RequestSender {
+        RequestSender {
+            body,
+            deframer: Deframer::default(),
+            emission,
+            ended: false,
+            failed: None,
+            addressed: false,
+            session: None,
+            plain: None,
+            bypass,
+            count: 0,
+            past: None,
+        }
+    }
+
+    /// All of a request whose body has ended, and of which nothing has been sent.
+    pub(crate) fn keep(&self) -> Kept {
+        Kept { emission: self.emission.clone(), past: self.past.clone() }
+    }
+
+    /// All of a request that has gone nowhere yet.
+    pub(crate) fn again(kept: Kept) -> RequestSender {
+        let Kept { emission, past } = kept;
+        RequestSender { ended: true, past, ..RequestSender::new(Body::empty(), emission, None) }
+    }
+
+    /// Moves the next message of the body, or its end, into the emission. Pending: the body has nothing now.
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        while self.emission.message.is_none() && !self.ended {
+            if let Some(message) = self.deframer.next() {
+                self.emission.message = Some(message);
+                self.past = self.bypass.as_ref().and_then(|bypass| bypass.take_out(self.count));
+                self.count += 1;
+                if let Err(refused) = self.wrap() {
+                    return Poll::Ready(Err(refused));
+                }
+                break;
+            }
+            if let Some(failure) = self.failed.take() {
+                return Poll::Ready(Err(failure));
+            }
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.deframer.push(data);
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Err(error)),
+                None if self.deframer.is_partial() => {
+                    return Poll::Ready(Err(Status::internal("the request ends in the middle of a message")));
+                }
+                None => self.end(),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Makes the message at hand a rope, where that is worth it and the session can have one.
+    fn wrap(&mut self) -> Result<(), Status> {
+        match &self.session {
+            Some((sharing, session)) => {
+                wrap(&mut self.emission.message, self.past.as_deref(), sharing, session)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// It goes to this session.
+    pub(crate) fn address(
+        &mut self,
+        sharing: &Arc<Sharing>,
+        session: &Arc<Attachment>,
+    ) -> Result<(), Status> {
+        if !self.addressed {
+            self.addressed = true;
+            let is_large = |message: &&Outgoing| sharing.is_large(message.data.len());
+            self.plain = self.emission.message.as_ref().filter(is_large).cloned();
+            wrap(&mut self.emission.message, self.past.as_deref(), sharing, session)?;
+            if !self.ended {
+                self.session = Some((sharing.clone(), session.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// It goes to another session after all, and nothing of it has gone anywhere. A message that came past tonic is encoded
+    /// anew then.
+    pub(crate) fn readdress(&mut self) {
+        self.session = None;
+        if std::mem::take(&mut self.addressed)
+            && let Some(plain) = self.plain.take()
+        {
+            self.emission.message = Some(plain);
+        }
+    }
+
+    /// Looks whether the body ends right after the message at hand, so that both go in one frame.
+    pub(crate) fn look_ahead(&mut self, cx: &mut Context<'_>) {
+        if self.ended || self.deframer.is_partial() {
+            return;
+        }
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(None) => self.end(),
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Ok(data) = frame.into_data() {
+                    self.deframer.push(data);
+                }
+            }
+            Poll::Ready(Some(Err(failure))) => self.failed = Some(failure),
+            Poll::Pending => {}
+        }
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        self.emission.ending = Some(Ending::HalfClose);
+    }
+
+    /// Sends all of the body. Ready when it is sent, or can't be any more.
+    fn poll_send(&mut self, cx: &mut Context<'_>, call: &ClientCall) -> Poll<Result<(), Status>> {
+        loop {
+            if !self.emission.is_empty() {
+                match ready!(call.stream.poll_emit(cx, &mut self.emission)) {
+                    Ok(()) => self.past = None,
+                    // The reader learns how the call ended.
+                    Err(EmitError::Ended | EmitError::Closed(_)) => return Poll::Ready(Ok(())),
+                    Err(error) => return Poll::Ready(Err(status::emit(error, &call.peer))),
+                }
+            }
+            if self.ended {
+                return Poll::Ready(Ok(()));
+            }
+            match self.poll_fill(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    // While the application has nothing to send, only the call's end is of interest.
+                    ready!(call.stream.poll_ended(cx));
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+    }
+
+    /// Sends what is at hand, without asking the body for more.
+    pub(crate) fn poll_send_first(
+        &mut self,
+        cx: &mut Context<'_>,
+        call: &ClientCall,
+    ) -> Poll<Result<(), Status>> {
+        match ready!(call.stream.poll_emit(cx, &mut self.emission)) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(EmitError::Ended | EmitError::Closed(_)) => {
+                self.ended = true;
+                self.emission = Emission::default();
+                Poll::Ready(Ok(()))
+            }
+            Err(error) => Poll::Ready(Err(status::emit(error, &call.peer))),
+        }
+    }
+}
+
+/// Makes a message a rope for a session, where that is worth it and the session can have one. One that came past tonic is
+/// encoded for it.
+fn wrap(
+    message: &mut Option<Outgoing>,
+    past: Option<&dyn Large>,
+    sharing: &Sharing,
+    session: &Attachment,
+) -> Result<(), Status> {
+    if let Some(past) = past {
+        *message = Some(past.encode(sharing, session.peer_pool(), session)?);
+        return Ok(());
+    }
+    sharing.wrap(message, session.peer_pool(), session)
+}
+
+/// A request as a whole, for any session.
+pub(crate) struct Kept {
+    emission: Emission,
+    past: Option<Arc<dyn Large>>,
+}
+
+/// Sends the rest of a request body while the application reads the response.
+pub(crate) async fn send_rest(mut sender: RequestSender, call: Arc<ClientCall>) {
+    let result = std::future::poll_fn(|cx| sender.poll_send(cx, &call)).await;
+    if let Err(failure) = result {
+        let code = failure.code() as u16;
+        *call.failure.lock() = Some(failure);
+        // The application may be waiting for the response: it is to learn of this.
+        call.stream.abort(code);
+    }
+}

@@ -1,0 +1,233 @@
+//! What was received on a call, as the HTTP body that tonic's decoder reads.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body as _, Frame};
+use tollfree_transport::{Attachment, End, Part, Stream};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::call::afterwards::Afterwards;
+use crate::call::deadline::Deadline;
+use crate::message::bypass::Bypass;
+use crate::message::payloads::Sharing;
+use crate::message::received::{Inflow, Step};
+use crate::metadata::{GRPC_STATUS, status_code, status_value, unpack};
+use crate::status;
+
+/// A call of the client's side, shared by those who send for it and those who read from it.
+#[derive(Debug)]
+pub(crate) struct ClientCall {
+    pub(crate) stream: Stream,
+    /// What went wrong while sending, for the reader to report.
+    pub(crate) failure: parking_lot::Mutex<Option<Status>>,
+    pub(crate) peer: Arc<str>,
+    pub(crate) sharing: Arc<Sharing>,
+    /// Keeps the session while the call lasts, also when the channel has turned to another one.
+    pub(crate) attachment: Arc<Attachment>,
+}
+
+impl ClientCall {
+    /// The status for a call that ended without trailers.
+    pub(crate) fn end_status(&self, end: End) -> Status {
+        if let Some(failure) = self.failure.lock().take() {
+            return failure;
+        }
+        end_status(&self.stream, end, &self.peer)
+    }
+}
+
+/// The status for a call that ended without trailers.
+pub(crate) fn end_status(stream: &Stream, end: End, peer: &str) -> Status {
+    match end {
+        End::Cancelled { code, refused } => status::cancelled(code, refused, peer),
+        _ => match stream.session_closed() {
+            Some(closed) => status::closed(&closed, peer),
+            None => Status::internal(format!("{peer} ended the call without a status")),
+        },
+    }
+}
+
+/// The body of a response. Dropping it before its end cancels the call. By default an empty one, without a call.
+#[derive(Debug)]
+pub struct ResponseBody {
+    source: Source,
+    deadline: Deadline,
+    ended: bool,
+    /// What is to be done at the end of a call that its channel keeps count of.
+    afterwards: Option<Box<Afterwards>>,
+}
+
+/// Where a response comes from.
+#[derive(Debug)]
+enum Source {
+    /// All of it is here: the message, nothing once that was read, and the trailers.
+    Whole {
+        data: Bytes,
+        code: u16,
+        block: Bytes,
+    },
+    Session(Box<(Arc<ClientCall>, Inflow)>),
+    Http2(Body),
+}
+
+impl ResponseBody {
+    /// The body of a response whose head was read; `rest` came together with that. Ropes may take the `bypass`.
+    pub(crate) fn new(
+        call: Arc<ClientCall>,
+        rest: Part,
+        deadline: Deadline,
+        bypass: Option<Bypass>,
+    ) -> ResponseBody {
+        let source = Source::Session(Box::new((call, Inflow::after(Some(rest), bypass))));
+        ResponseBody { source, deadline, ended: false, afterwards: None }
+    }
+
+    /// The body of a response that came as a whole, with gRPC's prefix before the message; the call is over.
+    pub(crate) fn whole(data: Bytes, code: u16, block: Bytes) -> ResponseBody {
+        let source = Source::Whole { data, code, block };
+        ResponseBody { source, deadline: Deadline::default(), ended: false, afterwards: None }
+    }
+
+    /// The body of a trailers-only response.
+    pub(crate) fn ended(call: Arc<ClientCall>) -> ResponseBody {
+        let source = Source::Session(Box::new((call, Inflow::default())));
+        ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None }
+    }
+
+    /// A body that tonic's transport receives.
+    pub(crate) fn http2(body: Body, deadline: Deadline) -> ResponseBody {
+        ResponseBody { source: Source::Http2(body), deadline, ended: false, afterwards: None }
+    }
+
+    /// Has something done when the call has ended; at once where it has.
+    pub(crate) fn afterwards(&mut self, afterwards: Afterwards) {
+        if !self.ended {
+            self.afterwards = Some(Box::new(afterwards));
+        }
+    }
+
+    fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Source::Session(session) = &mut self.source else { return Poll::Ready(None) };
+        let (call, inflow) = &mut **session;
+        let step = match inflow.poll(cx, &call.stream, &call.sharing) {
+            Poll::Ready(Ok(step)) => step,
+            Poll::Ready(Err(closed)) => {
+                self.ended = true;
+                return Poll::Ready(Some(Err(status::closed(&closed, &call.peer))));
+            }
+            Poll::Pending => {
+                ready!(self.deadline.poll(cx));
+                self.ended = true;
+                call.stream.cancel(Code::DeadlineExceeded as u16);
+                return Poll::Ready(Some(Err(status::deadline())));
+            }
+        };
+        Poll::Ready(Some(match step {
+            Step::Data(bytes) => Ok(Frame::data(bytes)),
+            Step::Failed(failure) => {
+                self.ended = true;
+                call.stream.cancel(failure.code() as u16);
+                Err(failure)
+            }
+            Step::End(End::Trailers { code, block }) => {
+                self.ended = true;
+                Ok(Frame::trailers(trailers(code, &block)))
+            }
+            Step::End(end) => {
+                self.ended = true;
+                Err(call.end_status(end))
+            }
+            Step::Headers => Err(Status::internal("response headers came twice")),
+        }))
+    }
+
+    fn poll_http2(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Source::Http2(body) = &mut self.source else { return Poll::Ready(None) };
+        let polled = Pin::new(&mut *body).poll_frame(cx);
+        let Poll::Ready(frame) = polled else {
+            ready!(self.deadline.poll(cx));
+            self.ended = true;
+            // Dropping it resets the stream.
+            *body = Body::empty();
+            return Poll::Ready(Some(Err(status::deadline())));
+        };
+        self.ended = !matches!(&frame, Some(Ok(frame)) if frame.is_data());
+        Poll::Ready(frame.map(|frame| frame.map_err(|status| status::in_time(status, self.deadline.at_ns))))
+    }
+
+    /// Tells the channel how the call ended.
+    #[cold]
+    fn tell_end(&mut self, frame: &Option<Result<Frame<Bytes>, Status>>) {
+        let Some(afterwards) = self.afterwards.take() else { return };
+        let code = match frame {
+            Some(Ok(frame)) => frame
+                .trailers_ref()
+                .and_then(status_code)
+                .map_or(Code::Unknown, |code| Code::from_i32(code.into())),
+            Some(Err(status)) => status.code(),
+            None => Code::Unknown,
+        };
+        afterwards.end(code);
+    }
+}
+
+impl Default for ResponseBody {
+    fn default() -> ResponseBody {
+        let source = Source::Http2(Body::empty());
+        ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None }
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        if let Source::Session(session) = &self.source {
+            session.0.stream.cancel(Code::Cancelled as u16);
+        }
+    }
+}
+
+impl http_body::Body for ResponseBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        let frame = match &mut this.source {
+            Source::Whole { data, .. } if !data.is_empty() => Some(Ok(Frame::data(std::mem::take(data)))),
+            Source::Whole { code, block, .. } => {
+                this.ended = true;
+                Some(Ok(Frame::trailers(trailers(*code, block))))
+            }
+            Source::Session(_) => ready!(this.poll_session(cx)),
+            Source::Http2(_) => ready!(this.poll_http2(cx)),
+        };
+        if this.ended && this.afterwards.is_some() {
+            this.tell_end(&frame);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended
+    }
+}
+
+/// The trailing headers that HTTP/2 would carry.
+pub(crate) fn trailers(code: u16, block: &[u8]) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(4);
+    unpack(block, &mut headers);
+    // Last, as tonic's server does over HTTP/2: where it is taken out again, the others keep their order.
+    headers.insert(GRPC_STATUS, status_value(code));
+    headers
+}

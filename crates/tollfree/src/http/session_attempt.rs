@@ -1,0 +1,384 @@
+//! One attempt of a call by a session, from request to response head.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
+use tollfree_layout::metadata::pairs;
+use tollfree_transport::{
+    Attachment, Emission, End, GRPC_PREFIX_LEN, Incoming, Opener, Opening, Part, Started, Stream,
+};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::call::attempts::Failed;
+use crate::call::deadline::Deadline;
+use crate::endpoint::Endpoint;
+use crate::http::request_sender::{Kept, RequestSender, send_rest};
+use crate::http::response_body::{ClientCall, ResponseBody, trailers};
+use crate::message::bypass::{Bypass, OfClient};
+use crate::metadata::{GRPC, pack, unpack};
+use crate::status;
+
+enum State {
+    /// On no session.
+    Idle,
+    /// Opening the call; the opener is of one that has to wait.
+    Open(Arc<Attachment>, Option<Opener>),
+    /// Sending what did not fit the first frame.
+    Send(Arc<ClientCall>),
+    /// Waiting for the response to a request that went as a whole: nobody else has to do with the call yet.
+    Await(Stream, Arc<Attachment>),
+    /// Waiting for the response.
+    Receive(Arc<ClientCall>),
+    /// Ended without a response by this session.
+    Refused(Arc<Attachment>),
+    Done,
+}
+
+impl State {
+    /// The call, once it is opened.
+    fn stream(&self) -> Option<&Stream> {
+        match self {
+            State::Await(stream, _) => Some(stream),
+            State::Send(call) | State::Receive(call) => Some(&call.stream),
+            _ => None,
+        }
+    }
+}
+
+/// An attempt under way; resolves to the response's head. Dropping it cancels the call.
+pub(crate) struct ResponseFuture {
+    endpoint: Arc<Endpoint>,
+    path: http::uri::PathAndQuery,
+    /// The application's.
+    extensions: Extensions,
+    /// Where the response's large messages go, if its reader takes them there.
+    bypass: Option<Bypass>,
+    /// All of the request, after an attempt that no server has looked at; what is not yet on its way during one.
+    sender: Option<RequestSender>,
+    deadline_ns: Option<u64>,
+    deadline: Deadline,
+    state: State,
+    /// Whether the request is kept while it may come back.
+    keeps: bool,
+    /// The whole request, kept until the server is known to have looked at it.
+    kept: Option<Kept>,
+}
+
+impl std::fmt::Debug for ResponseFuture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResponseFuture").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl ResponseFuture {
+    /// A call that is to be made by a session of this endpoint, once it is [placed](ResponseFuture::place). One that `keeps`
+    /// its request can be placed again after an attempt that no server has looked at.
+    ///
+    /// # Errors
+    /// A request that can't be sent to anybody.
+    #[inline]
+    pub(crate) fn new(
+        endpoint: &Arc<Endpoint>,
+        deadline_ns: Option<u64>,
+        keeps: bool,
+        request: Request<Body>,
+    ) -> Result<ResponseFuture, Status> {
+        let (parts, body) = request.into_parts();
+        let headers = pack(&parts.headers)
+            .map_err(|error| Status::resource_exhausted(format!("request metadata: {error}")))?;
+        let path = parts.uri.path_and_query().cloned();
+        let path = path.ok_or_else(|| Status::internal("a request without a path"))?;
+        let emission = Emission { headers: Some(headers), ..Emission::default() };
+        let bypass = parts.extensions.get().map(|OfClient(bypass)| bypass.clone());
+        if let Some(bypass) = &bypass {
+            bypass.take_from(endpoint.sharing.threshold);
+        }
+        let sender = RequestSender::new(body, emission, bypass.clone());
+        Ok(ResponseFuture {
+            state: State::Idle,
+            endpoint: endpoint.clone(),
+            path,
+            extensions: parts.extensions,
+            bypass,
+            sender: Some(sender),
+            deadline_ns,
+            deadline: Deadline::new(deadline_ns),
+            keeps,
+            kept: None,
+        })
+    }
+
+    /// Makes the call, all of which is here, by this session.
+    pub(crate) fn place(&mut self, attachment: Arc<Attachment>) {
+        if let Some(sender) = &mut self.sender {
+            sender.readdress();
+        }
+        self.state = State::Open(attachment, None);
+    }
+
+    /// Whether all of the request is here.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    /// The session by which the last attempt ended without a response.
+    pub(crate) fn refused_by(&self) -> Option<&Arc<Attachment>> {
+        match &self.state {
+            State::Refused(attachment) => Some(attachment),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.path.as_str()
+    }
+
+    pub(crate) fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        self.deadline_ns
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
+        match &mut self.state {
+            State::Open(..) => return self.poll_open(cx),
+            State::Send(call) => {
+                let sender = self.sender.as_mut().expect("kept while sending");
+                match sender.poll_send_first(cx, call) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                    Poll::Pending => {
+                        // The server may answer before it has read everything.
+                        return self.poll_receive(cx);
+                    }
+                }
+                self.begin_receiving();
+            }
+            State::Await(..) | State::Receive(_) => return self.poll_receive(cx),
+            State::Idle | State::Refused(_) | State::Done => {
+                return Poll::Ready(Err(Status::internal("the call is on no session").into()));
+            }
+        }
+        Poll::Ready(Ok(None))
+    }
+
+    /// Opens the call; the response of one whose answer is there at once.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
+        // A peer that answers within one look must not keep this task from ever yielding to the others.
+        let turn = ready!(tokio::task::coop::poll_proceed(cx));
+        let State::Open(attachment, opener) = &mut self.state else { unreachable!("the caller has matched") };
+        let sender = self.sender.as_mut().expect("kept until opened");
+        // A first message that is there already goes in the first frame; headers don't wait for one that isn't.
+        if let Poll::Ready(Err(error)) = sender.poll_fill(cx) {
+            return Poll::Ready(Err(error.into()));
+        }
+        sender.look_ahead(cx);
+        if sender.ended && self.keeps && self.kept.is_none() {
+            self.kept = Some(sender.keep());
+        }
+        sender.address(&self.endpoint.sharing, attachment)?;
+        let opening = Opening { path: self.path.as_str(), deadline_ns: self.deadline_ns.unwrap_or(0) };
+        let emission = &mut sender.emission;
+        let started = match opener {
+            None => attachment.start(cx, opening, emission, None),
+            Some(_) => Ok(Started::MustWait),
+        };
+        let mut waits = false;
+        let opened = match started {
+            Ok(Started::Answered(answer)) => {
+                turn.made_progress();
+                self.state = State::Done;
+                let headers = Bytes::copy_from_slice(answer.headers());
+                let trailers = Bytes::copy_from_slice(answer.trailers());
+                let message = answer.into_prefixed();
+                return Poll::Ready(Ok(Some(self.answered(&headers, message, 0, trailers))));
+            }
+            Ok(Started::Open(stream)) => Ok(stream),
+            Ok(Started::Waits(stream)) => {
+                waits = true;
+                Ok(stream)
+            }
+            Err(error) => Err(error),
+            Ok(Started::MustWait) => {
+                let opener = opener.get_or_insert_with(|| attachment.open());
+                ready!(opener.poll_open(cx, opening, emission))
+            }
+        };
+        turn.made_progress();
+        let State::Open(attachment, _) = std::mem::replace(&mut self.state, State::Done) else {
+            unreachable!("the caller has matched")
+        };
+        match opened {
+            Ok(stream) if sender.ended && emission.is_empty() => {
+                self.sender = None;
+                self.state = State::Await(stream, attachment);
+                if waits {
+                    return Poll::Pending;
+                }
+            }
+            Ok(stream) => {
+                let is_sent = emission.is_empty();
+                let call = self.share(stream, attachment);
+                if is_sent {
+                    self.state = State::Receive(call);
+                    self.begin_receiving();
+                } else {
+                    self.state = State::Send(call);
+                }
+            }
+            // Nothing of the call was sent.
+            Err(error) => {
+                self.state = State::Refused(attachment);
+                return Poll::Ready(Err(Failed::to_send(error, &self.endpoint.name)));
+            }
+        }
+        Poll::Ready(Ok(None))
+    }
+
+    /// A call that more than this future has to do with.
+    fn share(&self, stream: Stream, attachment: Arc<Attachment>) -> Arc<ClientCall> {
+        Arc::new(ClientCall {
+            stream,
+            failure: Default::default(),
+            peer: self.endpoint.name.clone(),
+            sharing: self.endpoint.sharing.clone(),
+            attachment,
+        })
+    }
+
+    /// What is left of the request goes on in a task of its own.
+    fn begin_receiving(&mut self) {
+        let (State::Send(call) | State::Receive(call)) = std::mem::replace(&mut self.state, State::Done)
+        else {
+            return;
+        };
+        if let Some(sender) = self.sender.take()
+            && !(sender.ended && sender.emission.is_empty())
+        {
+            tokio::spawn(send_rest(sender, call.clone()));
+        }
+        self.state = State::Receive(call);
+    }
+
+    /// The response, where all of it has come: the call is over. Any other call is from now on shared with its body.
+    fn whole(&mut self, arrival: &mut Part) -> Option<Response<ResponseBody>> {
+        let State::Await(stream, attachment) = std::mem::replace(&mut self.state, State::Done) else {
+            return None;
+        };
+        if let (Some(block), Some(chunk), Some(End::Trailers { code, block: trailers })) =
+            (&arrival.headers, &mut arrival.chunk, &mut arrival.end)
+            && chunk.is_whole()
+        {
+            let (data, trailers) = (std::mem::take(&mut chunk.bytes), std::mem::take(trailers));
+            return Some(self.answered(block, data, *code, trailers));
+        }
+        self.state = State::Receive(self.share(stream, attachment));
+        None
+    }
+
+    /// A response all of which has come, with gRPC's prefix before the message.
+    fn answered(&self, headers: &Bytes, data: Bytes, code: u16, trailers: Bytes) -> Response<ResponseBody> {
+        self.endpoint.sharing.received_inline(data.len().saturating_sub(GRPC_PREFIX_LEN), 0);
+        response(response_headers(headers), ResponseBody::whole(data, code, trailers))
+    }
+
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
+        let stream = self.state.stream().expect("the caller has matched");
+        let mut arrival = match ready!(stream.poll_arrival(cx)) {
+            Ok(arrival) => arrival.into_part(),
+            Err(closed) => return Poll::Ready(Err(status::closed(&closed, &self.endpoint.name).into())),
+        };
+        if let State::Await(..) = &self.state
+            && let Some(response) = self.whole(&mut arrival)
+        {
+            return Poll::Ready(Ok(Some(response)));
+        }
+        let (State::Send(call) | State::Receive(call)) = &self.state else {
+            unreachable!("no other waits for a response, or is shared now")
+        };
+        // An arrival is never empty.
+        let Some(incoming) = arrival.take_next() else { return Poll::Ready(Ok(None)) };
+        let response = match incoming {
+            Incoming::Headers(block) => {
+                let headers = response_headers(&block);
+                self.kept = None;
+                // A server that answers before it has read everything leaves the rest to be sent on.
+                self.begin_receiving();
+                let State::Receive(call) = std::mem::replace(&mut self.state, State::Done) else {
+                    unreachable!("just set")
+                };
+                let deadline = std::mem::take(&mut self.deadline);
+                let body = ResponseBody::new(call, arrival, deadline, self.bypass.take());
+                response(headers, body)
+            }
+            Incoming::End(End::Trailers { code, block }) => {
+                let mut headers = trailers(code, &block);
+                headers.entry(CONTENT_TYPE).or_insert(GRPC);
+                response(headers, ResponseBody::ended(call.clone()))
+            }
+            Incoming::End(end) => {
+                let unseen = matches!(end, End::Cancelled { refused: true, .. });
+                let status = call.end_status(end);
+                self.sender = self.kept.take().filter(|_| unseen).map(RequestSender::again);
+                self.state = State::Refused(call.attachment.clone());
+                return Poll::Ready(Err(Failed { status, unseen }));
+            }
+            Incoming::Chunk(_) => {
+                return Poll::Ready(Err(Status::internal("a message before the headers").into()));
+            }
+        };
+        Poll::Ready(Ok(Some(response)))
+    }
+}
+
+impl Drop for ResponseFuture {
+    fn drop(&mut self) {
+        if let Some(stream) = self.state.stream() {
+            stream.cancel(Code::Cancelled as u16);
+        }
+    }
+}
+
+/// The headers that HTTP/2 would carry, with room for trailers: tonic adds them.
+fn response_headers(block: &Bytes) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(4 + pairs(block).count());
+    headers.insert(CONTENT_TYPE, GRPC);
+    unpack(block, &mut headers);
+    headers
+}
+
+fn response(headers: HeaderMap<HeaderValue>, body: ResponseBody) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
+    *response.version_mut() = http::Version::HTTP_2;
+    *response.headers_mut() = headers;
+    response
+}
+
+impl Future for ResponseFuture {
+    type Output = Result<Response<ResponseBody>, Failed>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        loop {
+            match this.poll_step(cx) {
+                Poll::Ready(Ok(Some(response))) => return Poll::Ready(Ok(response)),
+                Poll::Ready(Ok(None)) => continue,
+                Poll::Ready(Err(failed)) => return Poll::Ready(Err(failed)),
+                Poll::Pending => {
+                    ready!(this.deadline.poll(cx));
+                    if let Some(stream) = this.state.stream() {
+                        stream.cancel(Code::DeadlineExceeded as u16);
+                    }
+                    return Poll::Ready(Err(status::deadline().into()));
+                }
+            }
+        }
+    }
+}

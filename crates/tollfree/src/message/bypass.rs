@@ -1,0 +1,209 @@
+//! Large messages past tonic, where calls go as HTTP requests between our own stubs.
+//!
+//! tonic encodes messages into one buffer and decodes them out of another: a copy each, whatever their length. So where a
+//! generated client or server is at one end of tonic's layers and a session at the other, a large message takes a [`Lane`]
+//! beside them, and an empty one passes through tonic in its place. Both ends of a lane count messages, so that each is
+//! taken for the one that it is.
+//!
+//! Nothing is put into a lane unless who takes out of it has said so beforehand: a call whose extensions were lost on the way,
+//! or whose body somebody else reads, goes through tonic as a whole.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tollfree_pool::Rope;
+use tollfree_transport::{Outgoing, PeerPool};
+use tonic::Status;
+
+use crate::message::form::Form;
+use crate::message::payloads::{Outlet, Sharing};
+
+/// A message on its way to a session.
+pub(crate) trait Large: Send + Sync {
+    /// Makes it ready for a session.
+    ///
+    /// # Errors
+    /// As [`Sharing::encode`].
+    fn encode(&self, sharing: &Sharing, peer: PeerPool, outlet: &dyn Outlet) -> Result<Outgoing, Status>;
+}
+
+/// A message in form `F`, and how long it may be in bytes.
+pub(crate) struct Item<F, M> {
+    pub(crate) message: M,
+    pub(crate) len_max: Option<usize>,
+    pub(crate) form: PhantomData<F>,
+}
+
+impl<F: Form<M>, M: Send + Sync + 'static> Large for Item<F, M> {
+    fn encode(&self, sharing: &Sharing, peer: PeerPool, outlet: &dyn Outlet) -> Result<Outgoing, Status> {
+        F::ready(&self.message, |message| sharing.encode(message, self.len_max, peer, outlet))
+    }
+}
+
+/// What passes beside tonic, each with its place among the messages of its direction.
+struct Lane<T> {
+    waiting: Mutex<VecDeque<(u64, T)>>,
+    /// From which length on messages take it; none while nobody takes them out.
+    from: AtomicUsize,
+}
+
+impl<T> Lane<T> {
+    fn put(&self, number: u64, message: T) {
+        self.waiting.lock().push_back((number, message));
+    }
+
+    /// The message of that number. Those before it are not asked for any more.
+    fn take(&self, number: u64) -> Option<T> {
+        let mut waiting = self.waiting.lock();
+        while let Some((first, _)) = waiting.front()
+            && *first <= number
+        {
+            let (first, message) = waiting.pop_front()?;
+            if first == number {
+                return Some(message);
+            }
+        }
+        None
+    }
+}
+
+impl<T> Default for Lane<T> {
+    fn default() -> Lane<T> {
+        Lane { waiting: Mutex::default(), from: AtomicUsize::new(usize::MAX) }
+    }
+}
+
+#[derive(Default)]
+struct Lanes {
+    /// To the session.
+    out: Lane<Arc<dyn Large>>,
+    /// Messages of the way out may be asked for again, from the first on.
+    keeps: AtomicBool,
+    /// Bytes that were put there, as encoded.
+    out_len: AtomicUsize,
+    /// From the session. Its `from` is the receiver's limit.
+    back: Lane<Rope>,
+}
+
+/// Both lanes of one call. Clones are of the same call.
+#[derive(Clone, Default)]
+pub(crate) struct Bypass {
+    lanes: Arc<Lanes>,
+}
+
+/// The bypass of a call that a generated client makes, in its request's extensions.
+#[derive(Clone)]
+pub(crate) struct OfClient(pub(crate) Bypass);
+
+/// The bypass of a call that a generated server is to answer, in its request's extensions.
+#[derive(Clone)]
+pub(crate) struct OfServer(pub(crate) Bypass);
+
+impl Bypass {
+    /// The session's end: messages of at least `threshold` bytes will be taken out.
+    pub(crate) fn take_from(&self, threshold: usize) {
+        self.lanes.out.from.store(threshold, Ordering::Release);
+    }
+
+    /// The stub's end: whether anything is taken.
+    pub(crate) fn is_open(&self) -> bool {
+        self.lanes.out.from.load(Ordering::Acquire) != usize::MAX
+    }
+
+    /// The stub's end: whether a message of this length is taken.
+    pub(crate) fn takes(&self, len: usize) -> bool {
+        len >= self.lanes.out.from.load(Ordering::Acquire) && len != usize::MAX
+    }
+
+    /// The stub's end: the message of that number, from 0, goes to the session.
+    pub(crate) fn put_out(&self, number: u64, message: Arc<dyn Large>, len: usize) {
+        self.lanes.out_len.fetch_add(len, Ordering::Relaxed);
+        self.lanes.out.put(number, message);
+    }
+
+    /// The session's end: the message of that number, if it was put here.
+    pub(crate) fn take_out(&self, number: u64) -> Option<Arc<dyn Large>> {
+        if !self.lanes.keeps.load(Ordering::Relaxed) {
+            return self.lanes.out.take(number);
+        }
+        let waiting = self.lanes.out.waiting.lock();
+        let idx = waiting.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(waiting[idx].1.clone())
+    }
+
+    /// Whether what goes out is kept, to be asked for again.
+    pub(crate) fn keep(&self, keeps: bool) {
+        self.lanes.keeps.store(keeps, Ordering::Relaxed);
+    }
+
+    /// Bytes put on the way out so far.
+    pub(crate) fn out_len(&self) -> usize {
+        self.lanes.out_len.load(Ordering::Relaxed)
+    }
+
+    /// The stub's end: ropes of messages of at most `limit` bytes will be taken out.
+    pub(crate) fn take_back_up_to(&self, limit: usize) {
+        self.lanes.back.from.store(limit.min(usize::MAX - 1), Ordering::Release);
+    }
+
+    /// The session's end: the stub's limit for messages, where it takes ropes.
+    pub(crate) fn back_limit(&self) -> Option<usize> {
+        Some(self.lanes.back.from.load(Ordering::Acquire)).filter(|limit| *limit != usize::MAX)
+    }
+
+    /// The session's end: the message of that number, from 0, is this rope.
+    pub(crate) fn put_back(&self, number: u64, rope: Rope) {
+        self.lanes.back.put(number, rope);
+    }
+
+    /// The stub's end: the message of that number, if it came as a rope.
+    pub(crate) fn take_back(&self, number: u64) -> Option<Rope> {
+        self.lanes.back.take(number)
+    }
+}
+
+impl std::fmt::Debug for Bypass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bypass").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::codec::Prost;
+
+    fn put(bypass: &Bypass, number: u64) {
+        let item = Item { message: number, len_max: None, form: PhantomData::<Prost> };
+        bypass.put_out(number, Arc::new(item), 10);
+    }
+
+    #[test]
+    fn messages_are_taken_by_their_numbers_once_or_again_while_they_are_kept() {
+        let bypass = Bypass::default();
+        bypass.keep(true);
+        [1, 2, 5].into_iter().for_each(|number| put(&bypass, number));
+        for _ in 0..2 {
+            let taken: Vec<u64> = (0..7).filter(|number| bypass.take_out(*number).is_some()).collect();
+            assert_eq!(taken, [1, 2, 5]);
+        }
+        bypass.keep(false);
+        assert!(bypass.take_out(2).is_some() && bypass.take_out(2).is_none());
+        assert!(bypass.take_out(1).is_none(), "the ones before are gone");
+        assert!(bypass.take_out(5).is_some());
+        assert_eq!(bypass.out_len(), 30);
+    }
+
+    #[test]
+    fn nothing_is_taken_before_somebody_says_so() {
+        let bypass = Bypass::default();
+        assert!(!bypass.is_open() && !bypass.takes(usize::MAX - 1) && bypass.back_limit().is_none());
+        bypass.take_from(100);
+        bypass.take_back_up_to(usize::MAX);
+        assert!(bypass.is_open() && bypass.takes(100) && !bypass.takes(99));
+        assert_eq!(bypass.back_limit(), Some(usize::MAX - 1));
+    }
+}

@@ -1,0 +1,244 @@
+//! The codec of generated stubs where tonic's own layers carry their calls, for messages of any [`Form`], with a way beside
+//! tonic for large ones ([`super::bypass`]).
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use tonic::Status;
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+use crate::message::bypass::{Bypass, Item, OfServer};
+use crate::message::encoding::RECEIVED_LEN_MAX;
+use crate::message::form::{Form, Ready as _};
+
+/// tonic's own defaults.
+const BUFFER_LEN: usize = 8 * 1024;
+/// A buffer of this length is handed on: each message by itself, so that no more than one large one waits beside.
+const EACH: usize = 1;
+
+/// How a generated client's messages are coded.
+pub trait Coding<M1, M2> {
+    /// What tonic is given.
+    type Codec: Codec<Encode = M1, Decode = M2>;
+    /// The codec for one call.
+    fn codec(self, call: OneCall) -> Self::Codec;
+}
+
+/// What a codec is to know of its call.
+#[derive(Clone, Debug, Default)]
+pub struct OneCall {
+    pub(crate) bypass: Option<Bypass>,
+    pub(crate) encoding_len_max: Option<usize>,
+    pub(crate) decoding_len_max: Option<usize>,
+    /// Messages are compressed on their way out, which only tonic can do.
+    pub(crate) compresses: bool,
+}
+
+/// Messages of prost's, coded as tonic does by default.
+#[derive(Debug)]
+pub struct Prost;
+
+/// Any other codec: all messages pass through tonic.
+#[derive(Debug)]
+pub struct Other<C>(pub C);
+
+/// Messages that are read and built in place: linear objects.
+#[derive(Debug)]
+pub struct Objects;
+
+/// Both markers are a coding wherever they are a form of both messages.
+macro_rules! coding_of_form {
+    ($form:ty) => {
+        impl<M1, M2> Coding<M1, M2> for $form
+        where
+            $form: Form<M1> + Form<M2>,
+            M1: Send + Sync + 'static,
+            M2: Send + Sync + 'static,
+        {
+            type Codec = FormCodec<$form, M1, M2>;
+
+            fn codec(self, call: OneCall) -> Self::Codec {
+                FormCodec { call, messages: PhantomData }
+            }
+        }
+    };
+}
+
+coding_of_form!(Prost);
+coding_of_form!(Objects);
+
+impl<C: Codec> Coding<C::Encode, C::Decode> for Other<C> {
+    type Codec = C;
+
+    fn codec(self, _: OneCall) -> C {
+        self.0
+    }
+}
+
+/// For generated servers: the codec for a call of messages in form `F`, which may have come with a bypass.
+pub fn codec<F, M1, M2, B>(
+    _: F,
+    request: &mut http::Request<B>,
+    encoding_len_max: Option<usize>,
+    decoding_len_max: Option<usize>,
+    compresses: bool,
+) -> FormCodec<F, M1, M2>
+where
+    F: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
+{
+    // Not to be found by anybody whom the application gives the extensions to.
+    let bypass = request.extensions_mut().remove().map(|OfServer(bypass)| bypass);
+    let call = OneCall { bypass, encoding_len_max, decoding_len_max, compresses };
+    FormCodec { call, messages: PhantomData }
+}
+
+/// The codec of one call.
+#[derive(Debug)]
+pub struct FormCodec<F, M1, M2> {
+    call: OneCall,
+    messages: PhantomData<fn(F, M1) -> M2>,
+}
+
+impl<F, M1, M2> Codec for FormCodec<F, M1, M2>
+where
+    F: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
+{
+    type Encode = M1;
+    type Decode = M2;
+    type Encoder = FormEncoder<F, M1>;
+    type Decoder = FormDecoder<F, M2>;
+
+    fn encoder(&mut self) -> FormEncoder<F, M1> {
+        let bypass = self.call.bypass.clone().filter(|_| !self.call.compresses);
+        FormEncoder { bypass, len_max: self.call.encoding_len_max, count: 0, messages: PhantomData }
+    }
+
+    fn decoder(&mut self) -> FormDecoder<F, M2> {
+        let bypass = self.call.bypass.clone();
+        if let Some(bypass) = &bypass {
+            bypass.take_back_up_to(self.call.decoding_len_max.unwrap_or(RECEIVED_LEN_MAX));
+        }
+        FormDecoder { bypass, count: 0, messages: PhantomData }
+    }
+}
+
+/// Encodes messages into tonic's buffer, or sends them past it.
+#[derive(Debug)]
+pub struct FormEncoder<F, M> {
+    bypass: Option<Bypass>,
+    len_max: Option<usize>,
+    count: u64,
+    messages: PhantomData<fn(F, M)>,
+}
+
+impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
+    type Item = M;
+    type Error = Status;
+
+    fn encode(&mut self, message: M, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        let number = self.count;
+        self.count += 1;
+        let past = F::ready(&message, |ready| match &self.bypass {
+            Some(bypass) if bypass.takes(ready.encoded_len()) => Ok(Some((bypass, ready.encoded_len()))),
+            _ => {
+                ready.write(to);
+                Ok(None)
+            }
+        })?;
+        if let Some((bypass, len)) = past {
+            let item = Item { message, len_max: self.len_max, form: PhantomData::<F> };
+            bypass.put_out(number, Arc::new(item), len);
+        }
+        Ok(())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        match &self.bypass {
+            Some(bypass) if bypass.is_open() => BufferSettings::new(BUFFER_LEN, EACH),
+            _ => BufferSettings::default(),
+        }
+    }
+}
+
+/// Decodes messages out of tonic's buffer, or those that came past it.
+#[derive(Debug)]
+pub struct FormDecoder<F, M> {
+    bypass: Option<Bypass>,
+    count: u64,
+    messages: PhantomData<fn(F) -> M>,
+}
+
+impl<F, M> Default for FormDecoder<F, M> {
+    /// For messages all of which pass through tonic.
+    fn default() -> FormDecoder<F, M> {
+        FormDecoder { bypass: None, count: 0, messages: PhantomData }
+    }
+}
+
+impl<F: Form<M>, M: Send + Sync + 'static> Decoder for FormDecoder<F, M> {
+    type Item = M;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
+        let number = self.count;
+        self.count += 1;
+        match self.bypass.as_ref().and_then(|bypass| bypass.take_back(number)) {
+            Some(rope) => F::read_rope(rope).map(Some),
+            None => F::read(from).map(Some),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use tonic::codec::EncodeBody;
+
+    use super::*;
+
+    fn body(
+        bypass: &Bypass,
+        count: usize,
+    ) -> impl http_body::Body<Data = bytes::Bytes, Error = Status> + Unpin {
+        let call = OneCall { bypass: Some(bypass.clone()), ..OneCall::default() };
+        let mut codec: FormCodec<Prost, String, String> = Prost.codec(call);
+        let messages = (0..count).map(|nth| Ok("x".repeat(if nth % 2 == 0 { 1000 } else { 10 })));
+        Box::pin(EncodeBody::new_client(codec.encoder(), tokio_stream::iter(messages), None, None))
+    }
+
+    fn next(body: &mut (impl http_body::Body<Data = bytes::Bytes, Error = Status> + Unpin)) -> Option<usize> {
+        match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(frame)) => Some(frame.unwrap().into_data().unwrap().len()),
+            Poll::Ready(None) => None,
+            Poll::Pending => panic!("all is there"),
+        }
+    }
+
+    #[test]
+    fn large_messages_are_read_one_by_one_and_leave_an_empty_one_in_their_place() {
+        let bypass = Bypass::default();
+        bypass.take_from(1000);
+        let mut body = body(&bypass, 4);
+        assert_eq!(next(&mut body), Some(5));
+        assert!(bypass.take_out(2).is_none() && bypass.out_len() == 1003, "and no other was read");
+        assert_eq!(
+            [next(&mut body), next(&mut body), next(&mut body), next(&mut body)],
+            [Some(5 + 12), Some(5), Some(5 + 12), None]
+        );
+        assert!(bypass.take_out(2).is_some());
+    }
+
+    #[test]
+    fn nothing_goes_past_where_nobody_takes_it() {
+        let bypass = Bypass::default();
+        let mut body = body(&bypass, 3);
+        assert_eq!([next(&mut body), next(&mut body)], [Some(3 * 5 + 2 * 1003 + 12), None]);
+        assert_eq!(bypass.out_len(), 0);
+    }
+}

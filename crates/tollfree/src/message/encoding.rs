@@ -1,0 +1,336 @@
+//! Messages between their types and the bytes that travel.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderMap;
+use tollfree_layout::limits::OBJECT_LEN_MAX;
+use tollfree_layout::metadata::{BlockError, Name, pairs};
+use tollfree_pool::Rope;
+use tollfree_transport::{Chunk, Claim, Encoded, OBJECT_PREFIX, Whole, message_buffer};
+use tonic::Status;
+
+use crate::message::form::{Form, Ready, unasked};
+use crate::message::payloads::Sharing;
+use crate::message::received::{self, Fetching, Mapped, rope_len_max};
+use crate::metadata::{self};
+
+/// tonic's limit for received messages where none is set.
+pub(crate) const RECEIVED_LEN_MAX: usize = 4 * 1024 * 1024;
+/// gRPC's prefix, which the session puts before a message's first chunk.
+const PREFIX_LEN: usize = tollfree_transport::GRPC_PREFIX_LEN;
+
+/// Encodes a message of `len` bytes, its [`Ready::encoded_len`].
+#[inline]
+pub(crate) fn encode(message: impl Ready, len: usize) -> Encoded {
+    Encoded::write(len, |buffer| message.write(buffer))
+}
+
+/// Whether a message is not longer than its sender allows.
+///
+/// # Errors
+/// The status that tonic's encoder gives.
+#[inline]
+pub(crate) fn check_len(len: usize, len_max: Option<usize>) -> Result<(), Status> {
+    let limit = len_max.unwrap_or(usize::MAX);
+    if len > limit {
+        return Err(Status::out_of_range(format!(
+            "Error, encoded message length too large: found {len} bytes, the limit is: {limit} bytes"
+        )));
+    }
+    if len > u32::MAX as usize {
+        return Err(Status::resource_exhausted(format!(
+            "Cannot return body with more than 4GB of data but got {len} bytes"
+        )));
+    }
+    Ok(())
+}
+
+/// A message that was received, in as many pieces as it lies in.
+pub(crate) enum Received {
+    /// Together with all else that a client says.
+    Request(Whole),
+    Whole(Bytes),
+    Rope(Rope),
+    /// A linear object, and the receiver's limit for messages.
+    Object(Bytes, usize),
+}
+
+impl Received {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Received::Whole(bytes) | Received::Object(bytes, _) => bytes.len(),
+            Received::Request(whole) => whole.message().len(),
+            Received::Rope(rope) => rope.remaining(),
+        }
+    }
+
+    /// Whether it came as a linear object.
+    pub(crate) fn is_object(&self) -> bool {
+        match self {
+            Received::Request(whole) => whole.is_object(),
+            Received::Object(..) => true,
+            Received::Whole(_) | Received::Rope(_) => false,
+        }
+    }
+}
+
+/// Decodes a message.
+///
+/// # Errors
+/// INTERNAL, as tonic's decoder says it.
+pub(crate) fn decode<F: Form<M>, M: Send + Sync + 'static>(message: Received) -> Result<M, Status> {
+    match message {
+        Received::Request(whole) => decode_whole::<F, M>(&whole),
+        Received::Whole(bytes) => F::read(bytes),
+        Received::Rope(rope) => F::read_rope(rope),
+        Received::Object(object, len_max) => F::read_object(&object, len_max),
+    }
+}
+
+/// Decodes a message that came in one frame.
+///
+/// # Errors
+/// As [`decode`].
+#[inline]
+pub(crate) fn decode_whole<F: Form<M>, M: Send + Sync + 'static>(whole: &Whole) -> Result<M, Status> {
+    if whole.is_object() {
+        return F::read_object(whole.message(), usize::MAX);
+    }
+    match whole.shared_message() {
+        None => F::read(whole.message()),
+        Some(message) => F::read(message),
+    }
+}
+
+/// Puts the first message of a call together from its chunks. One that comes in one chunk is not copied.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    len_max: usize,
+    takes_objects: bool,
+    is_object: bool,
+    whole: Bytes,
+    pieces: BytesMut,
+    /// What they come to, as the first of them said.
+    len: usize,
+    complete: bool,
+    /// Bytes put together out of pieces, each of which was copied for that.
+    joined: usize,
+    claim: Option<Claim>,
+}
+
+impl Gather {
+    /// Takes messages of up to `len_max` bytes, and linear objects if it is to.
+    pub(crate) fn new(len_max: Option<usize>, takes_objects: bool) -> Gather {
+        let len_max = len_max.unwrap_or(RECEIVED_LEN_MAX);
+        Gather {
+            len_max,
+            takes_objects,
+            is_object: false,
+            whole: Bytes::new(),
+            pieces: BytesMut::new(),
+            len: 0,
+            complete: false,
+            joined: 0,
+            claim: None,
+        }
+    }
+
+    /// Takes the next chunk. What follows the first message is only looked at.
+    ///
+    /// # Errors
+    /// The status that tonic's decoder gives for a message that is too long, or compressed without a word about how.
+    pub(crate) fn add(&mut self, chunk: Chunk) -> Result<(), Status> {
+        let Chunk { mut bytes, first, last, rope } = chunk;
+        if first {
+            let (is_object, len) = prefix(&mut bytes)?;
+            if is_object && !self.takes_objects {
+                return Err(unasked());
+            }
+            let limit = self.len_max;
+            let len_max = match &rope {
+                Some(_) => rope_len_max(limit),
+                // Whether its encoding is too long is known when it is verified.
+                None if is_object => limit.max(OBJECT_LEN_MAX),
+                None => limit,
+            };
+            if len > len_max {
+                return Err(too_long(len, limit));
+            }
+            if !self.complete {
+                self.is_object = is_object;
+            }
+            if !self.complete {
+                self.claim = rope;
+            }
+            if last && !self.complete {
+                self.whole = bytes;
+                self.complete = true;
+                return Ok(());
+            }
+            if !self.complete {
+                self.pieces = message_buffer(len.min(2 * bytes.len()));
+                self.len = len;
+            }
+        }
+        if !self.complete {
+            if !first && self.pieces.capacity() < self.len {
+                // The second chunk has come: there is more to the length than a word, and it is within the limit.
+                self.pieces.reserve(self.len - self.pieces.len());
+            }
+            self.pieces.extend_from_slice(&bytes);
+            if last {
+                self.whole = std::mem::take(&mut self.pieces).freeze();
+                self.joined = self.whole.len();
+                self.complete = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// The message, if one has come: as it is, or with hold taken of its refs, or what to wait for until then.
+    ///
+    /// # Errors
+    /// The status for a message whose refs can't be had.
+    pub(crate) fn take(&mut self, sharing: &Sharing) -> Result<Option<Gathered>, Status> {
+        if !std::mem::take(&mut self.complete) {
+            return Ok(None);
+        }
+        let bytes = std::mem::take(&mut self.whole);
+        let Some(claim) = self.claim.take() else {
+            sharing.received_inline(bytes.len(), self.joined);
+            return Ok(Some(Gathered::Here(match self.is_object {
+                true => Received::Object(bytes, self.len_max),
+                false => Received::Whole(bytes),
+            })));
+        };
+        Ok(Some(match received::map(sharing, bytes, claim, self.len_max)? {
+            Mapped::Here(rope) => Gathered::Here(Received::Rope(rope)),
+            Mapped::Fetching(fetching) => Gathered::Fetching(fetching),
+        }))
+    }
+}
+
+/// Takes gRPC's prefix off a message: whether that is an object, and the length.
+fn prefix(bytes: &mut Bytes) -> Result<(bool, usize), Status> {
+    let flag = bytes.get_u8();
+    let len = bytes.get_u32() as usize;
+    match flag {
+        0 => Ok((false, len)),
+        OBJECT_PREFIX => Ok((true, len)),
+        _ => Err(Status::internal(
+            "protocol error: received message with compressed-flag but no grpc-encoding was specified",
+        )),
+    }
+}
+
+/// Holds the receiver's limit against a message that came in one frame, as [`Gather`] does. `Some`: it is an object, of which
+/// only the encoding may be within the limit.
+///
+/// # Errors
+/// The status that tonic's decoder gives for a message that is too long.
+#[inline]
+pub(crate) fn check_received(whole: &Whole, len_max: Option<usize>) -> Result<Option<Received>, Status> {
+    let (len, limit) = (whole.message().len(), len_max.unwrap_or(RECEIVED_LEN_MAX));
+    if len > limit { long_received(whole, limit) } else { Ok(None) }
+}
+
+#[cold]
+fn long_received(whole: &Whole, limit: usize) -> Result<Option<Received>, Status> {
+    match whole.is_object() {
+        true => Ok(Some(Received::Object(Bytes::copy_from_slice(whole.message()), limit))),
+        false => Err(too_long(whole.message().len(), limit)),
+    }
+}
+
+/// What a gathered message is.
+pub(crate) enum Gathered {
+    Here(Received),
+    /// Its extents are on their way here.
+    Fetching(Fetching),
+}
+
+pub(crate) fn too_long(len: usize, limit: usize) -> Status {
+    Status::out_of_range(format!(
+        "Error, decoded message length too large: found {len} bytes, the limit is: {limit} bytes"
+    ))
+}
+
+const _: () = assert!(PREFIX_LEN == 5);
+
+/// Names that gRPC keeps for itself: an application's metadata under these names don't travel, as in tonic.
+const RESERVED: [&str; 3] = ["grpc-message", "grpc-message-type", "content-type"];
+
+/// Packs an application's metadata; nothing when there are none.
+///
+/// # Errors
+/// [`BlockError`] for a name or value longer than a pair can carry.
+pub(crate) fn pack(headers: &HeaderMap) -> Result<Bytes, BlockError> {
+    metadata::pack_but(headers, |name| RESERVED.contains(&name.as_str()))
+}
+
+/// The same for a block that is kept while it is sent.
+///
+/// # Errors
+/// As [`pack`].
+pub(crate) fn pack_to_keep(headers: &HeaderMap) -> Result<Bytes, BlockError> {
+    metadata::pack_to_keep(headers, |name| RESERVED.contains(&name.as_str()))
+}
+
+/// Whether a block says how messages are compressed, or may be: that is left to tonic.
+pub(crate) fn says_encoding(block: &[u8]) -> bool {
+    let is_encoding = |name: Name<'_>| matches!(name.as_bytes(), b"grpc-encoding" | b"grpc-accept-encoding");
+    pairs(block).flatten().any(|(name, _)| is_encoding(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(bytes: &'static [u8], first: bool, last: bool) -> Chunk {
+        Chunk { bytes: Bytes::from_static(bytes), first, last, rope: None }
+    }
+
+    fn take(gather: &mut Gather) -> Option<Bytes> {
+        match gather.take(&Sharing::default()).unwrap()? {
+            Gathered::Here(Received::Whole(bytes)) => Some(bytes),
+            _ => panic!("no rope came"),
+        }
+    }
+
+    #[test]
+    fn a_message_comes_together_and_only_the_first_counts() {
+        let mut gather = Gather::new(None, false);
+        assert!(take(&mut gather).is_none());
+        gather.add(chunk(b"\0\0\0\0\x06ab", true, false)).unwrap();
+        gather.add(chunk(b"cd", false, false)).unwrap();
+        gather.add(chunk(b"ef", false, true)).unwrap();
+        gather.add(chunk(b"\0\0\0\0\x02xy", true, true)).unwrap();
+        gather.add(chunk(b"\0\0\0\0\x04xy", true, false)).unwrap();
+        gather.add(chunk(b"zw", false, true)).unwrap();
+        assert_eq!(take(&mut gather).unwrap(), "abcdef");
+        assert!(take(&mut gather).is_none());
+    }
+
+    #[test]
+    fn a_message_in_one_chunk_is_not_copied() {
+        let bytes = Bytes::from_static(b"\0\0\0\0\x02ab");
+        let mut gather = Gather::new(Some(2), false);
+        gather.add(Chunk { bytes: bytes.clone(), first: true, last: true, rope: None }).unwrap();
+        assert_eq!(take(&mut gather).unwrap().as_ptr(), bytes[PREFIX_LEN..].as_ptr());
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_before_it_has_come() {
+        let mut gather = Gather::new(Some(5), false);
+        let status = gather.add(chunk(b"\0\0\0\0\x06ab", true, false)).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::OutOfRange);
+        assert!(status.message().contains("found 6 bytes, the limit is: 5 bytes"), "{status}");
+        let status = Gather::new(None, false).add(chunk(b"\x01\0\0\0\0", true, true)).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Internal);
+    }
+
+    #[test]
+    fn a_sender_limit_holds() {
+        let status = check_len(100, Some(50)).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::OutOfRange);
+    }
+}

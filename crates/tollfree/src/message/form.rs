@@ -1,0 +1,139 @@
+//! The forms in which programs have messages: how each is written as protobuf's bytes, and read out of them.
+//!
+//! A form is chosen for each method when its stubs are generated. Everything else of a call is the same for all forms.
+
+use bytes::{Buf, BufMut};
+use prost::Message;
+use tollfree_pool::Rope;
+use tonic::Status;
+
+use crate::message::codec::Prost;
+
+/// A form in which messages of type `M` are had.
+pub trait Form<M>: Send + Sync + 'static
+where
+    M: Send + Sync + 'static,
+{
+    /// A message that can be written.
+    type Ready<'a>: Ready;
+
+    /// Whether messages of this form are linear objects, which may travel as they are.
+    const OBJECTS: bool = false;
+
+    /// Fingerprint of the messages' type, where they are objects and may travel so.
+    #[inline]
+    fn fingerprint() -> Option<u64> {
+        None
+    }
+
+    /// A message as it lies in memory, where it is an object.
+    #[inline]
+    fn object(_message: &M) -> Option<&[u8]> {
+        None
+    }
+
+    /// Takes over a message that came as an object, and holds the receiver's limit against its encoding where the object is
+    /// longer than that.
+    ///
+    /// # Errors
+    /// INTERNAL for one that is not sound, or of another type, and wherever none is taken.
+    #[cold]
+    fn read_object(_object: &[u8], _len_max: usize) -> Result<M, Status> {
+        Err(unasked())
+    }
+
+    /// Makes a message ready, and has it written.
+    ///
+    /// # Errors
+    /// The status for a message that has no encoding; what `write` gives.
+    fn ready<R>(message: &M, write: impl FnOnce(Self::Ready<'_>) -> Result<R, Status>) -> Result<R, Status>;
+
+    /// Reads a message, out of memory that nobody else writes to.
+    ///
+    /// # Errors
+    /// INTERNAL for one that can't be decoded, as tonic says it.
+    fn read(from: impl Buf) -> Result<M, Status>;
+
+    /// Reads a message that lies in a pool, whole or in part.
+    ///
+    /// # Errors
+    /// As [`Form::read`].
+    fn read_rope(rope: Rope) -> Result<M, Status>;
+}
+
+/// A message whose length is known, as protobuf's bytes. It can be written several times.
+pub trait Ready: Copy {
+    /// Its length in bytes.
+    fn encoded_len(self) -> usize;
+
+    /// Appends its bytes.
+    fn write(self, to: &mut impl BufMut);
+}
+
+/// One of prost's structs.
+#[derive(Debug)]
+pub struct Struct<'a, M>(&'a M);
+
+impl<M> Clone for Struct<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Struct<'_, M> {}
+
+impl<M: Message> Ready for Struct<'_, M> {
+    #[inline]
+    fn encoded_len(self) -> usize {
+        self.0.encoded_len()
+    }
+
+    #[inline]
+    fn write(self, to: &mut impl BufMut) {
+        self.0.encode_raw(to);
+    }
+}
+
+impl<M: Message + Default + 'static> Form<M> for Prost {
+    type Ready<'a> = Struct<'a, M>;
+
+    #[inline]
+    fn ready<R>(message: &M, write: impl FnOnce(Struct<'_, M>) -> Result<R, Status>) -> Result<R, Status> {
+        write(Struct(message))
+    }
+
+    #[inline]
+    fn read(from: impl Buf) -> Result<M, Status> {
+        M::decode(from).map_err(undecodable)
+    }
+
+    #[cold]
+    fn read_rope(rope: Rope) -> Result<M, Status> {
+        match rope.into_only() {
+            Ok(only) => M::decode(only),
+            Err(rope) => M::decode(rope),
+        }
+        .map_err(undecodable)
+    }
+}
+
+/// The fingerprint of a method's types, where messages of both are objects. No more than a word for whoever compares it: of an
+/// object that comes, the receiver asks for the type itself.
+#[inline]
+pub(crate) fn of_method(request: Option<u64>, reply: Option<u64>) -> Option<u64> {
+    Some(request?.rotate_left(32) ^ reply?)
+}
+
+/// An object came where none was asked for.
+#[cold]
+pub(crate) fn unasked() -> Status {
+    Status::internal(
+        "the message came as a linear object, and this end has not said that it takes those here: the peer is to send it \
+         encoded",
+    )
+}
+
+#[cold]
+fn undecodable(error: prost::DecodeError) -> Status {
+    Status::internal(error.to_string())
+}

@@ -1,0 +1,10 @@
+//! One message between a program and a session: its form, its bytes, and whether it goes by ref.
+
+pub(crate) mod bypass;
+pub(crate) mod codec;
+pub(crate) mod encoding;
+pub(crate) mod form;
+pub(crate) mod framing;
+pub(crate) mod objects;
+pub(crate) mod payloads;
+pub(crate) mod received;

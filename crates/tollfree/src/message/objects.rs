@@ -1,0 +1,158 @@
+//! Messages as linear objects: taken over as they are where they came so, else decoded from protobuf's bytes straight into an
+//! object, and encoded from it, by the table.
+
+use std::cell::Cell;
+use std::sync::LazyLock;
+
+use bytes::{Buf, BufMut};
+use tollfree_pool::Rope;
+use tollfree_processor::typed::{Message, Owned};
+use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, EncodeError, Limits, OwnError, Slot};
+use tonic::Status;
+
+use crate::message::codec::Objects;
+use crate::message::encoding::too_long;
+use crate::message::form::{Form, Ready};
+
+/// Longest object that a message is decoded into, in bytes. prost's structs have no limit but memory.
+const OBJECT_LEN_MAX: usize = 1 << 30;
+/// Arenas of received messages that wait to be used again.
+const WAITING_COUNT_MAX: usize = 32;
+/// A buffer that a longer message was encoded into is not kept, in bytes.
+const KEPT_LEN_MAX: usize = 1 << 20;
+
+/// Where messages are decoded that are received.
+static ARENAS: LazyLock<Arenas> = LazyLock::new(|| Arenas::new(OBJECT_LEN_MAX, WAITING_COUNT_MAX));
+
+thread_local! {
+    /// Where messages are encoded on this thread.
+    static BUFFER: Cell<Option<Box<EncodeBuffer>>> = const { Cell::new(None) };
+}
+
+/// An object that is encoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a>(&'a [u8]);
+
+impl Ready for Written<'_> {
+    #[inline]
+    fn encoded_len(self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn write(self, to: &mut impl BufMut) {
+        to.put_slice(self.0);
+    }
+}
+
+impl<M: Message> Form<Owned<M>> for Objects {
+    type Ready<'a> = Written<'a>;
+
+    const OBJECTS: bool = true;
+
+    #[inline]
+    fn fingerprint() -> Option<u64> {
+        Owned::<M>::fingerprint()
+    }
+
+    #[inline]
+    fn object(message: &Owned<M>) -> Option<&[u8]> {
+        Some(message.object().bytes())
+    }
+
+    fn read_object(object: &[u8], len_max: usize) -> Result<Owned<M>, Status> {
+        let message = Owned::verify(object, ARENAS.take(), Limits::default().depth).map_err(unsound)?;
+        let len = message.object().bytes().len();
+        if len != object.len() {
+            return Err(behind(len, object.len()));
+        }
+        if len > len_max {
+            Self::ready(&message, |written: Written<'_>| match written.encoded_len() {
+                len if len > len_max => Err(too_long(len, len_max)),
+                _ => Ok(()),
+            })?;
+        }
+        Ok(message)
+    }
+
+    fn ready<R>(
+        message: &Owned<M>,
+        write: impl FnOnce(Written<'_>) -> Result<R, Status>,
+    ) -> Result<R, Status> {
+        // Taken out meanwhile, so that nothing that `write` does finds it in use.
+        let mut buffer = BUFFER.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        let bytes = message.object().encode(&mut buffer).map_err(unencodable)?;
+        let is_kept = bytes.len() <= KEPT_LEN_MAX;
+        let written = write(Written(bytes));
+        if is_kept {
+            // A thread that ends has no place for it.
+            let _ = BUFFER.try_with(|place| place.set(Some(buffer)));
+        }
+        written
+    }
+
+    fn read(mut from: impl Buf) -> Result<Owned<M>, Status> {
+        let len = from.remaining();
+        let in_one = from.chunk();
+        if in_one.len() == len {
+            let message = Owned::decode(in_one, ARENAS.take(), &Limits::default()).map_err(undecodable)?;
+            from.advance(len);
+            return Ok(message);
+        }
+        staged(from)
+    }
+
+    #[cold]
+    fn read_rope(rope: Rope) -> Result<Owned<M>, Status> {
+        // Other members can write to the pool, and an object's strings are checked once: they are to stay what they are.
+        staged(rope)
+    }
+}
+
+/// Reads a message that lies in several pieces, or where others write: it is copied first.
+#[cold]
+fn staged<M: Message>(mut from: impl Buf) -> Result<Owned<M>, Status> {
+    let len = from.remaining();
+    let mut slot: Slot = ARENAS.take();
+    let room = slot.stage(len).ok_or_else(|| {
+        Status::resource_exhausted(format!(
+            "a message of {len} bytes does not fit into an object of at most {OBJECT_LEN_MAX} bytes"
+        ))
+    })?;
+    from.copy_to_slice(room);
+    Owned::decode_staged(slot, &Limits::default()).map_err(undecodable)
+}
+
+#[cold]
+fn undecodable(error: DecodeError) -> Status {
+    match error {
+        DecodeError::ArenaExhausted { path, .. } => Status::resource_exhausted(format!(
+            "{path}: the message's object would be longer than {OBJECT_LEN_MAX} bytes; send less in one message"
+        )),
+        error => Status::internal(error.to_string()),
+    }
+}
+
+#[cold]
+fn unsound(error: OwnError) -> Status {
+    match error {
+        OwnError::Exhausted { .. } => Status::resource_exhausted(error.to_string()),
+        error => Status::internal(format!("the message came as a linear object that is refused: {error}")),
+    }
+}
+
+#[cold]
+fn behind(len: usize, whole: usize) -> Status {
+    Status::internal(format!(
+        "the message came as a linear object of {len} bytes, with {} bytes behind it",
+        whole.saturating_sub(len)
+    ))
+}
+
+#[cold]
+fn unencodable(error: EncodeError) -> Status {
+    match error {
+        EncodeError::TooLong => Status::resource_exhausted(error.to_string()),
+        error => Status::internal(error.to_string()),
+    }
+}

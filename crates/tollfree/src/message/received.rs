@@ -1,0 +1,326 @@
+//! Received messages, put together again where they are ropes.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tokio::time::Instant;
+use tollfree_layout::limits::ROPE_REF_COUNT_MAX;
+use tollfree_layout::rope::{ROPE_ENTRY_LEN, ROPE_HEAD_LEN};
+use tollfree_pool::{Patience, Plan, Pool, RefError, Rope};
+use tollfree_transport::{Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, Part, Stream};
+use tonic::Status;
+
+use crate::message::bypass::Bypass;
+use crate::message::encoding::too_long;
+use crate::message::payloads::{Payloads, Sharing};
+use crate::status;
+
+/// Longest rope, as it travels, of a message of `len` bytes.
+pub(crate) fn rope_len_max(len: usize) -> usize {
+    len.saturating_add(ROPE_HEAD_LEN + ROPE_REF_COUNT_MAX * ROPE_ENTRY_LEN)
+}
+
+/// A rope whose extents are on their way here.
+pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<Rope, Status>> + Send>>;
+
+/// How long an extent may be on its way here, in turns of which those that came late count little, before the bytes are asked
+/// for instead: a third party that doesn't answer costs a call no more than that, and those after it nothing until it answers.
+const FETCH_PATIENCE: Duration = Duration::from_millis(20);
+
+/// A rope that came, with hold taken of its refs, or about to be.
+pub(crate) enum Mapped {
+    Here(Rope),
+    Fetching(Fetching),
+}
+
+/// Takes hold of a rope's refs, for a reader of messages of at most `limit` bytes. The sender is told as soon as that is done,
+/// or can't be; what can't be mapped here it is asked for.
+///
+/// # Errors
+/// The status for a message that is too long, that is no rope, or that has refs that can't be had.
+pub(crate) fn map(sharing: &Sharing, bytes: Bytes, claim: Claim, limit: usize) -> Result<Mapped, Status> {
+    let copied = bytes.len();
+    let plan = Plan::parse(bytes).map_err(|error| status::rope(&error))?;
+    let Some(pool) = &sharing.pool else {
+        return Err(Status::internal("a message with refs came, and there is no pool here"));
+    };
+    if plan.len() > limit {
+        return Err(too_long(plan.len(), limit));
+    }
+    match plan.try_map(pool) {
+        Ok(rope) => {
+            drop(claim);
+            sharing.payloads.received_by_ref(plan.ref_bytes(), copied);
+            Ok(Mapped::Here(rope))
+        }
+        Err(error) if is_to_be_asked_for(&error) => {
+            let fetching = fetch(plan, copied, pool.clone(), sharing.payloads.clone(), claim);
+            Ok(Mapped::Fetching(Box::pin(fetching)))
+        }
+        Err(error) => Err(refused(&error, &claim, &sharing.payloads)),
+    }
+}
+
+/// Whether it is no fault of the ref's that it can't be had here and now.
+fn is_to_be_asked_for(error: &RefError) -> bool {
+    !error.is_forbidden() && !matches!(error, RefError::Stale | RefError::Empty | RefError::Forked)
+}
+
+/// The status for refs that can't be had. A sender that has died keeps nothing any more, whatever its refs look like then.
+fn refused(error: &RefError, claim: &Claim, payloads: &Payloads) -> Status {
+    payloads.refused();
+    let status = status::refs(error);
+    match claim.session_closed() {
+        Some(closed) if !error.is_forbidden() => {
+            Status::unavailable(format!("{}; its session {closed}", status.message()))
+        }
+        _ => status,
+    }
+}
+
+/// The same where extents have to be fetched first, or their sender asked for what is in them.
+async fn fetch(
+    plan: Plan,
+    copied: usize,
+    pool: Pool,
+    payloads: Payloads,
+    claim: Claim,
+) -> Result<Rope, Status> {
+    // An owner that was stopped doesn't answer. One wait is enough until it does.
+    let mut patience = Patience::new(if plan.is_waited_for(&pool) { Duration::ZERO } else { FETCH_PATIENCE });
+    let fetched = {
+        let mut fetch = std::pin::pin!(plan.fetch(&pool));
+        loop {
+            let Some(turn) = patience.turn() else { break Err(RefError::Timeout(FETCH_PATIENCE)) };
+            let began = Instant::now();
+            match tokio::time::timeout(turn, fetch.as_mut()).await {
+                Ok(fetched) => break fetched,
+                Err(_) => patience.waited(began.elapsed()),
+            }
+        }
+    };
+    match fetched {
+        Ok(rope) => {
+            drop(claim);
+            payloads.received_by_ref(plan.ref_bytes(), copied);
+            Ok(rope)
+        }
+        Err(error) if is_to_be_asked_for(&error) => {
+            let filled = ask(&plan, &claim).await.ok_or_else(|| refused(&error, &claim, &payloads))?;
+            payloads.received_inline(plan.len(), copied + plan.ref_bytes());
+            Ok(filled)
+        }
+        Err(error) => Err(refused(&error, &claim, &payloads)),
+    }
+}
+
+/// Asks the sender of a rope for the bytes of its refs. `None`: it doesn't give them, or is gone.
+async fn ask(plan: &Plan, claim: &Claim) -> Option<Rope> {
+    claim.want_bytes(u32::try_from(plan.ref_bytes()).ok()?);
+    let bytes = poll_fn(|cx| claim.poll_bytes(cx)).await.ok()??;
+    plan.fill(bytes)
+}
+
+/// What a reader of an HTTP body is given.
+pub(crate) enum Step {
+    /// Response headers.
+    Headers,
+    /// Bytes of messages in gRPC's framing.
+    Data(Bytes),
+    /// The peer has said all.
+    End(End),
+    /// A message can't be had: the call is to end so.
+    Failed(Status),
+}
+
+/// An empty message in gRPC's framing.
+const EMPTY: Bytes = Bytes::from_static(&[0; GRPC_PREFIX_LEN]);
+
+/// Reads a call for an HTTP body: chunks as they come, ropes as the bytes that they stand for, or past the body.
+#[derive(Default)]
+pub(crate) struct Inflow {
+    state: State,
+    /// Came together with what was read last.
+    rest: Option<Part>,
+    /// Where ropes go, once the reader's end says that it takes them.
+    bypass: Option<Bypass>,
+    /// Messages begun.
+    count: u64,
+}
+
+#[derive(Default)]
+enum State {
+    /// Between messages, or in one that is no rope.
+    #[default]
+    Plain,
+    /// In the middle of a rope. Its reader has been told how long it will be, once that is known.
+    Gathering(Gathering),
+    /// And whether it goes past the body then.
+    Fetching(Fetching, bool),
+    /// Pieces to be given, never none.
+    Giving(VecDeque<Bytes>),
+}
+
+struct Gathering {
+    claim: Claim,
+    compressed: u8,
+    /// Bytes that the rope says it has as it travels.
+    len: usize,
+    pieces: BytesMut,
+    told: bool,
+    /// It goes past the body, and its reader is told nothing.
+    is_past: bool,
+}
+
+impl Gathering {
+    /// The prefix of the message that the rope stands for, once enough of it is there; `Err` for a rope much longer than that.
+    fn prefix(&mut self) -> Result<Option<Bytes>, Status> {
+        let is_due = !self.told && !self.is_past;
+        let Some(len) = Plan::stated_len(&self.pieces).filter(|_| is_due) else { return Ok(None) };
+        if self.len > rope_len_max(len) {
+            return Err(Status::internal("protocol error: a message with refs is longer than without"));
+        }
+        self.told = true;
+        let mut prefix = BytesMut::with_capacity(GRPC_PREFIX_LEN);
+        prefix.put_u8(self.compressed);
+        prefix.put_u32(len as u32);
+        Ok(Some(prefix.freeze()))
+    }
+}
+
+impl Inflow {
+    /// Begins with what has come already.
+    pub(crate) fn after(rest: Option<Part>, bypass: Option<Bypass>) -> Inflow {
+        Inflow { rest, bypass, ..Inflow::default() }
+    }
+
+    /// A rope as its reader gets it: past the body, or in pieces.
+    fn give(&mut self, rope: Rope, is_past: bool) {
+        let pieces = match &self.bypass {
+            Some(bypass) if is_past => {
+                bypass.put_back(self.count - 1, rope);
+                [EMPTY].into()
+            }
+            _ => rope.into_segments().collect(),
+        };
+        self.state = State::Giving(pieces);
+    }
+
+    /// The next thing received, as it came.
+    fn poll_incoming(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<Result<Incoming, Closed>> {
+        loop {
+            if let Some(rest) = &mut self.rest {
+                match rest.take_next() {
+                    Some(incoming) => return Poll::Ready(Ok(incoming)),
+                    None => self.rest = None,
+                }
+            }
+            self.rest = Some(ready!(stream.poll_arrival(cx))?.into_part());
+        }
+    }
+
+    /// The next thing received.
+    ///
+    /// # Errors
+    /// Ready with the reason in a child of `fork`.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &Stream,
+        sharing: &Arc<Sharing>,
+    ) -> Poll<Result<Step, Closed>> {
+        loop {
+            match &mut self.state {
+                State::Giving(pieces) => {
+                    let piece = pieces.pop_front();
+                    if pieces.is_empty() {
+                        self.state = State::Plain;
+                    }
+                    if let Some(piece) = piece {
+                        return Poll::Ready(Ok(Step::Data(piece)));
+                    }
+                }
+                State::Fetching(fetching, is_past) => {
+                    let is_past = *is_past;
+                    match ready!(fetching.as_mut().poll(cx)) {
+                        Ok(rope) => self.give(rope, is_past),
+                        Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
+                    }
+                }
+                State::Plain | State::Gathering(_) => match ready!(self.poll_incoming(cx, stream))? {
+                    Incoming::Headers(_) => return Poll::Ready(Ok(Step::Headers)),
+                    Incoming::End(end) => return Poll::Ready(Ok(Step::End(end))),
+                    Incoming::Chunk(chunk) => match self.add(chunk, sharing) {
+                        Ok(Some(data)) => return Poll::Ready(Ok(Step::Data(data))),
+                        Ok(None) => {}
+                        Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
+                    },
+                },
+            }
+        }
+    }
+
+    /// Takes the next chunk. What can be given to the reader of it is given at once.
+    fn add(&mut self, chunk: Chunk, sharing: &Sharing) -> Result<Option<Bytes>, Status> {
+        let Chunk { mut bytes, first, last, rope } = chunk;
+        if let State::Plain = self.state {
+            self.count += u64::from(first);
+            let Some(claim) = rope else {
+                if first && bytes.len() >= GRPC_PREFIX_LEN {
+                    let len = (&bytes[1..GRPC_PREFIX_LEN]).get_u32() as usize;
+                    if sharing.is_large(len) {
+                        sharing.payloads.received_inline(len, len);
+                    }
+                }
+                return Ok(Some(bytes));
+            };
+            let (compressed, len) = (bytes.get_u8(), bytes.get_u32() as usize);
+            let bypass = self.bypass.as_ref().filter(|_| compressed == 0);
+            let past_limit = bypass.and_then(|bypass| bypass.back_limit());
+            if let Some(limit) = past_limit.filter(|limit| len > rope_len_max(*limit)) {
+                return Err(too_long(len, limit));
+            }
+            self.state = State::Gathering(Gathering {
+                claim,
+                compressed,
+                len,
+                pieces: BytesMut::from(bytes),
+                told: false,
+                is_past: past_limit.is_some(),
+            });
+        } else if let State::Gathering(gathering) = &mut self.state {
+            gathering.pieces.extend_from_slice(&bytes);
+        }
+        let State::Gathering(gathering) = &mut self.state else { return Ok(None) };
+        let prefix = gathering.prefix()?;
+        if !last {
+            return Ok(prefix);
+        }
+        let State::Gathering(gathering) = std::mem::take(&mut self.state) else { return Ok(None) };
+        // Who reads the body holds its own limit against the prefix, before anything is fetched.
+        let past_limit = self.bypass.as_ref().filter(|_| gathering.is_past).and_then(Bypass::back_limit);
+        let limit = past_limit.unwrap_or(usize::MAX);
+        match map(sharing, gathering.pieces.freeze(), gathering.claim, limit)? {
+            Mapped::Here(rope) => self.give(rope, gathering.is_past),
+            Mapped::Fetching(fetching) => self.state = State::Fetching(fetching, gathering.is_past),
+        }
+        Ok(prefix)
+    }
+}
+
+impl std::fmt::Debug for Inflow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = match &self.state {
+            State::Plain => "plain",
+            State::Gathering(_) => "gathering",
+            State::Fetching(..) => "fetching",
+            State::Giving(_) => "giving",
+        };
+        f.debug_tuple("Inflow").field(&state).finish()
+    }
+}

@@ -1,0 +1,199 @@
+//! What a server serves: addresses that are bound, and connections that somebody else accepts.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::{Stream, StreamExt};
+use tollfree_transport::{Address, Config, Listener, Tokens};
+use tonic::service::Routes;
+use tonic::transport::server::{Connected, TcpIncoming};
+
+use crate::server::Server;
+use crate::server::linger::Lingering;
+use crate::server::load::TallyLayer;
+use crate::server::offer::{Offer, OfferService};
+use crate::server::session_task::{Duty, SessionTask};
+use crate::status::ServeError;
+
+/// An address that is bound and not yet served.
+pub(crate) enum Bound {
+    Shm(Listener),
+    Unix(String, UnixListener, UnixFile),
+    Tcp(String, TcpListener, Box<tonic::transport::Server>),
+}
+
+/// Removes the file of a `unix:` socket when its server ends, if it is still the one that this server made.
+pub(crate) struct UnixFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Drop for UnixFile {
+    fn drop(&mut self) {
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Binds a `unix:` socket; one that a killed server left, on which nobody listens, is replaced.
+async fn bind_unix(path: &str) -> io::Result<(UnixListener, UnixFile)> {
+    let bound = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+            if !UnixStream::connect(path).await.is_err_and(refused) {
+                return Err(error);
+            }
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        bound => bound,
+    };
+    let inode = std::fs::symlink_metadata(path).map(|found| found.ino());
+    Ok((bound?, UnixFile { path: path.into(), inode: inode? }))
+}
+
+/// Binds an address of sessions. Another server that starts or ends there holds a lock, which is waited for: not on a thread of the
+/// runtime's.
+pub(crate) async fn listen(address: Address, config: Config) -> Result<Listener, ServeError> {
+    let name = address.to_string();
+    match tokio::task::spawn_blocking(move || Listener::bind(&address, config)).await {
+        Ok(bound) => Ok(bound?),
+        // The runtime ends, and this with it.
+        Err(failed) => Err(ServeError::Socket { address: name, source: io::Error::other(failed) }),
+    }
+}
+
+impl Bound {
+    pub(crate) async fn bind(uri: &str, server: &Server) -> Result<Bound, ServeError> {
+        let socket = |source| ServeError::Socket { address: uri.into(), source };
+        if uri.starts_with("shm:") || uri.starts_with("shm-abstract:") {
+            let address: Address = uri.parse().map_err(|error: tollfree_transport::AddressError| {
+                ServeError::Address { address: uri.into(), reason: error.to_string() }
+            })?;
+            return Ok(Bound::Shm(listen(address, server.session_config()).await?));
+        }
+        if let Some(path) = uri.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            let (listener, file) = bind_unix(path).await.map_err(socket)?;
+            return Ok(Bound::Unix(uri.into(), listener, file));
+        }
+        if let Some(host) = uri.strip_prefix("http://") {
+            let listener = TcpListener::bind(host.trim_end_matches('/')).await.map_err(socket)?;
+            return Ok(Bound::Tcp(uri.into(), listener, Box::default()));
+        }
+        if let Some(host) = uri.strip_prefix("https://") {
+            let http = server.with_tls(uri)?;
+            let listener = TcpListener::bind(host.trim_end_matches('/')).await.map_err(socket)?;
+            return Ok(Bound::Tcp(uri.into(), listener, Box::new(http)));
+        }
+        Err(ServeError::Address {
+            address: uri.into(),
+            reason: "write shm:///path, shm-abstract:name, unix:/path, http://host:port or https://host:port"
+                .into(),
+        })
+    }
+
+    /// What clients on TCP can be told of this one.
+    pub(crate) fn offer(&self, tokens: &Arc<Tokens>) -> Option<Offer> {
+        match self {
+            Bound::Shm(listener) => Offer::of(listener, tokens),
+            _ => None,
+        }
+    }
+
+    pub(crate) async fn run(
+        self,
+        duty: Arc<Duty>,
+        offer: Option<Arc<Offer>>,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<(), ServeError> {
+        let routes = duty.routes.clone();
+        match self {
+            Bound::Shm(listener) => {
+                serve_sessions(listener, duty, stopped).await;
+                Ok(())
+            }
+            Bound::Unix(address, listener, _file) => {
+                let incoming = UnixListenerStream::new(listener);
+                serve_http2(address, Box::default(), routes, incoming, &duty, stopped).await
+            }
+            Bound::Tcp(address, listener, builder) => {
+                // Not under TLS: a client that has checked a certificate is not sent elsewhere by the server that showed it.
+                let routes = match offer {
+                    Some(offer) if address.starts_with("http://") => routes.add_service(OfferService(offer)),
+                    _ => routes,
+                };
+                // As tonic does where it binds itself: a reply does not wait for the acknowledgement of the one before.
+                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                serve_http2(address, builder, routes, incoming, &duty, stopped).await
+            }
+        }
+    }
+}
+
+/// Serves connections of HTTP/2 by tonic's server, with what the [`Server`] was told, until `stopped` says so.
+pub(crate) async fn serve_http2<I, IO, E>(
+    address: String,
+    builder: Box<tonic::transport::Server>,
+    routes: Routes,
+    incoming: I,
+    duty: &Duty,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<(), ServeError>
+where
+    I: Stream<Item = Result<IO, E>>,
+    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut builder = *builder;
+    if let Some(settle) = &duty.http2 {
+        builder = settle(builder);
+    }
+    if let Some(timeout) = duty.timeout {
+        builder = builder.timeout(timeout);
+    }
+    if let Some(age) = duty.age.jittered() {
+        builder = builder.max_connection_age(age);
+    }
+    if let Some(grace) = duty.age.grace {
+        builder = builder.max_connection_age_grace(grace);
+    }
+    let incoming = incoming.map(|came| came.map(Lingering::new));
+    let router = builder.layer(TallyLayer(duty.tally.clone())).add_routes(routes);
+    let stop = async move { drop(stopped.wait_for(|stop| *stop).await) };
+    let served = router.serve_with_incoming_shutdown(incoming, stop).await;
+    served.map_err(|source| ServeError::Http { address, source })
+}
+
+async fn serve_sessions(mut listener: Listener, duty: Arc<Duty>, stopped: watch::Receiver<bool>) {
+    let mut stop = stopped.clone();
+    tracing::info!(address = %listener.address(), "serving over shared memory");
+    let mut sessions = JoinSet::new();
+    let mut closing = false;
+    loop {
+        tokio::select! {
+            attached = listener.accept() => match attached {
+                // Also one that came while the listener was being closed: it is told to go elsewhere, and its calls with it.
+                Some(attachment) => {
+                    tracing::debug!(peer = ?attachment.peer(), agent = attachment.agent(), "a client attached");
+                    sessions.spawn(SessionTask::new(attachment, duty.clone()).run(stopped.clone()));
+                }
+                None => break,
+            },
+            _ = stop.wait_for(|stop| *stop), if !closing => {
+                closing = true;
+                listener.close();
+            }
+            Some(_) = sessions.join_next(), if !sessions.is_empty() => {}
+        }
+    }
+    while sessions.join_next().await.is_some() {}
+}

@@ -1,0 +1,75 @@
+//! The messages of a call as the HTTP body that tonic's server reads.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::Frame;
+use tollfree_transport::{End, Part, Stream};
+use tonic::Status;
+
+use crate::message::bypass::Bypass;
+use crate::message::payloads::Sharing;
+use crate::message::received::{Inflow, Step};
+use crate::status;
+
+/// The body of a request that did not come as a whole, on the server.
+#[derive(Debug)]
+pub(crate) struct RequestBody {
+    stream: Arc<Stream>,
+    sharing: Arc<Sharing>,
+    inflow: Inflow,
+    ended: bool,
+}
+
+impl RequestBody {
+    /// The body of a call that `arrival` came with. Ropes may take the `bypass`.
+    pub(crate) fn new(
+        stream: Arc<Stream>,
+        arrival: Option<Part>,
+        sharing: Arc<Sharing>,
+        bypass: Option<Bypass>,
+    ) -> RequestBody {
+        RequestBody { stream, sharing, inflow: Inflow::after(arrival, bypass), ended: false }
+    }
+}
+
+impl http_body::Body for RequestBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        let step = ready!(this.inflow.poll(cx, &this.stream, &this.sharing));
+        if !matches!(step, Ok(Step::Data(_))) {
+            this.ended = true;
+        }
+        Poll::Ready(match step {
+            Ok(Step::Data(bytes)) => Some(Ok(Frame::data(bytes))),
+            Ok(Step::Failed(failure)) => Some(Err(failure)),
+            Ok(Step::End(End::HalfClosed)) => None,
+            Ok(Step::End(End::Cancelled { .. })) => {
+                Some(Err(Status::cancelled("the client cancelled the call")))
+            }
+            Err(closed) => Some(Err(status::closed(&closed, "the client"))),
+            Ok(_) => {
+                let closed = this.stream.session_closed();
+                Some(Err(closed.map_or_else(
+                    || Status::cancelled("the call has ended"),
+                    |closed| status::closed(&closed, "the client"),
+                )))
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended
+    }
+}

@@ -1,0 +1,771 @@
+//! One client's session on the server: accepts its calls and serves them.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue, TE, USER_AGENT};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
+use http_body_util::Full;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep};
+use tollfree_layout::MethodIdx;
+use tollfree_layout::metadata::pairs;
+use tollfree_transport::{
+    Accepted, Attachment, Call, Closed, Emission, EmitError, GRPC_PREFIX_LEN, Part, PeerPool, now_ns,
+};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tonic::transport::server::UdsConnectInfo;
+
+use crate::call::attempts::deadline_ns;
+use crate::endpoint::chance;
+use crate::message::bypass::{Bypass, OfServer};
+use crate::message::encoding::says_encoding;
+use crate::message::payloads::Sharing;
+use crate::metadata::template::Templates;
+use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack, unpack_custom};
+use crate::server::Http2;
+use crate::server::caller::Callers;
+use crate::server::load::{Admission, Counted, Tally};
+use crate::server::request_body::RequestBody;
+use crate::server::serving::{Handler, Held, Serving};
+use crate::server::typed::method::{Begun, DirectMethod};
+use crate::server::typed::run::{Found, Passing};
+use crate::server::typed::serving::{Answered, Left};
+use crate::status;
+
+/// A service, and the shorter way to it if it has one.
+#[derive(Clone)]
+pub(crate) struct Served {
+    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) direct: Option<Found>,
+}
+
+/// Services by name, shared by all sessions of a server.
+pub(crate) type Services = Arc<HashMap<&'static str, Served>>;
+
+/// What all sessions of a server have in common.
+pub(crate) struct Duty {
+    pub(crate) services: Services,
+    /// Whatever serves calls to other names.
+    pub(crate) others: Option<Arc<dyn Handler>>,
+    /// All of it for tonic's server.
+    pub(crate) routes: Routes,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) sharing: Arc<Sharing>,
+    pub(crate) age: Age,
+    /// How long a handler may take.
+    pub(crate) timeout: Option<Duration>,
+    /// Handlers that are called directly see what HTTP/2 would have carried with the metadata.
+    pub(crate) http_details: bool,
+    /// What is done to tonic's server for addresses of HTTP/2.
+    pub(crate) http2: Option<Http2>,
+    /// Sessions that are served.
+    pub(crate) sessions: Arc<AtomicUsize>,
+    /// Set where a thread serves and does nothing else: the sessions on it.
+    pub(crate) worker: Option<Arc<AtomicUsize>>,
+}
+
+/// How old a session may become.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Age {
+    pub(crate) age: Option<Duration>,
+    /// How long its calls may go on then.
+    pub(crate) grace: Option<Duration>,
+}
+
+impl Age {
+    /// The age for one session: a tenth more or less.
+    pub(crate) fn jittered(&self) -> Option<Duration> {
+        self.age.map(|age| age.mul_f64(0.9 + 0.2 * chance()))
+    }
+}
+
+/// How a session comes to its end.
+struct Ending {
+    /// The next thing to happen to it, and when.
+    alarm: Option<Pin<Box<Sleep>>>,
+    draining: bool,
+    /// Why it is closed when its calls have ended.
+    reason: &'static str,
+}
+
+impl Ending {
+    fn new(age: &Age) -> Ending {
+        let alarm = age.jittered().map(|age| Box::pin(tokio::time::sleep(age)));
+        Ending { alarm, draining: false, reason: "the server is shutting down" }
+    }
+
+    /// Resolves when something is to happen.
+    async fn alarmed(alarm: &mut Option<Pin<Box<Sleep>>>) {
+        match alarm {
+            Some(alarm) => alarm.as_mut().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// What every gRPC request says that it can take.
+const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
+/// What gRPC calls the host of a local socket.
+const AUTHORITY: &str = "localhost";
+/// Calls served in the session's own task before it looks at the ring again.
+const INLINE_COUNT: usize = 16;
+/// Calls of one session after which the others of the server have their turn, those included whose doorbells the runtime has not heard
+/// yet. Few enough that a client which fills its ring while it is served gets little more than one that can't, as the server has
+/// its processor.
+const TURN_COUNT: usize = 16;
+/// Tasks of calls, under way or at their end, that are only looked at when the next call comes.
+const UNJOINED_COUNT: usize = 64;
+/// A method whose first step takes longer than this is served in tasks of its own for a while, so that it holds up
+/// neither the ring nor other calls. Where instructions are counted (`make bench-check`) everything takes long.
+const INLINE_NS: u64 = if cfg!(tollfree_counting) { u64::MAX } else { 20_000 };
+/// The longest such while, in calls; then one is tried here again.
+const APART_COUNT_MAX: u32 = 1024;
+/// A session that is to end waits at most so long for its client to take hold of payloads that were sent by ref.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_STEP: Duration = Duration::from_millis(1);
+/// Calls of a quick method between two that are timed. One that has become slow is noticed after as many at the latest.
+const UNTIMED_COUNT_MAX: u32 = 7;
+/// Replies held back to go out together wait for a step of at most this long.
+const QUICK_NS: u64 = if cfg!(tollfree_counting) { u64::MAX } else { 4_000 };
+
+/// What is known of a method after its first call.
+struct Known {
+    handler: Option<Arc<dyn Handler>>,
+    direct: Option<DirectMethod>,
+    /// Served by a generated server and nothing around it, so that large messages may go past tonic.
+    is_generated: bool,
+    uri: Uri,
+    pace: Pace,
+}
+
+/// Whether a method's calls are quick enough to be begun in the session's own task. One that was not is served apart
+/// for a number of calls that doubles each time: a single hiccup of the machine costs one call at most, a method that computes
+/// for long is tried once in a thousand.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Calls yet to be served apart.
+    apart_count: u32,
+    /// How many that were the last time.
+    penalty: u32,
+    /// The last one begun here was so quick that replies to others may wait for it.
+    quick: bool,
+    /// Calls begun here since one was timed.
+    untimed_count: u32,
+}
+
+impl Pace {
+    /// Whether the next call is begun here.
+    fn is_inline(&mut self) -> bool {
+        let inline = self.is_next_inline();
+        self.apart_count = self.apart_count.saturating_sub(1);
+        inline
+    }
+
+    /// Whether the next call is to be begun here.
+    fn is_next_inline(&self) -> bool {
+        self.apart_count == 0
+    }
+
+    /// Whether the call to be begun here is to be timed: one in a few, once a method is known to be quick.
+    fn is_timed(&mut self) -> bool {
+        let is_timed = !self.quick || self.penalty > 0 || self.untimed_count == UNTIMED_COUNT_MAX;
+        self.untimed_count = if is_timed { 0 } else { self.untimed_count + 1 };
+        is_timed
+    }
+
+    /// A call begun here took so long for its first step.
+    fn learn(&mut self, step_ns: u64) {
+        self.quick = step_ns <= QUICK_NS;
+        if step_ns > INLINE_NS {
+            self.penalty = (self.penalty * 2).clamp(1, APART_COUNT_MAX);
+            self.apart_count = self.penalty;
+        } else {
+            self.penalty /= 2;
+        }
+    }
+}
+
+pub(crate) struct SessionTask {
+    attachment: Arc<Attachment>,
+    duty: Arc<Duty>,
+    /// By their indices in the session, of which there is a limited number.
+    methods: Vec<Option<Known>>,
+    /// Given to each request: who is at the other end.
+    extensions: Extensions,
+    /// Those of the next call, made while the client has the turn.
+    spare: Option<Extensions>,
+    /// The headers of a request without metadata, and those of the next one.
+    headers: HeaderMap,
+    spare_headers: Option<HeaderMap>,
+    /// Of requests with metadata, by their methods.
+    templates: Templates,
+    /// Set in a session with a shepherd: whom its calls come from.
+    callers: Option<Callers>,
+    tasks: JoinSet<()>,
+    /// Set where the thread serves sessions and does nothing else: how many there are.
+    worker: Option<Seat>,
+    /// Among all sessions of the server.
+    seat: Seat,
+    /// Calls that were served since others had their turn.
+    turn_count: usize,
+}
+
+/// One session's place among those of a server, or of a thread that serves sessions and does nothing else. Counts them.
+#[derive(Debug)]
+pub(crate) struct Seat(Arc<AtomicUsize>);
+
+impl Seat {
+    pub(crate) fn take(count: &Arc<AtomicUsize>) -> Seat {
+        count.fetch_add(1, Ordering::Relaxed);
+        Seat(count.clone())
+    }
+
+    fn is_only_one(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 1
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl SessionTask {
+    pub(crate) fn new(attachment: impl Into<Arc<Attachment>>, duty: Arc<Duty>) -> SessionTask {
+        let attachment = attachment.into();
+        let mut extensions = Extensions::new();
+        // The same as behind a Unix socket of tonic's, so that handlers need not know the difference. One value: each call
+        // clones it, and a second one would take an allocation more.
+        extensions
+            .insert(UdsConnectInfo { peer_addr: attachment.peer_addr(), peer_cred: attachment.peer_cred() });
+        let agent = HeaderValue::from_str(attachment.agent());
+        let headers = headers(agent.unwrap_or(HeaderValue::from_static("tollfree")));
+        duty.tally.attach(&attachment);
+        let worker = duty.worker.as_ref().map(Seat::take);
+        let seat = Seat::take(&duty.sessions);
+        SessionTask {
+            attachment,
+            duty,
+            methods: Vec::new(),
+            extensions,
+            spare: None,
+            spare_headers: None,
+            templates: Templates::default(),
+            callers: None,
+            headers,
+            tasks: JoinSet::new(),
+            worker,
+            seat,
+            turn_count: 0,
+        }
+    }
+
+    /// Gives something more to each request.
+    pub(crate) fn with<T: Clone + Send + Sync + 'static>(mut self, extension: T) -> SessionTask {
+        self.extensions.insert(extension);
+        self
+    }
+
+    /// The client is a shepherd that this server has attached to: what it says of callers is true.
+    pub(crate) fn of_shepherd(mut self) -> SessionTask {
+        self.callers = Some(Callers::default());
+        self
+    }
+
+    /// Serves until the session ends, or until `shutdown` and all calls are answered.
+    pub(crate) async fn run(mut self, mut shutdown: watch::Receiver<bool>) {
+        let asked = shutdown.clone();
+        let stop = async move { drop(shutdown.wait_for(|stop| *stop).await) };
+        tokio::pin!(stop);
+        let mut ending = Ending::new(&self.duty.age);
+        let mut linger = None;
+        let attachment = self.attachment.clone();
+        loop {
+            if !ending.draining && asked.has_changed().unwrap_or(true) {
+                self.drain(&mut ending);
+            }
+            let is_over = ending.draining && attachment.live_count() == 0;
+            tokio::select! {
+                biased;
+                closed = poll_fn(|cx| self.poll_calls(cx, &attachment, ending.draining, &asked)) => match closed {
+                    Ok(()) => {}
+                    Err(closed) => {
+                        tracing::debug!(reason = %closed, "a session ended");
+                        return;
+                    }
+                },
+                () = &mut stop, if !ending.draining => self.drain(&mut ending),
+                () = Ending::alarmed(&mut ending.alarm), if ending.alarm.is_some() => {
+                    if ending.draining {
+                        attachment.close("the session is older than the server allows, and so were its calls");
+                        return;
+                    }
+                    ending.reason = "the session has reached its greatest age";
+                    self.drain(&mut ending);
+                    ending.alarm = self.duty.age.grace.map(|grace| Box::pin(tokio::time::sleep(grace)));
+                }
+                () = all_is_taken(&attachment, &mut linger), if is_over => {
+                    attachment.close(ending.reason);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Serves calls as they come. Ready when a session that drains, or is to, has got further.
+    ///
+    /// # Errors
+    /// Ready with the reason when the session is over.
+    fn poll_calls(
+        &mut self,
+        cx: &mut Context<'_>,
+        attachment: &Attachment,
+        draining: bool,
+        asked: &watch::Receiver<bool>,
+    ) -> Poll<Result<(), Closed>> {
+        let mut place = None;
+        loop {
+            // Calls that never stop coming must keep neither the shutdown nor other tasks waiting.
+            let turn = ready!(tokio::task::coop::poll_proceed(cx));
+            if let Some(seat) = &self.worker {
+                // With others on the thread, other sessions or handlers, nobody may spin for long.
+                attachment.set_dedicated(self.tasks.is_empty() && seat.is_only_one());
+            }
+            match attachment.poll_accept(cx, &mut place) {
+                Poll::Ready(came) => came?,
+                Poll::Pending => break,
+            }
+            turn.made_progress();
+            self.turn_count += self.serve_batch(cx, attachment, &mut place);
+            if self.turn_count >= TURN_COUNT {
+                self.turn_count = 0;
+                if !self.seat.is_only_one() {
+                    attachment.offer();
+                    // Whatever the runtime has to hear of comes first.
+                    return pin!(tokio::task::yield_now()).poll(cx).map(Ok);
+                }
+            }
+            if draining || asked.has_changed().unwrap_or(true) {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        if !draining && self.worker.is_none() && self.tasks.len() <= UNJOINED_COUNT {
+            // To be woken for each of them would take longer than what they have left is worth: the next call finds them.
+            return Poll::Pending;
+        }
+        match self.tasks.poll_join_next(cx) {
+            Poll::Ready(Some(_)) => Poll::Ready(Ok(())),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Takes no more calls; those under way go on.
+    fn drain(&self, ending: &mut Ending) {
+        self.attachment.drain();
+        ending.draining = true;
+        ending.alarm = None;
+    }
+
+    /// Takes the first steps of calls right here, of the one in `place` and for as long as there are some at hand. Returns how many.
+    fn serve_batch<'a>(
+        &mut self,
+        cx: &mut Context<'_>,
+        attachment: &'a Attachment,
+        place: &mut Option<Accepted<'a>>,
+    ) -> usize {
+        let mut served = 0;
+        for count in 1..=INLINE_COUNT {
+            served = count;
+            if !self.serve_whole(cx, place)
+                && let Some(accepted) = place.take()
+            {
+                let is_known = self.known(accepted.method()).is_some();
+                let mut call = accepted.into_call(!is_known);
+                let arrival = call.first.take();
+                self.serve(cx, call, arrival);
+            }
+            if count == INLINE_COUNT || !attachment.try_accept(place) {
+                break;
+            }
+        }
+        while self.tasks.try_join_next().is_some() {}
+        served
+    }
+
+    /// Serves a call that came as a whole and whose handler answers at once, without all that is for calls that go on.
+    /// `false`: it is another one, and nothing was done. One that goes on after all does so in a task.
+    fn serve_whole(&mut self, cx: &mut Context<'_>, place: &mut Option<Accepted<'_>>) -> bool {
+        let Some(accepted) = place else { return true };
+        let Some(method) = accepted.method() else { return false };
+        let until_ns = self.deadline_ns(accepted.deadline_ns());
+        let Some(Some(known)) = self.methods.get_mut(usize::from(method.0)) else { return false };
+        let (Some(direct), true) = (&mut known.direct, known.pace.is_next_inline()) else { return false };
+        if self.duty.tally.is_counting() || !direct.takes_some() {
+            return false;
+        }
+        let (key, block) = (usize::from(method.0), accepted.headers());
+        let mut headers = HeaderMap::new();
+        if self.duty.http_details {
+            if says_encoding(block) {
+                return false;
+            }
+            headers = all_headers(self.headers.clone(), block);
+        } else if !block.is_empty() {
+            headers = match self.templates.like_before(key, block) {
+                Some(headers) => headers,
+                // That is left to tonic.
+                None if says_encoding(block) => return false,
+                None => self.templates.anew(key, block),
+            };
+        }
+        let Some(whole) = accepted.take_whole() else { return false };
+        insert_timeout(&mut headers, until_ns);
+        let mut extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
+        if let Some(callers) = &mut self.callers {
+            callers.tell(&mut headers, &mut extensions);
+        }
+        if !known.pace.quick {
+            self.attachment.flush();
+        }
+        let began = known.pace.is_timed().then(now_ns);
+        let mut emission = Emission::default();
+        let outlet = &*self.attachment;
+        let left = match direct.answer(cx, whole, headers, extensions, outlet, &mut emission) {
+            Answered::Now => match accepted.reply(&mut emission) {
+                Ok(false) => Some(Left::Emission(emission)),
+                // Or nobody listens any more.
+                Ok(true) | Err(EmitError::Ended | EmitError::Closed(_)) => {
+                    direct.clear();
+                    None
+                }
+                Err(error) => Some(Left::Status(status::emit(error, "the client"))),
+            },
+            Answered::With(last) => Some(Left::Status(last)),
+            Answered::Later => Some(Left::Handler),
+        };
+        if let Some(began) = began {
+            known.pace.learn(now_ns() - began);
+        }
+        if let Some(left) = left
+            && let Some(accepted) = place.take()
+        {
+            let mut call = accepted.into_call(true);
+            call.deadline_ns = until_ns;
+            if let Some(serving) = direct.go_on(cx, call, left) {
+                self.tasks.spawn(direct.rest(serving));
+            }
+        }
+        *place = None;
+        self.templates.prepare(key);
+        self.prepare();
+        true
+    }
+
+    /// Makes what the next call needs of its own, while the client has the turn.
+    fn prepare(&mut self) {
+        if self.spare.is_none() {
+            self.spare = Some(self.extensions.clone());
+        }
+    }
+
+    /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
+    fn serve(&mut self, cx: &mut Context<'_>, call: Call, arrival: Option<Part>) {
+        let method = call.method;
+        let counted = match self.duty.tally.admit() {
+            Admission::Uncounted => None,
+            Admission::Counted(counted) => Some(counted),
+            Admission::Shed(refusal) => {
+                let mut refused = Serving::refused(Held::Own(call.stream), refusal);
+                if Pin::new(&mut refused).poll(cx).is_pending() {
+                    self.tasks.spawn(refused);
+                }
+                return;
+            }
+        };
+        let (mut serving, inline) = self.begin(call, arrival);
+        if !inline {
+            self.spawn(method, serving, counted);
+            return;
+        }
+        if !self.known(method).is_some_and(|known| known.pace.quick) {
+            self.attachment.flush();
+        }
+        let is_timed = self.known(method).is_none_or(|known| known.pace.is_timed());
+        let began = if is_timed { now_ns() } else { 0 };
+        let polled = Pin::new(&mut serving).poll(cx);
+        if is_timed {
+            let step_ns = now_ns() - began;
+            if let Some(known) = self.known(method) {
+                known.pace.learn(step_ns);
+            }
+        }
+        if polled.is_pending() {
+            self.spawn(method, serving, counted);
+        } else if let Begun::Direct(serving) = serving
+            && let Some(direct) = self.known(method).and_then(|known| known.direct.as_mut())
+        {
+            direct.ended(serving);
+        } else if self.spare_headers.is_none() {
+            self.spare_headers = Some(self.headers.clone());
+        }
+        self.prepare();
+    }
+
+    /// Serves the rest of a call in a task of its own.
+    fn spawn(&mut self, method: Option<MethodIdx>, serving: Begun, counted: Option<Counted>) {
+        let serving = match serving {
+            Begun::Http(serving) => return self.spawn_one(serving, counted),
+            Begun::Direct(serving) => serving,
+        };
+        if let Some(direct) = self.known(method).and_then(|known| known.direct.as_ref()) {
+            let rest = direct.rest(serving);
+            self.spawn_one(rest, counted);
+        }
+    }
+
+    fn spawn_one(&mut self, serving: impl Future<Output = ()> + Send + 'static, counted: Option<Counted>) {
+        match counted {
+            None => self.tasks.spawn(serving),
+            Some(counted) => self.tasks.spawn(async move {
+                serving.await;
+                drop(counted);
+            }),
+        };
+    }
+
+    fn known(&mut self, method: Option<MethodIdx>) -> Option<&mut Known> {
+        self.methods.get_mut(usize::from(method?.0))?.as_mut()
+    }
+
+    /// When a call is over: at its deadline, or when the server says. On the monotonic clock.
+    #[inline]
+    fn deadline_ns(&self, asked: Option<u64>) -> Option<u64> {
+        match self.duty.timeout {
+            None => asked,
+            Some(timeout) => Some(asked.unwrap_or(u64::MAX).min(deadline_ns(timeout))),
+        }
+    }
+
+    /// Begins a call; `arrival` came with it.
+    fn begin(&mut self, mut call: Call, mut arrival: Option<Part>) -> (Begun, bool) {
+        call.deadline_ns = self.deadline_ns(call.deadline_ns);
+        let mut unlisted;
+        let place = match call.method.map(|method| usize::from(method.0)) {
+            Some(idx) => {
+                if self.methods.len() <= idx {
+                    self.methods.resize_with(idx + 1, || None);
+                }
+                &mut self.methods[idx]
+            }
+            // More names than a session keeps an index of: nothing is learnt about these, or the list had no end.
+            None => {
+                unlisted = None;
+                &mut unlisted
+            }
+        };
+        if place.is_none() {
+            *place = known(&call.path, &self.duty, self.attachment.peer_pool());
+            let types = place.as_ref().and_then(|known| known.direct.as_ref()?.types());
+            // Of a method without an index nothing can be said.
+            if let (Some(types), Some(method)) = (types, call.method) {
+                self.attachment.take_objects(method, types);
+            }
+        }
+        let Some(known) = place else {
+            let refusal = Status::unimplemented("the method's path is not one of gRPC's");
+            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
+        };
+        let Some(handler) = &known.handler else {
+            let refusal =
+                Status::unimplemented(format!("no service here has the method {}", known.uri.path()));
+            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
+        };
+        let inline = known.pace.is_inline();
+        let mut extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
+        let (headers, callers) = (&mut self.spare_headers, &mut self.callers);
+        if let Some(direct) = &mut known.direct
+            && let Some(mut place) = direct.place(&call)
+        {
+            if direct.is_intercepted() {
+                let headers = headers.take().unwrap_or_else(|| self.headers.clone());
+                let request = request(&call, known.uri.clone(), headers, extensions, callers);
+                direct.begin_intercepted(&mut place, call, arrival, &**handler, request);
+            } else {
+                let mut headers = HeaderMap::new();
+                if self.duty.http_details {
+                    headers = all_headers(self.headers.clone(), &call.headers);
+                } else {
+                    unpack_custom(&call.headers, &mut headers);
+                }
+                insert_timeout(&mut headers, call.deadline_ns);
+                if let Some(callers) = callers {
+                    callers.tell(&mut headers, &mut extensions);
+                }
+                direct.begin(&mut place, call, arrival, headers, extensions);
+            }
+            return (Begun::Direct(place), inline);
+        }
+        let headers = headers.take().unwrap_or_else(|| self.headers.clone());
+        let mut request = request(&call, known.uri.clone(), headers, extensions, callers);
+        let passing = Passing { sharing: self.duty.sharing.clone(), peer: self.attachment.peer_pool() };
+        let passes_refs =
+            known.is_generated && passing.peer == PeerPool::Same && passing.sharing.pool.is_some();
+        let bypass = passes_refs.then(Bypass::default);
+        if let Some(bypass) = &bypass {
+            request.extensions_mut().insert(OfServer(bypass.clone()));
+        }
+        let stream = match arrival.as_mut().and_then(Part::take_request) {
+            Some(message) => {
+                passing.sharing.received_inline(message.len().saturating_sub(GRPC_PREFIX_LEN), 0);
+                *request.body_mut() = Body::new(Full::new(message));
+                Held::Own(call.stream)
+            }
+            None => {
+                let stream = Arc::new(call.stream);
+                let sharing = passing.sharing.clone();
+                let body = RequestBody::new(stream.clone(), arrival, sharing, bypass.clone());
+                *request.body_mut() = Body::new(body);
+                Held::Shared(stream)
+            }
+        };
+        // What the service does at once, it must not take the session's other calls with it by.
+        let serving = match std::panic::catch_unwind(AssertUnwindSafe(|| handler.begin(request))) {
+            Ok(handling) => Serving::new(stream, call.deadline_ns, handling, Some(passing), bypass),
+            Err(_) => Serving::refused(stream, Status::internal("the handler panicked")),
+        };
+        (Begun::Http(serving), inline)
+    }
+}
+
+/// Ready when the client has taken hold of all payloads that were sent to it, or has had the time to.
+async fn all_is_taken(attachment: &Attachment, linger: &mut Option<Instant>) {
+    let until = *linger.get_or_insert_with(|| Instant::now() + LINGER);
+    while attachment.ropes_in_flight() > 0 && Instant::now() < until {
+        attachment.look_for_taken();
+        tokio::time::sleep(LINGER_STEP).await;
+    }
+}
+
+/// What HTTP/2 would have made of a call, with `headers` as every request has them.
+fn request(
+    call: &Call,
+    uri: Uri,
+    headers: HeaderMap,
+    mut extensions: Extensions,
+    callers: &mut Option<Callers>,
+) -> Request<Body> {
+    let mut headers = all_headers(headers, &call.headers);
+    insert_timeout(&mut headers, call.deadline_ns);
+    if let Some(callers) = callers {
+        callers.tell(&mut headers, &mut extensions);
+    }
+    let mut request = Request::new(Body::empty());
+    *request.method_mut() = Method::POST;
+    *request.version_mut() = Version::HTTP_2;
+    *request.uri_mut() = uri;
+    *request.extensions_mut() = extensions;
+    *request.headers_mut() = headers;
+    request
+}
+
+/// The headers that every request has, and those of a call's block.
+fn all_headers(usual: HeaderMap, block: &[u8]) -> HeaderMap {
+    if block.is_empty() {
+        return usual;
+    }
+    // Room for all of them at once.
+    let mut headers = HeaderMap::with_capacity(usual.len() + 1 + pairs(block).count());
+    headers.extend(usual);
+    if says_agent(block) {
+        headers.remove(USER_AGENT);
+    }
+    unpack(block, &mut headers);
+    headers.insert(TE, TRAILERS);
+    headers
+}
+
+/// The headers that HTTP/2 would have carried on every request.
+fn headers(agent: HeaderValue) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(6);
+    headers.insert(CONTENT_TYPE, GRPC);
+    headers.insert(TE, TRAILERS);
+    headers.insert(USER_AGENT, agent);
+    headers
+}
+
+/// Whether the application says what it calls itself.
+fn says_agent(block: &[u8]) -> bool {
+    pairs(block).flatten().any(|(name, _)| name.as_bytes() == USER_AGENT.as_str().as_bytes())
+}
+
+fn insert_timeout(headers: &mut HeaderMap, deadline_ns: Option<u64>) {
+    if let Some(deadline_ns) = deadline_ns {
+        let left = std::time::Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+        headers.insert(GRPC_TIMEOUT, timeout_value(left));
+    }
+}
+
+/// Finds the service of a path. `None`: the path is not one.
+fn known(path: &Bytes, duty: &Duty, peer: PeerPool) -> Option<Known> {
+    let text = std::str::from_utf8(path).ok()?;
+    let (service, method) = text.strip_prefix('/')?.split_once('/')?;
+    // A query or a fragment is no part of a method's path, and would be passed over by code that looks at a URI's path.
+    if method.is_empty() || method.contains('/') || text.contains(['?', '#']) {
+        return None;
+    }
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(Scheme::HTTP);
+    parts.authority = Some(Authority::from_static(AUTHORITY));
+    parts.path_and_query = Some(PathAndQuery::from_maybe_shared(path.clone()).ok()?);
+    let uri = Uri::from_parts(parts).ok()?;
+    let served = duty.services.get(service);
+    let handler = served.map(|served| &served.handler).or(duty.others.as_ref()).cloned();
+    let passing = || Passing { sharing: duty.sharing.clone(), peer };
+    let direct = served.and_then(|served| DirectMethod::new(served.direct.clone()?, method, passing()));
+    let is_generated = served.is_some_and(|served| served.direct.is_some());
+    Some(Known { handler, direct, is_generated, uri, pace: Pace::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served_here(pace: &mut Pace, calls: u32, step_ns: u64) -> u32 {
+        let mut count = 0;
+        for _ in 0..calls {
+            if pace.is_inline() {
+                pace.learn(step_ns);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn one_hiccup_costs_one_call() {
+        let mut pace = Pace::default();
+        pace.learn(4_000_000);
+        assert_eq!(served_here(&mut pace, 100, 1_000), 99);
+    }
+
+    #[test]
+    fn a_method_that_computes_for_long_is_rarely_begun_here_and_comes_back() {
+        let mut pace = Pace::default();
+        assert!(served_here(&mut pace, 100_000, 1_000_000) < 120);
+        let back = served_here(&mut pace, 10_000, 1_000);
+        assert!(back > 8_000, "{back} of 10000 calls");
+    }
+}

@@ -1,0 +1,94 @@
+//! What a server says on a call: what is yet to be sent, and how it ends.
+
+use std::borrow::Borrow;
+use std::task::{Context, Poll, ready};
+
+use http::HeaderMap;
+use tollfree_layout::limits::METADATA_LEN_MAX;
+use tollfree_layout::metadata::pairs;
+use tollfree_transport::{Emission, EmitError, Ending, Stream};
+use tonic::Status;
+
+use crate::metadata::{pack, travelling};
+use crate::server::last_words::fit;
+use crate::status;
+
+/// A server's half of a call, no matter what else holds its stream.
+pub(crate) struct Speech<S> {
+    pub(crate) stream: S,
+    /// Yet to be sent.
+    pub(crate) emission: Emission,
+}
+
+impl<S: Borrow<Stream>> Speech<S> {
+    pub(crate) fn new(stream: S) -> Speech<S> {
+        Speech { stream, emission: Emission::default() }
+    }
+
+    /// Ends the call with a status, after what is at hand was sent.
+    pub(crate) fn end_with(&mut self, last: Status) {
+        let mut headers = HeaderMap::new();
+        let code = last.code() as u16;
+        // tonic's own way of writing message, details and metadata of a status into headers.
+        if last.add_header(&mut headers).is_err() {
+            headers.clear();
+        }
+        self.end_with_headers(code, &headers, "status");
+    }
+
+    /// Ends the call with a status that stands in headers; `what` they are is said where they can't be packed. That of a
+    /// call that has failed always can, in part at least.
+    pub(crate) fn end_with_headers(&mut self, code: u16, headers: &HeaderMap, what: &str) {
+        match pack(headers) {
+            Ok(block) => self.emission.ending = Some(Ending::Trailers { code, block }),
+            Err(_) if code != 0 => {
+                let pairs =
+                    travelling(headers).map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
+                let block = fit(pairs, METADATA_LEN_MAX);
+                self.emission.ending = Some(Ending::Trailers { code, block });
+            }
+            Err(error) => self.end_with(Status::resource_exhausted(format!("{what}: {error}"))),
+        }
+    }
+
+    /// Ends the call with a status at once; what is at hand is dropped.
+    pub(crate) fn abort_with(&mut self, last: Status) {
+        self.emission = Emission::default();
+        self.end_with(last);
+    }
+
+    /// Nothing is left to be sent.
+    pub(crate) fn is_said(&self) -> bool {
+        self.emission.is_empty()
+    }
+
+    /// Makes the status of a call that has failed fit what the client takes. `false`: there is none, or it does.
+    #[cold]
+    fn shorten(&mut self, max: usize) -> bool {
+        match &mut self.emission.ending {
+            Some(Ending::Trailers { code, block }) if *code != 0 && block.len() > max => {
+                *block = fit(pairs(block).flatten().map(|(name, value)| (name.as_bytes(), value)), max);
+                block.len() <= max
+            }
+            _ => false,
+        }
+    }
+
+    /// Sends what is at hand; `true` when nobody listens any more.
+    pub(crate) fn poll_emit(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        match ready!(self.stream.borrow().poll_emit(cx, &mut self.emission)) {
+            Ok(()) => Poll::Ready(false),
+            Err(EmitError::Ended | EmitError::Closed(_)) => Poll::Ready(true),
+            Err(EmitError::MetadataLen { max, .. }) if self.shorten(max) => Poll::Ready(false),
+            Err(error) => {
+                self.abort_with(status::emit(error, "the client"));
+                Poll::Ready(false)
+            }
+        }
+    }
+
+    /// Ready when nobody listens any more.
+    pub(crate) fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.stream.borrow().poll_ended(cx)
+    }
+}

@@ -1,0 +1,192 @@
+//! A method of a session's server that is called without an `http::Request`, and the calls begun in it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Extensions, HeaderMap, Request};
+use parking_lot::Mutex;
+use tollfree_transport::{Call, Emission, Part, Whole};
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::channel::slot::Slot;
+use crate::message::encoding::{Received, check_received, says_encoding};
+use crate::message::payloads::Outlet;
+use crate::server::serving::{Handler, Serving};
+use crate::server::typed::run::{Found, Passing, Raw};
+use crate::server::typed::serving::{Answered, DirectServing, Left, State};
+
+/// Places that a method keeps of calls that ended in tasks of their own. Each holds a handler's future.
+const FREE_COUNT_MAX: usize = 4;
+
+/// A method that is called directly where a call allows it.
+pub(crate) struct DirectMethod {
+    found: Found,
+    name: String,
+    passing: Passing,
+    /// Where the next call is served.
+    idle: Option<Box<DirectServing>>,
+    /// Where calls were served that ended in tasks of their own.
+    #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
+    free: Arc<Mutex<Vec<Box<DirectServing>>>>,
+}
+
+impl DirectMethod {
+    /// The method of that name, if it can be called directly.
+    pub(crate) fn new(found: Found, name: &str, passing: Passing) -> Option<DirectMethod> {
+        let free = Arc::default();
+        let mut method = DirectMethod { found, name: name.to_owned(), passing, idle: None, free };
+        method.idle = Some(method.make()?);
+        Some(method)
+    }
+
+    /// The fingerprint of its types, where messages may travel as objects. Known while no call is served.
+    pub(crate) fn types(&self) -> Option<u64> {
+        self.idle.as_ref()?.types()
+    }
+
+    /// A place for a call: one that is free, or a new one.
+    fn make(&self) -> Option<Box<DirectServing>> {
+        if let Some(free) = self.free.lock().pop() {
+            return Some(free);
+        }
+        let mut run = self.found.direct.method(&self.name)?;
+        run.set_passing(self.passing.clone());
+        Some(Box::new(DirectServing::idle(run)))
+    }
+
+    /// Where the next call is served, if that can be a direct one: how messages are compressed is left to tonic.
+    pub(crate) fn place(&mut self, call: &Call) -> Option<Box<DirectServing>> {
+        if says_encoding(&call.headers) {
+            return None;
+        }
+        self.idle.take().or_else(|| self.make())
+    }
+
+    /// Whether interceptors are to see requests first.
+    pub(crate) fn is_intercepted(&self) -> bool {
+        self.found.intercepted
+    }
+
+    /// Begins a call.
+    pub(crate) fn begin(
+        &self,
+        place: &mut DirectServing,
+        call: Call,
+        arrival: Option<Part>,
+        headers: HeaderMap,
+        extensions: Extensions,
+    ) {
+        let len_max = self.found.direct.max_decoding_message_size();
+        place.begin(call, arrival, len_max, State::Read(headers, extensions));
+    }
+
+    /// Begins a call whose request interceptors see first, without its message.
+    pub(crate) fn begin_intercepted(
+        &self,
+        place: &mut DirectServing,
+        call: Call,
+        arrival: Option<Part>,
+        handler: &dyn Handler,
+        mut request: Request<Body>,
+    ) {
+        let slot = Slot::default();
+        request.extensions_mut().insert(slot.clone());
+        let len_max = self.found.direct.max_decoding_message_size();
+        let intercepted = handler.handle(request);
+        place.begin(call, arrival, len_max, State::Intercept(intercepted, slot));
+    }
+
+    /// Whether a call may be answered here and now, unless it says how messages are compressed: nobody is to see it first.
+    pub(crate) fn takes_some(&mut self) -> bool {
+        if self.idle.is_none() && !self.found.intercepted {
+            self.idle = self.make();
+        }
+        !self.found.intercepted && self.idle.is_some()
+    }
+
+    /// Has the handler answer a request that came as a whole, and whose metadata are `headers`. What it says is put into
+    /// `emission`, to go to `outlet`.
+    pub(crate) fn answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        whole: Whole,
+        headers: HeaderMap,
+        extensions: Extensions,
+        outlet: &dyn Outlet,
+        emission: &mut Emission,
+    ) -> Answered {
+        let message = match check_received(&whole, self.found.direct.max_decoding_message_size()) {
+            Ok(None) => Received::Request(whole),
+            Ok(Some(object)) => object,
+            Err(refused) => return Answered::With(refused),
+        };
+        match &mut self.idle {
+            Some(idle) => idle.answer(cx, Raw { message, headers, extensions }, outlet, emission),
+            None => Answered::With(Status::internal("another call is where this one was to be served")),
+        }
+    }
+
+    /// Lets go of what the handler has left that answered.
+    pub(crate) fn clear(&mut self) {
+        self.idle.iter_mut().for_each(|idle| idle.clear());
+    }
+
+    /// Goes on with a call that was not answered at once. `Some`: it is not over yet.
+    pub(crate) fn go_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        call: Call,
+        left: Left,
+    ) -> Option<Box<DirectServing>> {
+        let mut serving = self.idle.take()?;
+        // A handler that waits was asked a moment ago.
+        let is_waiting = matches!(left, Left::Handler);
+        serving.go_on(call, left);
+        if is_waiting || Pin::new(&mut serving).poll(cx).is_pending() {
+            return Some(serving);
+        }
+        self.ended(serving);
+        None
+    }
+
+    /// What is left of a call, for a task of its own. Its place is used again afterwards.
+    pub(crate) fn rest(&self, mut place: Box<DirectServing>) -> impl Future<Output = ()> + Send + use<> {
+        let free = self.free.clone();
+        async move {
+            (&mut place).await;
+            if place.end() {
+                let mut free = free.lock();
+                if free.len() < FREE_COUNT_MAX {
+                    free.push(place);
+                }
+            }
+        }
+    }
+
+    /// A call has come to its end in the session's own task.
+    pub(crate) fn ended(&mut self, mut place: Box<DirectServing>) {
+        if place.end() {
+            self.idle = Some(place);
+        }
+    }
+}
+
+/// A call that was begun, on one way or the other.
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack of the session's task, and shortly")]
+pub(crate) enum Begun {
+    Http(Serving),
+    Direct(Box<DirectServing>),
+}
+
+impl Future for Begun {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut *self {
+            Begun::Http(serving) => Pin::new(serving).poll(cx),
+            Begun::Direct(serving) => Pin::new(serving).poll(cx),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! For infrastructure processes: the door of a shepherd, at which business processes attach
+//! ([`Server::attach`](crate::Server::attach)) and call out ([`Channel::via`](crate::Channel::via)).
+//!
+//! A *shepherd* is a process that speaks gRPC to the world and hands calls to business processes. This module is what it
+//! needs towards those: everything else of it (HTTP/2, TLS, routes, limits of tenants) is its own.
+//!
+//! # Example
+//! ```no_run
+//! # use tollfree::shepherd::*;
+//! # async fn example<S>(outward: S) -> Result<(), Box<dyn std::error::Error>>
+//! # where
+//! #     S: tower_service::Service<http::Request<tonic::body::Body>, Response = http::Response<tonic::body::Body>>
+//! #         + Clone + Send + 'static,
+//! #     S::Future: Send + 'static,
+//! #     S::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send + 'static,
+//! # {
+//! let mut door = Door::bind("shm:///run/tollfree/shepherd.sock", Limits::default()).await?;
+//! let mut workers = Vec::new(); // those that calls from outside are handed to
+//! while let Some(arrival) = door.accept().await {
+//!     match arrival {
+//!         Arrival::Attached(attached) => workers.push(attached),
+//!         Arrival::Session(session) => {
+//!             tokio::spawn(session.serve(outward.clone(), std::future::pending()));
+//!         }
+//!         _ => {}
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod handing;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use tokio::sync::watch;
+use tollfree_layout::limits::WINDOW_RESERVE;
+use tollfree_transport::{
+    Address, AddressError, Attachment, Config, Introduction, Listener, PeerIdentity, PeerPolicy, Purpose,
+    Quotas, Refusals, WaitPolicy,
+};
+use tonic::body::Body;
+use tonic::service::Routes;
+use tower_service::Service;
+
+use crate::channel::Channel;
+use crate::endpoint::Endpoint;
+use crate::server::serving::Handler;
+use crate::server::session_task::{Age, Duty, Services, SessionTask};
+use crate::server::{bound, layers};
+use crate::status::ServeError;
+
+pub use crate::server::caller::{Caller, CallerAddress};
+pub use handing::{Handing, Unanswered};
+
+/// What those who come to a door may have.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Which users may come.
+    pub peers: PeerPolicy,
+    /// Sessions of one process at once, its workers and channels together. `None`: as for a
+    /// [server](crate::Server::sessions_per_process).
+    pub sessions_per_process: Option<u32>,
+    /// Sessions of one user at once. `None`: as for a [server](crate::Server::sessions_per_user).
+    pub sessions_per_user: Option<u32>,
+    /// Calls that one session of a [`Channel::via`](crate::Channel::via) may have under way; further ones wait at the caller.
+    pub calls_per_session: u32,
+    /// How sessions wait.
+    pub wait: WaitPolicy,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            peers: PeerPolicy::default(),
+            sessions_per_process: None,
+            sessions_per_user: None,
+            calls_per_session: tollfree_layout::limits::STREAM_COUNT_DEFAULT,
+            wait: WaitPolicy::default(),
+        }
+    }
+}
+
+impl Limits {
+    fn config(self) -> Config {
+        let mut config = Config {
+            wait: self.wait,
+            peers: self.peers,
+            agent: Some("tollfree-shepherd".into()),
+            is_shepherd: true,
+            load: true,
+            ..Config::default()
+        };
+        let calls = self.calls_per_session.max(1);
+        config.limits.stream_count = calls;
+        config.limits.session_window =
+            config.limits.stream_window.saturating_mul(calls.into()).saturating_add(WINDOW_RESERVE);
+        config.quotas = Quotas {
+            sessions_per_process: self.sessions_per_process,
+            sessions_per_user: self.sessions_per_user,
+            ..Quotas::default()
+        };
+        config
+    }
+}
+
+/// The socket of a shepherd. Dropping it closes it; sessions go on.
+#[derive(Debug)]
+pub struct Door {
+    listener: Listener,
+    refusals: Refusals,
+    /// Sessions of channels that are served.
+    sessions: Arc<AtomicUsize>,
+}
+
+/// Who has come to a door.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Arrival {
+    /// A worker of a business process, to which calls can be handed.
+    Attached(Attached),
+    /// A channel of a business process, whose calls are to go elsewhere.
+    Session(ViaSession),
+}
+
+impl Door {
+    /// Binds an address, `shm:///path` or `shm-abstract:name`. Must be called in a tokio runtime with IO and time.
+    ///
+    /// # Errors
+    /// [`ServeError`] when the address is none, or can't be bound.
+    pub async fn bind(uri: impl Into<String>, limits: Limits) -> Result<Door, ServeError> {
+        let uri = uri.into();
+        let address: Address = uri
+            .parse()
+            .map_err(|error: AddressError| ServeError::Address { address: uri, reason: error.to_string() })?;
+        let config = limits.config();
+        let refusals = config.refusals.clone();
+        Ok(Door { listener: bound::listen(address, config).await?, refusals, sessions: Arc::default() })
+    }
+
+    /// The next that has come, after its handshake; `None` after those that had begun one when the door was closed. Cancel safe.
+    pub async fn accept(&mut self) -> Option<Arrival> {
+        let attachment = Arc::new(self.listener.accept().await?);
+        Some(match attachment.purpose().clone() {
+            Purpose::Attach(introduction) => {
+                Arrival::Attached(Attached::new(attachment, introduction, self.listener.address()))
+            }
+            Purpose::Via(target) => {
+                let (target, sessions) = (ViaTarget(target), self.sessions.clone());
+                Arrival::Session(ViaSession { attachment, target, sessions })
+            }
+            Purpose::Call => unreachable!("the handshake refuses it at a shepherd's socket"),
+        })
+    }
+
+    /// Lets nobody in any more and removes the socket. Those that are half in still come out of [`accept`](Door::accept).
+    pub fn close(&mut self) {
+        self.listener.close();
+    }
+
+    /// Counts those that were refused.
+    pub fn refusals(&self) -> Refusals {
+        self.refusals.clone()
+    }
+}
+
+/// A business process, as its workers have it in common. Two of them are the same server of the same process; what a process
+/// says of itself does not make it another's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Process {
+    /// Who it is, as the kernel says.
+    pub identity: PeerIdentity,
+    server: [u8; 16],
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let server = u128::from_be_bytes(self.server) >> 96;
+        write!(f, "process {} of user {}, server {server:08x}", self.identity.pid, self.identity.uid)
+    }
+}
+
+/// A worker of a business process: one session, in which the shepherd calls. It ends when this and all its channels are dropped.
+#[derive(Debug)]
+pub struct Attached {
+    attachment: Arc<Attachment>,
+    introduction: Introduction,
+    endpoint: Arc<Endpoint>,
+    channel: Channel,
+}
+
+impl Attached {
+    fn new(attachment: Arc<Attachment>, introduction: Introduction, door: &Address) -> Attached {
+        let name = format!(
+            "{door} (worker {} of process {} in group {})",
+            introduction.worker,
+            attachment.peer().pid,
+            introduction.group
+        );
+        let endpoint = Arc::new(Endpoint::attached(name, attachment.clone()));
+        let channel = Channel::of_attached(endpoint.clone());
+        Attached { attachment, introduction, endpoint, channel }
+    }
+
+    /// The group that it says it belongs to.
+    pub fn group(&self) -> &str {
+        &self.introduction.group
+    }
+
+    /// The services that it says it serves, in the order of their names.
+    pub fn services(&self) -> &[String] {
+        &self.introduction.services
+    }
+
+    /// Whose worker it is.
+    pub fn process(&self) -> Process {
+        Process { identity: self.attachment.peer(), server: self.introduction.process }
+    }
+
+    /// Its number within its process.
+    pub fn worker(&self) -> u32 {
+        self.introduction.worker
+    }
+
+    /// The name and version of the library that it uses.
+    pub fn agent(&self) -> &str {
+        self.attachment.agent()
+    }
+
+    /// A channel whose calls go to this worker. They end UNAVAILABLE when it is gone, and never go elsewhere.
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// Calls that the process has under way in all its workers, by its own word. It may be any number.
+    pub fn load(&self) -> Option<u32> {
+        self.attachment.peer_load()
+    }
+
+    /// Calls under way in this worker.
+    pub fn live_count(&self) -> u32 {
+        self.attachment.live_count()
+    }
+
+    /// Whether new calls can be made.
+    pub fn is_open(&self) -> bool {
+        self.attachment.is_open()
+    }
+
+    /// Resolves when no new call can be made any more: the process has ended, or takes none for it is being shut down. Calls under
+    /// way go on in the latter case, as long as they are held. One task at a time may wait so.
+    pub async fn closed(&self) {
+        std::future::poll_fn(|cx| self.attachment.poll_over(cx)).await;
+    }
+
+    /// Ends the session; the process is told why, and will come again after a pause.
+    pub fn close(&self, reason: &'static str) {
+        self.attachment.close(reason);
+    }
+}
+
+/// The target that a call is to go to, in the extensions of a [`ViaSession`]'s requests. It has been said in the handshake, so no
+/// header of a call says another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ViaTarget(pub Arc<str>);
+
+/// A session of a business process whose calls are to go elsewhere.
+#[derive(Debug)]
+pub struct ViaSession {
+    attachment: Arc<Attachment>,
+    target: ViaTarget,
+    /// Those of the door that are served.
+    sessions: Arc<AtomicUsize>,
+}
+
+impl ViaSession {
+    /// Where the calls are to go, as the process gave it: up to 1024 visible ASCII characters.
+    pub fn target(&self) -> &str {
+        &self.target.0
+    }
+
+    /// Who calls.
+    pub fn peer(&self) -> PeerIdentity {
+        self.attachment.peer()
+    }
+
+    /// Gives the session's calls to `service`, with tonic's `UdsConnectInfo` and [`ViaTarget`] in their extensions, until the session ends,
+    /// or until `stop` resolves and the calls under way are answered. A session that may not be is best given to a service that
+    /// answers PERMISSION_DENIED: a channel whose session just ends makes another one.
+    pub async fn serve<S, B>(self, service: S, stop: impl Future<Output = ()> + Send)
+    where
+        S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send + 'static,
+        S::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (stopping, stopped) = watch::channel(false);
+        let duty = duty_of(layers::erase(service), self.sessions);
+        let serving = SessionTask::new(self.attachment, Arc::new(duty)).with(self.target).run(stopped);
+        tokio::pin!(serving, stop);
+        tokio::select! {
+            () = &mut serving => return,
+            () = &mut stop => drop(stopping.send(true)),
+        }
+        serving.await;
+    }
+}
+
+/// What sessions have in common whose calls all go to one handler; `sessions` is how many there are.
+fn duty_of(handler: Arc<dyn Handler>, sessions: Arc<AtomicUsize>) -> Duty {
+    Duty {
+        services: Services::default(),
+        others: Some(handler),
+        routes: Routes::default(),
+        tally: Arc::default(),
+        sharing: Arc::default(),
+        age: Age::default(),
+        timeout: None,
+        http_details: false,
+        http2: None,
+        sessions,
+        worker: None,
+    }
+}
