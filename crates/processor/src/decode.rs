@@ -25,9 +25,9 @@
 mod field;
 
 use crate::arena::{Arena, SLOP};
+use crate::fast_decode::{self, Place};
 use crate::fault::{Fault, Why};
 use crate::finish;
-use crate::hot::{self, Place};
 use crate::limits::Limits;
 use crate::list::Cursor;
 use crate::plan::finish::MAPS;
@@ -202,16 +202,16 @@ impl<const ALIAS: bool> Engine<'_, '_, ALIAS> {
                     let depth = self.limits.depth;
                     let (s, place, frames) = (&mut self.s, &mut self.place, &mut self.arena.frames);
                     if counted {
-                        hot::run::<ALIAS, true>(self.plan, s, place, frames, limit, depth);
+                        fast_decode::run::<ALIAS, true>(self.plan, s, place, frames, limit, depth);
                     } else {
-                        hot::run::<ALIAS, false>(self.plan, s, place, frames, limit, depth);
+                        fast_decode::run::<ALIAS, false>(self.plan, s, place, frames, limit, depth);
                     }
                 }
                 // The other loop leaves lists to this one where room is short, which lays them out otherwise. An object shall
                 // not depend on how much memory there was: make room, and let it go on.
                 let is_short = self.s.pos < self.place.end
-                    && self.s.cap - self.s.cur < hot::AHEAD + (self.s.len - self.s.pos) + SLOP;
-                if is_short && self.s.grow::<ALIAS>(self.arena, hot::AHEAD).is_ok() {
+                    && self.s.cap - self.s.cur < fast_decode::AHEAD + (self.s.len - self.s.pos) + SLOP;
+                if is_short && self.s.grow::<ALIAS>(self.arena, fast_decode::AHEAD).is_ok() {
                     continue;
                 }
                 let ended = if self.s.pos < self.place.end.min(self.switch) {

@@ -23,8 +23,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tollfree_kill_points::{Point, here};
 
 use crate::address::Address;
-use crate::beneath::FileId;
 use crate::liveness::Liveness;
+use crate::offered_socket::FileId;
 use crate::socket::PeerIdentity;
 
 /// Clients that may wait to be accepted, where the kernel allows as many; as the standard library asks for.

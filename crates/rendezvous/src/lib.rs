@@ -20,19 +20,19 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod beneath;
 mod bind;
 mod descriptors;
 mod doorbell;
 mod liveness;
+mod offered_socket;
 mod seldom;
 pub mod socket;
 
 pub use address::{Address, AddressError};
-pub use beneath::{BeneathError, FileId, SocketBeneath};
 pub use bind::{BindError, Rendezvous};
 pub use descriptors::{descriptor_limit, descriptors_abound, descriptors_are_short};
 pub use doorbell::{Doorbell, PeerDoorbell};
 pub use liveness::{Liveness, process_at};
+pub use offered_socket::{BeneathError, FileId, OfferedSocket};
 pub use seldom::Seldom;
 pub use socket::PeerIdentity;

@@ -33,40 +33,34 @@ mod area;
 mod arrival;
 mod buffer;
 mod credit;
-mod draft;
-mod emit;
 mod encoded;
 mod ending;
 mod error;
 mod frame;
+mod frame_builder;
 mod objects;
 mod pending;
 mod receive;
 mod rope;
 mod rope_bytes;
+mod send;
 mod session;
 mod stream;
 mod streams;
 mod whole;
 
 #[cfg(test)]
-mod edges;
-#[cfg(test)]
-mod script;
-#[cfg(test)]
-mod transitions;
-#[cfg(test)]
-mod violations;
+mod tests;
 
 pub use arrival::{Arrival, Chunk, End, Incoming, Part};
 pub use buffer::message_buffer;
 pub use credit::Credit;
-pub use emit::{Emission, Ending, Opening, Outgoing, Progress};
 pub use encoded::Encoded;
 pub use error::{AreaFault, Closed, EmitError, Full, Violation};
 pub use receive::{AreaEvent, Received};
 pub use rope::{Keep, Parts};
 pub use rope_bytes::Asked;
+pub use send::{Emission, Ending, Opening, Outgoing, Progress};
 pub use session::{Accepted, Limits, Ready, Role, STREAM_WINDOW_MIN, Session};
 pub use stream::Watched;
 pub use whole::Whole;

@@ -22,8 +22,8 @@ use tollfree_layout::RopeIdx;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, control, events};
 use zerocopy::IntoBytes;
 
-use crate::draft::INLINE_LEN_MAX;
 use crate::frame::{Frame, head};
+use crate::frame_builder::INLINE_LEN_MAX;
 use crate::rope::Ropes;
 use crate::stream::Watched;
 use crate::{Inbound, Outbound, Session, Violation};

@@ -8,8 +8,8 @@ use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
 use crate::arrival::{Arrival, End, Part};
 use crate::credit::{charge, charge_of};
-use crate::draft::CRUMB_LEN;
 use crate::error::Closed;
+use crate::frame_builder::CRUMB_LEN;
 use crate::objects::Types;
 use crate::pending::Pending;
 use crate::rope::Ropes;

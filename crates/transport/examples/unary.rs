@@ -1,4 +1,4 @@
-//! One thread that pumps both ends of a session: what a unary call costs without any waiting. Meant to be counted
+//! One thread that polls both ends of a session: what a unary call costs without any waiting. Meant to be counted
 //! (`valgrind --tool=callgrind`), since instructions are the same on a busy machine.
 //!
 //! `cargo run --release -p tollfree-transport --example unary [CALLS]`

@@ -12,8 +12,8 @@ use crate::attachment::Attachment;
 use crate::call::{Arrival, CANCELLED, Chunk, Part, Stream};
 use crate::claim::Claim;
 use crate::core::Core;
+use crate::runtime_waiters::WaitKey;
 use crate::shared::Shared;
-use crate::stations::Token;
 
 impl Attachment {
     /// Waits for the next call, and puts it into `place`, from which it need not be moved to be answered (server). While
@@ -28,7 +28,7 @@ impl Attachment {
         place: &mut Option<Accepted<'a>>,
     ) -> Poll<Result<(), Closed>> {
         let polled = self.accepts.poll(cx, |cx| {
-            self.shared.poll_wait(cx, Token::Accept, |core, _| match core.accept(&self.shared, place) {
+            self.shared.poll_wait(cx, WaitKey::Accept, |core, _| match core.accept(&self.shared, place) {
                 true => Some(Ok(())),
                 false => core.session.closed().cloned().map(Err),
             })

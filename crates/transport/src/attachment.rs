@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{SocketAddr, UCred};
 use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
-use tollfree_rendezvous::{Address, PeerIdentity, SocketBeneath};
+use tollfree_rendezvous::{Address, OfferedSocket, PeerIdentity};
 use tollfree_session::Closed;
 
 use crate::config::Config;
@@ -154,7 +154,7 @@ impl Attachment {
     /// # Errors
     /// [`ConnectError`], which names the socket. It is one, too, when the token is refused or not answered.
     pub async fn connect_with(
-        socket: &SocketBeneath,
+        socket: &OfferedSocket,
         config: &Config,
         token: &tokens::Token,
     ) -> Result<(Attachment, tokens::Token), ConnectError> {

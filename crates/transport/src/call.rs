@@ -10,8 +10,8 @@ use tollfree_session::{self as session, Closed, Emission, EmitError, Progress};
 
 use crate::claim::Claim;
 use crate::core::Core;
+use crate::runtime_waiters::WaitKey;
 use crate::shared::{Shared, Socket};
-use crate::stations::Token;
 use crate::streak::Streak;
 
 /// What has come on a call since its reader looked last.
@@ -73,8 +73,8 @@ impl Stream {
     }
 
     fn poll_emit_now(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
-        let token = Token::Write(self.id);
-        let polled = self.shared.poll_wait(cx, token, |core, socket| {
+        let key = WaitKey::Write(self.id);
+        let polled = self.shared.poll_wait(cx, key, |core, socket| {
             match core.send(self.id, emission, socket) {
                 Ok(Progress::Done) => {
                     if core.settle(self.id, socket) && !self.gone.swap(true, Ordering::Relaxed) {
@@ -85,7 +85,7 @@ impl Stream {
                 Err(error) => Some(Err(error)),
                 Ok(progress) => {
                     // The next part of a long message goes when others have had their turn, as if room had just come.
-                    core.wait_for(token, progress);
+                    core.wait_for(key, progress);
                     None
                 }
             }
@@ -128,7 +128,7 @@ impl Stream {
         if !core.session.is_live(self.id) {
             return Poll::Ready(());
         }
-        if let Some(slot) = core.slot(Token::Write(self.id)) {
+        if let Some(slot) = core.slot(WaitKey::Write(self.id)) {
             slot.wait(cx.waker());
         }
         Poll::Pending
@@ -196,21 +196,21 @@ impl Core {
         is_settled
     }
 
-    /// Notes what a token waits for, once.
-    pub(crate) fn wait_for(&mut self, token: Token, progress: Progress) {
+    /// Notes what a key waits for, once.
+    pub(crate) fn wait_for(&mut self, key: WaitKey, progress: Progress) {
         match progress {
             Progress::NeedRoom | Progress::Partly => {
-                if let Some(slot) = self.slot(token)
+                if let Some(slot) = self.slot(key)
                     && !std::mem::replace(&mut slot.wants_room, true)
                 {
-                    self.wants_room.push(token);
+                    self.wants_room.push(key);
                 }
             }
             Progress::NeedStream => {
-                if let Some(slot) = self.slot(token)
+                if let Some(slot) = self.slot(key)
                     && !std::mem::replace(&mut slot.wants_stream, true)
                 {
-                    self.wants_stream.push_back(token);
+                    self.wants_stream.push_back(key);
                 }
             }
             _ => {}

@@ -26,13 +26,13 @@ use crate::clock::now_ns;
 use crate::config::Config;
 use crate::counts;
 use crate::handshake::{Attached, PeerPool};
-use crate::hearing::Bell;
 use crate::load::Load;
 use crate::patience::Patience;
 use crate::price::Price;
 use crate::records::{Arrived, Sending};
+use crate::runtime_waiters::{Slot, WaitKey, Waiters};
 use crate::shared::Socket;
-use crate::stations::{Slot, Stations, Token};
+use crate::socket_events::PeerWake;
 
 /// Records handled in one go before others get their turn.
 const PUMP_COUNT: usize = 64;
@@ -74,10 +74,10 @@ pub(crate) struct Core {
     pub(crate) ringer: Ringer<PeerRegion>,
     mapped: AreasMapped,
     /// How the peer is woken.
-    pub(crate) bell: Bell,
+    pub(crate) bell: PeerWake,
     /// Descriptors that arrived, in order; `None` for one that this process had no number free for.
     pub(crate) fds: VecDeque<Option<GivenFd>>,
-    pub(crate) stations: Stations,
+    pub(crate) waiters: Waiters,
     pub(crate) patience: Patience,
     /// What being woken costs.
     pub(crate) price: Price,
@@ -90,8 +90,8 @@ pub(crate) struct Core {
     /// Tasks that wait for the bytes of ropes, by these.
     pub(crate) rope_waits: HashMap<RopeIdx, Waker>,
     /// Slots that wait for room in the ring or for a call to end.
-    pub(crate) wants_room: Vec<Token>,
-    pub(crate) wants_stream: VecDeque<Token>,
+    pub(crate) wants_room: Vec<WaitKey>,
+    pub(crate) wants_stream: VecDeque<WaitKey>,
     /// Emissions whose frames are staged and not published.
     pub(crate) held_count: u32,
     /// The accepting task has further calls at hand and holds replies back until it has seen to them.
@@ -137,9 +137,9 @@ impl Core {
             waiter: Waiter::new(own),
             ringer: Ringer::new(peer),
             mapped: AreasMapped::default(),
-            bell: if attached.gives_doorbells { Bell::Awaited } else { Bell::Socket },
+            bell: if attached.gives_doorbells { PeerWake::Awaited } else { PeerWake::Socket },
             fds: VecDeque::new(),
-            stations: Stations::default(),
+            waiters: Waiters::default(),
             patience,
             price,
             waits_unlearnt: 0,
@@ -165,25 +165,25 @@ impl Core {
         (core, load)
     }
 
-    /// The slot of a token, while what it waits for exists.
-    pub(crate) fn slot(&mut self, token: Token) -> Option<&mut Slot> {
-        match token {
-            Token::Read(id) => self.session.user_mut(id).map(|slots| &mut slots.read),
-            Token::Write(id) => self.session.user_mut(id).map(|slots| &mut slots.write),
-            Token::Open(number) => self.opens.get_mut(&number),
-            Token::Accept => Some(&mut self.accept),
+    /// The slot of a key, while what it waits for exists.
+    pub(crate) fn slot(&mut self, key: WaitKey) -> Option<&mut Slot> {
+        match key {
+            WaitKey::Read(id) => self.session.user_mut(id).map(|slots| &mut slots.read),
+            WaitKey::Write(id) => self.session.user_mut(id).map(|slots| &mut slots.write),
+            WaitKey::Open(number) => self.opens.get_mut(&number),
+            WaitKey::Accept => Some(&mut self.accept),
         }
     }
 
-    pub(crate) fn wake(&mut self, token: Token) {
+    pub(crate) fn wake(&mut self, key: WaitKey) {
         self.news += 1;
-        if let Some(waker) = self.slot(token).and_then(Slot::take) {
+        if let Some(waker) = self.slot(key).and_then(Slot::take) {
             self.wakes.push(waker);
         }
     }
 
     /// Handles what the peer has sent, up to a bound. Returns how many records that were.
-    pub(crate) fn pump(&mut self, socket: &Socket) -> usize {
+    pub(crate) fn poll(&mut self, socket: &Socket) -> usize {
         let mut count = 0;
         if self.held_count > 0 || self.session.has_pending() {
             self.flush(socket);
@@ -212,7 +212,7 @@ impl Core {
     /// Handles the next record; `false` where there is none.
     #[inline]
     fn take_record(&mut self, socket: &Socket) -> bool {
-        if matches!(self.bell, Bell::Awaited) && !self.receiving.is_empty() {
+        if matches!(self.bell, PeerWake::Awaited) && !self.receiving.is_empty() {
             self.hear_of_doorbell(socket);
         }
         let received = match self.receiving.peek() {
@@ -285,10 +285,10 @@ impl Core {
 
     fn ended_wait(&mut self) {
         let mut waited = None;
-        for station in &mut self.stations.list {
-            if station.wait_began_ns != 0 {
-                let began = std::mem::take(&mut station.wait_began_ns);
-                let until = match std::mem::take(&mut station.looked_at_ns) {
+        for runtime_waiters in &mut self.waiters.list {
+            if runtime_waiters.wait_began_ns != 0 {
+                let began = std::mem::take(&mut runtime_waiters.wait_began_ns);
+                let until = match std::mem::take(&mut runtime_waiters.looked_at_ns) {
                     // Waits of one session are much alike: the clock is read for one in a few, while an answer waits.
                     0 if self.waits_unlearnt < UNLEARNT_COUNT_MAX => {
                         self.waits_unlearnt += 1;
@@ -331,14 +331,14 @@ impl Core {
     fn wake_all_ready(&mut self) {
         while let Some(ready) = self.session.next_ready() {
             if ready.read {
-                self.wake(Token::Read(ready.id));
+                self.wake(WaitKey::Read(ready.id));
             }
             if ready.write {
-                self.wake(Token::Write(ready.id));
+                self.wake(WaitKey::Write(ready.id));
             }
         }
         if self.accept.waiting && (self.session.has_accepted() || self.is_over()) {
-            self.wake(Token::Accept);
+            self.wake(WaitKey::Accept);
         }
         if !self.wants_room.is_empty() && self.room_came() {
             self.wake_room();
@@ -348,11 +348,11 @@ impl Core {
         }
         // As many as may open now; one that doesn't after all wakes the next when it goes.
         for _ in 0..self.session.may_open_count().min(self.wants_stream.len()) {
-            let Some(token) = self.wants_stream.pop_front() else { break };
-            if let Some(slot) = self.slot(token) {
+            let Some(key) = self.wants_stream.pop_front() else { break };
+            if let Some(slot) = self.slot(key) {
                 slot.wants_stream = false;
             }
-            self.wake(token);
+            self.wake(key);
         }
     }
 
@@ -393,7 +393,7 @@ impl Core {
             self.session.give_bytes(&mut self.sending);
         }
         self.publish(socket);
-        if self.session.has_pending() && !self.stations.is_pumped() && !self.arm() {
+        if self.session.has_pending() && !self.waiters.is_polled() && !self.arm() {
             // Room or records came while the doorbell was being armed: others may count on it, so the driver looks.
             self.nudge = true;
         }
@@ -421,7 +421,7 @@ impl Core {
 
     /// Whether somebody will publish soon.
     pub(crate) fn holds_back(&self) -> bool {
-        self.corked || self.stations.is_pumped()
+        self.corked || self.waiters.is_polled()
     }
 
     fn publish(&mut self, socket: &Socket) {
@@ -445,7 +445,7 @@ impl Core {
         let wants_space = !self.wants_room.is_empty() || self.session.has_pending();
         self.waiter.park(wants_space);
         here(Point::Parked);
-        // What the pump would not take now is no reason to stay awake.
+        // What the poll would not take now is no reason to stay awake.
         let readable = !self.receiving.is_empty() && !self.session.is_congested();
         let came = readable || (wants_space && self.room_came());
         if came {
@@ -532,12 +532,12 @@ impl Core {
     }
 
     fn wake_room(&mut self) {
-        for token in std::mem::take(&mut self.wants_room) {
+        for key in std::mem::take(&mut self.wants_room) {
             // Also where nobody waits: a task that is just looking itself must be able to queue up again.
-            if let Some(slot) = self.slot(token) {
+            if let Some(slot) = self.slot(key) {
                 slot.wants_room = false;
             }
-            self.wake(token);
+            self.wake(key);
         }
     }
 
@@ -570,7 +570,7 @@ impl Core {
         here(Point::HangUpHeard);
         // A dead peer publishes nothing more; one that only closed its socket gets no longer than a full ring.
         for _ in 0..PUMP_COUNT {
-            if self.pump(socket) == 0 {
+            if self.poll(socket) == 0 {
                 break;
             }
         }
@@ -626,66 +626,66 @@ impl Core {
         peer == cpu && peer != CPU_UNKNOWN
     }
 
-    /// A slot's task has gone (done, dropped, panicked): if it pumped, another takes over.
-    pub(crate) fn leave(&mut self, token: Token) {
-        if let Some(slot) = self.slot(token) {
+    /// A slot's task has gone (done, dropped, panicked): if it polled, another takes over.
+    pub(crate) fn leave(&mut self, key: WaitKey) {
+        if let Some(slot) = self.slot(key) {
             slot.waiting = false;
             slot.wants_room = false;
         }
-        if let Some(station) = self.stations.pumped_by(token) {
-            let runtime = station.runtime;
+        if let Some(runtime_waiters) = self.waiters.polled_by(key) {
+            let runtime = runtime_waiters.runtime;
             self.hand_over(runtime);
         }
     }
 
-    /// The pumper of a station has gone: the next that waits is woken, and pumps from now on. Should it go too before
-    /// it gets its turn, its own leaving hands over again. Where there is none, tasks of other stations may count on a
+    /// The poller of a runtime has gone: the next that waits is woken, and polls from now on. Should it go too before
+    /// it gets its turn, its own leaving hands over again. Where there is none, tasks of other runtimes may count on a
     /// doorbell that this one has put away, and small frames on somebody who sends them.
     pub(crate) fn hand_over(&mut self, runtime: runtime::Id) {
         let next = self.first_waiting(runtime);
-        let Some(station) = self.stations.find(runtime) else { return };
-        station.hand_over(next);
+        let Some(runtime_waiters) = self.waiters.find(runtime) else { return };
+        runtime_waiters.hand_over(next);
         match next {
             Some(next) => {
-                self.nudge |= !station.watched;
+                self.nudge |= !runtime_waiters.watched;
                 self.wake(next);
             }
             None => self.handed_to_nobody(runtime),
         }
     }
 
-    /// Nobody pumps for a station any more: a driver looks where others count on it.
+    /// Nobody polls for a runtime any more: a driver looks where others count on it.
     pub(crate) fn handed_to_nobody(&mut self, runtime: runtime::Id) {
-        self.nudge |= self.waits_by_itself() || self.stations.others_sleep(runtime);
+        self.nudge |= self.waits_by_itself() || self.waiters.others_sleep(runtime);
     }
 
-    /// The first slot of a station that still waits.
-    pub(crate) fn first_waiting(&mut self, runtime: runtime::Id) -> Option<Token> {
+    /// The first slot of a runtime that still waits.
+    pub(crate) fn first_waiting(&mut self, runtime: runtime::Id) -> Option<WaitKey> {
         loop {
-            let token = self.stations.find(runtime)?.front()?;
-            if self.slot(token).is_some_and(|slot| slot.waits_in(runtime)) {
-                return Some(token);
+            let key = self.waiters.find(runtime)?.front()?;
+            if self.slot(key).is_some_and(|slot| slot.waits_in(runtime)) {
+                return Some(key);
             }
             // Borrowed apart: the slot may live in a stream of the session.
-            let mut stations = std::mem::take(&mut self.stations);
-            if let Some(station) = stations.find(runtime) {
-                station.drop_front(self.slot(token));
+            let mut waiters = std::mem::take(&mut self.waiters);
+            if let Some(runtime_waiters) = waiters.find(runtime) {
+                runtime_waiters.drop_front(self.slot(key));
             }
-            self.stations = stations;
+            self.waiters = waiters;
         }
     }
 
-    /// Whether anybody counts on the doorbell: tasks in a station that nobody pumps, or frames that nobody would send.
+    /// Whether anybody counts on the doorbell: tasks in a runtime that nobody polls, or frames that nobody would send.
     pub(crate) fn anyone_sleeps(&mut self) -> bool {
-        let mut pumped = false;
-        for idx in 0..self.stations.list.len() {
-            let (runtime, is_pumped) = (self.stations.list[idx].runtime, self.stations.list[idx].is_pumped());
-            pumped |= is_pumped;
-            if !is_pumped && self.first_waiting(runtime).is_some() {
+        let mut polled = false;
+        for idx in 0..self.waiters.list.len() {
+            let (runtime, is_polled) = (self.waiters.list[idx].runtime, self.waiters.list[idx].is_polled());
+            polled |= is_polled;
+            if !is_polled && self.first_waiting(runtime).is_some() {
                 return true;
             }
         }
-        self.waits_by_itself() && !pumped
+        self.waits_by_itself() && !polled
     }
 
     /// Whether something is to happen that no task looks for: room for frames, bytes of ropes, or ropes on calls that were
@@ -701,30 +701,27 @@ impl Core {
 
     /// Has a driver see to what happens by itself, if nobody looks at the ring.
     pub(crate) fn leave_to_driver(&mut self) {
-        self.nudge |= self.waits_by_itself() && !self.stations.is_pumped();
+        self.nudge |= self.waits_by_itself() && !self.waiters.is_polled();
     }
 
-    /// The pumper of a station has stopped looking: it counts as asleep, if it waits at all.
-    pub(crate) fn demote_pumper(&mut self, runtime: runtime::Id) {
-        let mut stations = std::mem::take(&mut self.stations);
-        if let Some(station) = stations.find(runtime)
-            && let Some(token) = station.take_pumper()
-            && let Some(slot) = self.slot(token).filter(|slot| slot.waiting)
+    /// The poller of a runtime has stopped looking: it counts as asleep, if it waits at all.
+    pub(crate) fn demote_poller(&mut self, runtime: runtime::Id) {
+        let mut waiters = std::mem::take(&mut self.waiters);
+        if let Some(runtime_waiters) = waiters.find(runtime)
+            && let Some(key) = runtime_waiters.take_poller()
+            && let Some(slot) = self.slot(key).filter(|slot| slot.waiting)
         {
-            tracing::debug!(
-                ?token,
-                "a task that looks for others has not looked for a while; the driver does"
-            );
-            station.queue(token, slot);
+            tracing::debug!(?key, "a task that looks for others has not looked for a while; the driver does");
+            runtime_waiters.queue(key, slot);
         }
-        self.stations = stations;
+        self.waiters = waiters;
     }
 
-    /// A station goes with its runtime. Its tasks, where they live on, have to wait elsewhere; and the other stations must
+    /// A runtime goes with its runtime. Its tasks, where they live on, have to wait elsewhere; and the other runtimes must
     /// not count on it.
-    pub(crate) fn remove_station(&mut self, runtime: runtime::Id) {
-        for token in self.stations.remove(runtime) {
-            self.wake(token);
+    pub(crate) fn remove_runtime(&mut self, runtime: runtime::Id) {
+        for key in self.waiters.remove(runtime) {
+            self.wake(key);
         }
         self.nudge = true;
     }
@@ -732,13 +729,13 @@ impl Core {
     /// Queues keep the places of tasks that have gone until they come to the front; many of those go out together.
     fn sweep_queues(&mut self) {
         let most = 2 * self.session.stream_count() + self.opens.len() + 64;
-        if self.stations.list.iter().all(|station| station.queue_len() <= most) {
+        if self.waiters.list.iter().all(|runtime_waiters| runtime_waiters.queue_len() <= most) {
             return;
         }
-        let mut stations = std::mem::take(&mut self.stations);
-        for station in &mut stations.list {
-            let runtime = station.runtime;
-            station.sweep(|token| match self.slot(*token) {
+        let mut waiters = std::mem::take(&mut self.waiters);
+        for runtime_waiters in &mut waiters.list {
+            let runtime = runtime_waiters.runtime;
+            runtime_waiters.sweep(|key| match self.slot(*key) {
                 Some(slot) if slot.waits_in(runtime) => true,
                 Some(slot) => {
                     slot.left_queue(runtime);
@@ -747,17 +744,17 @@ impl Core {
                 None => false,
             });
         }
-        self.stations = stations;
+        self.waiters = waiters;
     }
 
     /// A stream is let go of; tells the peer if it had not ended.
     pub(crate) fn forget(&mut self, id: StreamId, code: u16, socket: &Socket) {
         // Another task may be in the middle of sending on it, or watch for its end.
-        if let Some(waker) = self.slot(Token::Write(id)).and_then(Slot::take) {
+        if let Some(waker) = self.slot(WaitKey::Write(id)).and_then(Slot::take) {
             self.wakes.push(waker);
         }
-        self.leave(Token::Read(id));
-        self.leave(Token::Write(id));
+        self.leave(WaitKey::Read(id));
+        self.leave(WaitKey::Write(id));
         self.session.forget(id, code);
         here(Point::StreamForgotten);
         self.sweep_queues();

@@ -1,6 +1,6 @@
 //! The driver: the task that sleeps on the socket in one runtime, for all that wait there.
 //!
-//! It hears doorbells, the peer's hang-up and the end of its process; it watches the pumper of its station, and steps in when that has stopped
+//! It hears doorbells, the peer's hang-up and the end of its process; it watches the poller of its runtime, and steps in when that has stopped
 //! looking at the ring; it gives up a payload area that nobody uses, and looks whether ropes are kept for nothing.
 
 use std::future::poll_fn;
@@ -18,11 +18,11 @@ use tollfree_kill_points::{Point, here};
 use tollfree_rendezvous::Doorbell;
 use tollfree_session::{Closed, Violation};
 
-use crate::hearing::Line;
 use crate::liveness::DeathWatch;
 use crate::shared::{Entered, OwnDoorbell, Shared, Socket};
+use crate::socket_events::SocketEvent;
 
-/// A pumper that has not looked at the ring for this long is not counted on any more.
+/// A poller that has not looked at the ring for this long is not counted on any more.
 const TICK: Duration = Duration::from_millis(2);
 /// The peer's word that it has taken ropes wakes nobody: the pause before it is looked for, and the longest one, where the
 /// oldest of them is still not taken.
@@ -38,13 +38,13 @@ pub(crate) struct Duplicates {
     pub(crate) death: Option<Arc<DeathWatch>>,
 }
 
-/// The driver of a station.
+/// The driver of a runtime.
 pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
     pub(crate) runtime: runtime::Id,
     /// Watched instead of the session's own, which belong to another runtime.
     pub(crate) duplicates: Option<Duplicates>,
-    /// While the station is pumped: when to look at the pumper next, and how often it had looked the last time.
+    /// While the runtime is polled: when to look at the poller next, and how often it had looked the last time.
     pub(crate) watch: Option<(Instant, u64)>,
     /// While there is a payload area to look after: when.
     pub(crate) area: Option<Instant>,
@@ -159,7 +159,7 @@ impl Driver {
     fn alarmed(&mut self) -> Next {
         let now = Instant::now();
         if self.watch.is_some_and(|(at, _)| at <= now) {
-            self.look_at_pumper()
+            self.look_at_poller()
         } else if self.area.is_some_and(|at| at <= now) {
             self.look_at_area()
         } else if self.ropes.is_some_and(|watch| watch.at <= now) {
@@ -189,7 +189,7 @@ impl Driver {
         let socket = &self.shared.socket;
         // A hang-up behind a doorbell is an event of its own. Doorbells are not left where they are until there are more: a peer
         // that rings too often would find the socket full, and not be heard when it has to be.
-        if core.hear(socket) == Line::Dead {
+        if core.hear(socket) == SocketEvent::Dead {
             core.hang_up(socket);
         }
         self.go_on(core)
@@ -212,7 +212,7 @@ impl Driver {
         Next::Over
     }
 
-    /// Somebody began to pump, made an area, or left something behind.
+    /// Somebody began to poll, made an area, or left something behind.
     fn called(&mut self) -> Next {
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
         if std::mem::take(&mut core.area_made) {
@@ -223,12 +223,12 @@ impl Driver {
             let oldest = core.session.oldest_rope();
             self.ropes = Some(RopeWatch { at: Instant::now() + ROPE_PAUSE, pause: ROPE_PAUSE, oldest });
         }
-        let Some(station) = core.stations.find(self.runtime) else { return Next::Over };
-        if station.is_pumped() && self.watch.is_none() {
-            station.watched = true;
-            self.watch = Some((Instant::now() + TICK, station.look_count));
+        let Some(runtime_waiters) = core.waiters.find(self.runtime) else { return Next::Over };
+        if runtime_waiters.is_polled() && self.watch.is_none() {
+            runtime_waiters.watched = true;
+            self.watch = Some((Instant::now() + TICK, runtime_waiters.look_count));
         } else if self.watch.is_none() {
-            station.watched = false;
+            runtime_waiters.watched = false;
         }
         self.serve(core)
     }
@@ -238,7 +238,7 @@ impl Driver {
         let socket = &self.shared.socket;
         core.waiter.unpark();
         for _ in 0..ROUND_COUNT {
-            core.pump(socket);
+            core.poll(socket);
             core.flush(socket);
             core.wake_ready();
             if core.session.closed().is_some() {
@@ -252,23 +252,23 @@ impl Driver {
         Next::Again
     }
 
-    fn look_at_pumper(&mut self) -> Next {
+    fn look_at_poller(&mut self) -> Next {
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
-        let Some(station) = core.stations.find(self.runtime) else { return Next::Over };
-        let look_count = station.look_count;
+        let Some(runtime_waiters) = core.waiters.find(self.runtime) else { return Next::Over };
+        let look_count = runtime_waiters.look_count;
         if self.watch.is_some_and(|(_, seen)| seen != look_count) {
             self.watch = Some((Instant::now() + TICK, look_count));
             return Next::Sleep;
         }
         self.watch = None;
-        station.watched = false;
-        core.demote_pumper(self.runtime);
+        runtime_waiters.watched = false;
+        core.demote_poller(self.runtime);
         self.serve(core)
     }
 
     fn look_at_ropes(&mut self) -> Next {
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
-        core.pump(&self.shared.socket);
+        core.poll(&self.shared.socket);
         let oldest = core.session.oldest_rope();
         self.ropes = match (oldest, self.ropes.take()) {
             (Some(_), Some(watch)) => {
@@ -299,7 +299,7 @@ impl Drop for Driver {
         };
         core.area_made |= self.area.is_some();
         core.ropes_watched &= self.ropes.is_none();
-        core.remove_station(self.runtime);
+        core.remove_runtime(self.runtime);
     }
 }
 

@@ -47,7 +47,6 @@ mod core;
 mod counts;
 mod driver;
 mod handshake;
-mod hearing;
 mod inbox;
 mod inherited;
 mod introduction;
@@ -59,9 +58,10 @@ mod opening;
 mod patience;
 mod price;
 mod records;
+mod runtime_waiters;
 mod shared;
 mod silence;
-mod stations;
+mod socket_events;
 mod streak;
 mod tokens;
 mod waiting;
@@ -80,7 +80,7 @@ pub use listener::Listener;
 pub use opening::{Opener, Started};
 pub use tokens::{Token, TokenError, Tokens};
 pub use tollfree_rendezvous::{
-    Address, AddressError, BeneathError, BindError, FileId, PeerIdentity, SocketBeneath,
+    Address, AddressError, BeneathError, BindError, FileId, OfferedSocket, PeerIdentity,
 };
 pub use tollfree_session::{
     Closed, Emission, EmitError, Encoded, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, OBJECT_PREFIX, Opening,

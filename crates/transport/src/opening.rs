@@ -9,8 +9,8 @@ use tollfree_session::{Emission, EmitError, Opening, Whole};
 use crate::attachment::Attachment;
 use crate::call::{CANCELLED, Stream};
 use crate::core::Core;
+use crate::runtime_waiters::{Slot, WaitKey};
 use crate::shared::Shared;
-use crate::stations::{Slot, Token};
 
 /// How a call has begun.
 #[derive(Debug)]
@@ -48,15 +48,15 @@ impl Attachment {
         let mut core = shared.enter()?;
         let Core { session, sending, .. } = &mut *core;
         let opened = session.open(sending, opening, emission);
-        // Who pumps looks for all.
-        let looks = says_all && emission.is_empty() && !core.stations.is_pumped() && core.looks_long();
+        // Who polls looks for all.
+        let looks = says_all && emission.is_empty() && !core.waiters.is_polled() && core.looks_long();
         let id = match opened {
             Ok(Ok(id)) if looks => id,
             opened => {
                 // Small frames that waited may have gone, though the call did not.
                 core.flush_soon(socket);
                 let Ok(id) = opened? else { return Ok(Started::MustWait) };
-                let waits = emission.is_empty() && core.follow(cx, Token::Read(id));
+                let waits = emission.is_empty() && core.follow(cx, WaitKey::Read(id));
                 let stream = Stream::new(shared.clone(), id);
                 return Ok(if waits { Started::Waits(stream) } else { Started::Open(stream) });
             }
@@ -104,15 +104,15 @@ impl Opener {
             Some(number) => number,
             None => *self.number.insert(self.shared.enter()?.next_opener()),
         };
-        let token = Token::Open(number);
-        let polled = self.shared.poll_wait(cx, token, |core, socket| {
+        let key = WaitKey::Open(number);
+        let polled = self.shared.poll_wait(cx, key, |core, socket| {
             let opened = core.session.open(&mut core.sending, opening, emission);
             core.flush_soon(socket);
             match opened {
                 Ok(Ok(id)) => Some(Ok(id)),
                 Err(error) => Some(Err(error)),
                 Ok(Err(progress)) => {
-                    core.wait_for(token, progress);
+                    core.wait_for(key, progress);
                     None
                 }
             }
@@ -126,7 +126,7 @@ impl Drop for Opener {
         if let Some(number) = self.number
             && let Ok(mut core) = self.shared.enter()
         {
-            core.leave(Token::Open(number));
+            core.leave(WaitKey::Open(number));
             core.opens.remove(&number);
             // Its turn to open may have come already: it is the next one's then.
             core.wake_ready();

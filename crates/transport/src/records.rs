@@ -13,7 +13,7 @@ use crate::area::{AreaSender, AreasMapped};
 pub(crate) struct Sending {
     pub(crate) ring: RingSender<Region, PeerRegion>,
     pub(crate) area: AreaSender,
-    /// The ring found the peer's cursor forged while sending; the pump closes the session for it.
+    /// The ring found the peer's cursor forged while sending; the poll closes the session for it.
     pub(crate) violation: Option<RingViolation>,
     /// Something is staged that a sleeping peer is to be woken for.
     pub(crate) is_loud: bool,

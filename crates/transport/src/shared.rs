@@ -1,16 +1,16 @@
 //! A session that tasks of any runtime share: the lock, waiting, and the driver tasks.
 //!
-//! # Who pumps
+//! # Who polls
 //! A task that waits looks at the ring itself: a few glances inside one `poll` (0.2 µs, or 1 where nobody else seems to want the thread), then by waking itself,
 //! so that its runtime's other tasks and timers have their turns, for as long as the spin budget says. Then it arms the
 //! doorbell, looks once more, and sleeps; its runtime's driver task sleeps on the socket for all. Who only probes, since such waits have
-//! been too long, arms it before, and is asleep for all others while it looks. A task that pumps wakes
-//! everybody for whom something came ([`crate::stations`]). Nobody handles more than a bounded number of records in one
+//! been too long, arms it before, and is asleep for all others while it looks. A task that polls wakes
+//! everybody for whom something came ([`crate::runtime_waiters`]). Nobody handles more than a bounded number of records in one
 //! `poll`, however many a peer sends.
 //!
 //! # Crash
-//! A pumping task that is dropped or panics leaves through its handle's `Drop`, which wakes another; one that just stops
-//! polling is noticed by the driver. A driver that goes with its runtime takes its station along. A fork's child finds
+//! A polling task that is dropped or panics leaves through its handle's `Drop`, which wakes another; one that just stops
+//! polling is noticed by the driver. A driver that goes with its runtime takes its runtime along. A fork's child finds
 //! [its region's origin](tollfree_region::Origin) elsewhere and touches nothing, the parent's epoll included.
 
 use std::future::Future;
@@ -40,11 +40,11 @@ use crate::core::Core;
 use crate::counts;
 use crate::driver::{Driver, Duplicates};
 use crate::handshake::{Attached, PeerPool};
-use crate::hearing::Line;
 use crate::introduction::Purpose;
 use crate::liveness::DeathWatch;
 use crate::load::Load;
-use crate::stations::{Duty, Slot, Station, Token};
+use crate::runtime_waiters::{RuntimeWaiters, Slot, WaitKey, WaiterRole};
+use crate::socket_events::SocketEvent;
 use crate::waiting::{Crowd, OFFER_AFTER_NS, TAKEN_NS};
 
 /// Glances at an empty ring within one `poll`, with a pause after each: 0.2 µs together.
@@ -60,7 +60,7 @@ const LONG_TURNS: u8 = 2;
 const DEDICATED_GLANCE_COUNT: usize = 100 * GLANCE_COUNT;
 /// What a glance takes, about.
 const GLANCE_NS: u64 = 14;
-/// Times that one `poll` may pump, before others have their turn.
+/// Times that one `poll` may poll, before others have their turn.
 const ROUND_COUNT: usize = 8;
 
 /// What a child of `fork` is told.
@@ -148,7 +148,7 @@ impl Entered<'_> {
         let spent = core.session.take_spent();
         let mut ears: SmallVec<[Arc<Notify>; 2]> = SmallVec::new();
         if nudge {
-            ears.extend(core.stations.list.iter().map(|station| station.ear.clone()));
+            ears.extend(core.waiters.list.iter().map(|runtime_waiters| runtime_waiters.ear.clone()));
         }
         drop(core);
         wakes.into_iter().for_each(std::task::Waker::wake);
@@ -216,12 +216,12 @@ impl Shared {
         Ok(Entered { core: Some(self.core.lock()), socket: &self.socket })
     }
 
-    /// Makes `attempt` until it succeeds; between attempts pumps, spins and sleeps as the module says. `attempt` must be
+    /// Makes `attempt` until it succeeds; between attempts polls, spins and sleeps as the module says. `attempt` must be
     /// harmless to repeat while it returns `None`.
     pub(crate) fn poll_wait<R>(
         self: &Arc<Self>,
         cx: &mut Context<'_>,
-        token: Token,
+        key: WaitKey,
         mut attempt: impl FnMut(&mut Core, &Socket) -> Option<R>,
     ) -> Poll<Result<R, Closed>> {
         let mut core = match self.enter() {
@@ -233,15 +233,15 @@ impl Shared {
         let mut search = None;
         loop {
             if let Some(found) = attempt(&mut core, &self.socket) {
-                core.done(token);
+                core.done(key);
                 return Poll::Ready(Ok(found));
             }
             let search = match &mut search {
                 Some(search) => search,
-                None => search.insert(self.begin_search(&mut core, token)),
+                None => search.insert(self.begin_search(&mut core, key)),
             };
-            if !self.finds_news(&mut core, search, token) {
-                return self.wait(core, cx, token);
+            if !self.finds_news(&mut core, search, key) {
+                return self.wait(core, cx, key);
             }
         }
     }
@@ -256,7 +256,7 @@ impl Shared {
     ) -> Poll<Result<R, Closed>> {
         // A peer that answers within one glance must not keep this task from ever yielding to the others.
         let turn = ready!(tokio::task::coop::poll_proceed(cx));
-        let polled = self.poll_wait(cx, Token::Read(id), |core, socket| {
+        let polled = self.poll_wait(cx, WaitKey::Read(id), |core, socket| {
             let taken = take(core)?;
             if core.session.has_pending() {
                 core.flush(socket);
@@ -270,16 +270,16 @@ impl Shared {
     }
 
     /// A task is about to look for what it waits for.
-    fn begin_search(&self, core: &mut Core, token: Token) -> Search {
+    fn begin_search(&self, core: &mut Core, key: WaitKey) -> Search {
         // While this task looks itself, records for it need not wake it.
-        if let Some(slot) = core.slot(token) {
+        if let Some(slot) = core.slot(key) {
             slot.waiting = false;
         }
-        // Glances are for the one who pumps: the others' time is better spent on their own work.
-        let pumps = !core.stations.is_pumped() || core.stations.pumped_by(token).is_some();
-        let glances = match pumps || token == Token::Accept {
+        // Glances are for the one who polls: the others' time is better spent on their own work.
+        let polls = !core.waiters.is_polled() || core.waiters.polled_by(key).is_some();
+        let glances = match polls || key == WaitKey::Accept {
             true if self.dedicated.load(Ordering::Relaxed) => core.dedicated_glances(),
-            true => core.glances(token),
+            true => core.glances(key),
             false => 0,
         };
         Search { glances, rounds: ROUND_COUNT }
@@ -287,11 +287,11 @@ impl Shared {
 
     /// Pumps, with a few glances at the ring when it is empty, until there may be something for the task that looks.
     /// `false`: it has looked for long enough.
-    fn finds_news(&self, core: &mut Entered<'_>, search: &mut Search, token: Token) -> bool {
+    fn finds_news(&self, core: &mut Entered<'_>, search: &mut Search, key: WaitKey) -> bool {
         while search.rounds > 0 {
             search.rounds -= 1;
             let seen = core.news;
-            if core.pump(&self.socket) > 0 || core.news != seen {
+            if core.poll(&self.socket) > 0 || core.news != seen {
                 return true;
             }
             if core.session.closed().is_some() {
@@ -313,7 +313,7 @@ impl Shared {
                     }
                 }
             }
-            if token == Token::Accept {
+            if key == WaitKey::Accept {
                 // It may be a call that can be taken at once.
                 return true;
             }
@@ -326,7 +326,7 @@ impl Shared {
         core.offer_now_and_then();
         let mut glances = match self.dedicated.load(Ordering::Relaxed) {
             true => core.dedicated_glances(),
-            false => core.glances(Token::Read(id)),
+            false => core.glances(WaitKey::Read(id)),
         };
         while glances > 0 && core.session.closed().is_none() {
             glances -= 1;
@@ -354,11 +354,11 @@ impl Shared {
         self: &'a Arc<Self>,
         mut core: Entered<'a>,
         cx: &mut Context<'_>,
-        token: Token,
+        key: WaitKey,
     ) -> Poll<Result<R, Closed>> {
-        let runtime = match core.stations.pumped_by(token) {
-            Some(station) => station.runtime,
-            None => match self.station(core) {
+        let runtime = match core.waiters.polled_by(key) {
+            Some(runtime_waiters) => runtime_waiters.runtime,
+            None => match self.runtime_waiters(core) {
                 Ok((runtime, entered)) => {
                     core = entered;
                     runtime
@@ -368,37 +368,38 @@ impl Shared {
                 Err(Some(closed)) => return Poll::Ready(Err(closed)),
             },
         };
-        let other = core.stations.find(runtime).and_then(|station| station.other_pumper(token));
+        let other = core.waiters.find(runtime).and_then(|runtime_waiters| runtime_waiters.other_poller(key));
         let replaceable =
             other.is_some_and(|other| core.slot(other).is_none_or(|slot| slot.is_replaceable_by(cx.waker())));
-        let duty = core
-            .with_station(runtime, token, |station, slot| station.wait(token, slot, cx.waker(), replaceable));
-        if duty != Duty::Pump {
+        let duty = core.with_runtime(runtime, key, |runtime_waiters, slot| {
+            runtime_waiters.wait(key, slot, cx.waker(), replaceable)
+        });
+        if duty != WaiterRole::Poll {
             return Poll::Pending;
         }
         if let Some(other) = other {
-            core.with_station(runtime, other, |station, slot| station.queue(other, slot));
+            core.with_runtime(runtime, other, |runtime_waiters, slot| runtime_waiters.queue(other, slot));
         }
         let now = now_ns();
         let thrifty = core.patience.is_thrifty();
-        let others_sleep = core.stations.others_sleep(runtime);
+        let others_sleep = core.waiters.others_sleep(runtime);
         let dedicated = self.dedicated.load(Ordering::Relaxed);
-        let station = core.stations.find(runtime).expect("found above");
-        if station.wait_began_ns == 0 {
-            station.wait_began_ns = now;
+        let runtime_waiters = core.waiters.find(runtime).expect("found above");
+        if runtime_waiters.wait_began_ns == 0 {
+            runtime_waiters.wait_began_ns = now;
             core.patience.begins(now);
         }
         let (budget, is_probe) = (core.patience.budget().ns(), core.patience.budget().is_probe());
-        let station = core.stations.find(runtime).expect("found above");
-        station.looked_at_ns = if dedicated { 0 } else { now };
-        let spun = now - station.wait_began_ns;
+        let runtime_waiters = core.waiters.find(runtime).expect("found above");
+        runtime_waiters.looked_at_ns = if dedicated { 0 } else { now };
+        let spun = now - runtime_waiters.wait_began_ns;
         if spun >= budget
             || (budget != u64::MAX && Crowd::is_here(now))
             || (thrifty && (Crowd::is_around() || allowance::is_tight(now)))
         {
             // Before the doorbell is armed, which is when the peer may ring.
             core.price.parks();
-            if self.park(&mut core, token, runtime) {
+            if self.park(&mut core, key, runtime) {
                 counts::parked();
                 counts::looked(spun);
                 return Poll::Pending;
@@ -409,12 +410,12 @@ impl Shared {
         if is_probe {
             // Asleep for everybody else: the peer rings, and no driver need watch. That takes a timer, which wakes this thread once
             // when it is set and once when it ends.
-            self.park(&mut core, token, runtime);
+            self.park(&mut core, key, runtime);
         } else {
-            station.look_count = station.look_count.wrapping_add(1);
-            let ear = (!station.watched).then(|| station.ear.clone());
+            runtime_waiters.look_count = runtime_waiters.look_count.wrapping_add(1);
+            let ear = (!runtime_waiters.watched).then(|| runtime_waiters.ear.clone());
             if let Some(ear) = ear {
-                station.watched = true;
+                runtime_waiters.watched = true;
                 ear.notify_one();
             }
             if !others_sleep {
@@ -448,42 +449,42 @@ impl Shared {
     }
 
     /// Puts the task to sleep, unless something came meanwhile: then, `false`, it has to look again.
-    fn park(&self, core: &mut Entered<'_>, token: Token, runtime: runtime::Id) -> bool {
+    fn park(&self, core: &mut Entered<'_>, key: WaitKey, runtime: runtime::Id) -> bool {
         if runtime::Handle::try_current().is_ok_and(|handle| handle.id() != runtime) {
-            // It pumped for a station where it does not live any more, and whose driver must not be what wakes it.
-            core.leave(token);
+            // It polled for a runtime where it does not live any more, and whose driver must not be what wakes it.
+            core.leave(key);
             return false;
         }
         if !core.arm() {
             // Something came between the last look and the doorbell being armed. Should the task not come back to look at it,
             // the driver does.
-            core.nudge |= core.stations.find(runtime).is_some_and(|station| !station.watched);
+            core.nudge |= core.waiters.find(runtime).is_some_and(|runtime_waiters| !runtime_waiters.watched);
             return false;
         }
-        core.with_station(runtime, token, |station, slot| station.park(token, slot));
+        core.with_runtime(runtime, key, |runtime_waiters, slot| runtime_waiters.park(key, slot));
         true
     }
 
-    /// The station of the runtime that polls. `Err(None)`: it is new and its driver was started; try again.
-    fn station<'a>(
+    /// The runtime of the runtime that polls. `Err(None)`: it is new and its driver was started; try again.
+    fn runtime_waiters<'a>(
         self: &'a Arc<Self>,
         mut core: Entered<'a>,
     ) -> Result<(runtime::Id, Entered<'a>), Option<Closed>> {
         let Ok(handle) = runtime::Handle::try_current() else {
             // Another executor: the session's own driver serves it too, wherever that is.
-            let first = core.stations.list.first().map(|station| station.runtime);
+            let first = core.waiters.list.first().map(|runtime_waiters| runtime_waiters.runtime);
             let gone = Closed::Here("no tokio runtime drives this session any more");
             return first.map(|runtime| (runtime, core)).ok_or(Some(gone));
         };
         let id = handle.id();
-        if core.stations.find(id).is_some() {
+        if core.waiters.find(id).is_some() {
             return Ok((id, core));
         }
         drop(core);
         self.start_driver(&handle)
             .map_err(|_| Closed::Here("the session's socket can't be watched in this runtime"))?;
         // A runtime that shuts down drops what is spawned at once.
-        if self.enter()?.stations.find(id).is_none() {
+        if self.enter()?.waiters.find(id).is_none() {
             return Err(Some(Closed::Here(
                 "the runtime is shutting down: nobody can wait for a session in it",
             )));
@@ -498,7 +499,7 @@ impl Shared {
     /// When the runtime has no IO, or descriptors are out; in a child of `fork`.
     pub(crate) fn start_driver(self: &Arc<Self>, handle: &runtime::Handle) -> io::Result<()> {
         let forked = |_| io::Error::other("forked");
-        let is_first = self.enter().map_err(forked)?.stations.first_started();
+        let is_first = self.enter().map_err(forked)?.waiters.first_started();
         let duplicates = if is_first {
             None
         } else {
@@ -514,11 +515,11 @@ impl Shared {
         };
         let ear = Arc::<Notify>::default();
         let mut core = self.enter().map_err(forked)?;
-        if core.stations.find(handle.id()).is_some() {
+        if core.waiters.find(handle.id()).is_some() {
             // Another thread of the runtime was quicker.
             return Ok(());
         }
-        core.stations.add(handle.id(), ear.clone());
+        core.waiters.add(handle.id(), ear.clone());
         drop(core);
         let driver = Driver {
             shared: self.clone(),
@@ -544,7 +545,7 @@ impl Shared {
     pub(crate) fn look_for_taken(&self) -> bool {
         let Ok(mut core) = self.enter() else { return false };
         let before = core.session.ropes_in_flight();
-        before > 0 && core.pump(&self.socket) > 0 && core.session.ropes_in_flight() < before
+        before > 0 && core.poll(&self.socket) > 0 && core.session.ropes_in_flight() < before
     }
 
     /// See [`Attachment::set_dedicated`](crate::Attachment::set_dedicated).
@@ -560,10 +561,10 @@ impl Shared {
         }
         let line = match core.hear(&self.socket) {
             // A hang-up may lie behind.
-            Line::Rang => core.hear(&self.socket),
+            SocketEvent::Rang => core.hear(&self.socket),
             line => line,
         };
-        if line == Line::Dead {
+        if line == SocketEvent::Dead {
             core.hang_up(&self.socket);
         }
     }
@@ -582,7 +583,7 @@ impl Shared {
 struct Search {
     /// Glances at an empty ring.
     glances: usize,
-    /// Times that it pumps.
+    /// Times that it polls.
     rounds: usize,
 }
 
@@ -596,15 +597,15 @@ impl Core {
 
     /// How often a task may look within one `poll` whose thread may have other tasks too. Where it turns out that there are
     /// some, they are not kept waiting for longer than they would notice.
-    fn glances(&mut self, token: Token) -> usize {
+    fn glances(&mut self, key: WaitKey) -> usize {
         // What is not worth spinning for is not worth a look.
         if self.patience.budget().ns() == 0 || self.gives_way() {
             return 0;
         }
-        if let Some(station) = self.stations.pumped_by(token)
-            && station.looked_at_ns != 0
+        if let Some(runtime_waiters) = self.waiters.polled_by(key)
+            && runtime_waiters.looked_at_ns != 0
         {
-            let away_ns = now_ns().saturating_sub(station.looked_at_ns);
+            let away_ns = now_ns().saturating_sub(runtime_waiters.looked_at_ns);
             self.long_turns = if away_ns > TURN_NS { self.long_turns.saturating_add(1) } else { 0 };
         }
         if self.looks_long() { LONG_GLANCE_COUNT } else { GLANCE_COUNT }
@@ -627,45 +628,47 @@ impl Core {
 
     /// Puts a task to wait for what can't have come yet, where another of its runtime looks at the ring. `false`: it has to
     /// look itself.
-    pub(crate) fn follow(&mut self, cx: &Context<'_>, token: Token) -> bool {
+    pub(crate) fn follow(&mut self, cx: &Context<'_>, key: WaitKey) -> bool {
         let Ok(handle) = runtime::Handle::try_current() else { return false };
         let runtime = handle.id();
-        let other = self.stations.find(runtime).and_then(|station| station.other_pumper(token));
+        let other = self.waiters.find(runtime).and_then(|runtime_waiters| runtime_waiters.other_poller(key));
         let Some(other) = other else { return false };
         if self.slot(other).is_none_or(|slot| slot.is_replaceable_by(cx.waker())) {
             return false;
         }
-        let wait = |station: &mut Station, slot: &mut Slot| station.wait(token, slot, cx.waker(), false);
-        self.with_station(runtime, token, wait) == Duty::Follow
+        let wait = |runtime_waiters: &mut RuntimeWaiters, slot: &mut Slot| {
+            runtime_waiters.wait(key, slot, cx.waker(), false)
+        };
+        self.with_runtime(runtime, key, wait) == WaiterRole::Follow
     }
 
-    /// Borrows a station and a slot at once; they live in different parts of the core.
-    fn with_station<R>(
+    /// Borrows a runtime and a slot at once; they live in different parts of the core.
+    fn with_runtime<R>(
         &mut self,
         runtime: runtime::Id,
-        token: Token,
-        act: impl FnOnce(&mut Station, &mut Slot) -> R,
+        key: WaitKey,
+        act: impl FnOnce(&mut RuntimeWaiters, &mut Slot) -> R,
     ) -> R {
-        let mut stations = std::mem::take(&mut self.stations);
-        let station = stations.find(runtime).expect("the caller has found or made it");
+        let mut waiters = std::mem::take(&mut self.waiters);
+        let runtime_waiters = waiters.find(runtime).expect("the caller has found or made it");
         let mut gone = Slot::default();
-        let slot = self.slot(token).unwrap_or(&mut gone);
-        let result = act(station, slot);
-        self.stations = stations;
+        let slot = self.slot(key).unwrap_or(&mut gone);
+        let result = act(runtime_waiters, slot);
+        self.waiters = waiters;
         result
     }
 
-    /// A token has what it waited for.
+    /// A key has what it waited for.
     #[inline]
-    fn done(&mut self, token: Token) {
-        let Some(station) = self.stations.pumped_by(token) else { return };
-        let runtime = station.runtime;
-        if station.queue_len() == 0 {
-            station.hand_over(None);
+    fn done(&mut self, key: WaitKey) {
+        let Some(runtime_waiters) = self.waiters.polled_by(key) else { return };
+        let runtime = runtime_waiters.runtime;
+        if runtime_waiters.queue_len() == 0 {
+            runtime_waiters.hand_over(None);
             self.handed_to_nobody(runtime);
             return;
         }
-        if let Some(slot) = self.slot(token) {
+        if let Some(slot) = self.slot(key) {
             // Not to be handed over to itself.
             slot.waiting = false;
         }

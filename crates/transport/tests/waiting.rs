@@ -1,4 +1,4 @@
-//! Waiting in an async runtime: the task that pumps may leave, stop, block or die, and each other task still wakes.
+//! Waiting in an async runtime: the task that polls may leave, stop, block or die, and each other task still wakes.
 
 mod echo;
 
@@ -18,7 +18,7 @@ use tollfree_testkit::{Chance, HostilePeer, TimeLimit, opening_of};
 use tollfree_transport::*;
 
 #[test]
-fn a_pumper_that_stops_polling_and_keeps_its_stream_holds_up_nobody() {
+fn a_poller_that_stops_polling_and_keeps_its_stream_holds_up_nobody() {
     let _limit = TimeLimit::seconds(60);
     for policy in POLICIES {
         let server = Apart::start(config(policy));
@@ -28,7 +28,7 @@ fn a_pumper_that_stops_polling_and_keeps_its_stream_holds_up_nobody() {
                 check_calls(&client, 20).await;
                 let quiet = quiet_call(&client).await;
                 for _ in 0..20 {
-                    // It pumps, and is not polled again: a select! whose other branch won.
+                    // It polls, and is not polled again: a select! whose other branch won.
                     tokio::select! {
                         biased;
                         _ = read_message(&quiet) => panic!("nothing was to come"),
@@ -36,7 +36,7 @@ fn a_pumper_that_stops_polling_and_keeps_its_stream_holds_up_nobody() {
                     }
                     let other = client.clone();
                     let answered = tokio::spawn(async move { call(&other, Bytes::from_static(b"x")).await });
-                    let answered = soon("a call beside a pumper that stopped", answered).await.unwrap();
+                    let answered = soon("a call beside a poller that stopped", answered).await.unwrap();
                     assert_eq!(answered.as_deref(), Some(&b"x"[..]), "{policy:?}");
                 }
             });
@@ -80,7 +80,7 @@ fn who_only_probes_has_armed_the_doorbell_before() {
 }
 
 #[test]
-fn a_pumper_that_is_dropped_or_panics_hands_over() {
+fn a_poller_that_is_dropped_or_panics_hands_over() {
     let _limit = TimeLimit::seconds(60);
     for policy in POLICIES {
         let server = Apart::start(config(policy));
@@ -89,7 +89,7 @@ fn a_pumper_that_is_dropped_or_panics_hands_over() {
                 let client = connect(server.echo(), policy).await;
                 for round in 0..50 {
                     let quiet = quiet_call(&client).await;
-                    let pumping = tokio::spawn(async move {
+                    let polling = tokio::spawn(async move {
                         tokio::select! {
                             biased;
                             _ = read_message(&quiet) => {}
@@ -108,12 +108,12 @@ fn a_pumper_that_is_dropped_or_panics_hands_over() {
                         })
                         .collect();
                     if round % 3 == 0 {
-                        pumping.abort();
+                        polling.abort();
                     }
                     for task in calls {
-                        soon("a call beside a pumper that went", task).await.unwrap();
+                        soon("a call beside a poller that went", task).await.unwrap();
                     }
-                    let _ = pumping.await;
+                    let _ = polling.await;
                 }
             });
         }
@@ -129,7 +129,7 @@ fn a_task_that_computes_holds_up_no_call_of_other_workers() {
         let client = connect(server.echo(), WaitPolicy::Adaptive).await;
         for _ in 0..5 {
             let other = client.clone();
-            // It makes a call, and computes right after it with the next pumper in its worker's hands.
+            // It makes a call, and computes right after it with the next poller in its worker's hands.
             let computing = tokio::spawn(async move {
                 check_calls(&other, 10).await;
                 let began = Instant::now();
@@ -160,7 +160,7 @@ fn a_runtime_that_is_blocked_or_not_driven_holds_up_no_other() {
         let still = Builder::new_current_thread().enable_all().build().unwrap();
         let client = still.block_on(connect(server.echo(), policy));
         let quiet = still.block_on(quiet_call(&client));
-        let pumping = still.spawn(async move { drop(read_message(&quiet).await) });
+        let polling = still.spawn(async move { drop(read_message(&quiet).await) });
         still.block_on(async {
             for _ in 0..20 {
                 tokio::task::yield_now().await;
@@ -189,7 +189,7 @@ fn a_runtime_that_is_blocked_or_not_driven_holds_up_no_other() {
         still.block_on(async {
             soon("calls in the runtime that stood still", check_calls(&client, 20)).await
         });
-        pumping.abort();
+        polling.abort();
     }
 }
 

@@ -293,7 +293,7 @@ fn coded_states(text: &str, table: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn states_are_those_of_the_code() {
-    let (text, code) = (read("spec/wire.md"), read("crates/session/src/transitions.rs"));
+    let (text, code) = (read("spec/wire.md"), read("crates/session/src/tests/transitions.rs"));
     for (heading, table) in [("### Client", "CLIENT"), ("### Server", "SERVER")] {
         let stated: Vec<Vec<&str>> = rows(section(&text, heading)).into_iter().skip(2).collect();
         let coded = coded_states(&code, table);

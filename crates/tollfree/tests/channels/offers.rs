@@ -233,7 +233,7 @@ async fn a_token_is_of_use_once() {
     assert_eq!(value("tollfree-file"), file(&socket));
     let beneath = || {
         let directories = [both.street.path("")];
-        tollfree_transport::SocketBeneath::find(&directories, &socket, file(&socket).parse().unwrap())
+        tollfree_transport::OfferedSocket::find(&directories, &socket, file(&socket).parse().unwrap())
             .unwrap()
     };
     let present = async || {

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-use tollfree_transport::{Attachment, Config, FileId, SocketBeneath, Token};
+use tollfree_transport::{Attachment, Config, FileId, OfferedSocket, Token};
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
@@ -195,7 +195,7 @@ impl Mover {
             }
         }
         let path = offer.address.strip_prefix("shm://").unwrap_or_default();
-        let socket = SocketBeneath::find(&self.directories, Path::new(path), offer.file)
+        let socket = OfferedSocket::find(&self.directories, Path::new(path), offer.file)
             .map_err(|error| format!("the server's offer is no good: {error}"))?;
         let config = Config { pool: endpoint.sharing.pool_id(), ..self.config.clone() };
         let met = Attachment::connect_with(&socket, &config, &offer.token).await;

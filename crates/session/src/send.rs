@@ -6,9 +6,9 @@ use tollfree_layout::limits::{MESSAGE_LEN_MAX, METHOD_COUNT_MAX, METHOD_PATH_LEN
 use tollfree_layout::{MethodIdx, StreamId};
 
 use crate::credit::charge;
-use crate::draft::{Budget, Draft};
 use crate::encoded::Encoded;
 use crate::error::EmitError;
+use crate::frame_builder::{Budget, FrameBuilder};
 use crate::rope::Keep;
 use crate::stream::{RecvHalf, SendHalf, Stream, Watched};
 use crate::{Outbound, Role, Session};
@@ -110,7 +110,7 @@ impl<T: Watched> Session<T> {
             return Ok(Err(Progress::NeedStream));
         }
         let id = StreamId(self.last_id + 1);
-        let mut draft = Draft::new(id);
+        let mut draft = FrameBuilder::new(id);
         let known = self.known_method(opening.path);
         let code = match known {
             Some(idx) => idx.0,
@@ -248,7 +248,7 @@ impl<T: Watched> Session<T> {
                 return Err(EmitError::Ended);
             }
             check_parts(self.role, stream, emission)?;
-            progress = budget.send_frame(out, stream, &Draft::new(id), emission);
+            progress = budget.send_frame(out, stream, &FrameBuilder::new(id), emission);
         }
         if progress == Progress::NeedCredit {
             stream.wants_credit = true;

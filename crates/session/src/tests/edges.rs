@@ -6,7 +6,7 @@ use tollfree_layout::frame::{control, events, flags};
 use tollfree_layout::limits::{CHUNK_CHARGE, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX, METHOD_PATHS_LEN_MAX};
 
 use crate::pending::Pending;
-use crate::script::{LIMITS, Script, Sink, read, say, session};
+use crate::tests::script::{LIMITS, Script, Sink, read, say, session};
 use crate::{Closed, Emission, EmitError, End, Ending, Limits, Opening, Outgoing, Progress, Role, Session};
 
 const ONE: StreamId = StreamId(1);
@@ -331,7 +331,7 @@ fn paths_are_kept_up_to_a_bound_in_bytes_and_further_ones_still_take_calls() {
         let path = format!("/m/{call:0len$}", len = METHOD_PATH_LEN_MAX - 3);
         let opening = Opening { path: &path, deadline_ns: 0 };
         let id = client.open(&mut out, opening, &mut Emission::default()).unwrap().unwrap();
-        let record = crate::script::Record(out.records.pop().unwrap());
+        let record = crate::tests::script::Record(out.records.pop().unwrap());
         server.receive(&record).unwrap();
         let accepted = server.accept().unwrap();
         assert_eq!(server.path_of(&accepted), path);
@@ -355,7 +355,7 @@ fn a_full_table_of_methods_still_takes_calls() {
         let path = format!("/m/{call}");
         let opening = Opening { path: &path, deadline_ns: 0 };
         let id = client.open(&mut out, opening, &mut Emission::default()).unwrap().unwrap();
-        let record = crate::script::Record(out.records.pop().unwrap());
+        let record = crate::tests::script::Record(out.records.pop().unwrap());
         server.receive(&record).unwrap();
         let accepted = server.accept().unwrap();
         assert_eq!(server.path_of(&accepted), path);
@@ -390,7 +390,7 @@ fn windows_down_to_the_smallest_carry_any_message() {
             assert!(turns < 1000, "window {window} carries no more after {got} bytes");
             say(&mut client, &mut up, id, &mut emission).unwrap();
             for record in up.records.drain(..) {
-                server.receive(&crate::script::Record(record)).unwrap();
+                server.receive(&crate::tests::script::Record(record)).unwrap();
             }
             while !ended && let Some(arrival) = read(&mut server, id) {
                 got += arrival.chunk.map_or(0, |chunk| chunk.bytes.len());
@@ -398,7 +398,7 @@ fn windows_down_to_the_smallest_carry_any_message() {
             }
             server.stage_pending(&mut down).unwrap();
             for record in down.records.drain(..) {
-                client.receive(&crate::script::Record(record)).unwrap();
+                client.receive(&crate::tests::script::Record(record)).unwrap();
             }
         }
         assert_eq!(got, 20_005);

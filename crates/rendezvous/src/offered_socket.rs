@@ -94,17 +94,17 @@ pub enum BeneathError {
 
 /// A socket file that was found beneath a directory. It stays the same file for as long as this lives.
 #[derive(Debug)]
-pub struct SocketBeneath {
+pub struct OfferedSocket {
     file: OwnedFd,
     address: Address,
 }
 
-impl SocketBeneath {
+impl OfferedSocket {
     /// Looks a socket up that lies in one of the directories, at any depth, and is the file that was meant.
     ///
     /// # Errors
     /// [`BeneathError`], which names the path.
-    pub fn find(directories: &[PathBuf], path: &Path, id: FileId) -> Result<SocketBeneath, BeneathError> {
+    pub fn find(directories: &[PathBuf], path: &Path, id: FileId) -> Result<OfferedSocket, BeneathError> {
         let (directory, rest) = place(directories, path)?;
         let io = |error: Errno| match error {
             Errno::LOOP | Errno::XDEV => {
@@ -126,7 +126,7 @@ impl SocketBeneath {
         if (FileId { device: found.st_dev, inode: found.st_ino }) != id {
             return Err(BeneathError::Another { path: path.into() });
         }
-        let beneath = SocketBeneath { file, address: Address::Path(path.into()) };
+        let beneath = OfferedSocket { file, address: Address::Path(path.into()) };
         match std::fs::symlink_metadata(beneath.socket_path()) {
             Ok(_) => Ok(beneath),
             Err(source) => Err(BeneathError::Unsupported { path: path.into(), source }),
@@ -194,9 +194,9 @@ mod tests {
         symlink(&place.inner, &linked).unwrap();
         for directory in [&place.inner, &linked] {
             let directories = ["/elsewhere".into(), directory.clone()];
-            SocketBeneath::find(&directories, &place.inside, id(&place.inside)).unwrap();
+            OfferedSocket::find(&directories, &place.inside, id(&place.inside)).unwrap();
         }
-        let found = SocketBeneath::find(std::slice::from_ref(&place.inner), &place.inside, id(&place.inside))
+        let found = OfferedSocket::find(std::slice::from_ref(&place.inner), &place.inside, id(&place.inside))
             .unwrap();
         assert_eq!(found.address().to_string(), format!("shm://{}", place.inside.display()));
         std::fs::remove_file(&place.inside).unwrap();
@@ -213,7 +213,7 @@ mod tests {
         symlink(place.inner.parent().unwrap(), deep.join("up")).unwrap();
         let find = |path: &Path| {
             let directories = std::slice::from_ref(&place.inner);
-            SocketBeneath::find(directories, path, id(&place.outside)).unwrap_err()
+            OfferedSocket::find(directories, path, id(&place.outside)).unwrap_err()
         };
         assert!(matches!(find(&place.outside), BeneathError::Outside { .. }));
         let beside = PathBuf::from(format!("{}-and-more/s.sock", place.inner.display()));
@@ -228,13 +228,13 @@ mod tests {
     fn only_the_socket_that_was_meant_will_do() {
         let place = place();
         let directories = std::slice::from_ref(&place.inner);
-        let error = SocketBeneath::find(directories, &place.inside, id(&place.outside)).unwrap_err();
+        let error = OfferedSocket::find(directories, &place.inside, id(&place.outside)).unwrap_err();
         assert!(matches!(error, BeneathError::Another { .. }), "{error}");
         let file = place.inner.join("file");
         std::fs::write(&file, "").unwrap();
-        let error = SocketBeneath::find(directories, &file, id(&file)).unwrap_err();
+        let error = OfferedSocket::find(directories, &file, id(&file)).unwrap_err();
         assert!(matches!(error, BeneathError::NotASocket { .. }), "{error}");
-        let error = SocketBeneath::find(directories, &place.inner.join("none"), id(&file)).unwrap_err();
+        let error = OfferedSocket::find(directories, &place.inner.join("none"), id(&file)).unwrap_err();
         assert!(matches!(error, BeneathError::Io { .. }), "{error}");
         assert_eq!("2049:77".parse(), Ok(FileId { device: 2049, inode: 77 }));
         for text in ["", ":", "1", "1:", ":1", "1:2:3", "-1:2", "a:b"] {

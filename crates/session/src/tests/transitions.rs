@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tollfree_layout::StreamId;
 use tollfree_layout::frame::events;
 
-use crate::script::{Script, Sink, say, session};
 use crate::stream::{RecvHalf, SendHalf};
+use crate::tests::script::{Script, Sink, say, session};
 use crate::{Emission, EmitError, Ending, Opening, Outgoing, Role, Session, Violation};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

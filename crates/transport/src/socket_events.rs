@@ -24,7 +24,7 @@ static NOT_HEARD: Seldom = Seldom::new();
 
 /// What was heard on the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum SocketEvent {
     Silent,
     /// Doorbells or descriptors. Whether the peer has hung up behind them was not looked at.
     Rang,
@@ -34,7 +34,7 @@ pub(crate) enum Line {
 
 /// How the peer is woken.
 #[derive(Debug)]
-pub(crate) enum Bell {
+pub(crate) enum PeerWake {
     /// By a byte on the socket.
     Socket,
     /// Likewise, until its doorbell comes, which is the first descriptor of all and comes before the first record.
@@ -55,10 +55,10 @@ impl Core {
     }
 
     fn ring_once(&mut self, socket: &Socket) {
-        if let Bell::Given(doorbell) = &self.bell {
+        if let PeerWake::Given(doorbell) = &self.bell {
             let Err(error) = doorbell.ring() else { return };
             tracing::debug!(%error, "the peer's doorbell is of no use: it is rung over the socket from now on");
-            self.bell = Bell::Socket;
+            self.bell = PeerWake::Socket;
         }
         socket::ring(socket);
     }
@@ -68,19 +68,19 @@ impl Core {
     pub(crate) fn hear_of_doorbell(&mut self, socket: &Socket) {
         // Should the peer have hung up, the driver finds it so too.
         self.hear(socket);
-        if matches!(self.bell, Bell::Awaited) {
-            self.bell = Bell::Socket;
+        if matches!(self.bell, PeerWake::Awaited) {
+            self.bell = PeerWake::Socket;
         }
     }
 
     /// Keeps a descriptor that has come; `None` for one that this process could not have.
     fn take_fd(&mut self, fd: Option<GivenFd>) {
-        if !matches!(self.bell, Bell::Awaited) {
+        if !matches!(self.bell, PeerWake::Awaited) {
             self.fds.push_back(fd);
             return;
         }
         self.bell = match fd.map(PeerDoorbell::new) {
-            Some(Ok(doorbell)) => Bell::Given(doorbell),
+            Some(Ok(doorbell)) => PeerWake::Given(doorbell),
             Some(Err(instead)) => {
                 if let Some(unsaid) = NO_DOORBELL.turn() {
                     tracing::warn!(
@@ -89,16 +89,16 @@ impl Core {
                         "the peer's doorbell is none: it is rung over the socket"
                     );
                 }
-                Bell::Socket
+                PeerWake::Socket
             }
-            None => Bell::Socket,
+            None => PeerWake::Socket,
         };
     }
 
     /// The descriptor that an offer speaks of. `Some(None)`: it came, and this process could not have it.
     pub(crate) fn next_fd(&mut self, socket: &Socket) -> Option<Option<GivenFd>> {
         for _ in 0..DOORBELL_READ_COUNT_MAX {
-            if !self.fds.is_empty() || self.hear(socket) != Line::Rang {
+            if !self.fds.is_empty() || self.hear(socket) != SocketEvent::Rang {
                 break;
             }
         }
@@ -106,15 +106,15 @@ impl Core {
     }
 
     /// Reads the socket empty: doorbells are forgotten, descriptors kept.
-    pub(crate) fn hear(&mut self, socket: &Socket) -> Line {
+    pub(crate) fn hear(&mut self, socket: &Socket) -> SocketEvent {
         let mut buffer = [0; 256];
         let mut heard_len = 0;
         loop {
             let mut is_empty = false;
             match socket::recv(socket, &mut buffer) {
-                Ok(Heard::Nothing) if heard_len == 0 => return Line::Silent,
-                Ok(Heard::Nothing) => return Line::Rang,
-                Ok(Heard::HungUp) => return Line::Dead,
+                Ok(Heard::Nothing) if heard_len == 0 => return SocketEvent::Silent,
+                Ok(Heard::Nothing) => return SocketEvent::Rang,
+                Ok(Heard::HungUp) => return SocketEvent::Dead,
                 Ok(Heard::Bytes(len, fds)) => {
                     heard_len += len;
                     // Only descriptors cut a receive short that more bytes follow.
@@ -133,7 +133,7 @@ impl Core {
                     if let Some(unsaid) = NOT_HEARD.turn() {
                         tracing::warn!(%error, unsaid, "receiving from the peer's socket");
                     }
-                    return Line::Dead;
+                    return SocketEvent::Dead;
                 }
             }
             if self.fds.len() > FD_COUNT_MAX || heard_len > DOORBELL_COUNT_MAX {
@@ -144,10 +144,10 @@ impl Core {
                 };
                 self.fds.clear();
                 self.close(Closed::Violation(Violation::Socket(excess)), socket);
-                return Line::Dead;
+                return SocketEvent::Dead;
             }
             if is_empty {
-                return Line::Rang;
+                return SocketEvent::Rang;
             }
         }
     }

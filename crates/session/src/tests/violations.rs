@@ -5,7 +5,7 @@ use tollfree_layout::frame::{AREA_RANGE_LEN, control, events, flags};
 use tollfree_layout::metadata::BlockError;
 use tollfree_layout::{RopeIdx, StreamId};
 
-use crate::script::{LIMITS, Record, Script, Sink, read, say, session};
+use crate::tests::script::{LIMITS, Record, Script, Sink, read, say, session};
 use crate::{
     Asked, Closed, Emission, End, Keep, Limits, Opening, Outgoing, Received, Role, Session, Violation,
 };

@@ -8,10 +8,10 @@ use zerocopy::IntoBytes;
 
 use crate::Outbound;
 use crate::credit::charge;
-use crate::emit::{Emission, Ending, Outgoing, Progress};
 use crate::encoded::Encoded;
 use crate::frame::{head, range_bytes};
 use crate::rope::{Keep, Ropes};
+use crate::send::{Emission, Ending, Outgoing, Progress};
 use crate::stream::{SendHalf, Stream};
 
 /// A chunk up to this length is always sent inline; a longer rest goes through the payload area where there is one.
@@ -21,7 +21,7 @@ pub(crate) const CRUMB_LEN: usize = 2 * 1024;
 
 /// The parts of a frame.
 #[derive(Clone, Copy)]
-pub(crate) struct Draft<'a> {
+pub(crate) struct FrameBuilder<'a> {
     pub(crate) head: FrameHead,
     pub(crate) deadline: Option<[u8; DEADLINE_LEN]>,
     /// A method's path where it has to be spelled out.
@@ -30,9 +30,9 @@ pub(crate) struct Draft<'a> {
     pub(crate) trailers: &'a [u8],
 }
 
-impl<'a> Draft<'a> {
-    pub(crate) fn new(id: StreamId) -> Draft<'a> {
-        Draft { head: head(id.0), deadline: None, path: None, headers: &[], trailers: &[] }
+impl<'a> FrameBuilder<'a> {
+    pub(crate) fn new(id: StreamId) -> FrameBuilder<'a> {
+        FrameBuilder { head: head(id.0), deadline: None, path: None, headers: &[], trailers: &[] }
     }
 
     #[inline]
@@ -90,7 +90,7 @@ impl Budget<'_> {
         &mut self,
         out: &mut impl Outbound,
         stream: &mut Stream<T>,
-        draft: &Draft<'_>,
+        draft: &FrameBuilder<'_>,
         emission: &mut Emission,
     ) -> Progress {
         if self.send_all(out, stream, draft, emission) {
@@ -163,7 +163,7 @@ impl Budget<'_> {
         &mut self,
         out: &mut impl Outbound,
         stream: &mut Stream<T>,
-        draft: &Draft<'_>,
+        draft: &FrameBuilder<'_>,
         emission: &mut Emission,
     ) -> bool {
         let (Some(message), Some(ending)) = (&emission.message, &emission.ending) else { return false };
@@ -231,7 +231,7 @@ impl Budget<'_> {
     }
 }
 
-impl<'a> Draft<'a> {
+impl<'a> FrameBuilder<'a> {
     /// Adds the ending where it fits beside a chunk of `chunk_len` bytes.
     #[inline]
     fn end(&mut self, ending: Option<&'a Ending>, chunk_len: usize, record_len_max: usize) -> bool {

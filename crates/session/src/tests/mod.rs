@@ -1,0 +1,6 @@
+//! Tests that need the inside of a session: its states, its violations, its edges.
+
+mod edges;
+mod script;
+mod transitions;
+mod violations;
