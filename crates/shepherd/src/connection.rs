@@ -224,7 +224,10 @@ pub(crate) async fn serve<S>(
         move |request| {
             meter.call_began();
             let (gateway, client, meter) = (gateway.clone(), client.clone(), meter.clone());
-            async move { Ok::<_, std::convert::Infallible>(gateway.answer(request, &client, meter).await) }
+            // Boxed where it is made: hyper moves it several times before it first polls it.
+            Box::pin(async move {
+                Ok::<_, std::convert::Infallible>(gateway.answer(request, &client, meter).await)
+            })
         }
     });
     let connection = builder(limits).serve_connection(TokioIo::new(counted), service);

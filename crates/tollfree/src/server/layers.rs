@@ -14,7 +14,7 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tower_service::Service;
 
-use crate::server::serving::{Handler, HandlerFuture};
+use crate::server::http_handle::{Handler, HandlerFuture};
 use crate::status::{self, ServeError};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -3,6 +3,7 @@
 mod attach;
 pub(crate) mod bound;
 pub(crate) mod caller;
+pub(crate) mod http_handle;
 pub(crate) mod last_words;
 pub(crate) mod layers;
 pub(crate) mod linger;
@@ -45,9 +46,9 @@ use tower_service::Service;
 use crate::message::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::metadata::metadata_len_max;
 use crate::server::bound::Bound;
+use crate::server::http_handle::Handler;
 use crate::server::layers::{AnyService, Layers};
 use crate::server::load::ServerLoad;
-use crate::server::serving::Handler;
 use crate::server::session_task::{Age, Duty, Served, Services};
 use crate::server::trace::TraceLayer;
 use crate::server::typed::run;

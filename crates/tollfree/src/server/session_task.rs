@@ -19,9 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
 use tollfree_layout::metadata::pairs;
-use tollfree_transport::{
-    Accepted, Attachment, Call, Closed, Emission, EmitError, GRPC_PREFIX_LEN, Part, PeerPool, now_ns,
-};
+use tollfree_transport::{Accepted, Attachment, Call, Closed, GRPC_PREFIX_LEN, Part, PeerPool, now_ns};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -36,13 +34,12 @@ use crate::metadata::template::Templates;
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack, unpack_custom};
 use crate::server::Http2;
 use crate::server::caller::Callers;
+use crate::server::http_handle::{Handler, Held, HttpHandle};
 use crate::server::load::{Admission, Counted, Tally};
 use crate::server::request_body::RequestBody;
-use crate::server::serving::{Handler, Held, Serving};
+use crate::server::serving::Serving;
 use crate::server::typed::method::{Begun, DirectMethod};
 use crate::server::typed::run::{Found, Passing};
-use crate::server::typed::serving::{Answered, Left};
-use crate::status;
 
 /// A service, and the shorter way to it if it has one.
 #[derive(Clone)]
@@ -441,34 +438,15 @@ impl SessionTask {
             self.attachment.flush();
         }
         let began = known.pace.is_timed().then(now_ns);
-        let mut emission = Emission::default();
+        let Some(accepted) = place.take() else { return true };
         let outlet = &*self.attachment;
-        let left = match direct.answer(cx, whole, headers, extensions, outlet, &mut emission) {
-            Answered::Now => match accepted.reply(&mut emission) {
-                Ok(false) => Some(Left::Emission(emission)),
-                // Or nobody listens any more.
-                Ok(true) | Err(EmitError::Ended | EmitError::Closed(_)) => {
-                    direct.clear();
-                    None
-                }
-                Err(error) => Some(Left::Status(status::emit(error, "the client"))),
-            },
-            Answered::With(last) => Some(Left::Status(last)),
-            Answered::Later => Some(Left::Handler),
-        };
+        let left = direct.serve_in_place(cx, accepted, whole, headers, extensions, until_ns, outlet);
         if let Some(began) = began {
             known.pace.learn(now_ns() - began);
         }
-        if let Some(left) = left
-            && let Some(accepted) = place.take()
-        {
-            let mut call = accepted.into_call(true);
-            call.deadline_ns = until_ns;
-            if let Some(serving) = direct.go_on(cx, call, left) {
-                self.tasks.spawn(direct.rest(serving));
-            }
+        if let Some(left) = left {
+            self.tasks.spawn(direct.rest(left));
         }
-        *place = None;
         self.templates.prepare(key);
         self.prepare();
         true
@@ -643,7 +621,11 @@ impl SessionTask {
         };
         // What the service does at once, it must not take the session's other calls with it by.
         let serving = match std::panic::catch_unwind(AssertUnwindSafe(|| handler.begin(request))) {
-            Ok(handling) => Serving::new(stream, call.deadline_ns, handling, Some(passing), bypass),
+            Ok(handling) => {
+                let mut serving = Serving::idle(HttpHandle::new(handling, passing, bypass));
+                serving.begin(stream, call.deadline_ns);
+                serving
+            }
             Err(_) => Serving::refused(stream, Status::internal("the handler panicked")),
         };
         (Begun::Http(serving), inline)

@@ -49,7 +49,7 @@ use tower_service::Service;
 
 use crate::channel::Channel;
 use crate::endpoint::Endpoint;
-use crate::server::serving::Handler;
+use crate::server::http_handle::Handler;
 use crate::server::session_task::{Age, Duty, Services, SessionTask};
 use crate::server::{bound, layers};
 use crate::status::ServeError;

@@ -6,16 +6,16 @@ use std::task::{Context, Poll};
 
 use http::{Extensions, HeaderMap, Request};
 use parking_lot::Mutex;
-use tollfree_transport::{Call, Emission, Part, Whole};
-use tonic::Status;
+use tollfree_transport::{Accepted, Call, Part, Whole};
 use tonic::body::Body;
 
 use crate::channel::slot::Slot;
 use crate::message::encoding::{Received, check_received, says_encoding};
 use crate::message::payloads::Outlet;
-use crate::server::serving::{Handler, Serving};
+use crate::server::http_handle::{Handler, HttpHandle};
+use crate::server::serving::Serving;
+use crate::server::typed::handle::{State, TypedHandle};
 use crate::server::typed::run::{Found, Passing, Raw};
-use crate::server::typed::serving::{Answered, DirectServing, Left, State};
 
 /// Places that a method keeps of calls that ended in tasks of their own. Each holds a handler's future.
 const FREE_COUNT_MAX: usize = 4;
@@ -26,10 +26,10 @@ pub(crate) struct DirectMethod {
     name: String,
     passing: Passing,
     /// Where the next call is served.
-    idle: Option<Box<DirectServing>>,
+    idle: Option<Box<Serving<TypedHandle>>>,
     /// Where calls were served that ended in tasks of their own.
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
-    free: Arc<Mutex<Vec<Box<DirectServing>>>>,
+    free: Arc<Mutex<Vec<Box<Serving<TypedHandle>>>>>,
 }
 
 impl DirectMethod {
@@ -43,21 +43,21 @@ impl DirectMethod {
 
     /// The fingerprint of its types, where messages may travel as objects. Known while no call is served.
     pub(crate) fn types(&self) -> Option<u64> {
-        self.idle.as_ref()?.types()
+        self.idle.as_ref()?.handle.types()
     }
 
     /// A place for a call: one that is free, or a new one.
-    fn make(&self) -> Option<Box<DirectServing>> {
+    fn make(&self) -> Option<Box<Serving<TypedHandle>>> {
         if let Some(free) = self.free.lock().pop() {
             return Some(free);
         }
         let mut run = self.found.direct.method(&self.name)?;
         run.set_passing(self.passing.clone());
-        Some(Box::new(DirectServing::idle(run)))
+        Some(Box::new(Serving::idle(TypedHandle::new(run))))
     }
 
     /// Where the next call is served, if that can be a direct one: how messages are compressed is left to tonic.
-    pub(crate) fn place(&mut self, call: &Call) -> Option<Box<DirectServing>> {
+    pub(crate) fn place(&mut self, call: &Call) -> Option<Box<Serving<TypedHandle>>> {
         if says_encoding(&call.headers) {
             return None;
         }
@@ -72,20 +72,20 @@ impl DirectMethod {
     /// Begins a call.
     pub(crate) fn begin(
         &self,
-        place: &mut DirectServing,
+        place: &mut Serving<TypedHandle>,
         call: Call,
         arrival: Option<Part>,
         headers: HeaderMap,
         extensions: Extensions,
     ) {
         let len_max = self.found.direct.max_decoding_message_size();
-        place.begin(call, arrival, len_max, State::Read(headers, extensions));
+        place.begin_typed(call, arrival, len_max, State::Read(headers, extensions));
     }
 
     /// Begins a call whose request interceptors see first, without its message.
     pub(crate) fn begin_intercepted(
         &self,
-        place: &mut DirectServing,
+        place: &mut Serving<TypedHandle>,
         call: Call,
         arrival: Option<Part>,
         handler: &dyn Handler,
@@ -95,7 +95,7 @@ impl DirectMethod {
         request.extensions_mut().insert(slot.clone());
         let len_max = self.found.direct.max_decoding_message_size();
         let intercepted = handler.handle(request);
-        place.begin(call, arrival, len_max, State::Intercept(intercepted, slot));
+        place.begin_typed(call, arrival, len_max, State::Intercept(intercepted, slot));
     }
 
     /// Whether a call may be answered here and now, unless it says how messages are compressed: nobody is to see it first.
@@ -106,57 +106,43 @@ impl DirectMethod {
         !self.found.intercepted && self.idle.is_some()
     }
 
-    /// Has the handler answer a request that came as a whole, and whose metadata are `headers`. What it says is put into
-    /// `emission`, to go to `outlet`.
-    pub(crate) fn answer(
+    /// Serves a call whose request came as a whole, and whose metadata are `headers`. `Some`: it is not over yet.
+    #[expect(clippy::too_many_arguments, reason = "what a call brings, and what it is given")]
+    pub(crate) fn serve_in_place(
         &mut self,
         cx: &mut Context<'_>,
+        accepted: Accepted<'_>,
         whole: Whole,
         headers: HeaderMap,
         extensions: Extensions,
+        until_ns: Option<u64>,
         outlet: &dyn Outlet,
-        emission: &mut Emission,
-    ) -> Answered {
+    ) -> Option<Box<Serving<TypedHandle>>> {
         let message = match check_received(&whole, self.found.direct.max_decoding_message_size()) {
-            Ok(None) => Received::Request(whole),
-            Ok(Some(object)) => object,
-            Err(refused) => return Answered::With(refused),
+            Ok(None) => Ok(Received::Request(whole)),
+            Ok(Some(object)) => Ok(object),
+            Err(refused) => Err(refused),
         };
-        match &mut self.idle {
-            Some(idle) => idle.answer(cx, Raw { message, headers, extensions }, outlet, emission),
-            None => Answered::With(Status::internal("another call is where this one was to be served")),
+        let request = message.map(|message| Raw { message, headers, extensions });
+        let serving = self.idle.as_mut()?;
+        if serving.poll_in_place(cx, accepted, until_ns, request, outlet).is_pending() {
+            return self.idle.take();
         }
-    }
-
-    /// Lets go of what the handler has left that answered.
-    pub(crate) fn clear(&mut self) {
-        self.idle.iter_mut().for_each(|idle| idle.clear());
-    }
-
-    /// Goes on with a call that was not answered at once. `Some`: it is not over yet.
-    pub(crate) fn go_on(
-        &mut self,
-        cx: &mut Context<'_>,
-        call: Call,
-        left: Left,
-    ) -> Option<Box<DirectServing>> {
-        let mut serving = self.idle.take()?;
-        // A handler that waits was asked a moment ago.
-        let is_waiting = matches!(left, Left::Handler);
-        serving.go_on(call, left);
-        if is_waiting || Pin::new(&mut serving).poll(cx).is_pending() {
-            return Some(serving);
+        if !(serving.handle.clear() && serving.is_reusable()) {
+            self.idle = None;
         }
-        self.ended(serving);
         None
     }
 
     /// What is left of a call, for a task of its own. Its place is used again afterwards.
-    pub(crate) fn rest(&self, mut place: Box<DirectServing>) -> impl Future<Output = ()> + Send + use<> {
+    pub(crate) fn rest(
+        &self,
+        mut place: Box<Serving<TypedHandle>>,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let free = self.free.clone();
         async move {
             (&mut place).await;
-            if place.end() {
+            if place.handle.clear() && place.is_reusable() {
                 let mut free = free.lock();
                 if free.len() < FREE_COUNT_MAX {
                     free.push(place);
@@ -166,8 +152,8 @@ impl DirectMethod {
     }
 
     /// A call has come to its end in the session's own task.
-    pub(crate) fn ended(&mut self, mut place: Box<DirectServing>) {
-        if place.end() {
+    pub(crate) fn ended(&mut self, mut place: Box<Serving<TypedHandle>>) {
+        if place.handle.clear() && place.is_reusable() {
             self.idle = Some(place);
         }
     }
@@ -176,8 +162,8 @@ impl DirectMethod {
 /// A call that was begun, on one way or the other.
 #[expect(clippy::large_enum_variant, reason = "it lives on the stack of the session's task, and shortly")]
 pub(crate) enum Begun {
-    Http(Serving),
-    Direct(Box<DirectServing>),
+    Http(Serving<HttpHandle>),
+    Direct(Box<Serving<TypedHandle>>),
 }
 
 impl Future for Begun {

@@ -1,0 +1,278 @@
+//! Handlers that take an `http::Request` (level 1): how a call is given to one, and what it says.
+
+use std::any::{Any, TypeId};
+use std::borrow::Borrow;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body as _;
+use tollfree_transport::Stream;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower_service::Service;
+
+use crate::call::deadline::Deadline;
+use crate::message::bypass::Bypass;
+use crate::message::framing::Deframer;
+use crate::metadata::{pack, status_code};
+use crate::server::serving::{Handle, Serving, Step};
+use crate::server::speech::Speech;
+use crate::server::typed::run::Passing;
+
+/// A service with its types erased.
+pub(crate) trait Handler: Send + Sync {
+    /// Calls a clone of the service, once the future is polled.
+    fn handle(&self, request: Request<Body>) -> HandlerFuture;
+
+    /// Calls a clone of the service, at once if it is ready: what panics in that panics here.
+    fn begin(&self, request: Request<Body>) -> Handling {
+        Handling::Other(self.handle(request))
+    }
+}
+
+/// What a handler returns.
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+/// What tonic's generated servers return: it need not be put into another box.
+type Generated = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+/// A handler under way.
+pub(crate) enum Handling {
+    Generated(Generated),
+    Other(HandlerFuture),
+}
+
+impl Handling {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<Body>> {
+        match self {
+            Handling::Generated(handler) => handler.as_mut().poll(cx).map(|Ok(response)| response),
+            Handling::Other(handler) => handler.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<S, B> Handler for S
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    fn handle(&self, request: Request<Body>) -> HandlerFuture {
+        let mut service = self.clone();
+        Box::pin(async move {
+            match std::future::poll_fn(|cx| service.poll_ready(cx)).await {
+                Ok(()) => {}
+                Err(never) => match never {},
+            }
+            match service.call(request).await {
+                Ok(response) => response.map(Body::new),
+                Err(never) => match never {},
+            }
+        })
+    }
+
+    fn begin(&self, request: Request<Body>) -> Handling {
+        if TypeId::of::<S::Future>() != TypeId::of::<Generated>() {
+            return Handling::Other(self.handle(request));
+        }
+        let mut service = self.clone();
+        if service.poll_ready(&mut Context::from_waker(Waker::noop())).is_pending() {
+            // The caller that polls asks it again.
+            return Handling::Other(service.handle(request));
+        }
+        let mut called = Some(service.call(request));
+        let generated = (&mut called as &mut dyn Any).downcast_mut::<Option<Generated>>();
+        Handling::Generated(generated.and_then(Option::take).expect("its type was compared"))
+    }
+}
+
+/// A call's stream, and who holds it.
+pub(crate) enum Held {
+    /// Nobody else: the request came as a whole.
+    Own(Stream),
+    /// The request's body too.
+    Shared(Arc<Stream>),
+}
+
+impl Borrow<Stream> for Held {
+    fn borrow(&self) -> &Stream {
+        match self {
+            Held::Own(stream) => stream,
+            Held::Shared(stream) => stream,
+        }
+    }
+}
+
+/// A handler under way, or the response that it has begun.
+pub(crate) struct HttpHandle {
+    state: State,
+    deframer: Deframer,
+    /// How payloads are passed; not known for a call that is refused.
+    passing: Option<Passing>,
+    /// Where large messages come from, and how many have been read from the body.
+    bypass: Option<Bypass>,
+    count: u64,
+}
+
+enum State {
+    /// The handler has not answered yet.
+    Handler(Handling),
+    /// Its response is being sent.
+    Response(Body),
+    /// It has said everything, or goes no further.
+    Ended,
+}
+
+impl HttpHandle {
+    /// A handler that was begun; large messages may take the `bypass`.
+    pub(crate) fn new(handler: Handling, passing: Passing, bypass: Option<Bypass>) -> HttpHandle {
+        if let Some(bypass) = &bypass {
+            bypass.take_from(passing.sharing.threshold);
+        }
+        let state = State::Handler(handler);
+        HttpHandle { state, deframer: Deframer::default(), passing: Some(passing), bypass, count: 0 }
+    }
+
+    /// The head of the response. `Some`: there is nothing else to it.
+    fn begin_response(&mut self, response: Response<Body>, speech: &mut Speech<Held>) -> Option<Step> {
+        let (parts, body) = response.into_parts();
+        if parts.status != http::StatusCode::OK {
+            // The response is there, as it is over HTTP/2, and ends with what its status means.
+            speech.emission.headers = pack(&parts.headers).ok();
+            return Some(Step::Last(http_status(parts.status)));
+        }
+        if let Some(code) = status_code(&parts.headers) {
+            // Trailers-only: the status is in the headers, and there is no body.
+            speech.end_with_headers(code, &parts.headers, "response metadata");
+            return Some(Step::Said);
+        }
+        match pack(&parts.headers) {
+            Ok(block) => speech.emission.headers = Some(block),
+            Err(error) => {
+                return Some(Step::Last(Status::resource_exhausted(format!("response metadata: {error}"))));
+            }
+        }
+        self.state = State::Response(body);
+        None
+    }
+
+    /// Gathers what the body has and sends it: headers, message and trailers go in one frame where they are there
+    /// together.
+    fn poll_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        speech: &mut Speech<Held>,
+        deadline: &Deadline,
+    ) -> Poll<Step> {
+        loop {
+            if speech.emission.message.is_none()
+                && let Err(refused) = self.next_message(speech)
+            {
+                speech.emission.message = None;
+                return Poll::Ready(Step::Last(refused));
+            }
+            if speech.emission.message.is_some() && self.deframer.has_whole() {
+                if ready!(speech.poll_emit(cx)) {
+                    return Poll::Ready(Step::Over);
+                }
+                continue;
+            }
+            // A stream that always has something would never come to wait for its deadline.
+            if deadline.is_past() {
+                return Poll::Ready(Step::Late);
+            }
+            let State::Response(body) = &mut self.state else { return Poll::Ready(Step::Said) };
+            let frame = match Pin::new(body).poll_frame(cx) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending if speech.is_said() => return Poll::Pending,
+                Poll::Pending => {
+                    if ready!(speech.poll_emit(cx)) {
+                        return Poll::Ready(Step::Over);
+                    }
+                    continue;
+                }
+            };
+            match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.deframer.push(data),
+                    Err(frame) => {
+                        let headers = frame.into_trailers().unwrap_or_default();
+                        let code = status_code(&headers).unwrap_or(Code::Unknown as u16);
+                        speech.end_with_headers(code, &headers, "trailing metadata");
+                        return Poll::Ready(Step::Said);
+                    }
+                },
+                Some(Err(failure)) => return Poll::Ready(Step::Last(failure)),
+                None => {
+                    let last = Status::unknown("the handler's response has no status");
+                    return Poll::Ready(Step::Last(last));
+                }
+            }
+        }
+    }
+
+    /// Puts the next message, if there is one, where it is sent from: by ref if it is large.
+    fn next_message(&mut self, speech: &mut Speech<Held>) -> Result<(), Status> {
+        speech.emission.message = self.deframer.next();
+        if speech.emission.message.is_none() {
+            return Ok(());
+        }
+        let number = self.count;
+        self.count += 1;
+        let Some(Passing { sharing, peer }) = &self.passing else { return Ok(()) };
+        let (stream, message): (&Stream, _) = (speech.stream.borrow(), &mut speech.emission.message);
+        match self.bypass.as_ref().and_then(|bypass| bypass.take_out(number)) {
+            Some(large) => *message = Some(large.encode(sharing, *peer, stream)?),
+            None => sharing.wrap(message, *peer, stream)?,
+        }
+        Ok(())
+    }
+}
+
+impl Handle for HttpHandle {
+    type Held = Held;
+
+    fn poll(&mut self, cx: &mut Context<'_>, speech: &mut Speech<Held>, deadline: &Deadline) -> Poll<Step> {
+        if let State::Handler(handler) = &mut self.state {
+            let response = ready!(handler.poll(cx));
+            if let Some(step) = self.begin_response(response, speech) {
+                return Poll::Ready(step);
+            }
+        }
+        self.poll_response(cx, speech, deadline)
+    }
+
+    fn end(&mut self, _: bool) {
+        self.state = State::Ended;
+    }
+}
+
+impl Serving<HttpHandle> {
+    /// A call that is answered without a handler.
+    pub(crate) fn refused(stream: Held, refusal: Status) -> Serving<HttpHandle> {
+        let (state, deframer) = (State::Ended, Deframer::default());
+        let handle = HttpHandle { state, deframer, passing: None, bypass: None, count: 0 };
+        let mut serving = Serving::idle(handle);
+        serving.begin(stream, None);
+        serving.take_up(Step::Last(refusal));
+        serving
+    }
+}
+
+/// What a response that is not gRPC's means, after gRPC's table of HTTP status codes.
+fn http_status(status: http::StatusCode) -> Status {
+    let code = match status.as_u16() {
+        400 => Code::Internal,
+        401 => Code::Unauthenticated,
+        403 => Code::PermissionDenied,
+        404 => Code::Unimplemented,
+        429 | 502 | 503 | 504 => Code::Unavailable,
+        _ => Code::Unknown,
+    };
+    Status::new(code, format!("the service answered with HTTP status {status}"))
+}

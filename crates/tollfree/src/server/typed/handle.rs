@@ -1,0 +1,241 @@
+//! Handlers that take a typed message (levels 2 and 3): how a call is given to one, and what it says.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::{Extensions, HeaderMap};
+use tollfree_transport::{Accepted, Arrival, Call, Emission, EmitError, End, Part, Stream};
+use tonic::Status;
+
+use crate::call::deadline::Deadline;
+use crate::channel::slot::Slot;
+use crate::message::encoding::{Gather, Gathered, Received};
+use crate::message::payloads::Outlet;
+use crate::message::received::Fetching;
+use crate::metadata::status_code;
+use crate::server::http_handle::HandlerFuture;
+use crate::server::serving::{Handle, Serving, Step, turn};
+use crate::server::speech::Speech;
+use crate::server::typed::run::{Raw, Run};
+use crate::status;
+
+/// A method's handler, for one call after the other.
+pub(crate) struct TypedHandle {
+    /// Gone after a panic, and where a handler was given up.
+    run: Option<Box<dyn Run>>,
+    state: State,
+    /// What came with the call, until it is read.
+    arrival: Option<Part>,
+    gather: Gather,
+}
+
+/// How far a call has come.
+pub(crate) enum State {
+    /// Interceptors look at the request, and leave it in the slot if they let it through.
+    Intercept(HandlerFuture, Slot),
+    /// The message has not come yet.
+    Read(HeaderMap, Extensions),
+    /// Parts of it lie in extents that are on their way here.
+    Fetch(HeaderMap, Extensions, Fetching),
+    /// The handler has it.
+    Handler,
+}
+
+impl TypedHandle {
+    /// `run` runs the method.
+    pub(crate) fn new(run: Box<dyn Run>) -> TypedHandle {
+        let gather = Gather::new(None, false);
+        TypedHandle { run: Some(run), state: State::Handler, arrival: None, gather }
+    }
+
+    /// The fingerprint of the method's types, where messages may travel as objects.
+    pub(crate) fn types(&self) -> Option<u64> {
+        self.run.as_ref().and_then(|run| run.types())
+    }
+
+    /// Lets go of what the handler has left, when its answer is on its way. Whether it can be called again.
+    pub(crate) fn clear(&mut self) -> bool {
+        // What a handler leaves may panic, as the handler may.
+        if let Some(run) = &mut self.run
+            && std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.clear())).is_err()
+        {
+            self.run = None;
+        }
+        self.run.is_some()
+    }
+
+    /// Gives a request to the handler, which has its turn at once. What it says is put into `emission`, to go to `outlet`.
+    fn answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: Raw,
+        outlet: &dyn Outlet,
+        emission: &mut Emission,
+    ) -> Poll<Step> {
+        let Some(run) = &mut self.run else { return Poll::Ready(Step::Over) };
+        if let Some(passing) = run.passing() {
+            passing.sharing.received_inline(request.message.len(), 0);
+        }
+        match run.begin(request) {
+            Ok(()) => run.poll(cx, outlet, emission).map(Step::of),
+            Err(refused) => Poll::Ready(Step::Last(refused)),
+        }
+    }
+
+    /// Reads the message, as far as it has come. `Some`: there is none for the handler.
+    fn poll_read(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<Option<Step>> {
+        loop {
+            let arrived = match self.arrival.take() {
+                Some(arrival) => Ok(arrival),
+                None => ready!(stream.poll_arrival(cx)).map(Arrival::into_part),
+            };
+            // Nobody waits for an answer any more.
+            let Ok(arrival) = arrived else { return Poll::Ready(Some(Step::Over)) };
+            if let Some(chunk) = arrival.chunk
+                && let Err(refused) = self.gather.add(chunk)
+            {
+                return Poll::Ready(Some(Step::Last(refused)));
+            }
+            match arrival.end {
+                None => {}
+                Some(End::HalfClosed) => break,
+                Some(_) => return Poll::Ready(Some(Step::Over)),
+            }
+        }
+        let passing = self.run.as_ref().and_then(|run| run.passing());
+        let Some(passing) = passing else { return Poll::Ready(Some(Step::Over)) };
+        Poll::Ready(match self.gather.take(&passing.sharing) {
+            Ok(Some(Gathered::Here(message))) => self.begin_handler(message),
+            Ok(Some(Gathered::Fetching(fetching))) => {
+                if let State::Read(headers, extensions) = std::mem::replace(&mut self.state, State::Handler) {
+                    self.state = State::Fetch(headers, extensions, fetching);
+                }
+                None
+            }
+            Ok(None) => Some(Step::Last(Status::internal("Missing request message."))),
+            Err(refused) => Some(Step::Last(refused)),
+        })
+    }
+
+    /// Gives the message to the handler. `Some`: it is none for it.
+    fn begin_handler(&mut self, message: Received) -> Option<Step> {
+        let (State::Read(headers, extensions) | State::Fetch(headers, extensions, _), Some(run)) =
+            (std::mem::replace(&mut self.state, State::Handler), self.run.as_mut())
+        else {
+            return Some(Step::Over);
+        };
+        run.begin(Raw { message, headers, extensions }).err().map(Step::Last)
+    }
+}
+
+impl Step {
+    /// What a method's run came to.
+    fn of(answered: Result<(), Status>) -> Step {
+        answered.map_or_else(Step::Last, |()| Step::Said)
+    }
+}
+
+/// An interceptor has answered itself.
+fn refuse(headers: &HeaderMap, speech: &mut Speech<Stream>) -> Step {
+    let Some(code) = status_code(headers) else {
+        return Step::Last(Status::unknown("the interceptor's response has no status"));
+    };
+    speech.end_with_headers(code, headers, "response metadata");
+    Step::Said
+}
+
+impl Handle for TypedHandle {
+    type Held = Stream;
+
+    fn poll(&mut self, cx: &mut Context<'_>, speech: &mut Speech<Stream>, _: &Deadline) -> Poll<Step> {
+        loop {
+            match &mut self.state {
+                State::Intercept(intercepted, slot) => {
+                    let response = ready!(intercepted.as_mut().poll(cx));
+                    match slot.take() {
+                        Some(passed) => self.state = State::Read(passed.headers, passed.extensions),
+                        None => return Poll::Ready(refuse(response.headers(), speech)),
+                    }
+                }
+                State::Read(..) => {
+                    if let Some(step) = ready!(self.poll_read(cx, &speech.stream)) {
+                        return Poll::Ready(step);
+                    }
+                }
+                State::Fetch(.., fetching) => {
+                    let step = match ready!(fetching.as_mut().poll(cx)) {
+                        Ok(rope) => self.begin_handler(Received::Rope(rope)),
+                        Err(refused) => Some(Step::Last(refused)),
+                    };
+                    if let Some(step) = step {
+                        return Poll::Ready(step);
+                    }
+                }
+                State::Handler => {
+                    let Some(run) = &mut self.run else { return Poll::Ready(Step::Over) };
+                    let Speech { stream, emission } = speech;
+                    return run.poll(cx, stream, emission).map(Step::of);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, is_whole: bool) {
+        if !is_whole {
+            self.run = None;
+        }
+    }
+}
+
+impl Serving<TypedHandle> {
+    /// Begins a call with a message of up to `len_max` bytes; `arrival` came with it.
+    pub(crate) fn begin_typed(
+        &mut self,
+        call: Call,
+        arrival: Option<Part>,
+        len_max: Option<usize>,
+        state: State,
+    ) {
+        self.handle.gather = Gather::new(len_max, self.handle.types().is_some());
+        (self.handle.arrival, self.handle.state) = (arrival, state);
+        self.begin(call.stream, call.deadline_ns);
+    }
+
+    /// The first poll of a call that came as a whole, where it was accepted: nothing is kept of one that is over then, and its stream is
+    /// made only for what is left. A `request` that is none is the status that the call ends with.
+    pub(crate) fn poll_in_place(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut accepted: Accepted<'_>,
+        until_ns: Option<u64>,
+        request: Result<Raw, Status>,
+        outlet: &dyn Outlet,
+    ) -> Poll<()> {
+        let mut emission = Emission::default();
+        let mut step = match request {
+            Ok(request) => turn(&mut self.handle, |handle| handle.answer(cx, request, outlet, &mut emission)),
+            Err(refused) => Poll::Ready(Step::Last(refused)),
+        };
+        if let Poll::Ready(Step::Said) = step {
+            match accepted.reply(&mut emission) {
+                // Or nobody listens any more.
+                Ok(true) | Err(EmitError::Ended | EmitError::Closed(_)) => return Poll::Ready(()),
+                Ok(false) => {}
+                Err(error) => {
+                    emission = Emission::default();
+                    step = Poll::Ready(Step::Last(status::emit(error, "the client")));
+                }
+            }
+        }
+        self.handle.state = State::Handler;
+        self.begin(accepted.into_call(true).stream, until_ns);
+        if let Some(speech) = self.speech() {
+            speech.emission = emission;
+        }
+        // A handler that waits was asked a moment ago.
+        if self.take_up(ready!(step)) {
+            return Poll::Ready(());
+        }
+        Pin::new(self).poll(cx)
+    }
+}
