@@ -128,6 +128,7 @@ impl Business {
     ) -> Result<Business, ServeError> {
         let limits = Limits { peers: tenants.peers.clone(), ..Limits::default() };
         let door = Door::bind(socket, limits).await?;
+        door.metrics(&metrics.common);
         Ok(Business { door, socket: socket.into(), tenants, workers, metrics, outward })
     }
 

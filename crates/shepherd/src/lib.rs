@@ -25,7 +25,6 @@ mod connection;
 mod deadline;
 mod gateway;
 mod health;
-mod latency;
 mod listeners;
 mod memory;
 mod metrics;

@@ -167,7 +167,9 @@ where
         builder = builder.max_connection_age_grace(grace);
     }
     let incoming = incoming.map(|came| came.map(Lingering::new));
-    let router = builder.layer(TallyLayer(duty.tally.clone())).add_routes(routes);
+    let router = builder
+        .layer(TallyLayer { tally: duty.tally.clone(), metrics: duty.metrics.clone() })
+        .add_routes(routes);
     let stop = async move { drop(stopped.wait_for(|stop| *stop).await) };
     let served = router.serve_with_incoming_shutdown(incoming, stop).await;
     served.map_err(|source| ServeError::Http { address, source })

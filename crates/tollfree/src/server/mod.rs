@@ -44,6 +44,7 @@ use tower_service::Service;
 
 use crate::message::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::metadata::metadata_len_max;
+use crate::metrics::Metrics;
 use crate::server::bound::Bound;
 use crate::server::layers::{AnyService, Layers};
 use crate::server::load::ServerLoad;
@@ -92,6 +93,7 @@ pub struct Server {
     /// What is done to tonic's server for addresses of HTTP/2.
     http2: Option<Http2>,
     load: ServerLoad,
+    metrics: Option<Metrics>,
     age: Age,
     offers_upgrade: bool,
     /// Set where a thread serves and does nothing else: the sessions on it.
@@ -121,6 +123,7 @@ impl Server {
             http_details: false,
             http2: None,
             load: ServerLoad::default(),
+            metrics: None,
             age: Age::default(),
             offers_upgrade: true,
             worker: None,
@@ -295,6 +298,14 @@ impl Server {
     /// How busy the server is, for monitoring.
     pub fn load(&self) -> ServerLoad {
         self.load.clone()
+    }
+
+    /// Counts the server's calls, whichever way they come, and whom it turns away (feature `metrics`). Unary calls of level 2 are served
+    /// in a somewhat longer way then.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, metrics: &Metrics) -> Server {
+        self.metrics = Some(metrics.clone());
+        self
     }
 
     /// How long a session or connection may exist. Then its client is told to make another (DRAIN, or GOAWAY): calls under
@@ -646,6 +657,11 @@ impl Server {
 impl Server {
     /// What all sessions and connections have in common.
     fn duty(self) -> Result<Duty, ServeError> {
+        if let Some(metrics) = &self.metrics {
+            metrics.watch_clients(self.refusals());
+            let load = self.load.clone();
+            metrics.watch_calls(Box::new(move || load.shed_count()));
+        }
         let tally = self.load.tally().clone();
         let sharing = Arc::new(self.sharing);
         if self.layers.is_empty() {
@@ -657,6 +673,7 @@ impl Server {
                 others,
                 routes: self.routes,
                 tally,
+                metrics: self.metrics,
                 sharing,
                 age: self.age,
                 timeout: self.timeout,
@@ -674,6 +691,7 @@ impl Server {
             others: Some(all.clone()),
             routes: layers::into_routes(all),
             tally,
+            metrics: self.metrics,
             sharing,
             age: self.age,
             timeout: self.timeout,

@@ -20,6 +20,7 @@ use crate::call::deadline::Deadline;
 use crate::message::bypass::Bypass;
 use crate::message::framing::Deframer;
 use crate::metadata::{pack, status_code};
+use crate::metrics::ServedCall;
 use crate::server::speech::Speech;
 use crate::server::typed::run::Passing;
 use crate::status;
@@ -138,12 +139,13 @@ impl Serving {
         handler: Handling,
         passing: Option<Passing>,
         bypass: Option<Bypass>,
+        record: Option<ServedCall>,
     ) -> Serving {
         if let (Some(passing), Some(bypass)) = (&passing, &bypass) {
             bypass.take_from(passing.sharing.threshold);
         }
         Serving {
-            speech: Speech::new(stream),
+            speech: Speech::new(stream, record),
             deadline: Deadline::new(deadline_ns),
             deframer: Deframer::default(),
             passing,
@@ -154,9 +156,9 @@ impl Serving {
     }
 
     /// A call that is answered without a handler.
-    pub(crate) fn refused(stream: Held, refusal: Status) -> Serving {
+    pub(crate) fn refused(stream: Held, refusal: Status, record: Option<ServedCall>) -> Serving {
         let handler = Handling::Other(Box::pin(std::future::ready(Response::default())));
-        let mut serving = Serving::new(stream, None, handler, None, None);
+        let mut serving = Serving::new(stream, None, handler, None, None, record);
         serving.end_with(refusal);
         serving
     }

@@ -34,6 +34,7 @@ use crate::message::encoding::says_encoding;
 use crate::message::payloads::Sharing;
 use crate::metadata::template::Templates;
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack, unpack_custom};
+use crate::metrics::{Metrics, ServedCall};
 use crate::server::Http2;
 use crate::server::caller::Callers;
 use crate::server::load::{Admission, Counted, Tally};
@@ -62,6 +63,7 @@ pub(crate) struct Duty {
     /// All of it for tonic's server.
     pub(crate) routes: Routes,
     pub(crate) tally: Arc<Tally>,
+    pub(crate) metrics: Option<Metrics>,
     pub(crate) sharing: Arc<Sharing>,
     pub(crate) age: Age,
     /// How long a handler may take.
@@ -254,6 +256,9 @@ impl SessionTask {
         let agent = HeaderValue::from_str(attachment.agent());
         let headers = headers(agent.unwrap_or(HeaderValue::from_static("tollfree")));
         duty.tally.attach(&attachment);
+        if let Some(metrics) = &duty.metrics {
+            metrics.watch_session(&attachment);
+        }
         let worker = duty.worker.as_ref().map(Seat::take);
         let seat = Seat::take(&duty.sessions);
         SessionTask {
@@ -413,7 +418,7 @@ impl SessionTask {
         let until_ns = self.deadline_ns(accepted.deadline_ns());
         let Some(Some(known)) = self.methods.get_mut(usize::from(method.0)) else { return false };
         let (Some(direct), true) = (&mut known.direct, known.pace.is_next_inline()) else { return false };
-        if self.duty.tally.is_counting() || !direct.takes_some() {
+        if self.duty.tally.is_counting() || self.duty.metrics.is_some() || !direct.takes_some() {
             return false;
         }
         let (key, block) = (usize::from(method.0), accepted.headers());
@@ -484,18 +489,22 @@ impl SessionTask {
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
     fn serve(&mut self, cx: &mut Context<'_>, call: Call, arrival: Option<Part>) {
         let method = call.method;
+        let record = self.duty.metrics.clone().map(|metrics| match self.known(method) {
+            Some(known) => metrics.serve(known.uri.path()),
+            None => metrics.serve(std::str::from_utf8(&call.path).unwrap_or_default()),
+        });
         let counted = match self.duty.tally.admit() {
             Admission::Uncounted => None,
             Admission::Counted(counted) => Some(counted),
             Admission::Shed(refusal) => {
-                let mut refused = Serving::refused(Held::Own(call.stream), refusal);
+                let mut refused = Serving::refused(Held::Own(call.stream), refusal, record);
                 if Pin::new(&mut refused).poll(cx).is_pending() {
                     self.tasks.spawn(refused);
                 }
                 return;
             }
         };
-        let (mut serving, inline) = self.begin(call, arrival);
+        let (mut serving, inline) = self.begin(call, arrival, record);
         if !inline {
             self.spawn(method, serving, counted);
             return;
@@ -560,7 +569,12 @@ impl SessionTask {
     }
 
     /// Begins a call; `arrival` came with it.
-    fn begin(&mut self, mut call: Call, mut arrival: Option<Part>) -> (Begun, bool) {
+    fn begin(
+        &mut self,
+        mut call: Call,
+        mut arrival: Option<Part>,
+        record: Option<ServedCall>,
+    ) -> (Begun, bool) {
         call.deadline_ns = self.deadline_ns(call.deadline_ns);
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
@@ -586,13 +600,16 @@ impl SessionTask {
         }
         let Some(known) = place else {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");
-            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
+            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal, record)), true);
         };
         let Some(handler) = &known.handler else {
             let refusal =
                 Status::unimplemented(format!("no service here has the method {}", known.uri.path()));
-            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
+            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal, record)), true);
         };
+        if let Some(record) = &record {
+            record.is_served();
+        }
         let inline = known.pace.is_inline();
         let mut extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
         let (headers, callers) = (&mut self.spare_headers, &mut self.callers);
@@ -602,7 +619,7 @@ impl SessionTask {
             if direct.is_intercepted() {
                 let headers = headers.take().unwrap_or_else(|| self.headers.clone());
                 let request = request(&call, known.uri.clone(), headers, extensions, callers);
-                direct.begin_intercepted(&mut place, call, arrival, &**handler, request);
+                direct.begin_intercepted(&mut place, call, arrival, &**handler, request, record);
             } else {
                 let mut headers = HeaderMap::new();
                 if self.duty.http_details {
@@ -614,7 +631,7 @@ impl SessionTask {
                 if let Some(callers) = callers {
                     callers.tell(&mut headers, &mut extensions);
                 }
-                direct.begin(&mut place, call, arrival, headers, extensions);
+                direct.begin(&mut place, call, arrival, headers, extensions, record);
             }
             return (Begun::Direct(place), inline);
         }
@@ -629,7 +646,11 @@ impl SessionTask {
         }
         let stream = match arrival.as_mut().and_then(Part::take_request) {
             Some(message) => {
-                passing.sharing.received_inline(message.len().saturating_sub(GRPC_PREFIX_LEN), 0);
+                let len = message.len().saturating_sub(GRPC_PREFIX_LEN);
+                passing.sharing.received_inline(len, 0);
+                if let Some(record) = &record {
+                    record.received(len);
+                }
                 *request.body_mut() = Body::new(Full::new(message));
                 Held::Own(call.stream)
             }
@@ -637,14 +658,18 @@ impl SessionTask {
                 let stream = Arc::new(call.stream);
                 let sharing = passing.sharing.clone();
                 let body = RequestBody::new(stream.clone(), arrival, sharing, bypass.clone());
-                *request.body_mut() = Body::new(body);
+                let body = Body::new(body);
+                *request.body_mut() = match &record {
+                    None => body,
+                    Some(record) => record.tell_received(body),
+                };
                 Held::Shared(stream)
             }
         };
         // What the service does at once, it must not take the session's other calls with it by.
         let serving = match std::panic::catch_unwind(AssertUnwindSafe(|| handler.begin(request))) {
-            Ok(handling) => Serving::new(stream, call.deadline_ns, handling, Some(passing), bypass),
-            Err(_) => Serving::refused(stream, Status::internal("the handler panicked")),
+            Ok(handling) => Serving::new(stream, call.deadline_ns, handling, Some(passing), bypass, record),
+            Err(_) => Serving::refused(stream, Status::internal("the handler panicked"), record),
         };
         (Begun::Http(serving), inline)
     }

@@ -162,6 +162,12 @@ impl Door {
         self.listener.close();
     }
 
+    /// Has those that are refused shown among the figures of the shepherd.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(&self, metrics: &crate::metrics::Metrics) {
+        metrics.watch_clients(self.refusals());
+    }
+
     /// Counts those that were refused.
     pub fn refusals(&self) -> Refusals {
         self.refusals.clone()
@@ -229,6 +235,12 @@ impl Attached {
     /// The name and version of the library that it uses.
     pub fn agent(&self) -> &str {
         self.attachment.agent()
+    }
+
+    /// Has its session's rings shown among the figures of the shepherd.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(&self, metrics: &crate::metrics::Metrics) {
+        metrics.watch_session(&self.attachment);
     }
 
     /// A channel whose calls go to this worker. They end UNAVAILABLE when it is gone, and never go elsewhere.
@@ -318,6 +330,7 @@ fn duty_of(handler: Arc<dyn Handler>, sessions: Arc<AtomicUsize>) -> Duty {
         others: Some(handler),
         routes: Routes::default(),
         tally: Arc::default(),
+        metrics: None,
         sharing: Arc::default(),
         age: Age::default(),
         timeout: None,

@@ -14,6 +14,7 @@ use crate::message::encoding::{Gather, Gathered, Received};
 use crate::message::payloads::Outlet;
 use crate::message::received::Fetching;
 use crate::metadata::status_code;
+use crate::metrics::ServedCall;
 use crate::server::serving::HandlerFuture;
 use crate::server::speech::Speech;
 use crate::server::typed::run::{Raw, Run};
@@ -88,9 +89,16 @@ impl DirectServing {
     }
 
     /// Begins a call with a message of up to `len_max` bytes; `arrival` came with it.
-    pub(crate) fn begin(&mut self, call: Call, arrival: Option<Part>, len_max: Option<usize>, state: State) {
+    pub(crate) fn begin(
+        &mut self,
+        call: Call,
+        arrival: Option<Part>,
+        len_max: Option<usize>,
+        state: State,
+        record: Option<ServedCall>,
+    ) {
         self.call = Some(Ongoing {
-            speech: Speech::new(call.stream),
+            speech: Speech::new(call.stream, record),
             deadline: Deadline::new(call.deadline_ns),
             arrival,
             gather: Gather::new(len_max, self.types().is_some()),
@@ -129,7 +137,8 @@ impl DirectServing {
 
     /// Goes on with a call that was not answered at once.
     pub(crate) fn go_on(&mut self, call: Call, left: Left) {
-        self.begin(call, None, None, State::Handler);
+        // Calls that are counted are not answered at once.
+        self.begin(call, None, None, State::Handler, None);
         let Some(call) = &mut self.call else { return };
         match left {
             Left::Handler => {}
@@ -205,7 +214,7 @@ impl Ongoing {
             State::Handler => {
                 let Some(runs) = run else { return Poll::Ready(true) };
                 // A handler that panics must not take the session's other calls with it.
-                let Speech { stream, emission } = &mut self.speech;
+                let Speech { stream, emission, .. } = &mut self.speech;
                 match std::panic::catch_unwind(AssertUnwindSafe(|| runs.poll(cx, stream, emission))) {
                     Ok(Poll::Ready(Ok(()))) => self.state = State::Ending,
                     Ok(Poll::Ready(Err(last))) => self.end_with(last),
@@ -275,6 +284,9 @@ impl Ongoing {
         else {
             return;
         };
+        if let Some(record) = &self.speech.record {
+            record.received(message.len());
+        }
         let request = Raw { message, headers, extensions };
         match std::panic::catch_unwind(AssertUnwindSafe(|| runs.begin(request))) {
             Ok(Ok(())) => {}
