@@ -31,3 +31,12 @@ fn payloads_go_by_reference() {
     assert!(output.starts_with("1048576 bytes came back, equal: true\n"), "{output}");
     assert!(output.contains("large payloads by ref"), "{output}");
 }
+
+#[test]
+fn calls_are_counted() {
+    let output = output_of("metrics");
+    let attempts = "grpc_client_attempt_started_total{grpc_method=\"tollfree.greeter.v1.Greeter/Hello\"";
+    let found = output.lines().find(|line| line.starts_with(attempts));
+    assert!(found.is_some_and(|line| line.ends_with(" 2")), "{output}");
+    assert!(output.contains("tollfree_sessions"), "{output}");
+}

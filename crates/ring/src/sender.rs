@@ -84,6 +84,15 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
         self
     }
 
+    /// Bytes that the peer has not given back, and the length of the ring. For monitoring: what a peer says of its cursor that can't be
+    /// is left to those who send.
+    pub fn backlog(&self) -> (u64, u64) {
+        let found = self.peer.load_u64(CONSUMED_OFF, Ordering::Relaxed);
+        let consumed = found.clamp(self.consumed.0, self.published.0);
+        let line = LINE_LEN as u64;
+        ((self.staged.0 - consumed) * line, self.ring.line_count() * line)
+    }
+
     /// Whether `lines` more lines, and the empty head behind them, fit by what is known of the peer's cursor.
     #[inline(always)]
     fn fits(&self, lines: u64) -> bool {

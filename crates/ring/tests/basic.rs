@@ -72,3 +72,20 @@ fn a_full_ring_says_so_and_recovers() {
         assert_eq!(sender.has_room(56), Ok(true));
     }
 }
+
+#[test]
+fn a_backlog_is_what_the_peer_has_not_given_back() {
+    let ring = Geometry::new(PAGE_LEN, 4096).unwrap();
+    let (a, a_seen) = region(ring.end());
+    let (b, b_seen) = region(PAGE_LEN);
+    let mut sender = RingSender::new(a, b_seen, ring);
+    let mut receiver = RingReceiver::new(b, a_seen, ring);
+    assert_eq!(sender.backlog(), (0, 4096));
+    sender.stage(&[&[7; 100]]).unwrap();
+    sender.publish();
+    assert_eq!(sender.backlog(), (128, 4096));
+    receiver.peek().unwrap().unwrap();
+    receiver.advance();
+    receiver.release();
+    assert_eq!(sender.backlog(), (0, 4096));
+}

@@ -9,13 +9,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
+use tollfree::metrics::ServedCall;
 use tollfree::shepherd::Handing;
 use tonic::{Code, Status};
 
 use crate::config::{Config, Limits};
 use crate::connection::Meter;
 use crate::memory::Charge;
-use crate::metrics::{Metrics, Tally};
+use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused};
 use crate::traces::CallSpan;
 use crate::workers::Place;
@@ -26,6 +27,8 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, Default)]
 pub(crate) struct Passage {
     received_bytes: AtomicU64,
+    /// Those of them that are messages.
+    message_bytes: AtomicU64,
     is_too_long: AtomicBool,
     /// Its group would hold too much memory.
     is_too_much: AtomicBool,
@@ -67,6 +70,8 @@ struct Lengths {
     prefix: [u8; 5],
     prefix_len: usize,
     left: u64,
+    /// Bytes that were messages, and not what stands before them.
+    passed: u64,
 }
 
 impl Lengths {
@@ -75,12 +80,18 @@ impl Lengths {
         self.left == 0 && self.prefix_len == 0
     }
 
+    /// Bytes of messages since this was asked last.
+    fn take_passed(&mut self) -> u64 {
+        std::mem::take(&mut self.passed)
+    }
+
     /// Whether all messages that begin in `bytes` keep to the limit.
     fn keep_to(&mut self, mut bytes: &[u8], limit: u64) -> bool {
         while !bytes.is_empty() {
             let len = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
             bytes = &bytes[len..];
             self.left -= len as u64;
+            self.passed += len as u64;
             let len = bytes.len().min(5 - self.prefix_len);
             self.prefix[self.prefix_len..self.prefix_len + len].copy_from_slice(&bytes[..len]);
             self.prefix_len += len;
@@ -139,7 +150,9 @@ impl<B: Body<Data = Bytes, Error: Into<Error>> + Unpin> Body for Asked<B> {
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             this.passage.received_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
             let limit = this.config.limits.message_bytes;
-            if !this.lengths.keep_to(data, limit) {
+            let keeps = this.lengths.keep_to(data, limit);
+            this.passage.message_bytes.fetch_add(this.lengths.take_passed(), Ordering::Relaxed);
+            if !keeps {
                 this.passage.is_too_long.store(true, Ordering::Relaxed);
                 return Poll::Ready(Some(Err(too_long("request", limit).into())));
             }
@@ -165,14 +178,13 @@ impl<B: Body<Data = Bytes, Error: Into<Error>> + Unpin> Body for Asked<B> {
 pub(crate) struct Record {
     pub(crate) began: Instant,
     pub(crate) path: String,
-    pub(crate) label: Arc<str>,
+    pub(crate) call: ServedCall,
     pub(crate) passage: Arc<Passage>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) meter: Arc<Meter>,
     pub(crate) span: Option<CallSpan>,
     pub(crate) is_served: bool,
     pub(crate) code: Option<Code>,
-    pub(crate) sent_bytes: u64,
 }
 
 impl Record {
@@ -192,14 +204,12 @@ impl Drop for Record {
         if let Some(span) = &mut self.span {
             span.ended(&self.path, self.is_served, code);
         }
-        let tally = Tally {
-            code,
-            is_served: self.is_served,
-            duration: self.began.elapsed(),
-            sent_bytes: self.sent_bytes,
-            received_bytes: self.passage.received_bytes.load(Ordering::Relaxed),
-        };
-        self.metrics.ended(&self.path, self.label.clone(), &tally);
+        if self.is_served {
+            self.call.is_served();
+        }
+        let received = self.passage.message_bytes.load(Ordering::Relaxed);
+        self.call.received(usize::try_from(received).unwrap_or(usize::MAX));
+        self.call.end(code);
         self.meter.call_ended();
     }
 }
@@ -266,8 +276,9 @@ impl Body for Answer {
         match frame {
             Some(Ok(mut frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    this.record.sent_bytes += data.len() as u64;
-                    if !this.lengths.keep_to(data, limits.message_bytes) {
+                    let keeps = this.lengths.keep_to(data, limits.message_bytes);
+                    this.record.call.sent(this.lengths.take_passed() as usize);
+                    if !keeps {
                         this.record.metrics.refused(Refusal::Message);
                         let status = too_long("answer", limits.message_bytes);
                         return this.end(&status);

@@ -120,14 +120,16 @@ pub(crate) struct Business {
 
 impl Business {
     pub(crate) async fn bind(
-        socket: &str,
+        config: &crate::config::Business,
         tenants: Arc<Tenants>,
         workers: Arc<Workers>,
         metrics: Arc<Metrics>,
         outward: Arc<Outward>,
     ) -> Result<Business, ServeError> {
-        let limits = Limits { peers: tenants.peers.clone(), ..Limits::default() };
+        let (socket, wait) = (config.socket.as_str(), config.wait.into());
+        let limits = Limits { peers: tenants.peers.clone(), wait, ..Limits::default() };
         let door = Door::bind(socket, limits).await?;
+        door.metrics(&metrics.common);
         Ok(Business { door, socket: socket.into(), tenants, workers, metrics, outward })
     }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use tollfree::WaitPolicy;
 
 pub use layers::{ConfigError, Source};
 
@@ -76,11 +77,34 @@ pub struct Tls {
 pub struct Business {
     /// `shm:///path` or `shm-abstract:name`.
     pub socket: String,
+    /// How the shepherd waits for what business processes say.
+    pub wait: Wait,
 }
 
 impl Default for Business {
     fn default() -> Business {
-        Business { socket: "shm:///run/tollfree/shepherd.sock".into() }
+        Business { socket: "shm:///run/tollfree/shepherd.sock".into(), wait: Wait::default() }
+    }
+}
+
+/// How a shepherd waits for what business processes say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Wait {
+    /// As a good neighbor: [`WaitPolicy::Adaptive`].
+    #[default]
+    Adaptive,
+    /// On cores that it has for itself: [`WaitPolicy::LowLatency`].
+    LowLatency,
+}
+
+impl From<Wait> for WaitPolicy {
+    fn from(wait: Wait) -> WaitPolicy {
+        match wait {
+            Wait::Adaptive => WaitPolicy::Adaptive,
+            Wait::LowLatency => WaitPolicy::LowLatency,
+        }
     }
 }
 

@@ -45,20 +45,17 @@ impl Gateway {
         // One config for all of the call.
         let config = self.config.load_full();
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
-        let label = self.metrics.label(&path);
-        self.metrics.started(&label);
         let passage = Arc::new(Passage::default());
         let mut record = Record {
             began: Instant::now(),
+            call: self.metrics.common.serve(&path),
             path,
-            label,
             passage,
             metrics: self.metrics.clone(),
             meter,
             span: self.traces.as_ref().map(|traces| traces.begin(request.headers_mut())),
             is_served: false,
             code: None,
-            sent_bytes: 0,
         };
         if !is_grpc(&request) {
             self.metrics.refused(Refusal::NotGrpc);

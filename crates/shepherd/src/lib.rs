@@ -25,7 +25,6 @@ mod connection;
 mod deadline;
 mod gateway;
 mod health;
-mod latency;
 mod listeners;
 mod memory;
 mod metrics;
@@ -65,7 +64,7 @@ use crate::workers::Workers;
 
 pub use config::{
     Business as BusinessConfig, Config, ConfigError, Group, Limits, Listener, Metrics as MetricsConfig,
-    Outward as OutwardConfig, Source, Tls, Traces as TracesConfig,
+    Outward as OutwardConfig, Source, Tls, Traces as TracesConfig, Wait,
 };
 pub use listeners::ListenError;
 pub use reload::{ReloadError, Reloader};
@@ -172,7 +171,8 @@ impl Shepherd {
             turn: Arc::default(),
         };
         let business =
-            Business::bind(socket, tenants, workers.clone(), metrics.clone(), Arc::new(outward)).await?;
+            Business::bind(&config.business, tenants, workers.clone(), metrics.clone(), Arc::new(outward))
+                .await?;
         let control = match state::control_path(socket) {
             // An abstract address has no directory to put it into.
             None => None,

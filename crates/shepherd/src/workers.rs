@@ -182,6 +182,7 @@ impl Workers {
 
     /// Adds a worker that has attached.
     pub(crate) fn add(&self, attached: Attached) -> Arc<Worker> {
+        attached.metrics(&self.metrics.common);
         let memory = {
             let mut memories = self.memories.lock();
             // A group that nobody is of any more, and no call, begins anew.

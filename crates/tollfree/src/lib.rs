@@ -26,6 +26,11 @@ mod endpoint;
 mod http;
 mod message;
 mod metadata;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics/absent.rs"]
+mod metrics;
 mod server;
 pub mod shepherd;
 mod status;

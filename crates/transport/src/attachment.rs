@@ -68,6 +68,15 @@ impl ConnectErrorKind {
     }
 }
 
+/// What lies in a ring, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// Written, and not given back by the peer, who gives back many records at once.
+    pub unread_len: u64,
+    /// The ring's length.
+    pub ring_len: u64,
+}
+
 /// This side's hold on a session. Dropping it ends the session; calls under way end UNAVAILABLE at both ends.
 pub struct Attachment {
     pub(crate) shared: Arc<Shared>,
@@ -218,6 +227,13 @@ impl Attachment {
             Ok(core) => core.session.closed().cloned(),
             Err(closed) => Some(closed),
         }
+    }
+
+    /// What lies in this side's ring; `None` when the session is over.
+    pub fn backlog(&self) -> Option<Backlog> {
+        let core = self.shared.enter().ok()?;
+        let (unread_len, ring_len) = core.sending.ring.backlog();
+        core.session.closed().is_none().then_some(Backlog { unread_len, ring_len })
     }
 
     /// Whether new calls can be opened: not closed, and not draining.

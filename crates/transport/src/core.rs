@@ -574,6 +574,9 @@ impl Core {
                 break;
             }
         }
+        if self.session.closed().is_none() {
+            counts::peer_died();
+        }
         self.session.end_session(Closed::HungUp);
         self.wake_ready();
     }

@@ -1,4 +1,4 @@
-//! What waiting has cost this process, for monitoring: all its sessions together.
+//! What waiting has cost this process, and how many peers it has lost, for monitoring: all its sessions together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,6 +7,7 @@ static LOOKED_NS: AtomicU64 = AtomicU64::new(0);
 static PARKED: AtomicU64 = AtomicU64::new(0);
 static WOKEN: AtomicU64 = AtomicU64::new(0);
 static RUNG: AtomicU64 = AtomicU64::new(0);
+static PEER_DEATHS: AtomicU64 = AtomicU64::new(0);
 
 /// What waiting for peers has cost this process so far, in all its sessions. Each figure only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +34,11 @@ pub fn waits() -> Waits {
     }
 }
 
+/// Sessions of this process so far whose peer has gone without a word: its process has ended, or let go of the session.
+pub fn peer_deaths() -> u64 {
+    PEER_DEATHS.load(Ordering::Relaxed)
+}
+
 /// How long this process has looked so far, in nanoseconds.
 pub(crate) fn looked_ns() -> u64 {
     LOOKED_NS.load(Ordering::Relaxed)
@@ -52,4 +58,8 @@ pub(crate) fn woken() {
 
 pub(crate) fn rung() {
     RUNG.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn peer_died() {
+    PEER_DEATHS.fetch_add(1, Ordering::Relaxed);
 }

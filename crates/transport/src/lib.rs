@@ -68,12 +68,12 @@ mod waiting;
 
 pub use accepted::{Accepted, Call};
 pub use admission::{Quotas, Refusals};
-pub use attachment::{Attachment, ConnectError, ConnectErrorKind};
+pub use attachment::{Attachment, Backlog, ConnectError, ConnectErrorKind};
 pub use call::{Arrival, Chunk, Incoming, Part, Stream};
 pub use claim::Claim;
 pub use clock::{now_ns, tick_ns};
 pub use config::{Config, PeerPolicy, WaitPolicy};
-pub use counts::{Waits, waits};
+pub use counts::{Waits, peer_deaths, waits};
 pub use handshake::{HandshakeError, PeerPool};
 pub use introduction::{Introduction, Purpose};
 pub use listener::Listener;

@@ -334,8 +334,10 @@ fn a_peer_in_another_pid_namespace_is_served_and_its_death_noticed() {
         let Some(command) = unshare(&own) else { return };
         let mut child = within(command, "client that waits to be killed", &server.path(), "");
         tokio::task::block_in_place(|| child.wait_ready());
+        let before = peer_deaths();
         drop(child);
         assert_eq!(server.next_end().await, Closed::HungUp);
+        assert!(peer_deaths() > before, "it is counted");
         check_calls(&honest, 3).await;
     });
 }

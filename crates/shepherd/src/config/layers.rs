@@ -171,6 +171,8 @@ mod tests {
         let config = of("[limits]\nstreams = 7\nconnections = 8\n", &[("limits.streams", "9")]).unwrap();
         assert_eq!((config.limits.streams, config.limits.connections), (9, 8));
         assert_eq!(config.limits.message_bytes, 4 << 20);
+        let config = of("", &[("business.wait", "low-latency")]).unwrap();
+        assert_eq!(config.business.wait, crate::Wait::LowLatency);
         let listener = of("", &[("listeners.a.address", "unix:/run/x.sock")]).unwrap().listeners["a"].clone();
         assert_eq!(listener.address, "unix:/run/x.sock");
     }
@@ -190,6 +192,7 @@ mod tests {
         ("[limits]\nstreams = -1\n", &["s.toml:2: limits.streams", "-1"]),
         ("[limits]\nstreams = 0\n", &["s.toml:2: limits.streams", "at least 1"]),
         ("[limits]\nmessage_bytes = 0\n", &["s.toml:2: limits.message_bytes", "at least 1"]),
+        ("[business]\nwait = \"never\"\n", &["s.toml:2: business.wait", "never", "low-latency"]),
         ("\n[listners]\n", &["s.toml:2: listners", "listeners"]),
         ("x = \n", &["s.toml:1", "TOML"]),
         ("[listeners.a]\n", &["s.toml:1: listeners.a.address", "missing"]),

@@ -295,6 +295,13 @@ async fn figures_have_grpcs_names() {
     {
         assert!(page.contains(&format!("grpc_server_call_{name}{ended}")), "{name} in {page}");
     }
+    // What any process with Tollfree shows: here, of the session with the business process.
+    assert!(page.contains("tollfree_sessions 1\n"), "{page}");
+    for name in
+        ["ring_used_bytes", "looked_seconds_total", "woken_total", "peer_deaths_total", "refusals_total"]
+    {
+        assert!(page.contains(&format!("\ntollfree_{name}")), "{name} in {page}");
+    }
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ use crate::call::routing::{Routing, WaitForReady};
 use crate::call::service_config::MethodConfig;
 use crate::endpoint::balance::Picked;
 use crate::endpoint::{CallGuard, Connection, Endpoint};
+use crate::metrics::MadeCall;
 use crate::status;
 
 /// An attempt that brought no response.
@@ -79,9 +80,23 @@ pub(crate) struct Terms<'a> {
     pub(crate) deadline_ns: Option<u64>,
     /// It waits for a server instead of failing.
     waits: bool,
+    /// Where the channel has metrics.
+    made: Option<MadeCall>,
 }
 
 impl<'a> Terms<'a> {
+    /// The same for a call that is counted.
+    #[inline]
+    pub(crate) fn counted(self, made: Option<MadeCall>) -> Terms<'a> {
+        Terms { made, ..self }
+    }
+
+    fn attempt_ended(&self, code: Code) {
+        if let Some(made) = &self.made {
+            made.attempt_ended(code);
+        }
+    }
+
     /// The terms of a call that asks for this timeout: the shortest one holds.
     #[inline]
     pub(crate) fn new(
@@ -105,7 +120,8 @@ impl<'a> Terms<'a> {
     ) -> Terms<'a> {
         let method = &**channel.config.method(path);
         let asked = extensions.get::<WaitForReady>().map(|wait| wait.0);
-        Terms { path, method, deadline_ns, waits: asked.or(method.waits).unwrap_or(channel.waits) }
+        let waits = asked.or(method.waits).unwrap_or(channel.waits);
+        Terms { path, method, deadline_ns, waits, made: None }
     }
 }
 
@@ -206,10 +222,14 @@ impl<'a, C: Call> Attempts<'a, C> {
                     }
                 },
             };
+            if let Some(made) = &self.terms.made {
+                made.attempt();
+            }
             match self.call.attempt(&picked, self.retries.failed).await {
                 Ok(mut reply) => {
                     let alone = C::status_alone(&reply);
                     if let Some((code, pushback)) = alone.filter(|(code, _)| *code != Code::Ok) {
+                        self.terms.attempt_ended(code);
                         match self.again(code, pushback).await {
                             Next::Again => continue,
                             Next::TooLong => C::say_too_long(&mut reply),
@@ -222,11 +242,13 @@ impl<'a, C: Call> Attempts<'a, C> {
                     return Ok(reply);
                 }
                 Err(failed) if failed.unseen && self.call.is_whole() && self.moves(&picked) => {
+                    self.terms.attempt_ended(failed.status.code());
                     picked.endpoint.retire_connection(&picked.connection);
                     self.avoid = Some(picked.endpoint);
                 }
                 Err(failed) => {
                     let code = failed.status.code();
+                    self.terms.attempt_ended(code);
                     let pushback = Pushback::of(failed.status.metadata().as_ref());
                     self.again(code, pushback).await.or_fail(failed.status)?;
                     self.avoid = Some(picked.endpoint);

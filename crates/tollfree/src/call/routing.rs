@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tollfree_transport::Attachment;
 use tonic::Status;
 
 use crate::call::retry::Throttle;
@@ -11,6 +12,7 @@ use crate::call::service_config::ServiceConfig;
 use crate::endpoint::balance::{Balancer, Picked};
 use crate::endpoint::{Connection, Endpoint};
 use crate::message::payloads::Sharing;
+use crate::metrics::{Metrics, Outcome};
 
 /// A call with this in its request's extensions waits for a server instead of failing where none can be reached
 /// (gRPC's wait-for-ready), or, with `false`, doesn't where the channel would. It waits until its deadline.
@@ -37,6 +39,8 @@ pub(crate) struct Routing {
     pub(crate) waits: bool,
     /// Answers of direct calls show what HTTP/2 would have carried with the metadata.
     pub(crate) http_details: bool,
+    /// Where its calls are counted, and what they are said to go to.
+    pub(crate) metrics: Option<(Metrics, Arc<str>)>,
 }
 
 /// The task that changes a channel's endpoints. It ends with the channel, and with it the sender is told.
@@ -50,6 +54,12 @@ impl Drop for Changes {
 }
 
 impl Routing {
+    /// Counts a call that begins, where that is wanted.
+    #[inline]
+    pub(crate) fn begin(&self, path: &str) -> Option<Outcome> {
+        self.metrics.as_ref().map(|(metrics, target)| Outcome(metrics.make(path, target)))
+    }
+
     /// The connection for a call's first attempt, where one is there. It may have ended without anybody having noticed yet.
     #[inline]
     pub(crate) fn pick_now(&self) -> Option<(Cow<'_, Arc<Endpoint>>, Connection)> {
@@ -63,6 +73,11 @@ impl Routing {
                 Some((Cow::Owned(endpoint), connection))
             }
         }
+    }
+
+    /// The sessions that its calls use now.
+    pub(crate) fn sessions(&self) -> Vec<Arc<Attachment>> {
+        self.balancer.endpoints().iter().filter_map(|endpoint| endpoint.live()).collect()
     }
 
     /// A call has succeeded at its first attempt.

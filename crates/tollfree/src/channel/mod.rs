@@ -35,6 +35,7 @@ use crate::http::session_attempt::ResponseFuture;
 use crate::http::{call as http_call, health};
 use crate::message::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::metadata::{metadata_len_max, timeout};
+use crate::metrics::{MadeCall, Metrics, Outcome};
 
 /// A way to one server or several, over shared memory or HTTP/2, for any client that tonic generates. Clones share the
 /// connections.
@@ -71,6 +72,7 @@ pub struct ChannelBuilder {
     user_agent: Option<String>,
     http_details: bool,
     http2: Http2,
+    metrics: Option<Metrics>,
 }
 
 impl From<&str> for ChannelBuilder {
@@ -195,6 +197,14 @@ impl ChannelBuilder {
     /// gRPC doesn't know passed over.
     pub fn service_config(mut self, json: impl Into<String>) -> Self {
         self.service_config = Some(json.into());
+        self
+    }
+
+    /// Counts the channel's calls and their attempts, whichever way they go (feature `metrics`). Their target is what
+    /// [`via`](Self::via) says, or else the addresses that the builder was given.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = Some(metrics.clone());
         self
     }
 
@@ -331,6 +341,7 @@ impl ChannelBuilder {
             let wrong = wrong.or_else(|| Purpose::Via(target).check().err().map(Into::into));
             wrong.map_or(Ok(()), |wrong| Err(ChannelError::Via(wrong)))?;
         }
+        let target = self.config.via.clone().unwrap_or_else(|| self.uris.join(",").into());
         let maker = Maker {
             settings: Config { load: balance == Balance::LeastOutstanding, ..self.config },
             sharing: Arc::new(self.sharing),
@@ -351,8 +362,14 @@ impl ChannelBuilder {
             timeout: self.timeout,
             waits: self.waits,
             http_details: self.http_details,
+            metrics: self.metrics.clone().map(|metrics| (metrics, target)),
         };
-        Ok((Channel { inner: Arc::new(inner) }, maker))
+        let inner = Arc::new(inner);
+        if let Some(metrics) = &self.metrics {
+            let routing = Arc::downgrade(&inner);
+            metrics.watch_channel(Box::new(move || Some(routing.upgrade()?.sessions())));
+        }
+        Ok((Channel { inner }, maker))
     }
 }
 
@@ -397,6 +414,7 @@ impl Channel {
                 timeout: None,
                 waits: false,
                 http_details: false,
+                metrics: None,
             }),
         }
     }
@@ -492,20 +510,25 @@ impl tower_service::Service<Request<Body>> for Channel {
     fn call(&mut self, mut request: Request<Body>) -> CallFuture {
         if let Some(slot) = Slot::of(&mut request) {
             slot.fill(&mut request, Some(self.clone()));
-            return CallFuture { way: Way::Failed(None) };
+            return CallFuture { way: Way::Failed(None), outcome: None };
         }
+        let outcome = self.inner.begin(request.uri().path());
+        let made = outcome.as_ref().map(|outcome| outcome.0.clone());
         let way = match &self.inner.plain {
-            Some(endpoint) => self.call_by(endpoint, request),
-            None => Way::Boxed(Box::pin(http_call::run(self.inner.clone(), request))),
+            Some(endpoint) => self.call_by(endpoint, request, made),
+            None => Way::Boxed(Box::pin(http_call::run(self.inner.clone(), request, made))),
         };
-        CallFuture { way }
+        CallFuture { way, outcome }
     }
 }
 
 impl Channel {
     /// A call by the session of a plain channel's endpoint.
     #[inline]
-    fn call_by(&self, endpoint: &Arc<Endpoint>, request: Request<Body>) -> Way {
+    fn call_by(&self, endpoint: &Arc<Endpoint>, mut request: Request<Body>, made: Option<MadeCall>) -> Way {
+        if let Some(made) = &made {
+            request = request.map(|body| made.tell_sent(body));
+        }
         let inner = &self.inner;
         let terms = Terms::new(inner, request.uri().path(), timeout(request.headers()), request.extensions());
         let mut call = match ResponseFuture::new(endpoint, terms.deadline_ns, true, request) {
@@ -514,10 +537,13 @@ impl Channel {
         };
         match endpoint.live() {
             Some(attachment) => {
+                if let Some(made) = &made {
+                    made.attempt();
+                }
                 call.place(attachment);
                 Way::Placed(call, inner.clone())
             }
-            None => Way::Boxed(Box::pin(http_call::move_over(inner.clone(), call, None))),
+            None => Way::Boxed(Box::pin(http_call::move_over(inner.clone(), call, None, made))),
         }
     }
 }
@@ -525,6 +551,8 @@ impl Channel {
 /// A call under way; resolves to the response's head. Dropping it cancels the call.
 pub struct CallFuture {
     way: Way,
+    /// Where the channel has metrics.
+    outcome: Option<Outcome>,
 }
 
 type Boxed = Pin<Box<dyn Future<Output = Result<http::Response<ResponseBody>, Status>> + Send>>;
@@ -542,10 +570,10 @@ enum Way {
 impl Way {
     /// What becomes of a call that has failed on the only session.
     #[cold]
-    fn after(&mut self, failed: Failed) {
+    fn after(&mut self, failed: Failed, made: Option<MadeCall>) {
         *self = match std::mem::replace(self, Way::Failed(None)) {
             Way::Placed(call, channel) if failed.unseen => {
-                Way::Boxed(Box::pin(http_call::move_over(channel, call, Some(failed))))
+                Way::Boxed(Box::pin(http_call::move_over(channel, call, Some(failed), made)))
             }
             _ => Way::Failed(Some(failed.status)),
         };
@@ -562,11 +590,25 @@ impl Future for CallFuture {
     type Output = Result<http::Response<ResponseBody>, Status>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut result = ready!(self.poll_way(cx));
+        if let Some(outcome) = self.outcome.take() {
+            count(outcome, &mut result);
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl CallFuture {
+    #[inline]
+    fn poll_way(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::Response<ResponseBody>, Status>> {
         loop {
             match &mut self.way {
                 Way::Placed(call, _) => match ready!(Pin::new(call).poll(cx)) {
                     Ok(response) => return Poll::Ready(Ok(response)),
-                    Err(failed) => self.way.after(failed),
+                    Err(failed) => {
+                        let made = self.outcome.as_ref().map(|outcome| outcome.0.clone());
+                        self.way.after(failed, made);
+                    }
                 },
                 Way::Boxed(call) => return call.as_mut().poll(cx),
                 Way::Failed(status) => {
@@ -575,5 +617,16 @@ impl Future for CallFuture {
                 }
             }
         }
+    }
+}
+
+/// Says how a call has ended, or has its body say so.
+fn count(outcome: Outcome, result: &mut Result<http::Response<ResponseBody>, Status>) {
+    match result {
+        Err(status) => outcome.is(status.code()),
+        Ok(response) => match http_call::status_alone(response) {
+            Some(code) => outcome.is(code),
+            None => response.body_mut().count(outcome.0.clone(), Some(outcome)),
+        },
     }
 }

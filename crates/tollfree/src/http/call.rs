@@ -18,6 +18,7 @@ use crate::http::response_body::ResponseBody;
 use crate::http::session_attempt::ResponseFuture;
 use crate::message::bypass::OfClient;
 use crate::metadata::{GRPC_MESSAGE, status_code, timeout};
+use crate::metrics::MadeCall;
 
 /// Makes a call of a channel that chooses: its request may be sent several times.
 ///
@@ -26,11 +27,14 @@ use crate::metadata::{GRPC_MESSAGE, status_code, timeout};
 pub(crate) async fn run(
     channel: Arc<Routing>,
     request: Request<Body>,
+    made: Option<MadeCall>,
 ) -> Result<Response<ResponseBody>, Status> {
     let (parts, body) = request.into_parts();
-    let terms = Terms::new(&channel, parts.uri.path(), timeout(&parts.headers), &parts.extensions);
+    let terms = Terms::new(&channel, parts.uri.path(), timeout(&parts.headers), &parts.extensions)
+        .counted(made.clone());
     let deadline_ns = terms.deadline_ns;
     let mut call = Replayed::new(parts.uri.clone(), parts.headers, parts.extensions, body, deadline_ns);
+    call.made = made;
     make(&channel, &terms, &mut call, None).await
 }
 
@@ -41,6 +45,8 @@ pub(crate) struct Replayed {
     extensions: Extensions,
     replay: Replay,
     deadline_ns: Option<u64>,
+    /// Where the channel has metrics.
+    made: Option<MadeCall>,
 }
 
 impl Replayed {
@@ -52,7 +58,7 @@ impl Replayed {
         deadline_ns: Option<u64>,
     ) -> Replayed {
         let replay = Replay::new(body, extensions.get().map(|OfClient(bypass)| bypass.clone()));
-        Replayed { uri, headers, extensions, replay, deadline_ns }
+        Replayed { uri, headers, extensions, replay, deadline_ns, made: None }
     }
 
     /// A server has answered: what comes of the request from here on need not be kept.
@@ -62,7 +68,11 @@ impl Replayed {
 
     /// The request of the next attempt.
     fn request(&self, failed: u32) -> Request<Body> {
-        let mut request = Request::new(self.replay.again());
+        let body = self.replay.again();
+        let mut request = Request::new(match &self.made {
+            None => body,
+            Some(made) => made.tell_sent(body),
+        });
         *request.method_mut() = http::Method::POST;
         *request.version_mut() = http::Version::HTTP_2;
         *request.uri_mut() = self.uri.clone();
@@ -122,6 +132,7 @@ pub(crate) async fn move_over(
     channel: Arc<Routing>,
     call: ResponseFuture,
     failed: Option<Failed>,
+    made: Option<MadeCall>,
 ) -> Result<Response<ResponseBody>, Status> {
     let refused = call.refused_by().cloned();
     let first = channel.plain.clone().zip(refused).map(|(endpoint, attachment)| First {
@@ -129,7 +140,7 @@ pub(crate) async fn move_over(
         guard: None,
     });
     let (path, extensions) = (call.path().to_owned(), call.extensions().clone());
-    let terms = Terms::until(&channel, &path, call.deadline_ns(), &extensions);
+    let terms = Terms::until(&channel, &path, call.deadline_ns(), &extensions).counted(made);
     make(&channel, &terms, &mut Placed { call, failed }, first).await
 }
 

@@ -14,9 +14,11 @@ use tonic::{Code, Status};
 use crate::call::afterwards::Afterwards;
 use crate::call::deadline::Deadline;
 use crate::message::bypass::Bypass;
+use crate::message::framing::Lengths;
 use crate::message::payloads::Sharing;
 use crate::message::received::{Inflow, Step};
-use crate::metadata::{GRPC_STATUS, status_code, status_value, unpack};
+use crate::metadata::{GRPC_STATUS, ended_with, status_value, unpack};
+use crate::metrics::{MadeCall, Outcome};
 use crate::status;
 
 /// A call of the client's side, shared by those who send for it and those who read from it.
@@ -60,6 +62,16 @@ pub struct ResponseBody {
     ended: bool,
     /// What is to be done at the end of a call that its channel keeps count of.
     afterwards: Option<Box<Afterwards>>,
+    /// Where the channel has metrics.
+    counted: Option<Box<Counted>>,
+}
+
+/// A response that is counted, and its call's outcome unless somebody else says that.
+#[derive(Debug)]
+struct Counted {
+    call: MadeCall,
+    outcome: Option<Outcome>,
+    lengths: Lengths,
 }
 
 /// Where a response comes from.
@@ -84,24 +96,24 @@ impl ResponseBody {
         bypass: Option<Bypass>,
     ) -> ResponseBody {
         let source = Source::Session(Box::new((call, Inflow::after(Some(rest), bypass))));
-        ResponseBody { source, deadline, ended: false, afterwards: None }
+        ResponseBody { source, deadline, ended: false, afterwards: None, counted: None }
     }
 
     /// The body of a response that came as a whole, with gRPC's prefix before the message; the call is over.
     pub(crate) fn whole(data: Bytes, code: u16, block: Bytes) -> ResponseBody {
         let source = Source::Whole { data, code, block };
-        ResponseBody { source, deadline: Deadline::default(), ended: false, afterwards: None }
+        ResponseBody { source, deadline: Deadline::default(), ended: false, afterwards: None, counted: None }
     }
 
     /// The body of a trailers-only response.
     pub(crate) fn ended(call: Arc<ClientCall>) -> ResponseBody {
         let source = Source::Session(Box::new((call, Inflow::default())));
-        ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None }
+        ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None, counted: None }
     }
 
     /// A body that tonic's transport receives.
     pub(crate) fn http2(body: Body, deadline: Deadline) -> ResponseBody {
-        ResponseBody { source: Source::Http2(body), deadline, ended: false, afterwards: None }
+        ResponseBody { source: Source::Http2(body), deadline, ended: false, afterwards: None, counted: None }
     }
 
     /// Has something done when the call has ended; at once where it has.
@@ -109,6 +121,11 @@ impl ResponseBody {
         if !self.ended {
             self.afterwards = Some(Box::new(afterwards));
         }
+    }
+
+    /// Counts what comes of an answer, and how it ends.
+    pub(crate) fn count(&mut self, call: MadeCall, outcome: Option<Outcome>) {
+        self.counted = Some(Box::new(Counted { call, outcome, lengths: Lengths::default() }));
     }
 
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
@@ -164,22 +181,29 @@ impl ResponseBody {
     #[cold]
     fn tell_end(&mut self, frame: &Option<Result<Frame<Bytes>, Status>>) {
         let Some(afterwards) = self.afterwards.take() else { return };
-        let code = match frame {
-            Some(Ok(frame)) => frame
-                .trailers_ref()
-                .and_then(status_code)
-                .map_or(Code::Unknown, |code| Code::from_i32(code.into())),
-            Some(Err(status)) => status.code(),
-            None => Code::Unknown,
-        };
+        let code = ended_with(frame).unwrap_or(Code::Unknown);
         afterwards.end(code);
+    }
+}
+
+impl Counted {
+    fn see(&mut self, frame: &Option<Result<Frame<Bytes>, Status>>) {
+        let Counted { call, outcome, lengths } = self;
+        if let Some(Ok(frame)) = frame
+            && let Some(bytes) = frame.data_ref()
+        {
+            lengths.pass(bytes, &mut |len| call.received(len));
+        }
+        if let (Some(code), Some(outcome)) = (ended_with(frame), outcome) {
+            outcome.is(code);
+        }
     }
 }
 
 impl Default for ResponseBody {
     fn default() -> ResponseBody {
         let source = Source::Http2(Body::empty());
-        ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None }
+        ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None, counted: None }
     }
 }
 
@@ -214,6 +238,9 @@ impl http_body::Body for ResponseBody {
         };
         if this.ended && this.afterwards.is_some() {
             this.tell_end(&frame);
+        }
+        if let Some(counted) = &mut this.counted {
+            counted.see(&frame);
         }
         Poll::Ready(frame)
     }

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE};
+use http_body::Frame;
 use tollfree_layout::limits::METADATA_LEN_MAX;
 use tollfree_layout::metadata::{self, BlockError};
 use tollfree_transport::Encoded;
+use tonic::{Code, Status};
 
 use crate::metadata::names::name_of;
 
@@ -202,6 +204,19 @@ pub(crate) fn metadata_len_max(len: u32) -> usize {
 pub(crate) fn unpack_custom(block: &[u8], headers: &mut HeaderMap) {
     if !block.is_empty() {
         unpack_but(block, headers, |name| *name == CONTENT_TYPE || *name == GRPC_STATUS);
+    }
+}
+
+/// How a call has ended whose body gives this next; `None`: it goes on.
+pub(crate) fn ended_with(frame: &Option<Result<Frame<Bytes>, Status>>) -> Option<Code> {
+    match frame {
+        Some(Ok(frame)) if frame.is_data() => None,
+        Some(Ok(frame)) => {
+            let code = frame.trailers_ref().and_then(status_code);
+            Some(code.map_or(Code::Unknown, |code| Code::from_i32(code.into())))
+        }
+        Some(Err(status)) => Some(status.code()),
+        None => Some(Code::Unknown),
     }
 }
 

@@ -12,7 +12,7 @@ use tollfree_transport::{Address, AddressError, Attachment, Config, Introduction
 
 use crate::endpoint::delay;
 use crate::server::Server;
-use crate::server::session_task::{Age, Duty, SessionTask};
+use crate::server::session_task::{Age, ServerContext, SessionTask};
 use crate::status::ServeError;
 
 /// The group of a server that is given no other.
@@ -111,7 +111,7 @@ impl Attaching {
             .check()
             .map_err(|reason| ServeError::Setting { setting: "attach", reason })?;
         let config = Config { pool: server.sharing.pool_id(), ..server.config.clone() };
-        let duty = Arc::new(Duty { age: Age::default(), ..server.duty()? });
+        let duty = Arc::new(ServerContext { age: Age::default(), ..server.duty()? });
         let (stop, stopped) = watch::channel(false);
         let mut workers = JoinSet::new();
         for worker in 0..worker_count {
@@ -158,7 +158,7 @@ struct Worker {
     address: Address,
     config: Config,
     introduction: Introduction,
-    duty: Arc<Duty>,
+    duty: Arc<ServerContext>,
 }
 
 impl Worker {

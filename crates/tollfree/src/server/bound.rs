@@ -19,7 +19,7 @@ use crate::server::Server;
 use crate::server::linger::Lingering;
 use crate::server::load::TallyLayer;
 use crate::server::offer::{Offer, OfferService};
-use crate::server::session_task::{Duty, SessionTask};
+use crate::server::session_task::{ServerContext, SessionTask};
 use crate::status::ServeError;
 
 /// An address that is bound and not yet served.
@@ -111,7 +111,7 @@ impl Bound {
 
     pub(crate) async fn run(
         self,
-        duty: Arc<Duty>,
+        duty: Arc<ServerContext>,
         offer: Option<Arc<Offer>>,
         stopped: watch::Receiver<bool>,
     ) -> Result<(), ServeError> {
@@ -145,7 +145,7 @@ pub(crate) async fn serve_http2<I, IO, E>(
     builder: Box<tonic::transport::Server>,
     routes: Routes,
     incoming: I,
-    duty: &Duty,
+    duty: &ServerContext,
     mut stopped: watch::Receiver<bool>,
 ) -> Result<(), ServeError>
 where
@@ -167,13 +167,15 @@ where
         builder = builder.max_connection_age_grace(grace);
     }
     let incoming = incoming.map(|came| came.map(Lingering::new));
-    let router = builder.layer(TallyLayer(duty.tally.clone())).add_routes(routes);
+    let router = builder
+        .layer(TallyLayer { tally: duty.tally.clone(), metrics: duty.metrics.clone() })
+        .add_routes(routes);
     let stop = async move { drop(stopped.wait_for(|stop| *stop).await) };
     let served = router.serve_with_incoming_shutdown(incoming, stop).await;
     served.map_err(|source| ServeError::Http { address, source })
 }
 
-async fn serve_sessions(mut listener: Listener, duty: Arc<Duty>, stopped: watch::Receiver<bool>) {
+async fn serve_sessions(mut listener: Listener, duty: Arc<ServerContext>, stopped: watch::Receiver<bool>) {
     let mut stop = stopped.clone();
     tracing::info!(address = %listener.address(), "serving over shared memory");
     let mut sessions = JoinSet::new();

@@ -19,6 +19,7 @@ use crate::call::deadline::Deadline;
 use crate::message::bypass::Bypass;
 use crate::message::framing::Deframer;
 use crate::metadata::{pack, status_code};
+use crate::metrics::ServedCall;
 use crate::server::serving::{Handle, Serving, Step};
 use crate::server::speech::Speech;
 use crate::server::typed::run::Passing;
@@ -254,11 +255,11 @@ impl Handle for HttpHandle {
 
 impl Serving<HttpHandle> {
     /// A call that is answered without a handler.
-    pub(crate) fn refused(stream: Held, refusal: Status) -> Serving<HttpHandle> {
+    pub(crate) fn refused(stream: Held, refusal: Status, record: Option<ServedCall>) -> Serving<HttpHandle> {
         let (state, deframer) = (State::Ended, Deframer::default());
         let handle = HttpHandle { state, deframer, passing: None, bypass: None, count: 0 };
         let mut serving = Serving::idle(handle);
-        serving.begin(stream, None);
+        serving.begin(stream, None, record);
         serving.take_up(Step::Last(refusal));
         serving
     }

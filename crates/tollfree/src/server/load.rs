@@ -12,9 +12,12 @@ use http_body::Frame;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tollfree_transport::Attachment;
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
 use tower_service::Service;
+
+use crate::metadata::{ended_with, status_code};
+use crate::metrics::{Metrics, ServedCall};
 
 /// Clients are told at most this often.
 const TELL_EVERY: Duration = Duration::from_millis(1);
@@ -163,13 +166,16 @@ impl Tally {
 
 /// Counts the calls that come over HTTP/2.
 #[derive(Clone, Debug)]
-pub(crate) struct TallyLayer(pub(crate) Arc<Tally>);
+pub(crate) struct TallyLayer {
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) metrics: Option<Metrics>,
+}
 
 impl<S> tower_layer::Layer<S> for TallyLayer {
     type Service = TallyService<S>;
 
     fn layer(&self, inner: S) -> TallyService<S> {
-        TallyService { inner, tally: self.0.clone() }
+        TallyService { inner, layer: self.clone() }
     }
 }
 
@@ -177,12 +183,12 @@ impl<S> tower_layer::Layer<S> for TallyLayer {
 #[derive(Clone, Debug)]
 pub(crate) struct TallyService<S> {
     inner: S,
-    tally: Arc<Tally>,
+    layer: TallyLayer,
 }
 
-impl<S, R> Service<Request<R>> for TallyService<S>
+impl<S> Service<Request<Body>> for TallyService<S>
 where
-    S: Service<Request<R>, Response = Response<Body>>,
+    S: Service<Request<Body>, Response = Response<Body>>,
     S::Future: Send + 'static,
     S::Error: Send + 'static,
 {
@@ -194,17 +200,22 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<R>) -> Self::Future {
-        let counted = match self.tally.admit() {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let record = self.layer.metrics.as_ref().map(|metrics| metrics.serve(request.uri().path()));
+        let counted = match self.layer.tally.admit() {
             Admission::Uncounted => None,
             Admission::Counted(counted) => Some(counted),
             Admission::Shed(status) => {
                 let response = status.into_http::<Body>();
-                return Box::pin(async move { Ok(response.map(|body| CountedBody { body, counted: None })) });
+                return Box::pin(async move { Ok(CountedBody::of(response, None, record)) });
             }
         };
+        if let Some(record) = &record {
+            record.is_served();
+            request = request.map(|body| record.tell_received(body));
+        }
         let response = self.inner.call(request);
-        Box::pin(async move { Ok(response.await?.map(|body| CountedBody { body, counted })) })
+        Box::pin(async move { Ok(CountedBody::of(response.await?, counted, record)) })
     }
 }
 
@@ -213,6 +224,26 @@ where
 pub(crate) struct CountedBody {
     body: Body,
     counted: Option<Counted>,
+    record: Option<ServedCall>,
+}
+
+impl CountedBody {
+    fn of(
+        response: Response<Body>,
+        counted: Option<Counted>,
+        record: Option<ServedCall>,
+    ) -> Response<CountedBody> {
+        if let (Some(record), Some(code)) = (&record, status_code(response.headers())) {
+            record.end(Code::from_i32(code.into()));
+        }
+        response.map(|body| {
+            let body = match &record {
+                None => body,
+                Some(record) => record.tell_sent(body),
+            };
+            CountedBody { body, counted, record }
+        })
+    }
 }
 
 impl http_body::Body for CountedBody {
@@ -226,6 +257,11 @@ impl http_body::Body for CountedBody {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
             self.counted = None;
+        }
+        if let Some(record) = &self.record
+            && let Some(ended) = ended_with(&frame)
+        {
+            record.end(ended);
         }
         Poll::Ready(frame)
     }

@@ -4,6 +4,7 @@ mod attach;
 pub(crate) mod bound;
 pub(crate) mod caller;
 pub(crate) mod http_handle;
+pub(crate) mod inline_policy;
 pub(crate) mod last_words;
 pub(crate) mod layers;
 pub(crate) mod linger;
@@ -45,11 +46,12 @@ use tower_service::Service;
 
 use crate::message::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::metadata::metadata_len_max;
+use crate::metrics::Metrics;
 use crate::server::bound::Bound;
 use crate::server::http_handle::Handler;
 use crate::server::layers::{AnyService, Layers};
 use crate::server::load::ServerLoad;
-use crate::server::session_task::{Age, Duty, Served, Services};
+use crate::server::session_task::{Age, Served, ServerContext, Services};
 use crate::server::trace::TraceLayer;
 use crate::server::typed::run;
 use crate::status::ServeError;
@@ -93,6 +95,7 @@ pub struct Server {
     /// What is done to tonic's server for addresses of HTTP/2.
     http2: Option<Http2>,
     load: ServerLoad,
+    metrics: Option<Metrics>,
     age: Age,
     offers_upgrade: bool,
     /// Set where a thread serves and does nothing else: the sessions on it.
@@ -122,6 +125,7 @@ impl Server {
             http_details: false,
             http2: None,
             load: ServerLoad::default(),
+            metrics: None,
             age: Age::default(),
             offers_upgrade: true,
             worker: None,
@@ -296,6 +300,14 @@ impl Server {
     /// How busy the server is, for monitoring.
     pub fn load(&self) -> ServerLoad {
         self.load.clone()
+    }
+
+    /// Counts the server's calls, whichever way they come, and whom it turns away (feature `metrics`). Unary calls of level 2 are served
+    /// in a somewhat longer way then.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, metrics: &Metrics) -> Server {
+        self.metrics = Some(metrics.clone());
+        self
     }
 
     /// How long a session or connection may exist. Then its client is told to make another (DRAIN, or GOAWAY): calls under
@@ -646,18 +658,24 @@ impl Server {
 
 impl Server {
     /// What all sessions and connections have in common.
-    fn duty(self) -> Result<Duty, ServeError> {
+    fn duty(self) -> Result<ServerContext, ServeError> {
+        if let Some(metrics) = &self.metrics {
+            metrics.watch_clients(self.refusals());
+            let load = self.load.clone();
+            metrics.watch_calls(Box::new(move || load.shed_count()));
+        }
         let tally = self.load.tally().clone();
         let sharing = Arc::new(self.sharing);
         if self.layers.is_empty() {
             let others: Option<Arc<dyn Handler>> =
                 if self.has_other_routes { Some(Arc::new(self.routes.clone())) } else { None };
             let services = Arc::new(self.services);
-            return Ok(Duty {
+            return Ok(ServerContext {
                 services,
                 others,
                 routes: self.routes,
                 tally,
+                metrics: self.metrics,
                 sharing,
                 age: self.age,
                 timeout: self.timeout,
@@ -670,11 +688,12 @@ impl Server {
         // Layers see HTTP requests: nothing is called directly within them.
         let services = self.services.into_iter().map(|(name, served)| (name, served.handler)).collect();
         let all = self.layers.stack(services, self.routes)?;
-        Ok(Duty {
+        Ok(ServerContext {
             services: Services::default(),
             others: Some(all.clone()),
             routes: layers::into_routes(all),
             tally,
+            metrics: self.metrics,
             sharing,
             age: self.age,
             timeout: self.timeout,

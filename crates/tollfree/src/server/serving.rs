@@ -15,6 +15,7 @@ use tollfree_transport::Stream;
 use tonic::Status;
 
 use crate::call::deadline::Deadline;
+use crate::metrics::ServedCall;
 use crate::server::speech::Speech;
 use crate::status;
 
@@ -78,10 +79,10 @@ impl<H: Handle> Serving<H> {
         Serving { handle, call: None }
     }
 
-    /// Begins a call.
-    pub(crate) fn begin(&mut self, stream: H::Held, deadline_ns: Option<u64>) {
+    /// Begins a call; `record` counts it.
+    pub(crate) fn begin(&mut self, stream: H::Held, deadline_ns: Option<u64>, record: Option<ServedCall>) {
         let deadline = Deadline::new(deadline_ns);
-        self.call = Some(Ongoing { speech: Speech::new(stream), deadline, is_ending: false });
+        self.call = Some(Ongoing { speech: Speech::new(stream, record), deadline, is_ending: false });
     }
 
     /// What is to be sent on the call.

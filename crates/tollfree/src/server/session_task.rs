@@ -32,9 +32,11 @@ use crate::message::encoding::says_encoding;
 use crate::message::payloads::Sharing;
 use crate::metadata::template::Templates;
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack, unpack_custom};
+use crate::metrics::{Metrics, ServedCall};
 use crate::server::Http2;
 use crate::server::caller::Callers;
 use crate::server::http_handle::{Handler, Held, HttpHandle};
+use crate::server::inline_policy::InlinePolicy;
 use crate::server::load::{Admission, Counted, Tally};
 use crate::server::request_body::RequestBody;
 use crate::server::serving::Serving;
@@ -52,13 +54,14 @@ pub(crate) struct Served {
 pub(crate) type Services = Arc<HashMap<&'static str, Served>>;
 
 /// What all sessions of a server have in common.
-pub(crate) struct Duty {
+pub(crate) struct ServerContext {
     pub(crate) services: Services,
     /// Whatever serves calls to other names.
     pub(crate) others: Option<Arc<dyn Handler>>,
     /// All of it for tonic's server.
     pub(crate) routes: Routes,
     pub(crate) tally: Arc<Tally>,
+    pub(crate) metrics: Option<Metrics>,
     pub(crate) sharing: Arc<Sharing>,
     pub(crate) age: Age,
     /// How long a handler may take.
@@ -124,81 +127,25 @@ const INLINE_COUNT: usize = 16;
 const TURN_COUNT: usize = 16;
 /// Tasks of calls, under way or at their end, that are only looked at when the next call comes.
 const UNJOINED_COUNT: usize = 64;
-/// A method whose first step takes longer than this is served in tasks of its own for a while, so that it holds up
-/// neither the ring nor other calls. Where instructions are counted (`make bench-check`) everything takes long.
-const INLINE_NS: u64 = if cfg!(tollfree_counting) { u64::MAX } else { 20_000 };
-/// The longest such while, in calls; then one is tried here again.
-const APART_COUNT_MAX: u32 = 1024;
 /// A session that is to end waits at most so long for its client to take hold of payloads that were sent by ref.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_STEP: Duration = Duration::from_millis(1);
-/// Calls of a quick method between two that are timed. One that has become slow is noticed after as many at the latest.
-const UNTIMED_COUNT_MAX: u32 = 7;
-/// Replies held back to go out together wait for a step of at most this long.
-const QUICK_NS: u64 = if cfg!(tollfree_counting) { u64::MAX } else { 4_000 };
 
 /// What is known of a method after its first call.
-struct Known {
+struct MethodEntry {
     handler: Option<Arc<dyn Handler>>,
     direct: Option<DirectMethod>,
     /// Served by a generated server and nothing around it, so that large messages may go past tonic.
     is_generated: bool,
     uri: Uri,
-    pace: Pace,
-}
-
-/// Whether a method's calls are quick enough to be begun in the session's own task. One that was not is served apart
-/// for a number of calls that doubles each time: a single hiccup of the machine costs one call at most, a method that computes
-/// for long is tried once in a thousand.
-#[derive(Debug, Default)]
-struct Pace {
-    /// Calls yet to be served apart.
-    apart_count: u32,
-    /// How many that were the last time.
-    penalty: u32,
-    /// The last one begun here was so quick that replies to others may wait for it.
-    quick: bool,
-    /// Calls begun here since one was timed.
-    untimed_count: u32,
-}
-
-impl Pace {
-    /// Whether the next call is begun here.
-    fn is_inline(&mut self) -> bool {
-        let inline = self.is_next_inline();
-        self.apart_count = self.apart_count.saturating_sub(1);
-        inline
-    }
-
-    /// Whether the next call is to be begun here.
-    fn is_next_inline(&self) -> bool {
-        self.apart_count == 0
-    }
-
-    /// Whether the call to be begun here is to be timed: one in a few, once a method is known to be quick.
-    fn is_timed(&mut self) -> bool {
-        let is_timed = !self.quick || self.penalty > 0 || self.untimed_count == UNTIMED_COUNT_MAX;
-        self.untimed_count = if is_timed { 0 } else { self.untimed_count + 1 };
-        is_timed
-    }
-
-    /// A call begun here took so long for its first step.
-    fn learn(&mut self, step_ns: u64) {
-        self.quick = step_ns <= QUICK_NS;
-        if step_ns > INLINE_NS {
-            self.penalty = (self.penalty * 2).clamp(1, APART_COUNT_MAX);
-            self.apart_count = self.penalty;
-        } else {
-            self.penalty /= 2;
-        }
-    }
+    pace: InlinePolicy,
 }
 
 pub(crate) struct SessionTask {
     attachment: Arc<Attachment>,
-    duty: Arc<Duty>,
+    duty: Arc<ServerContext>,
     /// By their indices in the session, of which there is a limited number.
-    methods: Vec<Option<Known>>,
+    methods: Vec<Option<MethodEntry>>,
     /// Given to each request: who is at the other end.
     extensions: Extensions,
     /// Those of the next call, made while the client has the turn.
@@ -241,7 +188,7 @@ impl Drop for Seat {
 }
 
 impl SessionTask {
-    pub(crate) fn new(attachment: impl Into<Arc<Attachment>>, duty: Arc<Duty>) -> SessionTask {
+    pub(crate) fn new(attachment: impl Into<Arc<Attachment>>, duty: Arc<ServerContext>) -> SessionTask {
         let attachment = attachment.into();
         let mut extensions = Extensions::new();
         // The same as behind a Unix socket of tonic's, so that handlers need not know the difference. One value: each call
@@ -251,6 +198,9 @@ impl SessionTask {
         let agent = HeaderValue::from_str(attachment.agent());
         let headers = headers(agent.unwrap_or(HeaderValue::from_static("tollfree")));
         duty.tally.attach(&attachment);
+        if let Some(metrics) = &duty.metrics {
+            metrics.watch_session(&attachment);
+        }
         let worker = duty.worker.as_ref().map(Seat::take);
         let seat = Seat::take(&duty.sessions);
         SessionTask {
@@ -410,7 +360,7 @@ impl SessionTask {
         let until_ns = self.deadline_ns(accepted.deadline_ns());
         let Some(Some(known)) = self.methods.get_mut(usize::from(method.0)) else { return false };
         let (Some(direct), true) = (&mut known.direct, known.pace.is_next_inline()) else { return false };
-        if self.duty.tally.is_counting() || !direct.takes_some() {
+        if self.duty.tally.is_counting() || self.duty.metrics.is_some() || !direct.takes_some() {
             return false;
         }
         let (key, block) = (usize::from(method.0), accepted.headers());
@@ -462,18 +412,22 @@ impl SessionTask {
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
     fn serve(&mut self, cx: &mut Context<'_>, call: Call, arrival: Option<Part>) {
         let method = call.method;
+        let record = self.duty.metrics.clone().map(|metrics| match self.known(method) {
+            Some(known) => metrics.serve(known.uri.path()),
+            None => metrics.serve(std::str::from_utf8(&call.path).unwrap_or_default()),
+        });
         let counted = match self.duty.tally.admit() {
             Admission::Uncounted => None,
             Admission::Counted(counted) => Some(counted),
             Admission::Shed(refusal) => {
-                let mut refused = Serving::refused(Held::Own(call.stream), refusal);
+                let mut refused = Serving::refused(Held::Own(call.stream), refusal, record);
                 if Pin::new(&mut refused).poll(cx).is_pending() {
                     self.tasks.spawn(refused);
                 }
                 return;
             }
         };
-        let (mut serving, inline) = self.begin(call, arrival);
+        let (mut serving, inline) = self.begin(call, arrival, record);
         if !inline {
             self.spawn(method, serving, counted);
             return;
@@ -524,7 +478,7 @@ impl SessionTask {
         };
     }
 
-    fn known(&mut self, method: Option<MethodIdx>) -> Option<&mut Known> {
+    fn known(&mut self, method: Option<MethodIdx>) -> Option<&mut MethodEntry> {
         self.methods.get_mut(usize::from(method?.0))?.as_mut()
     }
 
@@ -538,7 +492,12 @@ impl SessionTask {
     }
 
     /// Begins a call; `arrival` came with it.
-    fn begin(&mut self, mut call: Call, mut arrival: Option<Part>) -> (Begun, bool) {
+    fn begin(
+        &mut self,
+        mut call: Call,
+        mut arrival: Option<Part>,
+        record: Option<ServedCall>,
+    ) -> (Begun, bool) {
         call.deadline_ns = self.deadline_ns(call.deadline_ns);
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
@@ -564,13 +523,16 @@ impl SessionTask {
         }
         let Some(known) = place else {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");
-            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
+            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal, record)), true);
         };
         let Some(handler) = &known.handler else {
             let refusal =
                 Status::unimplemented(format!("no service here has the method {}", known.uri.path()));
-            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal)), true);
+            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal, record)), true);
         };
+        if let Some(record) = &record {
+            record.is_served();
+        }
         let inline = known.pace.is_inline();
         let mut extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
         let (headers, callers) = (&mut self.spare_headers, &mut self.callers);
@@ -580,7 +542,7 @@ impl SessionTask {
             if direct.is_intercepted() {
                 let headers = headers.take().unwrap_or_else(|| self.headers.clone());
                 let request = request(&call, known.uri.clone(), headers, extensions, callers);
-                direct.begin_intercepted(&mut place, call, arrival, &**handler, request);
+                direct.begin_intercepted(&mut place, call, arrival, &**handler, request, record);
             } else {
                 let mut headers = HeaderMap::new();
                 if self.duty.http_details {
@@ -592,7 +554,7 @@ impl SessionTask {
                 if let Some(callers) = callers {
                     callers.tell(&mut headers, &mut extensions);
                 }
-                direct.begin(&mut place, call, arrival, headers, extensions);
+                direct.begin(&mut place, call, arrival, headers, extensions, record);
             }
             return (Begun::Direct(place), inline);
         }
@@ -607,7 +569,11 @@ impl SessionTask {
         }
         let stream = match arrival.as_mut().and_then(Part::take_request) {
             Some(message) => {
-                passing.sharing.received_inline(message.len().saturating_sub(GRPC_PREFIX_LEN), 0);
+                let len = message.len().saturating_sub(GRPC_PREFIX_LEN);
+                passing.sharing.received_inline(len, 0);
+                if let Some(record) = &record {
+                    record.received(len);
+                }
                 *request.body_mut() = Body::new(Full::new(message));
                 Held::Own(call.stream)
             }
@@ -615,7 +581,11 @@ impl SessionTask {
                 let stream = Arc::new(call.stream);
                 let sharing = passing.sharing.clone();
                 let body = RequestBody::new(stream.clone(), arrival, sharing, bypass.clone());
-                *request.body_mut() = Body::new(body);
+                let body = Body::new(body);
+                *request.body_mut() = match &record {
+                    None => body,
+                    Some(record) => record.tell_received(body),
+                };
                 Held::Shared(stream)
             }
         };
@@ -623,10 +593,10 @@ impl SessionTask {
         let serving = match std::panic::catch_unwind(AssertUnwindSafe(|| handler.begin(request))) {
             Ok(handling) => {
                 let mut serving = Serving::idle(HttpHandle::new(handling, passing, bypass));
-                serving.begin(stream, call.deadline_ns);
+                serving.begin(stream, call.deadline_ns, record);
                 serving
             }
-            Err(_) => Serving::refused(stream, Status::internal("the handler panicked")),
+            Err(_) => Serving::refused(stream, Status::internal("the handler panicked"), record),
         };
         (Begun::Http(serving), inline)
     }
@@ -701,7 +671,7 @@ fn insert_timeout(headers: &mut HeaderMap, deadline_ns: Option<u64>) {
 }
 
 /// Finds the service of a path. `None`: the path is not one.
-fn known(path: &Bytes, duty: &Duty, peer: PeerPool) -> Option<Known> {
+fn known(path: &Bytes, duty: &ServerContext, peer: PeerPool) -> Option<MethodEntry> {
     let text = std::str::from_utf8(path).ok()?;
     let (service, method) = text.strip_prefix('/')?.split_once('/')?;
     // A query or a fragment is no part of a method's path, and would be passed over by code that looks at a URI's path.
@@ -718,36 +688,5 @@ fn known(path: &Bytes, duty: &Duty, peer: PeerPool) -> Option<Known> {
     let passing = || Passing { sharing: duty.sharing.clone(), peer };
     let direct = served.and_then(|served| DirectMethod::new(served.direct.clone()?, method, passing()));
     let is_generated = served.is_some_and(|served| served.direct.is_some());
-    Some(Known { handler, direct, is_generated, uri, pace: Pace::default() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn served_here(pace: &mut Pace, calls: u32, step_ns: u64) -> u32 {
-        let mut count = 0;
-        for _ in 0..calls {
-            if pace.is_inline() {
-                pace.learn(step_ns);
-                count += 1;
-            }
-        }
-        count
-    }
-
-    #[test]
-    fn one_hiccup_costs_one_call() {
-        let mut pace = Pace::default();
-        pace.learn(4_000_000);
-        assert_eq!(served_here(&mut pace, 100, 1_000), 99);
-    }
-
-    #[test]
-    fn a_method_that_computes_for_long_is_rarely_begun_here_and_comes_back() {
-        let mut pace = Pace::default();
-        assert!(served_here(&mut pace, 100_000, 1_000_000) < 120);
-        let back = served_here(&mut pace, 10_000, 1_000);
-        assert!(back > 8_000, "{back} of 10000 calls");
-    }
+    Some(MethodEntry { handler, direct, is_generated, uri, pace: InlinePolicy::default() })
 }

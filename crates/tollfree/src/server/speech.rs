@@ -7,9 +7,10 @@ use http::HeaderMap;
 use tollfree_layout::limits::METADATA_LEN_MAX;
 use tollfree_layout::metadata::pairs;
 use tollfree_transport::{Emission, EmitError, Ending, Stream};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::metadata::{pack, travelling};
+use crate::metrics::ServedCall;
 use crate::server::last_words::fit;
 use crate::status;
 
@@ -18,11 +19,13 @@ pub(crate) struct Speech<S> {
     pub(crate) stream: S,
     /// Yet to be sent.
     pub(crate) emission: Emission,
+    /// Where the server has metrics.
+    pub(crate) record: Option<ServedCall>,
 }
 
 impl<S: Borrow<Stream>> Speech<S> {
-    pub(crate) fn new(stream: S) -> Speech<S> {
-        Speech { stream, emission: Emission::default() }
+    pub(crate) fn new(stream: S, record: Option<ServedCall>) -> Speech<S> {
+        Speech { stream, emission: Emission::default(), record }
     }
 
     /// Ends the call with a status, after what is at hand was sent.
@@ -76,7 +79,12 @@ impl<S: Borrow<Stream>> Speech<S> {
 
     /// Sends what is at hand; `true` when nobody listens any more.
     pub(crate) fn poll_emit(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        match ready!(self.stream.borrow().poll_emit(cx, &mut self.emission)) {
+        let said = self.record.as_ref().map(|_| Said::of(&self.emission));
+        let emitted = self.stream.borrow().poll_emit(cx, &mut self.emission);
+        if let (Some(record), Some(said)) = (&self.record, said) {
+            said.count(record, &self.emission);
+        }
+        match ready!(emitted) {
             Ok(()) => Poll::Ready(false),
             Err(EmitError::Ended | EmitError::Closed(_)) => Poll::Ready(true),
             Err(EmitError::MetadataLen { max, .. }) if self.shorten(max) => Poll::Ready(false),
@@ -90,5 +98,31 @@ impl<S: Borrow<Stream>> Speech<S> {
     /// Ready when nobody listens any more.
     pub(crate) fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.stream.borrow().poll_ended(cx)
+    }
+}
+
+/// What an emission had yet to say, for a server's metrics.
+struct Said {
+    message_len: Option<usize>,
+    code: Option<Code>,
+}
+
+impl Said {
+    fn of(emission: &Emission) -> Said {
+        let code = match &emission.ending {
+            Some(Ending::Trailers { code, .. }) => Some(Code::from_i32((*code).into())),
+            _ => None,
+        };
+        Said { message_len: emission.message.as_ref().map(|message| message.data.len()), code }
+    }
+
+    /// Counts what has gone of it since.
+    fn count(self, record: &ServedCall, left: &Emission) {
+        if let (Some(len), None) = (self.message_len, &left.message) {
+            record.sent(len);
+        }
+        if let (Some(code), None) = (self.code, &left.ending) {
+            record.end(code);
+        }
     }
 }

@@ -50,7 +50,7 @@ use tower_service::Service;
 use crate::channel::Channel;
 use crate::endpoint::Endpoint;
 use crate::server::http_handle::Handler;
-use crate::server::session_task::{Age, Duty, Services, SessionTask};
+use crate::server::session_task::{Age, ServerContext, Services, SessionTask};
 use crate::server::{bound, layers};
 use crate::status::ServeError;
 
@@ -162,6 +162,12 @@ impl Door {
         self.listener.close();
     }
 
+    /// Has those that are refused shown among the figures of the shepherd.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(&self, metrics: &crate::metrics::Metrics) {
+        metrics.watch_clients(self.refusals());
+    }
+
     /// Counts those that were refused.
     pub fn refusals(&self) -> Refusals {
         self.refusals.clone()
@@ -229,6 +235,12 @@ impl Attached {
     /// The name and version of the library that it uses.
     pub fn agent(&self) -> &str {
         self.attachment.agent()
+    }
+
+    /// Has its session's rings shown among the figures of the shepherd.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(&self, metrics: &crate::metrics::Metrics) {
+        metrics.watch_session(&self.attachment);
     }
 
     /// A channel whose calls go to this worker. They end UNAVAILABLE when it is gone, and never go elsewhere.
@@ -312,12 +324,13 @@ impl ViaSession {
 }
 
 /// What sessions have in common whose calls all go to one handler; `sessions` is how many there are.
-fn duty_of(handler: Arc<dyn Handler>, sessions: Arc<AtomicUsize>) -> Duty {
-    Duty {
+fn duty_of(handler: Arc<dyn Handler>, sessions: Arc<AtomicUsize>) -> ServerContext {
+    ServerContext {
         services: Services::default(),
         others: Some(handler),
         routes: Routes::default(),
         tally: Arc::default(),
+        metrics: None,
         sharing: Arc::default(),
         age: Age::default(),
         timeout: None,

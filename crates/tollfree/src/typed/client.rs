@@ -14,7 +14,7 @@ use tonic::client::GrpcService;
 use tonic::codec::{CompressionEncoding, Streaming};
 use tonic::metadata::MetadataMap;
 use tonic::service::interceptor::InterceptedService;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tower_service::Service;
 
 use crate::channel::Channel;
@@ -232,7 +232,13 @@ where
                 None => return Err(Status::internal("Missing response message.")),
             },
         };
-        unary::unary::<C, M1, M2>(channel, &self.settings, &mut request, method).await
+        let outcome = channel.inner().begin(method.path);
+        let made = outcome.as_ref().map(|outcome| outcome.0.clone());
+        let result = unary::unary::<C, M1, M2>(channel, &self.settings, &mut request, method, made).await;
+        if let Some(outcome) = &outcome {
+            outcome.is(result.as_ref().map_or_else(Status::code, |_| Code::Ok));
+        }
+        result
     }
 
     /// Lets the interceptors see a request. `None`: they answered it themselves, with nothing.

@@ -19,6 +19,7 @@ use crate::message::form::Form;
 use crate::message::payloads::Sharing;
 use crate::message::received::Fetching;
 use crate::metadata::template;
+use crate::metrics::MadeCall;
 use crate::status;
 
 /// What is called, and until when.
@@ -33,6 +34,8 @@ pub(crate) struct Request<'a> {
     pub(crate) len_max: Option<usize>,
     /// The fingerprint of the method's types, where messages may travel as objects.
     pub(crate) types: Option<u64>,
+    /// Where the channel has metrics.
+    pub(crate) made: Option<MadeCall>,
 }
 
 impl Request<'_> {
@@ -158,6 +161,9 @@ impl Quick {
                 None => sharing.encode(message, len_max, outlet.peer_pool(), outlet),
             })?,
         };
+        if let Some(made) = &request.made {
+            made.sent(message.data.len());
+        }
         let (headers, ending) = (Some(request.block.clone()), Some(Ending::HalfClose));
         self.emission = Emission { headers, message: Some(message), ending };
         Ok(())

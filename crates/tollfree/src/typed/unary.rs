@@ -32,6 +32,7 @@ use crate::message::encoding::{
 };
 use crate::message::form::{Form, Ready as _, of_method};
 use crate::metadata::{self, GRPC, template, unpack_custom};
+use crate::metrics::MadeCall;
 use crate::typed::Method;
 use crate::typed::client::{Settings, tonic_client};
 use crate::typed::exchange::{self, Begun, Quick, Reply, Step};
@@ -45,6 +46,7 @@ pub(crate) async fn unary<F, M1, M2>(
     settings: &Settings,
     request: &mut Request<M1>,
     method: &'static Method,
+    made: Option<MadeCall>,
 ) -> Result<Response<M2>, Status>
 where
     F: Form<M1> + Form<M2>,
@@ -56,7 +58,7 @@ where
     let timeout = if headers.is_empty() { None } else { metadata::timeout(headers) };
     let block = pack_to_keep(headers).map_err(unsendable)?;
     let inner = channel.inner();
-    let terms = Terms::new(inner, method.path, timeout, request.extensions());
+    let terms = Terms::new(inner, method.path, timeout, request.extensions()).counted(made.clone());
     let call = exchange::Request {
         sharing: channel.sharing(),
         path: method.path,
@@ -64,12 +66,16 @@ where
         deadline_ns: terms.deadline_ns,
         len_max: settings.decoding_len_max,
         types: types::<F, M1, M2>(),
+        made,
     };
     let (mut first, mut begun) = (None, None);
     if let Some((endpoint, connection)) = inner.pick_now() {
         let is_plain = inner.plain.is_some();
         let guard = if is_plain { None } else { Some(endpoint.begin_call()) };
         if let Connection::Session(attachment) = &connection {
+            if let Some(made) = &call.made {
+                made.attempt();
+            }
             let mut quick = Quick::new(attachment.clone(), &call);
             quick.encode::<F, M1>(&call, request.get_ref(), settings.encoding_len_max)?;
             let mut poll = |cx: &mut Context<'_>| {
@@ -243,8 +249,12 @@ where
             Ok(encode(message, len).into_bytes())
         })?;
         let request = Request::from_parts(metadata, extensions, message);
-        let fixed =
-            Fixed { picked: picked.clone(), deadline_ns: self.call.deadline_ns, came: Arc::default() };
+        let fixed = Fixed {
+            picked: picked.clone(),
+            deadline_ns: self.call.deadline_ns,
+            came: Arc::default(),
+            made: self.call.made.clone(),
+        };
         let came = fixed.came.clone();
         let mut grpc = tonic_client(self.settings, fixed);
         let result = grpc
@@ -280,6 +290,7 @@ struct Fixed {
     picked: Picked,
     deadline_ns: Option<u64>,
     came: Arc<Mutex<Came>>,
+    made: Option<MadeCall>,
 }
 
 impl Service<http::Request<Body>> for Fixed {
@@ -292,10 +303,17 @@ impl Service<http::Request<Body>> for Fixed {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let Fixed { picked, deadline_ns, came } = self.clone();
+        let Fixed { picked, deadline_ns, came, made } = self.clone();
+        let request = match &made {
+            None => request,
+            Some(made) => request.map(|body| made.tell_sent(body)),
+        };
         Box::pin(async move {
             match attempt(&picked, deadline_ns, request).await {
-                Ok(response) => {
+                Ok(mut response) => {
+                    if let Some(made) = made {
+                        response.body_mut().count(made, None);
+                    }
                     *came.lock() = Came::Head { alone: status_alone(&response).is_some() };
                     Ok(response)
                 }
@@ -354,6 +372,9 @@ fn answered<F: Form<M2>, M2: Send + Sync + 'static>(
 ) -> Result<Response<M2>, Status> {
     let long = check_received(answer, call.len_max)?;
     call.sharing.received_inline(answer.message().len(), 0);
+    if let Some(made) = &call.made {
+        made.received(answer.message().len());
+    }
     if F::OBJECTS && answer.is_object() {
         call.sharing.payloads.received_object();
     }
@@ -372,6 +393,9 @@ fn taken<F: Form<M2>, M2: Send + Sync + 'static>(
     call: &exchange::Request<'_>,
     message: Received,
 ) -> Result<M2, Status> {
+    if let Some(made) = &call.made {
+        made.received(message.len());
+    }
     if F::OBJECTS && message.is_object() {
         call.sharing.payloads.received_object();
     }

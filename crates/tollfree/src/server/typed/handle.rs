@@ -13,6 +13,7 @@ use crate::message::encoding::{Gather, Gathered, Received};
 use crate::message::payloads::Outlet;
 use crate::message::received::Fetching;
 use crate::metadata::status_code;
+use crate::metrics::ServedCall;
 use crate::server::http_handle::HandlerFuture;
 use crate::server::serving::{Handle, Serving, Step, turn};
 use crate::server::speech::Speech;
@@ -83,11 +84,11 @@ impl TypedHandle {
     }
 
     /// Reads the message, as far as it has come. `Some`: there is none for the handler.
-    fn poll_read(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<Option<Step>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, speech: &Speech<Stream>) -> Poll<Option<Step>> {
         loop {
             let arrived = match self.arrival.take() {
                 Some(arrival) => Ok(arrival),
-                None => ready!(stream.poll_arrival(cx)).map(Arrival::into_part),
+                None => ready!(speech.stream.poll_arrival(cx)).map(Arrival::into_part),
             };
             // Nobody waits for an answer any more.
             let Ok(arrival) = arrived else { return Poll::Ready(Some(Step::Over)) };
@@ -105,7 +106,7 @@ impl TypedHandle {
         let passing = self.run.as_ref().and_then(|run| run.passing());
         let Some(passing) = passing else { return Poll::Ready(Some(Step::Over)) };
         Poll::Ready(match self.gather.take(&passing.sharing) {
-            Ok(Some(Gathered::Here(message))) => self.begin_handler(message),
+            Ok(Some(Gathered::Here(message))) => self.begin_handler(message, speech),
             Ok(Some(Gathered::Fetching(fetching))) => {
                 if let State::Read(headers, extensions) = std::mem::replace(&mut self.state, State::Handler) {
                     self.state = State::Fetch(headers, extensions, fetching);
@@ -118,12 +119,15 @@ impl TypedHandle {
     }
 
     /// Gives the message to the handler. `Some`: it is none for it.
-    fn begin_handler(&mut self, message: Received) -> Option<Step> {
+    fn begin_handler(&mut self, message: Received, speech: &Speech<Stream>) -> Option<Step> {
         let (State::Read(headers, extensions) | State::Fetch(headers, extensions, _), Some(run)) =
             (std::mem::replace(&mut self.state, State::Handler), self.run.as_mut())
         else {
             return Some(Step::Over);
         };
+        if let Some(record) = &speech.record {
+            record.received(message.len());
+        }
         run.begin(Raw { message, headers, extensions }).err().map(Step::Last)
     }
 }
@@ -158,13 +162,13 @@ impl Handle for TypedHandle {
                     }
                 }
                 State::Read(..) => {
-                    if let Some(step) = ready!(self.poll_read(cx, &speech.stream)) {
+                    if let Some(step) = ready!(self.poll_read(cx, speech)) {
                         return Poll::Ready(step);
                     }
                 }
                 State::Fetch(.., fetching) => {
                     let step = match ready!(fetching.as_mut().poll(cx)) {
-                        Ok(rope) => self.begin_handler(Received::Rope(rope)),
+                        Ok(rope) => self.begin_handler(Received::Rope(rope), speech),
                         Err(refused) => Some(Step::Last(refused)),
                     };
                     if let Some(step) = step {
@@ -173,7 +177,7 @@ impl Handle for TypedHandle {
                 }
                 State::Handler => {
                     let Some(run) = &mut self.run else { return Poll::Ready(Step::Over) };
-                    let Speech { stream, emission } = speech;
+                    let Speech { stream, emission, .. } = speech;
                     return run.poll(cx, stream, emission).map(Step::of);
                 }
             }
@@ -195,10 +199,11 @@ impl Serving<TypedHandle> {
         arrival: Option<Part>,
         len_max: Option<usize>,
         state: State,
+        record: Option<ServedCall>,
     ) {
         self.handle.gather = Gather::new(len_max, self.handle.types().is_some());
         (self.handle.arrival, self.handle.state) = (arrival, state);
-        self.begin(call.stream, call.deadline_ns);
+        self.begin(call.stream, call.deadline_ns, record);
     }
 
     /// The first poll of a call that came as a whole, where it was accepted: nothing is kept of one that is over then, and its stream is
@@ -228,7 +233,8 @@ impl Serving<TypedHandle> {
             }
         }
         self.handle.state = State::Handler;
-        self.begin(accepted.into_call(true).stream, until_ns);
+        // Calls that are counted are not answered in place.
+        self.begin(accepted.into_call(true).stream, until_ns, None);
         if let Some(speech) = self.speech() {
             speech.emission = emission;
         }

@@ -12,6 +12,7 @@ use tonic::body::Body;
 use crate::channel::slot::Slot;
 use crate::message::encoding::{Received, check_received, says_encoding};
 use crate::message::payloads::Outlet;
+use crate::metrics::ServedCall;
 use crate::server::http_handle::{Handler, HttpHandle};
 use crate::server::serving::Serving;
 use crate::server::typed::handle::{State, TypedHandle};
@@ -77,9 +78,10 @@ impl DirectMethod {
         arrival: Option<Part>,
         headers: HeaderMap,
         extensions: Extensions,
+        record: Option<ServedCall>,
     ) {
         let len_max = self.found.direct.max_decoding_message_size();
-        place.begin_typed(call, arrival, len_max, State::Read(headers, extensions));
+        place.begin_typed(call, arrival, len_max, State::Read(headers, extensions), record);
     }
 
     /// Begins a call whose request interceptors see first, without its message.
@@ -90,12 +92,13 @@ impl DirectMethod {
         arrival: Option<Part>,
         handler: &dyn Handler,
         mut request: Request<Body>,
+        record: Option<ServedCall>,
     ) {
         let slot = Slot::default();
         request.extensions_mut().insert(slot.clone());
         let len_max = self.found.direct.max_decoding_message_size();
         let intercepted = handler.handle(request);
-        place.begin_typed(call, arrival, len_max, State::Intercept(intercepted, slot));
+        place.begin_typed(call, arrival, len_max, State::Intercept(intercepted, slot), record);
     }
 
     /// Whether a call may be answered here and now, unless it says how messages are compressed: nobody is to see it first.

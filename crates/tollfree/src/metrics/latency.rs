@@ -10,7 +10,7 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
 /// Upper bounds in seconds, as A66 has them. What took longer is counted behind the last.
-pub(crate) const BOUNDS: [f64; 24] = [
+pub const BOUNDS: [f64; 24] = [
     0.000_01, 0.000_05, 0.000_1, 0.000_3, 0.000_6, 0.000_8, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008,
     0.01, 0.013, 0.016, 0.02, 0.025, 0.03, 0.05, 0.1, 1.0, 5.0, 100.0,
 ];
