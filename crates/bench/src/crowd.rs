@@ -10,7 +10,7 @@ use crate::cores::Cores;
 use crate::latency::Latencies;
 use crate::order::{Load, Measured, Order, Serve, Serving};
 use crate::peer::Peer;
-use crate::plan::{Case, INFLIGHT_MAX, Malloc, Placement, RuntimeKind, Side};
+use crate::plan::{Case, INFLIGHT_MAX, Malloc, Message, Placement, RuntimeKind, Side};
 use crate::rounds::{self, Tried};
 use crate::workdir::Workdir;
 use crate::{BenchError, Machine, process, write_files};
@@ -154,7 +154,15 @@ async fn measure(plan: &CrowdPlan, case: CrowdCase) -> Result<Round, BenchError>
     let dir = Workdir::create()?;
     let malloc = Malloc::Keep.settings();
     let CrowdCase { side, inflight, runtime, .. } = case;
-    let echo = Case { side, size: SIZE, metadata: 0, inflight, placement: Placement::Unpinned, runtime };
+    let echo = Case {
+        side,
+        message: Message::Probe,
+        size: SIZE,
+        metadata: 0,
+        inflight,
+        placement: Placement::Unpinned,
+        runtime,
+    };
     let serve = Order::Serve(Serve { case: echo, core: None, dir: dir.path().to_owned() });
     let mut server = Peer::start("server", &["bench-peer"], &malloc, &serve).await?;
     let Serving { address } = server.hear(PATIENCE).await?;
@@ -165,7 +173,17 @@ async fn measure(plan: &CrowdPlan, case: CrowdCase) -> Result<Round, BenchError>
     for nth in 1..=case.clients {
         let warm_up = warm_up + START * (case.clients - nth) as u32;
         let (address, core, calls) = (address.clone(), None, None);
-        let load = Order::Load(Load { case: echo, core, address, warm_up, measure, calls, every });
+        let load = Order::Load(Load {
+            case: echo,
+            core,
+            address,
+            warm_up,
+            measure,
+            calls,
+            every,
+            samples: None,
+            server: None,
+        });
         clients.push(Peer::start("client", &["bench-peer"], &malloc, &load).await?);
     }
     // From about when the measured time begins: starting a process and a session is not what is compared here.

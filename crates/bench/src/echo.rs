@@ -1,5 +1,7 @@
 //! Runs a plan: each case in two processes of its own, made anew for each round.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cores::Cores;
@@ -35,15 +37,24 @@ pub async fn run(plan: &Plan, progress: impl FnMut(&Step<'_>)) -> Result<Report,
         cores.seats(*placement)?;
     }
     let machine = Machine::look(&cores, &plan.malloc.settings());
-    let take = async |case: Case| match case.side.missing() {
-        Some(why) => Err(why.to_owned()),
-        None => measure(plan, case, &cores).await.map_err(|error| error.to_string()),
+    let mut samples = HashMap::new();
+    for &message in &plan.messages {
+        samples.insert(message, message.samples(plan.corpus.as_deref())?);
+    }
+    let sized = |case: Case| match &samples[&case.message] {
+        none if none.is_empty() => case,
+        all => Case { size: all.iter().map(Vec::len).sum::<usize>() / all.len(), ..case },
     };
-    let tried = rounds::interleave(plan.cases(), plan.rounds, take, progress).await;
+    let cases = plan.cases().into_iter().map(sized);
+    let take = async |case: Case| match case.missing() {
+        Some(why) => Err(why.to_owned()),
+        None => measure(plan, case, &samples[&case.message], &cores).await.map_err(|error| error.to_string()),
+    };
+    let tried = rounds::interleave(cases, plan.rounds, take, progress).await;
     Ok(Report::new(machine, plan, tried.into_iter().map(Row::of).collect()))
 }
 
-async fn measure(plan: &Plan, case: Case, cores: &Cores) -> Result<Round, BenchError> {
+async fn measure(plan: &Plan, case: Case, samples: &[Vec<u8>], cores: &Cores) -> Result<Round, BenchError> {
     let seats = cores.seats(case.placement)?;
     let dir = Workdir::create()?;
     let sweeper = Sweeper { side: case.side, dir: &dir };
@@ -52,7 +63,10 @@ async fn measure(plan: &Plan, case: Case, cores: &Cores) -> Result<Round, BenchE
     let mut server = Peer::start("server", &["bench-peer"], &malloc, &Order::Serve(serve)).await?;
     let Serving { address } = server.hear(START).await?;
     let (warm_up, measure) = (plan.warm_up(), plan.measure());
-    let load = Load { case, core: seats.client, address, warm_up, measure, calls: plan.calls, every: None };
+    let samples = (!samples.is_empty()).then(|| kept(&dir, samples)).transpose()?;
+    let (core, calls) = (seats.client, plan.calls);
+    let load =
+        Load { case, core, address, warm_up, measure, calls, every: None, samples, server: server.pid() };
     let slowest = plan.calls.map_or(measure, |calls| CALL * calls.try_into().unwrap_or(u32::MAX));
     let within = warm_up + slowest + PATIENCE;
     let mut client = Peer::start("client", &["bench-peer"], &malloc, &Order::Load(load)).await?;
@@ -61,6 +75,18 @@ async fn measure(plan: &Plan, case: Case, cores: &Cores) -> Result<Round, BenchE
     server.stop().await;
     drop(sweeper);
     Ok(Round::new(measured))
+}
+
+/// Writes messages into a file from which the client takes them.
+fn kept(dir: &Workdir, samples: &[Vec<u8>]) -> Result<PathBuf, BenchError> {
+    let mut bytes = Vec::new();
+    for sample in samples {
+        prost::encoding::encode_varint(sample.len() as u64, &mut bytes);
+        bytes.extend_from_slice(sample);
+    }
+    let path = dir.join("messages");
+    std::fs::write(&path, bytes).map_err(BenchError::system("cannot write the messages"))?;
+    Ok(path)
 }
 
 /// Sweeps up behind the processes of a measurement, however it ends.

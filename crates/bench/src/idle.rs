@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::cores::Cores;
 use crate::order::{Order, Serve, Serving};
 use crate::peer::{Peer, Starter};
-use crate::plan::{Case, Placement, RuntimeKind, SIZE_MAX, Side};
+use crate::plan::{Case, Message, Placement, RuntimeKind, SIZE_MAX, Side};
 use crate::process::{self, Memory};
 use crate::workdir::Workdir;
 use crate::{BenchError, Machine, side};
@@ -115,6 +115,7 @@ pub async fn run(plan: &IdlePlan, mut progress: impl FnMut(&str)) -> Result<Idle
     let dir = Workdir::create()?;
     let case = Case {
         side: plan.side,
+        message: Message::Probe,
         size: plan.size,
         metadata: 0,
         inflight: 1,

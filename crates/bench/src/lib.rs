@@ -20,6 +20,7 @@ pub mod layers;
 mod lines;
 mod load;
 mod machine;
+pub mod message;
 pub mod notnets;
 mod order;
 pub mod paced;
@@ -51,6 +52,18 @@ pub(crate) mod hyperprotobench {
     include!(concat!(env!("OUT_DIR"), "/messages/hyperprotobench.rs"));
 }
 
+/// Descriptor sets as messages, in a package of their own.
+#[allow(clippy::all, dead_code, unreachable_pub, reason = "generated code")]
+pub(crate) mod fds {
+    include!(concat!(env!("OUT_DIR"), "/messages/fds.rs"));
+}
+
+/// Everyday messages, of a schema that another part keeps.
+#[allow(dead_code, unreachable_pub, reason = "generated code")]
+pub(crate) mod shop {
+    include!(concat!(env!("OUT_DIR"), "/objects/shop.rs"));
+}
+
 /// The services' stubs as tonic users generate them: `bytes` fields are `Vec<u8>`.
 #[expect(unreachable_pub, reason = "generated code")]
 pub(crate) mod proto {
@@ -61,4 +74,14 @@ pub(crate) mod proto {
 #[expect(unreachable_pub, reason = "generated code")]
 pub(crate) mod direct {
     include!(concat!(env!("OUT_DIR"), "/direct/tollfree.bench.v1.rs"));
+}
+
+/// Stubs that take objects, of the services that carry messages, and views and drafts of these.
+#[allow(dead_code, unreachable_pub, reason = "generated code")]
+pub(crate) mod objects {
+    include!(concat!(env!("OUT_DIR"), "/objects/tollfree.bench.v1.rs"));
+
+    pub(crate) mod views {
+        include!(concat!(env!("OUT_DIR"), "/objects/views.rs"));
+    }
 }

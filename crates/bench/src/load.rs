@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use crate::codec::shop::delimited;
 use crate::latency::Latencies;
-use crate::order::{Load, Measured};
+use crate::order::{Load, Measured, Used};
+use crate::plan::Message;
+use crate::process::run_time_ns;
 
 /// Samples that a caller keeps to itself before it takes the common histogram's lock.
 const BATCH: usize = 256;
@@ -18,6 +21,13 @@ pub(crate) trait EchoCall: Clone + Send + 'static {
 
     /// Sends a body and returns the reply's. The error is in words.
     fn call(&mut self, body: Self::Body) -> impl Future<Output = Result<Self::Body, String>> + Send;
+
+    /// Sends these messages by turns from now on, in place of bodies, and reads every field of the replies; bodies that are given to
+    /// `call` come back as they are.
+    fn take(&mut self, message: Message, samples: &[Vec<u8>]) -> Result<(), String> {
+        let _ = samples;
+        Err(format!("this side has no calls that carry {message}"))
+    }
 
     /// Waits until the next call is due.
     fn rest(&self, until: Instant) -> impl Future<Output = ()> + Send {
@@ -54,11 +64,15 @@ impl Window {
 struct LateCall {
     latency: Duration,
     ended: Instant,
+    /// All calls of the caller.
+    calls: u64,
 }
 
 /// Measures with `load.case.inflight` tasks, each calling in a loop, on the runtime that this runs on.
-pub(crate) async fn run<C: EchoCall>(caller: C, load: &Load) -> Result<Measured, String> {
+pub(crate) async fn run<C: EchoCall>(mut caller: C, load: &Load) -> Result<Measured, String> {
+    prepare(&mut caller, load)?;
     check_echo(caller.clone(), load.case.size).await?;
+    let before = Account::of(load);
     let window = Window::new(load);
     let common = Arc::new(Mutex::new(Latencies::default()));
     let mut tasks = tokio::task::JoinSet::new();
@@ -70,7 +84,7 @@ pub(crate) async fn run<C: EchoCall>(caller: C, load: &Load) -> Result<Measured,
     while let Some(ended) = tasks.join_next().await {
         late.push(ended.map_err(|error| format!("a calling task came to grief: {error}"))??);
     }
-    Ok(measured(&common, window, &late))
+    Ok(measured(&common, window, &late, before))
 }
 
 /// Measures callers that block, each on a thread of its own: their calls are over when they are first polled.
@@ -78,8 +92,10 @@ pub(crate) fn run_on_threads<C: EchoCall>(
     connect: impl Fn() -> Result<C, String>,
     load: &Load,
 ) -> Result<Measured, String> {
-    let callers = (0..load.case.inflight).map(|_| connect()).collect::<Result<Vec<C>, String>>()?;
+    let mut callers = (0..load.case.inflight).map(|_| connect()).collect::<Result<Vec<C>, String>>()?;
+    callers.iter_mut().try_for_each(|caller| prepare(caller, load))?;
     over(check_echo(callers[0].clone(), load.case.size))?;
+    let before = Account::of(load);
     let window = Window::new(load);
     let common = Arc::new(Mutex::new(Latencies::default()));
     let threads: Vec<_> = callers
@@ -93,7 +109,45 @@ pub(crate) fn run_on_threads<C: EchoCall>(
     for thread in threads {
         late.push(thread.join().map_err(|_| "a calling thread panicked".to_owned())??);
     }
-    Ok(measured(&common, window, &late))
+    Ok(measured(&common, window, &late, before))
+}
+
+/// Gives a caller the messages that it is to send, if there are any.
+fn prepare<C: EchoCall>(caller: &mut C, load: &Load) -> Result<(), String> {
+    let Some(file) = &load.samples else { return Ok(()) };
+    let bytes = std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let samples = delimited(&bytes).map_err(|error| format!("no messages in {}: {error}", file.display()))?;
+    let samples: Vec<Vec<u8>> = samples.into_iter().map(<[u8]>::to_vec).collect();
+    caller.take(load.case.message, &samples)
+}
+
+/// What both processes have used so far.
+struct Account {
+    server: Option<u32>,
+    client_ns: u64,
+    server_ns: Option<u64>,
+}
+
+impl Account {
+    fn of(load: &Load) -> Account {
+        Account::now(load.server)
+    }
+
+    fn now(server: Option<u32>) -> Account {
+        let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let client_ns = own.tv_sec as u64 * 1_000_000_000 + own.tv_nsec as u64;
+        Account { server, client_ns, server_ns: server.and_then(|pid| run_time_ns(pid).ok()) }
+    }
+
+    /// What each of so many calls has used since.
+    fn each_of(&self, calls: u64) -> Used {
+        let (now, calls) = (Account::now(self.server), calls.max(1));
+        let server_ns = now.server_ns.zip(self.server_ns);
+        Used {
+            client_ns: (now.client_ns - self.client_ns) / calls,
+            server_ns: server_ns.map(|(after, before)| after.saturating_sub(before) / calls),
+        }
+    }
 }
 
 /// The outcome of calls that never wait for a runtime.
@@ -107,7 +161,8 @@ pub(crate) fn over<T>(calls: impl Future<Output = Result<T, String>>) -> Result<
 
 /// A window in which no call ended is stretched to the end of every caller's first call after it: a slow side gets a
 /// slow row instead of none.
-fn measured(common: &Mutex<Latencies>, window: Window, late: &[LateCall]) -> Measured {
+fn measured(common: &Mutex<Latencies>, window: Window, late: &[LateCall], before: Account) -> Measured {
+    let used = Some(before.each_of(late.iter().map(|call| call.calls).sum()));
     let mut latencies = std::mem::take(&mut *common.lock().unwrap_or_else(PoisonError::into_inner));
     let mut until = window.until;
     if window.calls.is_some() {
@@ -119,7 +174,7 @@ fn measured(common: &Mutex<Latencies>, window: Window, late: &[LateCall]) -> Mea
         }
     }
     let elapsed_ns = (until - window.from).as_nanos().try_into().unwrap_or(u64::MAX);
-    Measured { latencies, elapsed_ns }
+    Measured { latencies, elapsed_ns, used }
 }
 
 /// The bytes that travel: not all alike, so that a misplaced piece shows.
@@ -142,9 +197,10 @@ async fn call_on<C: EchoCall>(
     let size = body.as_ref().len();
     let mut batch: Vec<Duration> = Vec::with_capacity(BATCH);
     let mut began = Instant::now();
-    let mut counted = 0;
+    let (mut counted, mut calls) = (0, 0);
     loop {
         body = caller.call(body).await?;
+        calls += 1;
         let ended = Instant::now();
         let reply_len = body.as_ref().len();
         if reply_len != size {
@@ -152,7 +208,7 @@ async fn call_on<C: EchoCall>(
         }
         if !window.is_open(ended, counted) {
             count(&mut batch, &common);
-            return Ok(LateCall { latency: ended - began, ended });
+            return Ok(LateCall { latency: ended - began, ended, calls });
         }
         if ended >= window.from {
             batch.push(ended - began);
@@ -207,6 +263,7 @@ mod tests {
     fn load(inflight: usize) -> Load {
         let case = Case {
             side: Side::TonicUnix,
+            message: Message::Probe,
             size: 300,
             metadata: 0,
             inflight,
@@ -221,6 +278,8 @@ mod tests {
             measure: Duration::from_millis(100),
             calls: None,
             every: None,
+            samples: None,
+            server: Some(std::process::id()),
         }
     }
 
@@ -238,10 +297,17 @@ mod tests {
     async fn full_batches_reach_the_histogram() {
         let measured = run(Fake::Honest, &load(2)).await.unwrap();
         assert!(measured.latencies.count() as usize > 2 * BATCH, "{}", measured.latencies.count());
+        let used = measured.used.unwrap();
+        assert!(used.client_ns > 0 && used.server_ns.is_none_or(|ns| ns > 0), "{used:?}");
     }
 
     #[tokio::test]
     async fn wrong_replies_end_the_measurement() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"\x02ab\x00").unwrap();
+        let messages = Load { samples: Some(file.path().to_owned()), ..load(1) };
+        let error = run(Fake::Honest, &messages).await.unwrap_err();
+        assert!(error.contains("no calls that carry"), "{error}");
         let error = run(Fake::Garbles, &load(1)).await.unwrap_err();
         assert!(error.contains("not what was sent"), "{error}");
         let window = Window::new(&load(1));

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::plan::{Malloc, Placement, Plan, RuntimeKind, Side};
+use crate::plan::{Malloc, Message, Placement, Plan, RuntimeKind, Side};
 use crate::report::{Report, Row};
 
 /// Calls of each side, as in the paper.
@@ -24,6 +24,8 @@ const SIDES: [(Side, &str); 3] = [
 /// What to measure for the table.
 pub fn table1_plan(calls: u64, placement: Placement) -> Plan {
     Plan {
+        messages: vec![Message::Probe],
+        corpus: None,
         sizes: vec![HELLO_LEN],
         metadata: vec![0],
         inflights: vec![1],

@@ -62,6 +62,10 @@ pub(crate) struct Load {
     pub(crate) calls: Option<u64>,
     /// Time from one call of a caller to its next, where they don't come in a closed loop.
     pub(crate) every: Option<Duration>,
+    /// A file of the messages that calls carry by turns, each behind its length, where they carry no probe.
+    pub(crate) samples: Option<PathBuf>,
+    /// The server's process, where what it uses is to be counted, too.
+    pub(crate) server: Option<u32>,
 }
 
 /// What was measured: the calls that ended inside the measured time.
@@ -70,6 +74,16 @@ pub(crate) struct Measured {
     pub(crate) latencies: Latencies,
     /// Measured time in nanoseconds of wall clock.
     pub(crate) elapsed_ns: u64,
+    /// Where it was counted.
+    pub(crate) used: Option<Used>,
+}
+
+/// Processor time of a call, on average over all calls of a measurement, its warm-up included; in nanoseconds.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Used {
+    pub(crate) client_ns: u64,
+    /// None where the kernel keeps no account of another process' threads.
+    pub(crate) server_ns: Option<u64>,
 }
 
 pub(crate) fn attend() -> Result<(), BenchError> {

@@ -1,5 +1,6 @@
 //! What to measure: the axes of `tollfree bench echo` and the cases they span.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,7 @@ use tollfree_measure::axis;
 pub use tollfree_measure::axis::Placement;
 
 use crate::BenchError;
+pub use crate::message::Message;
 
 /// Largest body that may be asked for, in bytes: what the project tests as its largest message.
 pub const SIZE_MAX: usize = 256 << 20;
@@ -29,7 +31,9 @@ axis! {
         Session = "session",
         /// Tollfree's own stubs, from typed message to session.
         TollfreeDirect = "tollfree-direct",
-        /// The same, bodies by ref through a pool: copied into it where they are sent, out of it where they are received.
+        /// The same, stubs that take objects: messages are read and built in place, and travel as they are.
+        TollfreeView = "tollfree-view",
+        /// Own stubs, bodies by ref through a pool: copied into it where they are sent, out of it where they are received.
         TollfreeRef = "tollfree-ref",
         /// Tollfree's own stubs, blocking: a thread that calls and a thread that serves.
         TollfreeBlocking = "tollfree-blocking",
@@ -51,6 +55,12 @@ impl Side {
     #[must_use]
     pub const fn carries_metadata(self) -> bool {
         !matches!(self, Side::Floor | Side::Iceoryx2 | Side::Session)
+    }
+
+    /// Whether calls can carry messages of many fields: the others carry bytes and nothing else.
+    #[must_use]
+    pub const fn carries_messages(self) -> bool {
+        self.carries_metadata()
     }
 
     /// Why this build can't run a side, if it can't: a row that is not run for this is no failure.
@@ -131,7 +141,9 @@ impl Malloc {
 pub struct Case {
     /// What carries the calls.
     pub side: Side,
-    /// Bytes in the request's and the reply's body.
+    /// What a call carries.
+    pub message: Message,
+    /// Bytes in the request's and the reply's body; of another message than the probe, bytes that it has as protobuf's, on average.
     pub size: usize,
     /// Metadata pairs in the request, and as many in the reply.
     pub metadata: usize,
@@ -144,6 +156,15 @@ pub struct Case {
 }
 
 impl Case {
+    /// What it carries, in words.
+    #[must_use]
+    pub fn payload(&self) -> String {
+        match self.message {
+            Message::Probe => bytes_in_words(self.size),
+            message => format!("{message} ({})", bytes_in_words(self.size)),
+        }
+    }
+
     /// The same case on another side: what this one is compared with.
     pub fn on(self, side: Side) -> Self {
         Self { side, ..self }
@@ -152,6 +173,15 @@ impl Case {
     /// The same case without metadata: what those cost is the difference.
     pub fn bare(self) -> Self {
         Self { metadata: 0, ..self }
+    }
+
+    /// Why it can't be run, if it can't: a row that is not run for this is no failure.
+    #[must_use]
+    pub fn missing(&self) -> Option<&'static str> {
+        let carried = self.message == Message::Probe || self.side.carries_messages();
+        self.side
+            .missing()
+            .or_else(|| (!carried).then_some("this side carries bytes: it has no messages with fields"))
     }
 
     /// The case without its side, in words.
@@ -165,7 +195,7 @@ impl Case {
             1 => " and a metadata pair each way".to_owned(),
             count => format!(" and {count} metadata pairs each way"),
         };
-        let size = bytes_in_words(self.size);
+        let size = self.payload();
         format!("{size}{metadata}, {} in flight, {}, {runtime}", self.inflight, self.placement)
     }
 }
@@ -173,7 +203,11 @@ impl Case {
 /// A whole benchmark: the axes, and how long to measure.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Body sizes in bytes, each at most [`SIZE_MAX`].
+    /// What calls carry.
+    pub messages: Vec<Message>,
+    /// Directory of the corpora that messages are of; without it, kept and generated ones.
+    pub corpus: Option<PathBuf>,
+    /// Body sizes of the probe in bytes, each at most [`SIZE_MAX`].
     pub sizes: Vec<usize>,
     /// Metadata pairs each way, each at most [`METADATA_MAX`].
     pub metadata: Vec<usize>,
@@ -234,19 +268,17 @@ impl Plan {
     }
 
     /// Every case, those that are compared with each other next to each other, each case once. Sides that carry no
-    /// metadata are left out where there are some.
+    /// metadata are left out where there are some. Of other messages than the probe the size is not known yet, and metadata are left out.
     pub fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
         for &runtime in &self.runtimes {
             for &placement in &self.placements {
                 for &inflight in &self.inflights {
-                    for &size in &self.sizes {
-                        for &metadata in &self.metadata {
-                            for &side in &self.sides {
-                                let case = Case { side, size, metadata, inflight, placement, runtime };
-                                if (metadata == 0 || side.carries_metadata()) && !cases.contains(&case) {
-                                    cases.push(case);
-                                }
+                    for (message, size, metadata) in self.loads() {
+                        for &side in &self.sides {
+                            let case = Case { side, message, size, metadata, inflight, placement, runtime };
+                            if (metadata == 0 || side.carries_metadata()) && !cases.contains(&case) {
+                                cases.push(case);
                             }
                         }
                     }
@@ -254,6 +286,17 @@ impl Plan {
             }
         }
         cases
+    }
+
+    /// What a call carries: message, size and metadata pairs.
+    fn loads(&self) -> Vec<(Message, usize, usize)> {
+        let probes =
+            self.sizes.iter().flat_map(|size| self.metadata.iter().map(move |pairs| (*size, *pairs)));
+        let of = |message: Message| match message {
+            Message::Probe => probes.clone().map(|(size, pairs)| (message, size, pairs)).collect(),
+            _ => vec![(message, 0, 0)],
+        };
+        self.messages.iter().flat_map(|message| of(*message)).collect()
     }
 
     /// Measured time per row and round.
@@ -283,6 +326,8 @@ mod tests {
 
     fn plan() -> Plan {
         Plan {
+            messages: vec![Message::Probe],
+            corpus: None,
             sizes: vec![64, 4096],
             metadata: vec![0],
             inflights: vec![1, 64],
@@ -315,6 +360,19 @@ mod tests {
         let with: Vec<_> = pairs.cases().into_iter().filter(|case| case.metadata == 5).collect();
         assert_eq!(with.len(), 4);
         assert!(with.iter().all(|case| case.side == Side::TollfreeDirect && case.bare().metadata == 0));
+    }
+
+    #[test]
+    fn messages_have_a_case_for_each_side_whatever_the_sizes_are() {
+        let mut fields = plan();
+        (fields.metadata, fields.messages) = (vec![0, 5], vec![Message::M3, Message::Fds]);
+        fields.sides = vec![Side::Session, Side::TollfreeView];
+        let cases = fields.cases();
+        assert_eq!(cases.len(), 2 * 2 * 2);
+        for case in cases {
+            assert_eq!(case.missing().is_some(), case.side == Side::Session, "{case:?}");
+            assert_eq!((case.metadata, case.on(Side::Floor).payload().is_empty()), (0, false));
+        }
     }
 
     #[test]

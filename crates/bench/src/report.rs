@@ -49,6 +49,10 @@ pub struct Row {
     pub vs_tonic_unix: Option<Comparison>,
     /// Each round.
     pub rounds: Vec<Round>,
+    /// Processor time of a call at the client, in nanoseconds: the median of the rounds. None of sides that don't count it.
+    pub client_cpu_ns: Option<u64>,
+    /// The same at the server.
+    pub server_cpu_ns: Option<u64>,
     /// Why there are no figures.
     pub not_run: Option<String>,
 }
@@ -64,6 +68,10 @@ pub struct Round {
     pub mean_ns: f64,
     /// Calls that ended in a second of wall clock.
     pub rate_per_s: f64,
+    /// Processor time of a call at the client, in nanoseconds, on average.
+    pub client_cpu_ns: Option<u64>,
+    /// The same at the server.
+    pub server_cpu_ns: Option<u64>,
     /// Every call.
     #[serde(skip)]
     pub latencies: Latencies,
@@ -84,13 +92,15 @@ pub struct Comparison {
 
 impl Round {
     pub(crate) fn new(measured: Measured) -> Self {
-        let Measured { latencies, elapsed_ns } = measured;
+        let Measured { latencies, elapsed_ns, used } = measured;
         let elapsed = Duration::from_nanos(elapsed_ns);
         Self {
             p50_ns: latencies.quantile_ns(0.5),
             p99_ns: latencies.quantile_ns(0.99),
             mean_ns: latencies.mean_ns(),
             rate_per_s: latencies.count() as f64 / elapsed.as_secs_f64(),
+            client_cpu_ns: used.map(|used| used.client_ns),
+            server_cpu_ns: used.and_then(|used| used.server_ns),
             latencies,
             elapsed,
         }
@@ -108,6 +118,8 @@ impl Row {
             metadata_ns: None,
             vs_tonic_unix: None,
             rounds,
+            client_cpu_ns: None,
+            server_cpu_ns: None,
             not_run,
         }
     }
@@ -129,6 +141,8 @@ impl Row {
         self.quantiles = Quantiles::of(&all, elapsed);
         self.tail = self.quantiles.tail();
         self.p50_ns_range = medians().min().zip(medians().max());
+        self.client_cpu_ns = median(self.rounds.iter().map(|round| round.client_cpu_ns));
+        self.server_cpu_ns = median(self.rounds.iter().map(|round| round.server_cpu_ns));
     }
 
     fn compare(&self, yardstick: &Self) -> Option<Comparison> {
@@ -144,6 +158,13 @@ impl Row {
             rate: self.quantiles.rate_per_s? / yardstick.quantiles.rate_per_s?,
         })
     }
+}
+
+/// The median of rounds that all have the figure; of an even number, the smaller in the middle.
+fn median(figures: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    let mut figures = figures.collect::<Option<Vec<u64>>>()?;
+    figures.sort_unstable();
+    figures.get(figures.len().saturating_sub(1) / 2).copied()
 }
 
 /// A row beside others of the same run.
@@ -179,9 +200,9 @@ impl Report {
         Self { machine, seconds: plan.seconds, rounds: plan.rounds, rows }
     }
 
-    /// Rows that were not run though this build has their side.
+    /// Rows that were not run though this build has their side, and the side can carry the message.
     pub fn failures(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|row| row.not_run.is_some() && row.case.side.missing().is_none())
+        self.rows.iter().filter(|row| row.not_run.is_some() && row.case.missing().is_none())
     }
 
     /// The result as one JSON object.
@@ -263,15 +284,16 @@ impl Report {
 
     /// Every bucket of every round's histogram.
     fn csv(&self) -> String {
-        let mut text = String::from("side,size,metadata,inflight,placement,runtime,round,latency_ns,calls\n");
+        let mut text =
+            String::from("side,size,metadata,inflight,placement,runtime,message,round,latency_ns,calls\n");
         for row in &self.rows {
-            let Case { side, size, metadata, inflight, placement, runtime } = row.case;
+            let Case { side, message, size, metadata, inflight, placement, runtime } = row.case;
             for (round_idx, round) in row.rounds.iter().enumerate() {
                 for (value, count) in round.latencies.pairs() {
                     let round = round_idx + 1;
                     let _ = writeln!(
                         text,
-                        "{side},{size},{metadata},{inflight},{placement},{runtime},{round},{value},{count}"
+                        "{side},{size},{metadata},{inflight},{placement},{runtime},{message},{round},{value},{count}"
                     );
                 }
             }

@@ -9,7 +9,7 @@ use tollfree_bench::cores::Cores;
 use tollfree_bench::echo::{self, Step};
 use tollfree_bench::idle::{self, IdlePlan};
 use tollfree_bench::interrupt::until_interrupted;
-use tollfree_bench::plan::{Malloc, Placement, Plan, RuntimeKind, Side, bytes_in_words};
+use tollfree_bench::plan::{Malloc, Message, Placement, Plan, RuntimeKind, Side};
 use tollfree_bench::report::Report;
 
 use crate::bench_codec::CodecArgs;
@@ -63,7 +63,16 @@ impl Bench {
 /// Options of `tollfree bench echo`. Lists are separated by commas; every combination is a row.
 #[derive(Debug, Args)]
 pub(crate) struct EchoArgs {
-    /// Bytes in the request's and the reply's body
+    /// What a call carries: probe (bytes in one field), M3, order, fds (every field is read at both ends, and a reply with the same fields
+    /// is built), fds-copy (the reply is a copy)
+    #[arg(long, value_name = "MESSAGE,...", value_delimiter = ',', default_value = "probe")]
+    message: Vec<Message>,
+
+    /// Directory of a corpus, HyperProtoBench-like or of orders, or of several; else messages are kept or generated ones
+    #[arg(long, value_name = "DIR")]
+    corpus: Option<PathBuf>,
+
+    /// Bytes in the request's and the reply's body of a probe
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "64,4096,65536,1048576")]
     size: Vec<usize>,
 
@@ -79,8 +88,8 @@ pub(crate) struct EchoArgs {
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',', default_value = "split")]
     placement: Vec<Placement>,
 
-    /// What carries the calls: floor, iceoryx2, session, tollfree-direct, tollfree-ref, tollfree-blocking, tollfree, tollfree-park,
-    /// tollfree-upgrade, tonic-unix, tonic-tcp [default: all]
+    /// What carries the calls: floor, iceoryx2, session, tollfree-direct, tollfree-view, tollfree-ref, tollfree-blocking, tollfree,
+    /// tollfree-park, tollfree-upgrade, tonic-unix, tonic-tcp [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
 
@@ -112,6 +121,8 @@ pub(crate) struct EchoArgs {
 impl EchoArgs {
     fn plan(&self) -> Plan {
         Plan {
+            messages: self.message.clone(),
+            corpus: self.corpus.clone(),
             sizes: self.size.clone(),
             metadata: self.metadata.clone(),
             inflights: self.inflight.clone(),
@@ -227,7 +238,7 @@ impl Progress {
             step.total,
             step.round,
             case.side,
-            bytes_in_words(case.size),
+            case.payload(),
             case.inflight,
             case.placement,
             case.runtime,

@@ -39,6 +39,9 @@ fn a_row_has_the_fields_that_others_rely_on() {
         assert_eq!(row["inflight"], inflight);
         assert_eq!(row["placement"], "same-core");
         assert_eq!(row["runtime"], "current");
+        assert_eq!(row["message"], "probe");
+        assert!(row["client_cpu_ns"].as_u64() > Some(0), "{row}");
+        assert!(row["server_cpu_ns"].is_u64() || row["server_cpu_ns"].is_null(), "{row}");
         let number =
             |field: &str| row[field].as_f64().unwrap_or_else(|| panic!("no number in {field}: {row}"));
         let (p50, p99, p999) = (number("p50_ns"), number("p99_ns"), number("p999_ns"));
@@ -76,6 +79,31 @@ fn every_side_that_there_is_runs_over_every_axis() {
             assert!(row["p50_ns"].is_u64() && row["not_run"].is_null(), "{row}");
         }
     }
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn messages_with_fields_are_read_and_built_at_both_ends() {
+    let scratch = Scratch::new();
+    let axes = ["--message", "M3,order,fds-copy", "--inflight", "3"];
+    let sides = ["--side", "session,tollfree-direct,tollfree-view,tollfree-blocking,tonic-unix"];
+    let done = tollfree(&scratch).args(TINY).args(axes).args(sides).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let rows = rows(&done.stdout);
+    assert_eq!(rows.len(), 5 * 3);
+    for row in rows {
+        assert!(row["size"].as_u64() > Some(500) && row["metadata"] == 0, "{row}");
+        // A side of bytes has a row that says so.
+        if row["side"] == "session" {
+            assert!(row["p50_ns"].is_null() && row["not_run"].is_string(), "{row}");
+        } else {
+            assert!(row["p50_ns"].is_u64() && row["not_run"].is_null(), "{row}");
+            assert!(row["client_cpu_ns"].as_u64() > Some(0), "{row}");
+        }
+    }
+    let axes = ["--message", "M3", "--corpus", "/nowhere", "--side", "tollfree-view"];
+    let done = tollfree(&scratch).args(TINY).args(axes).output().unwrap();
+    assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains("/nowhere"));
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }
 
@@ -132,7 +160,7 @@ fn bad_arguments_are_answered_in_words_with_status_2() {
     for (arguments, words) in [
         (
             &["--side", "pigeon"][..],
-            "there are floor, iceoryx2, session, tollfree-direct, tollfree-ref, tollfree-blocking, tollfree, tollfree-park, tollfree-upgrade, tonic-unix, tonic-tcp",
+            "there are floor, iceoryx2, session, tollfree-direct, tollfree-view, tollfree-ref, tollfree-blocking, tollfree, tollfree-park, tollfree-upgrade, tonic-unix, tonic-tcp",
         ),
         (&["--placement", "moon"][..], "split, same-core, unpinned"),
         (&["--runtime", "fast"][..], "current, multi"),

@@ -223,6 +223,6 @@ pub(super) fn read_one(value: Value<'_>) -> u64 {
     }
 }
 
-pub(super) fn ends(bytes: &[u8]) -> u64 {
+pub(crate) fn ends(bytes: &[u8]) -> u64 {
     bytes.first().map_or(0, |byte| u64::from(*byte)) + bytes.last().map_or(0, |byte| u64::from(*byte))
 }

@@ -11,22 +11,11 @@ use super::peers::PROST;
 use super::report::Group;
 use super::{CodecPlan, at_each_seat};
 use crate::BenchError;
-use views::shop::{
+use crate::objects::views::shop::{
     AddressView, Hello, HelloMut, HelloView, ItemView, Kind, MoneyMut, MoneyView, Order, OrderMut, OrderView,
     Profile, ProfileMut, ProfileView, StampMut, StampView, order::Payment,
 };
-
-/// Views and drafts.
-#[allow(dead_code, unreachable_pub, reason = "generated code")]
-mod views {
-    include!(concat!(env!("OUT_DIR"), "/everyday/views.rs"));
-}
-
-/// prost's types of the same messages.
-#[allow(dead_code, unreachable_pub, reason = "generated code")]
-mod theirs {
-    include!(concat!(env!("OUT_DIR"), "/everyday/shop.rs"));
-}
+use crate::shop as theirs;
 
 /// One kind of message.
 #[derive(Clone, Copy)]
@@ -49,6 +38,9 @@ pub(super) const PAYLOADS: [Everyday; 3] = [
 
 const GROWS: &str = "an arena of this size takes the message";
 const DEPTH: u32 = 100;
+
+/// Different orders, each behind its length.
+pub(crate) const ORDERS: &[u8] = include_bytes!("../../../view-stubs/samples/order.bin");
 
 /// prost's type of a message, and what the rows do with it and with ours. All fields are read: numbers are summed, of
 /// strings the first and last byte are looked at.
@@ -192,7 +184,7 @@ fn put_texts(mut to: Texts<'_>, from: &[String]) -> Result<(), DraftError> {
 
 impl Sample for theirs::Order {
     type Ours = Order;
-    const MESSAGES: &'static [u8] = include_bytes!("../../../view-stubs/samples/order.bin");
+    const MESSAGES: &'static [u8] = ORDERS;
 
     fn read(&self) -> u64 {
         let item = |from: &theirs::Item| {
@@ -267,9 +259,9 @@ impl Sample for theirs::Order {
     }
 }
 
-/// The sample's messages.
-fn messages<S: Sample>() -> Result<Vec<&'static [u8]>, prost::DecodeError> {
-    let (mut rest, mut all) = (S::MESSAGES, Vec::new());
+/// Messages that lie one behind another, each behind its length.
+pub(crate) fn delimited(mut rest: &[u8]) -> Result<Vec<&[u8]>, prost::DecodeError> {
+    let mut all = Vec::new();
     while !rest.is_empty() {
         let len = prost::decode_length_delimiter(&mut rest)?;
         let (message, behind) = rest.split_at(len.min(rest.len()));
@@ -304,7 +296,7 @@ struct Forms<S: Sample> {
 
 impl<S: Sample> Forms<S> {
     fn new() -> Result<Self, prost::DecodeError> {
-        let (messages, arenas) = (messages::<S>()?, Arenas::new(1 << 20, 4));
+        let (messages, arenas) = (delimited(S::MESSAGES)?, Arenas::new(1 << 20, 4));
         let structs = messages.iter().map(|message| S::decode(*message)).collect::<Result<_, _>>()?;
         let mut forms = Forms { arenas, messages, structs, owned: Vec::new(), objects: Vec::new() };
         forms.owned = forms.messages.iter().map(|message| forms.decode(message)).collect();

@@ -16,7 +16,7 @@ use crate::BenchError;
 use crate::load::{EchoCall, body_of, check_echo, over};
 use crate::order::{self, Serving};
 use crate::peer::Starter;
-use crate::plan::{Case, PacedSide, Side, Wait};
+use crate::plan::{Case, Message, PacedSide, Side, Wait};
 use crate::process::run_time_ns;
 use crate::side::stub::{self, Stub};
 use crate::side::{tollfree, tollfree_blocking, tollfree_direct, tonic_unix};
@@ -43,7 +43,15 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
 /// The case as sides know it: a body, one call at a time.
 fn echo_case(case: PacedCase) -> Case {
     let (placement, runtime) = (case.placement, case.runtime);
-    Case { side: Side::Tollfree, size: SIZE, metadata: 0, inflight: 1, placement, runtime }
+    Case {
+        side: Side::Tollfree,
+        message: Message::Probe,
+        size: SIZE,
+        metadata: 0,
+        inflight: 1,
+        placement,
+        runtime,
+    }
 }
 
 /// Server and channel that wait as a row says.

@@ -72,12 +72,20 @@ impl Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Placement, RuntimeKind, Side};
+    use crate::plan::{Message, Placement, RuntimeKind, Side};
 
     #[test]
     fn what_is_sent_comes_back() {
         let (placement, runtime) = (Placement::Unpinned, RuntimeKind::Current);
-        let case = Case { side: Side::Floor, size: 64, metadata: 0, inflight: 1, placement, runtime };
+        let case = Case {
+            side: Side::Floor,
+            message: Message::Probe,
+            size: 64,
+            metadata: 0,
+            inflight: 1,
+            placement,
+            runtime,
+        };
         let dir = tempfile::tempdir().unwrap();
         let (say, hear) = std::sync::mpsc::channel();
         let path = dir.path().to_owned();

@@ -193,7 +193,11 @@ pub(super) fn measure(load: &Load) -> Result<Measured, String> {
         }
         sent_at.push_back(now);
     }
-    Ok(Measured { latencies, elapsed_ns: (ended - from).as_nanos().try_into().unwrap_or(u64::MAX) })
+    Ok(Measured {
+        latencies,
+        used: None,
+        elapsed_ns: (ended - from).as_nanos().try_into().unwrap_or(u64::MAX),
+    })
 }
 
 fn send_fd(socket: &UnixStream, region: &Region) -> std::io::Result<()> {
@@ -223,11 +227,11 @@ fn receive_fd(socket: &UnixStream) -> std::io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{RuntimeKind, Side};
+    use crate::plan::{Message, RuntimeKind, Side};
 
     fn case(size: usize, inflight: usize) -> Case {
         let (placement, runtime) = (Placement::SameCore, RuntimeKind::Current);
-        Case { side: Side::Floor, size, metadata: 0, inflight, placement, runtime }
+        Case { side: Side::Floor, message: Message::Probe, size, metadata: 0, inflight, placement, runtime }
     }
 
     #[test]

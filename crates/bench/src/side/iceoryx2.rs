@@ -191,7 +191,11 @@ pub(super) fn measure(load: &Load) -> Result<Measured, String> {
         }
         under_way.push_back((now, send(&client, &body)?));
     }
-    Ok(Measured { latencies, elapsed_ns: (ended - from).as_nanos().try_into().unwrap_or(u64::MAX) })
+    Ok(Measured {
+        latencies,
+        used: None,
+        elapsed_ns: (ended - from).as_nanos().try_into().unwrap_or(u64::MAX),
+    })
 }
 
 /// Removes what processes left behind that met in this directory and are gone: what has their prefix.
@@ -214,14 +218,22 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::plan::{RuntimeKind, Side};
+    use crate::plan::{Message, RuntimeKind, Side};
     use crate::workdir::Workdir;
 
     #[test]
     fn bodies_come_back_and_nothing_stays() {
         let dir = Workdir::create().unwrap();
         let (placement, runtime) = (Placement::SameCore, RuntimeKind::Current);
-        let case = Case { side: Side::Iceoryx2, size: 100, metadata: 0, inflight: 3, placement, runtime };
+        let case = Case {
+            side: Side::Iceoryx2,
+            message: Message::Probe,
+            size: 100,
+            metadata: 0,
+            inflight: 3,
+            placement,
+            runtime,
+        };
         let serve = Serve { case, core: None, dir: dir.path().to_owned() };
         let (ready, serving) = std::sync::mpsc::channel();
         let enough = Arc::new(AtomicBool::new(false));

@@ -14,8 +14,10 @@ pub(crate) mod tollfree_blocking;
 pub(crate) mod tollfree_direct;
 mod tollfree_ref;
 mod tollfree_upgrade;
+mod tollfree_view;
 pub(crate) mod tonic_tcp;
 pub(crate) mod tonic_unix;
+mod turns;
 
 use std::future::Future;
 use std::path::Path;
@@ -32,6 +34,7 @@ use self::tollfree::{Tollfree, TollfreePark};
 use self::tollfree_direct::TollfreeDirect;
 use self::tollfree_ref::TollfreeRef;
 use self::tollfree_upgrade::TollfreeUpgrade;
+use self::tollfree_view::TollfreeView;
 use self::tonic_tcp::TonicTcp;
 use self::tonic_unix::TonicUnix;
 
@@ -72,6 +75,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::Iceoryx2 => iceoryx2::serve(order, ready).map_err(failed(Side::Iceoryx2)),
         Side::Session => serve_async::<Session>(order, ready),
         Side::TollfreeDirect => serve_async::<TollfreeDirect>(order, ready),
+        Side::TollfreeView => serve_async::<TollfreeView>(order, ready),
         Side::TollfreeRef => serve_async::<TollfreeRef>(order, ready),
         Side::TollfreeBlocking => {
             tollfree_blocking::serve(order, ready).map_err(failed(Side::TollfreeBlocking))
@@ -91,6 +95,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::Iceoryx2 => iceoryx2::measure(load).map_err(failed(Side::Iceoryx2)),
         Side::Session => measure_async::<Session>(load),
         Side::TollfreeDirect => measure_async::<TollfreeDirect>(load),
+        Side::TollfreeView => measure_async::<TollfreeView>(load),
         Side::TollfreeRef => measure_async::<TollfreeRef>(load),
         Side::TollfreeBlocking => tollfree_blocking::measure(load).map_err(failed(Side::TollfreeBlocking)),
         Side::Tollfree => measure_async::<Tollfree>(load),
@@ -114,6 +119,7 @@ pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchErr
     match order.case.side {
         Side::Session => hold_async::<Session>(order, starter),
         Side::TollfreeDirect => hold_async::<TollfreeDirect>(order, starter),
+        Side::TollfreeView => hold_async::<TollfreeView>(order, starter),
         Side::TollfreeRef => hold_async::<TollfreeRef>(order, starter),
         Side::Tollfree => hold_async::<Tollfree>(order, starter),
         Side::TollfreePark => hold_async::<TollfreePark>(order, starter),

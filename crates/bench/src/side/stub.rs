@@ -3,13 +3,19 @@
 use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::codegen::{Body as HttpBody, Bytes, StdError};
+use tonic::transport::Server;
+use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
 
 use super::pairs::Pairs;
+use super::turns::{Answers, Structs};
 use crate::load::EchoCall;
+use crate::message::Message;
 use crate::plan::Case;
 use crate::proto::echo_client::EchoClient;
 use crate::proto::echo_server::{Echo, EchoServer};
+use crate::proto::messages_client::MessagesClient;
+use crate::proto::messages_server::MessagesServer;
 use crate::proto::{EchoReply, EchoRequest};
 
 /// What tonic receives at most unless told otherwise.
@@ -44,24 +50,40 @@ pub(crate) fn server(case: Case) -> EchoServer<EchoService> {
         .max_decoding_message_size(limit(case.size))
 }
 
+/// The generated server of messages with many fields.
+pub(super) fn messages() -> MessagesServer<Answers> {
+    MessagesServer::new(Answers)
+}
+
+/// A router of stock tonic with the generated service that carries a case's messages.
+pub(super) fn router(case: Case) -> Router {
+    match case.message {
+        Message::Probe => Server::builder().add_service(server(case)),
+        _ => Server::builder().add_service(messages()),
+    }
+}
+
 /// The generated client over a channel.
 #[derive(Clone)]
 pub(crate) struct Stub<T> {
     client: EchoClient<T>,
     pairs: Pairs,
+    messages: MessagesClient<T>,
+    structs: Option<Structs>,
 }
 
 impl<T> Stub<T>
 where
-    T: GrpcService<Body>,
+    T: GrpcService<Body> + Clone,
     T::Error: Into<StdError>,
     T::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
     <T::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
 {
     /// For a case's bodies and metadata.
     pub(crate) fn new(channel: T, case: Case) -> Self {
-        let client = EchoClient::new(channel).max_decoding_message_size(limit(case.size));
-        Self { client, pairs: Pairs::new(case.metadata) }
+        let client = EchoClient::new(channel.clone()).max_decoding_message_size(limit(case.size));
+        let messages = MessagesClient::new(channel);
+        Self { client, pairs: Pairs::new(case.metadata), messages, structs: None }
     }
 }
 
@@ -76,10 +98,24 @@ where
     type Body = Vec<u8>;
 
     async fn call(&mut self, body: Vec<u8>) -> Result<Vec<u8>, String> {
+        if let Some(structs) = &mut self.structs {
+            let client = &mut self.messages;
+            match structs {
+                Structs::M3(turns) => turns.exchange(|message| client.m3(message)).await?,
+                Structs::Order(turns) => turns.exchange(|message| client.order(message)).await?,
+                Structs::Fds(turns) => turns.exchange(|message| client.fds(message)).await?,
+            }
+            return Ok(body);
+        }
         let mut request = Request::new(EchoRequest { body });
         self.pairs.put(request.metadata_mut());
         let reply = self.client.call(request).await.map_err(|status| format!("a call failed: {status}"))?;
         self.pairs.look(reply.metadata())?;
         Ok(reply.into_inner().body)
+    }
+
+    fn take(&mut self, message: Message, samples: &[Vec<u8>]) -> Result<(), String> {
+        self.structs = Some(Structs::new(message, samples)?);
+        Ok(())
     }
 }

@@ -7,6 +7,7 @@ use tollfree::{Channel, Server, WaitPolicy};
 
 use super::AsyncSide;
 use super::stub::{self, Stub};
+use crate::message::Message;
 use crate::order::{Serve, Serving};
 use crate::plan::Case;
 
@@ -19,7 +20,7 @@ impl AsyncSide for Tollfree {
     type Caller = Stub<Channel>;
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-        serve(Server::builder().add_service(stub::server(order.case)), &order.dir, ready).await
+        serve(with_stub(Server::builder(), order.case), &order.dir, ready).await
     }
 
     async fn connect(address: &str, case: Case) -> Result<Stub<Channel>, String> {
@@ -36,12 +37,20 @@ impl AsyncSide for TollfreePark {
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
         let server = Server::builder().wait(WaitPolicy::Park);
-        serve(server.add_service(stub::server(order.case)), &order.dir, ready).await
+        serve(with_stub(server, order.case), &order.dir, ready).await
     }
 
     async fn connect(address: &str, case: Case) -> Result<Stub<Channel>, String> {
         let channel = Channel::builder(address).wait(WaitPolicy::Park).connect().await;
         Ok(Stub::new(channel.map_err(|error| format!("cannot connect: {error}"))?, case))
+    }
+}
+
+/// A server with the generated service that carries a case's messages.
+pub(super) fn with_stub(server: Server, case: Case) -> Server {
+    match case.message {
+        Message::Probe => server.add_service(stub::server(case)),
+        _ => server.add_service(stub::messages()),
     }
 }
 

@@ -7,10 +7,14 @@ use super::AsyncSide;
 use super::pairs::Pairs;
 use super::stub::limit;
 use super::tollfree::serve;
+use super::turns::{Answers, Structs};
 use crate::direct::echo_client::EchoClient;
 use crate::direct::echo_server::{Echo, EchoServer};
+use crate::direct::messages_client::MessagesClient;
+use crate::direct::messages_server::MessagesServer;
 use crate::direct::{EchoReply, EchoRequest};
 use crate::load::EchoCall;
+use crate::message::Message;
 use crate::order::{Serve, Serving};
 use crate::plan::Case;
 
@@ -37,11 +41,19 @@ pub(crate) fn service(case: Case) -> EchoServer<impl Echo> {
         .max_decoding_message_size(limit(case.size))
 }
 
+/// A server with the service that carries a case's messages.
+pub(super) fn with_service(server: Server, case: Case) -> Server {
+    match case.message {
+        Message::Probe => server.add_service(service(case)),
+        _ => server.add_service(MessagesServer::new(Answers)),
+    }
+}
+
 impl AsyncSide for TollfreeDirect {
     type Caller = Caller;
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-        serve(Server::builder().add_service(service(order.case)), &order.dir, ready).await
+        serve(with_service(Server::builder(), order.case), &order.dir, ready).await
     }
 
     async fn connect(address: &str, case: Case) -> Result<Caller, String> {
@@ -52,9 +64,12 @@ impl AsyncSide for TollfreeDirect {
 /// A caller through such a channel, for a case's bodies and metadata.
 pub(crate) async fn caller(builder: ChannelBuilder, case: Case) -> Result<Caller, String> {
     let channel = builder.connect().await.map_err(|error| format!("cannot connect: {error}"))?;
-    let client = EchoClient::new(channel).max_decoding_message_size(limit(case.size));
+    let client = EchoClient::new(channel.clone()).max_decoding_message_size(limit(case.size));
     match client.way() {
-        Way::Direct => Ok(Caller { client, pairs: Pairs::new(case.metadata) }),
+        Way::Direct => {
+            let messages = MessagesClient::new(channel);
+            Ok(Caller { client, pairs: Pairs::new(case.metadata), messages, structs: None })
+        }
         way => Err(format!("calls would go {way}")),
     }
 }
@@ -63,16 +78,32 @@ pub(crate) async fn caller(builder: ChannelBuilder, case: Case) -> Result<Caller
 pub(crate) struct Caller {
     client: EchoClient<Channel>,
     pairs: Pairs,
+    messages: MessagesClient<Channel>,
+    structs: Option<Structs>,
 }
 
 impl EchoCall for Caller {
     type Body = Vec<u8>;
 
     async fn call(&mut self, body: Vec<u8>) -> Result<Vec<u8>, String> {
+        if let Some(structs) = &mut self.structs {
+            let client = &mut self.messages;
+            match structs {
+                Structs::M3(turns) => turns.exchange(|message| client.m3(message)).await?,
+                Structs::Order(turns) => turns.exchange(|message| client.order(message)).await?,
+                Structs::Fds(turns) => turns.exchange(|message| client.fds(message)).await?,
+            }
+            return Ok(body);
+        }
         let mut request = Request::new(EchoRequest { body });
         self.pairs.put(request.metadata_mut());
         let reply = self.client.call(request).await.map_err(|status| format!("a call failed: {status}"))?;
         self.pairs.look(reply.metadata())?;
         Ok(reply.into_inner().body)
+    }
+
+    fn take(&mut self, message: Message, samples: &[Vec<u8>]) -> Result<(), String> {
+        self.structs = Some(Structs::new(message, samples)?);
+        Ok(())
     }
 }

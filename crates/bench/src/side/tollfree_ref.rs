@@ -10,7 +10,7 @@ use tollfree::{Channel, Server};
 
 use super::AsyncSide;
 use super::tollfree::serve;
-use super::tollfree_direct::{Caller, caller, service};
+use super::tollfree_direct::{Caller, caller, with_service};
 use crate::order::{Serve, Serving};
 use crate::plan::Case;
 
@@ -34,7 +34,7 @@ impl AsyncSide for TollfreeRef {
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
         let created = Pool::create(&pool_address(&order.dir)?, Capacity::default(), Config::default());
         let pool = warm(created.map_err(|error| error.to_string())?)?;
-        let server = Server::builder().pool(pool).ref_threshold(1).add_service(service(order.case));
+        let server = with_service(Server::builder().pool(pool).ref_threshold(1), order.case);
         serve(server, &order.dir, ready).await
     }
 

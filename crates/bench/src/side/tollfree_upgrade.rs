@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tollfree::{Channel, Server, Transport};
 
 use super::AsyncSide;
-use super::stub::{self, Stub};
-use super::tollfree::{appears, ending};
+use super::stub::Stub;
+use super::tollfree::{appears, ending, with_stub};
 use crate::order::{Serve, Serving};
 use crate::plan::Case;
 
@@ -27,7 +27,7 @@ impl AsyncSide for TollfreeUpgrade {
         let path = order.dir.join("tollfree.sock");
         // The socket is bound last: where it is seen, both listen.
         let uris = [format!("http://{free}"), format!("shm://{}", path.display())];
-        let server = Server::builder().add_service(stub::server(order.case));
+        let server = with_stub(Server::builder(), order.case);
         let serving = server.serve_many(uris.iter().map(String::as_str));
         tokio::pin!(serving);
         tokio::select! {

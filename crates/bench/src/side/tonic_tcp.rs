@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use tonic::transport::server::Router;
 use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Channel, Endpoint, Server};
+use tonic::transport::{Channel, Endpoint};
 
 use super::AsyncSide;
 use super::stub::{self, Stub};
@@ -17,7 +17,7 @@ impl AsyncSide for TonicTcp {
     type Caller = Stub<Channel>;
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-        serve(Server::builder().add_service(stub::server(order.case)), ready).await
+        serve(stub::router(order.case), ready).await
     }
 
     async fn connect(address: &str, case: Case) -> Result<Stub<Channel>, String> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::server::Router;
-use tonic::transport::{Channel, Endpoint, Server};
+use tonic::transport::{Channel, Endpoint};
 
 use super::AsyncSide;
 use super::stub::{self, Stub};
@@ -18,7 +18,7 @@ impl AsyncSide for TonicUnix {
     type Caller = Stub<Channel>;
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-        serve(Server::builder().add_service(stub::server(order.case)), &order.dir, ready).await
+        serve(stub::router(order.case), &order.dir, ready).await
     }
 
     async fn connect(address: &str, case: Case) -> Result<Stub<Channel>, String> {

@@ -74,7 +74,7 @@ impl SplitMessage {
     }
 
     /// Its bytes: the corpus', or generated ones.
-    fn bytes(self, corpus: Option<&Path>) -> Result<Vec<u8>, BenchError> {
+    pub(crate) fn bytes(self, corpus: Option<&Path>) -> Result<Vec<u8>, BenchError> {
         let Some((schema, len)) = self.place() else {
             return Ok(prost::Message::encode_to_vec(&crate::proto::Bytes { body: body_of(64) }));
         };
