@@ -7,7 +7,8 @@ fn main() -> std::io::Result<()> {
     let views = |name: &str, pattern: &str, protos: &[&str], include: &str| {
         let dir = Path::new(&out).join(name);
         std::fs::create_dir_all(&dir)?;
-        tollfree_build::configure().out_dir(dir).views(pattern).compile_protos(protos, &[include])
+        let builder = tollfree_build::configure().out_dir(dir).views(pattern).prost_path("prost");
+        builder.compile_protos(protos, &[include])
     };
     views("shop", ".shop", &["shop.proto"], "proto")?;
     views("kinds", ".", &["all2.proto", "all3.proto"], "../processor/tests/fixture")?;

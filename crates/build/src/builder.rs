@@ -11,7 +11,7 @@ use prost_types::FileDescriptorSet;
 
 use crate::check::{self, Generated};
 use crate::service::{Failures, Generator, Options};
-use crate::views;
+use crate::views::{self, Structs};
 
 /// Settings of the generator, named as in `tonic-prost-build`; made by [`configure`].
 #[derive(Debug)]
@@ -20,6 +20,7 @@ pub struct Builder {
     pub(crate) options: Options,
     pub(crate) settings: Vec<Setting>,
     views: Vec<String>,
+    prost_path: Option<String>,
     out_dir: Option<PathBuf>,
     file_descriptor_set_path: Option<PathBuf>,
     emit_rerun_if_changed: bool,
@@ -47,6 +48,7 @@ pub fn configure() -> Builder {
         options: Options::default(),
         settings: Vec::new(),
         views: Vec::new(),
+        prost_path: None,
         out_dir: None,
         file_descriptor_set_path: None,
         emit_rerun_if_changed: std::env::var_os("CARGO").is_some(),
@@ -155,6 +157,14 @@ impl Builder {
     /// Where `views.rs` is included, seen from the modules of services: `super::views` unless said here.
     pub fn views_path(mut self, path: impl AsRef<str>) -> Self {
         path.as_ref().clone_into(&mut self.options.views_path);
+        self
+    }
+
+    /// Also generates what makes prost's structs of views, and drafts of structs (`to_prost`, `from_prost`). The path is the
+    /// module in which each package has its module, seen from where `views.rs` is included. Types that are said to stand elsewhere
+    /// ([`extern_path`](Builder::extern_path), prost-types) are looked for there, by a path that begins with `::` or `crate`.
+    pub fn prost_path(mut self, path: impl AsRef<str>) -> Self {
+        self.prost_path = Some(path.as_ref().to_owned());
         self
     }
 
@@ -270,7 +280,8 @@ impl Builder {
         let mut viewed = self.views.clone();
         viewed.extend(self.messages_of_objects(&fds)?);
         if !viewed.is_empty() {
-            let text = views::text(&fds, &viewed).map_err(io::Error::other)?;
+            let structs = self.structs().map_err(io::Error::other)?;
+            let text = views::text(&fds, &viewed, structs.as_ref()).map_err(io::Error::other)?;
             let out_dir = self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from));
             let out_dir =
                 out_dir.ok_or_else(|| io::Error::other("views need an out_dir, or cargo's OUT_DIR"))?;
@@ -284,6 +295,17 @@ impl Builder {
         }
         let failures = self.apply(&mut config);
         generate(&failures, || config.compile_fds(fds))
+    }
+
+    /// Where prost's types stand, if views are to know.
+    fn structs(&self) -> Result<Option<Structs>, String> {
+        let Some(root) = &self.prost_path else { return Ok(None) };
+        let pair = |setting: &Setting| match setting {
+            Setting::ExternPath(proto, rust) => Some((proto.clone(), rust.clone())),
+            _ => None,
+        };
+        let has_well_known = self.settings.iter().any(|it| matches!(it, Setting::WellKnownTypes));
+        Structs::new(root, self.settings.iter().filter_map(pair).collect(), has_well_known).map(Some)
     }
 
     /// The messages of all methods whose stubs take objects, as paths of views.

@@ -180,7 +180,7 @@ fn encode(
             Ok(bytes) => Answer::Message(bytes.to_vec()),
             Err(error) => Answer::SerializeError(error.to_string()),
         },
-        Form::Json => match tollfree_json::write(processor, &verified) {
+        Form::Json => match tollfree_json::write(processor, verified.root()) {
             Ok(text) => Answer::Json(text),
             Err(error) => Answer::SerializeError(error.to_string()),
         },

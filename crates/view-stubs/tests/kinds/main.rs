@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod fields;
+mod structs;
 
 use fields::{full, put, read};
 use prost::Message as _;
