@@ -10,6 +10,7 @@ use prost_build::Config;
 use prost_types::FileDescriptorSet;
 
 use crate::check::{self, Generated};
+use crate::editions;
 use crate::service::{Failures, Generator, Options};
 use crate::views::{self, Structs};
 
@@ -266,11 +267,30 @@ impl Builder {
         self.compile_fds_with_config(fds, Config::new())
     }
 
+    /// Generates the code of files that protoc or buf has compiled into a descriptor set, imports among them. Only the set's own
+    /// bytes have what makes an edition, which [`compile_fds`](Builder::compile_fds) is not told of.
+    ///
+    /// # Errors
+    /// As there; what is no descriptor set.
+    pub fn compile_descriptor_set(self, set: &[u8]) -> io::Result<()> {
+        let (mut fds, raw) = (FileDescriptorSet::decode(set)?, editions::Set::decode(set)?);
+        for (file, raw) in fds.file.iter_mut().zip(&raw.files) {
+            editions::lower(file, raw).map_err(io::Error::other)?;
+        }
+        self.compile(fds, set, Config::new())
+    }
+
     /// [`compile_fds`](Builder::compile_fds) with settings of prost-build that the builder doesn't have.
     ///
     /// # Errors
     /// As there.
-    pub fn compile_fds_with_config(self, fds: FileDescriptorSet, mut config: Config) -> io::Result<()> {
+    pub fn compile_fds_with_config(self, fds: FileDescriptorSet, config: Config) -> io::Result<()> {
+        let encoded = fds.encode_to_vec();
+        self.compile(fds, &encoded, config)
+    }
+
+    /// Generates the code of files that are also `encoded`, in which they say more.
+    fn compile(self, fds: FileDescriptorSet, encoded: &[u8], mut config: Config) -> io::Result<()> {
         self.options.check().map_err(io::Error::other)?;
         let complaints: Vec<String> =
             fds.file.iter().flat_map(|file| check::complaints(file, self.generated())).collect();
@@ -281,14 +301,14 @@ impl Builder {
         viewed.extend(self.messages_of_objects(&fds)?);
         if !viewed.is_empty() {
             let structs = self.structs().map_err(io::Error::other)?;
-            let text = views::text(&fds, &viewed, structs.as_ref()).map_err(io::Error::other)?;
+            let text = views::text(&fds, encoded, &viewed, structs.as_ref()).map_err(io::Error::other)?;
             let out_dir = self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from));
             let out_dir =
                 out_dir.ok_or_else(|| io::Error::other("views need an out_dir, or cargo's OUT_DIR"))?;
             std::fs::write(out_dir.join(views::FILE), text)?;
         }
         if let Some(path) = &self.file_descriptor_set_path {
-            std::fs::write(path, fds.encode_to_vec())?;
+            std::fs::write(path, encoded)?;
         }
         if let Some(out_dir) = &self.out_dir {
             config.out_dir(out_dir);

@@ -10,7 +10,6 @@ mod tree;
 
 use std::collections::{HashMap, HashSet};
 
-use ::prost::Message as _;
 use proc_macro2::{Literal, TokenStream};
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use quote::quote;
@@ -50,8 +49,13 @@ struct Types<'a> {
 }
 
 impl<'a> Types<'a> {
-    fn new(set: &'a FileDescriptorSet, structs: Option<&'a Structs>) -> Result<Types<'a>, String> {
-        let schema = Schema::from_descriptor_set(&set.encode_to_vec()).map_err(|error| error.to_string())?;
+    /// The set's types, with the table of the same set as it was `encoded`.
+    fn new(
+        set: &'a FileDescriptorSet,
+        encoded: &[u8],
+        structs: Option<&'a Structs>,
+    ) -> Result<Types<'a>, String> {
+        let schema = Schema::from_descriptor_set(encoded).map_err(|error| error.to_string())?;
         let table = schema.compile().map_err(|error| error.to_string())?;
         let mut types = Types { table, structs, messages: HashMap::new(), enums: HashMap::new() };
         for file in &set.file {
@@ -141,10 +145,11 @@ fn joined(within: &str, name: &str) -> String {
 /// What cannot be generated, each with its place.
 pub(crate) fn text(
     set: &FileDescriptorSet,
+    encoded: &[u8],
     patterns: &[String],
     structs: Option<&Structs>,
 ) -> Result<String, String> {
-    let types = Types::new(set, structs)?;
+    let types = Types::new(set, encoded, structs)?;
     let reached = types.reached(set, patterns);
     if reached.is_empty() {
         return Err(format!(

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use prost::Message as _;
 use tollfree_build::{Builder, FileDescriptorSet, configure};
 
 const PROTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/protos");
@@ -129,4 +130,20 @@ fn a_message_of_many_fields() {
     assert_eq!(text.matches("pub fn field_").count(), 1200);
     assert_eq!(text.matches("pub fn set_field_").count(), 1200);
     assert!(!text.contains("prost"), "conversions are generated where they are asked for");
+}
+
+/// What protoc and buf write, which has more than the types that prost reads it by.
+#[test]
+fn a_descriptor_set_from_elsewhere() {
+    let set = protox::compile(["views.proto"], [PROTOS]).unwrap().encode_to_vec();
+    let out = tempfile::tempdir().unwrap();
+    let builder =
+        || configure().out_dir(out.path()).emit_rerun_if_changed(false).prost_path("super::messages");
+    builder().views(".golden").compile_descriptor_set(&set).unwrap();
+    let found = std::fs::read_to_string(out.path().join("views.rs")).unwrap();
+    assert!(found == generated("views.proto", &[".golden"]).unwrap());
+    assert!(builder().compile_descriptor_set(&set[1..]).is_err());
+    // Field 1: a file whose edition, field 14, is one that is not known.
+    let error = builder().compile_descriptor_set(&[10, 3, 14 << 3, 0xaf, 0x0f]).unwrap_err().to_string();
+    assert!(error.contains("edition number 1967"), "{error}");
 }
