@@ -53,3 +53,17 @@ pub mod names {
         }
     }
 }
+
+/// A message with the forms that JSON has for well-known types.
+pub mod special {
+    include!(concat!(env!("OUT_DIR"), "/json/views.rs"));
+
+    /// prost's types of the same.
+    #[allow(missing_docs)]
+    pub mod prost {
+        /// Package `json`.
+        pub mod json {
+            include!(concat!(env!("OUT_DIR"), "/json/json.rs"));
+        }
+    }
+}

@@ -9,6 +9,8 @@ use tollfree_view_stubs::kinds::prost::{t2 as theirs2, t3 as theirs};
 use tollfree_view_stubs::kinds::{ViewsTable, t2, t3};
 use tollfree_view_stubs::names::prost::stubs::names::v1 as their_names;
 use tollfree_view_stubs::names::stubs::names::v1 as names;
+use tollfree_view_stubs::special::json;
+use tollfree_view_stubs::special::prost::json as their_json;
 
 use crate::fields::{full, read};
 use crate::{arena, encoded, owned};
@@ -114,6 +116,15 @@ fn structs_of_well_known_types() {
         there_and_back::<names::Known, _>(&theirs);
     }
     there_and_back::<names::Known, _>(&their_names::Known::default());
+    let theirs = their_json::Everything {
+        choice: Some(their_json::everything::Choice::ChosenNull(0)),
+        by_text: [("k".to_owned(), their_json::Everything { maybe: Some(0), ..Default::default() })].into(),
+        w_bytes: Some(vec![]),
+        values: vec![value(Kind::BoolValue(true)), Value { kind: None }],
+        mask: Some(prost_types::FieldMask { paths: vec!["a.b".into()] }),
+        ..Default::default()
+    };
+    there_and_back::<json::Everything, _>(&theirs);
     let theirs =
         their_names::Self_ { self_: 1, r#type: "t".into(), r#match: Some(false), ..Default::default() };
     there_and_back::<names::Self_, _>(&theirs);
