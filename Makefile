@@ -34,8 +34,12 @@ test: lint ## Check everything: formatting, lints, tests, documentation, concurr
 	@.ci/tests
 	@$(MAKE) --no-print-directory doc loom
 
-conformance: ## Run protobuf's own conformance suite against the engine (fetches its runner)
+conformance: ## Run protobuf's own conformance suite against the engine, and through generated views (fetches its runner)
 	@cargo build --quiet --package tollfree-conformance
+	@crates/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
+	@echo "the same through generated views and drafts"
+	@TOLLFREE_CONFORMANCE_SET=$(abspath $(TARGET_DIR))/conformance/messages.binpb \
+		cargo build --quiet --package tollfree-conformance --features generated
 	@crates/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
 
 generators: ## Have protoc and buf run protoc-gen-tollfree, and compare with what a build.rs gets (fetches them)

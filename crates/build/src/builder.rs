@@ -10,8 +10,9 @@ use prost_build::Config;
 use prost_types::FileDescriptorSet;
 
 use crate::check::{self, Generated};
+use crate::editions;
 use crate::service::{Failures, Generator, Options};
-use crate::views;
+use crate::views::{self, Structs};
 
 /// Settings of the generator, named as in `tonic-prost-build`; made by [`configure`].
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct Builder {
     pub(crate) options: Options,
     pub(crate) settings: Vec<Setting>,
     views: Vec<String>,
+    prost_path: Option<String>,
     out_dir: Option<PathBuf>,
     file_descriptor_set_path: Option<PathBuf>,
     emit_rerun_if_changed: bool,
@@ -47,6 +49,7 @@ pub fn configure() -> Builder {
         options: Options::default(),
         settings: Vec::new(),
         views: Vec::new(),
+        prost_path: None,
         out_dir: None,
         file_descriptor_set_path: None,
         emit_rerun_if_changed: std::env::var_os("CARGO").is_some(),
@@ -158,6 +161,14 @@ impl Builder {
         self
     }
 
+    /// Also generates what makes prost's structs of views, and drafts of structs (`to_prost`, `from_prost`). The path is the
+    /// module in which each package has its module, seen from where `views.rs` is included. Types that are said to stand elsewhere
+    /// ([`extern_path`](Builder::extern_path), prost-types) are looked for there, by a path that begins with `::` or `crate`.
+    pub fn prost_path(mut self, path: impl AsRef<str>) -> Self {
+        self.prost_path = Some(path.as_ref().to_owned());
+        self
+    }
+
     /// Leaves out `Debug`, as [`Config::skip_debug`].
     pub fn skip_debug<S: AsRef<str>>(mut self, paths: impl IntoIterator<Item = S>) -> Self {
         self.settings.extend(paths.into_iter().map(|path| Setting::SkipDebug(path.as_ref().to_owned())));
@@ -256,11 +267,30 @@ impl Builder {
         self.compile_fds_with_config(fds, Config::new())
     }
 
+    /// Generates the code of files that protoc or buf has compiled into a descriptor set, imports among them. Only the set's own
+    /// bytes have what makes an edition, which [`compile_fds`](Builder::compile_fds) is not told of.
+    ///
+    /// # Errors
+    /// As there; what is no descriptor set.
+    pub fn compile_descriptor_set(self, set: &[u8]) -> io::Result<()> {
+        let (mut fds, raw) = (FileDescriptorSet::decode(set)?, editions::Set::decode(set)?);
+        for (file, raw) in fds.file.iter_mut().zip(&raw.files) {
+            editions::lower(file, raw).map_err(io::Error::other)?;
+        }
+        self.compile(fds, set, Config::new())
+    }
+
     /// [`compile_fds`](Builder::compile_fds) with settings of prost-build that the builder doesn't have.
     ///
     /// # Errors
     /// As there.
-    pub fn compile_fds_with_config(self, fds: FileDescriptorSet, mut config: Config) -> io::Result<()> {
+    pub fn compile_fds_with_config(self, fds: FileDescriptorSet, config: Config) -> io::Result<()> {
+        let encoded = fds.encode_to_vec();
+        self.compile(fds, &encoded, config)
+    }
+
+    /// Generates the code of files that are also `encoded`, in which they say more.
+    fn compile(self, fds: FileDescriptorSet, encoded: &[u8], mut config: Config) -> io::Result<()> {
         self.options.check().map_err(io::Error::other)?;
         let complaints: Vec<String> =
             fds.file.iter().flat_map(|file| check::complaints(file, self.generated())).collect();
@@ -270,20 +300,32 @@ impl Builder {
         let mut viewed = self.views.clone();
         viewed.extend(self.messages_of_objects(&fds)?);
         if !viewed.is_empty() {
-            let text = views::text(&fds, &viewed).map_err(io::Error::other)?;
+            let structs = self.structs().map_err(io::Error::other)?;
+            let text = views::text(&fds, encoded, &viewed, structs.as_ref()).map_err(io::Error::other)?;
             let out_dir = self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from));
             let out_dir =
                 out_dir.ok_or_else(|| io::Error::other("views need an out_dir, or cargo's OUT_DIR"))?;
             std::fs::write(out_dir.join(views::FILE), text)?;
         }
         if let Some(path) = &self.file_descriptor_set_path {
-            std::fs::write(path, fds.encode_to_vec())?;
+            std::fs::write(path, encoded)?;
         }
         if let Some(out_dir) = &self.out_dir {
             config.out_dir(out_dir);
         }
         let failures = self.apply(&mut config);
         generate(&failures, || config.compile_fds(fds))
+    }
+
+    /// Where prost's types stand, if views are to know.
+    fn structs(&self) -> Result<Option<Structs>, String> {
+        let Some(root) = &self.prost_path else { return Ok(None) };
+        let pair = |setting: &Setting| match setting {
+            Setting::ExternPath(proto, rust) => Some((proto.clone(), rust.clone())),
+            _ => None,
+        };
+        let has_well_known = self.settings.iter().any(|it| matches!(it, Setting::WellKnownTypes));
+        Structs::new(root, self.settings.iter().filter_map(pair).collect(), has_well_known).map(Some)
     }
 
     /// The messages of all methods whose stubs take objects, as paths of views.

@@ -11,6 +11,13 @@ use prost_types::{DescriptorProto, FieldDescriptorProto, FieldOptions, FileDescr
 /// Editions that are understood, as descriptor.proto numbers them.
 pub(crate) const EDITIONS: std::ops::RangeInclusive<i32> = 1000..=1001;
 
+/// A descriptor set, with what prost-types drops of it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Set {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) files: Vec<File>,
+}
+
 /// The parts of a file's descriptor that prost-types doesn't have.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct File {

@@ -5,16 +5,17 @@
 
 mod fields;
 mod message;
+mod prost;
 mod tree;
 
 use std::collections::{HashMap, HashSet};
 
 use proc_macro2::{Literal, TokenStream};
-use prost::Message as _;
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use quote::quote;
 use tollfree_schema::{Schema, Table};
 
+pub(crate) use self::prost::Structs;
 use crate::check::{Complaints, number};
 use tree::{Scope, Tree};
 
@@ -41,15 +42,22 @@ struct Found<'a, D> {
 /// All types of a set, by full name.
 struct Types<'a> {
     table: Table,
+    /// Where prost's types stand, if conversions are wanted.
+    structs: Option<&'a Structs>,
     messages: HashMap<String, Found<'a, DescriptorProto>>,
     enums: HashMap<String, Found<'a, EnumDescriptorProto>>,
 }
 
 impl<'a> Types<'a> {
-    fn new(set: &'a FileDescriptorSet) -> Result<Types<'a>, String> {
-        let schema = Schema::from_descriptor_set(&set.encode_to_vec()).map_err(|error| error.to_string())?;
+    /// The set's types, with the table of the same set as it was `encoded`.
+    fn new(
+        set: &'a FileDescriptorSet,
+        encoded: &[u8],
+        structs: Option<&'a Structs>,
+    ) -> Result<Types<'a>, String> {
+        let schema = Schema::from_descriptor_set(encoded).map_err(|error| error.to_string())?;
         let table = schema.compile().map_err(|error| error.to_string())?;
-        let mut types = Types { table, messages: HashMap::new(), enums: HashMap::new() };
+        let mut types = Types { table, structs, messages: HashMap::new(), enums: HashMap::new() };
         for file in &set.file {
             let scope = Scope::of_package(file.package());
             types.enums_of(file, file.package(), &scope, &[number::FILE_ENUM], &file.enum_type);
@@ -135,8 +143,13 @@ fn joined(within: &str, name: &str) -> String {
 ///
 /// # Errors
 /// What cannot be generated, each with its place.
-pub(crate) fn text(set: &FileDescriptorSet, patterns: &[String]) -> Result<String, String> {
-    let types = Types::new(set)?;
+pub(crate) fn text(
+    set: &FileDescriptorSet,
+    encoded: &[u8],
+    patterns: &[String],
+    structs: Option<&Structs>,
+) -> Result<String, String> {
+    let types = Types::new(set, encoded, structs)?;
     let reached = types.reached(set, patterns);
     if reached.is_empty() {
         return Err(format!(

@@ -3,14 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
-use tollfree_build::{FileDescriptorSet, configure};
+use prost::Message as _;
+use tollfree_build::{Builder, FileDescriptorSet, configure};
 
 const PROTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/protos");
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/views.rs");
 
 fn generated(proto: &str, paths: &[&str]) -> Result<String, String> {
     let out = tempfile::tempdir().unwrap();
-    let builder = configure().out_dir(out.path()).emit_rerun_if_changed(false);
+    let builder = configure().out_dir(out.path()).emit_rerun_if_changed(false).prost_path("super::messages");
     let builder = paths.iter().fold(builder, |builder, path| builder.views(path));
     let done = builder.compile_protos(&[Path::new(PROTOS).join(proto)], &[PathBuf::from(PROTOS)]);
     if let Err(error) = done {
@@ -67,6 +68,37 @@ fn names_that_clash_are_refused_with_their_places() {
     assert_eq!(lines, expected);
 }
 
+#[test]
+fn prosts_types_are_where_they_are_said_to_be() {
+    let with = |change: fn(Builder) -> Builder| {
+        let out = tempfile::tempdir().unwrap();
+        let builder = configure().out_dir(out.path()).emit_rerun_if_changed(false).views(".golden");
+        change(builder)
+            .compile_protos(&[Path::new(PROTOS).join("views.proto")], &[PathBuf::from(PROTOS)])
+            .map(|()| std::fs::read_to_string(out.path().join("views.rs")).unwrap())
+            .map_err(|error| error.to_string())
+    };
+    let found = with(|builder| builder.prost_path("crate::all")).unwrap();
+    assert!(found.contains("type Struct = crate::all::golden::views::v1::Seen;"), "{found}");
+    assert!(found.contains("crate::all::golden::views::v1::seen::Choice::Raw"), "{found}");
+    let found = with(|builder| builder.prost_path("self")).unwrap();
+    let inner = "type Struct = super::super::super::super::golden::views::v1::unseen::Inner;";
+    assert!(found.contains(inner), "{found}");
+    let elsewhere = |builder: Builder| {
+        let builder =
+            builder.extern_path(".golden.views", "::other").extern_path(".golden.views.v1.Seen", "::one::It");
+        builder.prost_path("super")
+    };
+    let found = with(elsewhere).unwrap();
+    assert!(
+        found.contains("type Struct = ::one::It;") && found.contains("::one::seen::Choice::Raw"),
+        "{found}"
+    );
+    assert!(found.contains("type Struct = ::other::v1::unseen::Inner;"), "{found}");
+    let error = with(|builder| builder.prost_path("no path")).unwrap_err();
+    assert!(error.contains("\"no path\" is not a path"), "{error}");
+}
+
 /// More than a thousand fields: generated in one go, each with functions of its own.
 #[test]
 fn a_message_of_many_fields() {
@@ -97,4 +129,21 @@ fn a_message_of_many_fields() {
     let text = std::fs::read_to_string(out.path().join("views.rs")).unwrap();
     assert_eq!(text.matches("pub fn field_").count(), 1200);
     assert_eq!(text.matches("pub fn set_field_").count(), 1200);
+    assert!(!text.contains("prost"), "conversions are generated where they are asked for");
+}
+
+/// What protoc and buf write, which has more than the types that prost reads it by.
+#[test]
+fn a_descriptor_set_from_elsewhere() {
+    let set = protox::compile(["views.proto"], [PROTOS]).unwrap().encode_to_vec();
+    let out = tempfile::tempdir().unwrap();
+    let builder =
+        || configure().out_dir(out.path()).emit_rerun_if_changed(false).prost_path("super::messages");
+    builder().views(".golden").compile_descriptor_set(&set).unwrap();
+    let found = std::fs::read_to_string(out.path().join("views.rs")).unwrap();
+    assert!(found == generated("views.proto", &[".golden"]).unwrap());
+    assert!(builder().compile_descriptor_set(&set[1..]).is_err());
+    // Field 1: a file whose edition, field 14, is one that is not known.
+    let error = builder().compile_descriptor_set(&[10, 3, 14 << 3, 0xaf, 0x0f]).unwrap_err().to_string();
+    assert!(error.contains("edition number 1967"), "{error}");
 }

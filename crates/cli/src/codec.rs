@@ -109,7 +109,7 @@ impl Source {
     /// The object as text, or in protobuf's JSON form.
     fn print(&self, processor: &Processor, object: &Object<'_>) -> Result<(), Failure> {
         if self.json {
-            let text = tollfree_json::write(processor, object).map_err(|error| self.failed(error))?;
+            let text = tollfree_json::write(processor, object.root()).map_err(|error| self.failed(error))?;
             return print(&(text + "\n"));
         }
         print(&show::text(processor, object))

@@ -3,7 +3,8 @@
 //! The runner starts it, writes requests to its standard input and reads answers from its standard output, each
 //! after a length of four bytes, little endian. A request holds a message and a form in which it is to come back.
 //! Here it is decoded by the table into a linear object and encoded from that object, in binary or JSON. Requests and answers
-//! take the same way, and no protobuf library is linked: `tests/testee.rs` holds the build to that.
+//! take the same way; with the feature `generated`, the message under test goes through views and drafts that are generated of the
+//! suite's own messages (`build.rs`). No protobuf library is linked: `tests/testee.rs` holds the build to that.
 //!
 //! ```text
 //! tollfree-conformance <descriptor set>
@@ -13,6 +14,10 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+#[cfg(not(feature = "generated"))]
+mod dynamic;
+#[cfg(feature = "generated")]
+mod generated;
 mod testee;
 
 use std::io::{self, BufReader, BufWriter, Read, Write};

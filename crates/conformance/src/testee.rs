@@ -5,9 +5,13 @@ use tollfree_processor::{Arena, EncodeBuffer, Field, FieldError, Limits, Object,
 use tollfree_schema::{Schema, SchemaError};
 
 use crate::answer::Answer;
+#[cfg(not(feature = "generated"))]
+use crate::dynamic::Engine;
+#[cfg(feature = "generated")]
+use crate::generated::Engine;
 
 /// Bytes that one object may take.
-const ARENA_LIMIT: usize = 1 << 30;
+pub(crate) const ARENA_LIMIT: usize = 1 << 30;
 /// `conformance.WireFormat`: the binary form.
 const PROTOBUF: i32 = 1;
 /// `conformance.WireFormat`: JSON.
@@ -20,7 +24,7 @@ const REQUEST: &str = "conformance.ConformanceRequest";
 
 /// The form in which a message is to come back.
 #[derive(Clone, Copy)]
-enum Form {
+pub(crate) enum Form {
     Protobuf,
     Json,
 }
@@ -65,7 +69,7 @@ pub(crate) struct Testee {
     processor: Processor,
     fields: RequestFields,
     requests: Arena<'static>,
-    messages: Messages,
+    engine: Engine,
 }
 
 impl Testee {
@@ -74,113 +78,66 @@ impl Testee {
         let processor = Processor::new(table);
         let fields = RequestFields::new(&processor)?;
         let requests = Arena::with_limit(ARENA_LIMIT);
-        Ok(Testee { processor, fields, requests, messages: Messages::new() })
+        Ok(Testee { processor, fields, requests, engine: Engine::new() })
     }
 
     /// Does what the request asks for.
     pub(crate) fn answer(&mut self, request: &[u8]) -> Answer {
         let limits = Limits::default();
         match self.processor.decode(self.fields.type_idx, request, &mut self.requests, &limits) {
-            Ok(request) => self.messages.answer(&self.processor, &self.fields, request.root()),
+            Ok(request) => answer(&mut self.engine, &self.processor, &self.fields, request.root()),
             Err(error) => Answer::RuntimeError(format!("the request itself: {error}")),
         }
     }
 }
 
-/// Memory for the messages under test.
-struct Messages {
-    copied: Arena<'static>,
-    staged: Arena<'static>,
-    buffer: EncodeBuffer,
-}
-
-impl Messages {
-    fn new() -> Messages {
-        let arena = || Arena::with_limit(ARENA_LIMIT);
-        Messages { copied: arena(), staged: arena(), buffer: EncodeBuffer::new() }
+/// Does to the message under test what the request asks for.
+fn answer(engine: &mut Engine, processor: &Processor, fields: &RequestFields, request: Record<'_>) -> Answer {
+    let Some(name) = request.read(&fields.message_type) else {
+        return Answer::RuntimeError("the request names no message type".into());
+    };
+    if name.as_bytes() == FAILURE_SET {
+        return Answer::Message(Vec::new());
     }
-
-    fn answer(&mut self, processor: &Processor, fields: &RequestFields, request: Record<'_>) -> Answer {
-        let Some(name) = request.read(&fields.message_type) else {
-            return Answer::RuntimeError("the request names no message type".into());
-        };
-        if name.as_bytes() == FAILURE_SET {
-            return Answer::Message(Vec::new());
-        }
-        let form = match request.read(&fields.requested_output_format) {
-            Some(PROTOBUF) => Form::Protobuf,
-            Some(JSON) => Form::Json,
-            _ => return Answer::Skipped("only binary and JSON output is written"),
-        };
-        let name = String::from_utf8_lossy(name.as_bytes());
-        let Some(type_idx) = processor.type_by_name(&name) else {
-            return Answer::RuntimeError(format!("the descriptor set lacks {name}"));
-        };
-        match (request.read(&fields.protobuf_payload), request.read(&fields.json_payload)) {
-            (Some(payload), _) => self.again(processor, type_idx, payload, form),
-            (_, Some(text)) => {
-                let unknown = match request.read(&fields.test_category) {
-                    Some(JSON_IGNORE_UNKNOWN) => Unknown::Skip,
-                    _ => Unknown::Refuse,
-                };
-                let text = String::from_utf8_lossy(text.as_bytes());
-                match tollfree_json::read(processor, type_idx, &text, unknown) {
-                    Ok(payload) => self.again(processor, type_idx, &payload, form),
-                    Err(error) => Answer::ParseError(error.to_string()),
-                }
+    let form = match request.read(&fields.requested_output_format) {
+        Some(PROTOBUF) => Form::Protobuf,
+        Some(JSON) => Form::Json,
+        _ => return Answer::Skipped("only binary and JSON output is written"),
+    };
+    let name = String::from_utf8_lossy(name.as_bytes());
+    let Some(type_idx) = processor.type_by_name(&name) else {
+        return Answer::RuntimeError(format!("the descriptor set lacks {name}"));
+    };
+    match (request.read(&fields.protobuf_payload), request.read(&fields.json_payload)) {
+        (Some(payload), _) => engine.again(processor, type_idx, payload, form),
+        (_, Some(text)) => {
+            let unknown = match request.read(&fields.test_category) {
+                Some(JSON_IGNORE_UNKNOWN) => Unknown::Skip,
+                _ => Unknown::Refuse,
+            };
+            let text = String::from_utf8_lossy(text.as_bytes());
+            match tollfree_json::read(processor, type_idx, &text, unknown) {
+                Ok(payload) => engine.again(processor, type_idx, &payload, form),
+                Err(error) => Answer::ParseError(error.to_string()),
             }
-            _ => Answer::Skipped("only binary and JSON input is read"),
         }
-    }
-
-    /// Decodes and encodes. Copying and staged decoding must agree, and the verifier must accept both objects.
-    fn again(&mut self, processor: &Processor, type_idx: u32, payload: &[u8], form: Form) -> Answer {
-        let Some(stage) = self.staged.stage(payload.len()) else {
-            return Answer::RuntimeError(format!("no room for a payload of {} bytes", payload.len()));
-        };
-        stage.copy_from_slice(payload);
-        let limits = Limits::default();
-        let copied = processor.decode(type_idx, payload, &mut self.copied, &limits);
-        let staged = processor.decode_staged(type_idx, &mut self.staged, &limits);
-        let mut encode = |object| encode(processor, type_idx, object, form, &mut self.buffer);
-        match (copied, staged) {
-            (Ok(copied), Ok(staged)) => {
-                let (answer, other) = (encode(&copied), encode(&staged));
-                if answer == other {
-                    answer
-                } else {
-                    Answer::RuntimeError(format!("{answer:?}, staged {other:?}"))
-                }
-            }
-            (Err(error), Err(other)) if error == other => Answer::ParseError(error.to_string()),
-            (copied, staged) => Answer::RuntimeError(format!(
-                "copying and staged decoding differ: {:?}, {:?}",
-                copied.err(),
-                staged.err()
-            )),
-        }
+        _ => Answer::Skipped("only binary and JSON input is read"),
     }
 }
 
-/// Moves the object elsewhere, verifies it there, and encodes what was verified.
-fn encode(
+/// The object in the form that is asked for.
+pub(crate) fn written(
     processor: &Processor,
-    type_idx: u32,
     object: &Object<'_>,
     form: Form,
     buffer: &mut EncodeBuffer,
 ) -> Answer {
-    let moved = object.bytes().to_vec();
-    let verified = match processor.verify(type_idx, &moved, Limits::default().depth) {
-        Ok(verified) => verified,
-        Err(error) => return Answer::RuntimeError(format!("the verifier: {error}")),
-    };
     match form {
-        Form::Protobuf => match verified.encode(buffer) {
+        Form::Protobuf => match object.encode(buffer) {
             Ok(bytes) => Answer::Message(bytes.to_vec()),
             Err(error) => Answer::SerializeError(error.to_string()),
         },
-        Form::Json => match tollfree_json::write(processor, &verified) {
+        Form::Json => match tollfree_json::write(processor, object.root()) {
             Ok(text) => Answer::Json(text),
             Err(error) => Answer::SerializeError(error.to_string()),
         },

@@ -9,18 +9,21 @@ mod handshake;
 mod protobuf;
 mod records;
 mod thrift;
+mod views;
 
 pub use corpus::{pack, unpack};
 pub use handshake::handshake;
 pub use protobuf::{object, protobuf, table};
 pub use records::{ring, session, violation_by};
 pub use thrift::thrift;
+pub use views::draft;
 
 /// A target's name and what it does with an input.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by the names that their corpora and their files in `fuzz/fuzz_targets` have.
 pub const TARGETS: &[Target] = &[
+    ("draft", draft),
     ("handshake", handshake),
     ("object", object),
     ("protobuf", protobuf),

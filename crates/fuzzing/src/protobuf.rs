@@ -11,6 +11,8 @@ use tollfree_processor::thrift::Protocol;
 use tollfree_processor::{Arena, DecodeError, EncodeBuffer, Limits, Processor};
 use tollfree_schema::Schema;
 
+use crate::views;
+
 /// Types that the first byte of an input chooses from. `t3.Plain` comes first: it is the one that prost is asked about.
 const TYPES: [&str; 4] = ["t3.Plain", "t3.All", "t2.All", "t2.Must"];
 
@@ -31,7 +33,8 @@ fn limits() -> Limits {
 }
 
 /// Decodes a message: copying and aliasing agree, the object verifies, what it encodes to decodes to the same; of
-/// `t3.Plain`, prost accepts and refuses the same and sees the same in both forms.
+/// `t3.Plain`, prost accepts and refuses the same and sees the same in both forms. Generated views read the same, and drafts build
+/// it anew.
 pub fn protobuf(data: &[u8]) {
     let Some((choice, input)) = data.split_first() else { return };
     let (processor, pool) = &*SCHEMAS;
@@ -41,6 +44,7 @@ pub fn protobuf(data: &[u8]) {
         let again = decode_all_ways(processor, type_name, encoded);
         assert_eq!(again.as_ref(), Ok(encoded), "what was encoded is canonical");
     }
+    views::message(type_name, input, &limits(), &ours);
     if type_name != TYPES[0] {
         return;
     }
@@ -127,7 +131,9 @@ pub fn object(data: &[u8]) {
         fingerprint: processor.table().type_fingerprint(type_idx),
     };
     bytes[..HEADER_LEN as usize].copy_from_slice(&header.to_bytes());
-    let Ok(object) = processor.verify(type_idx, &bytes, 100) else { return };
+    let verified = processor.verify(type_idx, &bytes, 100);
+    views::object(TYPES[usize::from(*choice) % TYPES.len()], &bytes, verified.is_ok());
+    let Ok(object) = verified else { return };
     let text = format!("{:?}", object.root());
     assert_eq!(text, format!("{:?}", object.root()));
     let mut buffer = BUFFER.take();

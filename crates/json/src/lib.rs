@@ -19,7 +19,7 @@ mod write_special;
 pub use read::{ReadError, Unknown, read};
 
 use thiserror::Error;
-use tollfree_processor::{DecodeError, Object, Processor};
+use tollfree_processor::{DecodeError, Processor, Record};
 use write::Writer;
 
 /// Seconds of the first and the last moment that a Timestamp may name: the years 1 to 9999.
@@ -63,14 +63,14 @@ pub enum WriteError {
     },
 }
 
-/// The JSON form of an object. Messages that are packed into a `google.protobuf.Any` are looked up in the
+/// The JSON form of a message: the root of an object, or a part. Messages that are packed into a `google.protobuf.Any` are looked up in the
 /// processor's table. The text has no line breaks and no spaces outside strings.
 ///
 /// # Errors
 /// [`WriteError`], with the path of the field.
-pub fn write(processor: &Processor, object: &Object<'_>) -> Result<String, WriteError> {
-    let mut writer = Writer::new(processor, object.root());
-    writer.message(object.root())?;
+pub fn write(processor: &Processor, record: Record<'_>) -> Result<String, WriteError> {
+    let mut writer = Writer::new(processor, record);
+    writer.message(record)?;
     Ok(writer.out)
 }
 

@@ -27,7 +27,7 @@ fn ours(text: &str) -> Result<(Vec<u8>, String), ReadError> {
     let mut arena = Arena::with_limit(1 << 20);
     let object = p.decode(type_idx, &wire, &mut arena, &Limits::default()).unwrap();
     let bytes = object.encode(&mut EncodeBuffer::new()).unwrap().to_vec();
-    Ok((bytes, write(p, &object).unwrap()))
+    Ok((bytes, write(p, object.root()).unwrap()))
 }
 
 fn theirs(text: &str) -> Result<DynamicMessage, serde_json::Error> {
@@ -164,7 +164,7 @@ fn what_has_no_json_form_is_told_with_its_path() {
     let told = |input: &[u8]| {
         let mut arena = Arena::with_limit(1 << 20);
         let object = p.decode(type_idx, input, &mut arena, &Limits::default()).unwrap();
-        write(p, &object).unwrap_err()
+        write(p, object.root()).unwrap_err()
     };
     let field = |number: u32, body: &[u8]| {
         let tag = number << 3 | 2;
@@ -207,7 +207,7 @@ fn packed_messages_cannot_exhaust_the_stack() {
     let written = |levels| {
         let mut arena = Arena::with_limit(1 << 20);
         let input = nested(levels);
-        write(p, &p.decode(type_idx, &input, &mut arena, &Limits::default()).unwrap())
+        write(p, p.decode(type_idx, &input, &mut arena, &Limits::default()).unwrap().root())
     };
     assert!(written(90).unwrap().ends_with(&"}".repeat(91)));
     for levels in [200, 3000] {
@@ -249,7 +249,7 @@ proptest! {
         }
         let mut arena = Arena::with_limit(1 << 20);
         if let Ok(object) = p.decode(type_idx, &wire, &mut arena, &Limits::default())
-            && let Ok(written) = write(p, &object)
+            && let Ok(written) = write(p, object.root())
         {
             prop_assert_eq!(ours(&written).unwrap().1, written);
         }
@@ -273,7 +273,7 @@ proptest! {
         let mut arena = Arena::with_limit(1 << 20);
         let wire = message.encode_to_vec();
         let object = p.decode(type_idx, &wire, &mut arena, &Limits::default()).unwrap();
-        let written = write(p, &object).unwrap();
+        let written = write(p, object.root()).unwrap();
         let back = read(p, type_idx, &written, Unknown::Refuse).unwrap();
         let mut other = Arena::with_limit(1 << 20);
         let again = p.decode(type_idx, &back, &mut other, &Limits::default()).unwrap();

@@ -16,7 +16,7 @@ fn through_json(p: &Processor, type_name: &str, payload: &[u8]) -> Vec<u8> {
     let type_idx = p.type_by_name(type_name).unwrap();
     let (mut arena, mut other) = (Arena::with_limit(1 << 27), Arena::with_limit(1 << 27));
     let object = p.decode(type_idx, payload, &mut arena, &Limits::default()).unwrap();
-    let text = write(p, &object).unwrap();
+    let text = write(p, object.root()).unwrap();
     let wire = read(p, type_idx, &text, Unknown::Refuse).unwrap();
     let again = p.decode(type_idx, &wire, &mut other, &Limits::default()).unwrap();
     again.encode(&mut EncodeBuffer::new()).unwrap().to_vec()

@@ -14,6 +14,7 @@ mod edit;
 mod kind;
 mod owned;
 mod place;
+mod prost;
 mod read;
 mod same;
 
@@ -21,6 +22,7 @@ pub use edit::{EditOf, ListMut, MapMut, MessageMut};
 pub use kind::{Bytes, Enum, Key, Kind, Msg, Plain, Str, UncheckedStr};
 pub use owned::{Draft, Owned};
 pub use place::{Many, One, Pairs};
+pub use prost::{InProst, ProstError, ProstKind};
 pub use read::{Elements, Entries, ListView, MapView, MessageView, Typed};
 
 use crate::processor::Processor;

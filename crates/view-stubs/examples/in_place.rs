@@ -33,6 +33,12 @@ fn answer(request: &Owned<Order>, arenas: &Arenas) -> Outcome<Owned<Order>> {
     Ok(reply.freeze()?)
 }
 
+fn reviewed(order: OrderView<'_>, arenas: &Arenas) -> Outcome<Owned<Order>> {
+    let mut order = order.to_prost()?;
+    order.labels.insert("reviewed".into(), "yes".into());
+    Ok(Owned::from_prost(&order, arenas.take())?)
+}
+
 fn serve(input: &[u8], arenas: &Arenas, buffer: &mut EncodeBuffer) -> Outcome<Vec<u8>> {
     let request = Owned::<Order>::decode(input, arenas.take(), &Limits::default())?;
     let reply = answer(&request, arenas)?;
@@ -46,6 +52,7 @@ fn main() -> Outcome<()> {
     let input = [10, 2, b'n', b'1', 26, 6, 24, 3, 34, 2, 16, 14];
     let reply = serve(&input, &arenas, &mut buffer)?;
     let reply = Owned::<Order>::decode(&reply, arenas.take(), &Limits::default())?;
+    let reply = reviewed(reply.view(), &arenas)?;
     println!("{:?} costs {}", reply.view().id(), reply.view().total().map_or(0, |total| total.units()));
     Ok(())
 }

@@ -8,7 +8,10 @@ pub mod everyday {
     /// prost's types of the same.
     #[allow(missing_docs)]
     pub mod prost {
-        include!(concat!(env!("OUT_DIR"), "/shop/shop.rs"));
+        /// Package `shop`.
+        pub mod shop {
+            include!(concat!(env!("OUT_DIR"), "/shop/shop.rs"));
+        }
     }
 }
 
@@ -34,4 +37,33 @@ pub mod kinds {
 /// Unusual names, and a message of another package.
 pub mod names {
     include!(concat!(env!("OUT_DIR"), "/names/views.rs"));
+
+    /// prost's types of the same.
+    #[allow(missing_docs)]
+    pub mod prost {
+        /// Package `stubs`.
+        pub mod stubs {
+            /// Package `stubs.names`.
+            pub mod names {
+                /// Package `stubs.names.v1`.
+                pub mod v1 {
+                    include!(concat!(env!("OUT_DIR"), "/names/stubs.names.v1.rs"));
+                }
+            }
+        }
+    }
+}
+
+/// A message with the forms that JSON has for well-known types.
+pub mod special {
+    include!(concat!(env!("OUT_DIR"), "/json/views.rs"));
+
+    /// prost's types of the same.
+    #[allow(missing_docs)]
+    pub mod prost {
+        /// Package `json`.
+        pub mod json {
+            include!(concat!(env!("OUT_DIR"), "/json/json.rs"));
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use prost::Message as _;
 use tollfree_processor::typed::{Draft, Message, MessageMut, MessageView, Owned};
 use tollfree_processor::{Arena, Arenas, DraftError, EncodeBuffer, Limits};
-use tollfree_view_stubs::everyday::prost as theirs;
+use tollfree_view_stubs::everyday::prost::shop as theirs;
 use tollfree_view_stubs::everyday::shop::order::Payment;
 use tollfree_view_stubs::everyday::shop::*;
 
@@ -208,6 +208,8 @@ fn orders_are_read_and_built_as_by_prost() {
         let (ours, theirs) = (owned::<Order>(input), theirs::Order::decode(input).unwrap());
         let view = ours.view();
         assert_eq!(order(view), theirs);
+        assert_eq!(view.to_prost().as_ref(), Ok(&theirs));
+        assert_eq!(Owned::<Order>::from_prost(&theirs, Arena::with_limit(1 << 20)).unwrap().view(), view);
         for (key, value) in &theirs.labels {
             assert_eq!(view.labels().get(key), Some(&**value));
         }

@@ -14,16 +14,34 @@ use super::{Found, Types};
 use crate::check::{Complaints, number};
 
 /// A field with all that is said of it.
-struct Field<'a> {
-    row: &'a FieldRow,
-    descriptor: &'a FieldDescriptorProto,
+pub(super) struct Field<'a> {
+    pub(super) row: &'a FieldRow,
+    pub(super) descriptor: &'a FieldDescriptorProto,
     path: Vec<i32>,
     /// Its place among its type's fields.
     place: u32,
-    getter: Ident,
+    pub(super) getter: Ident,
     /// The constant that says where it lies.
-    at: Ident,
-    shape: Shape,
+    pub(super) at: Ident,
+    pub(super) shape: Shape,
+}
+
+impl Field<'_> {
+    /// Whether it is one of several in a oneof. (`optional` of proto3 is told as a oneof of one.)
+    pub(super) fn is_member(&self) -> bool {
+        self.descriptor.oneof_index.is_some() && !self.descriptor.proto3_optional()
+    }
+}
+
+/// The members of each oneof.
+pub(super) fn members_of<'f, 'a>(fields: &'f [Field<'a>]) -> BTreeMap<i32, Vec<&'f Field<'a>>> {
+    let mut members: BTreeMap<i32, Vec<&Field<'_>>> = BTreeMap::new();
+    for field in fields.iter().filter(|field| field.is_member()) {
+        if let Some(idx) = field.descriptor.oneof_index {
+            members.entry(idx).or_default().push(field);
+        }
+    }
+    members
 }
 
 /// Functions that are generated for a message, and their names.
@@ -78,9 +96,15 @@ pub(super) fn generate(
     }
     oneofs(&name, &fields, found, tree, &mut functions, types);
     let places = fields.iter().map(|field| constant(&name, field));
-    let Functions { view: readers, edit: writers, .. } = functions;
+    let Functions { view: readers, edit: writers, complaints, .. } = functions;
     let table = tree.table_from(&found.scope);
     let full = types.table.text(types.table.types()[type_idx as usize].name);
+    if let Some(structs) = types.structs {
+        match super::prost::conversions(structs, full, found, &fields) {
+            Ok(items) => tree.add(&found.scope, items),
+            Err(error) => complaints.push(&found.path, error),
+        }
+    }
     let (doc, view_doc, edit_doc) =
         (format!(" The message `{full}`."), format!(" Reads a `{full}`."), format!(" Changes a `{full}`."));
     let items = quote! {
@@ -355,14 +379,8 @@ fn oneofs(
     to: &mut Functions<'_, '_>,
     types: &Types<'_>,
 ) {
-    let mut members: BTreeMap<i32, Vec<&Field<'_>>> = BTreeMap::new();
-    for field in fields.iter().filter(|field| !field.descriptor.proto3_optional()) {
-        if let Some(idx) = field.descriptor.oneof_index {
-            members.entry(idx).or_default().push(field);
-        }
-    }
     let inner = found.scope.inside(found.descriptor.name());
-    for (idx, members) in members {
+    for (idx, members) in members_of(fields) {
         let Some(oneof) = found.descriptor.oneof_decl.get(idx as usize) else { continue };
         let path = [&found.path[..], &[number::MESSAGE_ONEOF, idx]].concat();
         let (case, getter) = (type_ident(oneof.name()), field_ident(oneof.name()));

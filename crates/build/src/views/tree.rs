@@ -25,6 +25,17 @@ impl Scope {
         Scope(parts)
     }
 
+    /// A path that is said where the root is included, seen from here.
+    pub(super) fn up_to_root(&self, path: &str) -> String {
+        if path.starts_with("::") || path == "crate" || path.starts_with("crate::") {
+            return path.to_owned();
+        }
+        let path = if path == "self" { "" } else { path.strip_prefix("self::").unwrap_or(path) };
+        let up = self.0.iter().map(|_| "super").chain((!path.is_empty()).then_some(path));
+        let up: Vec<&str> = up.collect();
+        if up.is_empty() { "self".to_owned() } else { up.join("::") }
+    }
+
     /// The path of a name in another scope, seen from this one.
     pub(super) fn path_to(&self, other: &Scope, name: &Ident) -> TokenStream {
         if self == other {
@@ -40,6 +51,7 @@ impl Scope {
 pub(super) fn ident(name: &str) -> Ident {
     match name {
         "self" | "super" | "extern" | "crate" | "Self" => format_ident!("{name}_"),
+        "gen" => Ident::new_raw(name, Span::call_site()),
         _ if name.starts_with(|first: char| first.is_ascii_digit()) => format_ident!("_{name}"),
         _ if syn::parse_str::<Ident>(name).is_ok() => format_ident!("{name}"),
         _ => Ident::new_raw(name, Span::call_site()),

@@ -20,6 +20,65 @@ pub mod golden {
     pub mod views {
         /// What is in `v1`.
         pub mod v1 {
+            #[allow(clippy::all, deprecated, unused_mut, unused_variables)]
+            impl ::tollfree_processor::typed::InProst for Seen {
+                type Struct = super::super::super::super::messages::golden::views::v1::Seen;
+                fn to_struct(
+                    view: ::tollfree_processor::typed::Typed<'_, Self>,
+                ) -> ::core::result::Result<
+                    Self::Struct,
+                    ::tollfree_processor::typed::ProstError,
+                > {
+                    let mut to: Self::Struct = ::core::default::Default::default();
+                    view.to_prost(Seen::FIELD_1, &mut to.number)?;
+                    view.to_prost_option(Seen::FIELD_2, &mut to.name)?;
+                    view.to_prost_option(Seen::FIELD_3, &mut to.next)?;
+                    view.to_prost_list(Seen::FIELD_4, &mut to.shades)?;
+                    view.to_prost_map(Seen::FIELD_5, &mut to.parts)?;
+                    match view.case(Seen::FIELD_6) {
+                        6 => {
+                            view.to_prost_case(
+                                Seen::FIELD_6,
+                                super::super::super::super::messages::golden::views::v1::seen::Choice::Raw,
+                                &mut to.choice,
+                            )?
+                        }
+                        7 => {
+                            view.to_prost_case(
+                                Seen::FIELD_7,
+                                super::super::super::super::messages::golden::views::v1::seen::Choice::Inner,
+                                &mut to.choice,
+                            )?
+                        }
+                        _ => {}
+                    }
+                    ::core::result::Result::Ok(to)
+                }
+                fn put_struct(
+                    edit: &mut ::tollfree_processor::typed::EditOf<'_, Self>,
+                    from: &Self::Struct,
+                ) -> ::core::result::Result<(), ::tollfree_processor::DraftError> {
+                    edit.put_prost(Seen::FIELD_1, &from.number)?;
+                    edit.put_prost_option(Seen::FIELD_2, &from.name)?;
+                    edit.put_prost_option(Seen::FIELD_3, &from.next)?;
+                    edit.put_prost_list(Seen::FIELD_4, &from.shades)?;
+                    edit.put_prost_map(Seen::FIELD_5, &from.parts)?;
+                    match &from.choice {
+                        ::core::option::Option::Some(
+                            super::super::super::super::messages::golden::views::v1::seen::Choice::Raw(
+                                value,
+                            ),
+                        ) => edit.put_prost(Seen::FIELD_6, value)?,
+                        ::core::option::Option::Some(
+                            super::super::super::super::messages::golden::views::v1::seen::Choice::Inner(
+                                value,
+                            ),
+                        ) => edit.put_prost(Seen::FIELD_7, value)?,
+                        ::core::option::Option::None => {}
+                    }
+                    ::core::result::Result::Ok(())
+                }
+            }
             /// The message `golden.views.v1.Seen`.
             #[derive(Clone, Copy, Debug)]
             pub enum Seen {}
@@ -440,6 +499,25 @@ pub mod golden {
             }
             /// What is in `unseen`.
             pub mod unseen {
+                #[allow(clippy::all, deprecated, unused_mut, unused_variables)]
+                impl ::tollfree_processor::typed::InProst for Inner {
+                    type Struct = super::super::super::super::super::messages::golden::views::v1::unseen::Inner;
+                    fn to_struct(
+                        view: ::tollfree_processor::typed::Typed<'_, Self>,
+                    ) -> ::core::result::Result<
+                        Self::Struct,
+                        ::tollfree_processor::typed::ProstError,
+                    > {
+                        let mut to: Self::Struct = ::core::default::Default::default();
+                        ::core::result::Result::Ok(to)
+                    }
+                    fn put_struct(
+                        edit: &mut ::tollfree_processor::typed::EditOf<'_, Self>,
+                        from: &Self::Struct,
+                    ) -> ::core::result::Result<(), ::tollfree_processor::DraftError> {
+                        ::core::result::Result::Ok(())
+                    }
+                }
                 /// The message `golden.views.v1.Unseen.Inner`.
                 #[derive(Clone, Copy, Debug)]
                 pub enum Inner {}

@@ -2,6 +2,7 @@
 
 use super::kind::{Key, Kind, Msg};
 use super::place::{Many, One, Pairs};
+use super::prost::InProst;
 use super::{Message, Typed};
 use crate::draft::{DraftError, Edit, EditList};
 use crate::view::Record;
@@ -48,7 +49,15 @@ impl<'d, M: Message> EditOf<'d, M> {
     /// [`DraftError`]; the field holds what it did.
     #[inline]
     pub fn message<N: Message>(&mut self, field: One<M, Msg<N>>) -> Result<N::Mut<'_>, DraftError> {
-        Ok(EditOf::of(self.edit.message(field.field_idx)?).into())
+        Ok(self.message_edit(field)?.into())
+    }
+
+    #[inline]
+    pub(super) fn message_edit<N: Message>(
+        &mut self,
+        field: One<M, Msg<N>>,
+    ) -> Result<EditOf<'_, N>, DraftError> {
+        Ok(EditOf::of(self.edit.message(field.field_idx)?))
     }
 
     /// The list in a field, to be added to.
@@ -125,6 +134,17 @@ pub trait MessageMut<'d> {
     fn copy_from(&mut self, view: <Self::Message as Message>::View<'_>) -> Result<(), DraftError> {
         self.message_mut().copy_from(view)
     }
+
+    /// Puts what a struct of prost's says in place of what this one holds.
+    ///
+    /// # Errors
+    /// [`DraftError`]; what was put until then stays.
+    fn copy_from_prost(&mut self, from: &<Self::Message as InProst>::Struct) -> Result<(), DraftError>
+    where
+        Self::Message: InProst,
+    {
+        self.message_mut().copy_from_struct(from)
+    }
 }
 
 /// A list that is being filled.
@@ -190,7 +210,12 @@ impl<N: Message> ListMut<'_, Msg<N>> {
     /// [`DraftError`]; the list is as it was.
     #[inline]
     pub fn push_new(&mut self) -> Result<N::Mut<'_>, DraftError> {
-        Ok(EditOf::of(self.list.push_message()?).into())
+        Ok(self.push_edit()?.into())
+    }
+
+    #[inline]
+    pub(super) fn push_edit(&mut self) -> Result<EditOf<'_, N>, DraftError> {
+        Ok(EditOf::of(self.list.push_message()?))
     }
 
     /// The message at `idx`, to be changed; none if there are not that many.
@@ -237,7 +262,11 @@ impl<K: Key, N: Message> MapMut<'_, K, Msg<N>> {
     /// # Errors
     /// [`DraftError`]; the map is as it was.
     pub fn insert_new(&mut self, key: K::Value<'_>) -> Result<N::Mut<'_>, DraftError> {
+        Ok(self.insert_edit(key)?.into())
+    }
+
+    pub(super) fn insert_edit(&mut self, key: K::Value<'_>) -> Result<EditOf<'_, N>, DraftError> {
         // What is in the value's place: every entry has it at 1.
-        Ok(EditOf::of(self.list.entry(K::to_value(key))?.into_message(1)?).into())
+        Ok(EditOf::of(self.list.entry(K::to_value(key))?.into_message(1)?))
     }
 }

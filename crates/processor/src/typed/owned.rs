@@ -21,6 +21,12 @@ impl<M> std::fmt::Debug for Owned<M> {
     }
 }
 
+impl<M: Message> PartialEq for Owned<M> {
+    fn eq(&self, other: &Self) -> bool {
+        super::same::records(self.object().root(), other.object().root())
+    }
+}
+
 impl<M: Message> Owned<M> {
     /// What calls this answers for it: the processor is `M::Compiled`'s, and the type is `M`.
     fn of(object: OwnedObject) -> Self {
@@ -103,7 +109,12 @@ impl<M: Message> Draft<M> {
     #[must_use]
     #[inline]
     pub fn edit(&mut self) -> M::Mut<'_> {
-        EditOf::of(self.draft.edit()).into()
+        self.edit_of().into()
+    }
+
+    #[inline]
+    pub(super) fn edit_of(&mut self) -> EditOf<'_, M> {
+        EditOf::of(self.draft.edit())
     }
 
     /// The finished message. Of entries of a map that have the same key the last one stays.

@@ -8,6 +8,7 @@
 
 use super::kind::{Key, Kind, Plain};
 use super::place::{Many, One, Pairs, record_len};
+use super::prost::{InProst, ProstError};
 use super::{Compiled, Message, processor};
 use crate::encode::{EncodeBuffer, EncodeError};
 use crate::object::Object;
@@ -166,6 +167,19 @@ pub trait MessageView<'a>: Copy {
         let Record { plan, bytes, off, type_idx } = self.into().record();
         Object::made(plan, bytes, off, type_idx).encode(buffer)
     }
+
+    /// The message as prost's struct. Unknown fields are left out, as prost does; a required field that is missing (no
+    /// decoder leaves one out, a draft or a peer's object may) has its default.
+    ///
+    /// # Errors
+    /// [`ProstError`]: of messages whose strings are all checked, none.
+    fn to_prost(self) -> Result<<Self::Message as InProst>::Struct, ProstError>
+    where
+        Self: Into<Typed<'a, Self::Message>>,
+        Self::Message: InProst,
+    {
+        Self::Message::to_struct(self.into())
+    }
 }
 
 /// The elements of a list.
@@ -186,6 +200,13 @@ impl<K> Copy for ListView<'_, K> {}
 impl<'a, K: Kind> std::fmt::Debug for ListView<'a, K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.iter().map(K::to_value)).finish()
+    }
+}
+
+impl<K: Kind> PartialEq for ListView<'_, K> {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(one, other)| super::same::values(K::to_value(one), K::to_value(other));
+        self.len() == other.len() && self.iter().zip(other.iter()).all(same)
     }
 }
 
@@ -286,6 +307,18 @@ impl<'a, K: Key, V: Kind> std::fmt::Debug for MapView<'a, K, V> {
     }
 }
 
+/// The same keys with the same values, in any order; of entries with the same key the last one counts.
+impl<K: Key, V: Kind> PartialEq for MapView<'_, K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        let value = |map: &Self, key| map.get(key).map(V::to_value);
+        let same = |key| match (value(self, key), value(other, key)) {
+            (Some(one), Some(other)) => super::same::values(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        self.iter().chain(other.iter()).all(|(key, _)| same(key))
+    }
+}
+
 impl<'a, K: Key, V: Kind> MapView<'a, K, V> {
     /// How many entries there are.
     #[must_use]
@@ -333,11 +366,24 @@ impl<'a, K: Key, V: Kind> IntoIterator for MapView<'a, K, V> {
 }
 
 /// Goes through a map: [`MapView::iter`].
-#[derive(Clone)]
 pub struct Entries<'a, K, V> {
     map: MapView<'a, K, V>,
     next: u32,
     end: u32,
+}
+
+impl<K, V> Clone for Entries<'_, K, V> {
+    fn clone(&self) -> Self {
+        Entries { map: self.map, ..*self }
+    }
+}
+
+impl<K: Key, V: Kind> std::fmt::Debug for Entries<'_, K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map()
+            .entries(self.clone().map(|(key, value)| (K::to_value(key), V::to_value(value))))
+            .finish()
+    }
 }
 
 impl<'a, K: Key, V: Kind> Entries<'a, K, V> {

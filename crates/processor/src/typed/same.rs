@@ -20,7 +20,7 @@ pub(super) fn records(one: Record<'_>, other: Record<'_>) -> bool {
     one.unknown().flatten().eq(other.unknown().flatten())
 }
 
-fn values(one: Value<'_>, other: Value<'_>) -> bool {
+pub(super) fn values(one: Value<'_>, other: Value<'_>) -> bool {
     match (one, other) {
         (Value::Bool(one), Value::Bool(other)) => one == other,
         (Value::I8(one), Value::I8(other)) => one == other,

@@ -2,6 +2,10 @@
 
 mod bad_input;
 mod fields;
+#[path = "../../../processor/tests/fixture/mod.rs"]
+mod fixture;
+mod hostile;
+mod structs;
 
 use fields::{full, put, read};
 use prost::Message as _;
