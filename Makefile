@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-check bench-peers test conformance figures generators interop interop-table lint doc loom nightly msrv aarch64 deny fuzz
+.PHONY: help demo bench bench-check bench-peers test conformance figures generators interop interop-table lint doc loom nightly msrv aarch64 miri deny fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -100,6 +100,13 @@ aarch64: ## Build for 64-bit Arm, and run there what qemu-user can (needs gcc-aa
 		cargo test $$cross --package tollfree-region --lib --test private --test regions; \
 		cargo test $$cross --package tollfree-pool --lib --test connections --test fetches --test hostile \
 			--test manners --test members --test neighbours --test overlays --test quiet --test ropes
+
+miri: ## Run what Miri can of the crates with unsafe code (installs a nightly toolchain; a quarter of an hour)
+	@rustup toolchain install nightly --profile minimal --component miri --component rust-src >/dev/null 2>&1 || { \
+		echo "make miri: rustup can't install a nightly toolchain with miri" >&2; exit 1; }
+	@export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance"; set -e; \
+		cargo +nightly miri test --quiet --package tollfree-region --lib; \
+		cargo +nightly miri test --quiet --package tollfree-processor --lib
 
 deny: ## Check licenses, advisories and sources of dependencies (builds cargo-deny where it isn't there)
 	@cargo deny --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deny

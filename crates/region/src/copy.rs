@@ -105,7 +105,7 @@ unsafe fn bytes_to_shared(src: *const u8, dst: *mut u8, len: usize) {
 }
 
 /// Copies in assembly: what they read or write concerns the processor, not the language's memory model.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 mod block {
     use std::arch::asm;
 
@@ -195,7 +195,7 @@ mod block {
 }
 
 /// Where there is no assembly, words do for every length.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(not(target_arch = "x86_64"), miri))]
 mod block {
     /// No copy is as long.
     pub(super) const LEN_MIN: usize = usize::MAX;

@@ -97,6 +97,29 @@ async fn calls_that_are_turned_away_or_made_again_leave_nothing() {
 }
 
 #[tokio::test]
+async fn calls_that_an_interceptor_refuses_leave_nothing() {
+    in_time(async {
+        let lab = Lab::new();
+        let (here, there) = (lab.join(), lab.join());
+        let carrier = direct::Carrier::new(Some(there.clone()));
+        let refuse = |_: Request<()>| Err(tonic::Status::permission_denied("not today"));
+        let refusing = direct::FreightServer::with_interceptor(carrier, refuse);
+        let served = lab.serve(server(Some(&there)).add_service(refusing)).await;
+        let channel = served.connect(Some(&here)).await;
+        let mut client = direct::FreightClient::new(channel.clone());
+        for _ in 0..3 {
+            let refused = client.unary(cargo(direct::Act::Echo)).await.unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied);
+        }
+        assert_eq!(channel.payloads().counts().sent_by_ref, 3);
+        // While the session lives.
+        until_all_is_free(&here).await;
+        until_all_is_free(&there).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_session_that_ends_under_its_calls_leaves_nothing() {
     in_time(async {
         let lab = Lab::new();

@@ -73,7 +73,9 @@ impl TypedHandle {
         outlet: &dyn Outlet,
         emission: &mut Emission,
     ) -> Poll<Step> {
-        let Some(run) = &mut self.run else { return Poll::Ready(Step::Over) };
+        let Some(run) = &mut self.run else {
+            return Poll::Ready(Step::Last(Status::internal("the handler panicked")));
+        };
         if let Some(passing) = run.passing() {
             passing.sharing.received_inline(request.message.len(), 0);
         }
@@ -185,6 +187,9 @@ impl Handle for TypedHandle {
     }
 
     fn end(&mut self, is_whole: bool) {
+        // A request that was refused goes with its call: others are served here.
+        (self.state, self.arrival) = (State::Handler, None);
+        self.gather = Gather::new(None, false);
         if !is_whole {
             self.run = None;
         }
