@@ -23,12 +23,12 @@ figures: ## Measure DmRPC's figures and draw them, into bench-out (half an hour 
 		$(TARGET_DIR)/release/tollfree bench pool $$figure $(if $(ROUNDS),--rounds $(ROUNDS)) --out bench-out/$$figure || exit 1; done
 
 bench-check: ## Count instructions and allocations of a call, and compare with the counts kept (WRITE=--write keeps them)
-	@crates/bench/instructions $(or $(COUNTS_DIR),$(TARGET_DIR)/instructions) $(WRITE)
+	@tools/bench/instructions $(or $(COUNTS_DIR),$(TARGET_DIR)/instructions) $(WRITE)
 
 bench-peers: ## Build the peers of `tollfree bench`: iceoryx2, and C++ protobuf (needs protobuf-compiler, libprotobuf-dev)
 	@cargo clippy --quiet --package tollfree-bench --features iceoryx2 -- -D warnings
 	@cargo build --quiet --release --package tollfree-cli --features iceoryx2
-	@crates/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
+	@tools/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
 test: lint ## Check everything: formatting, lints, tests, documentation, concurrency models
 	@.ci/tests
@@ -36,11 +36,11 @@ test: lint ## Check everything: formatting, lints, tests, documentation, concurr
 
 conformance: ## Run protobuf's own conformance suite against the engine, and through generated views (fetches its runner)
 	@cargo build --quiet --package tollfree-conformance
-	@crates/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
+	@tests/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
 	@echo "the same through generated views and drafts"
 	@TOLLFREE_CONFORMANCE_SET=$(abspath $(TARGET_DIR))/conformance/messages.binpb \
 		cargo build --quiet --package tollfree-conformance --features generated
-	@crates/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
+	@tests/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
 
 generators: ## Have protoc and buf run protoc-gen-tollfree, and compare with what a build.rs gets (fetches them)
 	@cargo build --quiet --package tollfree-build
@@ -48,9 +48,9 @@ generators: ## Have protoc and buf run protoc-gen-tollfree, and compare with wha
 
 interop: ## Run gRPC's interoperability tests in every pairing with grpc-go, and grpcurl and ghz (fetches and builds them)
 	@cargo build --quiet --package tollfree-interop
-	@crates/interop/tools/build $(TARGET_DIR)/interop
+	@tests/interop/tools/build $(TARGET_DIR)/interop
 	@$(TARGET_DIR)/debug/tollfree-interop suite --tools $(TARGET_DIR)/interop/bin \
-		--versions crates/interop/tools/go.mod --document docs/interop.md $(INTEROP_FLAGS)
+		--versions tests/interop/tools/go.mod --document docs/interop.md $(INTEROP_FLAGS)
 
 interop-table: ## Run them, and put the results into docs/interop.md
 	@$(MAKE) --no-print-directory interop INTEROP_FLAGS=--write

@@ -27,7 +27,7 @@ pub(crate) struct Mapping {
 }
 
 // SAFETY: the mapping belongs to no thread: it stays where it is until drop, which takes the object by value. Tests
-// that move regions into threads (`tests/two_threads.rs` of the ring) would notice.
+// that move regions into threads (`crates/ring/tests/two_threads.rs`) would notice.
 unsafe impl Send for Mapping {}
 // SAFETY: through `&self` there are only atomic accesses and raw copies made for memory that changes meanwhile
 // (`copy`), so it makes no difference which threads run them at once.

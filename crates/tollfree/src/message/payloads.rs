@@ -15,7 +15,7 @@ use crate::message::form::Ready;
 use crate::status;
 
 /// From this length on, bytes go by ref where both ends are members of one pool, unless told otherwise. Measured by
-/// `crates/direct-stubs/examples/threshold.rs`. Of what tonic's own stubs encode, it is
+/// `tests/direct-stubs/examples/threshold.rs`. Of what tonic's own stubs encode, it is
 /// [`REF_THRESHOLD_ENCODED_DEFAULT`].
 pub const REF_THRESHOLD_DEFAULT: usize = 32 * 1024;
 
