@@ -90,8 +90,8 @@ fn dead_paths(file: &File, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
     let named = named.filter(|path| !path.contains(['<', '*', '{']));
     // A part's sources name its own tests from where its manifest lies.
     let own = file.path.splitn(3, '/').take(2).collect::<Vec<_>>().join("/");
-    let dead =
-        named.filter(|path| !exists(path) && !(file.part().is_some() && exists(&format!("{own}/{path}"))));
+    let is_there = |path: &str| exists(path) || (file.part().is_some() && exists(&format!("{own}/{path}")));
+    let dead = named.filter(|path| !is_there(path));
     dead.map(|path| format!("{} names {path}, which is not there", file.path)).collect()
 }
 
