@@ -57,6 +57,16 @@ pub(crate) fn path(plan: &Plan, root: u32, steps: &[Step]) -> String {
     out
 }
 
+/// The steps to the message that `frames` lead to from the root.
+pub(crate) fn steps(frames: &[Frame]) -> Vec<Step> {
+    let step = |frame: &Frame| Step {
+        type_idx: frame.type_idx,
+        field_idx: frame.field_idx,
+        element_idx: (frame.element_idx < MERGED).then_some(frame.element_idx),
+    };
+    frames.iter().map(step).collect()
+}
+
 /// The error for a fault. `frames` lead from the root to the message in which it happened.
 pub(crate) fn explain(
     plan: &Plan,
@@ -65,14 +75,7 @@ pub(crate) fn explain(
     fault: &Fault,
     limits: &crate::Limits,
 ) -> DecodeError {
-    let mut steps: Vec<Step> = frames
-        .iter()
-        .map(|frame| Step {
-            type_idx: frame.type_idx,
-            field_idx: frame.field_idx,
-            element_idx: (frame.element_idx < MERGED).then_some(frame.element_idx),
-        })
-        .collect();
+    let mut steps = steps(frames);
     if let Some(field_idx) = fault.field_idx {
         steps.push(Step { type_idx: fault.type_idx, field_idx, element_idx: fault.element_idx });
     }

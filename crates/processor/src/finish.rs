@@ -9,7 +9,7 @@
 
 use crate::arena::Arena;
 use crate::decode::{Frame, SINGULAR};
-use crate::fault::Why;
+use crate::fault::{self, Step, Why};
 use crate::list::Cursor;
 use crate::plan::{FieldPlan, Plan, finish, op};
 use crate::{tail, varint};
@@ -204,6 +204,20 @@ unsafe fn first_missing(plan: &Plan, base: *mut u8, type_idx: u32, rec: usize) -
         }
     }
     None
+}
+
+/// The path to a required field that the verified object lacks, if it lacks one.
+#[cold]
+pub(crate) fn missing_path(plan: &Plan, object: &mut [u8], type_idx: u32, root_off: u32) -> Option<String> {
+    let mut frames = Vec::new();
+    // SAFETY: the verifier has found every record, block and list that a presence bit declares inside of the object, and
+    // records no deeper than its limit; nothing is written. Noticed by the tests of forged objects, which come through here.
+    let found = unsafe { find_missing(plan, object.as_mut_ptr(), type_idx, root_off as usize, &mut frames) };
+    found.map(|(type_idx, field_idx)| {
+        let mut steps = fault::steps(&frames);
+        steps.push(Step { type_idx, field_idx, element_idx: None });
+        fault::path(plan, frames.first().map_or(type_idx, |frame| frame.type_idx), &steps)
+    })
 }
 
 /// Looks through the finished object for a record that lacks a required field: its type and the field. Leaves

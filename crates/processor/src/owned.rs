@@ -4,6 +4,7 @@
 //! not: an [`OwnedObject`] has its arena to itself until it is dropped, and then gives it back.
 
 use crate::arena::Arena;
+use crate::finish;
 use crate::limits::{DecodeError, Limits};
 use crate::object::Object;
 use crate::processor::Processor;
@@ -192,8 +193,11 @@ impl Processor {
         slot.reserve(len).ok_or(OwnError::Exhausted { need: len, limit: slot.limit() })?;
         let copy = &mut slot.bytes_mut()[..len];
         copy.copy_from_slice(&bytes[..len]);
-        let object = self.verify(type_idx, copy, depth)?;
+        let (object, lacks_required) = self.verify_noting(type_idx, copy, depth)?;
         let (len, root_off) = (object.bytes.len() as u32, object.root_off);
+        if lacks_required && let Some(path) = finish::missing_path(&self.plan, copy, type_idx, root_off) {
+            return Err(OwnError::Required { path });
+        }
         Ok(OwnedObject::made(self, slot, len, root_off, type_idx))
     }
 }
@@ -205,6 +209,12 @@ pub enum OwnError {
     /// It is not sound, or of another type.
     #[error(transparent)]
     Verify(#[from] VerifyError),
+    /// A required field is missing.
+    #[error("{path} is required and missing")]
+    Required {
+        /// Field path: `Type.outer.inner[3].name`.
+        path: String,
+    },
     /// It is longer than the arena may become.
     #[error(
         "the object is {need} bytes long, its arena may have {limit}: raise the limit, or refuse the message"

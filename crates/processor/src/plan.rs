@@ -170,6 +170,8 @@ pub(crate) struct WordCheck {
     pub spans: u32,
     /// Messages, lists and maps.
     pub pieces: u32,
+    /// Required fields.
+    pub required: u32,
 }
 
 impl Plan {
@@ -194,7 +196,7 @@ impl Plan {
         let enums =
             (0..table.enums().len() as u32).map(|idx| enum_plan(&table, idx, &mut enum_bits)).collect();
         Plan {
-            checks: types.iter().flat_map(|t| word_checks(t, &fields)).collect(),
+            checks: types.iter().flat_map(|t| word_checks(t, &fields, &required)).collect(),
             steps: Steps::new(&types, &fields),
             types: types.into(),
             fields: fields.into(),
@@ -419,10 +421,13 @@ fn field_plan(table: &Table, field: &FieldRow, bit: u32) -> FieldPlan {
     }
 }
 
-fn word_checks(t: &TypePlan, fields: &[FieldPlan]) -> impl Iterator<Item = WordCheck> {
+fn word_checks(t: &TypePlan, fields: &[FieldPlan], required: &[u32]) -> impl Iterator<Item = WordCheck> {
+    let required =
+        if t.finish & finish::REQUIRED == 0 { &[] } else { &required[t.first_required as usize..] };
     let own = &fields[t.first_field as usize..(t.first_field + t.field_count) as usize];
     (0..t.presence_words).map(|word_idx| {
-        let mut check = WordCheck { fields: 0, texts: 0, spans: 0, pieces: 0 };
+        let required = required.get(word_idx as usize).copied().unwrap_or_default();
+        let mut check = WordCheck { fields: 0, texts: 0, spans: 0, pieces: 0, required };
         for (bit, field) in own.iter().skip((word_idx * PRESENCE_BITS) as usize).take(32).enumerate() {
             check.fields |= 1 << bit;
             match field.single {

@@ -101,6 +101,17 @@ impl Processor {
         bytes: &'a [u8],
         depth: u32,
     ) -> Result<Object<'a>, VerifyError> {
+        self.verify_noting(type_idx, bytes, depth).map(|(object, _)| object)
+    }
+
+    /// As [`Processor::verify`]; and whether a record lacks a required field.
+    #[inline]
+    pub(crate) fn verify_noting<'a>(
+        &'a self,
+        type_idx: u32,
+        bytes: &'a [u8],
+        depth: u32,
+    ) -> Result<(Object<'a>, bool), VerifyError> {
         let header = Header::parse(bytes)?;
         if self.plan.types.len() <= type_idx as usize {
             return Err(VerifyError::UnknownType { type_idx });
@@ -111,13 +122,14 @@ impl Processor {
             return Err(VerifyError::Type { type_name, found: header.fingerprint, expected });
         }
         let bytes = &bytes[..header.object_len as usize];
-        let mut check = Check { plan: &self.plan, bytes, left: header.object_len - HEADER_LEN };
+        let mut check = Check { plan: &self.plan, bytes, left: header.object_len - HEADER_LEN, lacks: 0 };
         check
             .place(header.root_off, self.plan.types[type_idx as usize].record_len)
             .map_err(|rule| Broken::at(header.root_off, rule))
             .and_then(|()| check.record(header.root_off, type_idx, depth.min(DEEPEST)))
             .map_err(|broken| self.broken(type_idx, *broken))?;
-        Ok(Object::made(&self.plan, bytes, header.root_off, type_idx))
+        let lacks_required = check.lacks != 0;
+        Ok((Object::made(&self.plan, bytes, header.root_off, type_idx), lacks_required))
     }
 
     #[cold]
@@ -133,6 +145,8 @@ struct Check<'c> {
     bytes: &'c [u8],
     /// Bytes of the object that nothing has claimed yet.
     left: u32,
+    /// Not zero once a record lacked a required field.
+    lacks: u32,
 }
 
 /// The bytes at `at` of the object.
@@ -262,6 +276,7 @@ impl<'c> Check<'c> {
                 if present & !check.fields != 0 {
                     return Err(here("a presence bit belongs to no field"));
                 }
+                self.lacks |= check.required & !present;
                 let first_field = t.first_field + PRESENCE_BITS * word_idx;
                 macro_rules! each {
                     ($bits:expr, |$idx:ident, $field:ident| $check:expr) => {

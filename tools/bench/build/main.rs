@@ -5,7 +5,6 @@ mod walks;
 
 use std::path::{Path, PathBuf};
 
-use prost_types::field_descriptor_proto::Label;
 use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use protox::Compiler;
 use protox::file::{ChainFileResolver, DescriptorSetFileResolver, IncludeFileResolver};
@@ -85,8 +84,7 @@ fn schema() -> Outcome<FileDescriptorSet> {
     all.ok_or_else(|| "there are schemas".into())
 }
 
-/// The types of descriptor sets, in a package of their own. What their options have as required fields is optional here (no set of the
-/// corpus has such): messages in which a required field can be missing never travel as objects.
+/// The types of descriptor sets, in a package of their own.
 fn descriptors() -> Outcome<FileDescriptorProto> {
     let bytes = std::fs::read(Path::new(SCHEMAS).join(format!("{DESCRIPTOR}.fds.binpb")))?;
     let mut set: FileDescriptorSet = prost::Message::decode(&bytes[..])?;
@@ -103,9 +101,6 @@ fn renamed(message: &mut DescriptorProto, package: &str) {
     for field in &mut message.field {
         if let Some(name) = field.type_name().strip_prefix(package) {
             field.type_name = Some(format!(".{FDS}.{name}"));
-        }
-        if field.label() == Label::Required {
-            field.set_label(Label::Optional);
         }
     }
     message.nested_type.iter_mut().for_each(|nested| renamed(nested, package));

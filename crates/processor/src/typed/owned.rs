@@ -33,14 +33,11 @@ impl<M: Message> Owned<M> {
         Owned { object, of: PhantomData }
     }
 
-    /// The fingerprint of the type, with whose other holders objects are exchanged. `None` where a required field can be missing:
-    /// that is noticed when a message is decoded, and not when an object is verified.
+    /// The fingerprint of the type, with whose other holders objects are exchanged.
     #[must_use]
     #[inline]
-    pub fn fingerprint() -> Option<u64> {
-        let plan = &processor::<M::Compiled>().plan;
-        let reaches_required = plan.types.get(M::TYPE_IDX as usize).is_none_or(|t| t.reaches_required);
-        (!reaches_required).then(|| plan.fingerprint(M::TYPE_IDX))
+    pub fn fingerprint() -> u64 {
+        processor::<M::Compiled>().plan.fingerprint(M::TYPE_IDX)
     }
 
     /// Decodes a protobuf message.

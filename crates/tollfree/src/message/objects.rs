@@ -52,7 +52,7 @@ impl<M: Message> Form<Owned<M>> for Objects {
 
     #[inline]
     fn fingerprint() -> Option<u64> {
-        Owned::<M>::fingerprint()
+        Some(Owned::<M>::fingerprint())
     }
 
     #[inline]

@@ -170,6 +170,31 @@ fn depth_bombs_and_too_many_fields_are_refused_with_the_limit() {
     assert!(half.unwrap_err().to_string().starts_with("t2.Must.b is required and missing"));
 }
 
+#[test]
+fn an_object_that_lacks_a_required_field_is_sound_and_no_message() {
+    let verified = |nested: bool, complete: bool| {
+        let mut draft = Draft::<t2::Must>::new(Arena::with_limit(1 << 10)).unwrap();
+        let mut root = draft.edit();
+        root.set_a(1).unwrap();
+        root.set_b("there".into()).unwrap();
+        let mut last = if nested { root.next_mut().unwrap() } else { draft.edit() };
+        last.set_a(2).unwrap();
+        if complete {
+            last.set_b("there".into()).unwrap();
+        } else {
+            last.clear_b();
+        }
+        let built = draft.freeze().unwrap();
+        Owned::<t2::Must>::verify(built.object().bytes(), Arena::with_limit(1 << 10), 100)
+            .map(|message| (message.view().a(), message.view().next().map(|next| next.a())))
+    };
+    let missing = |path: &str| Err(OwnError::Required { path: path.to_owned() });
+    assert_eq!(verified(false, true), Ok((2, None)));
+    assert_eq!(verified(false, false), missing("t2.Must.b"));
+    assert_eq!(verified(true, true), Ok((1, Some(2))));
+    assert_eq!(verified(true, false), missing("t2.Must.next.b"));
+}
+
 /// Arenas of every size up to that which is enough: whatever step of a draft is the one too many, it says so, what was
 /// built until then is whole, and the arena serves the next draft as it served this one.
 #[test]
