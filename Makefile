@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-check bench-peers test conformance figures generators interop interop-table lint doc loom nightly msrv aarch64 miri deny fuzz
+.PHONY: help demo bench bench-check bench-peers test conformance figures generators interop interop-table shepherd-outside lint doc loom nightly msrv aarch64 miri deny fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -54,6 +54,13 @@ interop: ## Run gRPC's interoperability tests in every pairing with grpc-go, and
 
 interop-table: ## Run them, and put the results into docs/interop.md
 	@$(MAKE) --no-print-directory interop INTEROP_FLAGS=--write
+
+shepherd-outside: ## Run h2spec against plain tonic, our server and a shepherd, and gRPC's cases through Envoy (fetches them)
+	@cargo build --quiet --package tollfree-interop
+	@tests/interop/tools/build $(TARGET_DIR)/interop
+	@tests/interop/tools/envoy $(TARGET_DIR)/interop || :
+	@$(TARGET_DIR)/debug/tollfree-interop outside --tools $(TARGET_DIR)/interop/bin --versions tests/interop/tools/go.mod \
+		--envoy $(TARGET_DIR)/interop/venv/bin/envoy --document docs/outside.md $(OUTSIDE_FLAGS)
 
 lint: ## Check formatting and lints, warnings are errors
 	@cargo fmt --all --check

@@ -30,7 +30,7 @@ pub(crate) struct Lab {
     _theirs: [Child; 2],
 }
 
-fn free_port() -> Result<u16, Error> {
+pub(crate) fn free_port() -> Result<u16, Error> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
@@ -119,7 +119,7 @@ impl Lab {
 }
 
 /// Starts a server; it is killed when it is dropped.
-fn spawn(command: &mut Command) -> Result<Child, Error> {
+pub(crate) fn spawn(command: &mut Command) -> Result<Child, Error> {
     let started = command.stdin(Stdio::piped()).kill_on_drop(true).spawn();
     started.map_err(|error| format!("{:?} can't be started: {error}", command.as_std().get_program()).into())
 }

@@ -15,7 +15,7 @@ mod service;
 
 pub use certificates::Certificates;
 pub use channel::{AnyChannel, Target};
-pub use service::server;
+pub use service::{plain_tonic, server};
 
 /// The test services' messages and stubs.
 #[allow(missing_docs, unreachable_pub, clippy::doc_markdown)]

@@ -1,7 +1,10 @@
 //! `tollfree-interop`: serves gRPC's test services, and runs every pairing of clients and servers.
 #![forbid(unsafe_code)]
 
+mod envoy;
 mod foreign;
+mod h2spec;
+mod outside;
 mod pairings;
 mod table;
 mod tools;
@@ -41,6 +44,11 @@ enum Command {
         /// Its config
         config: PathBuf,
     },
+    /// Serve the test service with plain tonic until the standard input ends
+    Tonic {
+        /// 127.0.0.1:port
+        address: std::net::SocketAddr,
+    },
     /// Run every pairing and tool, and compare the results with what the document says
     Suite {
         /// Where grpc-go's `client` and `server`, `grpcurl` and `ghz` are
@@ -56,6 +64,8 @@ enum Command {
         #[arg(long)]
         write: bool,
     },
+    /// Run h2spec against plain tonic, our server and a shepherd, and the cases through Envoy
+    Outside(outside::Options),
 }
 
 #[tokio::main]
@@ -64,6 +74,8 @@ async fn main() -> ExitCode {
         Command::Serve { addresses, certificate, key } => serve(addresses, certificate.zip(key)).await,
         Command::Attach { socket } => attach(socket).await,
         Command::Shepherd { config } => shepherd(config).await,
+        Command::Tonic { address } => plain_tonic(address).await,
+        Command::Outside(options) => outside::run(options).await,
         Command::Suite { tools, versions, document, write } => suite(tools, versions, document, write).await,
     };
     match outcome {
@@ -105,16 +117,25 @@ async fn shepherd(config: PathBuf) -> Result<(), Error> {
     Ok(())
 }
 
+async fn plain_tonic(address: std::net::SocketAddr) -> Result<(), Error> {
+    let server = tollfree_interop::plain_tonic(h2spec::STREAM_COUNT);
+    server.serve_with_shutdown(address, starter_is_gone()).await?;
+    Ok(())
+}
+
 async fn suite(tools: PathBuf, versions: PathBuf, document: PathBuf, write: bool) -> Result<(), Error> {
     let lab = foreign::Lab::start(&tools)?;
-    let pairings = pairings::run(&lab).await;
+    let pairings = pairings::run(&lab, pairings::all(&lab)).await;
     let checks = tools::run(&lab).await;
     lab.stop().await?;
-    let versions = table::Versions::read(&versions)?;
+    let versions = table::Versions::read(&versions, &table::MODULES)?;
     let results = table::render(&pairings, &checks, &versions);
     let failures = table::failures(&pairings, &checks);
     if !failures.is_empty() {
         return Err(format!("not as it should be:\n  {}", failures.join("\n  ")).into());
     }
-    if write { table::write(&document, &results) } else { table::compare(&document, &results) }
+    match write {
+        true => table::write(&document, &results),
+        false => table::compare(&document, &results, "make interop-table"),
+    }
 }

@@ -45,6 +45,8 @@ pub(crate) struct Column {
 const OURS: &str = "Tollfree";
 /// Attached to a shepherd, which the client calls.
 const BEHIND: &str = "Tollfree behind a shepherd";
+/// The same with Envoy in front of the shepherd.
+const THROUGH: &str = "Envoy, shepherd";
 const THEIRS: &str = "grpc-go";
 
 impl Pairing {
@@ -52,7 +54,7 @@ impl Pairing {
     pub(crate) fn lacks(&self, case: &str) -> bool {
         let compressed = case.contains("_compressed_");
         match (&self.by, self.server) {
-            (By::Us(_), OURS | BEHIND) => false,
+            (By::Us(_), OURS | BEHIND | THROUGH) => false,
             // Its server neither checks nor makes compressed messages, and has no id.
             (By::Us(_), _) => compressed || case == "pick_first_unary",
             (By::GrpcGo { .. }, _) => compressed || case == "concurrent_large_unary",
@@ -69,7 +71,7 @@ impl Pairing {
     }
 }
 
-fn all(lab: &Lab) -> Vec<Pairing> {
+pub(crate) fn all(lab: &Lab) -> Vec<Pairing> {
     let path = lab.directory.path().display();
     let us = |server, way, uri: String| Pairing { client: OURS, server, way, by: By::Us(lab.target(uri)) };
     let go = |server, way, port, tls| Pairing { client: THEIRS, server, way, by: By::GrpcGo { port, tls } };
@@ -90,10 +92,19 @@ fn all(lab: &Lab) -> Vec<Pairing> {
     ]
 }
 
-/// Runs everything, one after the other, and says on the terminal how far it is.
-pub(crate) async fn run(lab: &Lab) -> Vec<Column> {
+/// Both clients through an Envoy, which calls the shepherd.
+pub(crate) fn through_envoy(lab: &Lab, port: u16) -> Vec<Pairing> {
+    let (server, way) = (THROUGH, "http");
+    vec![
+        Pairing { client: OURS, server, way, by: By::Us(lab.target(format!("http://localhost:{port}"))) },
+        Pairing { client: THEIRS, server, way, by: By::GrpcGo { port, tls: false } },
+    ]
+}
+
+/// Runs them, one after the other, and says on the terminal how far it is.
+pub(crate) async fn run(lab: &Lab, pairings: Vec<Pairing>) -> Vec<Column> {
     let mut columns = Vec::new();
-    for pairing in all(lab) {
+    for pairing in pairings {
         let title = format!("{} client, {} server, {}", pairing.client, pairing.server, pairing.way);
         print!("  {title:<56} ");
         let mut outcomes = Vec::new();

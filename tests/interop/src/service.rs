@@ -44,6 +44,14 @@ pub fn server() -> tollfree::Server {
         .add_service(reflection)
 }
 
+/// The test service on tonic's own server, which lets a client have so many streams at once.
+pub fn plain_tonic(stream_count: u32) -> tonic::transport::server::Router {
+    let tester = Tester { id: "tonic".to_owned(), metrics: Metrics::default() };
+    tonic::transport::Server::builder()
+        .max_concurrent_streams(stream_count)
+        .add_service(ServerSide(TestServiceServer::new(tester)))
+}
+
 fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -9,31 +9,44 @@ use crate::Error;
 use crate::pairings::{Column, Outcome};
 use crate::tools::{Check, WAYS};
 
-const BEGIN: &str = "<!-- results: made by `make interop-table`, compared by `make interop` -->\n";
+const BEGIN: &str = "<!-- results: written and compared by tests/interop -->\n";
 const END: &str = "<!-- end of results -->\n";
+
+/// What `make interop` uses of others: names, and the modules of go.mod.
+pub(crate) const MODULES: [(&str, &str); 3] = [
+    ("grpc-go", "google.golang.org/grpc"),
+    ("grpcurl", "github.com/fullstorydev/grpcurl"),
+    ("ghz", "github.com/bojand/ghz"),
+];
 
 /// Versions of what came from elsewhere.
 pub(crate) struct Versions(Vec<(&'static str, String)>);
 
 impl Versions {
     /// Reads them from the go.mod that pins them.
-    pub(crate) fn read(path: &Path) -> Result<Versions, Error> {
+    pub(crate) fn read(path: &Path, modules: &[(&'static str, &str)]) -> Result<Versions, Error> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let modules = [
-            ("grpc-go", "google.golang.org/grpc"),
-            ("grpcurl", "github.com/fullstorydev/grpcurl"),
-            ("ghz", "github.com/bojand/ghz"),
-        ];
         let version = |module: &str| {
             let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
             let line = lines.find(|words| words.first() == Some(&module) && words.len() > 1)?;
             Some(line[1].to_owned())
         };
-        let versions = modules.into_iter().map(|(name, module)| {
+        let versions = modules.iter().map(|&(name, module)| {
             let version = version(module).ok_or(format!("{} pins no {module}", path.display()))?;
             Ok::<_, Error>((name, version))
         });
         Ok(Versions(versions.collect::<Result<_, _>>()?))
+    }
+
+    /// One more, which no go.mod pins.
+    pub(crate) fn push(&mut self, name: &'static str, version: String) {
+        self.0.push((name, version));
+    }
+
+    /// The sentence that heads the results.
+    pub(crate) fn line(&self) -> String {
+        let versions: Vec<_> = self.0.iter().map(|(name, version)| format!("{name} {version}")).collect();
+        format!("\nAgainst {}.\n\n", versions.join(", "))
     }
 }
 
@@ -69,12 +82,12 @@ pub(crate) fn failures(columns: &[Column], checks: &[Check]) -> Vec<String> {
     failures
 }
 
-fn row(text: &mut String, cells: impl IntoIterator<Item = String>) {
+pub(crate) fn row(text: &mut String, cells: impl IntoIterator<Item = String>) {
     let cells: Vec<String> = cells.into_iter().collect();
     let _ = writeln!(text, "| {} |", cells.join(" | "));
 }
 
-fn heading(text: &mut String, cells: Vec<String>) {
+pub(crate) fn heading(text: &mut String, cells: Vec<String>) {
     let count = cells.len();
     row(text, cells);
     let _ = writeln!(text, "|{}", "---|".repeat(count));
@@ -82,21 +95,8 @@ fn heading(text: &mut String, cells: Vec<String>) {
 
 /// The tables. The same results make the same bytes.
 pub(crate) fn render(columns: &[Column], checks: &[Check], versions: &Versions) -> String {
-    let mut text = String::from("\nAgainst ");
-    let versions: Vec<_> = versions.0.iter().map(|(name, version)| format!("{name} {version}")).collect();
-    let _ = writeln!(text, "{}.\n", versions.join(", "));
-    let title =
-        |Column { pairing, .. }: &Column| format!("{} → {}, {}", pairing.client, pairing.server, pairing.way);
-    heading(&mut text, std::iter::once("case".to_owned()).chain(columns.iter().map(title)).collect());
-    for (idx, case) in CASES.iter().enumerate() {
-        let cell = |column: &Column| match column.outcomes.get(idx) {
-            Some(Outcome::Passed) => "passed".to_owned(),
-            Some(Outcome::Absent) => "–".to_owned(),
-            Some(Outcome::Failed(_)) => "**failed**".to_owned(),
-            None => "**not run**".to_owned(),
-        };
-        row(&mut text, std::iter::once(format!("`{}`", case.name)).chain(columns.iter().map(cell)));
-    }
+    let mut text = versions.line();
+    render_cases(&mut text, columns);
     text.push('\n');
     heading(&mut text, ["tool", "check"].into_iter().chain(WAYS).map(str::to_owned).collect());
     for check in checks {
@@ -108,6 +108,22 @@ pub(crate) fn render(columns: &[Column], checks: &[Check], versions: &Versions) 
     }
     text.push('\n');
     text
+}
+
+/// A row for each case.
+pub(crate) fn render_cases(text: &mut String, columns: &[Column]) {
+    let title =
+        |Column { pairing, .. }: &Column| format!("{} → {}, {}", pairing.client, pairing.server, pairing.way);
+    heading(text, std::iter::once("case".to_owned()).chain(columns.iter().map(title)).collect());
+    for (idx, case) in CASES.iter().enumerate() {
+        let cell = |column: &Column| match column.outcomes.get(idx) {
+            Some(Outcome::Passed) => "passed".to_owned(),
+            Some(Outcome::Absent) => "–".to_owned(),
+            Some(Outcome::Failed(_)) => "**failed**".to_owned(),
+            None => "**not run**".to_owned(),
+        };
+        row(text, std::iter::once(format!("`{}`", case.name)).chain(columns.iter().map(cell)));
+    }
 }
 
 /// Cuts a document into what is before, in and after the results.
@@ -125,8 +141,8 @@ fn no_place(path: &Path) -> Error {
     format!("{} has no place for results: the lines {BEGIN:?} and {END:?}", path.display()).into()
 }
 
-/// Fails when the document shows other results.
-pub(crate) fn compare(path: &Path, results: &str) -> Result<(), Error> {
+/// Fails when the document shows other results, which `command` would put into it.
+pub(crate) fn compare(path: &Path, results: &str, command: &str) -> Result<(), Error> {
     let document = read(path)?;
     let (_, shown, _) = cut(&document).ok_or_else(|| no_place(path))?;
     if shown == results {
@@ -135,7 +151,18 @@ pub(crate) fn compare(path: &Path, results: &str) -> Result<(), Error> {
     }
     let differing = results.lines().find(|line| !shown.lines().any(|known| known == *line));
     let place = differing.map_or(String::new(), |line| format!("; this is new:\n  {line}"));
-    Err(format!("{} shows other results: run `make interop-table`{place}", path.display()).into())
+    Err(format!("{} shows other results: run `{command}`{place}", path.display()).into())
+}
+
+/// Fails when the document doesn't show these results among others.
+pub(crate) fn compare_part(path: &Path, results: &str, command: &str) -> Result<(), Error> {
+    let document = read(path)?;
+    let (_, shown, _) = cut(&document).ok_or_else(|| no_place(path))?;
+    if shown.contains(results) {
+        println!("what was run is as {} says", path.display());
+        return Ok(());
+    }
+    Err(format!("{} shows other results: run `{command}`", path.display()).into())
 }
 
 /// Puts the results into the document.
@@ -196,14 +223,14 @@ mod tests {
         let versions = Versions(vec![("grpc-go", "v1".to_owned())]);
         let results = render(&[column()], &[check([Ok(()), Ok(())])], &versions);
         std::fs::write(&path, "no place").unwrap();
-        assert!(compare(&path, &results).is_err() && write(&path, &results).is_err());
+        assert!(compare(&path, &results, "make it").is_err() && write(&path, &results).is_err());
         std::fs::write(&path, format!("# Title\n{BEGIN}{END}after\n")).unwrap();
-        assert!(compare(&path, &results).is_err(), "nothing is shown yet");
+        assert!(compare(&path, &results, "make it").is_err(), "nothing is shown yet");
         write(&path, &results).unwrap();
-        compare(&path, &results).unwrap();
+        compare(&path, &results, "make it").unwrap();
         let newer = Versions(vec![("grpc-go", "v2".to_owned())]);
-        let error = compare(&path, &render(&[column()], &[], &newer)).unwrap_err().to_string();
-        assert!(error.contains("Against grpc-go v2"), "{error}");
+        let error = compare(&path, &render(&[column()], &[], &newer), "make it").unwrap_err().to_string();
+        assert!(error.contains("Against grpc-go v2") && error.contains("`make it`"), "{error}");
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("# Title\n") && text.ends_with("after\n"), "{text}");
     }

@@ -7,9 +7,10 @@ use tokio::net::TcpStream;
 use tollfree_stubs::probe::Ask;
 use tonic::Code;
 
-use crate::lab::{Lab, PATIENCE};
+use crate::lab::{Attached, Lab, PATIENCE};
 
 const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
@@ -52,6 +53,14 @@ async fn closed(stream: &mut TcpStream) {
     drop(read.expect("the shepherd closes the connection"));
 }
 
+async fn until_live(attached: &Attached, wanted: usize) {
+    let begun = tokio::time::Instant::now();
+    while attached.probe.live.load(Ordering::SeqCst) != wanted {
+        assert!(begun.elapsed() < PATIENCE, "{wanted} handlers are wanted");
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
 #[tokio::test]
 async fn headers_without_an_end_end_their_connection() {
     let lab = Lab::start("").await;
@@ -90,18 +99,43 @@ async fn a_half_closed_connection_ends_its_calls() {
     let attached = lab.attach("default").await;
     let mut half = connection(&lab).await;
     half.write_all(&frame(HEADERS, END_HEADERS, 1, &head("/tollfree.probe.v1.Probe/Up"))).await.unwrap();
-    let until_live = async |wanted| {
-        let begun = tokio::time::Instant::now();
-        while attached.probe.live.load(Ordering::SeqCst) != wanted {
-            assert!(begun.elapsed() < PATIENCE, "{wanted} handlers are wanted");
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        }
-    };
-    until_live(1).await;
+    until_live(&attached, 1).await;
     half.shutdown().await.unwrap();
-    until_live(0).await;
+    until_live(&attached, 0).await;
     closed(&mut half).await;
     lab.until_figure("tollfree_shepherd_connections", |count| count == 0.0).await;
+}
+
+/// A client that doesn't heed the limit: HTTP/2 refuses what goes beyond, and no handler hears of it.
+#[tokio::test]
+async fn streams_beyond_the_limit_are_refused() {
+    const REFUSED_STREAM: u32 = 7;
+    let lab = Lab::start("limits.streams = 3\n").await;
+    let attached = lab.attach("default").await;
+    let mut greedy = connection(&lab).await;
+    let ids: Vec<u32> = (0..10).map(|idx| 2 * idx + 1).collect();
+    for &id in &ids {
+        let open = frame(HEADERS, END_HEADERS, id, &head("/tollfree.probe.v1.Probe/Up"));
+        greedy.write_all(&open).await.unwrap();
+    }
+    let mut refused = Vec::new();
+    while refused.len() < ids.len() - 3 {
+        let mut header = [0; 9];
+        let read = tokio::time::timeout(PATIENCE, greedy.read_exact(&mut header)).await;
+        read.expect("the streams beyond the limit are refused").unwrap();
+        let len = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        let mut payload = vec![0; len as usize];
+        greedy.read_exact(&mut payload).await.unwrap();
+        if header[3] == RST_STREAM {
+            assert_eq!(payload, REFUSED_STREAM.to_be_bytes());
+            refused.push(u32::from_be_bytes(header[5..].try_into().unwrap()));
+        }
+    }
+    assert_eq!(refused, ids[3..]);
+    until_live(&attached, 3).await;
+    assert_eq!(attached.probe.begun.load(Ordering::SeqCst), 3);
+    drop(greedy);
+    until_live(&attached, 0).await;
 }
 
 /// Bytes that are no message of the method: the business process says so, and answers the next call.
