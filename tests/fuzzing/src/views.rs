@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use tollfree_processor::typed::{Draft, InProst, MessageMut, MessageView, Owned};
-use tollfree_processor::{Arena, DecodeError, DraftError, EncodeBuffer, Limits};
+use tollfree_processor::{Arena, DecodeError, DraftError, EncodeBuffer, Limits, OwnError};
 use tollfree_view_stubs::kinds::prost::t3::All;
 use tollfree_view_stubs::kinds::prost::t3::all::Choice;
 use tollfree_view_stubs::kinds::t2;
@@ -87,10 +87,14 @@ where
     M: InProst<Struct: prost::Message + Default + PartialEq + Debug>,
     for<'a> M::View<'a>: MessageView<'a, Message = M>,
 {
-    let found = Owned::<M>::verify(bytes, Arena::with_limit(bytes.len()), 100);
-    assert_eq!(found.is_ok(), is_sound, "{:?}", found.err());
-    if let Ok(found) = found {
-        built_anew(&found);
+    match Owned::<M>::verify(bytes, Arena::with_limit(bytes.len()), 100) {
+        Ok(found) => {
+            assert!(is_sound, "views took an object that is not sound");
+            built_anew(&found);
+        }
+        // Such an object is sound, and no message.
+        Err(OwnError::Required { path }) => assert!(is_sound, "{path} is missing in an object that is not sound"),
+        Err(error) => assert!(!is_sound, "{error}"),
     }
 }
 
