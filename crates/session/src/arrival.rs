@@ -34,6 +34,12 @@ impl<R> Chunk<R> {
         self.first && self.last && self.rope.is_none()
     }
 
+    /// The same with something else for a rope.
+    pub(crate) fn with_rope<S>(self, make: impl FnOnce(R) -> S) -> Chunk<S> {
+        let Chunk { bytes, first, last, rope } = self;
+        Chunk { bytes, first, last, rope: rope.map(make) }
+    }
+
     /// Whether it is a message by itself, as protobuf's bytes, and not compressed.
     #[inline]
     pub fn is_plain(&self) -> bool {
@@ -71,13 +77,13 @@ pub enum Arrival<R = RopeIdx> {
     Request(Whole),
     /// All that the server says, with status OK (client side). The call is over, and the session has forgotten it.
     Answer(Whole),
-    /// What has come otherwise.
-    Part(Part<R>),
+    /// What has come otherwise. In a place of its own, since an arrival goes from hand to hand.
+    Part(Box<Part<R>>),
 }
 
 impl<R> Arrival<R> {
     /// The same for a reader who takes everything part by part.
-    pub fn into_part(self) -> Part<R> {
+    pub fn into_part(self) -> Box<Part<R>> {
         let (headers, end, forgotten, whole) = match self {
             Arrival::Part(part) => return part,
             Arrival::Request(whole) => (None, End::HalfClosed, false, whole),
@@ -87,7 +93,12 @@ impl<R> Arrival<R> {
                 (Some(headers), End::Trailers { code: 0, block }, true, whole)
             }
         };
-        Part { headers, chunk: Some(Chunk::whole(whole.into_prefixed())), end: Some(end), forgotten }
+        Box::new(Part {
+            headers,
+            chunk: Some(Chunk::whole(whole.into_prefixed())),
+            end: Some(end),
+            forgotten,
+        })
     }
 
     /// Whether the session has forgotten the call: nothing follows.
@@ -97,22 +108,6 @@ impl<R> Arrival<R> {
             Arrival::Request(_) => false,
             Arrival::Answer(_) => true,
             Arrival::Part(part) => part.forgotten,
-        }
-    }
-
-    /// The same with something else for a rope.
-    #[inline]
-    pub fn map_rope<S>(self, make: impl FnOnce(R) -> S) -> Arrival<S> {
-        match self {
-            Arrival::Request(whole) => Arrival::Request(whole),
-            Arrival::Answer(whole) => Arrival::Answer(whole),
-            Arrival::Part(Part { headers, chunk, end, forgotten }) => {
-                let chunk = chunk.map(|chunk| {
-                    let Chunk { bytes, first, last, rope } = chunk;
-                    Chunk { bytes, first, last, rope: rope.map(make) }
-                });
-                Arrival::Part(Part { headers, chunk, end, forgotten })
-            }
         }
     }
 }

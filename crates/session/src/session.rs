@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use tollfree_layout::limits::{self, CHUNK_CHARGE};
-use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
+use tollfree_layout::{AreaIdx, MethodIdx, RopeIdx, StreamId};
 
 use crate::arrival::{Arrival, End, Part};
 use crate::credit::{charge, charge_of};
@@ -294,13 +294,19 @@ impl<T: Watched> Session<T> {
     /// more reads as [`End::SessionClosed`] or cancelled.
     #[inline]
     pub fn take(&mut self, id: StreamId) -> Option<Arrival> {
+        self.take_with(id, |rope| rope)
+    }
+
+    /// As [`take`](Session::take), with what `make` makes of a rope's index.
+    #[inline]
+    pub fn take_with<R>(&mut self, id: StreamId, make: impl FnOnce(RopeIdx) -> R) -> Option<Arrival<R>> {
         let Some(stream) = self.streams.get_mut(id) else {
             let end = Some(self.end_of_unknown());
-            return Some(Arrival::Part(Part { end, forgotten: true, ..Part::default() }));
+            return Some(Arrival::Part(Box::new(Part { end, forgotten: true, ..Part::default() })));
         };
         let Some(whole) = stream.inbox.take_whole() else {
             let has_part = stream.end.is_some() || !stream.is_read();
-            return if has_part { self.take_part(id) } else { None };
+            return if has_part { self.take_part(id, make) } else { None };
         };
         Some(match self.role {
             // What an ended stream held was given back when it ended.
@@ -318,19 +324,21 @@ impl<T: Watched> Session<T> {
     }
 
     /// What there is of a call that has something to read, or an end.
-    fn take_part(&mut self, id: StreamId) -> Option<Arrival> {
+    fn take_part<R>(&mut self, id: StreamId, make: impl FnOnce(RopeIdx) -> R) -> Option<Arrival<R>> {
         let stream = self.streams.get_mut(id)?;
         let headers = stream.headers.take();
         let chunk = stream.inbox.pop();
         let live = stream.live;
-        let mut part = Part { headers, chunk, end: None, forgotten: false };
+        let mut part = Box::new(Part { headers, chunk: None, end: None, forgotten: false });
         if stream.inbox.is_empty() {
             part.forgotten = !live;
             part.end = if live { stream.end.clone() } else { stream.end.take() };
         }
-        match &part.chunk {
-            Some(chunk) if live => self.owe(id, charge_of(chunk)),
-            _ => {}
+        if let Some(chunk) = chunk {
+            if live {
+                self.owe(id, charge_of(&chunk));
+            }
+            part.chunk = Some(chunk.with_rope(make));
         }
         if part.forgotten {
             self.forget(id, CANCELLED);

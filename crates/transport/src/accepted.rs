@@ -54,7 +54,7 @@ pub struct Call {
     /// Deadline on this side's monotonic clock in nanoseconds ([`now_ns`](crate::now_ns)).
     pub deadline_ns: Option<u64>,
     /// What has come with it, where the client has said everything: the stream does not give that again.
-    pub first: Option<Part>,
+    pub first: Option<Box<Part>>,
     /// The call itself.
     pub stream: Stream,
 }
@@ -68,7 +68,7 @@ pub struct Accepted<'a> {
     /// The request, the metadata among it, where it came as a whole.
     whole: Option<Whole>,
     /// What has come otherwise, where the client has said everything.
-    first: Option<Part>,
+    first: Option<Box<Part>>,
     /// Answered, or somebody else's.
     gone: bool,
 }
@@ -164,13 +164,16 @@ impl Core {
         };
         self.corked = self.session.has_accepted() || !self.receiving.is_empty();
         // Of one that goes on, what is read later is what makes room for more.
-        let arrival = if self.session.has_end(accepted.id) { self.session.take(accepted.id) } else { None };
+        let arrival = match self.session.has_end(accepted.id) {
+            true => self.session.take_with(accepted.id, |rope| Claim::new(shared, rope)),
+            false => None,
+        };
         let accepted = place.insert(Accepted { shared, accepted, whole: None, first: None, gone: false });
         match arrival {
             Some(session::Arrival::Request(whole)) => accepted.whole = Some(whole),
             Some(arrival) => {
                 accepted.gone = arrival.is_last();
-                accepted.first = Some(arrival.map_rope(|rope| Claim::new(shared, rope)).into_part());
+                accepted.first = Some(arrival.into_part());
             }
             None => {}
         }

@@ -104,12 +104,12 @@ impl Stream {
     /// Ready with the reason in a child of `fork`. A session that ends shows as the [`End`](crate::End) of the call.
     pub fn poll_arrival(&self, cx: &mut Context<'_>) -> Poll<Result<Arrival, Closed>> {
         self.shared.poll_read(cx, self.id, |core| {
-            let arrival = core.session.take(self.id)?;
+            let arrival = core.session.take_with(self.id, |rope| Claim::new(&self.shared, rope))?;
             if arrival.is_last() {
                 self.gone.store(true, Ordering::Relaxed);
                 core.wake_ready();
             }
-            Some(arrival.map_rope(|rope| Claim::new(&self.shared, rope)))
+            Some(arrival)
         })
     }
 

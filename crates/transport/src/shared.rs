@@ -166,7 +166,8 @@ impl Entered<'_> {
     #[inline]
     fn offer_now_and_then(&mut self) {
         if self.patience.is_thrifty() && Crowd::is_due() {
-            let taken_ns = self.price.ns();
+            // Where the peer has this processor too, it did what is waited for, however long that took.
+            let taken_ns = if self.shares_cpu() { u64::MAX } else { self.price.ns() };
             self.without_lock(&mut || Crowd::offer(taken_ns));
         }
     }

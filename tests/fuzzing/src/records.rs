@@ -183,7 +183,7 @@ fn is_over(session: &mut Session<()>, id: StreamId) -> bool {
             assert!(whole.headers().len().max(whole.trailers().len()) <= LIMITS.metadata_len_max);
         }
         let arrival = arrival.into_part();
-        if let Some(rope) = arrival.chunk.and_then(|chunk| chunk.rope) {
+        if let Some(rope) = arrival.chunk.as_ref().and_then(|chunk| chunk.rope) {
             session.take_rope(rope);
         }
         match arrival.end {

@@ -7,8 +7,8 @@ use zerocopy::IntoBytes;
 
 use crate::frame::head;
 use crate::{
-    AreaFault, Arrival, Emission, EmitError, Full, Inbound, Limits, Outbound, Part, Progress, Received, Role,
-    Session, Violation,
+    AreaFault, Emission, EmitError, Full, Inbound, Limits, Outbound, Part, Progress, Received, Role, Session,
+    Violation,
 };
 
 /// Limits small enough to be reached.
@@ -33,7 +33,7 @@ pub(crate) fn say(
 
 /// What has come on a call and was not read, part by part.
 pub(crate) fn read(session: &mut Session<()>, id: StreamId) -> Option<Part> {
-    session.take(id).map(Arrival::into_part)
+    session.take(id).map(|arrival| *arrival.into_part())
 }
 
 /// A frame: the head, and the bytes of its parts.

@@ -91,7 +91,7 @@ impl ResponseBody {
     /// The body of a response whose head was read; `rest` came together with that. Ropes may take the `bypass`.
     pub(crate) fn new(
         call: Arc<ClientCall>,
-        rest: Part,
+        rest: Box<Part>,
         deadline: Deadline,
         bypass: Option<Bypass>,
     ) -> ResponseBody {

@@ -146,7 +146,7 @@ const EMPTY: Bytes = Bytes::from_static(&[0; GRPC_PREFIX_LEN]);
 pub(crate) struct Inflow {
     state: State,
     /// Came together with what was read last.
-    rest: Option<Part>,
+    rest: Option<Box<Part>>,
     /// Where ropes go, once the reader's end says that it takes them.
     bypass: Option<Bypass>,
     /// Messages begun.
@@ -195,7 +195,7 @@ impl Gathering {
 
 impl Inflow {
     /// Begins with what has come already.
-    pub(crate) fn after(rest: Option<Part>, bypass: Option<Bypass>) -> Inflow {
+    pub(crate) fn after(rest: Option<Box<Part>>, bypass: Option<Bypass>) -> Inflow {
         Inflow { rest, bypass, ..Inflow::default() }
     }
 

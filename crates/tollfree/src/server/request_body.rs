@@ -27,7 +27,7 @@ impl RequestBody {
     /// The body of a call that `arrival` came with. Ropes may take the `bypass`.
     pub(crate) fn new(
         stream: Arc<Stream>,
-        arrival: Option<Part>,
+        arrival: Option<Box<Part>>,
         sharing: Arc<Sharing>,
         bypass: Option<Bypass>,
     ) -> RequestBody {

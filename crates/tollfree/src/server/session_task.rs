@@ -410,7 +410,7 @@ impl SessionTask {
     }
 
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
-    fn serve(&mut self, cx: &mut Context<'_>, call: Call, arrival: Option<Part>) {
+    fn serve(&mut self, cx: &mut Context<'_>, call: Call, arrival: Option<Box<Part>>) {
         let method = call.method;
         let record = self.duty.metrics.clone().map(|metrics| match self.known(method) {
             Some(known) => metrics.serve(known.uri.path()),
@@ -495,7 +495,7 @@ impl SessionTask {
     fn begin(
         &mut self,
         mut call: Call,
-        mut arrival: Option<Part>,
+        mut arrival: Option<Box<Part>>,
         record: Option<ServedCall>,
     ) -> (Begun, bool) {
         call.deadline_ns = self.deadline_ns(call.deadline_ns);
@@ -567,7 +567,7 @@ impl SessionTask {
         if let Some(bypass) = &bypass {
             request.extensions_mut().insert(OfServer(bypass.clone()));
         }
-        let stream = match arrival.as_mut().and_then(Part::take_request) {
+        let stream = match arrival.as_mut().and_then(|arrival| arrival.take_request()) {
             Some(message) => {
                 let len = message.len().saturating_sub(GRPC_PREFIX_LEN);
                 passing.sharing.received_inline(len, 0);

@@ -97,7 +97,7 @@ pub(crate) enum Begun {
     /// It has failed.
     Failed(Failed),
     /// It is open, and this has come.
-    Open(Stream, Option<Part>),
+    Open(Stream, Option<Box<Part>>),
 }
 
 impl Begun {
@@ -331,7 +331,7 @@ fn poll_arrival(
     emission: &mut Emission,
     peer: &str,
     deadline: &mut Deadline,
-) -> Poll<Result<Part, Status>> {
+) -> Poll<Result<Box<Part>, Status>> {
     if !emission.is_empty() {
         match stream.poll_emit(cx, emission) {
             Poll::Ready(Ok(())) | Poll::Pending => {}

@@ -129,7 +129,7 @@ pub(crate) async fn read_request(call: &mut Call) -> Option<Bytes> {
     read(&call.stream, call.first.take()).await
 }
 
-async fn read(stream: &Stream, mut first: Option<Part>) -> Option<Bytes> {
+async fn read(stream: &Stream, mut first: Option<Box<Part>>) -> Option<Bytes> {
     let mut message = Vec::new();
     loop {
         let part = match first.take() {

@@ -26,7 +26,7 @@ pub(crate) struct TypedHandle {
     run: Option<Box<dyn Run>>,
     state: State,
     /// What came with the call, until it is read.
-    arrival: Option<Part>,
+    arrival: Option<Box<Part>>,
     gather: Gather,
 }
 
@@ -69,11 +69,11 @@ impl TypedHandle {
     fn answer(
         &mut self,
         cx: &mut Context<'_>,
-        request: Raw,
+        request: Option<Raw>,
         outlet: &dyn Outlet,
         emission: &mut Emission,
     ) -> Poll<Step> {
-        let Some(run) = &mut self.run else {
+        let (Some(run), Some(request)) = (&mut self.run, request) else {
             return Poll::Ready(Step::Last(Status::internal("the handler panicked")));
         };
         if let Some(passing) = run.passing() {
@@ -201,7 +201,7 @@ impl Serving<TypedHandle> {
     pub(crate) fn begin_typed(
         &mut self,
         call: Call,
-        arrival: Option<Part>,
+        arrival: Option<Box<Part>>,
         len_max: Option<usize>,
         state: State,
         record: Option<ServedCall>,
@@ -223,7 +223,11 @@ impl Serving<TypedHandle> {
     ) -> Poll<()> {
         let mut emission = Emission::default();
         let mut step = match request {
-            Ok(request) => turn(&mut self.handle, |handle| handle.answer(cx, request, outlet, &mut emission)),
+            Ok(request) => {
+                // Borrowed by the turn, which would move it twice.
+                let mut request = Some(request);
+                turn(&mut self.handle, |handle| handle.answer(cx, request.take(), outlet, &mut emission))
+            }
             Err(refused) => Poll::Ready(Step::Last(refused)),
         };
         if let Poll::Ready(Step::Said) = step {
