@@ -23,6 +23,8 @@ pub(crate) enum Workload {
     Images(ImagesArgs),
     /// A social network: 60 % read home timelines, 30 % user timelines, 10 % compose posts
     Social(SocialArgs),
+    /// A hotel reservation of six services: 90 % search, 10 % book
+    Hotel(HotelArgs),
 }
 
 /// Options of `tollfree workload chain`.
@@ -116,6 +118,20 @@ pub(crate) struct SocialArgs {
     run: RunArgs,
 }
 
+/// Options of `tollfree workload hotel`.
+#[derive(Debug, Args)]
+pub(crate) struct HotelArgs {
+    /// Bytes of a hotel's description
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    description: usize,
+
+    #[command(flatten)]
+    closed: ClosedArgs,
+
+    #[command(flatten)]
+    run: RunArgs,
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum WorkArg {
     /// Decode, and encode anew
@@ -194,6 +210,9 @@ impl Workload {
             Self::Social(SocialArgs { media, rate, run }) => {
                 let rates = rate.into_iter().map(Pressure::Rate).collect();
                 ("social", vec![Shape::Social { media }], rates, None, run)
+            }
+            Self::Hotel(HotelArgs { description, closed: load, run }) => {
+                ("hotel", vec![Shape::Hotel { description }], closed(load), None, run)
             }
         };
         let plan = Plan {

@@ -102,6 +102,17 @@ fn the_social_network_runs_on_every_side() {
 }
 
 #[test]
+fn the_hotel_runs_on_every_side() {
+    let rows = rows(&Scratch::new(), &["workload", "hotel", "--description", "5000", "--inflight", "2"]);
+    let sides: Vec<&str> = rows.iter().map(|row| row["side"].as_str().unwrap()).collect();
+    assert_eq!(sides, SIDES);
+    for row in &rows {
+        let processes = row["rounds"][0]["processes"].as_array().unwrap();
+        assert_eq!(processes.len(), 7, "six services, and the load generator");
+    }
+}
+
+#[test]
 fn figure_6_tells_what_the_balancer_copies() {
     for row in rows(&Scratch::new(), &["bench", "pool", "fig6", "--side", "inline,ref"]) {
         let (size, copied) = (field(&row, &["size"]), field(&row, &["movers", "copied_bytes"]));

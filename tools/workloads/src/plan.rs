@@ -62,6 +62,11 @@ pub enum Shape {
         /// Bytes of a post's media.
         media: usize,
     },
+    /// A hotel reservation.
+    Hotel {
+        /// Bytes of a hotel's description.
+        description: usize,
+    },
 }
 
 /// How hard a workload is driven.
@@ -118,6 +123,7 @@ impl Shape {
             Self::Chain { size, .. } | Self::Balancer { size, .. } | Self::Echo { size } => size,
             Self::Images { size, .. } => size,
             Self::Social { media } => media,
+            Self::Hotel { description } => description,
         }
     }
 
@@ -132,6 +138,7 @@ impl Shape {
             Self::Echo { .. } | Self::Images { work: Work::Touch, .. } => size,
             Self::Images { work: Work::Codec, .. } => format!("{size}, real codec"),
             Self::Social { .. } => format!("media of {size}"),
+            Self::Hotel { .. } => format!("descriptions of {size}"),
         }
     }
 
@@ -192,6 +199,14 @@ impl Shape {
                 service(Part::Front, &[4, 3, 2]),
                 service(Part::SocialProxy, &[5]),
                 service(Part::SocialBalancer, &[6]),
+            ],
+            Self::Hotel { description } => vec![
+                service(Part::HotelGeo, &[]),
+                service(Part::HotelRate, &[]),
+                service(Part::HotelProfile(description), &[]),
+                service(Part::HotelReservation, &[]),
+                service(Part::HotelSearch, &[0, 1]),
+                service(Part::HotelDesk, &[4, 2, 3]),
             ],
         }
     }
@@ -313,6 +328,7 @@ mod tests {
             Shape::Echo { size: 1 },
             Shape::Images { work: Work::Touch, size: 1 },
             Shape::Social { media: 1 },
+            Shape::Hotel { description: 1 },
         ] {
             let services = shape.services();
             for (idx, service) in services.iter().enumerate() {

@@ -140,3 +140,41 @@ service! {
         followers: User => Users,
     }
 }
+
+service! {
+    HotelDesk: HandleHotelDesk, serve_hotel_desk, hotel_desk_client::HotelDeskClient, hotel_desk_server::HotelDeskServer {
+        search: HotelQuery => HotelList,
+        reserve: HotelBooking => HotelBooked,
+    }
+}
+
+service! {
+    HotelSearch: HandleHotelSearch, serve_hotel_search, hotel_search_client::HotelSearchClient, hotel_search_server::HotelSearchServer {
+        nearby: HotelQuery => HotelRates,
+    }
+}
+
+service! {
+    HotelGeo: HandleHotelGeo, serve_hotel_geo, hotel_geo_client::HotelGeoClient, hotel_geo_server::HotelGeoServer {
+        near: HotelQuery => HotelIds,
+    }
+}
+
+service! {
+    HotelRate: HandleHotelRate, serve_hotel_rate, hotel_rate_client::HotelRateClient, hotel_rate_server::HotelRateServer {
+        rates: HotelNight => HotelRates,
+    }
+}
+
+service! {
+    HotelProfile: HandleHotelProfile, serve_hotel_profile, hotel_profile_client::HotelProfileClient, hotel_profile_server::HotelProfileServer {
+        profiles: HotelIds => HotelList,
+    }
+}
+
+service! {
+    HotelReservation: HandleHotelReservation, serve_hotel_reservation, hotel_reservation_client::HotelReservationClient, hotel_reservation_server::HotelReservationServer {
+        vacant: HotelNight => HotelIds,
+        book: HotelBooking => HotelBooked,
+    }
+}

@@ -1,6 +1,7 @@
 //! The load generator: the calls that a workload's user makes, and how they are paced.
 
 mod closed;
+mod hotel;
 mod images;
 mod open;
 #[cfg(test)]
@@ -86,6 +87,9 @@ impl LoadOrder {
             }
             Shape::Social { media } => {
                 attend(social::Users::new(seat, entry, media).await?, seat, starter).await
+            }
+            Shape::Hotel { description } => {
+                attend(hotel::Guests::new(seat, entry, description).await?, seat, starter).await
             }
         }
     }

@@ -3,6 +3,7 @@
 mod arrays;
 mod codec;
 mod echo;
+pub(crate) mod hotel;
 mod images;
 mod social;
 
@@ -48,6 +49,13 @@ pub(crate) enum Part {
     HomeTimeline,
     Storage,
     Graph,
+    HotelDesk,
+    HotelSearch,
+    HotelGeo,
+    HotelRate,
+    /// Descriptions have so many bytes.
+    HotelProfile(usize),
+    HotelReservation,
 }
 
 impl Part {
@@ -69,6 +77,12 @@ impl Part {
             Self::HomeTimeline => "home-timeline",
             Self::Storage => "storage",
             Self::Graph => "graph",
+            Self::HotelDesk => "desk",
+            Self::HotelSearch => "search",
+            Self::HotelGeo => "geo",
+            Self::HotelRate => "rate",
+            Self::HotelProfile(_) => "profile",
+            Self::HotelReservation => "reservation",
         }
     }
 
@@ -84,6 +98,7 @@ impl Part {
                 | SocialBalancer
                 | SocialProxy
                 | Front
+                | HotelDesk
         )
     }
 
@@ -128,6 +143,20 @@ impl Part {
             }
             Self::Storage => serve_posts(social::Storage::new(seat), seat, ready).await,
             Self::Graph => serve_graph(social::Followers::new(seat), seat, ready).await,
+            Self::HotelDesk => {
+                serve_hotel_desk(hotel::Desk::to(seat, exactly(to)?).await?, seat, ready).await
+            }
+            Self::HotelSearch => {
+                serve_hotel_search(hotel::Search::to(seat, exactly(to)?).await?, seat, ready).await
+            }
+            Self::HotelGeo => serve_hotel_geo(hotel::Geo::new(seat), seat, ready).await,
+            Self::HotelRate => serve_hotel_rate(hotel::Rate::new(seat), seat, ready).await,
+            Self::HotelProfile(len) => {
+                serve_hotel_profile(hotel::Profile::new(seat, len)?, seat, ready).await
+            }
+            Self::HotelReservation => {
+                serve_hotel_reservation(hotel::Reservation::new(seat), seat, ready).await
+            }
         }
     }
 }
