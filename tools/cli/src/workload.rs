@@ -151,7 +151,8 @@ struct ClosedArgs {
 /// What all workloads have.
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// How payloads travel: tonic, inline, ref, ref-copy [default: all]
+    /// How payloads travel: tonic, inline, ref, ref-copy; shepherd, for the hotel [default: all but shepherd; the hotel: tonic,
+    /// inline, shepherd]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
 
@@ -215,11 +216,12 @@ impl Workload {
                 ("hotel", vec![Shape::Hotel { description }], closed(load), None, run)
             }
         };
+        let sides = shapes.first().map_or(Side::ALL, Shape::sides);
         let plan = Plan {
             title: format!("Workload {name}"),
             shapes,
             pressures,
-            sides: if run.side.is_empty() { Side::ALL.to_vec() } else { run.side },
+            sides: if run.side.is_empty() { sides.to_vec() } else { run.side },
             seconds: run.seconds,
             rounds: run.rounds,
             ref_threshold: run.ref_threshold,

@@ -102,14 +102,25 @@ fn the_social_network_runs_on_every_side() {
 }
 
 #[test]
-fn the_hotel_runs_on_every_side() {
-    let rows = rows(&Scratch::new(), &["workload", "hotel", "--description", "5000", "--inflight", "2"]);
+fn the_hotel_runs_with_a_shepherd_and_without_and_tells_the_share_of_useful_work() {
+    let scratch = Scratch::new();
+    let rows = rows(&scratch, &["workload", "hotel", "--description", "5000", "--inflight", "2"]);
     let sides: Vec<&str> = rows.iter().map(|row| row["side"].as_str().unwrap()).collect();
-    assert_eq!(sides, SIDES);
-    for row in &rows {
+    assert_eq!(sides, ["tonic", "inline", "shepherd"]);
+    for (row, count) in rows.iter().zip([7, 7, 8]) {
         let processes = row["rounds"][0]["processes"].as_array().unwrap();
-        assert_eq!(processes.len(), 7, "six services, and the load generator");
+        assert_eq!(processes.len(), count, "six services, the load generator, and perhaps a shepherd");
+        let share = field(row, &["useful_share"]);
+        assert!((0.0..1.0).contains(&share), "{share}");
     }
+}
+
+#[test]
+fn a_shepherd_carries_nothing_but_the_hotel() {
+    let scratch = Scratch::new();
+    let refused = tollfree(&scratch).args(["workload", "chain", "--side", "shepherd"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("the hotel only"), "{said}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use tollfree::WaitPolicy;
 use tonic::transport::Endpoint;
 use tonic::transport::server::Router;
 
+use crate::Side;
 use crate::seat::Seat;
 
 /// Pause between two looks at whether the server's socket is there.
@@ -36,7 +37,10 @@ pub(crate) async fn serve_tonic(
 
 /// A channel of Tollfree's, with the pool where the side has one.
 pub(crate) async fn connect_tollfree(seat: &Seat, address: &str) -> Result<tollfree::Channel, String> {
-    let mut builder = tollfree::Channel::builder(address);
+    let mut builder = match seat.side {
+        Side::Shepherd => tollfree::Channel::builder(meeting_place(seat)).via(address),
+        _ => tollfree::Channel::builder(address),
+    };
     if let Some(pool) = &seat.pool {
         builder = builder.pool(pool.clone());
     }
@@ -94,4 +98,48 @@ async fn appears(path: &Path) {
     while !path.exists() {
         tokio::time::sleep(GLANCE).await;
     }
+}
+
+/// The group that all services attach to: each may call its own group.
+const GROUP: &str = "hotel";
+/// Processes may start this late on a busy machine: calls of their services wait.
+const ATTACH_WAIT_MS: u64 = 30_000;
+
+/// Where services and their shepherd meet.
+fn meeting_place(seat: &Seat) -> String {
+    format!("shm://{}", seat.socket.with_file_name("business.sock").display())
+}
+
+/// Serves by way of the shepherd.
+pub(crate) async fn attach(
+    server: tollfree::Server,
+    seat: &Seat,
+    ready: impl FnOnce(String),
+) -> Result<(), String> {
+    // Calls wait at the shepherd until it is attached.
+    ready(format!("group:{GROUP}"));
+    let meeting_place = meeting_place(seat);
+    match server.attach(&meeting_place).group(GROUP).await {
+        Ok(()) => Err(format!("the shepherd at {meeting_place} let the service go")),
+        Err(error) => Err(format!("cannot attach to {meeting_place}: {error}")),
+    }
+}
+
+/// Is the shepherd, as the command is: with a thread for each core that it may use.
+pub(crate) fn shepherd(seat: &Seat, ready: impl FnOnce(String)) -> Result<(), String> {
+    let text = format!(
+        "listeners.world.address = \"unix:{}\"\nbusiness.socket = \"{}\"\nlimits.streams = 4096\n\
+         limits.attach_wait_ms = {ATTACH_WAIT_MS}\n",
+        seat.socket.display(),
+        meeting_place(seat)
+    );
+    let config = tollfree_shepherd::Config::from_toml(&text).map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start the async runtime: {error}"))?;
+    runtime.block_on(async {
+        let shepherd = tollfree_shepherd::Shepherd::bind(config).await.map_err(|error| error.to_string())?;
+        ready(shepherd.addresses().remove("listeners.world").unwrap_or_default());
+        shepherd.run(std::future::pending()).await;
+        Err("the shepherd has stopped".to_owned())
+    })
 }

@@ -2,7 +2,6 @@
 
 use crate::plan::{Plan, Pressure, Shape};
 use crate::services::Work;
-use crate::side::Side;
 
 /// A figure of the paper that is made of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,11 +51,12 @@ impl Figure {
                 [100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0].map(Pressure::Rate).to_vec(),
             ),
         };
+        let sides = shapes[0].sides().to_vec();
         Plan {
             title: title.to_owned(),
             shapes,
             pressures,
-            sides: Side::ALL.to_vec(),
+            sides,
             seconds: if self == Self::Fig11 { 2.0 } else { 0.25 },
             rounds: 5,
             ref_threshold: Some(PAGE_LEN),

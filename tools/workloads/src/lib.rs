@@ -1,4 +1,4 @@
-//! The workloads that DmRPC was measured with, as services in processes of their own.
+//! The workloads that DmRPC was measured with, and a hotel reservation, as services in processes of their own.
 //!
 //! The library behind `tollfree workload` and figures 5, 6, 10 and 11 of `tollfree bench pool`. A *workload* is a set of
 //! services that call each other, and a load generator that calls the first: a chain, a balancer, an image pipeline of seven
@@ -23,6 +23,7 @@ mod run;
 mod scene;
 mod seat;
 mod services;
+mod share;
 mod side;
 mod slope;
 mod stubs;

@@ -169,6 +169,15 @@ impl Shape {
         }
     }
 
+    /// The sides that carry it where none is asked for.
+    #[must_use]
+    pub fn sides(&self) -> &'static [Side] {
+        match self {
+            Self::Hotel { .. } => &[Side::Tonic, Side::Inline, Side::Shepherd],
+            _ => Side::BETWEEN_PROCESSES,
+        }
+    }
+
     /// The processes of the workload but its load generator, each after those that it calls; the last is called first.
     pub(crate) fn services(&self) -> Vec<Service> {
         let service = |part, calls: &[usize]| Service { part, calls: calls.to_vec() };
@@ -266,6 +275,10 @@ impl Plan {
         if !(1..=1000).contains(&self.rounds) {
             return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
         }
+        let others = self.shapes.iter().any(|shape| !shape.sides().contains(&Side::Shepherd));
+        if others && self.sides.contains(&Side::Shepherd) {
+            return refuse("a shepherd carries the hotel only: leave out --side shepherd".to_owned());
+        }
         if self.shapes.is_empty() || self.pressures.is_empty() || self.sides.is_empty() {
             return refuse("nothing to run: a list has no value".to_owned());
         }
@@ -311,7 +324,7 @@ mod tests {
             title: "test".to_owned(),
             shapes: vec![shape],
             pressures: vec![Pressure::Inflight(1), Pressure::Rate(100.0)],
-            sides: Side::ALL.to_vec(),
+            sides: Side::BETWEEN_PROCESSES.to_vec(),
             seconds: 0.1,
             rounds: 1,
             ref_threshold: None,

@@ -23,6 +23,7 @@ fn colour(side: Side) -> &'static str {
         Side::Inline => "#009e73",
         Side::Ref => "#d55e00",
         Side::RefCopy => "#cc79a7",
+        Side::Shepherd => "#e69f00",
     }
 }
 
@@ -39,6 +40,7 @@ enum Unit {
     Rate,
     Nanoseconds,
     Bytes,
+    Percent,
 }
 
 /// The whole drawing. Cases that were not run are not in it.
@@ -95,12 +97,15 @@ fn panels(report: &Report) -> Vec<Panel<'_>> {
         panels.push(panel("calls a second", Unit::Rate, |row| row.quantiles.rate_per_s));
         panels.push(panel("mean latency", Unit::Nanoseconds, |row| row.quantiles.mean_ns));
         panels.push(panel("p99 latency", Unit::Nanoseconds, |row| row.quantiles.p99_ns.map(|ns| ns as f64)));
-        // Of a balancer, what is asked is how much it moves itself.
-        let balances = matches!(rows[0].case.shape, Shape::Balancer { .. });
-        panels.push(if balances {
-            panel("bytes copied in the balancer", Unit::Bytes, |row| row.movers?.copied_bytes)
-        } else {
-            panel("bytes copied a call", Unit::Bytes, |row| row.all?.copied_bytes)
+        panels.push(match rows[0].case.shape {
+            // What is asked is how much it moves itself.
+            Shape::Balancer { .. } => {
+                panel("bytes copied in the balancer", Unit::Bytes, |row| row.movers?.copied_bytes)
+            }
+            Shape::Hotel { .. } => panel("share of useful work", Unit::Percent, |row| {
+                row.useful_share.map(|share| 100.0 * share)
+            }),
+            _ => panel("bytes copied a call", Unit::Bytes, |row| row.all?.copied_bytes),
         });
     }
     if !open.is_empty() {
@@ -206,8 +211,12 @@ impl Unit {
             (_, ..1e9) => (value / 1e6, "M"),
             (_, _) => (value / 1e9, "G"),
         };
-        let byte = if matches!(self, Self::Bytes) { "B" } else { "" };
-        format!("{value}{unit}{byte}")
+        let end = match self {
+            Self::Bytes => "B",
+            Self::Percent => " %",
+            Self::Rate | Self::Nanoseconds => "",
+        };
+        format!("{value}{unit}{end}")
     }
 }
 

@@ -5,6 +5,7 @@ use tollfree_bench::BenchError;
 use tollfree_bench::cores::{self, CoreIdx};
 use tollfree_bench::peer::Starter;
 
+use crate::carry;
 use crate::load::{LoadOrder, Run};
 use crate::seat::{Seat, SeatOrder};
 use crate::services::Part;
@@ -22,6 +23,8 @@ pub(crate) struct Order {
 pub(crate) enum What {
     /// Serve a part, calling others at their addresses. Answers [`Serving`].
     Serve { part: Part, to: Vec<String> },
+    /// Be the shepherd that services attach to. Answers [`Serving`], with the address for the world.
+    Shepherd,
     /// Call, and measure. Answers [`Ready`].
     Load(LoadOrder),
 }
@@ -74,6 +77,11 @@ fn carry_out(starter: &mut Option<Starter>) -> Result<(), BenchError> {
             let answering = seat.clone();
             let ready = |address| answer(starter.take().expect("it is ready once"), answering, address);
             runtime.block_on(part.play(&seat, to, ready))
+        }
+        What::Shepherd => {
+            let answering = seat.clone();
+            let ready = |address| answer(starter.take().expect("it is ready once"), answering, address);
+            carry::shepherd(&seat, ready)
         }
         What::Load(load) => {
             runtime.block_on(load.attend(&seat, starter.as_ref().expect("nobody takes it from here")))

@@ -16,6 +16,9 @@ use crate::slope::{Slope, slopes};
 use crate::tally::Tally;
 use crate::{plot, table};
 
+/// The load generator's name among the processes.
+pub(crate) const LOAD: &str = "load";
+
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -52,6 +55,8 @@ pub struct Row {
     pub shed: u64,
     /// What all processes counted, for each call.
     pub all: Option<PerCall>,
+    /// The share of useful work in the processor time of all processes but the load generator (NotNets, figure 1b).
+    pub useful_share: Option<f64>,
     /// What those counted that pass payloads on without a look at them, for each call.
     pub movers: Option<PerCall>,
     /// Beside tonic in the same setting.
@@ -73,6 +78,8 @@ pub struct PerCall {
     pub cpu_outside_codec_ns: f64,
     /// Bytes that Tollfree says it copied for large messages; of tonic nobody counts them.
     pub copied_bytes: Option<f64>,
+    /// Processor time of handlers, the calls that they make left out, in nanoseconds.
+    pub useful_ns: f64,
     /// Payload bytes that were sent as refs.
     pub ref_bytes: f64,
     /// Bytes that system calls wrote: copied into the kernel, and out of it again by who reads them.
@@ -177,6 +184,7 @@ impl Row {
             quantiles: Quantiles::default(),
             shed: 0,
             all: None,
+            useful_share: None,
             movers: None,
             vs_tonic: None,
             vs_inline: None,
@@ -200,17 +208,24 @@ impl Row {
         self.quantiles = Quantiles::of(&all, Duration::from_nanos(elapsed_ns));
         self.shed = self.rounds.iter().map(|round| round.shed).sum();
         self.all = Some(self.per_call(|_| true));
+        let services = self.per_call(|process| process.name != LOAD);
+        self.useful_share = (services.cpu_ns > 0.0).then(|| services.useful_ns / services.cpu_ns);
         self.movers = Some(self.per_call(|process| process.is_mover));
     }
 
     fn per_call(&self, counts: impl Fn(&Process) -> bool) -> PerCall {
         let mut sum = Tally::default();
         let processes = self.rounds.iter().flat_map(|round| &round.processes);
-        processes.filter(|process| counts(process)).for_each(|process| sum.add(process.tally));
+        let mut useful_ns = 0.0;
+        for process in processes.filter(|process| counts(process)) {
+            sum.add(process.tally);
+            useful_ns += process.tally.useful_ns_of_all();
+        }
         let each = |total: u64| total as f64 / self.quantiles.calls.max(1) as f64;
         PerCall {
             cpu_ns: each(sum.cpu_ns),
             cpu_outside_codec_ns: each(sum.cpu_ns.saturating_sub(sum.codec_ns)),
+            useful_ns: useful_ns / self.quantiles.calls.max(1) as f64,
             copied_bytes: (self.case.side != Side::Tonic).then(|| each(sum.copied_bytes)),
             ref_bytes: each(sum.ref_bytes),
             sent_bytes: each(sum.sent_bytes),

@@ -13,14 +13,17 @@ use tollfree_pool::{Capacity, Coordinator};
 use crate::load::{LoadOrder, Measured, Run};
 use crate::plan::{Case, Plan, Pressure, Shape};
 use crate::process::{Ask, Order, Ready, Serving, What};
-use crate::report::{Report, Round, Row};
+use crate::report::{LOAD, Report, Round, Row};
 use crate::scene;
 use crate::seat::SeatOrder;
 use crate::services::Work;
+use crate::side::Side;
 use crate::tally::Tally;
 
 /// The hidden command that starts a process of a workload.
 const PEER: &str = "workload-peer";
+/// The name of the process that services attach to.
+const SHEPHERD: &str = "shepherd";
 /// Time that a process may take to start and connect.
 const START: Duration = Duration::from_secs(30);
 /// Time that an answer may take beyond the time that is measured.
@@ -86,11 +89,20 @@ async fn measure(
             park: plan.park,
             message_len_max: case.shape.message_len_max(),
         },
-        core: Some(cores.nth(idx)),
+        // A shepherd has threads of its own, for any core.
+        core: (!matches!(what, What::Shepherd)).then(|| cores.nth(idx)),
         what,
     };
     let mut services = Vec::new();
     let mut addresses: Vec<String> = Vec::new();
+    let mut front = None;
+    if case.side == Side::Shepherd {
+        let order = order(SHEPHERD.to_owned(), 0, What::Shepherd);
+        let mut peer = Peer::start(SHEPHERD, &[PEER], malloc, &order).await?;
+        let Serving { address } = peer.hear(START).await?;
+        front = Some(address);
+        services.push(Process { name: SHEPHERD.to_owned(), is_mover: true, peer });
+    }
     for (idx, service) in case.shape.services().into_iter().enumerate() {
         let to = service.calls.iter().map(|called| addresses[*called].clone()).collect();
         let name = format!("{}-{idx}", service.part.name());
@@ -100,10 +112,10 @@ async fn measure(
         addresses.push(address);
         services.push(Process { name, is_mover: service.part.is_mover(), peer });
     }
-    let entry = addresses.last().cloned().unwrap_or_default();
+    let entry = front.or(addresses.pop()).unwrap_or_default();
     let load = What::Load(LoadOrder { shape: case.shape, entry, images });
-    let order = order("load".to_owned(), services.len(), load);
-    let mut load = Peer::start("load", &[PEER], malloc, &order).await?;
+    let order = order(LOAD.to_owned(), services.len(), load);
+    let mut load = Peer::start(LOAD, &[PEER], malloc, &order).await?;
     let Ready {} = load.hear(START).await?;
     let round = take(plan, case.pressure, &mut services, &mut load).await?;
     load.stop().await;
@@ -147,7 +159,7 @@ async fn take(
     let after = tally(services, load).await?;
     let names = services.iter().map(|process| (process.name.clone(), process.is_mover));
     let processes = names
-        .chain([("load".to_owned(), false)])
+        .chain([(LOAD.to_owned(), false)])
         .zip(before.into_iter().zip(after))
         .map(|((name, is_mover), (before, after))| (name, is_mover, after.since(before)))
         .collect();

@@ -17,11 +17,16 @@ pub enum Side {
     Ref,
     /// By ref, and a service that passes a payload on makes a copy of all of it first.
     RefCopy,
+    /// By value, by way of a shepherd: it speaks HTTP/2 to the load generator, and services attach to it.
+    Shepherd,
 }
 
 impl Side {
     /// All of them, in the order in which they are measured and shown.
-    pub const ALL: &[Self] = &[Self::Tonic, Self::Inline, Self::Ref, Self::RefCopy];
+    pub const ALL: &[Self] = &[Self::Tonic, Self::Inline, Self::Ref, Self::RefCopy, Self::Shepherd];
+
+    /// Those without a process of infrastructure between the services.
+    pub(crate) const BETWEEN_PROCESSES: &[Self] = &[Self::Tonic, Self::Inline, Self::Ref, Self::RefCopy];
 
     /// The one spelling of this side.
     #[must_use]
@@ -31,6 +36,17 @@ impl Side {
             Self::Inline => "inline",
             Self::Ref => "ref",
             Self::RefCopy => "ref-copy",
+            Self::Shepherd => "shepherd",
+        }
+    }
+
+    /// Whether stock tonic calls an address.
+    pub(crate) fn speaks_http2(self, address: &str) -> bool {
+        match self {
+            Self::Tonic => true,
+            // The load generator is the world to a shepherd.
+            Self::Shepherd => address.starts_with("unix:"),
+            Self::Inline | Self::Ref | Self::RefCopy => false,
         }
     }
 
@@ -68,6 +84,6 @@ mod tests {
             assert_eq!(serde_json::to_value(side).unwrap(), side.name());
         }
         let error = "pigeon".parse::<Side>().unwrap_err();
-        assert!(error.contains("tonic, inline, ref, ref-copy"), "{error}");
+        assert!(error.contains("tonic, inline, ref, ref-copy, shepherd"), "{error}");
     }
 }

@@ -8,10 +8,14 @@ use tonic::{Request, Response, Status};
 
 use crate::direct::*;
 use crate::seat::Seat;
-use crate::{Side, carry, direct, stock};
+use crate::tally::Counters;
+use crate::{Side, carry, direct, share, stock};
 
 /// A handler as generated servers of both stacks take it.
-struct Handler<H>(Arc<H>);
+struct Handler<H> {
+    handler: Arc<H>,
+    counters: Arc<Counters>,
+}
 
 /// For a service: what its handlers implement, its client, and a function that serves a handler.
 macro_rules! service {
@@ -36,7 +40,7 @@ macro_rules! service {
             /// Makes a connection of its own.
             pub(crate) async fn connect(seat: &Seat, address: &str) -> Result<Self, String> {
                 let limit = seat.message_len_max;
-                if seat.side == Side::Tonic {
+                if seat.side.speaks_http2(address) {
                     let client = stock::$client_mod::$client::new(carry::connect_tonic(address).await?);
                     return Ok(Self::Tonic(client.max_decoding_message_size(limit)));
                 }
@@ -48,25 +52,29 @@ macro_rules! service {
             }
 
             $(pub(crate) async fn $method(&self, request: $in) -> Result<$out, Status> {
-                let reply = match self {
-                    Self::Tonic(client) => client.clone().$method(request).await,
-                    Self::Tollfree(client) => client.clone().$method(request).await,
+                let reply = async {
+                    match self {
+                        Self::Tonic(client) => client.clone().$method(request).await,
+                        Self::Tollfree(client) => client.clone().$method(request).await,
+                    }
                 };
-                reply.map(Response::into_inner)
+                share::call(reply).await.map(Response::into_inner)
             })+
         }
 
         #[tonic::async_trait]
         impl<H: $handle> stock::$server_mod::$service for Handler<H> {
             $(async fn $method(&self, request: Request<$in>) -> Result<Response<$out>, Status> {
-                self.0.$method(request.into_inner()).await.map(Response::new)
+                let work = self.handler.$method(request.into_inner());
+                share::handler(&self.counters, work).await.map(Response::new)
             })+
         }
 
         #[tonic::async_trait]
         impl<H: $handle> direct::$server_mod::$service for Handler<H> {
             $(async fn $method(&self, request: Request<$in>) -> Result<Response<$out>, Status> {
-                self.0.$method(request.into_inner()).await.map(Response::new)
+                let work = self.handler.$method(request.into_inner());
+                share::handler(&self.counters, work).await.map(Response::new)
             })+
         }
 
@@ -76,14 +84,19 @@ macro_rules! service {
             seat: &Seat,
             ready: impl FnOnce(String),
         ) -> Result<(), String> {
-            let (handler, limit) = (Handler(Arc::new(handler)), seat.message_len_max);
+            let handler = Handler { handler: Arc::new(handler), counters: seat.counters.clone() };
+            let limit = seat.message_len_max;
             if seat.side == Side::Tonic {
                 let service = stock::$server_mod::$server::new(handler).max_decoding_message_size(limit);
                 let router = tonic::transport::Server::builder().add_service(service);
                 carry::serve_tonic(router, seat, ready).await
             } else {
                 let service = direct::$server_mod::$server::new(handler).max_decoding_message_size(limit);
-                carry::serve_tollfree(carry::server(seat).add_service(service), seat, ready).await
+                let server = carry::server(seat).add_service(service);
+                match seat.side {
+                    Side::Shepherd => carry::attach(server, seat, ready).await,
+                    _ => carry::serve_tollfree(server, seat, ready).await,
+                }
             }
         }
     };

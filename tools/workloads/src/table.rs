@@ -25,7 +25,7 @@ pub(crate) fn table(report: &Report) -> String {
     for group in report.rows.chunk_by(|one, next| heading(one) == heading(next)) {
         let _ = writeln!(
             text,
-            "\n{}\n  {:<10}{:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10} {:>10} {:>10}",
+            "\n{}\n  {:<10}{:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10}",
             heading(&group[0]),
             "",
             "a second",
@@ -35,6 +35,7 @@ pub(crate) fn table(report: &Report) -> String {
             "p99.9 us",
             "cpu us",
             "less codec",
+            "useful %",
             "copied B",
             "in movers",
             "sent B"
@@ -49,7 +50,8 @@ pub(crate) fn table(report: &Report) -> String {
         let _ = writeln!(text, "  {slope}");
     }
     text.push_str(
-        "\nAll for each call. cpu: of all processes, waiting by spinning included; less codec: without the image library; in movers: of \
+        "\nAll for each call. cpu: of all processes, waiting by spinning included; less codec: without the image library; useful: handlers without the calls \
+         that they make, in percent of all processes but the load generator; in movers: of \
          those that only pass on. \
          copied: by the library\nfor large messages, in all processes, and in those that only pass on; tonic's own copies are \
          not counted. sent: by system calls,\ncopied into the kernel and out of it. Ratios: below 1 is less; in brackets, \
@@ -78,13 +80,14 @@ fn figures(text: &mut String, row: &Row) {
     let shed = if row.shed == 0 { String::new() } else { format!("  {} calls shed", row.shed) };
     let _ = writeln!(
         text,
-        "  {side:<10}{rate:>9.0} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10} {:>10} {:>10.0}{shed}",
+        "  {side:<10}{rate:>9.0} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10.1} {:>10} {:>10} {:>10.0}{shed}",
         micros(p50 as f64),
         micros(mean),
         micros(p99 as f64),
         micros(p999 as f64),
         micros(all.cpu_ns),
         micros(all.cpu_outside_codec_ns),
+        100.0 * row.useful_share.unwrap_or(0.0),
         copied(all),
         copied(movers),
         all.sent_bytes

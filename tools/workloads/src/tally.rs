@@ -24,6 +24,10 @@ pub struct Tally {
     pub ref_bytes: u64,
     /// Requests that services worked on.
     pub requests: u64,
+    /// Of these, the ones of which it was measured how long the handler itself worked on them.
+    pub measured: u64,
+    /// Processor time of the handlers for those, without the calls that they made, in nanoseconds.
+    pub useful_ns: u64,
 }
 
 impl Tally {
@@ -35,6 +39,8 @@ impl Tally {
             sent_bytes: self.sent_bytes.saturating_sub(before.sent_bytes),
             ref_bytes: self.ref_bytes.saturating_sub(before.ref_bytes),
             requests: self.requests.saturating_sub(before.requests),
+            measured: self.measured.saturating_sub(before.measured),
+            useful_ns: self.useful_ns.saturating_sub(before.useful_ns),
         }
     }
 
@@ -45,6 +51,16 @@ impl Tally {
         self.sent_bytes += other.sent_bytes;
         self.ref_bytes += other.ref_bytes;
         self.requests += other.requests;
+        self.measured += other.measured;
+        self.useful_ns += other.useful_ns;
+    }
+
+    /// Processor time of the handlers for all requests, by those of which it was measured.
+    pub(crate) fn useful_ns_of_all(&self) -> f64 {
+        match self.measured {
+            0 => 0.0,
+            measured => self.useful_ns as f64 * self.requests as f64 / measured as f64,
+        }
     }
 }
 
@@ -53,6 +69,8 @@ impl Tally {
 pub(crate) struct Counters {
     codec_ns: AtomicU64,
     requests: AtomicU64,
+    measured: AtomicU64,
+    useful_ns: AtomicU64,
     copied_bytes: AtomicU64,
     /// Of each channel and server.
     payloads: Mutex<Vec<Payloads>>,
@@ -63,8 +81,15 @@ impl Counters {
         self.payloads.lock().push(payloads);
     }
 
-    pub(crate) fn request(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+    /// A service works on a request. Returns how many there were before.
+    pub(crate) fn request(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A handler has worked on a request for so long.
+    pub(crate) fn worked(&self, useful_ns: u64) {
+        self.measured.fetch_add(1, Ordering::Relaxed);
+        self.useful_ns.fetch_add(useful_ns, Ordering::Relaxed);
     }
 
     /// A payload was copied by this program, not by the library.
@@ -91,6 +116,8 @@ impl Counters {
             sent_bytes: sent_bytes(),
             ref_bytes: payloads.iter().map(|counts| counts.sent_by_ref_bytes).sum(),
             requests: self.requests.load(Ordering::Relaxed),
+            measured: self.measured.load(Ordering::Relaxed),
+            useful_ns: self.useful_ns.load(Ordering::Relaxed),
         }
     }
 }

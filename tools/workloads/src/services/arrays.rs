@@ -60,7 +60,6 @@ impl Drop for Outstanding<'_> {
 
 impl HandleArrays for Forward {
     async fn sum(&self, request: Array) -> Result<Total, Status> {
-        self.seat.counters.request();
         let target = self.choose();
         let _outstanding = Outstanding::begin(&target.outstanding);
         let data = self.seat.pass_on(request.data)?;
@@ -69,19 +68,10 @@ impl HandleArrays for Forward {
 }
 
 /// Reads arrays.
-pub(super) struct Aggregate {
-    seat: Seat,
-}
-
-impl Aggregate {
-    pub(super) fn new(seat: &Seat) -> Aggregate {
-        Aggregate { seat: seat.clone() }
-    }
-}
+pub(super) struct Aggregate;
 
 impl HandleArrays for Aggregate {
     async fn sum(&self, request: Array) -> Result<Total, Status> {
-        self.seat.counters.request();
         let data = &request.data;
         let sum = if request.whole { pattern::sum(data) } else { data.first().copied().map_or(0, u64::from) };
         Ok(Total { sum })

@@ -19,7 +19,6 @@ impl Echoing {
 
 impl HandleEcho for Echoing {
     async fn call(&self, request: Block) -> Result<Block, Status> {
-        self.seat.counters.request();
         let sum = pattern::sum_lines(&request.data);
         Ok(Block { data: self.seat.pass_on(request.data)?, sum })
     }

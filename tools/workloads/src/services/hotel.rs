@@ -55,7 +55,6 @@ impl Desk {
 
 impl HandleHotelDesk for Desk {
     async fn search(&self, request: HotelQuery) -> Result<HotelList, Status> {
-        self.seat.counters.request();
         let night = request.night;
         let found = self.search.nearby(request).await?;
         let vacant =
@@ -72,14 +71,12 @@ impl HandleHotelDesk for Desk {
     }
 
     async fn reserve(&self, request: HotelBooking) -> Result<HotelBooked, Status> {
-        self.seat.counters.request();
         self.reservation.book(request).await
     }
 }
 
 /// Has hotels found, and their rates.
 pub(super) struct Search {
-    seat: Seat,
     geo: HotelGeoClient,
     rate: HotelRateClient,
 }
@@ -87,7 +84,6 @@ pub(super) struct Search {
 impl Search {
     pub(super) async fn to(seat: &Seat, [geo, rate]: [&str; 2]) -> Result<Search, String> {
         Ok(Search {
-            seat: seat.clone(),
             geo: HotelGeoClient::connect(seat, geo).await?,
             rate: HotelRateClient::connect(seat, rate).await?,
         })
@@ -96,7 +92,6 @@ impl Search {
 
 impl HandleHotelSearch for Search {
     async fn nearby(&self, request: HotelQuery) -> Result<HotelRates, Status> {
-        self.seat.counters.request();
         let night = request.night;
         let hotels = self.geo.near(request).await?.hotels;
         self.rate.rates(HotelNight { hotels, night }).await
@@ -105,19 +100,17 @@ impl HandleHotelSearch for Search {
 
 /// Finds the nearest hotels.
 pub(super) struct Geo {
-    seat: Seat,
     places: Vec<(u32, u32)>,
 }
 
 impl Geo {
-    pub(super) fn new(seat: &Seat) -> Geo {
-        Geo { seat: seat.clone(), places: (0..HOTEL_COUNT).map(place).collect() }
+    pub(super) fn new() -> Geo {
+        Geo { places: (0..HOTEL_COUNT).map(place).collect() }
     }
 }
 
 impl HandleHotelGeo for Geo {
     async fn near(&self, request: HotelQuery) -> Result<HotelIds, Status> {
-        self.seat.counters.request();
         let distance = |&(x, y): &(u32, u32)| {
             u64::from(x.abs_diff(request.x)).pow(2) + u64::from(y.abs_diff(request.y)).pow(2)
         };
@@ -129,20 +122,18 @@ impl HandleHotelGeo for Geo {
 
 /// Knows the rates of each hotel and night.
 pub(super) struct Rate {
-    seat: Seat,
     rates: HashMap<(u32, u32), u32>,
 }
 
 impl Rate {
-    pub(super) fn new(seat: &Seat) -> Rate {
+    pub(super) fn new() -> Rate {
         let nights = |hotel| (0..NIGHT_COUNT).map(move |night| ((hotel, night), cents(hotel, night)));
-        Rate { seat: seat.clone(), rates: (0..HOTEL_COUNT).flat_map(nights).collect() }
+        Rate { rates: (0..HOTEL_COUNT).flat_map(nights).collect() }
     }
 }
 
 impl HandleHotelRate for Rate {
     async fn rates(&self, request: HotelNight) -> Result<HotelRates, Status> {
-        self.seat.counters.request();
         let rate = |hotel: &u32| {
             let known = self.rates.get(&(*hotel, request.night)).copied();
             known.ok_or_else(|| {
@@ -169,7 +160,6 @@ impl Profile {
 
 impl HandleHotelProfile for Profile {
     async fn profiles(&self, request: HotelIds) -> Result<HotelList, Status> {
-        self.seat.counters.request();
         let offer = |hotel: u32| {
             let description = self.descriptions.get(hotel as usize).cloned();
             let description =
@@ -182,26 +172,23 @@ impl HandleHotelProfile for Profile {
 
 /// Counts guests of each hotel and night.
 pub(super) struct Reservation {
-    seat: Seat,
     guests: Mutex<HashMap<(u32, u32), u32>>,
 }
 
 impl Reservation {
-    pub(super) fn new(seat: &Seat) -> Reservation {
-        Reservation { seat: seat.clone(), guests: Mutex::default() }
+    pub(super) fn new() -> Reservation {
+        Reservation { guests: Mutex::default() }
     }
 }
 
 impl HandleHotelReservation for Reservation {
     async fn vacant(&self, request: HotelNight) -> Result<HotelIds, Status> {
-        self.seat.counters.request();
         let mut hotels = request.hotels;
         hotels.retain(|hotel| !is_closed(*hotel, request.night));
         Ok(HotelIds { hotels })
     }
 
     async fn book(&self, request: HotelBooking) -> Result<HotelBooked, Status> {
-        self.seat.counters.request();
         let mut all = self.guests.lock();
         let guests = all.entry((request.hotel, request.night)).or_default();
         let booked = !is_closed(request.hotel, request.night);

@@ -45,7 +45,6 @@ impl Firewall {
 
 impl HandleImages for Firewall {
     async fn process(&self, request: ImageRequest) -> Result<ImageReply, Status> {
-        self.next.seat.counters.request();
         if request.token != TOKEN {
             return Err(Status::permission_denied("the firewall doesn't know this token"));
         }
@@ -75,7 +74,6 @@ impl RoundRobin {
 impl HandleImages for RoundRobin {
     async fn process(&self, request: ImageRequest) -> Result<ImageReply, Status> {
         let next = &self.to[self.turn.fetch_add(1, Ordering::Relaxed) % self.to.len()];
-        next.seat.counters.request();
         next.process(request).await
     }
 }
@@ -95,7 +93,6 @@ impl Processing {
 
 impl HandleImages for Processing {
     async fn process(&self, request: ImageRequest) -> Result<ImageReply, Status> {
-        self.transcoding.seat.counters.request();
         match request.operation() {
             Operation::Transcode => self.transcoding.process(request).await,
             Operation::Compress => self.compressing.process(request).await,
@@ -119,7 +116,6 @@ impl Worker {
 
 impl HandleImages for Worker {
     async fn process(&self, request: ImageRequest) -> Result<ImageReply, Status> {
-        self.seat.counters.request();
         match self.work {
             Work::Touch => {
                 let sum = pattern::sum(&request.image);

@@ -113,7 +113,7 @@ impl Part {
             Self::Hop | Self::Balancer => {
                 serve_arrays(arrays::Forward::to(seat, to).await?, seat, ready).await
             }
-            Self::Aggregate => serve_arrays(arrays::Aggregate::new(seat), seat, ready).await,
+            Self::Aggregate => serve_arrays(arrays::Aggregate, seat, ready).await,
             Self::Echo => serve_echo(echo::Echoing::new(seat), seat, ready).await,
             Self::Firewall => serve_images(images::Firewall::to(seat, only(to)?).await?, seat, ready).await,
             Self::ImageBalancer => serve_images(images::RoundRobin::to(seat, to).await?, seat, ready).await,
@@ -142,21 +142,19 @@ impl Part {
                 serve_timelines(social::HomeTimeline::to(seat, exactly(to)?).await?, seat, ready).await
             }
             Self::Storage => serve_posts(social::Storage::new(seat), seat, ready).await,
-            Self::Graph => serve_graph(social::Followers::new(seat), seat, ready).await,
+            Self::Graph => serve_graph(social::Followers, seat, ready).await,
             Self::HotelDesk => {
                 serve_hotel_desk(hotel::Desk::to(seat, exactly(to)?).await?, seat, ready).await
             }
             Self::HotelSearch => {
                 serve_hotel_search(hotel::Search::to(seat, exactly(to)?).await?, seat, ready).await
             }
-            Self::HotelGeo => serve_hotel_geo(hotel::Geo::new(seat), seat, ready).await,
-            Self::HotelRate => serve_hotel_rate(hotel::Rate::new(seat), seat, ready).await,
+            Self::HotelGeo => serve_hotel_geo(hotel::Geo::new(), seat, ready).await,
+            Self::HotelRate => serve_hotel_rate(hotel::Rate::new(), seat, ready).await,
             Self::HotelProfile(len) => {
                 serve_hotel_profile(hotel::Profile::new(seat, len)?, seat, ready).await
             }
-            Self::HotelReservation => {
-                serve_hotel_reservation(hotel::Reservation::new(seat), seat, ready).await
-            }
+            Self::HotelReservation => serve_hotel_reservation(hotel::Reservation::new(), seat, ready).await,
         }
     }
 }

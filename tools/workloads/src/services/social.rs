@@ -52,7 +52,6 @@ impl Forward {
     }
 
     fn next(&self) -> &SocialClient {
-        self.seat.counters.request();
         &self.to[self.turn.fetch_add(1, Ordering::Relaxed) % self.to.len()]
     }
 }
@@ -92,17 +91,14 @@ impl Front {
 
 impl HandleSocial for Front {
     async fn compose_post(&self, request: Post) -> Result<PostId, Status> {
-        self.seat.counters.request();
         self.composer.compose(pass_on_post(&self.seat, request)?).await
     }
 
     async fn read_home_timeline(&self, request: TimelineRequest) -> Result<Timeline, Status> {
-        self.seat.counters.request();
         pass_on(&self.seat, self.home.read(request).await?)
     }
 
     async fn read_user_timeline(&self, request: TimelineRequest) -> Result<Timeline, Status> {
-        self.seat.counters.request();
         pass_on(&self.seat, self.user.read(request).await?)
     }
 }
@@ -130,7 +126,6 @@ impl Compose {
 
 impl HandleComposer for Compose {
     async fn compose(&self, request: Post) -> Result<PostId, Status> {
-        self.seat.counters.request();
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let entry = Entry { author: request.author, post: id };
         let post = Post { id, ..pass_on_post(&self.seat, request)? };
@@ -182,13 +177,11 @@ impl UserTimeline {
 
 impl HandleTimelines for UserTimeline {
     async fn append(&self, request: Entry) -> Result<Appended, Status> {
-        self.seat.counters.request();
         self.lists.append(request.author, request.post);
         Ok(Appended { timelines: 1 })
     }
 
     async fn read(&self, request: TimelineRequest) -> Result<Timeline, Status> {
-        self.seat.counters.request();
         pass_on(&self.seat, self.posts.fetch(self.lists.newest(request)).await?)
     }
 }
@@ -214,14 +207,12 @@ impl HomeTimeline {
 
 impl HandleTimelines for HomeTimeline {
     async fn append(&self, request: Entry) -> Result<Appended, Status> {
-        self.seat.counters.request();
         let followers = self.graph.followers(User { user: request.author }).await?.users;
         followers.iter().for_each(|user| self.lists.append(*user, request.post));
         Ok(Appended { timelines: followers.len() as u32 })
     }
 
     async fn read(&self, request: TimelineRequest) -> Result<Timeline, Status> {
-        self.seat.counters.request();
         pass_on(&self.seat, self.posts.fetch(self.lists.newest(request)).await?)
     }
 }
@@ -246,7 +237,6 @@ impl Storage {
 
 impl HandlePosts for Storage {
     async fn store(&self, request: Post) -> Result<PostId, Status> {
-        self.seat.counters.request();
         let id = request.id;
         let Kept { posts, of_author } = &mut *self.kept.lock();
         let order = of_author.entry(request.author).or_default();
@@ -262,7 +252,6 @@ impl HandlePosts for Storage {
 
     /// Posts that were dropped are left out.
     async fn fetch(&self, request: PostIds) -> Result<Timeline, Status> {
-        self.seat.counters.request();
         let posts = {
             let kept = self.kept.lock();
             request.ids.iter().filter_map(|id| kept.posts.get(id).cloned()).collect()
@@ -272,19 +261,10 @@ impl HandlePosts for Storage {
 }
 
 /// Who follows whom.
-pub(super) struct Followers {
-    seat: Seat,
-}
-
-impl Followers {
-    pub(super) fn new(seat: &Seat) -> Followers {
-        Followers { seat: seat.clone() }
-    }
-}
+pub(super) struct Followers;
 
 impl HandleGraph for Followers {
     async fn followers(&self, request: User) -> Result<Users, Status> {
-        self.seat.counters.request();
         if request.user >= USER_COUNT {
             return Err(Status::not_found(format!("there is no user {}", request.user)));
         }
