@@ -142,7 +142,7 @@ pub fn ring(socket: impl AsFd) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerIdentity {
     /// Process id at the time of connect, in this process's pid namespace (0 where it has none there). For people to
-    /// read: a pid may be reused, so nothing is decided by it.
+    /// read: a pid may be reused, so no right hangs on it alone.
     pub pid: i32,
     /// Effective user id at the time of connect, as seen from this process's user namespace.
     pub uid: u32,

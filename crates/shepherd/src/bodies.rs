@@ -291,7 +291,7 @@ impl Body for Answer {
                         return this.end(&refused.status);
                     }
                 } else if let Some(trailers) = frame.trailers_mut() {
-                    crate::client::remove_ours(trailers);
+                    tollfree::shepherd::remove_ours(trailers);
                     this.record.heed(trailers);
                     this.place = None;
                 }

@@ -68,6 +68,11 @@ impl Tenants {
         }
     }
 
+    /// Whether processes that call a group may do so without the shepherd between.
+    pub(crate) fn has_shortcuts(&self, group: &str) -> bool {
+        self.config.load().groups.get(group).is_some_and(|group| group.shortcuts)
+    }
+
     /// Whether some group of a user may call there.
     pub(crate) fn may_call(&self, user: u32, target: &str) -> bool {
         if let Some(group) = target.strip_prefix("group:")
@@ -151,7 +156,7 @@ impl Business {
                 Some(Arrival::Session(session)) => {
                     let (user, target) = (session.peer().uid, session.target().to_owned());
                     let before = self.tenants.may_call(user, &target);
-                    let via = Via::new(&self.outward, session.peer(), session.target());
+                    let via = Via::new(&self.outward, session.peer(), session.target(), let_go.clone());
                     let (mut let_go, tenants) = (let_go.clone(), self.tenants.clone());
                     let stop = async move {
                         tokio::select! {

@@ -5,12 +5,10 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use tollfree::shepherd::Caller;
+use tollfree::shepherd::{Caller, remove_ours};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// What only the shepherd and Tollfree itself may say.
-const OURS: &str = "tollfree-";
 /// Names of a certificate that are handed on.
 const NAME_COUNT_MAX: usize = 16;
 
@@ -55,15 +53,6 @@ impl Client {
         for (name, value) in &self.pairs {
             headers.append(name.clone(), value.clone());
         }
-    }
-}
-
-/// Removes what only the shepherd may say.
-pub(crate) fn remove_ours(headers: &mut HeaderMap) {
-    let ours: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
-    for name in ours {
-        headers.remove(name);
     }
 }
 

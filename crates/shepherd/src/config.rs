@@ -120,6 +120,9 @@ pub struct Group {
     /// Where its processes may call, besides itself (`group:its-name`): `https://host:port`, `http://host:port` or
     /// `group:another`.
     pub via: Vec<String>,
+    /// Whether those that call it (`group:its-name`) are to meet its process directly while it has one worker: without the
+    /// shepherd's figures, spans and word of who calls, but for process and user.
+    pub shortcuts: bool,
 }
 
 /// How business processes' calls to elsewhere are made.

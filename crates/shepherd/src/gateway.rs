@@ -6,13 +6,13 @@ use std::time::Instant;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tollfree::Channel;
-use tollfree::shepherd::Handing;
+use tollfree::shepherd::{Handing, remove_ours};
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::bodies::{Answer, Asked, Passage, Record};
-use crate::client::{Client, remove_ours};
+use crate::client::Client;
 use crate::config::Config;
 use crate::connection::Meter;
 use crate::deadline;

@@ -34,6 +34,7 @@ pub(crate) struct Metrics {
     pub(crate) connections: Gauge,
     /// Calls that went on from a worker that was leaving to another.
     pub(crate) handed_on: Counter<u64, AtomicU64>,
+    pub(crate) shortcuts: Counter<u64, AtomicU64>,
     pub(crate) reload_failures: Counter<u64, AtomicU64>,
     pub(crate) config_failures: Counter<u64, AtomicU64>,
 }
@@ -50,6 +51,7 @@ impl Metrics {
             memory: Family::default(),
             connections: Gauge::default(),
             handed_on: Counter::default(),
+            shortcuts: Counter::default(),
             reload_failures: Counter::default(),
             config_failures: Counter::default(),
             registry: Registry::default(),
@@ -63,6 +65,8 @@ impl Metrics {
         own.register("connections", "Connections from the world", metrics.connections.clone());
         let handed_on = metrics.handed_on.clone();
         own.register("handed_on", "Calls that went from a leaving worker to another, unseen", handed_on);
+        let shortcuts = metrics.shortcuts.clone();
+        own.register("shortcuts", "Callers that were led to a worker they call directly", shortcuts);
         let failures = metrics.reload_failures.clone();
         own.register("certificate_reload_failures", "Certificates that could not be read again", failures);
         let failures = metrics.config_failures.clone();

@@ -4,26 +4,28 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use http::{Request, Response};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tollfree::PeerIdentity;
-use tollfree::shepherd::Handing;
+use tollfree::shepherd::{Admission, Handing, remove_ours};
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
 
 use crate::business::Tenants;
-use crate::client::{Client, remove_ours};
+use crate::client::Client;
 use crate::config;
 use crate::deadline;
 use crate::gateway::{call, for_the_world};
 use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused};
 use crate::target::{Files, Target};
-use crate::workers::{Place, Wanted, Workers};
+use crate::workers::{Place, Wanted, Worker, Workers};
 
 /// The way out, for all groups.
 pub(crate) struct Outward {
@@ -72,6 +74,28 @@ impl Outward {
         Ok(outward)
     }
 
+    /// The worker that calls to a group would all go to, where they need no shepherd between.
+    fn may_be_met(&self, group: &str) -> Result<Arc<Worker>, &'static str> {
+        match self.tenants.has_shortcuts(group) {
+            true => self.workers.only_one(group),
+            false => Err("the shepherd's config gives the group none: groups.NAME.shortcuts = true does"),
+        }
+    }
+
+    /// Resolves when another worker, or none, would be met, or by none of this process.
+    async fn met_otherwise(&self, peer: PeerIdentity, group: &str, worker: &Arc<Worker>) {
+        let mut changed = self.workers.changed();
+        let target = format!("group:{group}");
+        // The workers say so, too, when another config holds.
+        while self.may_be_met(group).is_ok_and(|met| Arc::ptr_eq(&met, worker))
+            && self.tenants.may_call(peer.uid, &target)
+        {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     fn target(&self, name: &str) -> Result<Target, String> {
         let mut targets = self.targets.lock();
         if let Some(target) = targets.get(name) {
@@ -90,11 +114,21 @@ pub(crate) struct Via {
     outward: Arc<Outward>,
     target: Arc<str>,
     client: Client,
+    peer: PeerIdentity,
     may_call: bool,
+    /// Its shortcut stands.
+    is_short: Arc<AtomicBool>,
+    let_go: watch::Receiver<bool>,
 }
 
 impl Via {
-    pub(crate) fn new(outward: &Arc<Outward>, peer: PeerIdentity, target: &str) -> Via {
+    /// Until `let_go`.
+    pub(crate) fn new(
+        outward: &Arc<Outward>,
+        peer: PeerIdentity,
+        target: &str,
+        let_go: watch::Receiver<bool>,
+    ) -> Via {
         let may_call = outward.tenants.may_call(peer.uid, target);
         if !may_call {
             outward.metrics.refused(Refusal::Target);
@@ -104,11 +138,47 @@ impl Via {
             outward: outward.clone(),
             target: target.into(),
             client: Client::at(&format!("shm:pid={},uid={}", peer.pid, peer.uid)),
+            peer,
             may_call,
+            is_short: Arc::default(),
+            let_go,
         }
     }
 
+    /// Has the only worker of a group let the process in.
+    ///
+    /// # Errors
+    /// Why it is not let in; calls go through the shepherd then.
+    async fn shorten(self) -> Result<Response<Answered>, Status> {
+        let Some(group) = self.target.strip_prefix("group:").filter(|_| self.may_call) else {
+            return Err(Status::permission_denied(format!(
+                "no group of this process may call {}",
+                self.target
+            )));
+        };
+        let worker = self.outward.may_be_met(group).map_err(Status::failed_precondition)?;
+        let Some(seat) = Seat::take(&self.is_short) else {
+            return Err(Status::resource_exhausted("this session has a shortcut already"));
+        };
+        let admission = worker.attached().admit(self.peer).await.map_err(for_the_world)?;
+        self.outward.metrics.shortcuts.inc();
+        tracing::info!(peer = ?self.peer, group, process = ?worker.attached().process(), "a shortcut");
+        let (group, mut let_go) = (group.to_owned(), self.let_go);
+        let outward = self.outward;
+        let response = admission.answer(async move {
+            let _seat = seat;
+            tokio::select! {
+                _ = let_go.wait_for(|go| *go) => {}
+                () = outward.met_otherwise(self.peer, &group, &worker) => {}
+            }
+        });
+        Ok(response.map(|body| Answered { body, _place: None }))
+    }
+
     async fn call_out(self, mut request: Request<Body>) -> Result<Response<Answered>, Status> {
+        if Admission::is_asked_for(&request) {
+            return self.shorten().await;
+        }
         let began = Instant::now();
         let target = &*self.target;
         if !self.may_call {
@@ -155,6 +225,21 @@ impl Service<Request<Body>> for Via {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         Box::pin(self.clone().call_out(request))
+    }
+}
+
+/// That a session has a shortcut, or is about to.
+struct Seat(Arc<AtomicBool>);
+
+impl Seat {
+    fn take(is_taken: &Arc<AtomicBool>) -> Option<Seat> {
+        (!is_taken.swap(true, Ordering::SeqCst)).then(|| Seat(is_taken.clone()))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
     }
 }
 

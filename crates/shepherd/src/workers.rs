@@ -251,7 +251,21 @@ impl Workers {
         self.table.load().attached.clone()
     }
 
-    /// Tells when who is attached has changed.
+    /// The worker that is all there is of a group.
+    ///
+    /// # Errors
+    /// There is none, or one would have to be chosen.
+    pub(crate) fn only_one(&self, group: &str) -> Result<Arc<Worker>, &'static str> {
+        let table = self.table.load();
+        let mut workers = table.attached.iter().filter(|worker| worker.group() == group);
+        match (workers.next(), workers.next()) {
+            (Some(worker), None) if !worker.is_leaving.load(Ordering::Relaxed) => Ok(worker.clone()),
+            (Some(_), Some(_)) => Err("the group has several workers, among which the shepherd chooses"),
+            _ => Err("nobody of the group is attached at the moment"),
+        }
+    }
+
+    /// Tells when who is attached has changed, or how calls are routed.
     pub(crate) fn changed(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }

@@ -35,7 +35,11 @@ const PEER_TOKEN_COUNT_MAX: usize = 16;
 pub struct Token([u8; TOKEN_LEN]);
 
 impl Token {
-    pub(crate) fn random() -> io::Result<Token> {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When the system has no random bytes.
+    pub fn random() -> io::Result<Token> {
         let mut bytes = [0; TOKEN_LEN];
         let fill = || rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty());
         // The kernel gives up to 256 bytes in one piece.

@@ -8,10 +8,13 @@ mod places;
 #[allow(dead_code, reason = "the other suite counts more")]
 mod probe;
 mod restarts;
+mod shortcuts;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tollfree_kill_points::Point;
 use tollfree_shepherd::{Config, Shepherd};
+use tollfree_stubs::probe::Ask;
+use tollfree_stubs::probe::probe_client::ProbeClient;
 use tollfree_stubs::probe::probe_server::ProbeServer;
 use tollfree_testkit::Role;
 
@@ -39,6 +42,13 @@ async fn as_child() {
             let server = tollfree::Server::builder().add_service(ProbeServer::new(probe::Probe::default()));
             let uri = format!("shm://{}", role.socket.display());
             server.attach(uri).group(said).until(stop).await.unwrap();
+        }
+        "intruder" => {
+            let called = match tollfree::Channel::connect(said).await {
+                Ok(channel) => ProbeClient::new(channel).unary(Ask::default()).await.map(drop),
+                Err(_) => return,
+            };
+            called.expect_err("the socket is there for another process");
         }
         other => panic!("no role {other}"),
     }

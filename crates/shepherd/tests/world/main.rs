@@ -9,6 +9,7 @@ mod limits;
 mod outward;
 mod probe;
 mod reload;
+mod shortcuts;
 mod tenants;
 mod tls;
 mod traces;

@@ -13,7 +13,7 @@ use crate::lab::{Lab, PATIENCE, workers_of};
 const FAILURES: &str = "tollfree_shepherd_config_reload_failures_total";
 
 /// Reads another config, with the sockets that the lab has.
-fn reload(lab: &Lab, more: &str) -> Result<Vec<String>, ReloadError> {
+pub(crate) fn reload(lab: &Lab, more: &str) -> Result<Vec<String>, ReloadError> {
     lab.reloader.reload(&[Source::Text { name: "new.toml".into(), text: format!("{}{more}", lab.sockets) }])
 }
 

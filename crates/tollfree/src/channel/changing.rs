@@ -15,6 +15,7 @@ use crate::endpoint::balance::Balance;
 use crate::endpoint::error::ChannelError;
 use crate::endpoint::http2::{Http2, is_http2};
 use crate::endpoint::upgrade::Plan;
+use crate::http::shortcut;
 use crate::message::payloads::Sharing;
 
 /// The address of a server that a channel may use: for [`Channel::balance_channel`].
@@ -45,6 +46,8 @@ impl Endpoint {
 
 /// Makes endpoints with a channel's settings.
 pub(crate) struct Maker {
+    /// Endpoints ask their shepherds for shortcuts.
+    pub(super) shortcuts: bool,
     pub(crate) settings: Config,
     pub(crate) sharing: Arc<Sharing>,
     pub(crate) plan: Plan,
@@ -56,7 +59,7 @@ impl Maker {
     /// [`ChannelError`] for an address or a setting that can't be meant.
     pub(crate) fn make(&self, uri: &str) -> Result<Arc<endpoint::Endpoint>, ChannelError> {
         let made = endpoint::Endpoint::new(uri, &self.settings, &self.sharing, &self.plan, &self.http2)?;
-        Ok(Arc::new(made))
+        Ok(if self.shortcuts { made.asking(shortcut::keep) } else { Arc::new(made) })
     }
 }
 

@@ -342,7 +342,11 @@ impl ChannelBuilder {
             wrong.map_or(Ok(()), |wrong| Err(ChannelError::Via(wrong)))?;
         }
         let target = self.config.via.clone().unwrap_or_else(|| self.uris.join(",").into());
+        // A target elsewhere is nobody that could be met; a channel that chooses does so among shepherds.
+        let is_plain = !managed && !self.config.dedicated;
+        let shortcuts = is_plain && self.config.via.as_ref().is_some_and(|via| via.starts_with("group:"));
         let maker = Maker {
+            shortcuts,
             settings: Config { load: balance == Balance::LeastOutstanding, ..self.config },
             sharing: Arc::new(self.sharing),
             plan: self.upgrade.plan()?,

@@ -4,6 +4,7 @@ pub(crate) mod balance;
 pub(crate) mod error;
 pub(crate) mod http2;
 pub(crate) mod path;
+pub(crate) mod shortcut;
 pub(crate) mod upgrade;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tonic::Status;
 
 use crate::endpoint::error::ChannelError;
 use crate::endpoint::path::{EndpointPath, EndpointState, PayloadPath, Transport};
+use crate::endpoint::shortcut::{Asking, Shortcut};
 use crate::endpoint::upgrade::{Mover, Plan};
 use crate::message::payloads::Sharing;
 use crate::status;
@@ -39,6 +41,8 @@ enum Kind {
         /// Missing for a process that has connected itself, and does so again when it likes.
         dial: Option<Box<(Address, Config)>>,
         current: Mutex<Option<Arc<Attachment>>>,
+        /// How calls by way of a shepherd come to go to another session than the one that was dialed, where they may.
+        shortcut: Option<Box<Shortcut>>,
     },
     Http2 {
         endpoint: Box<tonic::transport::Endpoint>,
@@ -147,7 +151,11 @@ impl Endpoint {
             let address: Address = uri.parse()?;
             (
                 address.to_string(),
-                Kind::Session { dial: Some(Box::new((address, config.clone()))), current: Mutex::default() },
+                Kind::Session {
+                    dial: Some(Box::new((address, config.clone()))),
+                    current: Mutex::default(),
+                    shortcut: None,
+                },
             )
         };
         Ok(Endpoint::of(name, sharing.clone(), kind))
@@ -155,7 +163,7 @@ impl Endpoint {
 
     /// A process that has connected by itself.
     pub(crate) fn attached(name: String, attachment: Arc<Attachment>) -> Endpoint {
-        let kind = Kind::Session { dial: None, current: Mutex::new(Some(attachment)) };
+        let kind = Kind::Session { dial: None, current: Mutex::new(Some(attachment)), shortcut: None };
         Endpoint::of(name, Arc::default(), kind)
     }
 
@@ -170,6 +178,31 @@ impl Endpoint {
             health: AtomicU8::new(Health::Good as u8),
             broken: tokio::sync::Notify::new(),
             keeper: Mutex::default(),
+        }
+    }
+
+    /// Has it ask its shepherd for shortcuts, whenever it has a session there.
+    pub(crate) fn asking(mut self, asking: Asking) -> Arc<Endpoint> {
+        if let Kind::Session { dial: Some(dial), shortcut, .. } = &mut self.kind {
+            *shortcut = Some(Box::new(Shortcut::new(asking, &dial.1)));
+        }
+        let endpoint = Arc::new(self);
+        endpoint.shortcut().inspect(|shortcut| shortcut.of(&endpoint));
+        endpoint
+    }
+
+    /// What it knows of shortcuts, where it asks for some.
+    pub(crate) fn shortcut(&self) -> Option<&Shortcut> {
+        match &self.kind {
+            Kind::Session { shortcut, .. } => shortcut.as_deref(),
+            Kind::Http2 { .. } => None,
+        }
+    }
+
+    /// Has calls go by a shortcut from here on.
+    pub(crate) fn shorten(&self, direct: &Arc<Attachment>) {
+        if let Kind::Session { current, .. } = &self.kind {
+            *current.lock() = Some(direct.clone());
         }
     }
 
@@ -217,10 +250,11 @@ impl Endpoint {
     /// A session turned out to be over or draining: the next call makes a new one.
     pub(crate) fn retire(&self, attachment: &Arc<Attachment>) {
         match &self.kind {
-            Kind::Session { current, .. } => {
+            Kind::Session { current, shortcut, .. } => {
                 let mut current = current.lock();
+                let instead = shortcut.as_ref().and_then(|shortcut| shortcut.instead_of(attachment));
                 if current.as_ref().is_some_and(|known| Arc::ptr_eq(known, attachment)) {
-                    *current = None;
+                    *current = instead;
                 }
             }
             Kind::Http2 { mover, .. } => mover.iter().for_each(|mover| mover.retire(attachment)),
@@ -357,7 +391,7 @@ impl Endpoint {
     /// `in_use`: the channel goes on where this fails, which is said then.
     async fn try_connect(&self, in_use: bool) -> Result<Connection, Unreached> {
         let connected = match &self.kind {
-            Kind::Session { dial, current } => match self.dial(dial.as_deref()).await {
+            Kind::Session { dial, current, shortcut } => match self.dial(dial.as_deref()).await {
                 Ok(attachment) => {
                     let attachment = Arc::new(attachment);
                     tracing::info!(
@@ -367,6 +401,7 @@ impl Endpoint {
                         "calls go over shared memory: the address names a session and the server answered the handshake"
                     );
                     *current.lock() = Some(attachment.clone());
+                    shortcut.iter().for_each(|shortcut| shortcut.begin(&attachment));
                     Ok(Connection::Session(attachment))
                 }
                 Err(unreached) => Err(unreached),
@@ -473,9 +508,10 @@ impl Endpoint {
         };
         let reason = match &self.kind {
             Kind::Session { dial: None, .. } => "it has attached to this process".into(),
-            Kind::Session { dial: Some(dial), .. } => match &dial.1.via {
-                Some(target) => format!("calls {target} via the shepherd at {}", self.name),
-                None => "the address names a session".into(),
+            Kind::Session { dial: Some(dial), shortcut, .. } => match (&dial.1.via, shortcut) {
+                (Some(target), Some(shortcut)) => shortcut.words(target, &self.name),
+                (Some(target), None) => format!("calls {target} via the shepherd at {}", self.name),
+                (None, _) => "the address names a session".into(),
             },
             Kind::Http2 { mover: Ok(mover), .. } => mover.why(),
             Kind::Http2 { mover: Err(why), .. } => (*why).into(),

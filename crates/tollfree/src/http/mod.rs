@@ -7,3 +7,4 @@ pub(crate) mod replay;
 pub(crate) mod request_sender;
 pub(crate) mod response_body;
 pub(crate) mod session_attempt;
+pub(crate) mod shortcut;

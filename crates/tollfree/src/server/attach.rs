@@ -12,7 +12,9 @@ use tollfree_transport::{Address, AddressError, Attachment, Config, Introduction
 
 use crate::endpoint::delay;
 use crate::server::Server;
+use crate::server::http_handle::Handler;
 use crate::server::session_task::{Age, ServerContext, SessionTask};
+use crate::server::shortcut::Admitting;
 use crate::status::ServeError;
 
 /// The group of a server that is given no other.
@@ -113,13 +115,16 @@ impl Attaching {
         let config = Config { pool: server.sharing.pool_id(), ..server.config.clone() };
         let duty = Arc::new(ServerContext { age: Age::default(), ..server.duty()? });
         let (stop, stopped) = watch::channel(false);
-        let mut workers = JoinSet::new();
+        let (admitting, mut admitted) = Admitting::new(config.clone(), stopped.clone());
+        let admitting: Arc<dyn Handler> = Arc::new(admitting);
+        let (mut workers, mut neighbors) = (JoinSet::new(), JoinSet::new());
         for worker in 0..worker_count {
             let worker = Worker {
                 address: address.clone(),
                 config: config.clone(),
                 introduction: Introduction { worker, ..introduction.clone() },
                 duty: duty.clone(),
+                admitting: admitting.clone(),
             };
             workers.spawn(worker.run(stopped.clone()));
         }
@@ -137,10 +142,15 @@ impl Attaching {
                         _ = stop.send(true);
                     }
                     Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
-                    None => return result,
+                    None => break,
                 },
+                Some(neighbor) = admitted.recv() => { neighbors.spawn(neighbor.serve(duty.clone())); }
+                Some(_) = neighbors.join_next() => {}
             }
         }
+        // They have been told to end, as the shepherd was; their calls are answered first.
+        while neighbors.join_next().await.is_some() {}
+        result
     }
 }
 
@@ -159,6 +169,7 @@ struct Worker {
     config: Config,
     introduction: Introduction,
     duty: Arc<ServerContext>,
+    admitting: Arc<dyn Handler>,
 }
 
 impl Worker {
@@ -174,7 +185,8 @@ impl Worker {
             );
         }
         let attachment = Arc::new(attachment);
-        SessionTask::new(attachment.clone(), self.duty.clone()).of_shepherd().run(stopped.clone()).await;
+        let task = SessionTask::new(attachment.clone(), self.duty.clone());
+        task.of_shepherd(self.admitting.clone()).run(stopped.clone()).await;
         attachment.closed().map_or_else(String::new, |closed| closed.to_string())
     }
 

@@ -1,8 +1,8 @@
 //! Who has called from outside, as a shepherd hands it on and business code is told.
 //!
 //! A shepherd says it in headers of each call, whose names nobody outside may use. A server that has attached takes them out
-//! and gives handlers a [`Caller`]. In a session with any other client the same headers are metadata like all others, and there is no
-//! [`Caller`]: nobody but the shepherd can make one.
+//! and gives handlers a [`Caller`]. A process that the shepherd has led to it is a [`Caller`] by the kernel's word. In a session with any
+//! other client the same headers are metadata like all others, and there is no [`Caller`].
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,12 +10,18 @@ use std::sync::Arc;
 
 use http::Extensions;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use tollfree_transport::PeerIdentity;
+
+use crate::endpoint::shortcut::read_process;
+
+/// What only a shepherd and Tollfree itself may say.
+const OURS: &str = "tollfree-";
 
 /// Who has called a shepherd from outside: in the extensions of each request that comes by way of one.
 ///
 /// It is missing where the request came from anybody else, so a handler that decides by it refuses what has none. No
 /// client can forge it: it is read only in sessions with a shepherd that this server has attached to, and a shepherd removes what
-/// clients say in its place.
+/// clients say in its place. A process that the shepherd has led here is named by the kernel.
 ///
 /// # Example
 /// ```
@@ -52,7 +58,7 @@ pub enum CallerAddress {
         /// Its user.
         uid: u32,
     },
-    /// A business process that calls by way of the shepherd.
+    /// A business process that calls by way of the shepherd, or was led here by it.
     Business {
         /// The process.
         pid: i32,
@@ -93,23 +99,31 @@ impl fmt::Debug for Caller {
 
 impl CallerAddress {
     fn read(text: &str) -> Option<CallerAddress> {
-        let ids = |rest: &str| {
-            let (pid, uid) = rest.strip_prefix("pid=")?.split_once(",uid=")?;
-            Some((pid.parse().ok()?, uid.parse().ok()?))
-        };
         if let Some(rest) = text.strip_prefix("unix:") {
-            return ids(rest).map(|(pid, uid)| CallerAddress::Unix { pid, uid });
+            return read_process(rest).map(|(pid, uid)| CallerAddress::Unix { pid, uid });
         }
         if let Some(rest) = text.strip_prefix("shm:") {
-            return ids(rest).map(|(pid, uid)| CallerAddress::Business { pid, uid });
+            return read_process(rest).map(|(pid, uid)| CallerAddress::Business { pid, uid });
         }
         text.parse().ok().map(CallerAddress::Inet)
     }
 }
 
-/// What a session with a shepherd has heard of callers: the last one, since most calls come from the one before.
+/// Removes headers that only a shepherd and Tollfree itself may say: those whose names begin with `tollfree-`.
+pub fn remove_ours(headers: &mut HeaderMap) {
+    let ours: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
+    for name in ours {
+        headers.remove(name);
+    }
+}
+
+/// Whom the calls of a session come from, in one with a shepherd or with a process that the shepherd has named.
 #[derive(Default)]
 pub(crate) struct Callers {
+    /// Set where all come from the process at the other end.
+    neighbor: Option<Caller>,
+    /// What the shepherd has said last, since most calls come from the one before.
     last: Option<(Headers, Option<Caller>)>,
 }
 
@@ -122,8 +136,20 @@ struct Headers {
 }
 
 impl Callers {
+    /// All calls come from the process at the other end, whatever it says.
+    pub(crate) fn of_neighbor(peer: PeerIdentity) -> Callers {
+        let address = CallerAddress::Business { pid: peer.pid, uid: peer.uid };
+        let caller = Caller(Arc::new(Said { address, subject: None, names: Vec::new() }));
+        Callers { neighbor: Some(caller), last: None }
+    }
+
     /// Takes the headers that say who calls out of a request's, and puts the [`Caller`] into its extensions.
     pub(crate) fn tell(&mut self, headers: &mut HeaderMap, extensions: &mut Extensions) {
+        if let Some(caller) = &self.neighbor {
+            remove_ours(headers);
+            extensions.insert(caller.clone());
+            return;
+        }
         let address = headers.remove(Caller::ADDRESS);
         let subject = headers.remove(Caller::SUBJECT);
         let mut names = Vec::new();
@@ -236,6 +262,20 @@ mod tests {
         let first = of("192.0.2.1:1");
         assert!(Arc::ptr_eq(&first.0, &of("192.0.2.1:1").0));
         assert_ne!(first, of("192.0.2.1:2"));
+    }
+
+    #[test]
+    fn a_neighbor_is_who_the_kernel_says_and_says_nothing_in_our_names() {
+        let mut headers = HeaderMap::new();
+        for name in [Caller::ADDRESS, Caller::SUBJECT, HeaderName::from_static("tollfree-offer")] {
+            headers.append(name, HeaderValue::from_static("192.0.2.1:1"));
+        }
+        headers.append("x-tollfree-offer", HeaderValue::from_static("kept"));
+        let mut extensions = Extensions::new();
+        Callers::of_neighbor(PeerIdentity { pid: 7, uid: 8, gid: 9 }).tell(&mut headers, &mut extensions);
+        let caller: Caller = extensions.remove().unwrap();
+        assert_eq!(caller.address(), CallerAddress::Business { pid: 7, uid: 8 });
+        assert!(caller.subject().is_none() && headers.len() == 1, "{headers:?}");
     }
 
     #[test]

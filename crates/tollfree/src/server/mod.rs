@@ -13,6 +13,7 @@ pub(crate) mod offer;
 pub(crate) mod request_body;
 pub(crate) mod serving;
 pub(crate) mod session_task;
+pub(crate) mod shortcut;
 pub(crate) mod speech;
 pub(crate) mod trace;
 pub(crate) mod typed;

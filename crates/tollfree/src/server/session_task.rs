@@ -27,6 +27,7 @@ use tonic::transport::server::UdsConnectInfo;
 
 use crate::call::attempts::deadline_ns;
 use crate::endpoint::chance;
+use crate::endpoint::shortcut::ADMIT;
 use crate::message::bypass::{Bypass, OfServer};
 use crate::message::encoding::says_encoding;
 use crate::message::payloads::Sharing;
@@ -139,6 +140,8 @@ struct MethodEntry {
     is_generated: bool,
     uri: Uri,
     pace: InlinePolicy,
+    /// The shepherd's own: no call of the application's, and it stands for as long as the shepherd likes.
+    is_control: bool,
 }
 
 pub(crate) struct SessionTask {
@@ -157,6 +160,8 @@ pub(crate) struct SessionTask {
     templates: Templates,
     /// Set in a session with a shepherd: whom its calls come from.
     callers: Option<Callers>,
+    /// Set in a session with a shepherd: what lets in those whom the shepherd names.
+    admitting: Option<Arc<dyn Handler>>,
     tasks: JoinSet<()>,
     /// Set where the thread serves sessions and does nothing else: how many there are.
     worker: Option<Seat>,
@@ -212,6 +217,7 @@ impl SessionTask {
             spare_headers: None,
             templates: Templates::default(),
             callers: None,
+            admitting: None,
             headers,
             tasks: JoinSet::new(),
             worker,
@@ -226,9 +232,16 @@ impl SessionTask {
         self
     }
 
-    /// The client is a shepherd that this server has attached to: what it says of callers is true.
-    pub(crate) fn of_shepherd(mut self) -> SessionTask {
+    /// The client is a shepherd that this server has attached to: what it says of callers is true, and whom it names is let in.
+    pub(crate) fn of_shepherd(mut self, admitting: Arc<dyn Handler>) -> SessionTask {
         self.callers = Some(Callers::default());
+        self.admitting = Some(admitting);
+        self
+    }
+
+    /// The client is a process that the shepherd has named: its handlers are told that it calls, as they are of others' calls.
+    pub(crate) fn of_neighbor(mut self) -> SessionTask {
+        self.callers = Some(Callers::of_neighbor(self.attachment.peer()));
         self
     }
 
@@ -412,6 +425,10 @@ impl SessionTask {
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
     fn serve(&mut self, cx: &mut Context<'_>, call: Call, arrival: Option<Box<Part>>) {
         let method = call.method;
+        if self.is_control(&call) {
+            let (serving, _) = self.begin(call, arrival, None);
+            return self.spawn(method, serving, None);
+        }
         let record = self.duty.metrics.clone().map(|metrics| match self.known(method) {
             Some(known) => metrics.serve(known.uri.path()),
             None => metrics.serve(std::str::from_utf8(&call.path).unwrap_or_default()),
@@ -456,6 +473,15 @@ impl SessionTask {
         self.prepare();
     }
 
+    /// Whether a call is the shepherd's own, which counts with none of the application's.
+    fn is_control(&mut self, call: &Call) -> bool {
+        self.admitting.is_some()
+            && match self.known(call.method) {
+                Some(known) => known.is_control,
+                None => call.path == ADMIT.as_bytes(),
+            }
+    }
+
     /// Serves the rest of a call in a task of its own.
     fn spawn(&mut self, method: Option<MethodIdx>, serving: Begun, counted: Option<Counted>) {
         let serving = match serving {
@@ -498,7 +524,8 @@ impl SessionTask {
         mut arrival: Option<Box<Part>>,
         record: Option<ServedCall>,
     ) -> (Begun, bool) {
-        call.deadline_ns = self.deadline_ns(call.deadline_ns);
+        let asked_ns = call.deadline_ns;
+        call.deadline_ns = self.deadline_ns(asked_ns);
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
             Some(idx) => {
@@ -515,6 +542,13 @@ impl SessionTask {
         };
         if place.is_none() {
             *place = known(&call.path, &self.duty, self.attachment.peer_pool());
+            if let (Some(known), Some(admitting)) = (place.as_mut(), &self.admitting)
+                && call.path == ADMIT.as_bytes()
+            {
+                let handler = Some(admitting.clone());
+                (known.handler, known.direct) = (handler, None);
+                (known.is_generated, known.is_control) = (false, true);
+            }
             let types = place.as_ref().and_then(|known| known.direct.as_ref()?.types());
             // Of a method without an index nothing can be said.
             if let (Some(types), Some(method)) = (types, call.method) {
@@ -525,6 +559,9 @@ impl SessionTask {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");
             return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal, record)), true);
         };
+        if known.is_control {
+            call.deadline_ns = asked_ns;
+        }
         let Some(handler) = &known.handler else {
             let refusal =
                 Status::unimplemented(format!("no service here has the method {}", known.uri.path()));
@@ -688,5 +725,5 @@ fn known(path: &Bytes, duty: &ServerContext, peer: PeerPool) -> Option<MethodEnt
     let passing = || Passing { sharing: duty.sharing.clone(), peer };
     let direct = served.and_then(|served| DirectMethod::new(served.direct.clone()?, method, passing()));
     let is_generated = served.is_some_and(|served| served.direct.is_some());
-    Some(MethodEntry { handler, direct, is_generated, uri, pace: InlinePolicy::default() })
+    Some(MethodEntry { handler, direct, is_generated, uri, pace: InlinePolicy::default(), is_control: false })
 }

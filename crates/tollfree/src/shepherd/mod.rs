@@ -29,6 +29,7 @@
 //! # }
 //! ```
 
+mod admission;
 mod handing;
 
 use std::fmt;
@@ -54,7 +55,8 @@ use crate::server::session_task::{Age, ServerContext, Services, SessionTask};
 use crate::server::{bound, layers};
 use crate::status::ServeError;
 
-pub use crate::server::caller::{Caller, CallerAddress};
+pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
+pub use admission::Admission;
 pub use handing::{Handing, Unanswered};
 
 /// What those who come to a door may have.
