@@ -93,7 +93,9 @@ where
             built_anew(&found);
         }
         // Such an object is sound, and no message.
-        Err(OwnError::Required { path }) => assert!(is_sound, "{path} is missing in an object that is not sound"),
+        Err(OwnError::Required { path }) => {
+            assert!(is_sound, "{path} is missing in an object that is not sound")
+        }
         Err(error) => assert!(!is_sound, "{error}"),
     }
 }
