@@ -64,7 +64,8 @@ async fn messages_of_streams_travel_as_objects_from_the_second_call_on() {
         down(&mut client).await;
         assert_eq!([travelled(here.counts()), travelled(there.counts())], [[0; 2]; 2], "nothing was known");
         // What the server says of these may reach the client before the last messages of the first call.
-        (up(&mut client).await, both(&mut client).await);
+        up(&mut client).await;
+        both(&mut client).await;
         for round in 0..3 {
             for (kind, sent, received) in [("down", 1, COUNT), ("up", COUNT, 1), ("both", COUNT, COUNT)] {
                 let [[from, to], [back_from, back_to]] = [here.counts(), there.counts()].map(travelled);
@@ -114,7 +115,9 @@ async fn streams_of_another_schema_or_compressed_carry_bytes() {
             .send_compressed(CompressionEncoding::Gzip)
             .accept_compressed(CompressionEncoding::Gzip);
         for _ in 0..3 {
-            (up(&mut zipped).await, both(&mut zipped).await, down(&mut zipped).await);
+            up(&mut zipped).await;
+            both(&mut zipped).await;
+            down(&mut zipped).await;
         }
         assert_eq!(travelled(here.counts()), [0; 2]);
         let mut later = LaterClient::new(place.shm.clone());
