@@ -43,6 +43,7 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
     let declared: TokenStream = methods.iter().map(|names| context.declaration(names)).collect();
     let routed: TokenStream = methods.iter().map(|names| context.route(names)).collect();
     let direct: TokenStream = methods.iter().filter_map(|names| context.direct(names)).collect();
+    let types = context.types(&methods);
     let (constructors, settings) = (constructors(), settings());
     Ok(quote! {
         /// Generated server implementations.
@@ -108,6 +109,8 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
                         _ => None,
                     }
                 }
+
+                #types
 
                 fn max_decoding_message_size(&self) -> std::option::Option<usize> {
                     self.max_decoding_message_size
@@ -299,6 +302,29 @@ impl Context<'_> {
                 std::boxed::Box::pin(async move { Ok(grpc.#kind(method, req).await) })
             }
         }
+    }
+
+    /// The types of the methods that take objects; nothing where there are none.
+    fn types(&self, methods: &[Names<'_>]) -> Option<TokenStream> {
+        let arms: Vec<TokenStream> = methods
+            .iter()
+            .filter(|names| names.objects)
+            .map(|names| {
+                let Names { method, request, response, .. } = names;
+                let (name, coding) = (&method.proto_name, names.coding());
+                quote!(#name => ::tollfree::direct::types::<_, #request, #response>(#coding),)
+            })
+            .collect();
+        (!arms.is_empty()).then(|| {
+            quote! {
+                fn types(&self, name: &str) -> std::option::Option<u64> {
+                    match name {
+                        #(#arms)*
+                        _ => None,
+                    }
+                }
+            }
+        })
     }
 
     /// The arm that serves a method from the session; none for those that only go over HTTP.

@@ -78,8 +78,8 @@ pub mod control {
     pub const ROPE_WANTED: u16 = 7;
     /// With the feature POOL: the next `chunk_len` of the bytes wanted of the rope `stream` follow the head; 0: no more come.
     pub const ROPE_BYTES: u16 = 8;
-    /// From a server: requests of the method `chunk_len` are taken as linear objects, and such are answered so, where `stream` is
-    /// the fingerprint of the method's types.
+    /// From a server: messages of the method `chunk_len` are taken as linear objects, and calls with such are answered so, where
+    /// `stream` is the fingerprint of the method's types.
     pub const OBJECTS: u16 = 9;
 }
 

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use tollfree_layout::RopeIdx;
 
+use crate::OBJECT_PREFIX;
 use crate::whole::Whole;
 
 /// Part of a received message.
@@ -146,6 +147,12 @@ impl<R> Part<R> {
     /// Nothing is left of it.
     pub fn is_empty(&self) -> bool {
         self.headers.is_none() && self.chunk.is_none() && self.end.is_none()
+    }
+
+    /// Whether a linear object is in it, or begins there.
+    pub fn has_object(&self) -> bool {
+        let begins = |chunk: &Chunk<R>| chunk.first && chunk.bytes.first() == Some(&OBJECT_PREFIX);
+        self.chunk.as_ref().is_some_and(begins)
     }
 
     /// Takes the message of a request of which all has come, with gRPC's prefix before it: its client will say nothing

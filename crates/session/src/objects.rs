@@ -7,8 +7,8 @@
 //!   next call: F is its own, so an object ►
 //!            ◄──────────────────────────── the answer, an object
 //! ```
-//! Only a request that is an object is answered with one: so other users of the same session, and of the same method, notice
-//! nothing. What types are is not known here, but for the fingerprint of both together; whoever receives an object
+//! Only a call in which an object came is answered with one: so other users of the same session, and of the same method, notice
+//! nothing. Streams go over to objects between two messages. What types are is not known here, but for the fingerprint of both together; whoever receives an object
 //! verifies it.
 
 use bytes::Bytes;

@@ -33,6 +33,7 @@ use crate::endpoint::upgrade::{Settings, Upgrade};
 use crate::http::response_body::ResponseBody;
 use crate::http::session_attempt::ResponseFuture;
 use crate::http::{call as http_call, health};
+use crate::message::bypass::OfClient;
 use crate::message::payloads::{Payloads, Sharing, WhenPoolFull};
 use crate::metadata::{metadata_len_max, timeout};
 use crate::metrics::{MadeCall, Metrics, Outcome};
@@ -440,10 +441,14 @@ impl Channel {
         &self.inner.sharing
     }
 
-    /// Whether messages of all its calls may be ropes: it has a pool, and no call goes over HTTP/2, nor may come to.
+    /// Whether messages of all its calls may be ropes: it has a pool, and no call goes over HTTP/2.
     pub(crate) fn passes_refs(&self) -> bool {
-        self.sharing().pool_id().is_some()
-            && self.inner.changes.get().is_none()
+        self.sharing().pool_id().is_some() && self.has_sessions_only()
+    }
+
+    /// Whether no call goes over HTTP/2, nor may come to.
+    pub(crate) fn has_sessions_only(&self) -> bool {
+        self.inner.changes.get().is_none()
             && self.inner.balancer.endpoints().iter().all(|endpoint| endpoint.is_session())
     }
 
@@ -531,7 +536,8 @@ impl Channel {
     #[inline]
     fn call_by(&self, endpoint: &Arc<Endpoint>, mut request: Request<Body>, made: Option<MadeCall>) -> Way {
         if let Some(made) = &made {
-            request = request.map(|body| made.tell_sent(body));
+            let bypass = OfClient::of(request.extensions());
+            request = request.map(|body| made.tell_sent(body, bypass));
         }
         let inner = &self.inner;
         let terms = Terms::new(inner, request.uri().path(), timeout(request.headers()), request.extensions());

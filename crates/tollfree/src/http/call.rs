@@ -57,7 +57,7 @@ impl Replayed {
         body: Body,
         deadline_ns: Option<u64>,
     ) -> Replayed {
-        let replay = Replay::new(body, extensions.get().map(|OfClient(bypass)| bypass.clone()));
+        let replay = Replay::new(body, OfClient::of(&extensions));
         Replayed { uri, headers, extensions, replay, deadline_ns, made: None }
     }
 
@@ -71,7 +71,7 @@ impl Replayed {
         let body = self.replay.again();
         let mut request = Request::new(match &self.made {
             None => body,
-            Some(made) => made.tell_sent(body),
+            Some(made) => made.tell_sent(body, OfClient::of(&self.extensions)),
         });
         *request.method_mut() = http::Method::POST;
         *request.version_mut() = http::Version::HTTP_2;

@@ -34,10 +34,10 @@ pub(crate) async fn attempt(
     };
     poll_fn(|cx| channel.poll_ready(cx)).await.map_err(failed)?;
     let (sent, received) = (endpoint.sharing.clone(), endpoint.sharing.clone());
-    let request = request.map(|body| Told::body(body, move |len| sent.sent_by_http2(len)));
+    let request = request.map(|body| Told::body(body, move |_, len| sent.sent_by_http2(len)));
     let response = channel.call(request).await.map_err(failed)?;
     Ok(response.map(|body| {
-        let body = Told::body(body, move |len| received.received_by_http2(len));
+        let body = Told::body(body, move |_, len| received.received_by_http2(len));
         ResponseBody::http2(body, Deadline::new(deadline_ns))
     }))
 }

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http::uri::PathAndQuery;
 use http_body::Body as _;
 use tollfree_transport::{Attachment, Emission, EmitError, Ending, Outgoing};
 use tonic::Status;
@@ -11,6 +12,7 @@ use tonic::body::Body;
 
 use crate::http::response_body::ClientCall;
 use crate::message::bypass::{Bypass, Large};
+use crate::message::encoding::says_encoding;
 use crate::message::framing::Deframer;
 use crate::message::payloads::Sharing;
 use crate::status;
@@ -35,6 +37,28 @@ pub(crate) struct RequestSender {
     count: u64,
     /// The message at hand, if it came past tonic: an empty one stands in for it until it is encoded for a session.
     past: Option<Arc<dyn Large>>,
+    /// Where the method's stubs take objects.
+    objects: Option<Objects>,
+}
+
+/// Whether messages go as objects in the session that a request goes to.
+struct Objects {
+    session: Arc<Attachment>,
+    path: PathAndQuery,
+    /// The fingerprint of the method's types.
+    types: u64,
+    /// Whether the server takes them, once it has said so.
+    taken: Option<bool>,
+}
+
+impl Objects {
+    /// Asks whether the server has said something meanwhile, for messages that are read from now on.
+    fn ask(&mut self, bypass: &Bypass) {
+        if self.taken.is_none() {
+            self.taken = self.session.takes_objects(self.path.as_str(), self.types);
+            bypass.take_objects(self.taken == Some(true));
+        }
+    }
 }
 
 impl RequestSender {
@@ -51,6 +75,7 @@ impl RequestSender {
             bypass,
             count: 0,
             past: None,
+            objects: None,
         }
     }
 
@@ -68,6 +93,9 @@ impl RequestSender {
     /// Moves the next message of the body, or its end, into the emission. Pending: the body has nothing now.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         while self.emission.message.is_none() && !self.ended {
+            if let (Some(objects), Some(bypass)) = (&mut self.objects, &self.bypass) {
+                objects.ask(bypass);
+            }
             if let Some(message) = self.deframer.next() {
                 self.emission.message = Some(message);
                 self.past = self.bypass.as_ref().and_then(|bypass| bypass.take_out(self.count));
@@ -98,12 +126,22 @@ impl RequestSender {
 
     /// Makes the message at hand a rope, where that is worth it and the session can have one.
     fn wrap(&mut self) -> Result<(), Status> {
-        match &self.session {
-            Some((sharing, session)) => {
-                wrap(&mut self.emission.message, self.past.as_deref(), sharing, session)
-            }
-            None => Ok(()),
+        let Some((sharing, session)) = self.session.clone() else { return Ok(()) };
+        self.wrap_for(&sharing, &session)
+    }
+
+    /// The same for this session. A message that came past tonic is encoded for it.
+    fn wrap_for(&mut self, sharing: &Sharing, session: &Attachment) -> Result<(), Status> {
+        let message = &mut self.emission.message;
+        let taken = self.objects.as_ref().and_then(|objects| objects.taken);
+        if taken == Some(false) && message.is_some() {
+            sharing.payloads.met_other_schema();
         }
+        if let Some(past) = &self.past {
+            *message = Some(past.encode(sharing, session.peer_pool(), session, taken == Some(true))?);
+            return Ok(());
+        }
+        sharing.wrap(message, session.peer_pool(), session)
     }
 
     /// It goes to this session.
@@ -116,7 +154,7 @@ impl RequestSender {
             self.addressed = true;
             let is_large = |message: &&Outgoing| sharing.is_large(message.data.len());
             self.plain = self.emission.message.as_ref().filter(is_large).cloned();
-            wrap(&mut self.emission.message, self.past.as_deref(), sharing, session)?;
+            self.wrap_for(sharing, session)?;
             if !self.ended {
                 self.session = Some((sharing.clone(), session.clone()));
             }
@@ -124,9 +162,14 @@ impl RequestSender {
         Ok(())
     }
 
-    /// It goes to another session after all, and nothing of it has gone anywhere. A message that came past tonic is encoded
-    /// anew then.
-    pub(crate) fn readdress(&mut self) {
+    /// It is to go to this session, or to it after all, and nothing of it has gone anywhere. A message that came past tonic is
+    /// encoded anew then.
+    pub(crate) fn place(&mut self, session: &Arc<Attachment>, path: &PathAndQuery) {
+        let says_encoding = || self.emission.headers.as_deref().is_some_and(says_encoding);
+        // How messages are compressed is left to tonic, at the server too.
+        let types = self.bypass.as_ref().and_then(Bypass::types).filter(|_| !says_encoding());
+        self.objects =
+            types.map(|types| Objects { session: session.clone(), path: path.clone(), types, taken: None });
         self.session = None;
         if std::mem::take(&mut self.addressed)
             && let Some(plain) = self.plain.take()
@@ -199,21 +242,6 @@ impl RequestSender {
             Err(error) => Poll::Ready(Err(status::emit(error, &call.peer))),
         }
     }
-}
-
-/// Makes a message a rope for a session, where that is worth it and the session can have one. One that came past tonic is
-/// encoded for it.
-fn wrap(
-    message: &mut Option<Outgoing>,
-    past: Option<&dyn Large>,
-    sharing: &Sharing,
-    session: &Attachment,
-) -> Result<(), Status> {
-    if let Some(past) = past {
-        *message = Some(past.encode(sharing, session.peer_pool(), session)?);
-        return Ok(());
-    }
-    sharing.wrap(message, session.peer_pool(), session)
 }
 
 /// A request as a whole, for any session.

@@ -82,13 +82,26 @@ enum Source {
         data: Bytes,
         code: u16,
         block: Bytes,
+        /// Where the message is that an empty one stands in for.
+        bypass: Option<Bypass>,
     },
     Session(Box<(Arc<ClientCall>, Inflow)>),
     Http2(Body),
 }
 
+impl Source {
+    /// Where messages are that empty ones stand in for.
+    fn bypass(&self) -> Option<&Bypass> {
+        match self {
+            Source::Whole { bypass, .. } => bypass.as_ref(),
+            Source::Session(session) => session.1.bypass(),
+            Source::Http2(_) => None,
+        }
+    }
+}
+
 impl ResponseBody {
-    /// The body of a response whose head was read; `rest` came together with that. Ropes may take the `bypass`.
+    /// The body of a response whose head was read; `rest` came together with that. Ropes and objects may take the `bypass`.
     pub(crate) fn new(
         call: Arc<ClientCall>,
         rest: Box<Part>,
@@ -99,9 +112,10 @@ impl ResponseBody {
         ResponseBody { source, deadline, ended: false, afterwards: None, counted: None }
     }
 
-    /// The body of a response that came as a whole, with gRPC's prefix before the message; the call is over.
-    pub(crate) fn whole(data: Bytes, code: u16, block: Bytes) -> ResponseBody {
-        let source = Source::Whole { data, code, block };
+    /// The body of a response that came as a whole, with gRPC's prefix before the message; the call is over. The message may
+    /// have taken the `bypass`.
+    pub(crate) fn whole(data: Bytes, code: u16, block: Bytes, bypass: Option<Bypass>) -> ResponseBody {
+        let source = Source::Whole { data, code, block, bypass };
         ResponseBody { source, deadline: Deadline::default(), ended: false, afterwards: None, counted: None }
     }
 
@@ -187,12 +201,13 @@ impl ResponseBody {
 }
 
 impl Counted {
-    fn see(&mut self, frame: &Option<Result<Frame<Bytes>, Status>>) {
+    fn see(&mut self, frame: &Option<Result<Frame<Bytes>, Status>>, bypass: Option<&Bypass>) {
         let Counted { call, outcome, lengths } = self;
         if let Some(Ok(frame)) = frame
             && let Some(bytes) = frame.data_ref()
         {
-            lengths.pass(bytes, &mut |len| call.received(len));
+            let past = |number| bypass.and_then(|bypass| bypass.back_len_of(number));
+            lengths.pass(bytes, &mut |number, len| call.received(past(number).unwrap_or(len)));
         }
         if let (Some(code), Some(outcome)) = (ended_with(frame), outcome) {
             outcome.is(code);
@@ -240,7 +255,7 @@ impl http_body::Body for ResponseBody {
             this.tell_end(&frame);
         }
         if let Some(counted) = &mut this.counted {
-            counted.see(&frame);
+            counted.see(&frame, this.source.bypass());
         }
         Poll::Ready(frame)
     }

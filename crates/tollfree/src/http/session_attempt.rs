@@ -20,6 +20,7 @@ use crate::endpoint::Endpoint;
 use crate::http::request_sender::{Kept, RequestSender, send_rest};
 use crate::http::response_body::{ClientCall, ResponseBody, trailers};
 use crate::message::bypass::{Bypass, OfClient};
+use crate::message::received::past;
 use crate::metadata::{GRPC, pack, unpack};
 use crate::status;
 
@@ -56,7 +57,7 @@ pub(crate) struct ResponseFuture {
     path: http::uri::PathAndQuery,
     /// The application's.
     extensions: Extensions,
-    /// Where the response's large messages go, if its reader takes them there.
+    /// Where the response's large messages and objects go, if its reader takes them there.
     bypass: Option<Bypass>,
     /// All of the request, after an attempt that no server has looked at; what is not yet on its way during one.
     sender: Option<RequestSender>,
@@ -94,7 +95,7 @@ impl ResponseFuture {
         let path = parts.uri.path_and_query().cloned();
         let path = path.ok_or_else(|| Status::internal("a request without a path"))?;
         let emission = Emission { headers: Some(headers), ..Emission::default() };
-        let bypass = parts.extensions.get().map(|OfClient(bypass)| bypass.clone());
+        let bypass = OfClient::of(&parts.extensions);
         if let Some(bypass) = &bypass {
             bypass.take_from(endpoint.sharing.threshold);
         }
@@ -116,7 +117,7 @@ impl ResponseFuture {
     /// Makes the call, all of which is here, by this session.
     pub(crate) fn place(&mut self, attachment: Arc<Attachment>) {
         if let Some(sender) = &mut self.sender {
-            sender.readdress();
+            sender.place(&attachment, &self.path);
         }
         self.state = State::Open(attachment, None);
     }
@@ -285,8 +286,10 @@ impl ResponseFuture {
 
     /// A response all of which has come, with gRPC's prefix before the message.
     fn answered(&self, headers: &Bytes, data: Bytes, code: u16, trailers: Bytes) -> Response<ResponseBody> {
-        self.endpoint.sharing.received_inline(data.len().saturating_sub(GRPC_PREFIX_LEN), 0);
-        response(response_headers(headers), ResponseBody::whole(data, code, trailers))
+        let (sharing, bypass) = (&self.endpoint.sharing, self.bypass.clone());
+        sharing.received_inline(data.len().saturating_sub(GRPC_PREFIX_LEN), 0);
+        let data = past(bypass.as_ref(), 0, data, sharing);
+        response(response_headers(headers), ResponseBody::whole(data, code, trailers, bypass))
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {

@@ -1,9 +1,10 @@
-//! Large messages past tonic, where calls go as HTTP requests between our own stubs.
+//! Large messages and linear objects past tonic, where calls go as HTTP requests between our own stubs.
 //!
-//! tonic encodes messages into one buffer and decodes them out of another: a copy each, whatever their length. So where a
-//! generated client or server is at one end of tonic's layers and a session at the other, a large message takes a [`Lane`]
-//! beside them, and an empty one passes through tonic in its place. Both ends of a lane count messages, so that each is
-//! taken for the one that it is.
+//! tonic encodes messages into one buffer and decodes them out of another: a copy each, whatever their length, and no place for
+//! what is not encoded. So where a generated client or server is at one end of tonic's layers and a session at the other, a
+//! large message takes a [`Lane`] beside them, and so does an object where both ends of the session have the same types. An
+//! empty message passes through tonic in its place. Both ends of a lane count messages, so that each is taken for the one that
+//! it is.
 //!
 //! Nothing is put into a lane unless who takes out of it has said so beforehand: a call whose extensions were lost on the way,
 //! or whose body somebody else reads, goes through tonic as a whole.
@@ -13,6 +14,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use bytes::Bytes;
+use http::Extensions;
 use parking_lot::Mutex;
 use tollfree_pool::Rope;
 use tollfree_transport::{Outgoing, PeerPool};
@@ -23,11 +26,17 @@ use crate::message::payloads::{Outlet, Sharing};
 
 /// A message on its way to a session.
 pub(crate) trait Large: Send + Sync {
-    /// Makes it ready for a session.
+    /// Makes it ready for a session, whose other end takes objects or does not.
     ///
     /// # Errors
     /// As [`Sharing::encode`].
-    fn encode(&self, sharing: &Sharing, peer: PeerPool, outlet: &dyn Outlet) -> Result<Outgoing, Status>;
+    fn encode(
+        &self,
+        sharing: &Sharing,
+        peer: PeerPool,
+        outlet: &dyn Outlet,
+        takes_objects: bool,
+    ) -> Result<Outgoing, Status>;
 }
 
 /// A message in form `F`, and how long it may be in bytes.
@@ -38,30 +47,54 @@ pub(crate) struct Item<F, M> {
 }
 
 impl<F: Form<M>, M: Send + Sync + 'static> Large for Item<F, M> {
-    fn encode(&self, sharing: &Sharing, peer: PeerPool, outlet: &dyn Outlet) -> Result<Outgoing, Status> {
+    fn encode(
+        &self,
+        sharing: &Sharing,
+        peer: PeerPool,
+        outlet: &dyn Outlet,
+        takes_objects: bool,
+    ) -> Result<Outgoing, Status> {
+        let object = F::object(&self.message).filter(|_| takes_objects);
+        if let Some(object) = object.and_then(|object| sharing.object(object, self.len_max, peer, outlet)) {
+            return Ok(object);
+        }
         F::ready(&self.message, |message| sharing.encode(message, self.len_max, peer, outlet))
     }
 }
 
-/// What passes beside tonic, each with its place among the messages of its direction.
+/// A message that came by a session, for a stub that takes it past tonic.
+pub(crate) enum Past {
+    Rope(Rope),
+    /// A linear object, without any prefix.
+    Object(Bytes),
+}
+
+/// What passes beside tonic, each with its length and its place among the messages of its direction.
 struct Lane<T> {
-    waiting: Mutex<VecDeque<(u64, T)>>,
+    waiting: Mutex<VecDeque<(u64, usize, T)>>,
     /// From which length on messages take it; none while nobody takes them out.
     from: AtomicUsize,
 }
 
 impl<T> Lane<T> {
-    fn put(&self, number: u64, message: T) {
-        self.waiting.lock().push_back((number, message));
+    fn put(&self, number: u64, len: usize, message: T) {
+        self.waiting.lock().push_back((number, len, message));
+    }
+
+    /// The length of the message of that number, while it waits.
+    fn len_of(&self, number: u64) -> Option<usize> {
+        let waiting = self.waiting.lock();
+        let idx = waiting.binary_search_by_key(&number, |(number, ..)| *number).ok()?;
+        Some(waiting[idx].1)
     }
 
     /// The message of that number. Those before it are not asked for any more.
     fn take(&self, number: u64) -> Option<T> {
         let mut waiting = self.waiting.lock();
-        while let Some((first, _)) = waiting.front()
+        while let Some((first, ..)) = waiting.front()
             && *first <= number
         {
-            let (first, message) = waiting.pop_front()?;
+            let (first, _, message) = waiting.pop_front()?;
             if first == number {
                 return Some(message);
             }
@@ -85,7 +118,13 @@ struct Lanes {
     /// Bytes that were put there, as encoded.
     out_len: AtomicUsize,
     /// From the session. Its `from` is the receiver's limit.
-    back: Lane<Rope>,
+    back: Lane<Past>,
+    /// The fingerprint of the method's types, where its stubs take objects.
+    types: Option<u64>,
+    /// The session's other end takes objects of this call.
+    takes_objects: AtomicBool,
+    /// Whether the other end sends any says whether it takes them.
+    answers: bool,
 }
 
 /// Both lanes of one call. Clones are of the same call.
@@ -98,11 +137,44 @@ pub(crate) struct Bypass {
 #[derive(Clone)]
 pub(crate) struct OfClient(pub(crate) Bypass);
 
+impl OfClient {
+    /// The bypass in these extensions.
+    pub(crate) fn of(extensions: &Extensions) -> Option<Bypass> {
+        extensions.get().map(|OfClient(bypass)| bypass.clone())
+    }
+}
+
 /// The bypass of a call that a generated server is to answer, in its request's extensions.
 #[derive(Clone)]
 pub(crate) struct OfServer(pub(crate) Bypass);
 
 impl Bypass {
+    /// The bypass of a call that a generated client makes, of a method whose types have this fingerprint where its stubs take
+    /// objects.
+    pub(crate) fn of_client(types: Option<u64>) -> Bypass {
+        Bypass { lanes: Arc::new(Lanes { types, ..Lanes::default() }) }
+    }
+
+    /// The same of a call that a generated server answers: objects are taken from the first on that comes.
+    pub(crate) fn of_server(types: Option<u64>) -> Bypass {
+        Bypass { lanes: Arc::new(Lanes { types, answers: true, ..Lanes::default() }) }
+    }
+
+    /// The fingerprint of the method's types, where its stubs take objects.
+    pub(crate) fn types(&self) -> Option<u64> {
+        self.lanes.types
+    }
+
+    /// The session's end: whether objects will be taken out, of any length.
+    pub(crate) fn take_objects(&self, takes: bool) {
+        self.lanes.takes_objects.store(takes, Ordering::Release);
+    }
+
+    /// Whether objects are taken out.
+    pub(crate) fn takes_objects(&self) -> bool {
+        self.is_open() && self.lanes.takes_objects.load(Ordering::Acquire)
+    }
+
     /// The session's end: messages of at least `threshold` bytes will be taken out.
     pub(crate) fn take_from(&self, threshold: usize) {
         self.lanes.out.from.store(threshold, Ordering::Release);
@@ -121,7 +193,7 @@ impl Bypass {
     /// The stub's end: the message of that number, from 0, goes to the session.
     pub(crate) fn put_out(&self, number: u64, message: Arc<dyn Large>, len: usize) {
         self.lanes.out_len.fetch_add(len, Ordering::Relaxed);
-        self.lanes.out.put(number, message);
+        self.lanes.out.put(number, len, message);
     }
 
     /// The session's end: the message of that number, if it was put here.
@@ -130,8 +202,18 @@ impl Bypass {
             return self.lanes.out.take(number);
         }
         let waiting = self.lanes.out.waiting.lock();
-        let idx = waiting.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-        Some(waiting[idx].1.clone())
+        let idx = waiting.binary_search_by_key(&number, |(number, ..)| *number).ok()?;
+        Some(waiting[idx].2.clone())
+    }
+
+    /// The length of the message of that number on its way out, for an empty one that passes through tonic in its place.
+    pub(crate) fn out_len_of(&self, number: u64) -> Option<usize> {
+        self.lanes.out.len_of(number)
+    }
+
+    /// The same on its way from the session.
+    pub(crate) fn back_len_of(&self, number: u64) -> Option<usize> {
+        self.lanes.back.len_of(number)
     }
 
     /// Whether what goes out is kept, to be asked for again.
@@ -144,23 +226,26 @@ impl Bypass {
         self.lanes.out_len.load(Ordering::Relaxed)
     }
 
-    /// The stub's end: ropes of messages of at most `limit` bytes will be taken out.
+    /// The stub's end: ropes of messages of at most `limit` bytes will be taken out, and objects where it takes those.
     pub(crate) fn take_back_up_to(&self, limit: usize) {
         self.lanes.back.from.store(limit.min(usize::MAX - 1), Ordering::Release);
     }
 
-    /// The session's end: the stub's limit for messages, where it takes ropes.
+    /// The session's end: the stub's limit for messages, once it takes any.
     pub(crate) fn back_limit(&self) -> Option<usize> {
         Some(self.lanes.back.from.load(Ordering::Acquire)).filter(|limit| *limit != usize::MAX)
     }
 
-    /// The session's end: the message of that number, from 0, is this rope.
-    pub(crate) fn put_back(&self, number: u64, rope: Rope) {
-        self.lanes.back.put(number, rope);
+    /// The session's end: the message of that number, from 0, is this one of `len` bytes.
+    pub(crate) fn put_back(&self, number: u64, len: usize, message: Past) {
+        if let (Past::Object(_), true) = (&message, self.lanes.answers) {
+            self.take_objects(true);
+        }
+        self.lanes.back.put(number, len, message);
     }
 
-    /// The stub's end: the message of that number, if it came as a rope.
-    pub(crate) fn take_back(&self, number: u64) -> Option<Rope> {
+    /// The stub's end: the message of that number, if it came past tonic.
+    pub(crate) fn take_back(&self, number: u64) -> Option<Past> {
         self.lanes.back.take(number)
     }
 }
@@ -195,6 +280,37 @@ mod tests {
         assert!(bypass.take_out(1).is_none(), "the ones before are gone");
         assert!(bypass.take_out(5).is_some());
         assert_eq!(bypass.out_len(), 30);
+    }
+
+    #[test]
+    fn a_length_is_known_while_its_message_waits() {
+        let bypass = Bypass::of_client(Some(7));
+        put(&bypass, 3);
+        bypass.put_back(0, 9, Past::Object(Bytes::from_static(b"an object")));
+        assert_eq!(
+            [bypass.out_len_of(3), bypass.out_len_of(2), bypass.back_len_of(0)],
+            [Some(10), None, Some(9)]
+        );
+        assert!(matches!(bypass.take_back(0), Some(Past::Object(object)) if object == "an object"));
+        assert!(bypass.take_out(3).is_some() && bypass.types() == Some(7));
+        assert_eq!([bypass.out_len_of(3), bypass.back_len_of(0)], [None; 2]);
+    }
+
+    #[test]
+    fn objects_are_taken_where_the_session_takes_messages_and_its_other_end_objects() {
+        let bypass = Bypass::of_client(Some(7));
+        bypass.take_objects(true);
+        assert!(!bypass.takes_objects(), "no session is there");
+        bypass.take_from(100);
+        assert!(bypass.takes_objects());
+        bypass.take_objects(false);
+        assert!(!bypass.takes_objects());
+        for (bypass, expected) in [(Bypass::of_client(Some(7)), false), (Bypass::of_server(Some(7)), true)] {
+            bypass.take_from(100);
+            assert!(!bypass.takes_objects());
+            bypass.put_back(0, 0, Past::Object(Bytes::new()));
+            assert_eq!(bypass.takes_objects(), expected, "an answer to an object may be one");
+        }
     }
 
     #[test]

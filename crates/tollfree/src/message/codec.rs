@@ -1,15 +1,16 @@
 //! The codec of generated stubs where tonic's own layers carry their calls, for messages of any [`Form`], with a way beside
-//! tonic for large ones ([`super::bypass`]).
+//! tonic for large ones and objects ([`super::bypass`]).
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-use crate::message::bypass::{Bypass, Item, OfServer};
+use crate::message::bypass::{Bypass, Item, OfServer, Past};
 use crate::message::encoding::RECEIVED_LEN_MAX;
-use crate::message::form::{Form, Ready as _};
+use crate::message::form::{Form, Ready as _, types_of};
 
 /// tonic's own defaults.
 const BUFFER_LEN: usize = 8 * 1024;
@@ -22,6 +23,10 @@ pub trait Coding<M1, M2> {
     type Codec: Codec<Encode = M1, Decode = M2>;
     /// The codec for one call.
     fn codec(self, call: OneCall) -> Self::Codec;
+    /// The fingerprint of both messages' types, where they are objects.
+    fn types() -> Option<u64> {
+        None
+    }
 }
 
 /// What a codec is to know of its call.
@@ -59,6 +64,10 @@ macro_rules! coding_of_form {
 
             fn codec(self, call: OneCall) -> Self::Codec {
                 FormCodec { call, messages: PhantomData }
+            }
+
+            fn types() -> Option<u64> {
+                types_of::<$form, M1, M2>()
             }
         }
     };
@@ -142,13 +151,16 @@ impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
     fn encode(&mut self, message: M, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
         let number = self.count;
         self.count += 1;
-        let past = F::ready(&message, |ready| match &self.bypass {
-            Some(bypass) if bypass.takes(ready.encoded_len()) => Ok(Some((bypass, ready.encoded_len()))),
-            _ => {
-                ready.write(to);
-                Ok(None)
-            }
-        })?;
+        let past = match self.object_past(&message) {
+            Some(past) => Some(past),
+            None => F::ready(&message, |ready| match &self.bypass {
+                Some(bypass) if bypass.takes(ready.encoded_len()) => Ok(Some((bypass, ready.encoded_len()))),
+                _ => {
+                    ready.write(to);
+                    Ok(None)
+                }
+            })?,
+        };
         if let Some((bypass, len)) = past {
             let item = Item { message, len_max: self.len_max, form: PhantomData::<F> };
             bypass.put_out(number, Arc::new(item), len);
@@ -161,6 +173,15 @@ impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
             Some(bypass) if bypass.is_open() => BufferSettings::new(BUFFER_LEN, EACH),
             _ => BufferSettings::default(),
         }
+    }
+}
+
+impl<F: Form<M>, M: Send + Sync + 'static> FormEncoder<F, M> {
+    /// Where a message goes that travels as an object, and its length so.
+    fn object_past(&self, message: &M) -> Option<(&Bypass, usize)> {
+        let bypass = self.bypass.as_ref().filter(|bypass| F::OBJECTS && bypass.takes_objects())?;
+        let len = F::object(message)?.len();
+        (len <= OBJECT_LEN_MAX.min(self.len_max.unwrap_or(usize::MAX))).then_some((bypass, len))
     }
 }
 
@@ -186,8 +207,13 @@ impl<F: Form<M>, M: Send + Sync + 'static> Decoder for FormDecoder<F, M> {
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
         let number = self.count;
         self.count += 1;
-        match self.bypass.as_ref().and_then(|bypass| bypass.take_back(number)) {
-            Some(rope) => F::read_rope(rope).map(Some),
+        let Some(bypass) = &self.bypass else { return F::read(from).map(Some) };
+        match bypass.take_back(number) {
+            Some(Past::Rope(rope)) => F::read_rope(rope).map(Some),
+            Some(Past::Object(object)) => {
+                let len_max = bypass.back_limit().unwrap_or(RECEIVED_LEN_MAX);
+                F::read_object(&object, len_max).map(Some)
+            }
             None => F::read(from).map(Some),
         }
     }

@@ -120,8 +120,24 @@ impl<M: Message + Default + 'static> Form<M> for Prost {
 /// The fingerprint of a method's types, where messages of both are objects. No more than a word for whoever compares it: of an
 /// object that comes, the receiver asks for the type itself.
 #[inline]
-pub(crate) fn of_method(request: Option<u64>, reply: Option<u64>) -> Option<u64> {
+pub(crate) fn types_of<F, M1, M2>() -> Option<u64>
+where
+    F: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
+{
+    let (request, reply) = (<F as Form<M1>>::fingerprint(), <F as Form<M2>>::fingerprint());
     Some(request?.rotate_left(32) ^ reply?)
+}
+
+/// The same for generated servers, of which it is asked by name.
+pub fn types<F, M1, M2>(_: F) -> Option<u64>
+where
+    F: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
+{
+    types_of::<F, M1, M2>()
 }
 
 /// An object came where none was asked for.

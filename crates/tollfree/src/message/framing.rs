@@ -78,11 +78,13 @@ pub(crate) struct Lengths {
     prefix_len: usize,
     /// Of the present message.
     left: usize,
+    /// Messages that have begun.
+    count: u64,
 }
 
 impl Lengths {
-    /// Looks at the next bytes; `tell` is given the length of each message that begins in them.
-    pub(crate) fn pass(&mut self, mut bytes: &[u8], mut tell: impl FnMut(usize)) {
+    /// Looks at the next bytes; `tell` is given number, from 0, and length of each message that begins in them.
+    pub(crate) fn pass(&mut self, mut bytes: &[u8], mut tell: impl FnMut(u64, usize)) {
         while !bytes.is_empty() {
             let skipped = self.left.min(bytes.len());
             self.left -= skipped;
@@ -94,26 +96,27 @@ impl Lengths {
             if self.prefix_len == PREFIX_LEN {
                 let [_, len @ ..] = self.prefix;
                 (self.left, self.prefix_len) = (u32::from_be_bytes(len) as usize, 0);
-                tell(self.left);
+                tell(self.count, self.left);
+                self.count += 1;
             }
         }
     }
 }
 
-/// A body as it was, that tells how long the messages in it are.
+/// A body as it was, that tells how long the messages in it are, and their numbers.
 pub(crate) struct Told<F> {
     body: Body,
     lengths: Lengths,
     tell: F,
 }
 
-impl<F: FnMut(usize) + Send + Unpin + 'static> Told<F> {
+impl<F: FnMut(u64, usize) + Send + Unpin + 'static> Told<F> {
     pub(crate) fn body(body: Body, tell: F) -> Body {
         Body::new(Told { body, lengths: Lengths::default(), tell })
     }
 }
 
-impl<F: FnMut(usize) + Send + Unpin> http_body::Body for Told<F> {
+impl<F: FnMut(u64, usize) + Send + Unpin> http_body::Body for Told<F> {
     type Data = Bytes;
     type Error = Status;
 
@@ -184,8 +187,8 @@ mod tests {
         let bytes = framed(&messages);
         for size in 1..=bytes.len() {
             let (mut lengths, mut told) = (Lengths::default(), Vec::new());
-            bytes.chunks(size).for_each(|chunk| lengths.pass(chunk, |len| told.push(len)));
-            assert_eq!(told, [3, 0, 14, 1], "cut every {size} bytes");
+            bytes.chunks(size).for_each(|chunk| lengths.pass(chunk, |number, len| told.push((number, len))));
+            assert_eq!(told, [(0, 3), (1, 0), (2, 14), (3, 1)], "cut every {size} bytes");
         }
     }
 

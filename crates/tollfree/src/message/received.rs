@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::time::Instant;
-use tollfree_layout::limits::ROPE_REF_COUNT_MAX;
+use tollfree_layout::limits::{OBJECT_LEN_MAX, ROPE_REF_COUNT_MAX};
 use tollfree_layout::rope::{ROPE_ENTRY_LEN, ROPE_HEAD_LEN};
 use tollfree_pool::{Patience, Plan, Pool, RefError, Rope};
-use tollfree_transport::{Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, Part, Stream};
+use tollfree_transport::{
+    Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, OBJECT_PREFIX, Part, Stream, message_buffer,
+};
 use tonic::Status;
 
-use crate::message::bypass::Bypass;
-use crate::message::encoding::too_long;
+use crate::message::bypass::{Bypass, Past};
+use crate::message::encoding::{RECEIVED_LEN_MAX, too_long};
 use crate::message::payloads::{Payloads, Sharing};
 use crate::status;
 
@@ -141,7 +143,27 @@ pub(crate) enum Step {
 /// An empty message in gRPC's framing.
 const EMPTY: Bytes = Bytes::from_static(&[0; GRPC_PREFIX_LEN]);
 
-/// Reads a call for an HTTP body: chunks as they come, ropes as the bytes that they stand for, or past the body.
+/// Puts an object past a body that stands in for it, where its prefix says that it is one and the body's reader takes such; all
+/// of it is here. What its reader is given instead.
+pub(crate) fn past(bypass: Option<&Bypass>, number: u64, data: Bytes, sharing: &Sharing) -> Bytes {
+    match bypass {
+        Some(bypass) if bypass.types().is_some() && is_object(&data) => {
+            let object = data.slice(GRPC_PREFIX_LEN..);
+            sharing.payloads.received_object();
+            bypass.put_back(number, object.len(), Past::Object(object));
+            EMPTY
+        }
+        _ => data,
+    }
+}
+
+/// Whether a message that begins so is a linear object.
+fn is_object(data: &Bytes) -> bool {
+    data.len() >= GRPC_PREFIX_LEN && data[0] == OBJECT_PREFIX
+}
+
+/// Reads a call for an HTTP body: chunks as they come, ropes as the bytes that they stand for, or past the body, as objects
+/// always go.
 #[derive(Default)]
 pub(crate) struct Inflow {
     state: State,
@@ -160,6 +182,8 @@ enum State {
     Plain,
     /// In the middle of a rope. Its reader has been told how long it will be, once that is known.
     Gathering(Gathering),
+    /// In the middle of an object, prefix included, and how long it will be.
+    Joining(BytesMut, usize),
     /// And whether it goes past the body then.
     Fetching(Fetching, bool),
     /// Pieces to be given, never none.
@@ -203,7 +227,7 @@ impl Inflow {
     fn give(&mut self, rope: Rope, is_past: bool) {
         let pieces = match &self.bypass {
             Some(bypass) if is_past => {
-                bypass.put_back(self.count - 1, rope);
+                bypass.put_back(self.count - 1, rope.remaining(), Past::Rope(rope));
                 [EMPTY].into()
             }
             _ => rope.into_segments().collect(),
@@ -252,24 +276,83 @@ impl Inflow {
                         Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
                     }
                 }
-                State::Plain | State::Gathering(_) => match ready!(self.poll_incoming(cx, stream))? {
-                    Incoming::Headers(_) => return Poll::Ready(Ok(Step::Headers)),
-                    Incoming::End(end) => return Poll::Ready(Ok(Step::End(end))),
-                    Incoming::Chunk(chunk) => match self.add(chunk, sharing) {
-                        Ok(Some(data)) => return Poll::Ready(Ok(Step::Data(data))),
-                        Ok(None) => {}
-                        Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
-                    },
-                },
+                State::Plain | State::Gathering(_) | State::Joining(..) => {
+                    match ready!(self.poll_incoming(cx, stream))? {
+                        Incoming::Headers(_) => return Poll::Ready(Ok(Step::Headers)),
+                        Incoming::End(end) => return Poll::Ready(Ok(Step::End(end))),
+                        Incoming::Chunk(chunk) => match self.add(chunk, sharing) {
+                            Ok(Some(data)) => return Poll::Ready(Ok(Step::Data(data))),
+                            Ok(None) => {}
+                            Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
+                        },
+                    }
+                }
             }
         }
     }
 
+    /// Where objects go, once the reader's end says that it takes them.
+    pub(crate) fn bypass(&self) -> Option<&Bypass> {
+        self.bypass.as_ref()
+    }
+
+    /// The reader's limit, where it takes objects.
+    fn objects_limit(&self) -> Option<usize> {
+        self.bypass.as_ref().filter(|bypass| bypass.types().is_some())?.back_limit()
+    }
+
+    /// Takes the next chunk of an object for a reader of messages of at most `limit` bytes: what that is given, once all is here.
+    fn join(
+        &mut self,
+        bytes: Bytes,
+        last: bool,
+        sharing: &Sharing,
+        limit: usize,
+    ) -> Result<Option<Bytes>, Status> {
+        let data = match std::mem::take(&mut self.state) {
+            State::Joining(mut pieces, len) => {
+                // More than a word stands behind the length by now, and it is within the limit.
+                pieces.reserve(len.saturating_sub(pieces.len()));
+                pieces.extend_from_slice(&bytes);
+                if !last {
+                    self.state = State::Joining(pieces, len);
+                    return Ok(None);
+                }
+                let whole = pieces.freeze();
+                sharing.received_inline(whole.len() - GRPC_PREFIX_LEN, whole.len());
+                whole
+            }
+            _ => {
+                let len = (&bytes[1..GRPC_PREFIX_LEN]).get_u32() as usize;
+                // Whether its encoding is too long is known when it is verified.
+                if len > limit.max(OBJECT_LEN_MAX) {
+                    return Err(too_long(len, limit));
+                }
+                if !last {
+                    let len = len + GRPC_PREFIX_LEN;
+                    let mut pieces = message_buffer(len.min(2 * bytes.len()));
+                    pieces.extend_from_slice(&bytes);
+                    self.state = State::Joining(pieces, len);
+                    return Ok(None);
+                }
+                sharing.received_inline(len, 0);
+                bytes
+            }
+        };
+        Ok(Some(past(self.bypass.as_ref(), self.count - 1, data, sharing)))
+    }
+
     /// Takes the next chunk. What can be given to the reader of it is given at once.
     fn add(&mut self, chunk: Chunk, sharing: &Sharing) -> Result<Option<Bytes>, Status> {
+        if let State::Joining(..) = self.state {
+            return self.join(chunk.bytes, chunk.last, sharing, RECEIVED_LEN_MAX);
+        }
         let Chunk { mut bytes, first, last, rope } = chunk;
         if let State::Plain = self.state {
             self.count += u64::from(first);
+            if let Some(limit) = self.objects_limit().filter(|_| first && is_object(&bytes)) {
+                return self.join(bytes, last, sharing, limit);
+            }
             let Some(claim) = rope else {
                 if first && bytes.len() >= GRPC_PREFIX_LEN {
                     let len = (&bytes[1..GRPC_PREFIX_LEN]).get_u32() as usize;
@@ -318,6 +401,7 @@ impl std::fmt::Debug for Inflow {
         let state = match &self.state {
             State::Plain => "plain",
             State::Gathering(_) => "gathering",
+            State::Joining(..) => "joining",
             State::Fetching(..) => "fetching",
             State::Giving(_) => "giving",
         };

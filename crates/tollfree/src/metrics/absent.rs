@@ -7,6 +7,8 @@ use tollfree_transport::{Attachment, Refusals};
 use tonic::Code;
 use tonic::body::Body;
 
+use crate::message::bypass::Bypass;
+
 /// See `metrics/mod.rs`.
 #[derive(Clone, Debug)]
 enum Nothing {}
@@ -62,7 +64,7 @@ impl ServedCall {
         match self.0 {}
     }
 
-    pub(crate) fn tell_received(&self, _: Body) -> Body {
+    pub(crate) fn tell_received(&self, _: Body, _: Option<Bypass>) -> Body {
         match self.0 {}
     }
 
@@ -92,7 +94,7 @@ impl MadeCall {
         match self.0 {}
     }
 
-    pub(crate) fn tell_sent(&self, _: Body) -> Body {
+    pub(crate) fn tell_sent(&self, _: Body, _: Option<Bypass>) -> Body {
         match self.0 {}
     }
 }

@@ -9,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use tonic::Code;
 use tonic::body::Body;
 
+use crate::message::bypass::Bypass;
 use crate::message::framing::Told;
 use crate::metrics::latency::Latency;
 use crate::metrics::sides::{Labels, Methods, Side};
@@ -96,16 +97,17 @@ impl ServedCall {
         self.all.side.ended(&self.labels.ended(code), self.began.elapsed(), sent, received);
     }
 
-    /// A request's body whose messages count.
-    pub(crate) fn tell_received(&self, body: Body) -> Body {
+    /// A request's body whose messages count, with those for which empty ones stand in.
+    pub(crate) fn tell_received(&self, body: Body, bypass: Option<Bypass>) -> Body {
         let bytes = self.bytes.clone();
-        Told::body(body, move |len| bytes.received(len))
+        let past = move |number| bypass.as_ref()?.back_len_of(number);
+        Told::body(body, move |number, len| bytes.received(past(number).unwrap_or(len)))
     }
 
     /// An answer's body whose messages count.
     pub(crate) fn tell_sent(&self, body: Body) -> Body {
         let bytes = self.bytes.clone();
-        Told::body(body, move |len| bytes.sent(len))
+        Told::body(body, move |_, len| bytes.sent(len))
     }
 }
 
@@ -186,10 +188,11 @@ impl MadeCall {
         self.0.bytes.received(len);
     }
 
-    /// A request's body whose messages count.
-    pub(crate) fn tell_sent(&self, body: Body) -> Body {
+    /// A request's body whose messages count, with those for which empty ones stand in.
+    pub(crate) fn tell_sent(&self, body: Body, bypass: Option<Bypass>) -> Body {
         let call = self.clone();
-        Told::body(body, move |len| call.sent(len))
+        let past = move |number| bypass.as_ref()?.out_len_of(number);
+        Told::body(body, move |number, len| call.sent(past(number).unwrap_or(len)))
     }
 }
 

@@ -115,7 +115,7 @@ pub(crate) struct HttpHandle {
     deframer: Deframer,
     /// How payloads are passed; not known for a call that is refused.
     passing: Option<Passing>,
-    /// Where large messages come from, and how many have been read from the body.
+    /// Where large messages and objects come from, and how many messages have been read from the body.
     bypass: Option<Bypass>,
     count: u64,
 }
@@ -228,7 +228,10 @@ impl HttpHandle {
         let Some(Passing { sharing, peer }) = &self.passing else { return Ok(()) };
         let (stream, message): (&Stream, _) = (speech.stream.borrow(), &mut speech.emission.message);
         match self.bypass.as_ref().and_then(|bypass| bypass.take_out(number)) {
-            Some(large) => *message = Some(large.encode(sharing, *peer, stream)?),
+            Some(past) => {
+                let takes_objects = self.bypass.as_ref().is_some_and(Bypass::takes_objects);
+                *message = Some(past.encode(sharing, *peer, stream, takes_objects)?);
+            }
             None => sharing.wrap(message, *peer, stream)?,
         }
         Ok(())

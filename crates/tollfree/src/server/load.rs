@@ -212,7 +212,7 @@ where
         };
         if let Some(record) = &record {
             record.is_served();
-            request = request.map(|body| record.tell_received(body));
+            request = request.map(|body| record.tell_received(body, None));
         }
         let response = self.inner.call(request);
         Box::pin(async move { Ok(CountedBody::of(response.await?, counted, record)) })

@@ -138,6 +138,8 @@ struct MethodEntry {
     direct: Option<DirectMethod>,
     /// Served by a generated server and nothing around it, so that large messages may go past tonic.
     is_generated: bool,
+    /// The fingerprint of its types, where a generated server takes objects.
+    types: Option<u64>,
     uri: Uri,
     pace: InlinePolicy,
     /// The shepherd's own: no call of the application's, and it stands for as long as the shepherd likes.
@@ -546,10 +548,10 @@ impl SessionTask {
                 && call.path == ADMIT.as_bytes()
             {
                 let handler = Some(admitting.clone());
-                (known.handler, known.direct) = (handler, None);
+                (known.handler, known.direct, known.types) = (handler, None, None);
                 (known.is_generated, known.is_control) = (false, true);
             }
-            let types = place.as_ref().and_then(|known| known.direct.as_ref()?.types());
+            let types = place.as_ref().and_then(|known| known.types);
             // Of a method without an index nothing can be said.
             if let (Some(types), Some(method)) = (types, call.method) {
                 self.attachment.take_objects(method, types);
@@ -600,11 +602,15 @@ impl SessionTask {
         let passing = Passing { sharing: self.duty.sharing.clone(), peer: self.attachment.peer_pool() };
         let passes_refs =
             known.is_generated && passing.peer == PeerPool::Same && passing.sharing.pool.is_some();
-        let bypass = passes_refs.then(Bypass::default);
+        let bypass = (passes_refs || known.types.is_some()).then(|| Bypass::of_server(known.types));
         if let Some(bypass) = &bypass {
             request.extensions_mut().insert(OfServer(bypass.clone()));
         }
-        let stream = match arrival.as_mut().and_then(|arrival| arrival.take_request()) {
+        // Whether an object is taken is known when the service has been called.
+        let has_object =
+            known.types.is_some() && arrival.as_ref().is_some_and(|arrival| arrival.has_object());
+        let whole = arrival.as_mut().filter(|_| !has_object);
+        let stream = match whole.and_then(|arrival| arrival.take_request()) {
             Some(message) => {
                 let len = message.len().saturating_sub(GRPC_PREFIX_LEN);
                 passing.sharing.received_inline(len, 0);
@@ -621,7 +627,7 @@ impl SessionTask {
                 let body = Body::new(body);
                 *request.body_mut() = match &record {
                     None => body,
-                    Some(record) => record.tell_received(body),
+                    Some(record) => record.tell_received(body, bypass.clone()),
                 };
                 Held::Shared(stream)
             }
@@ -723,7 +729,9 @@ fn known(path: &Bytes, duty: &ServerContext, peer: PeerPool) -> Option<MethodEnt
     let served = duty.services.get(service);
     let handler = served.map(|served| &served.handler).or(duty.others.as_ref()).cloned();
     let passing = || Passing { sharing: duty.sharing.clone(), peer };
-    let direct = served.and_then(|served| DirectMethod::new(served.direct.clone()?, method, passing()));
-    let is_generated = served.is_some_and(|served| served.direct.is_some());
-    Some(MethodEntry { handler, direct, is_generated, uri, pace: InlinePolicy::default(), is_control: false })
+    let found = served.and_then(|served| served.direct.as_ref());
+    let direct = found.and_then(|found| DirectMethod::new(found.clone(), method, passing()));
+    let types = found.and_then(|found| found.direct.types(method));
+    let (is_generated, pace) = (found.is_some(), InlinePolicy::default());
+    Some(MethodEntry { handler, direct, is_generated, types, uri, pace, is_control: false })
 }

@@ -292,7 +292,7 @@ where
         M1: Send + Sync + 'static,
         M2: Send + Sync + 'static,
     {
-        let codec = codec.codec(self.one_call(request.extensions_mut()));
+        let codec = codec.codec(self.one_call(request.extensions_mut(), C::types()));
         let mut grpc = self.http(request.extensions_mut(), method).await?;
         grpc.unary(request, PathAndQuery::from_static(method.path), codec).await
     }
@@ -312,7 +312,7 @@ where
         M1: Send + Sync + 'static,
         M2: Send + Sync + 'static,
     {
-        let codec = codec.codec(self.one_call(request.extensions_mut()));
+        let codec = codec.codec(self.one_call(request.extensions_mut(), C::types()));
         let mut grpc = self.http(request.extensions_mut(), method).await?;
         grpc.server_streaming(request, PathAndQuery::from_static(method.path), codec).await
     }
@@ -333,7 +333,7 @@ where
         M1: Send + Sync + 'static,
         M2: Send + Sync + 'static,
     {
-        let codec = codec.codec(self.one_call(request.extensions_mut()));
+        let codec = codec.codec(self.one_call(request.extensions_mut(), C::types()));
         let mut grpc = self.http(request.extensions_mut(), method).await?;
         grpc.client_streaming(request, PathAndQuery::from_static(method.path), codec).await
     }
@@ -354,18 +354,20 @@ where
         M1: Send + Sync + 'static,
         M2: Send + Sync + 'static,
     {
-        let codec = codec.codec(self.one_call(request.extensions_mut()));
+        let codec = codec.codec(self.one_call(request.extensions_mut(), C::types()));
         let mut grpc = self.http(request.extensions_mut(), method).await?;
         grpc.streaming(request, PathAndQuery::from_static(method.path), codec).await
     }
 
-    /// What is to be known of the next call that tonic's client makes; the session finds it in the extensions.
-    fn one_call(&self, extensions: &mut Extensions) -> OneCall {
+    /// What is to be known of the next call that tonic's client makes; the session finds it in the extensions. `types` is the
+    /// fingerprint of the method's types, where its stubs take objects.
+    fn one_call(&self, extensions: &mut Extensions, types: Option<u64>) -> OneCall {
         let settings = &self.settings;
         let bypass = match &self.target {
             // Nothing is between the client and the channel that would look at messages.
             Target::Channel(channel) | Target::Intercepted(channel) | Target::Http2(channel) => {
-                channel.passes_refs().then(Bypass::default)
+                let is_of_use = channel.passes_refs() || types.is_some() && channel.has_sessions_only();
+                is_of_use.then(|| Bypass::of_client(types))
             }
             Target::Foreign => None,
         };

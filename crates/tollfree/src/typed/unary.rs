@@ -30,7 +30,7 @@ use crate::message::codec::FormDecoder;
 use crate::message::encoding::{
     Gathered, Received, check_received, decode, decode_whole, encode, pack_to_keep,
 };
-use crate::message::form::{Form, Ready as _, of_method};
+use crate::message::form::{Form, Ready as _, types_of};
 use crate::metadata::{self, GRPC, template, unpack_custom};
 use crate::metrics::MadeCall;
 use crate::typed::Method;
@@ -65,7 +65,7 @@ where
         block,
         deadline_ns: terms.deadline_ns,
         len_max: settings.decoding_len_max,
-        types: types::<F, M1, M2>(),
+        types: types_of::<F, M1, M2>(),
         made,
     };
     let (mut first, mut begun) = (None, None);
@@ -109,17 +109,6 @@ where
     let mut typed: Box<Typed<'_, F, M1, M2>> =
         Box::new(Typed { channel, call, settings, request, method, begun, reply: PhantomData });
     Box::pin(make(inner, &terms, &mut *typed, first)).await?.result
-}
-
-/// The fingerprint of a method's types, where they are objects.
-#[inline]
-fn types<F, M1, M2>() -> Option<u64>
-where
-    F: Form<M1> + Form<M2>,
-    M1: Send + Sync + 'static,
-    M2: Send + Sync + 'static,
-{
-    of_method(<F as Form<M1>>::fingerprint(), <F as Form<M2>>::fingerprint())
 }
 
 /// A unary call whose first attempt has not been answered, or has not been made.
@@ -306,7 +295,7 @@ impl Service<http::Request<Body>> for Fixed {
         let Fixed { picked, deadline_ns, came, made } = self.clone();
         let request = match &made {
             None => request,
-            Some(made) => request.map(|body| made.tell_sent(body)),
+            Some(made) => request.map(|body| made.tell_sent(body, None)),
         };
         Box::pin(async move {
             match attempt(&picked, deadline_ns, request).await {

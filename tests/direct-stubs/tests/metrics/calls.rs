@@ -259,6 +259,27 @@ async fn calls_of_level_3_are_counted() {
     check!(third, false, SIZES);
 }
 
+#[tokio::test]
+async fn both_ends_count_the_same_bytes_of_objects_in_streams() {
+    let place = Place::start(true, Server::builder().add_service(third::service()));
+    let channel = place.channel(|builder| builder).await;
+    for _ in 0..3 {
+        third::stream(&channel).await;
+    }
+    let counts = channel.payloads().counts();
+    // After the first round at least, 5 messages are sent in each, and 5 received.
+    assert!(counts.sent_objects >= 10 && counts.received_objects >= 10, "{counts:?}");
+    let (client, server) = (&place.client, &place.server);
+    client.until(CALLS, &["\"OK\""], 9.0).await;
+    server.until(SERVED, &["\"OK\""], 9.0).await;
+    for (there, here) in [("rcvd", "sent"), ("sent", "rcvd")] {
+        let sum = |end: &str, way: &str| format!("grpc_{end}_{way}_total_compressed_message_size_bytes_sum");
+        let len = client.sum(&sum("client_attempt", here), &["\"OK\""]);
+        assert_eq!(server.sum(&sum("server_call", there), &["\"OK\""]), len, "{here}");
+        assert!(len > 10.0 * 32.0, "an object has a header of 32 bytes: {len}");
+    }
+}
+
 /// An attempt is counted by itself, and the call once.
 #[tokio::test]
 async fn attempts_are_counted_one_by_one() {

@@ -17,7 +17,7 @@ use tollfree_processor::typed::{Draft, Message, Owned};
 use tollfree_transport::{
     Attachment, Call, Closed, Config, Emission, End, Ending, Listener, Opening, Outgoing,
 };
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::place::{InPlace, Place, in_time};
 
@@ -39,7 +39,7 @@ fn sound() -> Vec<u8> {
 }
 
 /// What is made of an object so that it is none of its type, and a word of what is said about each.
-fn lies(sound: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
+pub(crate) fn lies(sound: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let hello = draft::<HelloRequest>().freeze().unwrap();
     let with = |at: usize, byte: u8| {
         let mut bytes = sound.to_vec();
@@ -64,7 +64,7 @@ fn lies(sound: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
 }
 
 /// A call of the transport with one object; code and message that it ended with.
-async fn call(attachment: &Attachment, path: &str, object: Vec<u8>) -> (Code, String) {
+pub(crate) async fn call(attachment: &Attachment, path: &str, object: Vec<u8>) -> (Code, String) {
     let message = Outgoing::object(Bytes::from(object).into());
     let mut emission =
         Emission { headers: Some(Bytes::new()), message: Some(message), ending: Some(Ending::HalfClose) };
@@ -100,6 +100,17 @@ impl Probe for Honest {
         answer.edit().set_body(request.get_ref().view().body()).unwrap();
         Ok(Response::new(answer.freeze().unwrap()))
     }
+
+    async fn up(&self, request: Request<Streaming<Owned<Ask>>>) -> Result<Response<Owned<Answer>>, Status> {
+        let mut asks = request.into_inner();
+        let mut count = 0;
+        while asks.message().await?.is_some() {
+            count += 1;
+        }
+        let mut answer = draft::<Answer>();
+        answer.edit().set_seen_count(count).unwrap();
+        Ok(Response::new(answer.freeze().unwrap()))
+    }
 }
 
 async fn call_honestly(channel: &Channel) {
@@ -109,7 +120,7 @@ async fn call_honestly(channel: &Channel) {
     assert_eq!(answer.into_inner().view().body(), b"honest");
 }
 
-async fn attach(place: &Place) -> Attachment {
+pub(crate) async fn attach(place: &Place) -> Attachment {
     Attachment::connect(&place.address.parse().unwrap(), &Config::default()).await.unwrap()
 }
 
@@ -228,7 +239,7 @@ async fn accept(attachment: &Attachment) -> Result<Call, Closed> {
 }
 
 /// Says that it takes objects of a method, and answers every call with the next one.
-async fn lying_server(mut listener: Listener, fingerprint: u64, objects: Vec<Vec<u8>>) {
+pub(crate) async fn lying_server(mut listener: Listener, fingerprint: u64, objects: Vec<Vec<u8>>) {
     let attachment = listener.accept().await.unwrap();
     let mut next = objects.into_iter();
     let mut said = false;

@@ -3,6 +3,8 @@
 
 mod endings;
 mod hostile;
+mod hostile_streams;
 mod levels;
 mod place;
+mod streams;
 mod travel;

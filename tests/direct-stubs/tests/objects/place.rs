@@ -60,7 +60,7 @@ fn built(
     draft.freeze().map_err(full)
 }
 
-type Answers = Pin<Box<dyn Stream<Item = Result<Owned<Answer>, Status>> + Send>>;
+pub(crate) type Answers = Pin<Box<dyn Stream<Item = Result<Owned<Answer>, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Probe for InPlace {

@@ -49,11 +49,6 @@ impl TypedHandle {
         TypedHandle { run: Some(run), state: State::Handler, arrival: None, gather }
     }
 
-    /// The fingerprint of the method's types, where messages may travel as objects.
-    pub(crate) fn types(&self) -> Option<u64> {
-        self.run.as_ref().and_then(|run| run.types())
-    }
-
     /// Lets go of what the handler has left, when its answer is on its way. Whether it can be called again.
     pub(crate) fn clear(&mut self) -> bool {
         // What a handler leaves may panic, as the handler may.
@@ -197,16 +192,16 @@ impl Handle for TypedHandle {
 }
 
 impl Serving<TypedHandle> {
-    /// Begins a call with a message of up to `len_max` bytes; `arrival` came with it.
+    /// Begins a call whose message is to be `gather`ed; `arrival` came with it.
     pub(crate) fn begin_typed(
         &mut self,
         call: Call,
         arrival: Option<Box<Part>>,
-        len_max: Option<usize>,
+        gather: Gather,
         state: State,
         record: Option<ServedCall>,
     ) {
-        self.handle.gather = Gather::new(len_max, self.handle.types().is_some());
+        self.handle.gather = gather;
         (self.handle.arrival, self.handle.state) = (arrival, state);
         self.begin(call.stream, call.deadline_ns, record);
     }

@@ -10,7 +10,7 @@ use tollfree_transport::{Accepted, Call, Part, Whole};
 use tonic::body::Body;
 
 use crate::channel::slot::Slot;
-use crate::message::encoding::{Received, check_received, says_encoding};
+use crate::message::encoding::{Gather, Received, check_received, says_encoding};
 use crate::message::payloads::Outlet;
 use crate::metrics::ServedCall;
 use crate::server::http_handle::{Handler, HttpHandle};
@@ -25,6 +25,7 @@ const FREE_COUNT_MAX: usize = 4;
 pub(crate) struct DirectMethod {
     found: Found,
     name: String,
+    takes_objects: bool,
     passing: Passing,
     /// Where the next call is served.
     idle: Option<Box<Serving<TypedHandle>>>,
@@ -37,14 +38,16 @@ impl DirectMethod {
     /// The method of that name, if it can be called directly.
     pub(crate) fn new(found: Found, name: &str, passing: Passing) -> Option<DirectMethod> {
         let free = Arc::default();
-        let mut method = DirectMethod { found, name: name.to_owned(), passing, idle: None, free };
+        let takes_objects = found.direct.types(name).is_some();
+        let name = name.to_owned();
+        let mut method = DirectMethod { found, name, takes_objects, passing, idle: None, free };
         method.idle = Some(method.make()?);
         Some(method)
     }
 
-    /// The fingerprint of its types, where messages may travel as objects. Known while no call is served.
-    pub(crate) fn types(&self) -> Option<u64> {
-        self.idle.as_ref()?.handle.types()
+    /// What puts a request together.
+    fn gather(&self) -> Gather {
+        Gather::new(self.found.direct.max_decoding_message_size(), self.takes_objects)
     }
 
     /// A place for a call: one that is free, or a new one.
@@ -80,8 +83,7 @@ impl DirectMethod {
         extensions: Extensions,
         record: Option<ServedCall>,
     ) {
-        let len_max = self.found.direct.max_decoding_message_size();
-        place.begin_typed(call, arrival, len_max, State::Read(headers, extensions), record);
+        place.begin_typed(call, arrival, self.gather(), State::Read(headers, extensions), record);
     }
 
     /// Begins a call whose request interceptors see first, without its message.
@@ -96,9 +98,8 @@ impl DirectMethod {
     ) {
         let slot = Slot::default();
         request.extensions_mut().insert(slot.clone());
-        let len_max = self.found.direct.max_decoding_message_size();
         let intercepted = handler.handle(request);
-        place.begin_typed(call, arrival, len_max, State::Intercept(intercepted, slot), record);
+        place.begin_typed(call, arrival, self.gather(), State::Intercept(intercepted, slot), record);
     }
 
     /// Whether a call may be answered here and now, unless it says how messages are compressed: nobody is to see it first.

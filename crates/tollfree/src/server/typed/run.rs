@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use tower_service::Service;
 
 use crate::message::encoding::{Received, decode, pack};
-use crate::message::form::{Form, of_method};
+use crate::message::form::Form;
 use crate::message::payloads::{Outlet, Sharing};
 
 /// A request as the session has it.
@@ -56,14 +56,16 @@ pub trait Run: Send {
     fn set_passing(&mut self, passing: Passing);
     /// How payloads are passed.
     fn passing(&self) -> Option<&Passing>;
-    /// The fingerprint of the method's types, where messages may travel as objects.
-    fn types(&self) -> Option<u64>;
 }
 
 /// A generated server, as the session calls it.
 pub trait Direct: Send + Sync + 'static {
     /// How to run a method. `None`: only over HTTP.
     fn method(&self, name: &str) -> Option<Box<dyn Run>>;
+    /// The fingerprint of a method's types, where its messages may travel as objects.
+    fn types(&self, _name: &str) -> Option<u64> {
+        None
+    }
     /// Limit for requests in bytes, where one is set.
     fn max_decoding_message_size(&self) -> Option<usize>;
     /// The type of the interceptor around this server, if it was made with one.
@@ -172,10 +174,6 @@ where
 
     fn passing(&self) -> Option<&Passing> {
         self.passing.as_ref()
-    }
-
-    fn types(&self) -> Option<u64> {
-        of_method(<C as Form<M1>>::fingerprint(), <C as Form<M2>>::fingerprint())
     }
 }
 
