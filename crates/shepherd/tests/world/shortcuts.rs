@@ -45,7 +45,12 @@ async fn handed(lab: &Lab) -> u64 {
 
 /// Asks for a shortcut as a channel does, and does nothing about it. A channel with a service config doesn't ask by itself.
 async fn ask(channel: &mut Channel) -> Result<Response<ResponseBody>, Status> {
-    let request = Request::post("http://localhost/tollfree.Shortcut/Ask");
+    say(channel, "Ask").await
+}
+
+async fn say(channel: &mut Channel, method: &str) -> Result<Response<ResponseBody>, Status> {
+    let request = Request::post(format!("http://localhost/tollfree.Shortcut/{method}"));
+    let request = request.header("tollfree-process", "pid=1,uid=0");
     let request = request.header("content-type", "application/grpc").header("te", "trailers");
     let response = channel.call(request.body(Body::empty()).unwrap()).await?;
     Status::from_header_map(response.headers()).map_or(Ok(response), Err)
@@ -162,6 +167,8 @@ async fn nobody_is_led_where_it_may_not_call_nor_twice_at_a_time() {
     assert!(led.headers()["tollfree-offer"].to_str().unwrap().starts_with("shm-abstract:tollfree-shortcut-"));
     let refused = ask(&mut channel).await.map(drop).unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    let refused = say(&mut channel, "Admit").await.map(drop).unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented, "no caller says whom a process lets in: {refused}");
     // What nobody came by is over with the call that asked for it.
     let uri = led.headers()["tollfree-offer"].to_str().unwrap().to_owned();
     drop(led);
