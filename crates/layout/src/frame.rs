@@ -51,7 +51,7 @@ pub mod flags {
     /// Cancelled before any part of the call was looked at: safe to send again elsewhere.
     pub const REFUSED: u8 = 0x40;
     /// With MESSAGE, where REFUSED has no meaning: the message is a linear object ([`linear`](crate::linear)), on its first
-    /// chunk. For a server that takes such, and in its answer ([`OBJECTS`](super::control::OBJECTS)).
+    /// chunk; with ROPE, one that lies in the pool. For a server that takes such, and in its answer ([`OBJECTS`](super::control::OBJECTS)).
     pub const OBJECT: u8 = 0x40;
     /// All bits that version 1 knows without features.
     pub const KNOWN: u8 = 0x7f;

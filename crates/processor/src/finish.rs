@@ -190,7 +190,7 @@ pub(crate) unsafe fn last_of_each_key(plan: &Plan, s: &Cursor, map: &FieldPlan, 
 }
 
 /// The first required field that the record lacks.
-unsafe fn first_missing(plan: &Plan, base: *mut u8, type_idx: u32, rec: usize) -> Option<u32> {
+unsafe fn first_missing(plan: &Plan, base: *const u8, type_idx: u32, rec: usize) -> Option<u32> {
     let plan_type = &plan.types[type_idx as usize];
     if plan_type.finish & finish::REQUIRED == 0 {
         return None;
@@ -208,11 +208,11 @@ unsafe fn first_missing(plan: &Plan, base: *mut u8, type_idx: u32, rec: usize) -
 
 /// The path to a required field that the verified object lacks, if it lacks one.
 #[cold]
-pub(crate) fn missing_path(plan: &Plan, object: &mut [u8], type_idx: u32, root_off: u32) -> Option<String> {
+pub(crate) fn missing_path(plan: &Plan, object: &[u8], type_idx: u32, root_off: u32) -> Option<String> {
     let mut frames = Vec::new();
     // SAFETY: the verifier has found every record, block and list that a presence bit declares inside of the object, and
     // records no deeper than its limit; nothing is written. Noticed by the tests of forged objects, which come through here.
-    let found = unsafe { find_missing(plan, object.as_mut_ptr(), type_idx, root_off as usize, &mut frames) };
+    let found = unsafe { find_missing(plan, object.as_ptr(), type_idx, root_off as usize, &mut frames) };
     found.map(|(type_idx, field_idx)| {
         let mut steps = fault::steps(&frames);
         steps.push(Step { type_idx, field_idx, element_idx: None });
@@ -227,7 +227,7 @@ pub(crate) fn missing_path(plan: &Plan, object: &mut [u8], type_idx: u32, root_o
 /// `rec` is a complete record of type `type_idx`; records nest at most as deep as frames ever did.
 pub(crate) unsafe fn find_missing(
     plan: &Plan,
-    base: *mut u8,
+    base: *const u8,
     type_idx: u32,
     rec: usize,
     frames: &mut Vec<Frame>,

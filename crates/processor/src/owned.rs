@@ -1,7 +1,8 @@
 //! Objects that own their memory, and where arenas wait to be used again.
 //!
 //! An [`Object`] borrows the arena that it lies in. A handler that may be spawned, wait and be stored needs one that does
-//! not: an [`OwnedObject`] has its arena to itself until it is dropped, and then gives it back.
+//! not: an [`OwnedObject`] has its arena to itself until it is dropped, and then gives it back. Or it holds bytes that it was
+//! found in, and is read where it lies.
 
 use crate::arena::Arena;
 use crate::finish;
@@ -9,6 +10,7 @@ use crate::limits::{DecodeError, Limits};
 use crate::object::Object;
 use crate::processor::Processor;
 use crate::verify::VerifyError;
+use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 use tollfree_layout::linear::Header;
@@ -102,11 +104,26 @@ impl Drop for Slot {
 /// ```
 pub struct OwnedObject {
     processor: Processor,
-    /// Nobody writes to it any more: what lies in its first `object_len` bytes is sound.
-    slot: Slot,
+    /// What lies in its first `object_len` bytes is sound.
+    memory: Memory,
     object_len: u32,
     root_off: u32,
     type_idx: u32,
+}
+
+/// Where an object lies. Nobody writes there any more.
+enum Memory {
+    Arena(Slot),
+    Held(Bytes),
+}
+
+/// An arena with a finished object, as bytes to be shared.
+struct Finished(Slot);
+
+impl AsRef<[u8]> for Finished {
+    fn as_ref(&self) -> &[u8] {
+        self.0.arena.bytes()
+    }
 }
 
 impl std::fmt::Debug for OwnedObject {
@@ -124,15 +141,32 @@ impl OwnedObject {
         root_off: u32,
         type_idx: u32,
     ) -> Self {
-        OwnedObject { processor: processor.clone(), slot, object_len, root_off, type_idx }
+        let memory = Memory::Arena(slot);
+        OwnedObject { processor: processor.clone(), memory, object_len, root_off, type_idx }
     }
 
     /// The object, while this is there.
     #[must_use]
     #[inline]
     pub fn object(&self) -> Object<'_> {
-        let bytes = &self.slot.arena.bytes()[..self.object_len as usize];
+        let bytes = match &self.memory {
+            Memory::Arena(slot) => slot.arena.bytes(),
+            Memory::Held(bytes) => bytes,
+        };
+        let bytes = &bytes[..self.object_len as usize];
         Object::made(&self.processor.plan, bytes, self.root_off, self.type_idx)
+    }
+
+    /// The object's bytes, for others to keep: nothing is copied. The object itself is read there from now on, and its arena is
+    /// used again once all of these bytes are gone.
+    pub fn share(&mut self) -> Bytes {
+        let len = self.object_len as usize;
+        let bytes = match std::mem::replace(&mut self.memory, Memory::Held(Bytes::new())) {
+            Memory::Arena(slot) => Bytes::from_owner(Finished(slot)).slice(..len),
+            Memory::Held(bytes) => bytes,
+        };
+        self.memory = Memory::Held(bytes.clone());
+        bytes.slice(..len)
     }
 
     /// The processor with the object's table.
@@ -193,12 +227,32 @@ impl Processor {
         slot.reserve(len).ok_or(OwnError::Exhausted { need: len, limit: slot.limit() })?;
         let copy = &mut slot.bytes_mut()[..len];
         copy.copy_from_slice(&bytes[..len]);
-        let (object, lacks_required) = self.verify_noting(type_idx, copy, depth)?;
+        let (len, root_off) = self.verify_whole(type_idx, copy, depth)?;
+        Ok(OwnedObject::made(self, slot, len, root_off, type_idx))
+    }
+
+    /// Verifies the object that begins `bytes` as [`Processor::verify`] does, and keeps it where it lies.
+    ///
+    /// # Trust
+    /// Nobody may write to the bytes: they are private, or lie in memory whose writers are trusted, as members of one pool trust
+    /// each other. Who changes them afterwards breaks this process: offsets in an object are followed without another look.
+    ///
+    /// # Errors
+    /// [`OwnError`], but for [`OwnError::Exhausted`].
+    pub fn verify_held(&self, type_idx: u32, bytes: Bytes, depth: u32) -> Result<OwnedObject, OwnError> {
+        let (object_len, root_off) = self.verify_whole(type_idx, &bytes, depth)?;
+        let memory = Memory::Held(bytes);
+        Ok(OwnedObject { processor: self.clone(), memory, object_len, root_off, type_idx })
+    }
+
+    /// Verifies an object whose required fields must be there: its length, and where its root is.
+    fn verify_whole(&self, type_idx: u32, bytes: &[u8], depth: u32) -> Result<(u32, u32), OwnError> {
+        let (object, lacks_required) = self.verify_noting(type_idx, bytes, depth)?;
         let (len, root_off) = (object.bytes.len() as u32, object.root_off);
-        if lacks_required && let Some(path) = finish::missing_path(&self.plan, copy, type_idx, root_off) {
+        if lacks_required && let Some(path) = finish::missing_path(&self.plan, bytes, type_idx, root_off) {
             return Err(OwnError::Required { path });
         }
-        Ok(OwnedObject::made(self, slot, len, root_off, type_idx))
+        Ok((len, root_off))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod fixture;
 
+use bytes::Bytes;
 use fixture::{again, bytes, field, schemas, varint};
 use tollfree_processor::{
     Arena, Arenas, DecodeError, EncodeBuffer, Field as Known, FieldError, Limits, List, Method, MethodMap,
@@ -340,9 +341,14 @@ fn an_owned_object_is_read_by_other_threads_and_gives_its_arena_back() {
     let decoded = p.decode_owned(type_idx, &input, arenas.take(), &limits).unwrap();
     let aliasing = p.decode_owned_staged(type_idx, staged, &limits).unwrap();
     let copied = p.verify_owned(type_idx, decoded.object().bytes(), arenas.take(), 100).unwrap();
+    // Anywhere: readers ask for no alignment.
+    let elsewhere = Bytes::from([&[0; 3], decoded.object().bytes()].concat()).slice(3..);
+    let place = elsewhere.as_ptr();
+    let held = p.verify_held(type_idx, elsewhere, 100).unwrap();
+    assert_eq!(held.object().bytes().as_ptr(), place, "it is read where it lies");
     let text = format!("{decoded:?}");
     drop(p);
-    for owned in [decoded, aliasing, copied].map(shared) {
+    for owned in [decoded, aliasing, copied, held].map(shared) {
         let text = text.clone();
         let reader = std::thread::spawn(move || {
             assert_eq!(format!("{:?}", owned.object().root()), text);
@@ -361,6 +367,25 @@ fn an_owned_object_is_read_by_other_threads_and_gives_its_arena_back() {
     forged[16] ^= 1;
     let refused = p.verify_owned(type_idx, &forged, arenas.take(), 100).unwrap_err();
     assert!(matches!(refused, OwnError::Verify(_)), "{refused}");
+    let refused = p.verify_held(type_idx, forged.into(), 100).unwrap_err();
+    assert!(matches!(refused, OwnError::Verify(_)), "{refused}");
+}
+
+#[test]
+fn a_shared_object_stays_where_it_is_and_its_arena_goes_back_after_the_last_reader() {
+    let (p, _) = schemas();
+    let type_idx = p.type_by_name(T3).unwrap();
+    let (arenas, limits) = (Arenas::new(1 << 16, 4), Limits::default());
+    let warm = |arenas: &Arenas| arenas.take().capacity() > 0;
+    let mut object = p.decode_owned(type_idx, &bytes(9, b"a name"), arenas.take(), &limits).unwrap();
+    let (place, text) = (object.object().bytes().as_ptr(), format!("{object:?}"));
+    let (first, second) = (object.share(), object.share());
+    assert_eq!([first.as_ptr(), second.as_ptr(), object.object().bytes().as_ptr()], [place; 3]);
+    assert_eq!((format!("{object:?}"), &first[..]), (text, object.object().bytes()));
+    drop((object, first));
+    assert!(!warm(&arenas), "somebody reads it");
+    drop(second);
+    assert!(warm(&arenas));
 }
 
 #[test]

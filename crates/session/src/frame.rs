@@ -105,14 +105,14 @@ impl Frame {
             Role::Client => TRAILERS,
             Role::Server => HALF_CLOSE,
         };
-        // Each of the first chunk's flags says what the message's bytes are: an object is neither of the others.
+        // An object is not compressed.
         let first_flags = flags::COMPRESSED | flags::ROPE | flags::OBJECT;
         let message_flags = flags::FIRST | flags::LAST | flags::IN_AREA | first_flags;
         let open_flags = flags::NAMES_METHOD | flags::HAS_DEADLINE;
         let opens = self.has(HEADERS) && sender == Role::Client;
         let coded = opens || self.has(TRAILERS);
         self.events & foreign == 0
-            && (!self.flag(flags::OBJECT) || self.flags & first_flags == flags::OBJECT)
+            && !(self.flag(flags::OBJECT) && self.flag(flags::COMPRESSED) && self.has(MESSAGE))
             && (self.has(MESSAGE)
                 || (self.flags & message_flags == 0 && self.chunk_len == 0 && self.message_len == 0))
             && (opens || self.flags & open_flags == 0)

@@ -283,6 +283,11 @@ impl Outgoing {
         Outgoing { keep: Some(keep), is_rope: true, ..Outgoing::new(data, compressed) }
     }
 
+    /// A linear object of which parts lie in the pool, as of a [`rope`](Self::rope).
+    pub fn object_rope(data: Bytes, keep: Keep) -> Outgoing {
+        Outgoing { is_object: true, ..Outgoing::rope(data, false, keep) }
+    }
+
     /// Whether parts of it lie in a pool.
     pub fn is_rope(&self) -> bool {
         self.is_rope

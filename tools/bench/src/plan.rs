@@ -33,6 +33,8 @@ axis! {
         TollfreeDirect = "tollfree-direct",
         /// The same, stubs that take objects: messages are read and built in place, and travel as they are.
         TollfreeView = "tollfree-view",
+        /// The same with a pool, in which large objects go by ref and are read where they lie.
+        TollfreeViewPool = "tollfree-view-pool",
         /// Own stubs, bodies by ref through a pool: copied into it where they are sent, out of it where they are received.
         TollfreeRef = "tollfree-ref",
         /// Tollfree's own stubs, blocking: a thread that calls and a thread that serves.

@@ -36,6 +36,7 @@ fn colour(side: Side) -> &'static str {
         Side::Session => "#009e73",
         Side::TollfreeDirect => "#e69f00",
         Side::TollfreeView => "#7b3294",
+        Side::TollfreeViewPool => "#b89bc9",
         Side::TollfreeRef => "#56b4e9",
         Side::TollfreeBlocking => "#cc79a7",
         Side::Tollfree => "#d55e00",

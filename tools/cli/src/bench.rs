@@ -88,8 +88,8 @@ pub(crate) struct EchoArgs {
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',', default_value = "split")]
     placement: Vec<Placement>,
 
-    /// What carries the calls: floor, iceoryx2, session, tollfree-direct, tollfree-view, tollfree-ref, tollfree-blocking, tollfree,
-    /// tollfree-park, tollfree-upgrade, tonic-unix, tonic-tcp [default: all]
+    /// What carries the calls: floor, iceoryx2, session, tollfree-direct, tollfree-view, tollfree-view-pool,
+    /// tollfree-ref, tollfree-blocking, tollfree, tollfree-park, tollfree-upgrade, tonic-unix, tonic-tcp [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
 

@@ -86,11 +86,12 @@ fn every_side_that_there_is_runs_over_every_axis() {
 fn messages_with_fields_are_read_and_built_at_both_ends() {
     let scratch = Scratch::new();
     let axes = ["--message", "M3,order,fds-copy", "--inflight", "3"];
-    let sides = ["--side", "session,tollfree-direct,tollfree-view,tollfree-blocking,tonic-unix"];
+    let sides =
+        ["--side", "session,tollfree-direct,tollfree-view,tollfree-view-pool,tollfree-blocking,tonic-unix"];
     let done = tollfree(&scratch).args(TINY).args(axes).args(sides).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let rows = rows(&done.stdout);
-    assert_eq!(rows.len(), 5 * 3);
+    assert_eq!(rows.len(), 6 * 3);
     for row in rows {
         assert!(row["size"].as_u64() > Some(500) && row["metadata"] == 0, "{row}");
         // A side of bytes has a row that says so.
@@ -160,7 +161,7 @@ fn bad_arguments_are_answered_in_words_with_status_2() {
     for (arguments, words) in [
         (
             &["--side", "pigeon"][..],
-            "there are floor, iceoryx2, session, tollfree-direct, tollfree-view, tollfree-ref, tollfree-blocking, tollfree, tollfree-park, tollfree-upgrade, tonic-unix, tonic-tcp",
+            "there are floor, iceoryx2, session, tollfree-direct, tollfree-view, tollfree-view-pool, tollfree-ref, tollfree-blocking, tollfree, tollfree-park, tollfree-upgrade, tonic-unix, tonic-tcp",
         ),
         (&["--placement", "moon"][..], "split, same-core, unpinned"),
         (&["--runtime", "fast"][..], "current, multi"),

@@ -6,6 +6,7 @@ use crate::draft::{DraftError, DraftObject};
 use crate::limits::{DecodeError, Limits};
 use crate::object::Object;
 use crate::owned::{OwnError, OwnedObject, Slot};
+use bytes::Bytes;
 use std::marker::PhantomData;
 
 /// A message of type `M` with the memory that it lies in: it borrows nothing, may be sent to other threads, and is read by
@@ -62,6 +63,20 @@ impl<M: Message> Owned<M> {
     /// As [`crate::Processor::verify_owned`].
     pub fn verify(bytes: &[u8], slot: impl Into<Slot>, depth: u32) -> Result<Self, OwnError> {
         processor::<M::Compiled>().verify_owned(M::TYPE_IDX, bytes, slot.into(), depth).map(Self::of)
+    }
+
+    /// Verifies the object that begins `bytes`, and keeps it where it lies. Whom that trusts is said at
+    /// [`crate::Processor::verify_held`].
+    ///
+    /// # Errors
+    /// As [`crate::Processor::verify_held`].
+    pub fn verify_held(bytes: Bytes, depth: u32) -> Result<Self, OwnError> {
+        processor::<M::Compiled>().verify_held(M::TYPE_IDX, bytes, depth).map(Self::of)
+    }
+
+    /// The object's bytes, for others to keep, as [`OwnedObject::share`] gives them.
+    pub fn share(&mut self) -> Bytes {
+        self.object.share()
     }
 
     /// The message, to be read in place.

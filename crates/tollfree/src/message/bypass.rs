@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http::Extensions;
 use parking_lot::Mutex;
 use tollfree_pool::Rope;
-use tollfree_transport::{Outgoing, PeerPool};
+use tollfree_transport::{Encoded, Outgoing, PeerPool};
 use tonic::Status;
 
 use crate::message::form::Form;
@@ -42,6 +42,8 @@ pub(crate) trait Large: Send + Sync {
 /// A message in form `F`, and how long it may be in bytes.
 pub(crate) struct Item<F, M> {
     pub(crate) message: M,
+    /// Its bytes, where it travels as an object.
+    pub(crate) object: Option<Encoded>,
     pub(crate) len_max: Option<usize>,
     pub(crate) form: PhantomData<F>,
 }
@@ -54,8 +56,9 @@ impl<F: Form<M>, M: Send + Sync + 'static> Large for Item<F, M> {
         outlet: &dyn Outlet,
         takes_objects: bool,
     ) -> Result<Outgoing, Status> {
-        let object = F::object(&self.message).filter(|_| takes_objects);
-        if let Some(object) = object.and_then(|object| sharing.object(object, self.len_max, peer, outlet)) {
+        if let Some(object) = self.object.as_ref().filter(|_| takes_objects)
+            && let Some(object) = sharing.object(object.clone(), self.len_max, peer, outlet)?
+        {
             return Ok(object);
         }
         F::ready(&self.message, |message| sharing.encode(message, self.len_max, peer, outlet))
@@ -262,7 +265,7 @@ mod tests {
     use crate::message::codec::Prost;
 
     fn put(bypass: &Bypass, number: u64) {
-        let item = Item { message: number, len_max: None, form: PhantomData::<Prost> };
+        let item = Item { message: number, object: None, len_max: None, form: PhantomData::<Prost> };
         bypass.put_out(number, Arc::new(item), 10);
     }
 

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use tollfree_layout::limits::OBJECT_LEN_MAX;
+use tollfree_transport::Encoded;
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
@@ -148,12 +149,13 @@ impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
     type Item = M;
     type Error = Status;
 
-    fn encode(&mut self, message: M, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+    fn encode(&mut self, mut message: M, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
         let number = self.count;
         self.count += 1;
-        let past = match self.object_past(&message) {
-            Some(past) => Some(past),
-            None => F::ready(&message, |ready| match &self.bypass {
+        let object = self.object_past(&mut message);
+        let past = match (&self.bypass, &object) {
+            (Some(bypass), Some(object)) => Some((bypass, object.len())),
+            _ => F::ready(&message, |ready| match &self.bypass {
                 Some(bypass) if bypass.takes(ready.encoded_len()) => Ok(Some((bypass, ready.encoded_len()))),
                 _ => {
                     ready.write(to);
@@ -162,7 +164,7 @@ impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
             })?,
         };
         if let Some((bypass, len)) = past {
-            let item = Item { message, len_max: self.len_max, form: PhantomData::<F> };
+            let item = Item { message, object, len_max: self.len_max, form: PhantomData::<F> };
             bypass.put_out(number, Arc::new(item), len);
         }
         Ok(())
@@ -177,11 +179,11 @@ impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
 }
 
 impl<F: Form<M>, M: Send + Sync + 'static> FormEncoder<F, M> {
-    /// Where a message goes that travels as an object, and its length so.
-    fn object_past(&self, message: &M) -> Option<(&Bypass, usize)> {
-        let bypass = self.bypass.as_ref().filter(|bypass| F::OBJECTS && bypass.takes_objects())?;
-        let len = F::object(message)?.len();
-        (len <= OBJECT_LEN_MAX.min(self.len_max.unwrap_or(usize::MAX))).then_some((bypass, len))
+    /// The bytes of a message that goes past tonic as an object.
+    fn object_past(&self, message: &mut M) -> Option<Encoded> {
+        self.bypass.as_ref().filter(|bypass| F::OBJECTS && bypass.takes_objects())?;
+        let len_max = OBJECT_LEN_MAX.min(self.len_max.unwrap_or(usize::MAX));
+        F::object(message).filter(|object| object.len() <= len_max)
     }
 }
 
@@ -212,7 +214,7 @@ impl<F: Form<M>, M: Send + Sync + 'static> Decoder for FormDecoder<F, M> {
             Some(Past::Rope(rope)) => F::read_rope(rope).map(Some),
             Some(Past::Object(object)) => {
                 let len_max = bypass.back_limit().unwrap_or(RECEIVED_LEN_MAX);
-                F::read_object(&object, len_max).map(Some)
+                F::keep_object(object, len_max).map(Some)
             }
             None => F::read(from).map(Some),
         }

@@ -82,7 +82,7 @@ pub(crate) fn decode<F: Form<M>, M: Send + Sync + 'static>(message: Received) ->
         Received::Request(whole) => decode_whole::<F, M>(&whole),
         Received::Whole(bytes) => F::read(bytes),
         Received::Rope(rope) => F::read_rope(rope),
-        Received::Object(object, len_max) => F::read_object(&object, len_max),
+        Received::Object(object, len_max) => F::keep_object(object, len_max),
     }
 }
 
@@ -146,11 +146,10 @@ impl Gather {
                 return Err(unasked());
             }
             let limit = self.len_max;
+            let what = if is_object { What::Object(limit) } else { What::Encoded };
             let len_max = match &rope {
-                Some(_) => rope_len_max(limit),
-                // Whether its encoding is too long is known when it is verified.
-                None if is_object => limit.max(OBJECT_LEN_MAX),
-                None => limit,
+                Some(_) => rope_len_max(what.len_max(limit)),
+                None => what.len_max(limit),
             };
             if len > len_max {
                 return Err(too_long(len, limit));
@@ -202,9 +201,10 @@ impl Gather {
                 false => Received::Whole(bytes),
             })));
         };
-        Ok(Some(match received::map(sharing, bytes, claim, self.len_max)? {
-            Mapped::Here(rope) => Gathered::Here(Received::Rope(rope)),
-            Mapped::Fetching(fetching) => Gathered::Fetching(fetching),
+        let what = if self.is_object { What::Object(self.len_max) } else { What::Encoded };
+        Ok(Some(match received::map(sharing, bytes, claim, what.len_max(self.len_max))? {
+            Mapped::Here(rope) => Gathered::Here(what.of(rope)),
+            Mapped::Fetching(fetching) => Gathered::Fetching(fetching, what),
         }))
     }
 }
@@ -245,7 +245,39 @@ fn long_received(whole: &Whole, limit: usize) -> Result<Option<Received>, Status
 pub(crate) enum Gathered {
     Here(Received),
     /// Its extents are on their way here.
-    Fetching(Fetching),
+    Fetching(Fetching, What),
+}
+
+/// What the bytes of a message are.
+#[derive(Clone, Copy)]
+pub(crate) enum What {
+    Encoded,
+    /// A linear object, and the receiver's limit for messages.
+    Object(usize),
+}
+
+impl What {
+    /// The longest that is taken of a receiver with this limit: whether an object's encoding is too long is known when it is
+    /// verified.
+    fn len_max(self, limit: usize) -> usize {
+        match self {
+            What::Encoded => limit,
+            What::Object(limit) => limit.max(OBJECT_LEN_MAX),
+        }
+    }
+
+    /// The message whose bytes lie in a pool. An object in one piece stays there.
+    pub(crate) fn of(self, rope: Rope) -> Received {
+        match self {
+            What::Encoded => Received::Rope(rope),
+            What::Object(len_max) => Received::Object(in_one(rope), len_max),
+        }
+    }
+}
+
+/// The bytes of a rope in one piece: where they lie, or a private copy.
+pub(crate) fn in_one(rope: Rope) -> Bytes {
+    rope.into_only().unwrap_or_else(|mut rope| rope.copy_to_bytes(rope.remaining()))
 }
 
 pub(crate) fn too_long(len: usize, limit: usize) -> Status {

@@ -2,9 +2,10 @@
 //!
 //! A form is chosen for each method when its stubs are generated. Everything else of a call is the same for all forms.
 
-use bytes::{Buf, BufMut};
+use bytes::{Buf, BufMut, Bytes};
 use prost::Message;
 use tollfree_pool::Rope;
+use tollfree_transport::Encoded;
 use tonic::Status;
 
 use crate::message::codec::Prost;
@@ -26,19 +27,28 @@ where
         None
     }
 
-    /// A message as it lies in memory, where it is an object.
+    /// The bytes of a message that is an object, to be sent as they are. A long one's are not copied.
     #[inline]
-    fn object(_message: &M) -> Option<&[u8]> {
+    fn object(_message: &mut M) -> Option<Encoded> {
         None
     }
 
     /// Takes over a message that came as an object, and holds the receiver's limit against its encoding where the object is
-    /// longer than that.
+    /// longer than that. It is copied.
     ///
     /// # Errors
     /// INTERNAL for one that is not sound, or of another type, and wherever none is taken.
     #[cold]
     fn read_object(_object: &[u8], _len_max: usize) -> Result<M, Status> {
+        Err(unasked())
+    }
+
+    /// The same of an object that is read where it lies: in private memory, or in the pool of a trust domain.
+    ///
+    /// # Errors
+    /// As [`Form::read_object`].
+    #[cold]
+    fn keep_object(_object: Bytes, _len_max: usize) -> Result<M, Status> {
         Err(unasked())
     }
 

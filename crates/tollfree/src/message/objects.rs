@@ -4,10 +4,11 @@
 use std::cell::Cell;
 use std::sync::LazyLock;
 
-use bytes::{Buf, BufMut};
+use bytes::{Buf, BufMut, Bytes};
 use tollfree_pool::Rope;
 use tollfree_processor::typed::{Message, Owned};
 use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, EncodeError, Limits, OwnError, Slot};
+use tollfree_transport::Encoded;
 use tonic::Status;
 
 use crate::message::codec::Objects;
@@ -18,6 +19,8 @@ use crate::message::form::{Form, Ready};
 const OBJECT_LEN_MAX: usize = 1 << 30;
 /// Arenas of received messages that wait to be used again.
 const WAITING_COUNT_MAX: usize = 32;
+/// A longer object is sent from where it lies: it would be copied into memory of its own first.
+const COPIED_LEN_MAX: usize = 1024;
 /// A buffer that a longer message was encoded into is not kept, in bytes.
 const KEPT_LEN_MAX: usize = 1 << 20;
 
@@ -56,23 +59,23 @@ impl<M: Message> Form<Owned<M>> for Objects {
     }
 
     #[inline]
-    fn object(message: &Owned<M>) -> Option<&[u8]> {
-        Some(message.object().bytes())
+    fn object(message: &mut Owned<M>) -> Option<Encoded> {
+        let bytes = message.object().bytes();
+        Some(match bytes.len() {
+            len if len <= COPIED_LEN_MAX => Encoded::write(len, |buffer| buffer.put_slice(bytes)),
+            _ => message.share().into(),
+        })
     }
 
     fn read_object(object: &[u8], len_max: usize) -> Result<Owned<M>, Status> {
         let message = Owned::verify(object, ARENAS.take(), Limits::default().depth).map_err(unsound)?;
-        let len = message.object().bytes().len();
-        if len != object.len() {
-            return Err(behind(len, object.len()));
-        }
-        if len > len_max {
-            Self::ready(&message, |written: Written<'_>| match written.encoded_len() {
-                len if len > len_max => Err(too_long(len, len_max)),
-                _ => Ok(()),
-            })?;
-        }
-        Ok(message)
+        taken(message, object.len(), len_max)
+    }
+
+    fn keep_object(object: Bytes, len_max: usize) -> Result<Owned<M>, Status> {
+        let len = object.len();
+        let message = Owned::verify_held(object, Limits::default().depth).map_err(unsound)?;
+        taken(message, len, len_max)
     }
 
     fn ready<R>(
@@ -107,6 +110,22 @@ impl<M: Message> Form<Owned<M>> for Objects {
         // Other members can write to the pool, and an object's strings are checked once: they are to stay what they are.
         staged(rope)
     }
+}
+
+/// An object that was verified: nothing is to stand behind it in the `whole` bytes that came.
+#[inline]
+fn taken<M: Message>(message: Owned<M>, whole: usize, len_max: usize) -> Result<Owned<M>, Status> {
+    let len = message.object().bytes().len();
+    if len != whole {
+        return Err(behind(len, whole));
+    }
+    if len > len_max {
+        Objects::ready(&message, |written: Written<'_>| match written.encoded_len() {
+            len if len > len_max => Err(too_long(len, len_max)),
+            _ => Ok(()),
+        })?;
+    }
+    Ok(message)
 }
 
 /// Reads a message that lies in several pieces, or where others write: it is copied first.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::{BufMut as _, Bytes};
+use bytes::Bytes;
 use tollfree_layout::limits::{OBJECT_LEN_MAX, ROPE_COUNT_MAX};
 use tollfree_pool::{AllocError, Composed, Pool, Ref, Shortage};
 use tollfree_transport::{Attachment, Encoded, Keep, Outgoing, Parts, PeerPool, Stream};
@@ -282,28 +282,31 @@ impl Sharing {
         (may && pool.may_share_with(outlet.process()).is_ok()).then_some(pool)
     }
 
-    /// A message of level 3 as it lies in memory, for a peer that takes it so. `None`: it is to be encoded, which lets it be
-    /// shorter, or have its large fields go by ref.
+    /// A message of level 3 as it lies in memory, for a peer that takes it so: a large one by ref, where that can be. `None`: it
+    /// is to be encoded, which lets it be shorter.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED as [`WhenPoolFull::Refuse`] says.
     pub(crate) fn object(
         &self,
-        object: &[u8],
+        object: Encoded,
         len_max: Option<usize>,
         peer: PeerPool,
         outlet: &(impl Outlet + ?Sized),
-    ) -> Option<Outgoing> {
+    ) -> Result<Option<Outgoing>, Status> {
         let len = object.len();
         if len > OBJECT_LEN_MAX.min(len_max.unwrap_or(usize::MAX)) {
-            return None;
-        }
-        if self.is_large(len) {
-            if self.pool_for(peer, outlet).is_some() {
-                return None;
-            }
-            // Into a buffer of its own, and from there into shared memory.
-            self.payloads.sent_inline(len, 2 * len);
+            return Ok(None);
         }
         add(&self.payloads.counters.sent_objects, 1);
-        Some(Outgoing::object(Encoded::write(len, |buffer| buffer.put_slice(object))))
+        if self.is_large(len) {
+            if let Some(composed) = self.whole(&object, self.pool_for(peer, outlet), outlet)? {
+                self.payloads.sent_by_ref(&composed);
+                return Ok(Some(Outgoing::object_rope(composed.bytes, Keep::new(Kept(composed.refs)))));
+            }
+            self.payloads.sent_inline(len, len);
+        }
+        Ok(Some(Outgoing::object(object)))
     }
 
     /// Encodes a message of level 2: its large fields go by ref, and long runs of others.
@@ -408,20 +411,35 @@ impl Sharing {
         pool: Option<&Pool>,
         outlet: &(impl Outlet + ?Sized),
     ) -> Result<Option<Outgoing>, Status> {
-        let whole = |pool: &Pool| match Composed::whole(pool, data) {
+        match self.whole(data, pool, outlet)? {
+            Some(composed) => self.outgoing(composed, compressed).map(Some),
+            None => {
+                self.payloads.sent_inline(data.len(), data.len());
+                Ok(None)
+            }
+        }
+    }
+
+    /// These bytes by a ref, if there is a pool that has room for them.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED as [`WhenPoolFull::Refuse`] says.
+    #[cold]
+    fn whole(
+        &self,
+        data: &[u8],
+        pool: Option<&Pool>,
+        outlet: &(impl Outlet + ?Sized),
+    ) -> Result<Option<Composed>, Status> {
+        let Some(pool) = pool else { return Ok(None) };
+        let composed = match Composed::whole(pool, data) {
             // What the peer has taken may make the room.
             Err(AllocError::Exhausted { .. }) if outlet.look_for_taken() => Composed::whole(pool, data),
             composed => composed,
         };
-        match pool.map(whole) {
-            Some(Ok(composed)) => self.outgoing(composed, compressed).map(Some),
-            tried => {
-                if let Some(Err(shortage)) = tried {
-                    self.note(&shortage)?;
-                }
-                self.payloads.sent_inline(data.len(), data.len());
-                Ok(None)
-            }
+        match composed {
+            Ok(composed) => Ok(Some(composed)),
+            Err(shortage) => self.note(&shortage).map(|()| None),
         }
     }
 

@@ -18,7 +18,8 @@ use tollfree_transport::{
 use tonic::Status;
 
 use crate::message::bypass::{Bypass, Past};
-use crate::message::encoding::{RECEIVED_LEN_MAX, too_long};
+use crate::message::encoding::{RECEIVED_LEN_MAX, in_one, too_long};
+use crate::message::form::unasked;
 use crate::message::payloads::{Payloads, Sharing};
 use crate::status;
 
@@ -184,10 +185,20 @@ enum State {
     Gathering(Gathering),
     /// In the middle of an object, prefix included, and how long it will be.
     Joining(BytesMut, usize),
-    /// And whether it goes past the body then.
-    Fetching(Fetching, bool),
+    /// And where it goes then.
+    Fetching(Fetching, To),
     /// Pieces to be given, never none.
     Giving(VecDeque<Bytes>),
+}
+
+/// Where a rope's message goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum To {
+    Body,
+    /// Past the body, whose reader is told nothing of it.
+    Past,
+    /// The same of a linear object.
+    PastAsObject,
 }
 
 struct Gathering {
@@ -197,14 +208,13 @@ struct Gathering {
     len: usize,
     pieces: BytesMut,
     told: bool,
-    /// It goes past the body, and its reader is told nothing.
-    is_past: bool,
+    to: To,
 }
 
 impl Gathering {
     /// The prefix of the message that the rope stands for, once enough of it is there; `Err` for a rope much longer than that.
     fn prefix(&mut self) -> Result<Option<Bytes>, Status> {
-        let is_due = !self.told && !self.is_past;
+        let is_due = !self.told && self.to == To::Body;
         let Some(len) = Plan::stated_len(&self.pieces).filter(|_| is_due) else { return Ok(None) };
         if self.len > rope_len_max(len) {
             return Err(Status::internal("protocol error: a message with refs is longer than without"));
@@ -224,13 +234,19 @@ impl Inflow {
     }
 
     /// A rope as its reader gets it: past the body, or in pieces.
-    fn give(&mut self, rope: Rope, is_past: bool) {
-        let pieces = match &self.bypass {
-            Some(bypass) if is_past => {
-                bypass.put_back(self.count - 1, rope.remaining(), Past::Rope(rope));
+    fn give(&mut self, rope: Rope, to: To, sharing: &Sharing) {
+        let (len, number) = (rope.remaining(), self.count - 1);
+        let pieces = match (&self.bypass, to) {
+            (None, _) | (_, To::Body) => rope.into_segments().collect(),
+            (Some(bypass), To::Past) => {
+                bypass.put_back(number, len, Past::Rope(rope));
                 [EMPTY].into()
             }
-            _ => rope.into_segments().collect(),
+            (Some(bypass), To::PastAsObject) => {
+                sharing.payloads.received_object();
+                bypass.put_back(number, len, Past::Object(in_one(rope)));
+                [EMPTY].into()
+            }
         };
         self.state = State::Giving(pieces);
     }
@@ -269,10 +285,10 @@ impl Inflow {
                         return Poll::Ready(Ok(Step::Data(piece)));
                     }
                 }
-                State::Fetching(fetching, is_past) => {
-                    let is_past = *is_past;
+                State::Fetching(fetching, to) => {
+                    let to = *to;
                     match ready!(fetching.as_mut().poll(cx)) {
-                        Ok(rope) => self.give(rope, is_past),
+                        Ok(rope) => self.give(rope, to, sharing),
                         Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
                     }
                 }
@@ -350,7 +366,9 @@ impl Inflow {
         let Chunk { mut bytes, first, last, rope } = chunk;
         if let State::Plain = self.state {
             self.count += u64::from(first);
-            if let Some(limit) = self.objects_limit().filter(|_| first && is_object(&bytes)) {
+            let is_object = first && is_object(&bytes);
+            let objects_limit = self.objects_limit();
+            if let Some(limit) = objects_limit.filter(|_| is_object && rope.is_none()) {
                 return self.join(bytes, last, sharing, limit);
             }
             let Some(claim) = rope else {
@@ -363,9 +381,16 @@ impl Inflow {
                 return Ok(Some(bytes));
             };
             let (compressed, len) = (bytes.get_u8(), bytes.get_u32() as usize);
-            let bypass = self.bypass.as_ref().filter(|_| compressed == 0);
-            let past_limit = bypass.and_then(|bypass| bypass.back_limit());
-            if let Some(limit) = past_limit.filter(|limit| len > rope_len_max(*limit)) {
+            let (to, limit) = match &self.bypass {
+                _ if is_object => {
+                    (To::PastAsObject, Some(objects_limit.ok_or_else(unasked)?.max(OBJECT_LEN_MAX)))
+                }
+                Some(bypass) if compressed == 0 && bypass.back_limit().is_some() => {
+                    (To::Past, bypass.back_limit())
+                }
+                _ => (To::Body, None),
+            };
+            if let Some(limit) = limit.filter(|limit| len > rope_len_max(*limit)) {
                 return Err(too_long(len, limit));
             }
             self.state = State::Gathering(Gathering {
@@ -374,7 +399,7 @@ impl Inflow {
                 len,
                 pieces: BytesMut::from(bytes),
                 told: false,
-                is_past: past_limit.is_some(),
+                to,
             });
         } else if let State::Gathering(gathering) = &mut self.state {
             gathering.pieces.extend_from_slice(&bytes);
@@ -385,12 +410,16 @@ impl Inflow {
             return Ok(prefix);
         }
         let State::Gathering(gathering) = std::mem::take(&mut self.state) else { return Ok(None) };
-        // Who reads the body holds its own limit against the prefix, before anything is fetched.
-        let past_limit = self.bypass.as_ref().filter(|_| gathering.is_past).and_then(Bypass::back_limit);
-        let limit = past_limit.unwrap_or(usize::MAX);
+        let back_limit = self.bypass.as_ref().and_then(Bypass::back_limit).unwrap_or(usize::MAX);
+        let limit = match gathering.to {
+            // Who reads the body holds its own limit against the prefix, before anything is fetched.
+            To::Body => usize::MAX,
+            To::Past => back_limit,
+            To::PastAsObject => back_limit.max(OBJECT_LEN_MAX),
+        };
         match map(sharing, gathering.pieces.freeze(), gathering.claim, limit)? {
-            Mapped::Here(rope) => self.give(rope, gathering.is_past),
-            Mapped::Fetching(fetching) => self.state = State::Fetching(fetching, gathering.is_past),
+            Mapped::Here(rope) => self.give(rope, gathering.to, sharing),
+            Mapped::Fetching(fetching) => self.state = State::Fetching(fetching, gathering.to),
         }
         Ok(prefix)
     }

@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 use crate::call::attempts::Failed;
 use crate::call::deadline::Deadline;
 use crate::http::response_body::end_status;
-use crate::message::encoding::{Gather, Gathered, Received, says_encoding};
+use crate::message::encoding::{Gather, Gathered, Received, What, says_encoding};
 use crate::message::form::Form;
 use crate::message::payloads::Sharing;
 use crate::message::received::Fetching;
@@ -135,7 +135,7 @@ impl Quick {
     pub(crate) fn encode<F: Form<M>, M: Send + Sync + 'static>(
         &mut self,
         request: &Request<'_>,
-        message: &M,
+        message: &mut M,
         len_max: Option<usize>,
     ) -> Result<(), Status> {
         let (sharing, outlet) = (request.sharing, &*self.attachment);
@@ -143,8 +143,10 @@ impl Quick {
             // How messages are compressed is left to tonic, at the server too.
             Some(types) if F::OBJECTS && !says_encoding(&request.block) => {
                 match outlet.takes_objects(request.path, types) {
-                    Some(true) => F::object(message)
-                        .and_then(|object| sharing.object(object, len_max, outlet.peer_pool(), outlet)),
+                    Some(true) => match F::object(message) {
+                        Some(object) => sharing.object(object, len_max, outlet.peer_pool(), outlet)?,
+                        None => None,
+                    },
                     Some(false) => {
                         sharing.payloads.met_other_schema();
                         None
@@ -173,8 +175,8 @@ impl Quick {
     ///
     /// # Errors
     /// The status for a message that can't be had, or not in time.
-    pub(crate) async fn fetched(&mut self, fetching: Fetching) -> Result<Received, Status> {
-        fetched(fetching, &mut self.deadline).await
+    pub(crate) async fn fetched(&mut self, fetching: Fetching, what: What) -> Result<Received, Status> {
+        fetched(fetching, what, &mut self.deadline).await
     }
 
     /// Begins the call with a `peer`, and waits for what comes first. `spent` are its metadata, which have been packed: they
@@ -314,13 +316,13 @@ async fn received(
     match gather.take(sharing)? {
         None => Ok(None),
         Some(Gathered::Here(message)) => Ok(Some(message)),
-        Some(Gathered::Fetching(fetching)) => fetched(fetching, deadline).await.map(Some),
+        Some(Gathered::Fetching(fetching, what)) => fetched(fetching, what, deadline).await.map(Some),
     }
 }
 
-async fn fetched(mut fetching: Fetching, deadline: &mut Deadline) -> Result<Received, Status> {
+async fn fetched(mut fetching: Fetching, what: What, deadline: &mut Deadline) -> Result<Received, Status> {
     let rope = poll_fn(|cx| guard(fetching.as_mut().poll(cx), deadline, cx)).await??;
-    Ok(Received::Rope(rope))
+    Ok(what.of(rope))
 }
 
 /// Sends what is left of the request, and waits for the next thing that the server says: it may answer before it has

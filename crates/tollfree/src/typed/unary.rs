@@ -77,7 +77,7 @@ where
                 made.attempt();
             }
             let mut quick = Quick::new(attachment.clone(), &call);
-            quick.encode::<F, M1>(&call, request.get_ref(), settings.encoding_len_max)?;
+            quick.encode::<F, M1>(&call, request.get_mut(), settings.encoding_len_max)?;
             let mut poll = |cx: &mut Context<'_>| {
                 // Nobody asks for metadata again that were packed, unless the call may have to go another way.
                 let spent = if is_plain { Some(request.metadata_mut()) } else { None };
@@ -94,7 +94,7 @@ where
                         inner.succeeded();
                         let message = match came.message {
                             Gathered::Here(message) => message,
-                            Gathered::Fetching(parts) => Box::pin(quick.fetched(parts)).await?,
+                            Gathered::Fetching(parts, what) => Box::pin(quick.fetched(parts, what)).await?,
                         };
                         let message = taken::<F, M2>(&call, message)?;
                         return Ok(response(channel, method.path, &came.headers, &came.trailers, message));
@@ -116,7 +116,7 @@ struct Typed<'a, F, M1, M2> {
     channel: &'a Channel,
     call: exchange::Request<'a>,
     settings: &'a Settings,
-    request: &'a Request<M1>,
+    request: &'a mut Request<M1>,
     method: &'static Method,
     begun: Option<(Quick, Begun)>,
     reply: PhantomData<fn(F) -> M2>,
@@ -186,7 +186,7 @@ where
                     self.call.block = pack_to_keep(&self.headers(failed)).map_err(unsendable)?;
                 }
                 let mut quick = Quick::new(attachment.clone(), &self.call);
-                quick.encode::<F, M1>(&self.call, self.request.get_ref(), self.settings.encoding_len_max)?;
+                quick.encode::<F, M1>(&self.call, self.request.get_mut(), self.settings.encoding_len_max)?;
                 (quick, Begun::Not)
             }
         };

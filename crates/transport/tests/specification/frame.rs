@@ -118,8 +118,7 @@ impl Frame {
         for flag in ["COMPRESSED", "ROPE", "OBJECT"] {
             may(self.flag("FIRST"), self.flag(flag), flag)?;
         }
-        let is_more = self.flag("COMPRESSED") || self.flag("ROPE");
-        may(!is_more, self.flag("OBJECT"), "an object that is compressed or a rope")?;
+        may(!self.flag("COMPRESSED"), self.flag("OBJECT"), "an object that is compressed")?;
         may(pool, self.flag("ROPE"), "ROPE without a pool")?;
         may(opens, self.flag("NAMES_METHOD") || self.flag("HAS_DEADLINE"), "a flag of an opening")?;
         may(self.has("CANCEL"), self.flag("REFUSED"), "REFUSED")?;

@@ -326,12 +326,18 @@ fn in_area() -> Value {
     talk.told("a payload area, from offer to drop; the first chunk of a message goes through it")
 }
 
-fn ropes() -> Value {
+/// Two members of a pool.
+fn pooled() -> Talk {
     let mut talk = Talk::new(LIMITS);
     for (session, _) in &mut talk.ends {
         *session = Session::new(session.role(), LIMITS, LIMITS).with_ropes(true);
     }
     talk.pooled = true;
+    talk
+}
+
+fn ropes() -> Value {
+    let mut talk = pooled();
     let rope = || Some(Outgoing::rope(Bytes::from(vec![9; 80]), false, Keep::new(())));
     let id = talk.open("/a.B/C", 0, Emission { message: rope(), ..asking(0) });
     for chunk in talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk) {
@@ -353,11 +359,7 @@ fn ropes() -> Value {
 }
 
 fn asked_for() -> Value {
-    let mut talk = Talk::new(LIMITS);
-    for (session, _) in &mut talk.ends {
-        *session = Session::new(session.role(), LIMITS, LIMITS).with_ropes(true);
-    }
-    talk.pooled = true;
+    let mut talk = pooled();
     // Both sides know how long the parts are: the one from the rope, the other because it has them.
     for (len, wanted) in [(2500_u16, 2500), (100, 99), (100, 100)] {
         let parts: Vec<u8> = (0..len).map(|at| at as u8).collect();
@@ -399,7 +401,7 @@ fn asked_for() -> Value {
 
 /// A frame by hand.
 fn objects() -> Value {
-    let mut talk = Talk::new(LIMITS);
+    let mut talk = pooled();
     let fingerprint = 0x0123_4567_89ab_cdef;
     let object = |len: usize| {
         let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
@@ -418,7 +420,21 @@ fn objects() -> Value {
         talk.emit(SERVER, id, &mut Emission { message: object(len + 8), ..answer(0) });
         talk.read(CLIENT, id);
     }
-    talk.told("a server that takes objects: a call before the client knows, and two with objects both ways (bytes that are none)")
+    let by_ref = || Some(Outgoing::object_rope(Bytes::from(vec![9; 80]), Keep::new(())));
+    let id = talk.open("/a.B/C", 0, Emission { message: by_ref(), ..asking(0) });
+    for chunk in talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk) {
+        talk.ends[SERVER].0.take_rope(chunk.rope.expect("it came as one"));
+    }
+    talk.emit(SERVER, id, &mut Emission { message: by_ref(), ..answer(0) });
+    for chunk in talk.read(CLIENT, id).into_iter().filter_map(|got| got.chunk) {
+        talk.ends[CLIENT].0.take_rope(chunk.rope.expect("it came as one"));
+    }
+    talk.deliver(CLIENT);
+    talk.deliver(SERVER);
+    talk.told(
+        "with a pool in common, a server that takes objects: a call before the client knows, two with objects both ways, one \
+         with objects by ref (bytes that are none)",
+    )
 }
 
 fn frame(events: u8, flags: u8, stream: u64, set: impl Fn(&mut FrameHead), rest: &[u8]) -> Vec<u8> {

@@ -14,6 +14,8 @@ use tonic::{Code, Status};
 use crate::freight::{direct, pattern, tonic_made};
 use crate::lab::{Lab, in_time, server, until};
 
+pub(crate) const UNARY: &str = "/tollfree.freight.v1.Freight/Unary";
+
 /// Field 1 of Cargo, whose bytes are the ref's.
 fn cargo_with(len: u64, bytes: &[u8; REF_LEN]) -> Vec<u8> {
     let mut field = vec![0x0a];
@@ -22,7 +24,7 @@ fn cargo_with(len: u64, bytes: &[u8; REF_LEN]) -> Vec<u8> {
 }
 
 /// A rope, be it as false as it likes.
-fn rope(len: u64, count: u32, inline: &[u8], refs: &[(u32, [u8; REF_LEN])]) -> Vec<u8> {
+pub(crate) fn rope(len: u64, count: u32, inline: &[u8], refs: &[(u32, [u8; REF_LEN])]) -> Vec<u8> {
     let mut bytes = (len as u32).to_le_bytes().to_vec();
     bytes.extend_from_slice(&count.to_le_bytes());
     bytes.extend_from_slice(inline);
@@ -35,7 +37,7 @@ fn rope(len: u64, count: u32, inline: &[u8], refs: &[(u32, [u8; REF_LEN])]) -> V
 }
 
 /// Each lie, and what it is answered with.
-async fn lies(lab: &Lab, liar: &Pool) -> Vec<(&'static str, Code, Vec<u8>)> {
+pub(crate) async fn lies_about_refs(lab: &Lab, liar: &Pool) -> Vec<(&'static str, Code, Vec<u8>)> {
     let held = liar.copy_from_slice(&pattern(1, 50_000)).unwrap();
     let genuine = held.to_bytes().unwrap();
     // It is not to be freed before the test is over.
@@ -114,7 +116,7 @@ fn transport_config(pool: &Pool) -> Config {
 }
 
 /// A call of the transport with one message; the status that it ended with.
-async fn call(attachment: &Attachment, path: &str, message: Outgoing) -> Result<Code, EmitError> {
+pub(crate) async fn call(attachment: &Attachment, path: &str, message: Outgoing) -> Result<Code, EmitError> {
     let mut opener = attachment.open();
     let mut emission =
         Emission { headers: Some(Bytes::new()), message: Some(message), ending: Some(Ending::HalfClose) };
@@ -153,15 +155,14 @@ async fn a_client_that_lies_about_refs_ends_its_own_calls() {
             let attachment = Attachment::connect(&address, &transport_config(&liar)).await.unwrap();
             let honest = served.connect(Some(&liar)).await;
             let mut honest_client = direct::FreightClient::new(honest.clone());
-            let path = "/tollfree.freight.v1.Freight/Unary";
             let cargo = Cargo { body: pattern(1, 100_000).into(), ..Cargo::default() };
             // Whatever it lies in has been mapped by now, so that refs are looked at rather than fetched.
             honest_client.unary(cargo.clone()).await.unwrap();
             let (before, counted) = (served.payloads.counts(), there.counts());
-            let all = lies(&lab, &liar).await;
+            let all = lies_about_refs(&lab, &liar).await;
             let (mut refused, mut count) = (0, 0);
             for (what, expected, data) in all {
-                let code = call(&attachment, path, lie(data)).await.unwrap();
+                let code = call(&attachment, UNARY, lie(data)).await.unwrap();
                 assert_eq!(code, expected, "{what}, to direct stubs: {is_direct}");
                 refused += u64::from(expected != Code::Internal);
                 count += 1;
@@ -229,7 +230,7 @@ async fn a_server_that_lies_about_refs_ends_the_calls_made_to_it() {
         here.map_ref(&known.to_bytes().unwrap()).unwrap();
         for is_direct in [true, false] {
             let uri = lab.uri();
-            let all = lies(&lab, &liar).await;
+            let all = lies_about_refs(&lab, &liar).await;
             let listener = Listener::bind(&uri.parse().unwrap(), transport_config(&liar)).unwrap();
             let data = all.iter().map(|(_, _, data)| data.clone()).collect();
             let task = tokio::spawn(lying_server(listener, data));

@@ -8,5 +8,6 @@ mod leaks;
 mod levels;
 mod lies;
 mod objects;
+mod objects_by_ref;
 mod policies;
 mod streams;

@@ -21,7 +21,10 @@ fn arena() -> Arena<'static> {
 
 fn owned<M: Message>(input: &[u8]) -> Owned<M> {
     let decoded = Owned::<M>::decode(input, arena(), &Limits::default()).unwrap();
-    Owned::verify(decoded.object().bytes(), arena(), 1000).unwrap()
+    let copied: Owned<M> = Owned::verify(decoded.object().bytes(), arena(), 1000).unwrap();
+    // Where it lies, at an odd address.
+    let odd = bytes::Bytes::from([&[0], copied.object().bytes()].concat()).slice(1..);
+    Owned::verify_held(odd, 1000).unwrap()
 }
 
 fn encoded<M: Message>(owned: &Owned<M>) -> Vec<u8> {

@@ -7,6 +7,7 @@ pub(crate) mod floor;
 #[cfg(feature = "iceoryx2")]
 pub(crate) mod iceoryx2;
 mod pairs;
+mod pool;
 pub(crate) mod session;
 pub(crate) mod stub;
 pub(crate) mod tollfree;
@@ -34,7 +35,7 @@ use self::tollfree::{Tollfree, TollfreePark};
 use self::tollfree_direct::TollfreeDirect;
 use self::tollfree_ref::TollfreeRef;
 use self::tollfree_upgrade::TollfreeUpgrade;
-use self::tollfree_view::TollfreeView;
+use self::tollfree_view::{TollfreeView, TollfreeViewPool};
 use self::tonic_tcp::TonicTcp;
 use self::tonic_unix::TonicUnix;
 
@@ -76,6 +77,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::Session => serve_async::<Session>(order, ready),
         Side::TollfreeDirect => serve_async::<TollfreeDirect>(order, ready),
         Side::TollfreeView => serve_async::<TollfreeView>(order, ready),
+        Side::TollfreeViewPool => serve_async::<TollfreeViewPool>(order, ready),
         Side::TollfreeRef => serve_async::<TollfreeRef>(order, ready),
         Side::TollfreeBlocking => {
             tollfree_blocking::serve(order, ready).map_err(failed(Side::TollfreeBlocking))
@@ -96,6 +98,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::Session => measure_async::<Session>(load),
         Side::TollfreeDirect => measure_async::<TollfreeDirect>(load),
         Side::TollfreeView => measure_async::<TollfreeView>(load),
+        Side::TollfreeViewPool => measure_async::<TollfreeViewPool>(load),
         Side::TollfreeRef => measure_async::<TollfreeRef>(load),
         Side::TollfreeBlocking => tollfree_blocking::measure(load).map_err(failed(Side::TollfreeBlocking)),
         Side::Tollfree => measure_async::<Tollfree>(load),
@@ -120,6 +123,7 @@ pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchErr
         Side::Session => hold_async::<Session>(order, starter),
         Side::TollfreeDirect => hold_async::<TollfreeDirect>(order, starter),
         Side::TollfreeView => hold_async::<TollfreeView>(order, starter),
+        Side::TollfreeViewPool => hold_async::<TollfreeViewPool>(order, starter),
         Side::TollfreeRef => hold_async::<TollfreeRef>(order, starter),
         Side::Tollfree => hold_async::<Tollfree>(order, starter),
         Side::TollfreePark => hold_async::<TollfreePark>(order, starter),

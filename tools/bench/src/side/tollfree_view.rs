@@ -2,13 +2,14 @@
 
 use std::hint::black_box;
 
-use tollfree::{Channel, Generated as _, Server, Way};
+use tollfree::{Channel, ChannelBuilder, Generated as _, Server, Way};
 use tollfree_processor::typed::{self, Draft, MessageMut as _, Owned};
 use tollfree_processor::{Arenas, DraftError, Limits};
 use tonic::{Request, Response, Status};
 
 use super::AsyncSide;
 use super::pairs::Pairs;
+use super::pool;
 use super::stub::limit;
 use super::tollfree::serve;
 use super::turns::{Turns, other};
@@ -104,31 +105,55 @@ impl Messages for Answers {
     }
 }
 
+/// The server with the service that a case calls.
+fn with_service(server: Server, case: Case) -> Server {
+    let answers = Answers::new(case);
+    match case.message {
+        Message::Probe => {
+            server.add_service(EchoServer::new(answers).max_decoding_message_size(limit(case.size)))
+        }
+        _ => server.add_service(MessagesServer::new(answers)),
+    }
+}
+
+async fn caller(channel: ChannelBuilder, case: Case) -> Result<Caller, String> {
+    let channel = channel.connect().await.map_err(|error| format!("cannot connect: {error}"))?;
+    let client = EchoClient::new(channel.clone()).max_decoding_message_size(limit(case.size));
+    match client.way() {
+        Way::Direct => {}
+        way => return Err(format!("calls would go {way}")),
+    }
+    let messages = MessagesClient::new(channel);
+    let pairs = Pairs::new(case.metadata);
+    Ok(Caller { client, pairs, arenas: arenas(), messages, objects: None })
+}
+
 impl AsyncSide for TollfreeView {
     type Caller = Caller;
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-        let (case, answers) = (order.case, Answers::new(order.case));
-        let server = Server::builder();
-        let server = match case.message {
-            Message::Probe => {
-                server.add_service(EchoServer::new(answers).max_decoding_message_size(limit(case.size)))
-            }
-            _ => server.add_service(MessagesServer::new(answers)),
-        };
-        serve(server, &order.dir, ready).await
+        serve(with_service(Server::builder(), order.case), &order.dir, ready).await
     }
 
     async fn connect(address: &str, case: Case) -> Result<Caller, String> {
-        let channel = Channel::connect(address).await.map_err(|error| format!("cannot connect: {error}"))?;
-        let client = EchoClient::new(channel.clone()).max_decoding_message_size(limit(case.size));
-        match client.way() {
-            Way::Direct => {}
-            way => return Err(format!("calls would go {way}")),
-        }
-        let messages = MessagesClient::new(channel);
-        let pairs = Pairs::new(case.metadata);
-        Ok(Caller { client, pairs, arenas: arenas(), messages, objects: None })
+        caller(Channel::builder(address), case).await
+    }
+}
+
+/// The same where both ends are members of a pool: objects as long as [`tollfree::REF_THRESHOLD_DEFAULT`] go by ref, and are
+/// read there.
+pub(super) struct TollfreeViewPool;
+
+impl AsyncSide for TollfreeViewPool {
+    type Caller = Caller;
+
+    async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
+        let server = Server::builder().pool(pool::create(&order.dir)?);
+        serve(with_service(server, order.case), &order.dir, ready).await
+    }
+
+    async fn connect(address: &str, case: Case) -> Result<Caller, String> {
+        caller(Channel::builder(address).pool(pool::join(address)?), case).await
     }
 }
 

@@ -9,7 +9,7 @@ use tonic::Status;
 
 use crate::call::deadline::Deadline;
 use crate::channel::slot::Slot;
-use crate::message::encoding::{Gather, Gathered, Received};
+use crate::message::encoding::{Gather, Gathered, Received, What};
 use crate::message::payloads::Outlet;
 use crate::message::received::Fetching;
 use crate::metadata::status_code;
@@ -37,7 +37,7 @@ pub(crate) enum State {
     /// The message has not come yet.
     Read(HeaderMap, Extensions),
     /// Parts of it lie in extents that are on their way here.
-    Fetch(HeaderMap, Extensions, Fetching),
+    Fetch(HeaderMap, Extensions, Fetching, What),
     /// The handler has it.
     Handler,
 }
@@ -104,9 +104,9 @@ impl TypedHandle {
         let Some(passing) = passing else { return Poll::Ready(Some(Step::Over)) };
         Poll::Ready(match self.gather.take(&passing.sharing) {
             Ok(Some(Gathered::Here(message))) => self.begin_handler(message, speech),
-            Ok(Some(Gathered::Fetching(fetching))) => {
+            Ok(Some(Gathered::Fetching(fetching, what))) => {
                 if let State::Read(headers, extensions) = std::mem::replace(&mut self.state, State::Handler) {
-                    self.state = State::Fetch(headers, extensions, fetching);
+                    self.state = State::Fetch(headers, extensions, fetching, what);
                 }
                 None
             }
@@ -117,7 +117,7 @@ impl TypedHandle {
 
     /// Gives the message to the handler. `Some`: it is none for it.
     fn begin_handler(&mut self, message: Received, speech: &Speech<Stream>) -> Option<Step> {
-        let (State::Read(headers, extensions) | State::Fetch(headers, extensions, _), Some(run)) =
+        let (State::Read(headers, extensions) | State::Fetch(headers, extensions, ..), Some(run)) =
             (std::mem::replace(&mut self.state, State::Handler), self.run.as_mut())
         else {
             return Some(Step::Over);
@@ -163,9 +163,10 @@ impl Handle for TypedHandle {
                         return Poll::Ready(step);
                     }
                 }
-                State::Fetch(.., fetching) => {
+                State::Fetch(.., fetching, what) => {
+                    let what = *what;
                     let step = match ready!(fetching.as_mut().poll(cx)) {
-                        Ok(rope) => self.begin_handler(Received::Rope(rope), speech),
+                        Ok(rope) => self.begin_handler(what.of(rope), speech),
                         Err(refused) => Some(Step::Last(refused)),
                     };
                     if let Some(step) = step {

@@ -142,8 +142,11 @@ where
                 return Err(Status::internal("the session has not said how payloads are passed"));
             };
             let len_max = self.encoding_len_max;
-            let object = if self.is_object { C::object(response.get_ref()) } else { None };
-            let message = match object.and_then(|object| sharing.object(object, len_max, *peer, outlet)) {
+            let object = match if self.is_object { C::object(response.get_mut()) } else { None } {
+                Some(object) => sharing.object(object, len_max, *peer, outlet)?,
+                None => None,
+            };
+            let message = match object {
                 Some(object) => object,
                 None => C::ready(response.get_ref(), |message: <C as Form<M2>>::Ready<'_>| {
                     sharing.encode(message, len_max, *peer, outlet)
