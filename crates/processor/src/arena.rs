@@ -19,9 +19,9 @@ pub struct Arena<'m> {
     lent: Option<&'m mut [u8]>,
     /// Whether the bytes in use lie in lent memory.
     in_lent: bool,
-    limit: usize,
+    limit: u32,
     /// Bytes of input that lie behind the header, see [`Arena::stage`].
-    pub(crate) staged_len: usize,
+    pub(crate) staged_len: u32,
     pub(crate) frames: Vec<crate::decode::Frame>,
 }
 
@@ -36,7 +36,7 @@ impl Arena<'static> {
     /// An arena with memory of its own, which grows as messages need it, to at most `limit` bytes.
     #[must_use]
     pub fn with_limit(limit: usize) -> Arena<'static> {
-        let limit = limit.min(MAX_OBJECT_LEN as usize);
+        let limit = limit.min(MAX_OBJECT_LEN as usize) as u32;
         Arena { own: Vec::new(), lent: None, in_lent: false, limit, staged_len: 0, frames: Vec::new() }
     }
 }
@@ -76,7 +76,14 @@ impl<'m> Arena<'m> {
     /// Bytes to which its own memory may grow.
     #[must_use]
     pub fn limit(&self) -> usize {
-        self.limit
+        self.limit as usize
+    }
+
+    /// The same arena with another limit. `None` if its memory is longer than that already.
+    #[inline]
+    pub(crate) fn limited_to(mut self, limit: usize) -> Option<Self> {
+        self.limit = limit.min(MAX_OBJECT_LEN as usize) as u32;
+        (self.capacity() <= self.limit as usize).then_some(self)
     }
 
     /// Bytes of the memory that was lent to it.
@@ -92,7 +99,7 @@ impl<'m> Arena<'m> {
         self.begin();
         let (_, capacity) = self.reserve(end.checked_add(SLOP)?)?;
         debug_assert!(capacity >= end);
-        self.staged_len = len;
+        self.staged_len = len as u32;
         self.bytes_mut().get_mut(start..end)
     }
 
@@ -117,11 +124,12 @@ impl<'m> Arena<'m> {
     #[cold]
     #[inline(never)]
     fn grow(&mut self, len: usize) -> Option<()> {
-        if len > self.limit {
+        let limit = self.limit as usize;
+        if len > limit {
             return None;
         }
         if len > self.own.len() * 8 {
-            let target = len.max(self.own.len() * 16).max(4096).min(self.limit.next_multiple_of(8));
+            let target = len.max(self.own.len() * 16).max(4096).min(limit.next_multiple_of(8));
             let target_words = target.div_ceil(8);
             self.own.try_reserve_exact(target_words - self.own.len()).ok()?;
             self.own.resize(target_words, 0);

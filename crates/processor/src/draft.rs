@@ -12,7 +12,8 @@ mod list;
 pub use edit::Edit;
 pub use list::EditList;
 
-use crate::owned::{OwnedObject, Slot};
+use crate::arenas::Slot;
+use crate::owned::OwnedObject;
 use crate::plan::Plan;
 use crate::processor::Processor;
 use std::collections::HashSet;

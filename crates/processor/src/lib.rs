@@ -13,6 +13,7 @@ compile_error!(
 );
 
 mod arena;
+mod arenas;
 mod copy;
 mod decode;
 mod draft;
@@ -39,12 +40,13 @@ mod verify;
 mod view;
 
 pub use arena::Arena;
+pub use arenas::{Arenas, Slot};
 pub use draft::{DraftError, DraftObject, Edit, EditList};
 pub use encode::{EncodeBuffer, EncodeError};
 pub use limits::{DecodeError, Limits};
 pub use method_map::{Method, MethodMap, MethodMapError};
 pub use object::Object;
-pub use owned::{Arenas, OwnError, OwnedObject, Slot};
+pub use owned::{OwnError, OwnedObject};
 pub use processor::Processor;
 pub use verify::VerifyError;
 pub use view::{Field, FieldError, FieldType, Fields, List, Record, Text, Value};

@@ -1,93 +1,17 @@
-//! Objects that own their memory, and where arenas wait to be used again.
+//! Objects that own their memory.
 //!
 //! An [`Object`] borrows the arena that it lies in. A handler that may be spawned, wait and be stored needs one that does
 //! not: an [`OwnedObject`] has its arena to itself until it is dropped, and then gives it back. Or it holds bytes that it was
 //! found in, and is read where it lies.
 
-use crate::arena::Arena;
+use crate::arenas::Slot;
 use crate::finish;
 use crate::limits::{DecodeError, Limits};
 use crate::object::Object;
 use crate::processor::Processor;
 use crate::verify::VerifyError;
 use bytes::Bytes;
-use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
 use tollfree_layout::linear::Header;
-
-/// An arena whose memory is longer than this is not kept: one large message would stay for good.
-const KEPT_LEN: usize = 1 << 20;
-
-/// Arenas that are used again, for any number of threads. Cloning shares them.
-#[derive(Debug, Clone)]
-pub struct Arenas {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    limit: usize,
-    kept_count: usize,
-    free: Mutex<Vec<Arena<'static>>>,
-}
-
-impl Arenas {
-    /// Arenas of at most `limit` bytes each, as by [`Arena::with_limit`], of which at most `kept_count` wait; those that
-    /// have grown beyond 1 MiB do not.
-    #[must_use]
-    pub fn new(limit: usize, kept_count: usize) -> Arenas {
-        Arenas { shared: Arc::new(Shared { limit, kept_count, free: Mutex::new(Vec::new()) }) }
-    }
-
-    /// One that waits, or else a new one.
-    #[must_use]
-    pub fn take(&self) -> Slot {
-        let free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let arena = free.unwrap_or_else(|| Arena::with_limit(self.shared.limit));
-        Slot { arena, home: Some(self.clone()) }
-    }
-}
-
-/// An arena that goes back to where it came from when it is dropped.
-#[derive(Debug)]
-pub struct Slot {
-    arena: Arena<'static>,
-    home: Option<Arenas>,
-}
-
-impl From<Arena<'static>> for Slot {
-    /// One that goes nowhere.
-    fn from(arena: Arena<'static>) -> Slot {
-        Slot { arena, home: None }
-    }
-}
-
-impl Deref for Slot {
-    type Target = Arena<'static>;
-
-    fn deref(&self) -> &Arena<'static> {
-        &self.arena
-    }
-}
-
-impl DerefMut for Slot {
-    fn deref_mut(&mut self) -> &mut Arena<'static> {
-        &mut self.arena
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let Some(home) = self.home.take() else { return };
-        if self.arena.capacity() > KEPT_LEN {
-            return;
-        }
-        let mut free = home.shared.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < home.shared.kept_count {
-            free.push(std::mem::replace(&mut self.arena, Arena::with_limit(0)));
-        }
-    }
-}
 
 /// An object with the memory that it lies in and the table that describes it: it borrows nothing, and may be sent to
 /// other threads and read by several.
@@ -122,7 +46,7 @@ struct Finished(Slot);
 
 impl AsRef<[u8]> for Finished {
     fn as_ref(&self) -> &[u8] {
-        self.0.arena.bytes()
+        self.0.bytes()
     }
 }
 
@@ -150,7 +74,7 @@ impl OwnedObject {
     #[inline]
     pub fn object(&self) -> Object<'_> {
         let bytes = match &self.memory {
-            Memory::Arena(slot) => slot.arena.bytes(),
+            Memory::Arena(slot) => slot.bytes(),
             Memory::Held(bytes) => bytes,
         };
         let bytes = &bytes[..self.object_len as usize];
@@ -279,26 +203,4 @@ pub enum OwnError {
         /// The arena's limit.
         limit: usize,
     },
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arenas_come_back_as_far_as_they_are_kept() {
-        let arenas = Arenas::new(1 << 22, 2);
-        let waiting = || arenas.shared.free.lock().unwrap().len();
-        let mut slots: Vec<Slot> = (0..4).map(|_| arenas.take()).collect();
-        slots[0].stage(KEPT_LEN + 1).unwrap();
-        slots[1].stage(9000).unwrap();
-        drop(slots.remove(0));
-        assert_eq!(waiting(), 0, "it has grown too long");
-        drop(slots);
-        assert_eq!(waiting(), 2);
-        let warm = [arenas.take(), arenas.take()].map(|slot| slot.capacity() > 9000);
-        assert_eq!(warm.iter().filter(|warm| **warm).count(), 1);
-        drop(Slot::from(Arena::with_limit(1)));
-        assert_eq!(waiting(), 2);
-    }
 }

@@ -6,6 +6,7 @@ use crate::fault::{self, explain};
 use crate::limits::{DecodeError, Limits};
 use crate::object::Object;
 use crate::plan::Plan;
+use std::ops::Deref;
 use std::sync::Arc;
 use tollfree_layout::linear::{HEADER_LEN, Header};
 use tollfree_layout::table::Table;
@@ -17,14 +18,38 @@ pub(crate) const DEEPEST: u32 = 1000;
 /// threads at once, each with its own [`Arena`].
 #[derive(Debug, Clone)]
 pub struct Processor {
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) plan: PlanRef,
+}
+
+/// A plan that several processors share, or one that stays for good and need not be counted.
+#[derive(Debug, Clone)]
+pub(crate) enum PlanRef {
+    Counted(Arc<Plan>),
+    ForGood(&'static Plan),
+}
+
+impl Deref for PlanRef {
+    type Target = Plan;
+
+    #[inline]
+    fn deref(&self) -> &Plan {
+        match self {
+            PlanRef::Counted(plan) => plan,
+            PlanRef::ForGood(plan) => plan,
+        }
+    }
 }
 
 impl Processor {
     /// Makes a table ready. The cost is linear in the table's size; do it once.
     #[must_use]
     pub fn new(table: Table) -> Processor {
-        Processor { plan: Arc::new(Plan::new(table)) }
+        Processor { plan: PlanRef::Counted(Arc::new(Plan::new(table))) }
+    }
+
+    /// One whose table stays for good: cloning it costs nothing.
+    pub(crate) fn for_good(table: Table) -> Processor {
+        Processor { plan: PlanRef::ForGood(Box::leak(Box::new(Plan::new(table)))) }
     }
 
     /// The table.
@@ -70,7 +95,7 @@ impl Processor {
         arena: &'a mut Arena<'_>,
         limits: &Limits,
     ) -> Result<Object<'a>, DecodeError> {
-        let len = arena.staged_len;
+        let len = arena.staged_len as usize;
         // SAFETY: `len` bytes were staged (`Arena::stage`, once); `start` has checked the type. Noticed by all tests that use
         // `again`, which decodes both ways.
         self.start(type_idx, len, true, arena, limits, |arena, limits| unsafe {

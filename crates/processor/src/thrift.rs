@@ -81,7 +81,7 @@ impl Processor {
         arena: &'a mut Arena<'_>,
         limits: &Limits,
     ) -> Result<(Object<'a>, usize), DecodeError> {
-        let len = arena.staged_len;
+        let len = arena.staged_len as usize;
         self.thrift::<true>(protocol, type_idx, std::ptr::null(), len, from, arena, limits)
     }
 

@@ -69,7 +69,7 @@ pub fn processor<C: Compiled>() -> &'static Processor {
 #[cold]
 fn load(blob: &'static [u8]) -> Processor {
     match Table::load(blob) {
-        Ok(table) => Processor::new(table),
+        Ok(table) => Processor::for_good(table),
         Err(error) => panic!("generate the views anew with the same version of tollfree-build: {error}"),
     }
 }

@@ -2,10 +2,11 @@
 
 use super::edit::EditOf;
 use super::{Message, Typed, processor};
+use crate::arenas::Slot;
 use crate::draft::{DraftError, DraftObject};
 use crate::limits::{DecodeError, Limits};
 use crate::object::Object;
-use crate::owned::{OwnError, OwnedObject, Slot};
+use crate::owned::{OwnError, OwnedObject};
 use bytes::Bytes;
 use std::marker::PhantomData;
 

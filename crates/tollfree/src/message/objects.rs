@@ -68,7 +68,8 @@ impl<M: Message> Form<Owned<M>> for Objects {
     }
 
     fn read_object(object: &[u8], len_max: usize) -> Result<Owned<M>, Status> {
-        let message = Owned::verify(object, ARENAS.take(), Limits::default().depth).map_err(unsound)?;
+        let message =
+            Owned::verify(object, ARENAS.take_for_good(), Limits::default().depth).map_err(unsound)?;
         taken(message, object.len(), len_max)
     }
 
@@ -98,7 +99,8 @@ impl<M: Message> Form<Owned<M>> for Objects {
         let len = from.remaining();
         let in_one = from.chunk();
         if in_one.len() == len {
-            let message = Owned::decode(in_one, ARENAS.take(), &Limits::default()).map_err(undecodable)?;
+            let message =
+                Owned::decode(in_one, ARENAS.take_for_good(), &Limits::default()).map_err(undecodable)?;
             from.advance(len);
             return Ok(message);
         }
@@ -132,7 +134,7 @@ fn taken<M: Message>(message: Owned<M>, whole: usize, len_max: usize) -> Result<
 #[cold]
 fn staged<M: Message>(mut from: impl Buf) -> Result<Owned<M>, Status> {
     let len = from.remaining();
-    let mut slot: Slot = ARENAS.take();
+    let mut slot: Slot = ARENAS.take_for_good();
     let room = slot.stage(len).ok_or_else(|| {
         Status::resource_exhausted(format!(
             "a message of {len} bytes does not fit into an object of at most {OBJECT_LEN_MAX} bytes"

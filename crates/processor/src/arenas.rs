@@ -1,0 +1,213 @@
+//! Where arenas wait to be used again.
+//!
+//! Short ones wait with the thread that dropped them, whoever they were taken from: to take one is to look there, and it is
+//! warm. The others wait for any thread, and so do those of a thread that drops what others have taken.
+
+use crate::arena::Arena;
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// An arena whose memory is longer than this is not kept: one large message would stay for good.
+const KEPT_LEN: usize = 1 << 20;
+/// Arenas that wait with a thread, and how long each is at most.
+const LOCAL_COUNT: usize = 8;
+const LOCAL_LEN: usize = 64 << 10;
+
+thread_local! {
+    static LOCAL: RefCell<Vec<Arena<'static>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Arenas that are used again, for any number of threads. Cloning shares them.
+#[derive(Debug, Clone)]
+pub struct Arenas {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    limit: usize,
+    kept_count: usize,
+    free: Mutex<Vec<Arena<'static>>>,
+}
+
+impl Arenas {
+    /// Arenas of at most `limit` bytes each, as by [`Arena::with_limit`]. At most `kept_count` wait for any thread, none longer than
+    /// 1 MiB; beside those, each thread has up to 8 of at most 64 KiB.
+    #[must_use]
+    pub fn new(limit: usize, kept_count: usize) -> Arenas {
+        Arenas { shared: Arc::new(Shared { limit, kept_count, free: Mutex::new(Vec::new()) }) }
+    }
+
+    /// One that waits, or else a new one.
+    #[must_use]
+    #[inline]
+    pub fn take(&self) -> Slot {
+        Slot { arena: self.arena(), home: Home::Counted(self.clone()) }
+    }
+
+    /// As [`Arenas::take`], of arenas that stay for good: they need not be counted.
+    #[must_use]
+    #[inline]
+    pub fn take_for_good(&'static self) -> Slot {
+        Slot { arena: self.arena(), home: Home::ForGood(self) }
+    }
+
+    #[inline]
+    fn arena(&self) -> Arena<'static> {
+        let local = LOCAL.try_with(|local| local.borrow_mut().pop()).ok().flatten();
+        local.and_then(|arena| arena.limited_to(self.shared.limit)).unwrap_or_else(|| self.shared_arena())
+    }
+
+    #[cold]
+    fn shared_arena(&self) -> Arena<'static> {
+        let free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.unwrap_or_else(|| Arena::with_limit(self.shared.limit))
+    }
+
+    #[cold]
+    fn give_back(&self, arena: Arena<'static>) {
+        if arena.capacity() > KEPT_LEN {
+            return;
+        }
+        let mut free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < self.shared.kept_count {
+            free.push(arena);
+        }
+    }
+}
+
+/// An arena that waits to be used again when it is dropped.
+#[derive(Debug)]
+pub struct Slot {
+    arena: Arena<'static>,
+    home: Home,
+}
+
+/// Where an arena was taken from.
+#[derive(Debug)]
+enum Home {
+    Nowhere,
+    Counted(Arenas),
+    ForGood(&'static Arenas),
+}
+
+impl From<Arena<'static>> for Slot {
+    /// One that goes nowhere.
+    fn from(arena: Arena<'static>) -> Slot {
+        Slot { arena, home: Home::Nowhere }
+    }
+}
+
+impl Deref for Slot {
+    type Target = Arena<'static>;
+
+    #[inline]
+    fn deref(&self) -> &Arena<'static> {
+        &self.arena
+    }
+}
+
+impl DerefMut for Slot {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Arena<'static> {
+        &mut self.arena
+    }
+}
+
+impl Drop for Slot {
+    #[inline]
+    fn drop(&mut self) {
+        let home = match &self.home {
+            Home::Nowhere => return,
+            Home::Counted(home) => home,
+            Home::ForGood(home) => home,
+        };
+        let arena = std::mem::replace(&mut self.arena, Arena::with_limit(0));
+        let left = match arena.capacity() {
+            // What was never used is not worth a place.
+            0 => None,
+            1..=LOCAL_LEN => keep_here(arena),
+            _ => Some(arena),
+        };
+        if let Some(arena) = left {
+            home.give_back(arena);
+        }
+    }
+}
+
+/// Has an arena wait with this thread, if there is a place: gives it back if there is none.
+#[inline]
+fn keep_here(arena: Arena<'static>) -> Option<Arena<'static>> {
+    let mut arena = Some(arena);
+    // A thread that ends has no place any more.
+    let _ = LOCAL.try_with(|local| {
+        let mut local = local.borrow_mut();
+        if local.len() < LOCAL_COUNT
+            && let Some(arena) = arena.take()
+        {
+            local.push(arena);
+        }
+    });
+    arena
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(arenas: &Arenas, len: usize) -> Slot {
+        let mut slot = arenas.take();
+        slot.stage(len).unwrap();
+        slot
+    }
+
+    fn waiting(arenas: &Arenas) -> [usize; 2] {
+        [LOCAL.with_borrow(Vec::len), arenas.shared.free.lock().unwrap().len()]
+    }
+
+    #[test]
+    fn arenas_come_back_as_far_as_they_are_kept() {
+        let arenas = Arenas::new(1 << 22, 2);
+        drop(used(&arenas, KEPT_LEN + 1));
+        drop(arenas.take());
+        drop(Slot::from(Arena::with_limit(1)));
+        assert_eq!(waiting(&arenas), [0, 0], "too long, never used, from nowhere");
+        let slots: Vec<Slot> = (0..4).map(|_| used(&arenas, LOCAL_LEN)).collect();
+        drop(slots);
+        assert_eq!(waiting(&arenas), [0, 2], "long ones, as many as are kept");
+        assert!(arenas.take().capacity() > LOCAL_LEN);
+        let slots: Vec<Slot> = (0..LOCAL_COUNT + 5).map(|_| used(&arenas, 9000)).collect();
+        assert_eq!(waiting(&arenas), [0, 0]);
+        drop(slots);
+        assert_eq!(waiting(&arenas), [LOCAL_COUNT, 2]);
+    }
+
+    #[test]
+    fn an_arena_that_comes_from_elsewhere_keeps_the_limit_of_its_taker() {
+        let (large, small) = (Arenas::new(1 << 20, 0), Arenas::new(6000, 0));
+        drop(used(&large, 9000));
+        let mut slot = small.take();
+        assert!(slot.stage(9000).is_none() && slot.limit() == 6000 && slot.capacity() <= 6000);
+        slot.stage(5000).unwrap();
+        drop(slot);
+        let mut slot = large.take();
+        assert!(slot.capacity() >= 5000, "warm");
+        slot.stage(500_000).unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_drops_what_others_take_gives_it_back_to_them() {
+        let arenas = Arenas::new(1 << 20, 100);
+        let slots: Vec<Slot> = (0..20).map(|_| used(&arenas, 9000)).collect();
+        std::thread::spawn(move || drop(slots)).join().unwrap();
+        assert_eq!(waiting(&arenas), [0, 20 - LOCAL_COUNT]);
+        assert!(arenas.take().capacity() > 0);
+    }
+
+    #[test]
+    fn what_is_moved_with_each_object_is_small() {
+        // Longer values are moved by calls of `memcpy`.
+        assert!(size_of::<crate::OwnedObject>() <= 128, "{}", size_of::<crate::OwnedObject>());
+    }
+}
