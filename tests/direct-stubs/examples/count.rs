@@ -1,14 +1,16 @@
 //! One thread that is client and server: what a unary call costs without any waiting on another processor. Meant to be
 //! counted (`make bench-check`), since instructions are the same on a busy machine.
 //!
-//! `cargo run --release -p tollfree-direct-stubs --example count -- stubs|direct|objects[-pairs] [CALLS]`
+//! `cargo run --release -p tollfree-direct-stubs --example count -- stubs|direct|objects|two-endpoints[-pairs] [CALLS]`
+//!
+//! `two-endpoints` is `direct` on a channel that takes turns between two addresses of the server.
 //!
 //! With `-pairs`, five metadata pairs go each way, one of them with another value each time, as in the bench.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tollfree::{Channel, Server, WaitPolicy};
+use tollfree::{Balance, Channel, Server, WaitPolicy};
 use tollfree_direct_stubs::greeter as direct;
 use tollfree_direct_stubs::objects::greeter as objects;
 use tollfree_direct_stubs::objects::views::tollfree::greeter::v1::{HelloReply, HelloRequest};
@@ -104,9 +106,14 @@ impl stubs::greeter_server::Greeter for Polite {
     }
 }
 
-async fn connect(uri: &str) -> Channel {
+async fn connect(uris: &[String; 2], level: &str) -> Channel {
     loop {
-        match Channel::builder(uri).wait(WaitPolicy::Poll).connect().await {
+        let builder = Channel::builder(&*uris[0]).wait(WaitPolicy::Poll);
+        let builder = match level {
+            "two-endpoints" => builder.endpoint(&*uris[1]).balance(Balance::RoundRobin),
+            _ => builder,
+        };
+        match builder.connect().await {
             Ok(channel) => return channel,
             Err(_) => tokio::task::yield_now().await,
         }
@@ -121,25 +128,25 @@ async fn main() {
         Some(level) => (level, Pairs::new(PAIR_COUNT)),
         None => (&*what, Pairs::new(0)),
     };
-    let uri = format!("shm-abstract:tollfree-count-{}", std::process::id());
+    let uris = [1, 2].map(|nth| format!("shm-abstract:tollfree-count-{}-{nth}", std::process::id()));
     let server = Server::builder().wait(WaitPolicy::Poll);
     let polite = Polite { pairs: pairs.clone(), arenas: arenas() };
     let server = match level {
         "stubs" => server.add_service(stubs::greeter_server::GreeterServer::new(polite)),
-        "direct" => server.add_service(direct::greeter_server::GreeterServer::new(polite)),
+        "direct" | "two-endpoints" => server.add_service(direct::greeter_server::GreeterServer::new(polite)),
         "objects" => server.add_service(objects::greeter_server::GreeterServer::new(polite)),
         _ => {
             eprintln!(
-                "count: say which stubs: stubs (tonic's), direct (our own) or objects, with -pairs or without"
+                "count: say what: stubs (tonic's), direct (our own), objects or two-endpoints, with -pairs or without"
             );
             std::process::exit(2);
         }
     };
-    let serving = uri.clone();
-    tokio::spawn(async move { server.serve(&serving).await });
+    let serving = uris.clone();
+    tokio::spawn(async move { server.serve_many(serving.iter().map(String::as_str)).await });
     let level = level.to_owned();
     // Both ends are tasks: a runtime's first future has its turn only after many of theirs.
-    let took = tokio::spawn(call(uri, level, pairs, count)).await.expect("calls end");
+    let took = tokio::spawn(call(uris, level, pairs, count)).await.expect("calls end");
     println!("{} ns a call", took.as_nanos() / u128::from(count));
 }
 
@@ -148,8 +155,8 @@ fn arenas() -> Arenas {
     Arenas::new(1 << 20, 4)
 }
 
-async fn call(uri: String, level: String, pairs: Pairs, count: u32) -> Duration {
-    let channel = connect(&uri).await;
+async fn call(uris: [String; 2], level: String, pairs: Pairs, count: u32) -> Duration {
+    let channel = connect(&uris, &level).await;
     // From here on timers stand still, and nobody goes to sleep: the counts don't depend on how fast the machine is.
     tokio::time::pause();
     let name = "n".repeat(NAME_LEN);
