@@ -7,6 +7,7 @@
 //! long as the object, and an object that does not fit is refused with its length. All bytes are initialised at any time,
 //! so that safe code may look at them.
 
+use bytes::Bytes;
 use tollfree_layout::linear::{HEADER_LEN, MAX_OBJECT_LEN};
 use zerocopy::IntoBytes;
 
@@ -16,7 +17,7 @@ pub(crate) const SLOP: usize = 64;
 /// Bump memory of one message at a time; the next one takes it anew, warm.
 pub struct Arena<'m> {
     own: Vec<u64>,
-    lent: Option<&'m mut [u8]>,
+    lent: Option<Lent<'m>>,
     /// Whether the bytes in use lie in lent memory.
     in_lent: bool,
     limit: u32,
@@ -27,12 +28,67 @@ pub struct Arena<'m> {
 
 impl std::fmt::Debug for Arena<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let lent = self.lent.as_ref().map(|lent| format!(", {} lent", lent.len())).unwrap_or_default();
+        let lent =
+            self.lent.as_ref().map(|lent| format!(", {} lent", lent.bytes().len())).unwrap_or_default();
         write!(f, "Arena({} of at most {} bytes{lent})", self.own.len() * 8, self.limit)
     }
 }
 
+/// Memory that is given away to build an object in, and that can be shared once that is done: a buffer of a pool, for example.
+///
+/// Its first byte lies at an address that is a multiple of eight, and its bytes stay where they are.
+pub trait Memory: Send + Sync + 'static {
+    /// All of it.
+    fn bytes(&self) -> &[u8];
+
+    /// All of it, to be written.
+    fn bytes_mut(&mut self) -> &mut [u8];
+
+    /// Its first `len` bytes, which nobody writes to any more.
+    fn share(self: Box<Self>, len: usize) -> Bytes;
+}
+
+/// Memory that is not the arena's own.
+enum Lent<'m> {
+    Borrowed(&'m mut [u8]),
+    Given(Box<dyn Memory>),
+}
+
+impl Lent<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Lent::Borrowed(bytes) => bytes,
+            Lent::Given(memory) => memory.bytes(),
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Lent::Borrowed(bytes) => bytes,
+            Lent::Given(memory) => memory.bytes_mut(),
+        }
+    }
+}
+
 impl Arena<'static> {
+    /// An arena over memory that it is given: what is built there is shared from there ([`OwnedObject::share`](crate::OwnedObject::share)).
+    /// What grows beyond it is moved to the arena's own memory meanwhile; a finished object that is longer is refused, and the error
+    /// says how long it is.
+    #[must_use]
+    pub fn in_memory(memory: impl Memory) -> Arena<'static> {
+        debug_assert!(memory.bytes().as_ptr().addr().is_multiple_of(8), "memory that is not aligned");
+        let arena = Arena::with_limit(MAX_OBJECT_LEN as usize);
+        Arena { lent: Some(Lent::Given(Box::new(memory))), in_lent: true, ..arena }
+    }
+
+    /// The memory that it was given, if the bytes in use lie there.
+    pub(crate) fn take_memory(&mut self) -> Option<Box<dyn Memory>> {
+        match self.lent.take_if(|_| self.in_lent)? {
+            Lent::Given(memory) => Some(memory),
+            Lent::Borrowed(_) => None,
+        }
+    }
+
     /// An arena with memory of its own, which grows as messages need it, to at most `limit` bytes.
     #[must_use]
     pub fn with_limit(limit: usize) -> Arena<'static> {
@@ -57,7 +113,11 @@ impl<'m> Arena<'m> {
     pub fn over<'n>(self, memory: &'n mut [u8]) -> Arena<'n> {
         let skip = memory.as_ptr().align_offset(8).min(memory.len());
         let len = (memory.len() - skip).min(MAX_OBJECT_LEN as usize);
-        Arena { lent: Some(&mut memory[skip..skip + len]), in_lent: true, ..self.on_its_own() }
+        Arena {
+            lent: Some(Lent::Borrowed(&mut memory[skip..skip + len])),
+            in_lent: true,
+            ..self.on_its_own()
+        }
     }
 
     /// The same arena without lent memory.
@@ -88,7 +148,7 @@ impl<'m> Arena<'m> {
 
     /// Bytes of the memory that was lent to it.
     pub(crate) fn lent_len(&self) -> usize {
-        self.lent.as_ref().map_or(0, |lent| lent.len())
+        self.lent.as_ref().map_or(0, |lent| lent.bytes().len())
     }
 
     /// Room for an input of `len` bytes inside the arena, so that the object can alias it: write the message
@@ -134,7 +194,7 @@ impl<'m> Arena<'m> {
             self.own.try_reserve_exact(target_words - self.own.len()).ok()?;
             self.own.resize(target_words, 0);
         }
-        if let Some(lent) = self.lent.as_deref().filter(|_| self.in_lent) {
+        if let Some(lent) = self.lent.as_ref().filter(|_| self.in_lent).map(Lent::bytes) {
             self.own.as_mut_slice().as_mut_bytes()[..lent.len()].copy_from_slice(lent);
             self.in_lent = false;
         }
@@ -144,8 +204,8 @@ impl<'m> Arena<'m> {
     /// Moves the finished object of `len` bytes to where it is to lie. False if it does not fit.
     #[inline]
     pub(crate) fn settle(&mut self, len: usize) -> bool {
-        let Some(lent) = self.lent.as_deref_mut().filter(|_| !self.in_lent) else { return true };
-        let Some(place) = lent.get_mut(..len) else { return false };
+        let Some(lent) = self.lent.as_mut().filter(|_| !self.in_lent) else { return true };
+        let Some(place) = lent.bytes_mut().get_mut(..len) else { return false };
         place.copy_from_slice(&self.own.as_slice().as_bytes()[..len]);
         self.in_lent = true;
         true
@@ -155,7 +215,7 @@ impl<'m> Arena<'m> {
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.lent {
-            Some(lent) if self.in_lent => lent,
+            Some(lent) if self.in_lent => lent.bytes(),
             _ => self.own.as_slice().as_bytes(),
         }
     }
@@ -163,7 +223,7 @@ impl<'m> Arena<'m> {
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.lent {
-            Some(lent) if self.in_lent => lent,
+            Some(lent) if self.in_lent => lent.bytes_mut(),
             _ => self.own.as_mut_slice().as_mut_bytes(),
         }
     }

@@ -39,7 +39,7 @@ mod varint;
 mod verify;
 mod view;
 
-pub use arena::Arena;
+pub use arena::{Arena, Memory};
 pub use arenas::{Arenas, Slot};
 pub use draft::{DraftError, DraftObject, Edit, EditList};
 pub use encode::{EncodeBuffer, EncodeError};

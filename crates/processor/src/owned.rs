@@ -86,7 +86,10 @@ impl OwnedObject {
     pub fn share(&mut self) -> Bytes {
         let len = self.object_len as usize;
         let bytes = match std::mem::replace(&mut self.memory, Memory::Held(Bytes::new())) {
-            Memory::Arena(slot) => Bytes::from_owner(Finished(slot)).slice(..len),
+            Memory::Arena(mut slot) => match slot.take_memory() {
+                Some(memory) => memory.share(len),
+                None => Bytes::from_owner(Finished(slot)).slice(..len),
+            },
             Memory::Held(bytes) => bytes,
         };
         self.memory = Memory::Held(bytes.clone());

@@ -7,4 +7,5 @@ pub(crate) mod form;
 pub(crate) mod framing;
 pub(crate) mod objects;
 pub(crate) mod payloads;
+pub(crate) mod pool_arena;
 pub(crate) mod received;

@@ -12,8 +12,8 @@ use tollfree_direct_stubs::objects::freight::Cargo;
 use tollfree_direct_stubs::objects::freight::freight_client::FreightClient;
 use tollfree_direct_stubs::objects::freight::freight_server::{Freight, FreightServer};
 use tollfree_direct_stubs::objects::views::tollfree::freight::v1::Cargo as CargoObject;
-use tollfree_processor::Arenas;
 use tollfree_processor::typed::{Draft, Owned};
+use tollfree_processor::{Arenas, DraftError, Slot};
 use tollfree_transport::{Attachment, Config, Keep, Outgoing};
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -65,11 +65,20 @@ impl Freight for Passer {
 }
 
 fn object(seed: usize, len: usize, number: u32) -> Owned<CargoObject> {
-    let mut draft = Draft::<CargoObject>::new(Arenas::new(1 << 24, 0).take()).unwrap();
-    draft.edit().set_body(&pattern(seed, len)).unwrap();
-    draft.edit().set_text(&"text".repeat(len / 8)).unwrap();
-    draft.edit().set_number(number).unwrap();
-    draft.freeze().unwrap()
+    object_in(Arenas::new(1 << 24, 0).take(), seed, len, number).unwrap()
+}
+
+fn object_in(
+    slot: impl Into<Slot>,
+    seed: usize,
+    len: usize,
+    number: u32,
+) -> Result<Owned<CargoObject>, DraftError> {
+    let mut draft = Draft::<CargoObject>::new(slot)?;
+    draft.edit().set_body(&pattern(seed, len))?;
+    draft.edit().set_text(&"text".repeat(len / 8))?;
+    draft.edit().set_number(number)?;
+    draft.freeze()
 }
 
 /// What was counted since `before`: objects and refs sent, received, and bytes copied.
@@ -125,6 +134,43 @@ async fn an_object_goes_by_ref_is_read_there_and_holds_it_for_as_long_as_it_live
         drop(held);
         until_all_is_free(&here).await;
         until_all_is_free(&there).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_object_that_is_built_in_the_pool_is_not_copied() {
+    in_time(async {
+        let lab = Lab::new();
+        let (here, there) = (lab.join(), lab.join());
+        let passer = FreightServer::new(Passer::default());
+        let served = lab.serve(server(Some(&there)).add_service(passer)).await;
+        let channel = served.connect(Some(&here)).await;
+        let mut client = introduced(&channel).await;
+        let arena = |len| tollfree::arena_in_pool(&here, len).unwrap();
+        // What grows beyond it on the way may come back; what is longer in the end is refused.
+        let need = match object_in(arena(LEN), 2, LEN, 1) {
+            Err(DraftError::Exhausted { need, .. }) => need,
+            other => panic!("{other:?}"),
+        };
+        assert!(need > LEN);
+        until_all_is_free(&here).await;
+        for len in [need, 2 * need] {
+            let mut request = object_in(arena(len), 2, LEN, 1).unwrap();
+            assert!(here.ref_of(&request.share()).is_some_and(|part| part.len() == need));
+            let before = channel.payloads().counts();
+            let echo = client.unary(request).await.unwrap().into_inner();
+            assert!(echo.view().body() == pattern(2, LEN));
+            let [objects, by_ref, .., copied] = since(channel.payloads().counts(), before);
+            assert!((objects, by_ref) == (1, 1) && copied < 500, "{copied}");
+            drop(echo);
+            until_all_is_free(&here).await;
+        }
+        // To those who share no pool it goes as from any other place.
+        let apart = served.connect(None).await;
+        let echo = introduced(&apart).await.unary(object_in(arena(need), 3, LEN, 1).unwrap()).await.unwrap();
+        assert!(echo.get_ref().view().body() == pattern(3, LEN));
+        until_all_is_free(&here).await;
     })
     .await;
 }
