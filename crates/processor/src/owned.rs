@@ -121,7 +121,7 @@ impl Processor {
     }
 
     /// As [`Processor::decode_staged`], into an object that owns its memory, with the message that was written to the
-    /// slot's [`Arena::stage`]: the private copy of a message that its strings stay in.
+    /// slot's [`Arena::stage`](crate::Arena::stage): the private copy of a message that its strings stay in.
     ///
     /// # Errors
     /// As [`Processor::decode`]; the slot goes back to where it came from.
