@@ -139,11 +139,11 @@ impl<'m> Arena<'m> {
         self.limit as usize
     }
 
-    /// The same arena with another limit. `None` if its memory is longer than that already.
+    /// Gives the arena another limit. `false` if its memory is longer than that already.
     #[inline]
-    pub(crate) fn limited_to(mut self, limit: usize) -> Option<Self> {
+    pub(crate) fn limit_to(&mut self, limit: usize) -> bool {
         self.limit = limit.min(MAX_OBJECT_LEN as usize) as u32;
-        (self.capacity() <= self.limit as usize).then_some(self)
+        self.capacity() <= self.limit as usize
     }
 
     /// Bytes of the memory that was lent to it.

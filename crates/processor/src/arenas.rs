@@ -15,7 +15,9 @@ const LOCAL_COUNT: usize = 8;
 const LOCAL_LEN: usize = 64 << 10;
 
 thread_local! {
-    static LOCAL: RefCell<Vec<Arena<'static>>> = const { RefCell::new(Vec::new()) };
+    /// In boxes: an object goes from hand to hand, and its arena stays where it is.
+    #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
+    static LOCAL: RefCell<Vec<Box<Arena<'static>>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Arenas that are used again, for any number of threads. Cloning shares them.
@@ -28,7 +30,8 @@ pub struct Arenas {
 struct Shared {
     limit: usize,
     kept_count: usize,
-    free: Mutex<Vec<Arena<'static>>>,
+    #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
+    free: Mutex<Vec<Box<Arena<'static>>>>,
 }
 
 impl Arenas {
@@ -43,30 +46,35 @@ impl Arenas {
     #[must_use]
     #[inline]
     pub fn take(&self) -> Slot {
-        Slot { arena: self.arena(), home: Home::Counted(self.clone()) }
+        Slot { arena: Some(self.arena()), home: Home::Counted(self.clone()) }
     }
 
     /// As [`Arenas::take`], of arenas that stay for good: they need not be counted.
     #[must_use]
     #[inline]
     pub fn take_for_good(&'static self) -> Slot {
-        Slot { arena: self.arena(), home: Home::ForGood(self) }
+        Slot { arena: Some(self.arena()), home: Home::ForGood(self) }
     }
 
     #[inline]
-    fn arena(&self) -> Arena<'static> {
+    fn arena(&self) -> Box<Arena<'static>> {
         let local = LOCAL.try_with(|local| local.borrow_mut().pop()).ok().flatten();
-        local.and_then(|arena| arena.limited_to(self.shared.limit)).unwrap_or_else(|| self.shared_arena())
+        if let Some(mut arena) = local
+            && arena.limit_to(self.shared.limit)
+        {
+            return arena;
+        }
+        self.shared_arena()
     }
 
     #[cold]
-    fn shared_arena(&self) -> Arena<'static> {
+    fn shared_arena(&self) -> Box<Arena<'static>> {
         let free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        free.unwrap_or_else(|| Arena::with_limit(self.shared.limit))
+        free.unwrap_or_else(|| Box::new(Arena::with_limit(self.shared.limit)))
     }
 
     #[cold]
-    fn give_back(&self, arena: Arena<'static>) {
+    fn give_back(&self, arena: Box<Arena<'static>>) {
         if arena.capacity() > KEPT_LEN {
             return;
         }
@@ -80,7 +88,8 @@ impl Arenas {
 /// An arena that waits to be used again when it is dropped.
 #[derive(Debug)]
 pub struct Slot {
-    arena: Arena<'static>,
+    /// Until it is dropped.
+    arena: Option<Box<Arena<'static>>>,
     home: Home,
 }
 
@@ -92,10 +101,12 @@ enum Home {
     ForGood(&'static Arenas),
 }
 
+const THERE: &str = "a slot has its arena until it is dropped";
+
 impl From<Arena<'static>> for Slot {
     /// One that goes nowhere.
     fn from(arena: Arena<'static>) -> Slot {
-        Slot { arena, home: Home::Nowhere }
+        Slot { arena: Some(Box::new(arena)), home: Home::Nowhere }
     }
 }
 
@@ -104,14 +115,14 @@ impl Deref for Slot {
 
     #[inline]
     fn deref(&self) -> &Arena<'static> {
-        &self.arena
+        self.arena.as_ref().expect(THERE)
     }
 }
 
 impl DerefMut for Slot {
     #[inline]
     fn deref_mut(&mut self) -> &mut Arena<'static> {
-        &mut self.arena
+        self.arena.as_mut().expect(THERE)
     }
 }
 
@@ -123,7 +134,7 @@ impl Drop for Slot {
             Home::Counted(home) => home,
             Home::ForGood(home) => home,
         };
-        let arena = std::mem::replace(&mut self.arena, Arena::with_limit(0));
+        let Some(arena) = self.arena.take() else { return };
         let left = match arena.capacity() {
             // What was never used is not worth a place.
             0 => None,
@@ -138,7 +149,7 @@ impl Drop for Slot {
 
 /// Has an arena wait with this thread, if there is a place: gives it back if there is none.
 #[inline]
-fn keep_here(arena: Arena<'static>) -> Option<Arena<'static>> {
+fn keep_here(arena: Box<Arena<'static>>) -> Option<Box<Arena<'static>>> {
     let mut arena = Some(arena);
     // A thread that ends has no place any more.
     let _ = LOCAL.try_with(|local| {
@@ -208,6 +219,6 @@ mod tests {
     #[test]
     fn what_is_moved_with_each_object_is_small() {
         // Longer values are moved by calls of `memcpy`.
-        assert!(size_of::<crate::OwnedObject>() <= 128, "{}", size_of::<crate::OwnedObject>());
+        assert!(size_of::<crate::OwnedObject>() <= 72, "{}", size_of::<crate::OwnedObject>());
     }
 }
