@@ -1,10 +1,11 @@
-//! Where arenas wait to be used again.
+//! Hot module: where arenas wait to be used again.
 //!
 //! Short ones wait with the thread that dropped them, whoever they were taken from: to take one is to look there, and it is
 //! warm. The others wait for any thread, and so do those of a thread that drops what others have taken.
 
 use crate::arena::Arena;
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,14 +47,14 @@ impl Arenas {
     #[must_use]
     #[inline]
     pub fn take(&self) -> Slot {
-        Slot { arena: Some(self.arena()), home: Home::Counted(self.clone()) }
+        Slot { arena: ManuallyDrop::new(self.arena()), home: Home::Counted(self.clone()) }
     }
 
     /// As [`Arenas::take`], of arenas that stay for good: they need not be counted.
     #[must_use]
     #[inline]
     pub fn take_for_good(&'static self) -> Slot {
-        Slot { arena: Some(self.arena()), home: Home::ForGood(self) }
+        Slot { arena: ManuallyDrop::new(self.arena()), home: Home::ForGood(self) }
     }
 
     #[inline]
@@ -88,8 +89,8 @@ impl Arenas {
 /// An arena that waits to be used again when it is dropped.
 #[derive(Debug)]
 pub struct Slot {
-    /// Until it is dropped.
-    arena: Option<Box<Arena<'static>>>,
+    /// Taken out when the slot is dropped, and not before.
+    arena: ManuallyDrop<Box<Arena<'static>>>,
     home: Home,
 }
 
@@ -101,12 +102,10 @@ enum Home {
     ForGood(&'static Arenas),
 }
 
-const THERE: &str = "a slot has its arena until it is dropped";
-
 impl From<Arena<'static>> for Slot {
     /// One that goes nowhere.
     fn from(arena: Arena<'static>) -> Slot {
-        Slot { arena: Some(Box::new(arena)), home: Home::Nowhere }
+        Slot { arena: ManuallyDrop::new(Box::new(arena)), home: Home::Nowhere }
     }
 }
 
@@ -115,26 +114,27 @@ impl Deref for Slot {
 
     #[inline]
     fn deref(&self) -> &Arena<'static> {
-        self.arena.as_ref().expect(THERE)
+        &self.arena
     }
 }
 
 impl DerefMut for Slot {
     #[inline]
     fn deref_mut(&mut self) -> &mut Arena<'static> {
-        self.arena.as_mut().expect(THERE)
+        &mut self.arena
     }
 }
 
 impl Drop for Slot {
     #[inline]
     fn drop(&mut self) {
+        // SAFETY: it is taken once, here, and nobody looks at the slot after it was dropped. Noticed by the tests below under Miri.
+        let arena = unsafe { ManuallyDrop::take(&mut self.arena) };
         let home = match &self.home {
             Home::Nowhere => return,
             Home::Counted(home) => home,
             Home::ForGood(home) => home,
         };
-        let Some(arena) = self.arena.take() else { return };
         let left = match arena.capacity() {
             // What was never used is not worth a place.
             0 => None,

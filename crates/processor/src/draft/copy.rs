@@ -19,11 +19,13 @@ struct From<'s> {
 }
 
 impl From<'_> {
+    #[inline(always)]
     fn word(self, at: u32) -> u32 {
         let bytes = self.bytes[at as usize..].first_chunk().copied();
         u32::from_le_bytes(bytes.unwrap_or_default())
     }
 
+    #[inline(always)]
     fn part(&self, at: u32, len: u32) -> &[u8] {
         &self.bytes[at as usize..][..len as usize]
     }
