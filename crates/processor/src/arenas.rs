@@ -4,6 +4,7 @@
 //! warm. The others wait for any thread, and so do those of a thread that drops what others have taken.
 
 use crate::arena::Arena;
+use crate::owned::Finished;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -18,7 +19,7 @@ const LOCAL_LEN: usize = 64 << 10;
 thread_local! {
     /// In boxes: an object goes from hand to hand, and its arena stays where it is.
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
-    static LOCAL: RefCell<Vec<Box<Arena<'static>>>> = const { RefCell::new(Vec::new()) };
+    static LOCAL: RefCell<Vec<Box<Body>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Arenas that are used again, for any number of threads. Cloning shares them.
@@ -32,7 +33,7 @@ struct Shared {
     limit: usize,
     kept_count: usize,
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
-    free: Mutex<Vec<Box<Arena<'static>>>>,
+    free: Mutex<Vec<Box<Body>>>,
 }
 
 impl Arenas {
@@ -47,42 +48,63 @@ impl Arenas {
     #[must_use]
     #[inline]
     pub fn take(&self) -> Slot {
-        Slot { arena: ManuallyDrop::new(self.arena()), home: Home::Counted(self.clone()) }
+        self.slot(Home::Counted(self.clone()))
     }
 
     /// As [`Arenas::take`], of arenas that stay for good: they need not be counted.
     #[must_use]
     #[inline]
     pub fn take_for_good(&'static self) -> Slot {
-        Slot { arena: ManuallyDrop::new(self.arena()), home: Home::ForGood(self) }
+        self.slot(Home::ForGood(self))
     }
 
     #[inline]
-    fn arena(&self) -> Box<Arena<'static>> {
+    fn slot(&self, home: Home) -> Slot {
+        let mut body = self.body();
+        body.home = home;
+        Slot { body: ManuallyDrop::new(body) }
+    }
+
+    #[inline]
+    fn body(&self) -> Box<Body> {
         let local = LOCAL.try_with(|local| local.borrow_mut().pop()).ok().flatten();
-        if let Some(mut arena) = local
-            && arena.limit_to(self.shared.limit)
+        if let Some(mut body) = local
+            && body.arena.limit_to(self.shared.limit)
         {
-            return arena;
+            return body;
         }
-        self.shared_arena()
+        self.shared_body()
     }
 
     #[cold]
-    fn shared_arena(&self) -> Box<Arena<'static>> {
+    fn shared_body(&self) -> Box<Body> {
         let free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        free.unwrap_or_else(|| Box::new(Arena::with_limit(self.shared.limit)))
+        free.unwrap_or_else(|| Body::new(Arena::with_limit(self.shared.limit)))
     }
 
     #[cold]
-    fn give_back(&self, arena: Box<Arena<'static>>) {
-        if arena.capacity() > KEPT_LEN {
+    fn give_back(&self, body: Box<Body>) {
+        if body.arena.capacity() > KEPT_LEN {
             return;
         }
         let mut free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() < self.shared.kept_count {
-            free.push(arena);
+            free.push(body);
         }
+    }
+}
+
+/// An arena, where it was taken from, and the object that was finished in it.
+#[derive(Debug)]
+struct Body {
+    arena: Arena<'static>,
+    home: Home,
+    finished: Option<Finished>,
+}
+
+impl Body {
+    fn new(arena: Arena<'static>) -> Box<Body> {
+        Box::new(Body { arena, home: Home::Nowhere, finished: None })
     }
 }
 
@@ -90,8 +112,7 @@ impl Arenas {
 #[derive(Debug)]
 pub struct Slot {
     /// Taken out when the slot is dropped, and not before.
-    arena: ManuallyDrop<Box<Arena<'static>>>,
-    home: Home,
+    body: ManuallyDrop<Box<Body>>,
 }
 
 /// Where an arena was taken from.
@@ -102,10 +123,24 @@ enum Home {
     ForGood(&'static Arenas),
 }
 
+impl Slot {
+    /// Notes that an object was finished.
+    #[inline]
+    pub(crate) fn finish(&mut self, finished: Finished) {
+        self.body.finished = Some(finished);
+    }
+
+    /// What was finished.
+    #[inline]
+    pub(crate) fn finished(&self) -> Option<&Finished> {
+        self.body.finished.as_ref()
+    }
+}
+
 impl From<Arena<'static>> for Slot {
     /// One that goes nowhere.
     fn from(arena: Arena<'static>) -> Slot {
-        Slot { arena: ManuallyDrop::new(Box::new(arena)), home: Home::Nowhere }
+        Slot { body: ManuallyDrop::new(Body::new(arena)) }
     }
 }
 
@@ -114,14 +149,14 @@ impl Deref for Slot {
 
     #[inline]
     fn deref(&self) -> &Arena<'static> {
-        &self.arena
+        &self.body.arena
     }
 }
 
 impl DerefMut for Slot {
     #[inline]
     fn deref_mut(&mut self) -> &mut Arena<'static> {
-        &mut self.arena
+        &mut self.body.arena
     }
 }
 
@@ -129,38 +164,37 @@ impl Drop for Slot {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: it is taken once, here, and nobody looks at the slot after it was dropped. Noticed by the tests below under Miri.
-        let arena = unsafe { ManuallyDrop::take(&mut self.arena) };
-        let home = match &self.home {
-            Home::Nowhere => return,
-            Home::Counted(home) => home,
-            Home::ForGood(home) => home,
-        };
-        let left = match arena.capacity() {
+        let mut body = unsafe { ManuallyDrop::take(&mut self.body) };
+        body.finished = None;
+        let home = std::mem::replace(&mut body.home, Home::Nowhere);
+        let left = match (&home, body.arena.capacity()) {
             // What was never used is not worth a place.
-            0 => None,
-            1..=LOCAL_LEN => keep_here(arena),
-            _ => Some(arena),
+            (Home::Nowhere, _) | (_, 0) => None,
+            (_, 1..=LOCAL_LEN) => keep_here(body),
+            _ => Some(body),
         };
-        if let Some(arena) = left {
-            home.give_back(arena);
+        match (left, &home) {
+            (Some(body), Home::Counted(home)) => home.give_back(body),
+            (Some(body), Home::ForGood(home)) => home.give_back(body),
+            _ => {}
         }
     }
 }
 
 /// Has an arena wait with this thread, if there is a place: gives it back if there is none.
 #[inline]
-fn keep_here(arena: Box<Arena<'static>>) -> Option<Box<Arena<'static>>> {
-    let mut arena = Some(arena);
+fn keep_here(body: Box<Body>) -> Option<Box<Body>> {
+    let mut body = Some(body);
     // A thread that ends has no place any more.
     let _ = LOCAL.try_with(|local| {
         let mut local = local.borrow_mut();
         if local.len() < LOCAL_COUNT
-            && let Some(arena) = arena.take()
+            && let Some(body) = body.take()
         {
-            local.push(arena);
+            local.push(body);
         }
     });
-    arena
+    body
 }
 
 #[cfg(test)]
@@ -218,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_is_moved_with_each_object_is_small() {
-        // Longer values are moved by calls of `memcpy`.
-        assert!(size_of::<crate::OwnedObject>() <= 72, "{}", size_of::<crate::OwnedObject>());
+        // Requests and responses with longer ones are moved by calls of `memcpy`.
+        assert_eq!(size_of::<crate::OwnedObject>(), 8);
     }
 }

@@ -4,6 +4,7 @@
 //! not: an [`OwnedObject`] has its arena to itself until it is dropped, and then gives it back. Or it holds bytes that it was
 //! found in, and is read where it lies.
 
+use crate::arena::Arena;
 use crate::arenas::Slot;
 use crate::finish;
 use crate::limits::{DecodeError, Limits};
@@ -27,24 +28,26 @@ use tollfree_layout::linear::Header;
 /// # }
 /// ```
 pub struct OwnedObject {
+    /// With a finished object. No more than a pointer: an object goes from hand to hand.
+    slot: Slot,
+}
+
+/// What is known of the finished object in a slot. Nobody writes to it any more: what lies in its first `object_len` bytes is
+/// sound.
+#[derive(Debug)]
+pub(crate) struct Finished {
     processor: Processor,
-    /// What lies in its first `object_len` bytes is sound.
-    memory: Memory,
+    /// Where it lies, if not in the slot's arena.
+    held: Option<Bytes>,
     object_len: u32,
     root_off: u32,
     type_idx: u32,
 }
 
-/// Where an object lies. Nobody writes there any more.
-enum Memory {
-    Arena(Slot),
-    Held(Bytes),
-}
-
 /// An arena with a finished object, as bytes to be shared.
-struct Finished(Slot);
+struct Kept(Slot);
 
-impl AsRef<[u8]> for Finished {
+impl AsRef<[u8]> for Kept {
     fn as_ref(&self) -> &[u8] {
         self.0.bytes()
     }
@@ -58,48 +61,61 @@ impl std::fmt::Debug for OwnedObject {
 
 impl OwnedObject {
     /// The object that was just made in this slot, of the processor's table.
+    #[inline]
     pub(crate) fn made(
         processor: &Processor,
-        slot: Slot,
+        mut slot: Slot,
         object_len: u32,
         root_off: u32,
         type_idx: u32,
     ) -> Self {
-        let memory = Memory::Arena(slot);
-        OwnedObject { processor: processor.clone(), memory, object_len, root_off, type_idx }
+        let processor = processor.clone();
+        slot.finish(Finished { processor, held: None, object_len, root_off, type_idx });
+        OwnedObject { slot }
+    }
+
+    #[inline]
+    fn finished(&self) -> &Finished {
+        self.slot.finished().expect("the slot of an owned object has one")
     }
 
     /// The object, while this is there.
     #[must_use]
     #[inline]
     pub fn object(&self) -> Object<'_> {
-        let bytes = match &self.memory {
-            Memory::Arena(slot) => slot.bytes(),
-            Memory::Held(bytes) => bytes,
+        let finished = self.finished();
+        let bytes = match &finished.held {
+            None => self.slot.bytes(),
+            Some(bytes) => bytes,
         };
-        let bytes = &bytes[..self.object_len as usize];
-        Object::made(&self.processor.plan, bytes, self.root_off, self.type_idx)
+        let bytes = &bytes[..finished.object_len as usize];
+        Object::made(&finished.processor.plan, bytes, finished.root_off, finished.type_idx)
     }
 
     /// The object's bytes, for others to keep: nothing is copied. The object itself is read there from now on, and its arena is
     /// used again once all of these bytes are gone.
     pub fn share(&mut self) -> Bytes {
-        let len = self.object_len as usize;
-        let bytes = match std::mem::replace(&mut self.memory, Memory::Held(Bytes::new())) {
-            Memory::Arena(mut slot) => match slot.take_memory() {
-                Some(memory) => memory.share(len),
-                None => Bytes::from_owner(Finished(slot)).slice(..len),
-            },
-            Memory::Held(bytes) => bytes,
+        let Finished { processor, held, object_len, root_off, type_idx } = self.finished();
+        let len = *object_len as usize;
+        if let Some(bytes) = held {
+            return bytes.slice(..len);
+        }
+        let (processor, held) = (processor.clone(), None);
+        let finished =
+            Finished { processor, held, object_len: *object_len, root_off: *root_off, type_idx: *type_idx };
+        let mut slot = std::mem::replace(&mut self.slot, Arena::with_limit(0).into());
+        let bytes = match slot.take_memory() {
+            Some(memory) => memory.share(len),
+            None => Bytes::from_owner(Kept(slot)).slice(..len),
         };
-        self.memory = Memory::Held(bytes.clone());
-        bytes.slice(..len)
+        self.slot.finish(Finished { held: Some(bytes.clone()), ..finished });
+        bytes
     }
 
     /// The processor with the object's table.
     #[must_use]
     pub fn processor(&self) -> &Processor {
-        &self.processor
+        &self.finished().processor
     }
 }
 
@@ -168,8 +184,10 @@ impl Processor {
     /// [`OwnError`], but for [`OwnError::Exhausted`].
     pub fn verify_held(&self, type_idx: u32, bytes: Bytes, depth: u32) -> Result<OwnedObject, OwnError> {
         let (object_len, root_off) = self.verify_whole(type_idx, &bytes, depth)?;
-        let memory = Memory::Held(bytes);
-        Ok(OwnedObject { processor: self.clone(), memory, object_len, root_off, type_idx })
+        let mut slot: Slot = Arena::with_limit(0).into();
+        let (processor, held) = (self.clone(), Some(bytes));
+        slot.finish(Finished { processor, held, object_len, root_off, type_idx });
+        Ok(OwnedObject { slot })
     }
 
     /// Verifies an object whose required fields must be there: its length, and where its root is.
