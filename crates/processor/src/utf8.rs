@@ -30,9 +30,12 @@ pub(crate) fn is_wide() -> bool {
 /// As said; and all `readable` bytes are initialised.
 #[inline(always)]
 pub(crate) unsafe fn check(from: *const u8, len: usize, readable: usize) -> bool {
-    // SAFETY: 32 bytes are readable where they are read; otherwise `len` are.
+    // SAFETY: 32 or 64 bytes are readable where they are read; otherwise `len` are.
     unsafe {
         if len <= 32 && readable >= 32 && high_bits(from) & ((1u64 << len) - 1) == 0 {
+            return true;
+        }
+        if len > 32 && len <= 64 && readable >= 64 && is_ascii(from, len) {
             return true;
         }
         check_long(from, len, readable)
