@@ -2,7 +2,7 @@
 //!
 //! `R` is what stands for a rope: the session's [`RopeIdx`], or what the transport makes of it.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tollfree_layout::RopeIdx;
 
 use crate::OBJECT_PREFIX;
@@ -11,9 +11,9 @@ use crate::whole::Whole;
 /// Part of a received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk<R = RopeIdx> {
-    /// The bytes. On the first chunk of a message the [`GRPC_PREFIX_LEN`](crate::GRPC_PREFIX_LEN) bytes of gRPC's
+    /// The bytes, mostly right behind those of the chunk before ([`join`](crate::join)). On the first chunk of a message the [`GRPC_PREFIX_LEN`](crate::GRPC_PREFIX_LEN) bytes of gRPC's
     /// prefix stand before them.
-    pub bytes: Bytes,
+    pub bytes: BytesMut,
     /// Begins a message.
     pub first: bool,
     /// Ends it.
@@ -26,7 +26,7 @@ pub struct Chunk<R = RopeIdx> {
 impl<R> Chunk<R> {
     /// A message by itself, with gRPC's prefix before it.
     pub fn whole(bytes: Bytes) -> Chunk<R> {
-        Chunk { bytes, first: true, last: true, rope: None }
+        Chunk { bytes: bytes.into(), first: true, last: true, rope: None }
     }
 
     /// Whether it is a message by itself, and no rope.
@@ -163,7 +163,7 @@ impl<R> Part<R> {
             return None;
         }
         self.end = None;
-        self.chunk.take().map(|chunk| chunk.bytes)
+        self.chunk.take().map(|chunk| chunk.bytes.freeze())
     }
 
     /// Takes an answer of which all has come, with status OK: headers, message and trailers. `None`, and nothing taken, of any

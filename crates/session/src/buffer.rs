@@ -6,6 +6,10 @@
 //! bytes behind the message's beginning, which the field follows after a few. Measured: 20 µs for 64 KiB in place of 1.2.
 //! So a long message's allocation is longer than the message.
 
+//!
+//! A message in several chunks is put together in one buffer while it comes: each chunk lies right behind the one before, so that
+//! [`join`] needs no copy.
+
 use bytes::BytesMut;
 
 /// Shorter copies are made in another way.
@@ -15,8 +19,21 @@ const GAP_LEN: usize = 240;
 
 /// An empty buffer for a message of `len` bytes, or for a part of one.
 #[must_use]
-pub fn message_buffer(len: usize) -> BytesMut {
+pub(crate) fn message_buffer(len: usize) -> BytesMut {
     BytesMut::with_capacity(if len < LONG_LEN { len } else { len + GAP_LEN })
+}
+
+/// Appends a chunk to those before it of a message of `len` bytes: no copy where it lies right behind them, as the session puts it
+/// if the buffer has room. How many bytes were copied.
+pub fn join(before: &mut BytesMut, chunk: BytesMut, len: usize) -> usize {
+    if before.as_ptr_range().end == chunk.as_ptr() {
+        before.unsplit(chunk);
+        return 0;
+    }
+    let moved = if before.capacity() < len { before.len() } else { 0 };
+    before.reserve(len.saturating_sub(before.len()));
+    before.extend_from_slice(&chunk);
+    moved + chunk.len()
 }
 
 #[cfg(test)]
@@ -34,5 +51,21 @@ mod tests {
             }
         }
         assert_eq!(message_buffer(100).capacity(), 100);
+    }
+
+    #[test]
+    fn chunks_of_one_buffer_are_joined_without_a_copy_and_others_with_one() {
+        let mut buffer = message_buffer(10_000);
+        let mut cut = |byte: u8| {
+            buffer.extend_from_slice(&[byte; 3000]);
+            buffer.split()
+        };
+        let (mut all, second, third) = (cut(1), cut(2), cut(3));
+        let place = all.as_ptr();
+        assert_eq!([join(&mut all, second, 9000), join(&mut all, third, 9000)], [0, 0]);
+        assert!(all.as_ptr() == place && all == [[1; 3000], [2; 3000], [3; 3000]].concat()[..]);
+        let (mut all, second, third) = (BytesMut::from("ab"), BytesMut::from("cd"), BytesMut::from("efg"));
+        assert_eq!([join(&mut all, second, 7), join(&mut all, third, 7)], [2 + 2, 3]);
+        assert_eq!(all, "abcdefg");
     }
 }

@@ -53,7 +53,7 @@ mod whole;
 mod tests;
 
 pub use arrival::{Arrival, Chunk, End, Incoming, Part};
-pub use buffer::message_buffer;
+pub use buffer::join;
 pub use credit::Credit;
 pub use encoded::Encoded;
 pub use error::{AreaFault, Closed, EmitError, Full, Violation};

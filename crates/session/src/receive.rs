@@ -248,7 +248,19 @@ impl<T: Watched> Session<T> {
         // The sender would stop until somebody has read this much: it need not, where there is a reserve.
         let is_short = first && u64::from(after) > stream.recv_credit && !stream.is_short;
         stream.is_short |= is_short;
-        let mut bytes = message_buffer(len + if first { GRPC_PREFIX_LEN } else { 0 });
+        if is_short {
+            self.short.push_back(id);
+            self.lend();
+        }
+        let stream = self.streams.get_mut(id).expect("it was there");
+        let mut bytes = match stream.room.take() {
+            Some(room) if !first && room.capacity() >= len => *room,
+            // No more than the peer may send before anybody has read this, whatever it says that it will.
+            _ => {
+                let rest = u64::from(after).min(stream.recv_credit) as usize;
+                message_buffer(len + if first { GRPC_PREFIX_LEN } else { 0 } + rest)
+            }
+        };
         if first {
             bytes.put_u8(frame.prefix());
             bytes.put_u32(frame.message_len);
@@ -261,11 +273,11 @@ impl<T: Watched> Session<T> {
             record.append_to(frame.chunk_at(), len, &mut bytes);
         }
         let rope = frame.flag(flags::ROPE).then(|| self.ropes.received());
-        stream.inbox.push(Chunk { bytes: bytes.freeze(), first, last, rope });
-        if is_short {
-            self.short.push_back(id);
-            self.lend();
+        if !last {
+            let room = bytes.split_off(bytes.len());
+            stream.room = Some(Box::new(room)).filter(|room| room.capacity() > 0);
         }
+        stream.inbox.push(Chunk { bytes, first, last, rope });
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tollfree_layout::RopeIdx;
 
 use crate::arrival::{Chunk, End};
@@ -151,6 +151,8 @@ pub(crate) struct Stream<T> {
     pub(crate) window: u64,
     /// A message is begun and this much of it not received.
     pub(crate) receiving: Option<u32>,
+    /// Room for the rest of that message, right behind what has come of it.
+    pub(crate) room: Option<Box<BytesMut>>,
     /// It stands in the queue for the session's reserve.
     pub(crate) is_short: bool,
     pub(crate) headers: Option<Bytes>,
@@ -176,6 +178,7 @@ impl<T: Watched> Stream<T> {
             owed: 0,
             window,
             receiving: None,
+            room: None,
             is_short: false,
             headers: None,
             inbox: Inbox::default(),

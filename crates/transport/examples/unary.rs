@@ -39,7 +39,7 @@ async fn serve(server: &Attachment) {
         let Call { stream, first, .. } = accepted.expect("a call is there").into_call(true);
         let request = first.expect("a small request comes as a whole");
         assert_eq!(request.end, Some(End::HalfClosed));
-        let body = request.chunk.expect("it has a message").bytes.slice(5..);
+        let body = request.chunk.expect("it has a message").bytes.freeze().slice(5..);
         let mut emission = Emission {
             headers: Some(Bytes::new()),
             message: Some(Outgoing::new(body, false)),

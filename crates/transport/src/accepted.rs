@@ -102,7 +102,7 @@ impl Accepted<'_> {
         if part.end != Some(End::HalfClosed) || !part.chunk.as_ref().is_some_and(Chunk::is_plain) {
             return None;
         }
-        Whole::request(&self.accepted.headers, part.chunk.take()?.bytes)
+        Whole::request(&self.accepted.headers, part.chunk.take()?.bytes.freeze())
     }
 
     /// Answers, as [`Stream::poll_emit`] does. `false`: not all could be sent now; a [`Call`] is to go on with what is left.

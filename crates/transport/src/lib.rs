@@ -84,5 +84,5 @@ pub use tollfree_rendezvous::{
 };
 pub use tollfree_session::{
     Closed, Emission, EmitError, Encoded, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, OBJECT_PREFIX, Opening,
-    Outgoing, Parts, Whole, message_buffer,
+    Outgoing, Parts, Whole, join,
 };

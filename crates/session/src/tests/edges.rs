@@ -1,6 +1,6 @@
 //! Edges that a simulation meets too seldom to be trusted with: one test each, named after what must hold.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tollfree_layout::StreamId;
 use tollfree_layout::frame::{control, events, flags};
 use tollfree_layout::limits::{CHUNK_CHARGE, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX, METHOD_PATHS_LEN_MAX};
@@ -427,6 +427,44 @@ fn a_long_message_that_begins_raises_the_window_out_of_the_reserve_and_gives_it_
     server.forget(ONE, 1);
     let window = server.credit(StreamId(2)).unwrap().window;
     assert_eq!(window, LIMITS.stream_window + RESERVE, "what the first had is there again");
+}
+
+#[test]
+fn a_message_in_chunks_lies_in_one_buffer_however_others_come_between() {
+    let limits = Limits { stream_window: 13_000, session_window: 13_000 * 4, stream_count: 4, ..LIMITS };
+    let mut server: Session<()> = Session::new(Role::Server, limits, LIMITS);
+    let ids = [1, 2];
+    for id in ids {
+        Script::opening(id).send(&mut server).unwrap();
+        server.accept().unwrap();
+    }
+    let parts = [(flags::FIRST, 4000), (0, 5000), (flags::LAST, 3000)];
+    let mut messages: [Option<BytesMut>; 2] = [None, None];
+    for (flags, len) in parts {
+        for (id, message) in ids.into_iter().zip(&mut messages) {
+            let whole = if flags == flags::FIRST { 12_000 } else { 0 };
+            Script::new(0, id).chunk(len, whole, flags).send(&mut server).unwrap();
+            // One of them is read as it comes, the other all at once.
+            let is_read = id == 1 || flags == flags::LAST;
+            while is_read && let Some(chunk) = read(&mut server, StreamId(id)).and_then(|part| part.chunk) {
+                match message {
+                    None => *message = Some(chunk.bytes),
+                    Some(before) => assert_eq!(crate::join(before, chunk.bytes, 12_005), 0, "no copy"),
+                }
+            }
+        }
+    }
+    assert_eq!(messages.map(|message| message.unwrap().len()), [12_005; 2]);
+    assert!(ids.iter().all(|id| server.streams.get(StreamId(*id)).unwrap().room.is_none()));
+}
+
+#[test]
+fn what_a_peer_says_of_a_messages_length_reserves_no_more_than_it_may_send() {
+    let (mut server, _) = answering();
+    Script::new(0, 1).chunk(100, u32::MAX, flags::FIRST).send(&mut server).unwrap();
+    let stream = server.streams.get(ONE).unwrap();
+    let room = stream.room.as_ref().unwrap().capacity() as u64;
+    assert!((stream.recv_credit..stream.recv_credit + 300).contains(&room), "{room}");
 }
 
 #[test]

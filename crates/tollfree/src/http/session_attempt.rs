@@ -277,7 +277,7 @@ impl ResponseFuture {
             (&arrival.headers, &mut arrival.chunk, &mut arrival.end)
             && chunk.is_whole()
         {
-            let (data, trailers) = (std::mem::take(&mut chunk.bytes), std::mem::take(trailers));
+            let (data, trailers) = (std::mem::take(&mut chunk.bytes).freeze(), std::mem::take(trailers));
             return Some(self.answered(block, data, *code, trailers));
         }
         self.state = State::Receive(self.share(stream, attachment));

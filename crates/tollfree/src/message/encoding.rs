@@ -5,7 +5,7 @@ use http::HeaderMap;
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_layout::metadata::{BlockError, Name, pairs};
 use tollfree_pool::Rope;
-use tollfree_transport::{Chunk, Claim, Encoded, OBJECT_PREFIX, Whole, message_buffer};
+use tollfree_transport::{Chunk, Claim, Encoded, OBJECT_PREFIX, Whole, join};
 use tonic::Status;
 
 use crate::message::form::{Form, Ready, unasked};
@@ -112,7 +112,7 @@ pub(crate) struct Gather {
     /// What they come to, as the first of them said.
     len: usize,
     complete: bool,
-    /// Bytes put together out of pieces, each of which was copied for that.
+    /// Bytes that were copied to put it together.
     joined: usize,
     claim: Option<Claim>,
 }
@@ -160,27 +160,16 @@ impl Gather {
             if !self.complete {
                 self.claim = rope;
             }
-            if last && !self.complete {
-                self.whole = bytes;
-                self.complete = true;
-                return Ok(());
-            }
             if !self.complete {
-                self.pieces = message_buffer(len.min(2 * bytes.len()));
-                self.len = len;
+                (self.pieces, self.len) = (bytes, len);
             }
+        } else if !self.complete {
+            // The second chunk has come: there is more to the length than a word, and it is within the limit.
+            self.joined += join(&mut self.pieces, bytes, self.len);
         }
-        if !self.complete {
-            if !first && self.pieces.capacity() < self.len {
-                // The second chunk has come: there is more to the length than a word, and it is within the limit.
-                self.pieces.reserve(self.len - self.pieces.len());
-            }
-            self.pieces.extend_from_slice(&bytes);
-            if last {
-                self.whole = std::mem::take(&mut self.pieces).freeze();
-                self.joined = self.whole.len();
-                self.complete = true;
-            }
+        if last && !self.complete {
+            self.whole = std::mem::take(&mut self.pieces).freeze();
+            self.complete = true;
         }
         Ok(())
     }
@@ -210,7 +199,7 @@ impl Gather {
 }
 
 /// Takes gRPC's prefix off a message: whether that is an object, and the length.
-fn prefix(bytes: &mut Bytes) -> Result<(bool, usize), Status> {
+fn prefix(bytes: &mut impl Buf) -> Result<(bool, usize), Status> {
     let flag = bytes.get_u8();
     let len = bytes.get_u32() as usize;
     match flag {
@@ -318,7 +307,7 @@ mod tests {
     use super::*;
 
     fn chunk(bytes: &'static [u8], first: bool, last: bool) -> Chunk {
-        Chunk { bytes: Bytes::from_static(bytes), first, last, rope: None }
+        Chunk { bytes: BytesMut::from(bytes), first, last, rope: None }
     }
 
     fn take(gather: &mut Gather) -> Option<Bytes> {
@@ -344,10 +333,11 @@ mod tests {
 
     #[test]
     fn a_message_in_one_chunk_is_not_copied() {
-        let bytes = Bytes::from_static(b"\0\0\0\0\x02ab");
+        let bytes = BytesMut::from(&b"\0\0\0\0\x02ab"[..]);
+        let place = bytes[PREFIX_LEN..].as_ptr();
         let mut gather = Gather::new(Some(2), false);
-        gather.add(Chunk { bytes: bytes.clone(), first: true, last: true, rope: None }).unwrap();
-        assert_eq!(take(&mut gather).unwrap().as_ptr(), bytes[PREFIX_LEN..].as_ptr());
+        gather.add(Chunk { bytes, first: true, last: true, rope: None }).unwrap();
+        assert_eq!(take(&mut gather).unwrap().as_ptr(), place);
     }
 
     #[test]

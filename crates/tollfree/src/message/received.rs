@@ -13,7 +13,7 @@ use tollfree_layout::limits::{OBJECT_LEN_MAX, ROPE_REF_COUNT_MAX};
 use tollfree_layout::rope::{ROPE_ENTRY_LEN, ROPE_HEAD_LEN};
 use tollfree_pool::{Patience, Plan, Pool, RefError, Rope};
 use tollfree_transport::{
-    Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, OBJECT_PREFIX, Part, Stream, message_buffer,
+    Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, OBJECT_PREFIX, Part, Stream, join,
 };
 use tonic::Status;
 
@@ -159,7 +159,7 @@ pub(crate) fn past(bypass: Option<&Bypass>, number: u64, data: Bytes, sharing: &
 }
 
 /// Whether a message that begins so is a linear object.
-fn is_object(data: &Bytes) -> bool {
+fn is_object(data: &[u8]) -> bool {
     data.len() >= GRPC_PREFIX_LEN && data[0] == OBJECT_PREFIX
 }
 
@@ -183,8 +183,8 @@ enum State {
     Plain,
     /// In the middle of a rope. Its reader has been told how long it will be, once that is known.
     Gathering(Gathering),
-    /// In the middle of an object, prefix included, and how long it will be.
-    Joining(BytesMut, usize),
+    /// In the middle of an object, prefix included; how long it will be, and how many bytes were copied to put it together.
+    Joining(BytesMut, usize, usize),
     /// And where it goes then.
     Fetching(Fetching, To),
     /// Pieces to be given, never none.
@@ -320,22 +320,21 @@ impl Inflow {
     /// Takes the next chunk of an object for a reader of messages of at most `limit` bytes: what that is given, once all is here.
     fn join(
         &mut self,
-        bytes: Bytes,
+        bytes: BytesMut,
         last: bool,
         sharing: &Sharing,
         limit: usize,
     ) -> Result<Option<Bytes>, Status> {
         let data = match std::mem::take(&mut self.state) {
-            State::Joining(mut pieces, len) => {
+            State::Joining(mut pieces, len, mut copied) => {
                 // More than a word stands behind the length by now, and it is within the limit.
-                pieces.reserve(len.saturating_sub(pieces.len()));
-                pieces.extend_from_slice(&bytes);
+                copied += join(&mut pieces, bytes, len);
                 if !last {
-                    self.state = State::Joining(pieces, len);
+                    self.state = State::Joining(pieces, len, copied);
                     return Ok(None);
                 }
                 let whole = pieces.freeze();
-                sharing.received_inline(whole.len() - GRPC_PREFIX_LEN, whole.len());
+                sharing.received_inline(whole.len() - GRPC_PREFIX_LEN, copied);
                 whole
             }
             _ => {
@@ -345,14 +344,11 @@ impl Inflow {
                     return Err(too_long(len, limit));
                 }
                 if !last {
-                    let len = len + GRPC_PREFIX_LEN;
-                    let mut pieces = message_buffer(len.min(2 * bytes.len()));
-                    pieces.extend_from_slice(&bytes);
-                    self.state = State::Joining(pieces, len);
+                    self.state = State::Joining(bytes, len + GRPC_PREFIX_LEN, 0);
                     return Ok(None);
                 }
                 sharing.received_inline(len, 0);
-                bytes
+                bytes.freeze()
             }
         };
         Ok(Some(past(self.bypass.as_ref(), self.count - 1, data, sharing)))
@@ -378,7 +374,7 @@ impl Inflow {
                         sharing.payloads.received_inline(len, len);
                     }
                 }
-                return Ok(Some(bytes));
+                return Ok(Some(bytes.freeze()));
             };
             let (compressed, len) = (bytes.get_u8(), bytes.get_u32() as usize);
             let (to, limit) = match &self.bypass {
@@ -393,16 +389,10 @@ impl Inflow {
             if let Some(limit) = limit.filter(|limit| len > rope_len_max(*limit)) {
                 return Err(too_long(len, limit));
             }
-            self.state = State::Gathering(Gathering {
-                claim,
-                compressed,
-                len,
-                pieces: BytesMut::from(bytes),
-                told: false,
-                to,
-            });
+            self.state =
+                State::Gathering(Gathering { claim, compressed, len, pieces: bytes, told: false, to });
         } else if let State::Gathering(gathering) = &mut self.state {
-            gathering.pieces.extend_from_slice(&bytes);
+            join(&mut gathering.pieces, bytes, gathering.len);
         }
         let State::Gathering(gathering) = &mut self.state else { return Ok(None) };
         let prefix = gathering.prefix()?;

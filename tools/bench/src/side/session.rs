@@ -9,7 +9,7 @@ use std::task::Poll;
 use bytes::{Buf, Bytes, BytesMut};
 use tollfree_transport::{
     Address, Attachment, Call, Chunk, Config, Emission, Encoded, End, Ending, Listener, Opening, Outgoing,
-    Stream,
+    Stream, join,
 };
 
 use super::AsyncSide;
@@ -172,11 +172,11 @@ async fn reply(stream: &Stream) -> Result<Bytes, String> {
     }
 }
 
-/// A message as it arrives: one that comes in one piece is never copied.
+/// A message as it arrives: chunks that lie behind each other are never copied.
 #[derive(Default)]
 struct Message {
-    whole: Bytes,
     pieces: BytesMut,
+    len: usize,
 }
 
 impl Message {
@@ -184,18 +184,15 @@ impl Message {
         let mut bytes = chunk.bytes;
         if chunk.first {
             let _compressed = bytes.get_u8();
-            let len = bytes.get_u32();
-            if chunk.last {
-                self.whole = bytes;
-                return;
-            }
-            self.pieces.reserve(len as usize);
+            self.len = bytes.get_u32() as usize;
+            self.pieces = bytes;
+        } else {
+            join(&mut self.pieces, bytes, self.len);
         }
-        self.pieces.extend_from_slice(&bytes);
     }
 
     fn take(self) -> Bytes {
-        if self.pieces.is_empty() { self.whole } else { self.pieces.freeze() }
+        self.pieces.freeze()
     }
 }
 
@@ -206,7 +203,7 @@ mod tests {
     #[test]
     fn messages_come_together_without_their_prefix() {
         let chunk = |bytes: &'static [u8], first, last| Chunk {
-            bytes: Bytes::from_static(bytes),
+            bytes: BytesMut::from(bytes),
             first,
             last,
             rope: None,
