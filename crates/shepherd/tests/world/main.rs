@@ -7,6 +7,7 @@ mod lab;
 mod leaving;
 mod limits;
 mod outward;
+mod outward_limits;
 mod probe;
 mod reload;
 mod shortcuts;
