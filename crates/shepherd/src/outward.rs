@@ -271,7 +271,13 @@ impl http_body::Body for Answered {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let mut polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &mut polled
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            remove_ours(trailers);
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -5,6 +5,7 @@ mod floods;
 mod identity;
 mod lab;
 mod leaving;
+mod levels;
 mod limits;
 mod outward;
 mod outward_limits;

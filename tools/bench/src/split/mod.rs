@@ -29,7 +29,9 @@ use crate::{BenchError, Machine, rounds};
 
 pub(crate) use self::act::act;
 use self::beyond::Asking;
-pub use self::beyond::{BeyondCase, BeyondPlan, BeyondReport, BeyondState, BeyondStep, Question, run as run_beyond};
+pub use self::beyond::{
+    BeyondCase, BeyondPlan, BeyondReport, BeyondState, BeyondStep, Question, run as run_beyond,
+};
 pub use self::report::SplitReport;
 
 /// The longest that a handler may be busy.
