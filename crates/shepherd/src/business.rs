@@ -43,15 +43,25 @@ impl Tenants {
         |user| self.peers.allows(user)
     }
 
+    /// The config that holds now.
+    pub(crate) fn config(&self) -> &Current {
+        &self.config
+    }
+
     /// Another config holds.
     pub(crate) fn changed(&self) {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// Resolves when it is not any more as `may_call` said.
-    async fn decided_otherwise(&self, user: u32, target: &str, before: bool) {
+    /// Tells when another config holds.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// Resolves when it is not any more as `caller` said.
+    async fn decided_otherwise(&self, user: u32, target: &str, before: Option<String>) {
         let mut version = self.version.subscribe();
-        while self.may_call(user, target) == before {
+        while self.caller(user, target) == before {
             if version.changed().await.is_err() {
                 std::future::pending().await
             }
@@ -75,14 +85,21 @@ impl Tenants {
 
     /// Whether some group of a user may call there.
     pub(crate) fn may_call(&self, user: u32, target: &str) -> bool {
+        self.caller(user, target).is_some()
+    }
+
+    /// The group of a user that may call there: that group itself, or the first by name.
+    pub(crate) fn caller(&self, user: u32, target: &str) -> Option<String> {
         if let Some(group) = target.strip_prefix("group:")
             && self.are_of(user, group)
         {
-            return true;
+            return Some(group.to_owned());
         }
         let config = self.config.load();
         let mut groups = config.groups.iter();
-        groups.any(|(name, group)| group.via.iter().any(|via| via == target) && self.are_of(user, name))
+        let calls =
+            groups.find(|(name, group)| group.via.iter().any(|via| via == target) && self.are_of(user, name));
+        calls.map(|(name, _)| name.clone())
     }
 
     /// Whether a process may attach as it says; the reason is told to it.
@@ -155,7 +172,7 @@ impl Business {
                 Some(Arrival::Attached(attached)) => self.attach(attached, let_go.clone(), &mut members),
                 Some(Arrival::Session(session)) => {
                     let (user, target) = (session.peer().uid, session.target().to_owned());
-                    let before = self.tenants.may_call(user, &target);
+                    let before = self.tenants.caller(user, &target);
                     let via = Via::new(&self.outward, session.peer(), session.target(), let_go.clone());
                     let (mut let_go, tenants) = (let_go.clone(), self.tenants.clone());
                     let stop = async move {
@@ -238,6 +255,8 @@ mod tests {
         assert!(tenants.may_call(4_000_000_000, "https://localhost:443"));
         assert!(!tenants.may_call(own(), "https://localhost:443") && !tenants.may_call(own(), "group:a"));
         assert!(!tenants.may_call(4_000_000_000, "https://localhost:4433"));
+        let caller = |target| tenants.caller(4_000_000_000, target);
+        assert_eq!([caller("group:a"), caller("group:b")], [Some("a".to_owned()), Some("a".to_owned())]);
     }
 
     #[test]

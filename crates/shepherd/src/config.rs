@@ -36,7 +36,7 @@ pub struct Config {
     pub routes: BTreeMap<String, String>,
     /// How business processes' calls to elsewhere are made.
     pub outward: Outward,
-    /// What the world may ask for.
+    /// What the world may ask for, and business processes of elsewhere.
     pub limits: Limits,
     /// Where figures are read.
     pub metrics: Metrics,
@@ -174,7 +174,7 @@ impl Default for Target {
     }
 }
 
-/// What the world may ask for. Each has a refusal in words, and a reason in `tollfree_shepherd_refusals_total`.
+/// What the world may ask for, and business processes of elsewhere. Each has a refusal in words, and a reason in `tollfree_shepherd_refusals_total`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
@@ -205,6 +205,14 @@ pub struct Limits {
     pub drain_ms: u64,
     /// How long a call waits for a business process to attach that serves it.
     pub attach_wait_ms: u64,
+    /// Targets elsewhere that one group may have open at once.
+    pub outward_targets: u32,
+    /// Connections to elsewhere that one group may have at once.
+    pub outward_connections: u32,
+    /// Calls at once that the processes of one group make by way of the shepherd.
+    pub outward_calls: u32,
+    /// How long a target elsewhere may be without a call of the group.
+    pub outward_idle_ms: u64,
 }
 
 impl Default for Limits {
@@ -223,6 +231,10 @@ impl Default for Limits {
             age_ms: 0,
             drain_ms: 30_000,
             attach_wait_ms: 5000,
+            outward_targets: 64,
+            outward_connections: 256,
+            outward_calls: 4096,
+            outward_idle_ms: 300_000,
         }
     }
 }

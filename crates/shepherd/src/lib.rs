@@ -17,6 +17,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod account;
 mod bodies;
 mod business;
 mod client;

@@ -31,6 +31,9 @@ pub(crate) struct Metrics {
     workers: Family<OfGroup, Gauge>,
     outstanding: Family<OfGroup, Gauge>,
     memory: Family<OfGroup, Gauge>,
+    outward_targets: Family<OfGroup, Gauge>,
+    outward_connections: Family<OfGroup, Gauge>,
+    outward_calls: Family<OfGroup, Gauge>,
     pub(crate) connections: Gauge,
     /// Calls that went on from a worker that was leaving to another.
     pub(crate) handed_on: Counter<u64, AtomicU64>,
@@ -49,6 +52,9 @@ impl Metrics {
             workers: Family::default(),
             outstanding: Family::default(),
             memory: Family::default(),
+            outward_targets: Family::default(),
+            outward_connections: Family::default(),
+            outward_calls: Family::default(),
             connections: Gauge::default(),
             handed_on: Counter::default(),
             shortcuts: Counter::default(),
@@ -62,6 +68,18 @@ impl Metrics {
         own.register("outstanding", "Calls under way at business processes", metrics.outstanding.clone());
         let held = "What the calls of a group hold of the shepherd's memory";
         own.register_with_unit("memory", held, Unit::Bytes, metrics.memory.clone());
+        let outward = [
+            ("outward_targets", "Targets elsewhere that are open", &metrics.outward_targets),
+            ("outward_connections", "Connections to elsewhere", &metrics.outward_connections),
+            (
+                "outward_calls",
+                "Calls of business processes under way by way of the shepherd",
+                &metrics.outward_calls,
+            ),
+        ];
+        for (name, help, family) in outward {
+            own.register(name, help, family.clone());
+        }
         own.register("connections", "Connections from the world", metrics.connections.clone());
         let handed_on = metrics.handed_on.clone();
         own.register("handed_on", "Calls that went from a leaving worker to another, unseen", handed_on);
@@ -120,5 +138,17 @@ impl Metrics {
 
     pub(crate) fn memory(&self, group: &str) -> Gauge {
         self.memory.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    pub(crate) fn outward_targets(&self, group: &str) -> Gauge {
+        self.outward_targets.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    pub(crate) fn outward_connections(&self, group: &str) -> Gauge {
+        self.outward_connections.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    pub(crate) fn outward_calls(&self, group: &str) -> Gauge {
+        self.outward_calls.get_or_create_owned(&OfGroup { group: group.to_owned() })
     }
 }

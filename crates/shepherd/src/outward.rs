@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use http::{Request, Response};
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tollfree::PeerIdentity;
 use tollfree::shepherd::{Admission, Handing, remove_ours};
@@ -17,14 +16,15 @@ use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
 
+use crate::account::{Account, Accounts, Counted, Used};
 use crate::business::Tenants;
 use crate::client::Client;
 use crate::config;
 use crate::deadline;
-use crate::gateway::{call, for_the_world};
+use crate::gateway::{call as hand_on, for_the_world};
 use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused};
-use crate::target::{Files, Target};
+use crate::target::{Closed, Files, Target};
 use crate::workers::{Place, Wanted, Worker, Workers};
 
 /// The way out, for all groups.
@@ -36,12 +36,11 @@ pub(crate) struct Outward {
     files: HashMap<String, Files>,
     common: Files,
     config: config::Outward,
-    /// By target; only targets that the config names get here.
-    targets: Mutex<HashMap<String, Target>>,
+    accounts: Accounts,
 }
 
 impl Outward {
-    /// Must be called in a tokio runtime. Targets with settings are opened now, so that what is wrong with them is said now.
+    /// Must be called in a tokio runtime. What is wrong with targets that have settings is said now.
     ///
     /// # Errors
     /// What can't be read or can't be meant, and the key that says it.
@@ -67,11 +66,12 @@ impl Outward {
             let identity = certificate.zip(read(&key("key"), &target.key)?);
             files.insert(name.clone(), Files { ca, identity });
         }
-        let outward = Outward { tenants, workers, metrics, files, common, config, targets: Mutex::default() };
-        for name in outward.config.targets.keys() {
-            outward.target(name).map_err(|why| (format!("outward.targets.\"{name}\""), why))?;
+        for (name, target) in &config.targets {
+            let checked = Target::check(name, target, files.get(name).unwrap_or(&common));
+            checked.map_err(|why| (format!("outward.targets.\"{name}\""), why))?;
         }
-        Ok(outward)
+        let accounts = Accounts::new(tenants.config().clone(), metrics.clone());
+        Ok(Outward { tenants, workers, metrics, files, common, config, accounts })
     }
 
     /// The worker that calls to a group would all go to, where they need no shepherd between.
@@ -96,15 +96,13 @@ impl Outward {
         }
     }
 
-    fn target(&self, name: &str) -> Result<Target, String> {
-        let mut targets = self.targets.lock();
-        if let Some(target) = targets.get(name) {
-            return Ok(target.clone());
-        }
-        let config = self.config.targets.get(name).cloned().unwrap_or_default();
-        let target = Target::open(name, &config, self.files.get(name).unwrap_or(&self.common))?;
-        targets.insert(name.into(), target.clone());
-        Ok(target)
+    /// A target that a group calls. Must be called in a tokio runtime.
+    fn target(&self, account: &Arc<Account>, name: &str) -> Result<Used, Status> {
+        account.target(name, |connections| {
+            let config = self.config.targets.get(name).cloned().unwrap_or_default();
+            let files = self.files.get(name).unwrap_or(&self.common);
+            Target::open(name, &config, files, connections, self.tenants.changes())
+        })
     }
 }
 
@@ -115,7 +113,8 @@ pub(crate) struct Via {
     target: Arc<str>,
     client: Client,
     peer: PeerIdentity,
-    may_call: bool,
+    /// Of the group that makes the calls, where one may.
+    account: Option<Arc<Account>>,
     /// Its shortcut stands.
     is_short: Arc<AtomicBool>,
     let_go: watch::Receiver<bool>,
@@ -129,8 +128,8 @@ impl Via {
         target: &str,
         let_go: watch::Receiver<bool>,
     ) -> Via {
-        let may_call = outward.tenants.may_call(peer.uid, target);
-        if !may_call {
+        let caller = outward.tenants.caller(peer.uid, target);
+        if caller.is_none() {
             outward.metrics.refused(Refusal::Target);
             tracing::warn!(?peer, target, "a process may not call there");
         }
@@ -139,7 +138,7 @@ impl Via {
             target: target.into(),
             client: Client::at(&format!("shm:pid={},uid={}", peer.pid, peer.uid)),
             peer,
-            may_call,
+            account: caller.map(|group| outward.accounts.of(&group)),
             is_short: Arc::default(),
             let_go,
         }
@@ -150,7 +149,7 @@ impl Via {
     /// # Errors
     /// Why it is not let in; calls go through the shepherd then.
     async fn shorten(self) -> Result<Response<Answered>, Status> {
-        let Some(group) = self.target.strip_prefix("group:").filter(|_| self.may_call) else {
+        let Some(group) = self.target.strip_prefix("group:").filter(|_| self.account.is_some()) else {
             return Err(Status::permission_denied(format!(
                 "no group of this process may call {}",
                 self.target
@@ -172,7 +171,7 @@ impl Via {
                 () = outward.met_otherwise(self.peer, &group, &worker) => {}
             }
         });
-        Ok(response.map(|body| Answered { body, _place: None }))
+        Ok(response.map(|body| Answered { body, _held: None }))
     }
 
     async fn call_out(self, mut request: Request<Body>) -> Result<Response<Answered>, Status> {
@@ -181,20 +180,25 @@ impl Via {
         }
         let began = Instant::now();
         let target = &*self.target;
-        if !self.may_call {
+        let Some(account) = &self.account else {
             return Err(Status::permission_denied(format!(
                 "no group of this process may call {target}: name it under via in the shepherd's config"
             )));
-        }
+        };
+        let call = account.call()?;
         if !deadline::shrink(request.headers_mut(), began) {
             return Err(Status::deadline_exceeded("the call's time was over before it could be handed on"));
         }
         let Some(group) = target.strip_prefix("group:") else {
             remove_ours(request.headers_mut());
-            let open = self.outward.target(target);
-            let open = open.map_err(|why| Status::unavailable(format!("{target} can't be called: {why}")))?;
-            let response = call(open.channel(target).await?, request).await?;
-            return Ok(response.map(|body| Answered { body, _place: None }));
+            let used = self.outward.target(account, target)?;
+            let channel = used.target().channel().await.map_err(|closed| match closed {
+                Closed::Unknown(why) => Status::unavailable(format!("{target} can't be called: {why}")),
+                Closed::Crowded => account.no_connection(target),
+            })?;
+            let response = hand_on(channel, request).await?;
+            let held = Held { _call: call, _used: Some(used), _place: None };
+            return Ok(response.map(|body| Answered { body, _held: Some(held) }));
         };
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
         let wanted = Wanted { path: &path, group: Some(group), began };
@@ -205,7 +209,8 @@ impl Via {
         let (handed, place) = handed.map_err(|refused| self.refused(refused))?;
         let mut response = handed.map_err(for_the_world)?;
         remove_ours(response.headers_mut());
-        Ok(response.map(|body| Answered { body, _place: Some(place) }))
+        let held = Held { _call: call, _used: None, _place: Some(place) };
+        Ok(response.map(|body| Answered { body, _held: Some(held) }))
     }
 
     fn refused(&self, refused: Refused) -> Status {
@@ -243,10 +248,19 @@ impl Drop for Seat {
     }
 }
 
-/// An answer's body, with the call's place at the worker that gives it.
+/// What a call has until its answer is over.
+struct Held {
+    _call: Counted,
+    /// The target elsewhere.
+    _used: Option<Used>,
+    /// At the worker of a group.
+    _place: Option<Place>,
+}
+
+/// An answer's body, with what the call has.
 pub(crate) struct Answered {
     body: Body,
-    _place: Option<Place>,
+    _held: Option<Held>,
 }
 
 impl http_body::Body for Answered {
@@ -257,7 +271,13 @@ impl http_body::Body for Answered {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let mut polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &mut polled
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            remove_ours(trailers);
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

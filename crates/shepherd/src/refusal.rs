@@ -37,10 +37,18 @@ pub(crate) enum Refusal {
     Target,
     /// A process may not attach so.
     Attach,
+    /// A group has too many targets open.
+    OutwardTargets,
+    /// A group has too many connections to elsewhere.
+    OutwardConnections,
+    /// A group has too many calls under way by way of the shepherd.
+    OutwardCalls,
+    /// A target without calls.
+    OutwardIdle,
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 15] = [
+    pub(crate) const ALL: [Refusal; 19] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
         Refusal::Handshake,
@@ -56,6 +64,10 @@ impl Refusal {
         Refusal::Late,
         Refusal::Target,
         Refusal::Attach,
+        Refusal::OutwardTargets,
+        Refusal::OutwardConnections,
+        Refusal::OutwardCalls,
+        Refusal::OutwardIdle,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -75,6 +87,10 @@ impl Refusal {
             Refusal::Late => "late",
             Refusal::Target => "target",
             Refusal::Attach => "attach",
+            Refusal::OutwardTargets => "outward_targets",
+            Refusal::OutwardConnections => "outward_connections",
+            Refusal::OutwardCalls => "outward_calls",
+            Refusal::OutwardIdle => "outward_idle",
         }
     }
 }

@@ -1,14 +1,14 @@
 //! A server elsewhere that business processes call by way of the shepherd: its addresses, which may change, and what its connections need.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tollfree::{Change, Channel, ChannelBuilder, Endpoint};
-use tonic::Status;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
+use crate::account::{Connections, Counted};
 use crate::config::Target as TargetConfig;
 
 /// How long looking a name up may take.
@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(1);
 /// Changes of addresses that may wait to be taken up.
 const CHANGE_COUNT: usize = 64;
+
+/// What changes a channel's addresses.
+type Changes = mpsc::Sender<Change<SocketAddr, Endpoint>>;
 
 /// The files of a target, as they were when the shepherd started.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +35,17 @@ enum Found {
     Some,
     /// There has never been one; why.
     None(String),
+    /// The group has no connection left for one.
+    Crowded,
+}
+
+/// Why a target can't be called now.
+#[derive(Debug)]
+pub(crate) enum Closed {
+    /// In words.
+    Unknown(String),
+    /// The group has no connection left for it.
+    Crowded,
 }
 
 /// A target with its channel.
@@ -72,7 +86,33 @@ impl Target {
     ///
     /// # Errors
     /// What is wrong with the target or its settings, in words.
-    pub(crate) fn open(target: &str, config: &TargetConfig, files: &Files) -> Result<Target, String> {
+    pub(crate) fn open(
+        target: &str,
+        config: &TargetConfig,
+        files: &Files,
+        connections: Connections,
+        configs: watch::Receiver<u64>,
+    ) -> Result<Target, String> {
+        let (channel, changes, hosts) = Self::prepare(target, config, files)?;
+        let (say, found) = watch::channel(Found::NotYet);
+        let addresses = Addresses { hosts, known: HashMap::new(), connections };
+        tokio::spawn(addresses.follow(target.to_owned(), changes, configs, say));
+        Ok(Target { channel, found })
+    }
+
+    /// Whether a target can be opened.
+    ///
+    /// # Errors
+    /// As [`Target::open`].
+    pub(crate) fn check(target: &str, config: &TargetConfig, files: &Files) -> Result<(), String> {
+        Self::prepare(target, config, files).map(drop)
+    }
+
+    fn prepare(
+        target: &str,
+        config: &TargetConfig,
+        files: &Files,
+    ) -> Result<(Channel, Changes, Hosts), String> {
         let name = Name::of(target).ok_or("write https://host:port or http://host:port")?;
         let origin = target.parse().map_err(|error| format!("{error}"))?;
         let mut builder =
@@ -91,31 +131,29 @@ impl Target {
             builder = builder.service_config(json.clone());
         }
         let (channel, changes) = builder.balance_channel(CHANGE_COUNT).map_err(|error| error.to_string())?;
-        let (say, found) = watch::channel(Found::NotYet);
-        let addresses = Addresses {
+        let hosts = Hosts {
             scheme: if name.is_tls { "https" } else { "http" },
-            hosts: match config.addresses.is_empty() {
+            names: match config.addresses.is_empty() {
                 true => vec![(name.host.to_owned(), name.port)],
                 false => {
                     config.addresses.iter().map(|address| host_and_port(address)).collect::<Result<_, _>>()?
                 }
             },
             every: Duration::from_millis(config.resolve_every_ms),
-            known: HashSet::new(),
         };
-        tokio::spawn(addresses.follow(target.to_owned(), changes, say));
-        Ok(Target { channel, found })
+        Ok((channel, changes, hosts))
     }
 
     /// What makes calls, once an address is known.
     ///
     /// # Errors
-    /// UNAVAILABLE where none has ever been found.
-    pub(crate) async fn channel(&self, target: &str) -> Result<Channel, Status> {
+    /// None has ever been found, or the group has no connection left for one.
+    pub(crate) async fn channel(&self) -> Result<Channel, Closed> {
         let mut found = self.found.clone();
         let known = found.wait_for(|found| !matches!(found, Found::NotYet)).await;
         match known.as_deref() {
-            Ok(Found::None(why)) => Err(Status::unavailable(format!("{target} can't be called: {why}"))),
+            Ok(Found::None(why)) => Err(Closed::Unknown(why.clone())),
+            Ok(Found::Crowded) => Err(Closed::Crowded),
             // The task that looks ends with the channel alone.
             _ => Ok(self.channel.clone()),
         }
@@ -129,12 +167,31 @@ fn host_and_port(address: &str) -> Result<(String, u16), String> {
     Ok((host.trim_matches(['[', ']']).to_owned(), port))
 }
 
-/// A target's addresses, and where they come from.
-struct Addresses {
+/// Where a target's addresses come from.
+struct Hosts {
     scheme: &'static str,
-    hosts: Vec<(String, u16)>,
+    names: Vec<(String, u16)>,
     every: Duration,
-    known: HashSet<SocketAddr>,
+}
+
+impl Hosts {
+    async fn look_up(&self) -> Result<HashSet<SocketAddr>, String> {
+        let mut all = HashSet::new();
+        for (host, port) in &self.names {
+            let looked_up = tokio::time::timeout(PATIENCE, tokio::net::lookup_host((&**host, *port))).await;
+            let found = looked_up
+                .map_err(|_| format!("the name {host} was not found in {} s", PATIENCE.as_secs()))?;
+            all.extend(found.map_err(|error| format!("the name {host} can't be found: {error}"))?);
+        }
+        if all.is_empty() { Err("its name has no address".to_owned()) } else { Ok(all) }
+    }
+}
+
+/// A target's addresses: those that calls go to, each with its connection.
+struct Addresses {
+    hosts: Hosts,
+    known: HashMap<SocketAddr, Counted>,
+    connections: Connections,
 }
 
 impl Addresses {
@@ -142,19 +199,27 @@ impl Addresses {
     async fn follow(
         mut self,
         target: String,
-        changes: mpsc::Sender<Change<SocketAddr, Endpoint>>,
+        changes: Changes,
+        mut configs: watch::Receiver<u64>,
         say: watch::Sender<Found>,
     ) {
+        let connections = self.connections.clone();
         let mut retry = RETRY;
+        let mut was_crowded = false;
         loop {
-            let pause = match self.look_up().await {
+            let freed = connections.freed();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            configs.mark_unchanged();
+            let mut lacking = 0;
+            let pause = match self.hosts.look_up().await {
                 Ok(now) => {
-                    if self.change_to(now, &changes).await.is_err() {
-                        return;
-                    }
-                    say.send_replace(Found::Some);
+                    let Ok(left_out) = self.change_to(now, &changes).await else { return };
+                    lacking = left_out;
+                    let found = if self.known.is_empty() { Found::Crowded } else { Found::Some };
+                    say.send_replace(found);
                     retry = RETRY;
-                    self.every
+                    self.hosts.every
                 }
                 Err(why) => {
                     tracing::warn!(
@@ -167,44 +232,59 @@ impl Addresses {
                         say.send_replace(Found::None(why));
                     }
                     let pause = retry;
-                    retry = (2 * retry).min(self.every.max(RETRY));
+                    retry = (2 * retry).min(self.hosts.every.max(RETRY));
                     pause
                 }
             };
+            let is_crowded = lacking > 0;
+            if is_crowded && !was_crowded {
+                let known = self.known.len();
+                tracing::warn!(
+                    target,
+                    known,
+                    lacking,
+                    "a group has no connections left for addresses: limits.outward_connections"
+                );
+            }
+            was_crowded = is_crowded;
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                () = freed, if is_crowded => {}
+                Ok(()) = configs.changed(), if is_crowded => {}
                 () = changes.closed() => return,
             }
         }
     }
 
-    async fn look_up(&self) -> Result<HashSet<SocketAddr>, String> {
-        let mut all = HashSet::new();
-        for (host, port) in &self.hosts {
-            let looked_up = tokio::time::timeout(PATIENCE, tokio::net::lookup_host((&**host, *port))).await;
-            let found = looked_up
-                .map_err(|_| format!("the name {host} was not found in {} s", PATIENCE.as_secs()))?;
-            all.extend(found.map_err(|error| format!("the name {host} can't be found: {error}"))?);
-        }
-        if all.is_empty() { Err("its name has no address".to_owned()) } else { Ok(all) }
-    }
-
+    /// Gives how many addresses the group had no connection for.
+    ///
     /// # Errors
     /// The channel has gone.
-    async fn change_to(
-        &mut self,
-        now: HashSet<SocketAddr>,
-        changes: &mpsc::Sender<Change<SocketAddr, Endpoint>>,
-    ) -> Result<(), ()> {
-        for address in now.difference(&self.known) {
-            let uri = format!("{}://{address}", self.scheme);
-            let Ok(endpoint) = Endpoint::from_shared(uri) else { continue };
-            changes.send(Change::Insert(*address, endpoint)).await.map_err(|_| ())?;
-        }
-        for address in self.known.difference(&now) {
+    async fn change_to(&mut self, now: HashSet<SocketAddr>, changes: &Changes) -> Result<usize, ()> {
+        self.insert(&now, changes).await?;
+        let gone: Vec<_> = self.known.keys().filter(|address| !now.contains(address)).copied().collect();
+        for address in &gone {
             changes.send(Change::Remove(*address)).await.map_err(|_| ())?;
+            self.known.remove(address);
         }
-        self.known = now;
+        if !gone.is_empty() {
+            // There is room for others.
+            self.insert(&now, changes).await?;
+        }
+        Ok(now.iter().filter(|address| !self.known.contains_key(address)).count())
+    }
+
+    async fn insert(&mut self, now: &HashSet<SocketAddr>, changes: &Changes) -> Result<(), ()> {
+        for address in now {
+            if self.known.contains_key(address) {
+                continue;
+            }
+            let uri = format!("{}://{address}", self.hosts.scheme);
+            let Ok(endpoint) = Endpoint::from_shared(uri) else { continue };
+            let Some(counted) = self.connections.take() else { return Ok(()) };
+            changes.send(Change::Insert(*address, endpoint)).await.map_err(|_| ())?;
+            self.known.insert(*address, counted);
+        }
         Ok(())
     }
 }

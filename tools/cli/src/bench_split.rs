@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tollfree_bench::interrupt::until_interrupted;
-use tollfree_bench::split::{self, SplitMessage, SplitPlan, SplitSide};
+use tollfree_bench::split::{self, BeyondPlan, SplitMessage, SplitPlan, SplitSide};
 
 use crate::bench::print;
 use crate::bench_paced::{clear, failures, out, tell, warn_of_debug_build};
@@ -22,12 +22,17 @@ pub(crate) struct SplitArgs {
     #[arg(long, value_name = "MESSAGE,...", value_delimiter = ',')]
     message: Vec<SplitMessage>,
 
-    /// Calls outstanding at any time
+    /// Measure a shepherd's own answers (health, a refusal, a call of another group) while calls come at FACTOR times what the
+    /// business core can do, 1.2 unless given; each message with each time of business is a case
+    #[arg(long, value_name = "FACTOR", num_args = 0..=1, require_equals = true, default_missing_value = "1.2")]
+    beyond: Option<f64>,
+
+    /// Calls outstanding at any time; with --beyond, the most of them find the knee
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,64")]
     inflight: Vec<usize>,
 
-    /// Nanoseconds that the handler is busy in each call
-    #[arg(long, value_name = "NS,...", value_delimiter = ',', default_value = "0,5000,20000,100000,500000")]
+    /// Nanoseconds that the handler is busy in each call [default: 0,5000,20000,100000,500000; with --beyond: 200000,1000000]
+    #[arg(long, value_name = "NS,...", value_delimiter = ',')]
     busy_ns: Vec<u64>,
 
     /// Measured time for each row and round, without the warm-up before it
@@ -51,13 +56,25 @@ pub(crate) struct SplitArgs {
     json: bool,
 }
 
+/// What `--beyond` is measured with, unless told otherwise.
+const BEYOND_BUSY_NS: [u64; 2] = [200_000, 1_000_000];
+/// The sweep.
+const BUSY_NS: [u64; 5] = [0, 5000, 20_000, 100_000, 500_000];
+
+fn or<T: Clone>(given: Vec<T>, else_these: &[T]) -> Vec<T> {
+    if given.is_empty() { else_these.to_vec() } else { given }
+}
+
 impl SplitArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if let Some(share) = self.beyond {
+            return self.run_beyond(share);
+        }
         let plan = SplitPlan {
-            sides: if self.side.is_empty() { SplitSide::ALL.to_vec() } else { self.side },
-            messages: if self.message.is_empty() { SplitMessage::ALL.to_vec() } else { self.message },
+            sides: or(self.side, SplitSide::ALL),
+            messages: or(self.message, SplitMessage::ALL),
             inflights: self.inflight,
-            busy_ns: self.busy_ns,
+            busy_ns: or(self.busy_ns, &BUSY_NS),
             seconds: self.seconds,
             rounds: self.rounds,
             corpus: self.corpus,
@@ -88,5 +105,43 @@ impl SplitArgs {
         // A proxy that this machine has not is no failure.
         let is_failure = |why: &str| !why.starts_with("not run");
         failures(report.failures().filter(|row| row.not_run.as_deref().is_some_and(is_failure)).count())
+    }
+
+    fn run_beyond(self, share: f64) -> Result<(), Failure> {
+        let split = SplitPlan {
+            sides: or(self.side, &[SplitSide::ShepherdBytes]),
+            messages: or(self.message, &[SplitMessage::Echo64]),
+            inflights: self.inflight,
+            busy_ns: or(self.busy_ns, &BEYOND_BUSY_NS),
+            seconds: self.seconds,
+            rounds: self.rounds,
+            corpus: self.corpus,
+        };
+        let plan = BeyondPlan { split, share };
+        plan.check()?;
+        warn_of_debug_build();
+        let terminal = std::io::stderr().is_terminal();
+        let measured = split::run_beyond(&plan, |step| {
+            let case = &step.case;
+            let outcome = step.outcome.map_or_else(
+                |why| format!("no figures: {why}"),
+                |knee| format!("{knee:.0} calls/s at the knee"),
+            );
+            tell(
+                terminal,
+                step.outcome.is_err(),
+                &format!(
+                    "{:>3} of {} · round {} · {}, busy {} ns · {outcome}",
+                    step.done, step.total, step.round, case.message, case.busy_ns
+                ),
+            );
+        });
+        let report = until_interrupted(measured)???;
+        clear(terminal);
+        let dir = out(self.out, "split-beyond", &report.machine.started_at);
+        report.save(&dir)?;
+        eprintln!("raw data and table are in {}", dir.display());
+        print(&if self.json { report.json() + "\n" } else { report.table() })?;
+        failures(report.failures().count())
     }
 }

@@ -68,6 +68,39 @@ fn crowd_rows_have_the_fields_that_others_rely_on() {
 }
 
 #[test]
+fn what_is_asked_beyond_the_knee_has_a_row_for_each_question_in_each_state() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("not run: it needs two cores");
+        return;
+    }
+    let arguments = ["split", "--beyond=1.5", "--busy-ns", "2000000", "--inflight", "8", "--seconds", "0.3"];
+    let report = report(&[&arguments[..], &["--rounds", "1"]].concat());
+    assert_eq!(report["share"], 1.5);
+    let rows = report["rows"].as_array().unwrap();
+    let questions: Vec<_> = rows.iter().map(|row| row["question"].as_str().unwrap()).collect();
+    assert_eq!(questions, ["health", "refusal", "other-group"]);
+    for row in rows {
+        assert!(row["message"] == "echo64" && row["busy_ns"] == 2_000_000, "{row}");
+        assert_eq!(row["not_run"], Value::Null, "{row}");
+        let states = row["states"].as_array().unwrap();
+        let names: Vec<_> = states.iter().map(|state| state["state"].as_str().unwrap()).collect();
+        assert_eq!(names, ["quiet", "same-rate", "beyond"]);
+        for state in states {
+            let (p50, p99) = (number(state, "p50_ns"), number(state, "p99_ns"));
+            assert!(p50 > 0 && p50 <= p99 && number(state, "calls") > 0, "{row}");
+        }
+        assert!(row["p99_of_quiet"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["p99_of_same_rate"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let loads = report["loads"].as_array().unwrap();
+    let states: Vec<_> = loads.iter().map(|load| load["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["same-rate", "beyond"]);
+    // A call takes two milliseconds of the business core, so no machine answers more.
+    let [answered, due] = ["answered_per_s", "due_per_s"].map(|field| loads[1][field].as_f64().unwrap());
+    assert!(answered > 0.0 && answered <= 520.0 && due > 0.0, "{}", loads[1]);
+}
+
+#[test]
 fn split_rows_have_the_fields_that_others_rely_on() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("not run: it needs two cores");

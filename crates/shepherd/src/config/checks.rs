@@ -166,6 +166,10 @@ fn limits(config: &Config) -> Result<(), Complaint> {
         ("memory_bytes", limits.memory_bytes, 64 << 10),
         ("handshake_ms", limits.handshake_ms, 1),
         ("idle_ms", limits.idle_ms, 1),
+        ("outward_targets", limits.outward_targets.into(), 1),
+        ("outward_connections", limits.outward_connections.into(), 1),
+        ("outward_calls", limits.outward_calls.into(), 1),
+        ("outward_idle_ms", limits.outward_idle_ms, 1),
     ];
     for (key, value, least) in least {
         if value < least {

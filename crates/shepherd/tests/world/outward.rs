@@ -13,7 +13,7 @@ use crate::lab::{Lab, PATIENCE};
 use crate::probe::Probe;
 use crate::tls::Authority;
 
-async fn via(lab: &Lab, target: &str) -> ProbeClient<Channel> {
+pub(crate) async fn via(lab: &Lab, target: &str) -> ProbeClient<Channel> {
     ProbeClient::new(Channel::via(lab.business(), target).await.unwrap())
 }
 
@@ -74,7 +74,7 @@ async fn allowed_targets_are_called_by_http2() {
 }
 
 /// Serves probes at an address of TCP; what they have seen.
-async fn serve(server: tollfree::Server) -> (std::net::SocketAddr, Probe) {
+pub(crate) async fn serve(server: tollfree::Server) -> (std::net::SocketAddr, Probe) {
     let (probe, address) = (Probe::default(), tollfree_testkit::free_address());
     let server = server.add_service(ProbeServer::new(probe.clone()));
     let scheme = format!("http://{address}");

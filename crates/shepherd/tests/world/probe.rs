@@ -57,6 +57,7 @@ fn fault(ask: &Ask) -> Result<(), Status> {
         let mut status =
             Status::with_details(fault.code.into(), fault.message.clone(), fault.details.clone().into());
         status.metadata_mut().insert("x-trailer", "kept".parse().unwrap());
+        status.metadata_mut().insert("tollfree-said", "by the callee".parse().unwrap());
         Err(status)
     })
 }
@@ -71,7 +72,11 @@ impl probe_server::Probe for Probe {
         fault(&ask)?;
         let len = ask.lens.first().map(|len| vec![7; *len as usize]);
         answer.body = len.unwrap_or(ask.body);
-        Ok(Response::new(answer))
+        let mut response = Response::new(answer);
+        for name in ["x-said", "tollfree-said"] {
+            response.metadata_mut().insert(name, "by the callee".parse().unwrap());
+        }
+        Ok(response)
     }
 
     type DownStream = BoxStream<'static, Result<Answer, Status>>;

@@ -9,9 +9,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tollfree::{Channel, ResponseBody};
 use tollfree_shepherd::State;
-use tollfree_stubs::probe::Ask;
 use tollfree_stubs::probe::probe_client::ProbeClient;
+use tollfree_stubs::probe::{Ask, Fault};
 use tonic::body::Body;
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 use tower_service::Service;
 
@@ -19,8 +20,8 @@ use crate::identity::callers;
 use crate::lab::{Lab, PATIENCE};
 use crate::reload::reload;
 
-const SHORT: &str = "[groups.default]\nshortcuts = true\n";
-const GROUP: &str = "group:default";
+pub(crate) const SHORT: &str = "[groups.default]\nshortcuts = true\n";
+pub(crate) const GROUP: &str = "group:default";
 const CALLERS: usize = 4;
 
 async fn via(lab: &Lab) -> (Channel, ProbeClient<Channel>) {
@@ -29,7 +30,7 @@ async fn via(lab: &Lab) -> (Channel, ProbeClient<Channel>) {
 }
 
 /// Waits until the way of a channel's calls says something.
-async fn until_path(channel: &Channel, words: &str) {
+pub(crate) async fn until_path(channel: &Channel, words: &str) {
     let begun = Instant::now();
     while !channel.path().to_string().contains(words) {
         assert!(begun.elapsed() < PATIENCE, "{} and not: {words}", channel.path());
@@ -38,7 +39,7 @@ async fn until_path(channel: &Channel, words: &str) {
 }
 
 /// Calls that the shepherd has handed to workers of the group.
-async fn handed(lab: &Lab) -> u64 {
+pub(crate) async fn handed(lab: &Lab) -> u64 {
     let state = State::read(&lab.business()).await.unwrap();
     state.groups["default"].iter().map(|worker| worker.calls).sum()
 }
@@ -152,6 +153,31 @@ async fn without_the_key_calls_go_through_the_shepherd_and_say_why() {
     until_path(&channel, "without a shortcut").await;
     client.unary(Ask::default()).await.unwrap();
     assert_eq!(handed(&lab).await, 2);
+}
+
+/// What a callee says in headers that only a shepherd and Tollfree itself may say reaches nobody, whichever way it takes.
+#[tokio::test]
+async fn what_a_callee_may_not_say_is_removed_on_both_ways() {
+    for (config, way) in [("[groups.default]\n", "without a shortcut"), (SHORT, "by a shortcut")] {
+        let lab = Lab::start(config).await;
+        let _attached = lab.attach("default").await;
+        let (channel, mut client) = via(&lab).await;
+        until_path(&channel, way).await;
+        let before = handed(&lab).await;
+        let answer = client.unary(Ask::default()).await.unwrap();
+        let keys = |metadata: &MetadataMap| metadata.keys().map(|key| format!("{key:?}")).collect::<String>();
+        let headers = keys(answer.metadata());
+        let fault = Fault { code: Code::DataLoss.into(), message: "as asked".into(), ..Fault::default() };
+        let ask = Ask { fault: Some(fault), lens: vec![10], ..Ask::default() };
+        let failed = keys(client.unary(ask.clone()).await.unwrap_err().metadata());
+        let mut stream = client.down(ask).await.unwrap().into_inner();
+        stream.message().await.unwrap().expect("one answer");
+        let ended = keys(stream.message().await.unwrap_err().metadata());
+        for (said, kept) in [(headers, "x-said"), (failed, "x-trailer"), (ended, "x-trailer")] {
+            assert!(said.contains(kept) && !said.contains("tollfree-"), "{way}: {said}");
+        }
+        assert_eq!(handed(&lab).await - before, if config == SHORT { 0 } else { 3 });
+    }
 }
 
 #[tokio::test]

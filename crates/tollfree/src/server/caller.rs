@@ -4,6 +4,7 @@
 //! and gives handlers a [`Caller`]. A process that the shepherd has led to it is a [`Caller`] by the kernel's word. In a session with any
 //! other client the same headers are metadata like all others, and there is no [`Caller`].
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -118,6 +119,16 @@ pub fn remove_ours(headers: &mut HeaderMap) {
     }
 }
 
+/// What a handler says, for a client: where a shepherd has led it here (`is_shortcut`), without what the shepherd would have removed.
+pub(crate) fn without_ours(headers: &HeaderMap, is_shortcut: bool) -> Cow<'_, HeaderMap> {
+    if !is_shortcut || !headers.keys().any(|name| name.as_str().starts_with(OURS)) {
+        return Cow::Borrowed(headers);
+    }
+    let mut headers = headers.clone();
+    remove_ours(&mut headers);
+    Cow::Owned(headers)
+}
+
 /// Whom the calls of a session come from, in one with a shepherd or with a process that the shepherd has named.
 #[derive(Default)]
 pub(crate) struct Callers {
@@ -141,6 +152,11 @@ impl Callers {
         let address = CallerAddress::Business { pid: peer.pid, uid: peer.uid };
         let caller = Caller(Arc::new(Said { address, subject: None, names: Vec::new() }));
         Callers { neighbor: Some(caller), last: None }
+    }
+
+    /// Whether all calls come from a process that a shepherd has led here.
+    pub(crate) fn is_neighbor(&self) -> bool {
+        self.neighbor.is_some()
     }
 
     /// Takes the headers that say who calls out of a request's, and puts the [`Caller`] into its extensions.

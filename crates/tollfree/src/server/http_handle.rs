@@ -18,7 +18,7 @@ use tower_service::Service;
 use crate::call::deadline::Deadline;
 use crate::message::bypass::Bypass;
 use crate::message::framing::Deframer;
-use crate::metadata::{pack, status_code};
+use crate::metadata::status_code;
 use crate::metrics::ServedCall;
 use crate::server::serving::{Handle, Serving, Step};
 use crate::server::speech::Speech;
@@ -144,7 +144,7 @@ impl HttpHandle {
         let (parts, body) = response.into_parts();
         if parts.status != http::StatusCode::OK {
             // The response is there, as it is over HTTP/2, and ends with what its status means.
-            speech.emission.headers = pack(&parts.headers).ok();
+            speech.emission.headers = speech.pack(&parts.headers).ok();
             return Some(Step::Last(http_status(parts.status)));
         }
         if let Some(code) = status_code(&parts.headers) {
@@ -152,7 +152,7 @@ impl HttpHandle {
             speech.end_with_headers(code, &parts.headers, "response metadata");
             return Some(Step::Said);
         }
-        match pack(&parts.headers) {
+        match speech.pack(&parts.headers) {
             Ok(block) => speech.emission.headers = Some(block),
             Err(error) => {
                 return Some(Step::Last(Status::resource_exhausted(format!("response metadata: {error}"))));
@@ -225,7 +225,7 @@ impl HttpHandle {
         }
         let number = self.count;
         self.count += 1;
-        let Some(Passing { sharing, peer }) = &self.passing else { return Ok(()) };
+        let Some(Passing { sharing, peer, .. }) = &self.passing else { return Ok(()) };
         let (stream, message): (&Stream, _) = (speech.stream.borrow(), &mut speech.emission.message);
         match self.bypass.as_ref().and_then(|bypass| bypass.take_out(number)) {
             Some(past) => {
@@ -249,6 +249,10 @@ impl Handle for HttpHandle {
             }
         }
         self.poll_response(cx, speech, deadline)
+    }
+
+    fn is_shortcut(&self) -> bool {
+        self.passing.as_ref().is_some_and(|passing| passing.is_shortcut)
     }
 
     fn end(&mut self, _: bool) {

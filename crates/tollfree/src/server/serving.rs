@@ -32,6 +32,9 @@ pub(crate) trait Handle: Unpin {
         deadline: &Deadline,
     ) -> Poll<Step>;
 
+    /// Whether the client is a process that a shepherd has led here.
+    fn is_shortcut(&self) -> bool;
+
     /// The handler is not asked again. `is_whole`: it has come to its own end.
     fn end(&mut self, is_whole: bool);
 }
@@ -82,7 +85,8 @@ impl<H: Handle> Serving<H> {
     /// Begins a call; `record` counts it.
     pub(crate) fn begin(&mut self, stream: H::Held, deadline_ns: Option<u64>, record: Option<ServedCall>) {
         let deadline = Deadline::new(deadline_ns);
-        self.call = Some(Ongoing { speech: Speech::new(stream, record), deadline, is_ending: false });
+        let speech = Speech::new(stream, record, self.handle.is_shortcut());
+        self.call = Some(Ongoing { speech, deadline, is_ending: false });
     }
 
     /// What is to be sent on the call.

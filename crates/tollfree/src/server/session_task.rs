@@ -528,6 +528,9 @@ impl SessionTask {
     ) -> (Begun, bool) {
         let asked_ns = call.deadline_ns;
         call.deadline_ns = self.deadline_ns(asked_ns);
+        let is_shortcut = self.callers.as_ref().is_some_and(Callers::is_neighbor);
+        let peer = self.attachment.peer_pool();
+        let passing = || Passing { sharing: self.duty.sharing.clone(), peer, is_shortcut };
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
             Some(idx) => {
@@ -543,7 +546,7 @@ impl SessionTask {
             }
         };
         if place.is_none() {
-            *place = known(&call.path, &self.duty, self.attachment.peer_pool());
+            *place = known(&call.path, &self.duty, passing);
             if let (Some(known), Some(admitting)) = (place.as_mut(), &self.admitting)
                 && call.path == ADMIT.as_bytes()
             {
@@ -599,7 +602,7 @@ impl SessionTask {
         }
         let headers = headers.take().unwrap_or_else(|| self.headers.clone());
         let mut request = request(&call, known.uri.clone(), headers, extensions, callers);
-        let passing = Passing { sharing: self.duty.sharing.clone(), peer: self.attachment.peer_pool() };
+        let passing = passing();
         let passes_refs =
             known.is_generated && passing.peer == PeerPool::Same && passing.sharing.pool.is_some();
         let bypass = (passes_refs || known.types.is_some()).then(|| Bypass::of_server(known.types));
@@ -714,7 +717,7 @@ fn insert_timeout(headers: &mut HeaderMap, deadline_ns: Option<u64>) {
 }
 
 /// Finds the service of a path. `None`: the path is not one.
-fn known(path: &Bytes, duty: &ServerContext, peer: PeerPool) -> Option<MethodEntry> {
+fn known(path: &Bytes, duty: &ServerContext, passing: impl FnOnce() -> Passing) -> Option<MethodEntry> {
     let text = std::str::from_utf8(path).ok()?;
     let (service, method) = text.strip_prefix('/')?.split_once('/')?;
     // A query or a fragment is no part of a method's path, and would be passed over by code that looks at a URI's path.
@@ -728,7 +731,6 @@ fn known(path: &Bytes, duty: &ServerContext, peer: PeerPool) -> Option<MethodEnt
     let uri = Uri::from_parts(parts).ok()?;
     let served = duty.services.get(service);
     let handler = served.map(|served| &served.handler).or(duty.others.as_ref()).cloned();
-    let passing = || Passing { sharing: duty.sharing.clone(), peer };
     let found = served.and_then(|served| served.direct.as_ref());
     let direct = found.and_then(|found| DirectMethod::new(found.clone(), method, passing()));
     let types = found.and_then(|found| found.direct.types(method));

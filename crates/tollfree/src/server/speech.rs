@@ -3,14 +3,16 @@
 use std::borrow::Borrow;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http::HeaderMap;
 use tollfree_layout::limits::METADATA_LEN_MAX;
-use tollfree_layout::metadata::pairs;
+use tollfree_layout::metadata::{BlockError, pairs};
 use tollfree_transport::{Emission, EmitError, Ending, Stream};
 use tonic::{Code, Status};
 
 use crate::metadata::{pack, travelling};
 use crate::metrics::ServedCall;
+use crate::server::caller::without_ours;
 use crate::server::last_words::fit;
 use crate::status;
 
@@ -21,11 +23,21 @@ pub(crate) struct Speech<S> {
     pub(crate) emission: Emission,
     /// Where the server has metrics.
     pub(crate) record: Option<ServedCall>,
+    /// The client is a process that a shepherd has led here.
+    is_shortcut: bool,
 }
 
 impl<S: Borrow<Stream>> Speech<S> {
-    pub(crate) fn new(stream: S, record: Option<ServedCall>) -> Speech<S> {
-        Speech { stream, emission: Emission::default(), record }
+    pub(crate) fn new(stream: S, record: Option<ServedCall>, is_shortcut: bool) -> Speech<S> {
+        Speech { stream, emission: Emission::default(), record, is_shortcut }
+    }
+
+    /// Packs headers for the client.
+    ///
+    /// # Errors
+    /// As [`pack`].
+    pub(crate) fn pack(&self, headers: &HeaderMap) -> Result<Bytes, BlockError> {
+        pack(&without_ours(headers, self.is_shortcut))
     }
 
     /// Ends the call with a status, after what is at hand was sent.
@@ -42,6 +54,7 @@ impl<S: Borrow<Stream>> Speech<S> {
     /// Ends the call with a status that stands in headers; `what` they are is said where they can't be packed. That of a
     /// call that has failed always can, in part at least.
     pub(crate) fn end_with_headers(&mut self, code: u16, headers: &HeaderMap, what: &str) {
+        let headers = &*without_ours(headers, self.is_shortcut);
         match pack(headers) {
             Ok(block) => self.emission.ending = Some(Ending::Trailers { code, block }),
             Err(_) if code != 0 => {

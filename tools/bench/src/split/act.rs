@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tollfree_shepherd::{Config, Shepherd};
 
-use super::client::{self, Window};
 use super::proxy;
 use super::service::Business;
-use super::{PATIENCE, Part, Role, SplitCase, SplitSide};
+use super::{PATIENCE, Part, Role, SplitCase, SplitMessage, SplitSide};
+use super::{beyond, client};
 use crate::BenchError;
 use crate::order::{self, Serving};
 use crate::peer::Starter;
@@ -21,37 +21,46 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
     let failed = |what: String| BenchError::Side { side: case.side.name(), what };
     let ready = |serving: Serving| starter.say(serving);
     match &part.role {
-        Role::Between { dir } if case.side == SplitSide::ShepherdBytes => {
+        Role::Between { dir, groups } if case.side == SplitSide::ShepherdBytes => {
             // As the command does it: a thread for each core that it may use.
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             let runtime = runtime.map_err(BenchError::system("cannot start the async runtime"))?;
-            runtime.block_on(shepherd(dir, ready)).map_err(failed)
+            runtime.block_on(shepherd(dir, *groups, ready)).map_err(failed)
         }
-        Role::Between { dir } => {
+        Role::Between { dir, .. } => {
             // There before it is: whoever calls waits until it listens.
             ready(Serving { address: format!("unix:{}", proxy::front(dir).display()) });
             Err(failed(proxy::become_one(case.side, dir)))
         }
-        Role::Business { dir } => {
-            order::runtime(RuntimeKind::Current)?.block_on(business(case, dir, ready)).map_err(failed)
+        Role::Business { dir, group } => {
+            let business = business(case, dir, group.as_deref(), ready);
+            order::runtime(RuntimeKind::Current)?.block_on(business).map_err(failed)
         }
-        Role::Call { address, message, business, between, warm_up, measure } => {
-            let bytes = std::fs::read(message).map_err(BenchError::system("cannot read the message"))?;
-            let window = Window {
-                business: *business,
-                between: *between,
-                inflight: case.inflight,
-                warm_up: *warm_up,
-                measure: *measure,
+        Role::Call(calls) => {
+            let bytes = read(&calls.message)?;
+            let measured = async {
+                appears(&calls.address).await?;
+                client::measure(case.message, bytes, calls, case.inflight).await
             };
-            let calls = async {
-                appears(address).await?;
-                client::measure(address, case.message, bytes, window).await
-            };
-            starter.say(order::runtime(RuntimeKind::Current)?.block_on(calls).map_err(failed)?);
+            starter.say(order::runtime(RuntimeKind::Current)?.block_on(measured).map_err(failed)?);
+            Ok(())
+        }
+        Role::Flood { calls, rate } => {
+            let bytes = read(&calls.message)?;
+            let flood = beyond::flood(case.message, bytes, calls, *rate, || starter.say(()));
+            starter.say(order::runtime(RuntimeKind::Current)?.block_on(flood).map_err(failed)?);
+            Ok(())
+        }
+        Role::Ask(asking) => {
+            let ask = beyond::ask(case.message, asking);
+            starter.say(order::runtime(RuntimeKind::Current)?.block_on(ask).map_err(failed)?);
             Ok(())
         }
     }
+}
+
+fn read(message: &Path) -> Result<Vec<u8>, BenchError> {
+    std::fs::read(message).map_err(BenchError::system("cannot read the message"))
 }
 
 /// Waits until a proxy listens.
@@ -67,13 +76,27 @@ async fn appears(address: &str) -> Result<(), String> {
     Ok(())
 }
 
-async fn shepherd(dir: &Path, ready: impl FnOnce(Serving)) -> Result<(), String> {
-    let text = format!(
+/// With two groups, those of [`beyond`], calls of one message go to the other one.
+async fn shepherd(
+    dir: &Path,
+    groups: Option<SplitMessage>,
+    ready: impl FnOnce(Serving),
+) -> Result<(), String> {
+    let mut text = format!(
         "listeners.world.address = \"unix:{}\"\nbusiness.socket = \"{}\"\nlimits.streams = 4096\n\
          limits.message_bytes = 67108864\n",
         proxy::front(dir).display(),
         meeting_place(dir)
     );
+    if let Some(message) = groups {
+        let (service, own, other) = ("tollfree.bench.v1.Split", beyond::OWN, beyond::OTHER);
+        // A service that nobody serves is refused at once, also by a shepherd that is young.
+        text += &format!(
+            "limits.attach_wait_ms = 0\n[groups.{own}]\n[groups.{other}]\n[routes]\n\"{service}\" = \"{own}\"\n\
+             \"{service}/{}\" = \"{other}\"\n",
+            client::method(message)
+        );
+    }
     let config = Config::from_toml(&text).map_err(|error| error.to_string())?;
     let shepherd = Shepherd::bind(config).await.map_err(|error| error.to_string())?;
     let address = shepherd.addresses().remove("listeners.world").unwrap_or_default();
@@ -86,7 +109,12 @@ fn meeting_place(dir: &Path) -> String {
     format!("shm://{}", dir.join("shepherd.sock").display())
 }
 
-async fn business(case: SplitCase, dir: &Path, ready: impl FnOnce(Serving)) -> Result<(), String> {
+async fn business(
+    case: SplitCase,
+    dir: &Path,
+    group: Option<&str>,
+    ready: impl FnOnce(Serving),
+) -> Result<(), String> {
     let business = Business { busy: Duration::from_nanos(case.busy_ns) };
     if case.side != SplitSide::ShepherdBytes {
         let service = crate::proto::split_server::SplitServer::new(business);
@@ -96,6 +124,10 @@ async fn business(case: SplitCase, dir: &Path, ready: impl FnOnce(Serving)) -> R
     let service = crate::direct::split_server::SplitServer::new(business);
     let server = tollfree::Server::builder().add_service(service.max_decoding_message_size(usize::MAX));
     ready(Serving { address: meeting_place(dir) });
-    let ended = server.attach(meeting_place(dir)).await;
+    let attaching = server.attach(meeting_place(dir));
+    let ended = match group {
+        Some(group) => attaching.group(group).await,
+        None => attaching.await,
+    };
     Err(ended.map_or_else(|error| format!("attaching failed: {error}"), |()| "it was let go".to_owned()))
 }

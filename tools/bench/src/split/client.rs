@@ -15,7 +15,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use super::{PATIENCE, Split, SplitMessage};
+use super::{Calls, PATIENCE, Split, SplitMessage};
 use crate::hyperprotobench::{M3, M34, M43};
 use crate::latency::Latencies;
 use crate::process::run_time_ns;
@@ -62,26 +62,44 @@ impl Decoder for AsIs {
     }
 }
 
+/// The method whose message it is.
+pub(super) fn method(message: SplitMessage) -> &'static str {
+    match message {
+        SplitMessage::Echo64 => "Echo64",
+        message => message.name(),
+    }
+}
+
 /// A way to make the calls; cheap to clone.
 #[derive(Clone)]
-struct Caller {
+pub(super) struct Caller {
     grpc: Grpc<Channel>,
     path: PathAndQuery,
     message: Bytes,
 }
 
 impl Caller {
-    async fn connect(address: &str, message: SplitMessage, bytes: Bytes) -> Result<Caller, String> {
+    pub(super) async fn connect(
+        address: &str,
+        message: SplitMessage,
+        bytes: Bytes,
+    ) -> Result<Caller, String> {
         let grpc = Grpc::new(tonic_unix::connect(address).await?).max_decoding_message_size(LEN_MAX);
-        let name = match message {
-            SplitMessage::Echo64 => "Echo64",
-            message => message.name(),
-        };
-        let path = PathAndQuery::from_maybe_shared(format!("/tollfree.bench.v1.Split/{name}"));
+        let path = PathAndQuery::from_maybe_shared(format!("/tollfree.bench.v1.Split/{}", method(message)));
         Ok(Caller { grpc, path: path.map_err(|error| error.to_string())?, message: bytes })
     }
 
-    async fn call(&mut self) -> Result<Bytes, Status> {
+    /// The same connection and message, another method.
+    pub(super) fn at(&self, path: &'static str) -> Result<Caller, String> {
+        let path = PathAndQuery::from_maybe_shared(path).map_err(|error| error.to_string())?;
+        Ok(Caller { path, ..self.clone() })
+    }
+
+    pub(super) fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    pub(super) async fn call(&mut self) -> Result<Bytes, Status> {
         self.grpc
             .ready()
             .await
@@ -91,7 +109,7 @@ impl Caller {
     }
 
     /// The first call that is answered: the business process may be on its way to what stands between.
-    async fn first(&mut self) -> Result<Bytes, String> {
+    pub(super) async fn first(&mut self) -> Result<Bytes, String> {
         let began = Instant::now();
         loop {
             match self.call().await {
@@ -144,21 +162,12 @@ pub(super) fn check(message: SplitMessage, request: &[u8], reply: &[u8]) -> Resu
     of_type!(message, same(request, reply))
 }
 
-fn failed(status: &Status) -> String {
+pub(super) fn failed(status: &Status) -> String {
     format!("a call failed: {status}")
 }
 
-/// Whom to watch, and for how long.
-pub(super) struct Window {
-    pub(super) business: u32,
-    pub(super) between: Option<u32>,
-    pub(super) inflight: usize,
-    pub(super) warm_up: Duration,
-    pub(super) measure: Duration,
-}
-
 /// Processor time so far: of the business process, of what stands between, and of this one.
-fn used(window: &Window) -> Result<[u64; 3], String> {
+pub(super) fn used(window: &Calls) -> Result<[u64; 3], String> {
     let of = |pid| run_time_ns(pid).map_err(|error| error.to_string());
     let own = clock_gettime(ClockId::ProcessCPUTime);
     let own = own.tv_sec as u64 * 1_000_000_000 + own.tv_nsec as u64;
@@ -167,18 +176,18 @@ fn used(window: &Window) -> Result<[u64; 3], String> {
 
 /// Calls, and measures.
 pub(super) async fn measure(
-    address: &str,
     message: SplitMessage,
     bytes: Vec<u8>,
-    window: Window,
+    window: &Calls,
+    inflight: usize,
 ) -> Result<Split, String> {
-    let mut caller = Caller::connect(address, message, bytes.into()).await?;
+    let mut caller = Caller::connect(&window.address, message, bytes.into()).await?;
     let reply = caller.first().await?;
     check(message, &caller.message, &reply)?;
     let (counts, stops) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let common = Arc::new(Mutex::new(Latencies::default()));
     let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..window.inflight {
+    for _ in 0..inflight {
         let (mut caller, counts, stops, common) =
             (caller.clone(), counts.clone(), stops.clone(), common.clone());
         tasks.spawn(async move {
@@ -195,11 +204,11 @@ pub(super) async fn measure(
         });
     }
     tokio::time::sleep(window.warm_up).await;
-    let (before, began) = (used(&window)?, Instant::now());
+    let (before, began) = (used(window)?, Instant::now());
     counts.store(true, Ordering::Relaxed);
     tokio::time::sleep(window.measure).await;
     stops.store(true, Ordering::Relaxed);
-    let (after, elapsed) = (used(&window)?, began.elapsed());
+    let (after, elapsed) = (used(window)?, began.elapsed());
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| format!("a calling task came to grief: {error}"))??;
     }

@@ -5,6 +5,7 @@
 //! in each call. Without anything between, the business process is a plain tonic server that does its RPC work itself.
 
 mod act;
+mod beyond;
 mod client;
 mod proxy;
 mod report;
@@ -27,6 +28,10 @@ use crate::workdir::Workdir;
 use crate::{BenchError, Machine, rounds};
 
 pub(crate) use self::act::act;
+use self::beyond::Asking;
+pub use self::beyond::{
+    BeyondCase, BeyondPlan, BeyondReport, BeyondState, BeyondStep, Question, run as run_beyond,
+};
 pub use self::report::SplitReport;
 
 /// The longest that a handler may be busy.
@@ -191,18 +196,30 @@ pub(crate) struct Part {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
     /// Serves the world in `dir`; answers where.
-    Between { dir: PathBuf },
-    /// Handles calls; answers where, or where it has attached.
-    Business { dir: PathBuf },
-    /// Calls, and counts what the others use meanwhile.
-    Call {
-        address: String,
-        message: PathBuf,
-        business: u32,
-        between: Option<u32>,
-        warm_up: Duration,
-        measure: Duration,
+    Between {
+        dir: PathBuf,
+        /// Where there are two groups: the message whose calls are the other one's.
+        groups: Option<SplitMessage>,
     },
+    /// Handles calls; answers where, or where it has attached.
+    Business { dir: PathBuf, group: Option<String> },
+    /// Calls in a closed loop, and counts what the others use meanwhile.
+    Call(Calls),
+    /// The same at a rate, whatever comes of it; says when it begins to measure.
+    Flood { calls: Calls, rate: f64 },
+    /// Asks a shepherd for what it answers itself, and for a call of the other group.
+    Ask(Asking),
+}
+
+/// Whom to call, whom to watch, and for how long.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Calls {
+    pub(crate) address: String,
+    pub(crate) message: PathBuf,
+    pub(crate) business: u32,
+    pub(crate) between: Option<u32>,
+    pub(crate) warm_up: Duration,
+    pub(crate) measure: Duration,
 }
 
 /// What a round measured.
@@ -273,27 +290,27 @@ async fn measure(
     let place = || dir.path().to_owned();
     let mut between = None;
     if case.side != SplitSide::Tonic {
-        let order = order(seats.client, Role::Between { dir: place() });
+        let order = order(seats.client, Role::Between { dir: place(), groups: None });
         between = Some(Peer::start("infrastructure", &["bench-peer"], &malloc, &order).await?);
     }
     let mut address = None;
     if let Some(between) = &mut between {
         address = Some(between.hear::<Serving>(PATIENCE).await?.address);
     }
-    let order_business = order(seats.server, Role::Business { dir: place() });
+    let order_business = order(seats.server, Role::Business { dir: place(), group: None });
     let mut business = Peer::start("business", &["bench-peer"], &malloc, &order_business).await?;
     let own: Serving = business.hear(PATIENCE).await?;
     let gone = || BenchError::Refused("a process has ended already".to_owned());
     let measure = Duration::from_secs_f64(plan.seconds);
     let warm_up = (measure / 4).clamp(Duration::from_millis(20), Duration::from_millis(500));
-    let role = Role::Call {
+    let role = Role::Call(Calls {
         address: address.unwrap_or(own.address),
         message: file,
         business: business.pid().ok_or_else(gone)?,
         between: between.as_ref().map(|between| between.pid().ok_or_else(gone)).transpose()?,
         warm_up,
         measure,
-    };
+    });
     let mut client = Peer::start("client", &["bench-peer"], &malloc, &order(seats.client, role)).await?;
     let measured: Split = client.hear(warm_up + measure + PATIENCE).await?;
     client.stop().await;

@@ -182,6 +182,11 @@ impl Handle for TypedHandle {
         }
     }
 
+    fn is_shortcut(&self) -> bool {
+        let passing = self.run.as_ref().and_then(|run| run.passing());
+        passing.is_some_and(|passing| passing.is_shortcut)
+    }
+
     fn end(&mut self, is_whole: bool) {
         // A request that was refused goes with its call: others are served here.
         (self.state, self.arrival) = (State::Handler, None);

@@ -18,6 +18,7 @@ use tower_service::Service;
 use crate::message::encoding::{Received, decode, pack};
 use crate::message::form::Form;
 use crate::message::payloads::{Outlet, Sharing};
+use crate::server::caller::without_ours;
 
 /// A request as the session has it.
 pub struct Raw {
@@ -31,6 +32,8 @@ pub struct Raw {
 pub struct Passing {
     pub(crate) sharing: Arc<Sharing>,
     pub(crate) peer: PeerPool,
+    /// The client is a process that a shepherd has led here.
+    pub(crate) is_shortcut: bool,
 }
 
 /// Runs one method's handler, one call after the other, in the same memory.
@@ -138,7 +141,7 @@ where
         };
         let answered = ready!(future.poll(cx));
         Poll::Ready(answered.and_then(|mut response| {
-            let Some(Passing { sharing, peer }) = &self.passing else {
+            let Some(Passing { sharing, peer, is_shortcut }) = &self.passing else {
                 return Err(Status::internal("the session has not said how payloads are passed"));
             };
             let len_max = self.encoding_len_max;
@@ -152,7 +155,7 @@ where
                     sharing.encode(message, len_max, *peer, outlet)
                 })?,
             };
-            let block = pack(response.metadata().as_ref())
+            let block = pack(&without_ours(response.metadata().as_ref(), *is_shortcut))
                 .map_err(|error| Status::resource_exhausted(format!("response metadata: {error}")))?;
             if !block.is_empty() {
                 self.spent = std::mem::take(response.metadata_mut());

@@ -1,0 +1,351 @@
+//! What a shepherd's own answers take while a business core has more to do than it can.
+//!
+//! Four processes. The business process has a core of its own; the shepherd, the load generator, the process that asks, and that of
+//! another group share the other core. Calls come in an open loop, at a share of what the business process can do (its knee, which is
+//! measured first). Meanwhile somebody else asks the shepherd for health, for a service that is not there, and for a call of the other group.
+//! The same is asked without any load, and with the same rate of calls to a business process that is not busy: what the load generator
+//! and the passing calls cost the shared core is in both of the latter.
+
+mod act;
+mod report;
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tollfree_measure::axis;
+
+use super::{BUSY_NS_MAX, PATIENCE, Part, Role, Split, SplitCase, SplitMessage, SplitPlan, SplitSide};
+use crate::cores::Cores;
+use crate::latency::Latencies;
+use crate::order::{Order, Serving};
+use crate::peer::Peer;
+use crate::plan::{Malloc, Placement};
+use crate::workdir::Workdir;
+use crate::{BenchError, Machine, rounds};
+
+pub(super) use self::act::{ask, flood};
+pub use self::report::BeyondReport;
+
+/// Shares of the knee that can be asked for.
+const SHARES: std::ops::RangeInclusive<f64> = 0.1..=10.0;
+/// How long finding the knee takes at most.
+const KNEE_MAX: Duration = Duration::from_secs(2);
+/// What the load goes on for beyond the time in which somebody asks, so that he begins and ends within it.
+const SLACK: Duration = Duration::from_secs(2);
+
+axis! {
+    /// What the business core has to do meanwhile.
+    BeyondState, "state", {
+        /// Nothing: there is no load at all.
+        Quiet = "quiet",
+        /// Next to nothing: calls come at the same rate, to a handler that is not busy.
+        SameRate = "same-rate",
+        /// More than it can.
+        Beyond = "beyond",
+    }
+}
+
+axis! {
+    /// What the shepherd is asked for.
+    Question, "question", {
+        /// `grpc.health.v1.Health/Check`, which the shepherd answers itself.
+        Health = "health",
+        /// A service that nobody serves, which the shepherd refuses itself.
+        Refusal = "refusal",
+        /// A call of another group, whose process has nothing else to do.
+        OtherGroup = "other-group",
+    }
+}
+
+/// What to measure: every message with every time of business is a case.
+#[derive(Debug, Clone)]
+pub struct BeyondPlan {
+    /// Messages, times of business, calls in flight where the knee is looked for, seconds and rounds. The side is the shepherd.
+    pub split: SplitPlan,
+    /// The rate of calls, by that of the knee.
+    pub share: f64,
+}
+
+/// One case.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct BeyondCase {
+    /// What the calls carry that the business core has to do with.
+    pub message: SplitMessage,
+    /// How long the handler is busy in each of them.
+    pub busy_ns: u64,
+}
+
+/// What a process that asks, or one that calls, does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Asking {
+    pub(crate) address: String,
+    pub(crate) warm_up: Duration,
+    pub(crate) measure: Duration,
+}
+
+/// What somebody was told, by question.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Told {
+    pub(crate) latencies: [Latencies; Question::ALL.len()],
+}
+
+/// What became of the load.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Flooded {
+    pub(crate) split: Split,
+    /// Calls that were due.
+    pub(crate) due: u64,
+    /// Those of them that were not made, since too many were under way.
+    pub(crate) left_out: u64,
+}
+
+/// What a round measured in one state.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct State {
+    pub(crate) told: Told,
+    pub(crate) flooded: Option<Flooded>,
+}
+
+/// What a round measured: calls a second at the knee, and each state.
+#[derive(Debug, Clone)]
+pub(crate) struct Round {
+    pub(crate) knee_per_s: f64,
+    pub(crate) states: [State; BeyondState::ALL.len()],
+}
+
+impl BeyondPlan {
+    /// Checks what the command line's own types cannot.
+    ///
+    /// # Errors
+    /// [`BenchError::Refused`], naming the value and what is allowed.
+    pub fn check(&self) -> Result<(), BenchError> {
+        self.split.check()?;
+        let refuse = |what: String| Err(BenchError::Refused(what));
+        if !SHARES.contains(&self.share) {
+            return refuse(format!("{} of the knee: must be 0.1 to 10", self.share));
+        }
+        if self.split.sides.iter().any(|side| *side != SplitSide::ShepherdBytes) {
+            return refuse(
+                "beyond the knee, the only side is shepherd-bytes: its own answers are measured".into(),
+            );
+        }
+        if let Some(ns) = self.split.busy_ns.iter().find(|ns| !(1..=BUSY_NS_MAX).contains(*ns)) {
+            return refuse(format!("{ns} ns busy: must be 1 to {BUSY_NS_MAX} for a knee"));
+        }
+        Ok(())
+    }
+
+    fn cases(&self) -> Vec<BeyondCase> {
+        let of = |&message| self.split.busy_ns.iter().map(move |&busy_ns| BeyondCase { message, busy_ns });
+        self.split.messages.iter().flat_map(of).collect()
+    }
+}
+
+/// What is called of the other group: another method than that of the load, and short.
+pub(super) fn other_message(message: SplitMessage) -> SplitMessage {
+    if message == SplitMessage::Echo64 { SplitMessage::M3 } else { SplitMessage::Echo64 }
+}
+
+/// One measurement that just ended, with the rate at the knee.
+pub type BeyondStep<'a> = rounds::Step<'a, BeyondCase, f64>;
+
+/// Measures everything that the plan asks for; `progress` hears of each measurement. A case that fails is one that says so.
+///
+/// # Errors
+/// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
+pub async fn run(
+    plan: &BeyondPlan,
+    mut progress: impl FnMut(&BeyondStep<'_>),
+) -> Result<BeyondReport, BenchError> {
+    plan.check()?;
+    let cores = Cores::choose()?;
+    cores.seats(Placement::Split)?;
+    let machine = Machine::look(&cores, &Malloc::Keep.settings());
+    let take = async |case: BeyondCase| {
+        let bytes = case.message.bytes(plan.split.corpus.as_deref())?;
+        measure(plan, case, &bytes, &cores).await
+    };
+    let tried = rounds::interleave(plan.cases(), plan.split.rounds, take, |step| {
+        let knee = step.outcome.map(|round| round.knee_per_s);
+        let outcome = knee.as_ref().map_err(|why| *why);
+        let (done, total, round, case) = (step.done, step.total, step.round, step.case);
+        progress(&rounds::Step { done, total, round, case, outcome });
+    })
+    .await;
+    Ok(BeyondReport::new(machine, plan, tried))
+}
+
+/// A round of a case: the quiet state and the one beyond with the same processes, the one between with others.
+async fn measure(
+    plan: &BeyondPlan,
+    case: BeyondCase,
+    message: &[u8],
+    cores: &Cores,
+) -> Result<Round, BenchError> {
+    let busy = Lab::start(plan, case, message, cores).await?;
+    let quiet = busy.ask().await?;
+    let knee_per_s = busy.knee().await?;
+    let rate = knee_per_s * plan.share;
+    let beyond = busy.ask_under(rate).await?;
+    busy.stop().await;
+    let idle = Lab::start(plan, BeyondCase { busy_ns: 0, ..case }, message, cores).await?;
+    let same_rate = idle.ask_under(rate).await?;
+    idle.stop().await;
+    Ok(Round { knee_per_s, states: [quiet, same_rate, beyond] })
+}
+
+/// A shepherd, a business process, and one of another group.
+struct Lab<'c> {
+    case: SplitCase,
+    cores: &'c Cores,
+    address: String,
+    dir: Workdir,
+    between: Peer,
+    business: Peer,
+    other: Peer,
+    warm_up: Duration,
+    measure: Duration,
+}
+
+impl<'c> Lab<'c> {
+    async fn start(
+        plan: &BeyondPlan,
+        case: BeyondCase,
+        message: &[u8],
+        cores: &'c Cores,
+    ) -> Result<Lab<'c>, BenchError> {
+        let seats = cores.seats(Placement::Split)?;
+        let inflight = plan.split.inflights.iter().copied().max().unwrap_or(1);
+        let BeyondCase { message: kind, busy_ns } = case;
+        let case = SplitCase { side: SplitSide::ShepherdBytes, message: kind, inflight, busy_ns };
+        let dir = Workdir::create()?;
+        let written = std::fs::write(dir.join("message"), message);
+        written.map_err(BenchError::system("cannot write the message"))?;
+        let place = || dir.path().to_owned();
+        let groups = Some(other_message(kind));
+        let role = Role::Between { dir: place(), groups };
+        let mut between = start("infrastructure", case, seats.client, role).await?;
+        let address = between.hear::<Serving>(PATIENCE).await?.address;
+        let role = Role::Business { dir: place(), group: Some(OWN.to_owned()) };
+        let mut business = start("business", case, seats.server, role).await?;
+        business.hear::<Serving>(PATIENCE).await?;
+        // It is never busy, and on the core of those who ask: the business core would make it wait.
+        let role = Role::Business { dir: place(), group: Some(OTHER.to_owned()) };
+        let idle = SplitCase { busy_ns: 0, ..case };
+        let mut other = start("another group", idle, seats.client, role).await?;
+        other.hear::<Serving>(PATIENCE).await?;
+        let measure = Duration::from_secs_f64(plan.split.seconds);
+        let warm_up = (measure / 4).clamp(Duration::from_millis(20), Duration::from_millis(500));
+        Ok(Lab { case, cores, address, dir, between, business, other, warm_up, measure })
+    }
+
+    fn calls(&self, warm_up: Duration, measure: Duration) -> Result<super::Calls, BenchError> {
+        let gone = || BenchError::Refused("a process has ended already".to_owned());
+        Ok(super::Calls {
+            address: self.address.clone(),
+            message: self.dir.join("message"),
+            business: self.business.pid().ok_or_else(gone)?,
+            between: Some(self.between.pid().ok_or_else(gone)?),
+            warm_up,
+            measure,
+        })
+    }
+
+    async fn client(&self, name: &'static str, role: Role) -> Result<Peer, BenchError> {
+        let seats = self.cores.seats(Placement::Split)?;
+        start(name, self.case, seats.client, role).await
+    }
+
+    /// How many calls the business process answers in a second when there are always some.
+    async fn knee(&self) -> Result<f64, BenchError> {
+        let measure = self.measure.min(KNEE_MAX);
+        let role = Role::Call(self.calls(self.warm_up, measure)?);
+        let mut client = self.client("client", role).await?;
+        let measured: Split = client.hear(self.warm_up + measure + PATIENCE).await?;
+        client.stop().await;
+        Ok(measured.rate())
+    }
+
+    async fn ask(&self) -> Result<State, BenchError> {
+        let (address, warm_up, measure) = (self.address.clone(), self.warm_up, self.measure);
+        let role = Role::Ask(Asking { address, warm_up, measure });
+        let mut asking = self.client("asking client", role).await?;
+        let told = asking.hear(warm_up + measure + PATIENCE).await?;
+        asking.stop().await;
+        Ok(State { told, flooded: None })
+    }
+
+    /// Asks while calls come at a rate.
+    async fn ask_under(&self, rate: f64) -> Result<State, BenchError> {
+        let lasts = self.warm_up + self.measure + SLACK;
+        let role = Role::Flood { calls: self.calls(self.warm_up, lasts)?, rate };
+        let mut flooding = self.client("client", role).await?;
+        // It says when what comes is measured.
+        flooding.hear::<()>(self.warm_up + PATIENCE).await?;
+        let began = Instant::now();
+        let mut state = self.ask().await?;
+        if began.elapsed() > lasts {
+            let why = "the load ended before the asking did: this machine has too much else to do";
+            return Err(BenchError::Refused(why.to_owned()));
+        }
+        state.flooded = Some(flooding.hear(lasts + PATIENCE).await?);
+        flooding.stop().await;
+        Ok(state)
+    }
+
+    async fn stop(self) {
+        self.business.stop().await;
+        self.other.stop().await;
+        self.between.stop().await;
+    }
+}
+
+/// The groups: that of the load, and that which somebody asks for meanwhile.
+pub(super) const OWN: &str = "business";
+pub(super) const OTHER: &str = "other";
+
+async fn start(
+    name: &'static str,
+    case: SplitCase,
+    core: Option<crate::cores::CoreIdx>,
+    role: Role,
+) -> Result<Peer, BenchError> {
+    let order = Order::Split(Part { case, core, role });
+    Ok(Peer::start(name, &["bench-peer"], &Malloc::Keep.settings(), &order).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_plans_are_refused_in_words() {
+        let plan = || BeyondPlan {
+            split: SplitPlan {
+                sides: vec![SplitSide::ShepherdBytes],
+                messages: vec![SplitMessage::Echo64],
+                inflights: vec![64],
+                busy_ns: vec![1000, 2000],
+                seconds: 1.0,
+                rounds: 1,
+                corpus: None,
+            },
+            share: 1.2,
+        };
+        plan().check().unwrap();
+        assert_eq!(plan().cases().len(), 2);
+        type Spoil = fn(&mut BeyondPlan);
+        let spoil: [(&str, Spoil); 4] = [
+            ("of the knee", |p| p.share = 0.0),
+            ("shepherd-bytes", |p| p.split.sides.push(SplitSide::Tonic)),
+            ("0 ns busy", |p| p.split.busy_ns.push(0)),
+            ("rounds", |p| p.split.rounds = 0),
+        ];
+        for (words, spoil) in spoil {
+            let mut plan = plan();
+            spoil(&mut plan);
+            let error = plan.check().unwrap_err().to_string();
+            assert!(error.contains(words), "{error:?} lacks {words:?}");
+        }
+    }
+}
