@@ -72,13 +72,30 @@ pub trait WriteMemory: ReadMemory {
 /// Checks that the `len` bytes at `at` lie within `total`.
 #[inline(always)]
 pub(crate) fn check_range(at: usize, len: usize, total: usize) {
-    assert!(at <= total && len <= total - at, "{len} bytes at {at} are outside of a memory of {total}");
+    if at > total || len > total - at {
+        outside(at, len, total);
+    }
+}
+
+// Apart, with numbers and no references: else all three would be stored for the message wherever memory is touched.
+#[cold]
+#[inline(never)]
+fn outside(at: usize, len: usize, total: usize) -> ! {
+    panic!("{len} bytes at {at} are outside of a memory of {total}");
+}
+
+#[cold]
+#[inline(never)]
+fn unaligned(at: usize, len: usize) -> ! {
+    panic!("a word of {len} bytes at {at} is not aligned");
 }
 
 /// Checks that the word of `len` bytes at `at` is aligned and within `total`.
 #[inline(always)]
 pub(crate) fn check_word(at: usize, len: usize, total: usize) {
-    assert!(at.is_multiple_of(len), "a word of {len} bytes at {at} is not aligned");
+    if !at.is_multiple_of(len) {
+        unaligned(at, len);
+    }
     check_range(at, len, total);
 }
 

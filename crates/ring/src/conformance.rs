@@ -94,6 +94,8 @@ pub fn against_oracle<S: RecordSender, R: RecordReceiver>(
             }
         }
         assert_eq!(receiver.is_empty(), oracle.published.is_empty());
+        let looks_left = receiver.glance(3);
+        assert_eq!(looks_left == 0, oracle.published.is_empty(), "{looks_left} of 3 looks left");
         assert_eq!(receiver.unreleased_lines() == 0, oracle.unreleased_count == 0);
     }
     // Whatever state it was left in, everything sent arrives.

@@ -62,9 +62,15 @@ impl<W: WriteMemory, R: ReadMemory> RingReceiver<W, R> {
         self
     }
 
+    /// Where the next record's head is to be.
+    #[inline(always)]
+    fn head_off(&self) -> usize {
+        self.ring.ring_off + self.ring.line_off(self.pos)
+    }
+
     #[inline(always)]
     fn head(&self, order: Ordering) -> u64 {
-        self.peer.load_u64(self.ring.ring_off + self.ring.line_off(self.pos), order)
+        self.peer.load_u64(self.head_off(), order)
     }
 
     /// Fetches the head word at `pos` and checks the copy.
@@ -144,6 +150,22 @@ impl<W: WriteMemory, R: ReadMemory> RecordReceiver for RingReceiver<W, R> {
     }
 
     #[inline]
+    fn glance(&self, count: usize) -> usize {
+        if self.peeked.is_some() || self.violation.is_some() {
+            return count;
+        }
+        // Only the peer can change anything meanwhile.
+        let (peer, off) = (&*self.peer, self.head_off());
+        for left in (0..count).rev() {
+            std::hint::spin_loop();
+            if peer.load_u64(off, Ordering::Relaxed) != HEAD_EMPTY {
+                return left;
+            }
+        }
+        0
+    }
+
+    #[inline]
     fn release(&mut self) -> bool {
         if self.released == self.pos {
             return false;
@@ -179,12 +201,17 @@ pub struct RingRecord<'a, R> {
 impl<R> RingRecord<'_, R> {
     #[inline(always)]
     fn check(&self, at: usize, len: usize) {
-        assert!(
-            at <= self.len && len <= self.len - at,
-            "{len} bytes at {at} are outside of a record of {}",
-            self.len
-        );
+        if at > self.len || len > self.len - at {
+            outside(at, len, self.len);
+        }
     }
+}
+
+// Apart, and with numbers: else they would be stored for the message at each reading.
+#[cold]
+#[inline(never)]
+fn outside(at: usize, len: usize, total: usize) -> ! {
+    panic!("{len} bytes at {at} are outside of a record of {total}");
 }
 
 impl<R: ReadMemory> RecordRead for RingRecord<'_, R> {

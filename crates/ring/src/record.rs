@@ -112,6 +112,10 @@ pub trait RecordReceiver {
     /// something.
     fn is_empty(&self) -> bool;
 
+    /// Looks up to `count` times, after a pause each, until there is something. Returns how many looks are left; 0 also where
+    /// the last one has found it.
+    fn glance(&self, count: usize) -> usize;
+
     /// Gives the lines of all records passed back to the peer. Returns whether there were any.
     fn release(&mut self) -> bool;
 

@@ -41,6 +41,7 @@ fn a_head_of_another_place_is_refused() {
         assert_eq!(receiver.peek().err(), Some(violation), "latched");
         peer.store_u64(PAGE_LEN, 0, Ordering::Relaxed);
         assert!(!receiver.is_empty() && receiver.peek().is_err());
+        assert_eq!(receiver.glance(3), 3, "nobody looks for what can't come");
         assert!(!receiver.release());
         assert!(violation.to_string().contains(&format!("{word:#018x}")), "{violation}");
     }

@@ -122,7 +122,9 @@ impl<T: Watched> Session<T> {
     /// What a stream had borrowed of the reserve is there again.
     pub(crate) fn give_back(&mut self, lent: u64) {
         self.reserve += lent;
-        self.lend();
+        if !self.short.is_empty() {
+            self.lend();
+        }
     }
 
     /// Lends what is in the reserve to the messages that wait for it, the first that began first.

@@ -1,5 +1,7 @@
 //! How streams and the session end.
 
+use std::collections::VecDeque;
+
 use tollfree_layout::StreamId;
 use tollfree_layout::frame::{control, events};
 use tollfree_layout::limits::HELLO_TEXT_MAX;
@@ -9,16 +11,72 @@ use crate::arrival::End;
 use crate::error::{Closed, Violation};
 use crate::frame::head;
 use crate::pending::Pending;
-use crate::session::{CANCELLED, mark};
-use crate::stream::{RecvHalf, SendHalf, Watched};
+use crate::rope::Ropes;
+use crate::session::mark;
+use crate::stream::{RecvHalf, SendHalf, Stream, Watched};
 use crate::{Outbound, Role, Session};
+
+/// What a stream leaves to the session when it ends.
+pub(crate) struct Stopped {
+    /// What the peer might send on it.
+    window: u64,
+    /// What was not read of it has cost so much.
+    unread: u64,
+}
+
+/// Both halves of a live stream end. What was received before stays readable where `end` is the peer's regular last word, and is
+/// dropped otherwise; either way it doesn't hold the session's credit any longer, of which the session is to
+/// [hear](Session::stopped).
+#[inline]
+pub(crate) fn stop<T: Watched>(
+    stream: &mut Stream<T>,
+    id: StreamId,
+    end: End,
+    ready: &mut VecDeque<StreamId>,
+    ropes: &mut Ropes,
+) -> Stopped {
+    let stopped = Stopped { window: stream.window, unread: stream.inbox.unread() };
+    if !matches!(end, End::Trailers { .. } | End::HalfClosed) {
+        stream.headers = None;
+        stream.inbox.clear().for_each(|rope| ropes.take(rope));
+    }
+    stream.live = false;
+    stream.send = SendHalf::Closed;
+    stream.sending = None;
+    stream.wants_credit = false;
+    stream.recv = RecvHalf::Ended;
+    stream.receiving = None;
+    stream.end = Some(end);
+    mark(ready, id, stream, true, true);
+    stopped
+}
+
+/// What was received for a stream will not be read: its ropes are given back.
+#[inline]
+pub(crate) fn drop_ropes<T>(stream: &mut Stream<T>, ropes: &mut Ropes) {
+    if ropes.agreed {
+        stream.inbox.clear().for_each(|rope| ropes.take(rope));
+    }
+}
 
 impl<T: Watched> Session<T> {
     /// The application lets go of a stream. One that has not ended is cancelled at the peer with `code`.
     pub fn forget(&mut self, id: StreamId, code: u16) {
-        self.cancel(id, code);
-        if !self.remove_stream(id) {
-            return;
+        let ropes = &mut self.ropes;
+        let removed = self.streams.remove_if(id, |stream| {
+            if stream.live {
+                return false;
+            }
+            drop_ropes(stream, ropes);
+            true
+        });
+        match removed {
+            Some(true) => {}
+            Some(false) => {
+                self.cancel(id, code);
+                self.remove_stream(id);
+            }
+            None => return,
         }
         self.pending.forget(id);
         // Its places in the queues stay behind. Many of those are swept out together.
@@ -50,38 +108,21 @@ impl<T: Watched> Session<T> {
         self.pending.push(frame);
     }
 
-    /// Both halves end. What was received before stays readable where `end` is the peer's regular last word, and is
-    /// dropped otherwise; either way it doesn't hold the session's credit any longer.
+    /// Has a live stream [end](stop).
     pub(crate) fn end_stream(&mut self, id: StreamId, end: End) {
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.live) else { return };
-        let unread = stream.inbox.unread();
-        if !matches!(end, End::Trailers { .. } | End::HalfClosed) {
-            stream.headers = None;
-            stream.inbox.clear().for_each(|rope| self.ropes.take(rope));
-        }
-        stream.live = false;
-        stream.send = SendHalf::Closed;
-        stream.sending = None;
-        stream.wants_credit = false;
-        stream.recv = RecvHalf::Ended;
-        stream.receiving = None;
-        stream.end = Some(end);
-        mark(&mut self.ready, id, stream, true, true);
-        let lent = stream.window.saturating_sub(self.local.stream_window);
-        self.live_count -= 1;
-        self.give_back(lent);
-        self.owe_session(unread);
+        let stopped = stop(stream, id, end, &mut self.ready, &mut self.ropes);
+        self.stopped(&stopped);
     }
 
-    /// A server that has sent its trailers is done with the call, whatever the client still sends. What the client
-    /// had finished sending stays readable.
-    pub(crate) fn finish_answered(&mut self, id: StreamId) {
-        let half_closed = self.streams.get(id).is_some_and(|stream| stream.end == Some(End::HalfClosed));
-        let end = match half_closed {
-            true => End::HalfClosed,
-            false => End::Cancelled { code: CANCELLED, refused: false },
-        };
-        self.end_stream(id, end);
+    /// A stream was [stopped](stop).
+    #[inline]
+    pub(crate) fn stopped(&mut self, stopped: &Stopped) {
+        self.live_count -= 1;
+        self.give_back(stopped.window.saturating_sub(self.local.stream_window));
+        if stopped.unread > 0 {
+            self.owe_session(stopped.unread);
+        }
     }
 
     /// The server takes no more calls: those not received yet are refused, those received go on.

@@ -10,6 +10,7 @@ use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 use crate::arrival::{Chunk, End};
 use crate::buffer::message_buffer;
 use crate::credit::charge;
+use crate::ending::stop;
 use crate::error::Violation;
 use crate::frame::Frame;
 use crate::session::{UNAVAILABLE, Unseen, mark};
@@ -177,9 +178,11 @@ impl<T: Watched> Session<T> {
             && cost <= self.recv_credit.min(stream.recv_credit)
         {
             stream.inbox = Inbox::Whole(Whole::copy(frame, record, self.local.metadata_len_max)?);
-            self.charge_session(frame)?;
             // The trailers themselves are in the whole.
-            self.end_stream(id, End::Trailers { code: 0, block: Bytes::new() });
+            let end = End::Trailers { code: 0, block: Bytes::new() };
+            let stopped = stop(stream, id, end, &mut self.ready, &mut self.ropes);
+            self.charge_session(frame)?;
+            self.stopped(&stopped);
             return Ok(());
         }
         if frame.has(events::HEADERS) {

@@ -5,11 +5,14 @@ use tollfree_layout::frame::{FRAME_HEAD_LEN, events, flags};
 use tollfree_layout::limits::{MESSAGE_LEN_MAX, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX, METHOD_PATHS_LEN_MAX};
 use tollfree_layout::{MethodIdx, StreamId};
 
+use crate::arrival::End;
 use crate::credit::charge;
 use crate::encoded::Encoded;
+use crate::ending::stop;
 use crate::error::EmitError;
 use crate::frame_builder::{Budget, FrameBuilder};
 use crate::rope::Keep;
+use crate::session::CANCELLED;
 use crate::stream::{RecvHalf, SendHalf, Stream, Watched};
 use crate::{Outbound, Role, Session};
 
@@ -259,11 +262,19 @@ impl<T: Watched> Session<T> {
 
     /// Ends a call whose server has said its last word. Whether it has ended, and nothing of it is left to read.
     pub fn settle(&mut self, id: StreamId) -> bool {
-        let Some(stream) = self.streams.get(id) else { return true };
+        let Some(stream) = self.streams.get_mut(id) else { return true };
         if self.role == Role::Server && stream.send == SendHalf::Closed && stream.live {
-            self.finish_answered(id);
+            // Whatever the client still sends. What it had finished sending stays readable.
+            let end = match stream.end {
+                Some(End::HalfClosed) => End::HalfClosed,
+                _ => End::Cancelled { code: CANCELLED, refused: false },
+            };
+            let stopped = stop(stream, id, end, &mut self.ready, &mut self.ropes);
+            let is_read = stream.is_read();
+            self.stopped(&stopped);
+            return is_read;
         }
-        self.is_settled(id)
+        !stream.live && stream.is_read()
     }
 }
 

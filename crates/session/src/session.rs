@@ -8,6 +8,7 @@ use tollfree_layout::{AreaIdx, MethodIdx, RopeIdx, StreamId};
 
 use crate::arrival::{Arrival, End, Part};
 use crate::credit::{charge, charge_of};
+use crate::ending::drop_ropes;
 use crate::error::Closed;
 use crate::frame_builder::CRUMB_LEN;
 use crate::objects::Types;
@@ -15,6 +16,7 @@ use crate::pending::Pending;
 use crate::rope::Ropes;
 use crate::stream::{Stream, Watched};
 use crate::streams::Streams;
+use crate::whole::Whole;
 use crate::{Full, Outbound};
 
 /// Which end of the session this is.
@@ -221,12 +223,27 @@ impl<T: Watched> Session<T> {
     /// The next call that a client has opened. One that ended before it was asked for is never seen.
     #[inline]
     pub fn accept(&mut self) -> Option<Accepted> {
+        self.accept_and(|_| ()).map(|(accepted, ())| accepted)
+    }
+
+    /// As [`accept`](Session::accept), and [takes](Session::take) the request where it came as a whole.
+    #[inline]
+    pub fn accept_whole(&mut self) -> Option<(Accepted, Option<Whole>)> {
+        let (accepted, whole) = self.accept_and(|stream| stream.inbox.take_whole())?;
+        if let Some(whole) = &whole {
+            self.owe_session(charge(whole.message().len()));
+        }
+        Some((accepted, whole))
+    }
+
+    #[inline]
+    fn accept_and<R>(&mut self, look: impl FnOnce(&mut Stream<T>) -> R) -> Option<(Accepted, R)> {
         while let Some(Unseen { id, method, deadline_ns, path }) = self.unseen.pop_front() {
             match self.streams.get_mut(id) {
                 Some(stream) if stream.live => {
                     let headers = stream.headers.take().unwrap_or_default();
                     let path = path.map(|path| *path);
-                    return Some(Accepted { id, method, path, deadline_ns, headers });
+                    return Some((Accepted { id, method, path, deadline_ns, headers }, look(stream)));
                 }
                 _ => self.remove_stream(id),
             };
@@ -245,12 +262,12 @@ impl<T: Watched> Session<T> {
 
     /// Forgets a stream, and what of it was not read.
     pub(crate) fn remove_stream(&mut self, id: StreamId) -> bool {
-        if self.ropes.agreed
-            && let Some(stream) = self.streams.get_mut(id)
-        {
-            stream.inbox.clear().for_each(|rope| self.ropes.take(rope));
-        }
-        self.streams.remove(id)
+        let ropes = &mut self.ropes;
+        let removed = self.streams.remove_if(id, |stream| {
+            drop_ropes(stream, ropes);
+            true
+        });
+        removed.is_some()
     }
 
     /// Whether a call is under way.
@@ -321,6 +338,16 @@ impl<T: Watched> Session<T> {
                 Arrival::Request(whole)
             }
         })
+    }
+
+    /// [Takes](Session::take) the answer to a call, if all of it has come in one frame (client). The call is over, and is
+    /// forgotten thereby.
+    #[inline]
+    pub fn take_answer(&mut self, id: StreamId) -> Option<Whole> {
+        let answer = self.streams.get_mut(id)?.inbox.take_whole()?;
+        // What an ended stream held was given back when it ended.
+        self.forget(id, CANCELLED);
+        Some(answer)
     }
 
     /// What there is of a call that has something to read, or an end.

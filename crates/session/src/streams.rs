@@ -117,19 +117,37 @@ impl<T> Streams<T> {
     }
 
     /// Takes a stream out; `false` where there is none.
-    #[inline]
     pub(crate) fn remove(&mut self, id: StreamId) -> bool {
+        self.remove_if(id, |_| true).is_some()
+    }
+
+    /// Takes a stream out if it `goes`. Whether it went; `None` where there is none.
+    #[inline]
+    pub(crate) fn remove_if(
+        &mut self,
+        id: StreamId,
+        goes: impl FnOnce(&mut Stream<T>) -> bool,
+    ) -> Option<bool> {
         let at = self.place_of(id);
         let place = &mut self.places[at];
         if place.id == id {
-            let was = place.stream.is_some();
-            // Dropped where it is: it need not be moved for that.
-            place.stream = None;
-            place.id = StreamId(0);
-            self.placed_count -= usize::from(was);
-            return was;
+            let goes = goes(place.stream.as_mut()?);
+            if goes {
+                // Dropped where it is: it need not be moved for that.
+                place.stream = None;
+                place.id = StreamId(0);
+                self.placed_count -= 1;
+            }
+            return Some(goes);
         }
-        !self.others.is_empty() && self.others.remove(&id).is_some()
+        if self.others.is_empty() {
+            return None;
+        }
+        let goes = goes(self.others.get_mut(&id)?);
+        if goes {
+            self.others.remove(&id);
+        }
+        Some(goes)
     }
 
     pub(crate) fn len(&self) -> usize {

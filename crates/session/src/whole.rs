@@ -35,8 +35,8 @@ impl Whole {
                 // One behind the other.
                 record.append_to(frame.headers_at(), blocks_len, data);
             }
-            data.put_u8(frame.prefix());
-            data.put_u32(frame.chunk_len);
+            let [a, b, c, d] = frame.chunk_len.to_be_bytes();
+            data.put_slice(&[frame.prefix(), a, b, c, d]);
             record.append_to(frame.chunk_at(), len, data);
         });
         // Lengths come out of 16 bits each.

@@ -71,12 +71,20 @@ pub struct Accepted<'a> {
     first: Option<Box<Part>>,
     /// Answered, or somebody else's.
     gone: bool,
+    /// Further calls were at hand.
+    has_more: bool,
 }
 
 impl Accepted<'_> {
     /// The method, if interned in this session.
     pub fn method(&self) -> Option<MethodIdx> {
         self.accepted.method
+    }
+
+    /// Whether further calls were at hand when it was accepted, so that what is sent may be
+    /// [held back](Attachment::poll_accept).
+    pub fn has_more(&self) -> bool {
+        self.has_more
     }
 
     /// Packed metadata, until the request is [taken](Accepted::take_whole).
@@ -158,24 +166,21 @@ impl Core {
         if !self.session.has_accepted() {
             self.take_next(&shared.socket);
         }
-        let Some(accepted) = self.session.accept() else {
+        let Some((accepted, whole)) = self.session.accept_whole() else {
             self.corked = false;
             return false;
         };
-        self.corked = self.session.has_accepted() || !self.receiving.is_empty();
+        let has_more = self.session.has_accepted() || !self.receiving.is_empty();
+        self.corked = has_more;
+        let accepted = place.insert(Accepted { shared, accepted, whole, first: None, gone: false, has_more });
         // Of one that goes on, what is read later is what makes room for more.
-        let arrival = match self.session.has_end(accepted.id) {
-            true => self.session.take_with(accepted.id, |rope| Claim::new(shared, rope)),
-            false => None,
-        };
-        let accepted = place.insert(Accepted { shared, accepted, whole: None, first: None, gone: false });
-        match arrival {
-            Some(session::Arrival::Request(whole)) => accepted.whole = Some(whole),
-            Some(arrival) => {
-                accepted.gone = arrival.is_last();
-                accepted.first = Some(arrival.into_part());
-            }
-            None => {}
+        if accepted.whole.is_none()
+            && self.session.has_end(accepted.accepted.id)
+            && let Some(arrival) =
+                self.session.take_with(accepted.accepted.id, |rope| Claim::new(shared, rope))
+        {
+            accepted.gone = arrival.is_last();
+            accepted.first = Some(arrival.into_part());
         }
         true
     }

@@ -30,6 +30,12 @@ use tollfree_session::AreaFault;
 /// Areas of the peer mapped at once: the one in use, and one that takes its place.
 const MAPPED_COUNT_MAX: usize = 2;
 
+/// The length of the areas that this side makes: whole pages within what it and the peer take, 0 for none.
+pub(crate) fn area_len(wanted: usize, peer_max: usize) -> usize {
+    let len = wanted.clamp(AREA_LEN_MIN, AREA_LEN_MAX).min(peer_max) / PAGE_LEN * PAGE_LEN;
+    if len < AREA_LEN_MIN { 0 } else { len }
+}
+
 /// A chunk in the area: until which record it is needed, and where the room behind it begins.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
@@ -241,6 +247,15 @@ mod tests {
         let idx = sender.offered(Region::create("test", len).unwrap());
         assert!(sender.answered(idx, true));
         sender
+    }
+
+    #[test]
+    fn areas_are_as_long_as_both_sides_take_or_not_made() {
+        assert_eq!(area_len(512 * 1024, AREA_LEN_MAX), 512 * 1024);
+        assert_eq!(area_len(512 * 1024, 100_000), 98_304);
+        assert_eq!(area_len(0, AREA_LEN_MAX), AREA_LEN_MIN);
+        assert_eq!(area_len(usize::MAX, usize::MAX), AREA_LEN_MAX);
+        assert_eq!(area_len(512 * 1024, AREA_LEN_MIN - 1), 0);
     }
 
     #[test]

@@ -11,17 +11,14 @@ use smallvec::SmallVec;
 use tokio::runtime;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::CPU_UNKNOWN;
-use tollfree_layout::limits::{AREA_LEN_MAX, AREA_LEN_MIN, PAGE_LEN};
 use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
 use tollfree_region::{GivenFd, PeerRegion, Region};
 use tollfree_rendezvous::{Seldom, socket};
 use tollfree_ring::{RecordReceiver, RecordSender, RingReceiver, RingSender, RingViolation, Ringer, Waiter};
-use tollfree_session::{
-    AreaEvent, Arrival, Closed, Outbound, Received, Role, Session, Violation, Watched, Whole,
-};
+use tollfree_session::{AreaEvent, Closed, Outbound, Received, Role, Session, Violation, Whole};
 
 use crate::admission::Seat;
-use crate::area::{AreaSender, AreasMapped};
+use crate::area::{AreaSender, AreasMapped, area_len};
 use crate::clock::now_ns;
 use crate::config::Config;
 use crate::counts;
@@ -30,7 +27,7 @@ use crate::load::Load;
 use crate::patience::Patience;
 use crate::price::Price;
 use crate::records::{Arrived, Sending};
-use crate::runtime_waiters::{Slot, WaitKey, Waiters};
+use crate::runtime_waiters::{Slot, StreamSlots, WaitKey, Waiters, slot_of};
 use crate::shared::Socket;
 use crate::socket_events::PeerWake;
 
@@ -45,25 +42,6 @@ const UNLEARNT_COUNT_MAX: u32 = 7;
 /// What a peer does that is logged.
 static VIOLATED: Seldom = Seldom::new();
 static NO_AREA: Seldom = Seldom::new();
-
-/// The transport's part of a stream.
-#[derive(Debug, Default)]
-pub(crate) struct StreamSlots {
-    pub(crate) read: Slot,
-    pub(crate) write: Slot,
-}
-
-impl Watched for StreamSlots {
-    #[inline]
-    fn waits_to_read(&self) -> bool {
-        self.read.waiting
-    }
-
-    #[inline]
-    fn waits_to_write(&self) -> bool {
-        self.write.waiting
-    }
-}
 
 /// Everything under the lock.
 pub(crate) struct Core {
@@ -167,12 +145,7 @@ impl Core {
 
     /// The slot of a key, while what it waits for exists.
     pub(crate) fn slot(&mut self, key: WaitKey) -> Option<&mut Slot> {
-        match key {
-            WaitKey::Read(id) => self.session.user_mut(id).map(|slots| &mut slots.read),
-            WaitKey::Write(id) => self.session.user_mut(id).map(|slots| &mut slots.write),
-            WaitKey::Open(number) => self.opens.get_mut(&number),
-            WaitKey::Accept => Some(&mut self.accept),
-        }
+        slot_of(&mut self.session, &mut self.opens, &mut self.accept, key)
     }
 
     pub(crate) fn wake(&mut self, key: WaitKey) {
@@ -183,7 +156,19 @@ impl Core {
     }
 
     /// Handles what the peer has sent, up to a bound. Returns how many records that were.
+    #[inline]
     pub(crate) fn poll(&mut self, socket: &Socket) -> usize {
+        // What most looks find.
+        let is_quiet = self.held_count == 0
+            && self.receiving.is_empty()
+            && self.sending.violation.is_none()
+            && !self.session.has_pending()
+            && !self.may_wake();
+        if is_quiet { 0 } else { self.pump(socket) }
+    }
+
+    #[inline(never)]
+    fn pump(&mut self, socket: &Socket) -> usize {
         let mut count = 0;
         if self.held_count > 0 || self.session.has_pending() {
             self.flush(socket);
@@ -212,7 +197,13 @@ impl Core {
     /// Handles the next record; `false` where there is none.
     #[inline]
     fn take_record(&mut self, socket: &Socket) -> bool {
-        if matches!(self.bell, PeerWake::Awaited) && !self.receiving.is_empty() {
+        // Most looks are in vain.
+        !self.receiving.is_empty() && self.take_arrived(socket)
+    }
+
+    #[inline(never)]
+    fn take_arrived(&mut self, socket: &Socket) -> bool {
+        if matches!(self.bell, PeerWake::Awaited) {
             self.hear_of_doorbell(socket);
         }
         let received = match self.receiving.peek() {
@@ -266,10 +257,7 @@ impl Core {
     /// The answer to a call, if all of it has come in one frame. The call is over then.
     #[inline]
     pub(crate) fn take_answer(&mut self, id: StreamId) -> Option<Whole> {
-        if !self.session.has_whole(id) {
-            return None;
-        }
-        let Some(Arrival::Answer(answer)) = self.session.take(id) else { return None };
+        let answer = self.session.take_answer(id)?;
         if !self.wants_stream.is_empty() {
             self.wake_ready();
         }
@@ -321,13 +309,20 @@ impl Core {
     /// Gathers the wakers of everybody for whom something has changed.
     #[inline]
     pub(crate) fn wake_ready(&mut self) {
-        let wanted =
-            !self.wants_room.is_empty() || !self.wants_stream.is_empty() || !self.rope_waits.is_empty();
-        if self.session.has_ready() || self.accept.waiting || wanted {
+        if self.may_wake() {
             self.wake_all_ready();
         }
     }
 
+    /// Whether anybody waits for what may have come.
+    #[inline]
+    fn may_wake(&self) -> bool {
+        let wanted =
+            !self.wants_room.is_empty() || !self.wants_stream.is_empty() || !self.rope_waits.is_empty();
+        self.session.has_ready() || self.accept.waiting || wanted
+    }
+
+    #[inline(never)]
     fn wake_all_ready(&mut self) {
         while let Some(ready) = self.session.next_ready() {
             if ready.read {
@@ -381,7 +376,15 @@ impl Core {
     }
 
     /// Makes everything staged visible, together with small frames that wait, and rings when the peer sleeps.
+    #[inline]
     pub(crate) fn flush(&mut self, socket: &Socket) {
+        let wanted =
+            self.sending.area.is_wanted() || self.session.has_pending() || self.session.has_bytes_to_give();
+        if wanted { self.flush_all(socket) } else { self.publish(socket) }
+    }
+
+    #[inline(never)]
+    fn flush_all(&mut self, socket: &Socket) {
         if self.sending.area.is_wanted() {
             self.make_area(socket);
         }
@@ -775,24 +778,4 @@ fn ring_violation(violation: RingViolation) -> Violation {
         RingViolation::ForgedLength { .. } => "a head word with an impossible length",
         _ => "a cursor out of range",
     })
-}
-
-/// The length of the areas that this side makes: whole pages within what it and the peer take, 0 for none.
-fn area_len(wanted: usize, peer_max: usize) -> usize {
-    let len = wanted.clamp(AREA_LEN_MIN, AREA_LEN_MAX).min(peer_max) / PAGE_LEN * PAGE_LEN;
-    if len < AREA_LEN_MIN { 0 } else { len }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn areas_are_as_long_as_both_sides_take_or_not_made() {
-        assert_eq!(area_len(512 * 1024, AREA_LEN_MAX), 512 * 1024);
-        assert_eq!(area_len(512 * 1024, 100_000), 98_304);
-        assert_eq!(area_len(0, AREA_LEN_MAX), AREA_LEN_MIN);
-        assert_eq!(area_len(usize::MAX, usize::MAX), AREA_LEN_MAX);
-        assert_eq!(area_len(512 * 1024, AREA_LEN_MIN - 1), 0);
-    }
 }

@@ -19,13 +19,14 @@
 //! An async runtime's I/O handle belongs to that runtime, and a runtime may be busy, stopped or gone while another shares
 //! the channel: so nothing here is shared between runtimes but the ring under the lock.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
 use tokio::runtime;
 use tokio::sync::Notify;
 use tollfree_layout::StreamId;
+use tollfree_session::{Session, Watched};
 
 /// What a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +87,41 @@ impl Slot {
             return None;
         }
         self.waker.take()
+    }
+}
+
+/// The transport's part of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct StreamSlots {
+    pub(crate) read: Slot,
+    pub(crate) write: Slot,
+}
+
+impl Watched for StreamSlots {
+    #[inline]
+    fn waits_to_read(&self) -> bool {
+        self.read.waiting
+    }
+
+    #[inline]
+    fn waits_to_write(&self) -> bool {
+        self.write.waiting
+    }
+}
+
+/// The slot of a key, without what else the core holds.
+#[inline]
+pub(crate) fn slot_of<'a>(
+    session: &'a mut Session<StreamSlots>,
+    opens: &'a mut HashMap<u64, Slot>,
+    accept: &'a mut Slot,
+    key: WaitKey,
+) -> Option<&'a mut Slot> {
+    match key {
+        WaitKey::Read(id) => session.user_mut(id).map(|slots| &mut slots.read),
+        WaitKey::Write(id) => session.user_mut(id).map(|slots| &mut slots.write),
+        WaitKey::Open(number) => opens.get_mut(&number),
+        WaitKey::Accept => Some(accept),
     }
 }
 

@@ -43,7 +43,7 @@ use crate::handshake::{Attached, PeerPool};
 use crate::introduction::Purpose;
 use crate::liveness::DeathWatch;
 use crate::load::Load;
-use crate::runtime_waiters::{RuntimeWaiters, Slot, WaitKey, WaiterRole};
+use crate::runtime_waiters::{RuntimeWaiters, Slot, WaitKey, WaiterRole, slot_of};
 use crate::socket_events::SocketEvent;
 use crate::waiting::{Crowd, OFFER_AFTER_NS, TAKEN_NS};
 
@@ -303,9 +303,8 @@ impl Shared {
                 if search.glances == 0 {
                     return false;
                 }
-                search.glances -= 1;
-                std::hint::spin_loop();
-                if search.glances > 0 && search.glances.is_multiple_of(GLANCE_COUNT) {
+                let others_turn = core.glance(&mut search.glances);
+                if others_turn && search.glances > 0 {
                     let seen = core.news;
                     core.let_others_in();
                     // While another had the lock, what came for this task woke nobody, for this task was looking.
@@ -330,15 +329,14 @@ impl Shared {
             false => core.glances(WaitKey::Read(id)),
         };
         while glances > 0 && core.session.closed().is_none() {
-            glances -= 1;
             if !core.receiving.is_empty() {
+                glances -= 1;
                 if core.take_next_of(id, &self.socket) {
                     break;
                 }
                 continue;
             }
-            std::hint::spin_loop();
-            if glances.is_multiple_of(GLANCE_COUNT) {
+            if core.glance(&mut glances) {
                 let seen = core.news;
                 core.let_others_in();
                 // Another thread may have taken it meanwhile.
@@ -589,6 +587,16 @@ struct Search {
 }
 
 impl Core {
+    /// Looks at the empty ring a few times, as long as one look is quick. Whether nothing came, so that others may have the lock
+    /// for a moment.
+    #[inline]
+    fn glance(&self, glances: &mut usize) -> bool {
+        let round = (*glances).min(GLANCE_COUNT);
+        let left = self.receiving.glance(round);
+        *glances -= round - left;
+        left == 0
+    }
+
     /// How often a thread that has nothing else to do may look within one `poll`. On the peer's own processor it would
     /// only keep the peer from answering.
     fn dedicated_glances(&mut self) -> usize {
@@ -599,8 +607,7 @@ impl Core {
     /// How often a task may look within one `poll` whose thread may have other tasks too. Where it turns out that there are
     /// some, they are not kept waiting for longer than they would notice.
     fn glances(&mut self, key: WaitKey) -> usize {
-        // What is not worth spinning for is not worth a look.
-        if self.patience.budget().ns() == 0 || self.gives_way() {
+        if !self.is_worth_a_look() {
             return 0;
         }
         if let Some(runtime_waiters) = self.waiters.polled_by(key)
@@ -609,16 +616,25 @@ impl Core {
             let away_ns = now_ns().saturating_sub(runtime_waiters.looked_at_ns);
             self.long_turns = if away_ns > TURN_NS { self.long_turns.saturating_add(1) } else { 0 };
         }
-        if self.looks_long() { LONG_GLANCE_COUNT } else { GLANCE_COUNT }
+        if self.is_alone() { LONG_GLANCE_COUNT } else { GLANCE_COUNT }
+    }
+
+    /// What is not worth spinning for is not worth a look.
+    #[inline]
+    fn is_worth_a_look(&self) -> bool {
+        self.patience.budget().ns() > 0 && !self.gives_way()
+    }
+
+    /// Whether nobody else seems to want this thread.
+    #[inline]
+    fn is_alone(&self) -> bool {
+        !self.is_crowded && self.long_turns < LONG_TURNS
     }
 
     /// Whether a look within one `poll` is long enough for a quick peer to answer.
     #[inline]
     pub(crate) fn looks_long(&self) -> bool {
-        self.patience.budget().ns() > 0
-            && !self.is_crowded
-            && self.long_turns < LONG_TURNS
-            && !self.gives_way()
+        self.is_alone() && self.is_worth_a_look()
     }
 
     /// Whether others want this thread's processor, and get it.
@@ -630,6 +646,9 @@ impl Core {
     /// Puts a task to wait for what can't have come yet, where another of its runtime looks at the ring. `false`: it has to
     /// look itself.
     pub(crate) fn follow(&mut self, cx: &Context<'_>, key: WaitKey) -> bool {
+        if !self.waiters.is_polled() {
+            return false;
+        }
         let Ok(handle) = runtime::Handle::try_current() else { return false };
         let runtime = handle.id();
         let other = self.waiters.find(runtime).and_then(|runtime_waiters| runtime_waiters.other_poller(key));
@@ -650,13 +669,12 @@ impl Core {
         key: WaitKey,
         act: impl FnOnce(&mut RuntimeWaiters, &mut Slot) -> R,
     ) -> R {
-        let mut waiters = std::mem::take(&mut self.waiters);
+        let Core { session, opens, accept, waiters, .. } = self;
         let runtime_waiters = waiters.find(runtime).expect("the caller has found or made it");
-        let mut gone = Slot::default();
-        let slot = self.slot(key).unwrap_or(&mut gone);
-        let result = act(runtime_waiters, slot);
-        self.waiters = waiters;
-        result
+        match slot_of(session, opens, accept, key) {
+            Some(slot) => act(runtime_waiters, slot),
+            None => act(runtime_waiters, &mut Slot::default()),
+        }
     }
 
     /// A key has what it waited for.

@@ -303,6 +303,11 @@ impl World {
     }
 
     pub(crate) fn read(&mut self, role: Role, idx: usize, max: usize) -> Step {
+        self.read_from(role, idx, max, None)
+    }
+
+    /// The same, where the `first` was taken already.
+    fn read_from(&mut self, role: Role, idx: usize, max: usize, mut first: Option<Arrival>) -> Step {
         for _ in 0..max {
             let call = &mut self.calls[idx];
             let id = call.id;
@@ -320,7 +325,11 @@ impl World {
                 Role::Server => &mut self.server,
             };
             let has_end = side.session.has_end(id);
-            let Some(arrival) = side.session.take(id) else {
+            // An answer that is looked for is taken so.
+            if role == Role::Client && self.rng.one_in(2) {
+                first = side.session.take_answer(id).map(Arrival::Answer);
+            }
+            let Some(arrival) = first.take().or_else(|| side.session.take(id)) else {
                 if has_end || hears.end.is_some() {
                     return Err(format!("{role:?} {id}: the end has come, and is not given"));
                 }
@@ -555,17 +564,28 @@ impl World {
     }
 
     pub(crate) fn accept(&mut self) -> Step {
-        match self.server.session.accept() {
-            Some(accepted) => self.take_accepted(accepted),
+        if self.rng.one_in(2) {
+            return match self.server.session.accept() {
+                Some(accepted) => self.take_accepted(accepted, false),
+                None => Ok(()),
+            };
+        }
+        // As a transport does.
+        let Some((accepted, whole)) = self.server.session.accept_whole() else { return Ok(()) };
+        let idx = accepted.id.0 as usize - 1;
+        self.take_accepted(accepted, whole.is_some())?;
+        match whole {
+            Some(whole) => self.read_from(Role::Server, idx, 1, Some(Arrival::Request(whole))),
             None => Ok(()),
         }
     }
 
-    /// Compares a call that has come with what was opened.
-    pub(crate) fn take_accepted(&mut self, accepted: Accepted) -> Step {
+    /// Compares a call that has come with what was opened. `is_taken`: it came as a whole, which was taken.
+    pub(crate) fn take_accepted(&mut self, accepted: Accepted, is_taken: bool) -> Step {
         let path = self.server.session.path_of(&accepted);
         // Its headers are there, and compared when it is read.
-        let is_whole = self.server.session.has_whole(accepted.id) && accepted.headers.is_empty();
+        let is_whole =
+            (is_taken || self.server.session.has_whole(accepted.id)) && accepted.headers.is_empty();
         self.moves += 1;
         self.say(|| format!("accept {}", accepted.id));
         let call = self.calls.get_mut(accepted.id.0 as usize - 1).ok_or("a call that nobody opened")?;
