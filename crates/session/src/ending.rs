@@ -45,7 +45,7 @@ pub(crate) fn stop<T: Watched>(
     stream.sending = None;
     stream.wants_credit = false;
     stream.recv = RecvHalf::Ended;
-    stream.receiving = None;
+    (stream.receiving, stream.room) = (None, None);
     stream.end = Some(end);
     mark(ready, id, stream, true, true);
     stopped
