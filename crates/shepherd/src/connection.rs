@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::server::conn::http2;
@@ -100,13 +100,27 @@ impl Meter {
     }
 }
 
-/// A socket whose bytes are counted.
-struct Counted<S> {
+/// A socket whose bytes are counted, and that is written to when the tasks that are ready had their turn: what several calls have
+/// to say then goes out together.
+struct Metered<S> {
     inner: S,
     meter: Arc<Meter>,
+    /// The others had their turn since the last flush.
+    is_due: bool,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+impl<S> Metered<S> {
+    /// Ready when the others had their turn.
+    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.is_due, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -119,12 +133,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
+        ready!(self.poll_due(cx));
         Pin::new(&mut self.inner).poll_write(cx, bytes)
     }
 
@@ -133,6 +148,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         cx: &mut Context<'_>,
         slices: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
+        ready!(self.poll_due(cx));
         Pin::new(&mut self.inner).poll_write_vectored(cx, slices)
     }
 
@@ -141,7 +157,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
+        self.is_due = false;
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -217,7 +235,7 @@ pub(crate) async fn serve<S>(
     let config = gateway.config.load_full();
     let limits = &config.limits;
     let meter = Arc::new(Meter::new(limits));
-    let counted = Counted { inner: socket, meter: meter.clone() };
+    let metered = Metered { inner: socket, meter: meter.clone(), is_due: false };
     let client = Arc::new(client);
     let service = service_fn({
         let (gateway, meter) = (gateway.clone(), meter.clone());
@@ -230,7 +248,7 @@ pub(crate) async fn serve<S>(
             })
         }
     });
-    let connection = builder(limits).serve_connection(TokioIo::new(counted), service);
+    let connection = builder(limits).serve_connection(TokioIo::new(metered), service);
     tokio::pin!(connection);
     let mut ends = Ends::new(limits, begun_by);
     let mut due = ends.begun_by.min(Instant::now() + ends.idle);

@@ -20,7 +20,7 @@ use tollfree_session::{AreaEvent, Closed, Outbound, Received, Role, Session, Vio
 use crate::admission::Seat;
 use crate::area::{AreaSender, AreasMapped, area_len};
 use crate::clock::now_ns;
-use crate::config::Config;
+use crate::config::{Config, WaitPolicy};
 use crate::counts;
 use crate::handshake::{Attached, PeerPool};
 use crate::load::Load;
@@ -74,6 +74,10 @@ pub(crate) struct Core {
     pub(crate) held_count: u32,
     /// The accepting task has further calls at hand and holds replies back until it has seen to them.
     pub(crate) corked: bool,
+    /// Frames that tasks of one round of the runtime send are published together, where nobody spins.
+    gathers: bool,
+    /// Some are held for that: the driver publishes them when the others have had their turn.
+    pub(crate) gathering: bool,
     /// To be called once the lock is released.
     pub(crate) wakes: SmallVec<[Waker; 8]>,
     /// Counts what could end somebody's wait: a task that is looking itself sees here that it has to try again.
@@ -130,6 +134,8 @@ impl Core {
             wakes: SmallVec::new(),
             held_count: 0,
             corked: false,
+            gathers: config.is_shepherd && config.wait != WaitPolicy::LowLatency,
+            gathering: false,
             news: 0,
             nudge: false,
             area_made: false,
@@ -159,7 +165,7 @@ impl Core {
     #[inline]
     pub(crate) fn poll(&mut self, socket: &Socket) -> usize {
         // What most looks find.
-        let is_quiet = self.held_count == 0
+        let is_quiet = (self.held_count == 0 || self.gathering)
             && self.receiving.is_empty()
             && self.sending.violation.is_none()
             && !self.session.has_pending()
@@ -170,7 +176,7 @@ impl Core {
     #[inline(never)]
     fn pump(&mut self, socket: &Socket) -> usize {
         let mut count = 0;
-        if self.held_count > 0 || self.session.has_pending() {
+        if (self.held_count > 0 && !self.gathering) || self.session.has_pending() {
             self.flush(socket);
         }
         while count < PUMP_COUNT && self.may_receive() && self.take_record(socket) {
@@ -407,8 +413,15 @@ impl Core {
     /// at the peer's word is for all. [`Entered`](crate::shared::Entered) publishes what nobody would.
     pub(crate) fn flush_soon(&mut self, socket: &Socket) {
         self.held_count += 1;
-        if self.held_count >= HELD_COUNT_MAX || !self.holds_back() {
+        if self.held_count >= HELD_COUNT_MAX {
             self.flush(socket);
+        } else if !self.holds_back() {
+            if !self.gathers || self.waiters.list.is_empty() {
+                self.flush(socket);
+            } else {
+                self.gathering = true;
+                self.nudge = true;
+            }
         }
     }
 
@@ -424,11 +437,12 @@ impl Core {
 
     /// Whether somebody will publish soon.
     pub(crate) fn holds_back(&self) -> bool {
-        self.corked || self.waiters.is_polled()
+        self.corked || self.gathering || self.waiters.is_polled()
     }
 
     fn publish(&mut self, socket: &Socket) {
         self.held_count = 0;
+        self.gathering = false;
         let is_loud = std::mem::take(&mut self.sending.is_loud);
         if !self.sending.ring.publish() || !is_loud {
             return;
@@ -729,6 +743,8 @@ impl Core {
         for key in self.waiters.remove(runtime) {
             self.wake(key);
         }
+        // Its driver publishes nothing any more.
+        self.gathering = false;
         self.nudge = true;
     }
 

@@ -223,6 +223,7 @@ impl Driver {
             let oldest = core.session.oldest_rope();
             self.ropes = Some(RopeWatch { at: Instant::now() + ROPE_PAUSE, pause: ROPE_PAUSE, oldest });
         }
+        let is_gathering = core.gathering;
         let Some(runtime_waiters) = core.waiters.find(self.runtime) else { return Next::Over };
         if runtime_waiters.is_polled() && self.watch.is_none() {
             runtime_waiters.watched = true;
@@ -230,7 +231,8 @@ impl Driver {
         } else if self.watch.is_none() {
             runtime_waiters.watched = false;
         }
-        self.serve(core)
+        // What is held is published when the tasks that are ready now have had their turn.
+        if is_gathering { Next::Again } else { self.serve(core) }
     }
 
     /// Handles what came, and arms the doorbell where somebody counts on it.

@@ -607,7 +607,8 @@ impl Core {
     /// How often a task may look within one `poll` whose thread may have other tasks too. Where it turns out that there are
     /// some, they are not kept waiting for longer than they would notice.
     fn glances(&mut self, key: WaitKey) -> usize {
-        if !self.is_worth_a_look() {
+        // Nobody answers what is not published yet.
+        if !self.is_worth_a_look() || self.gathering {
             return 0;
         }
         if let Some(runtime_waiters) = self.waiters.polled_by(key)
