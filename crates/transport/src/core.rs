@@ -35,6 +35,8 @@ use crate::socket_events::PeerWake;
 const PUMP_COUNT: usize = 64;
 /// Emissions held back at most before they are published together.
 const HELD_COUNT_MAX: u32 = 8;
+/// The same for those that are gathered from the tasks of one round.
+const GATHERED_COUNT_MAX: u32 = 64;
 
 /// Waits that end within one long look, between two that the spin budget learns from.
 const UNLEARNT_COUNT_MAX: u32 = 7;
@@ -413,7 +415,8 @@ impl Core {
     /// at the peer's word is for all. [`Entered`](crate::shared::Entered) publishes what nobody would.
     pub(crate) fn flush_soon(&mut self, socket: &Socket) {
         self.held_count += 1;
-        if self.held_count >= HELD_COUNT_MAX {
+        let most = if self.gathering { GATHERED_COUNT_MAX } else { HELD_COUNT_MAX };
+        if self.held_count >= most {
             self.flush(socket);
         } else if !self.holds_back() {
             if !self.gathers || self.waiters.list.is_empty() {
