@@ -33,11 +33,6 @@ use crate::socket_events::PeerWake;
 
 /// Records handled in one go before others get their turn.
 const PUMP_COUNT: usize = 64;
-/// Emissions held back at most before they are published together.
-const HELD_COUNT_MAX: u32 = 8;
-/// The same for those that are gathered from the tasks of one round.
-const GATHERED_COUNT_MAX: u32 = 64;
-
 /// Waits that end within one long look, between two that the spin budget learns from.
 const UNLEARNT_COUNT_MAX: u32 = 7;
 
@@ -77,7 +72,7 @@ pub(crate) struct Core {
     /// The accepting task has further calls at hand and holds replies back until it has seen to them.
     pub(crate) corked: bool,
     /// Frames that tasks of one round of the runtime send are published together, where nobody spins.
-    gathers: bool,
+    pub(crate) gathers: bool,
     /// Some are held for that: the driver publishes them when the others have had their turn.
     pub(crate) gathering: bool,
     /// To be called once the lock is released.
@@ -383,82 +378,6 @@ impl Core {
         self.sending.ring.has_room(most).unwrap_or(true)
     }
 
-    /// Makes everything staged visible, together with small frames that wait, and rings when the peer sleeps.
-    #[inline]
-    pub(crate) fn flush(&mut self, socket: &Socket) {
-        let wanted =
-            self.sending.area.is_wanted() || self.session.has_pending() || self.session.has_bytes_to_give();
-        if wanted { self.flush_all(socket) } else { self.publish(socket) }
-    }
-
-    #[inline(never)]
-    fn flush_all(&mut self, socket: &Socket) {
-        if self.sending.area.is_wanted() {
-            self.make_area(socket);
-        }
-        if self.session.has_pending() {
-            let _ = self.session.stage_pending(&mut self.sending);
-        }
-        // One piece at a time, and where the longest record finds room: others have their turn between.
-        if self.session.has_bytes_to_give() && self.room_came() {
-            self.session.give_bytes(&mut self.sending);
-        }
-        self.publish(socket);
-        if self.session.has_pending() && !self.waiters.is_polled() && !self.arm() {
-            // Room or records came while the doorbell was being armed: others may count on it, so the driver looks.
-            self.nudge = true;
-        }
-    }
-
-    /// Like [`flush`](Core::flush), but where somebody is about to look at the ring anyway, or the accepting task has
-    /// further calls at hand, leaves the publishing to them: several frames become visible by one store, and one look
-    /// at the peer's word is for all. [`Entered`](crate::shared::Entered) publishes what nobody would.
-    pub(crate) fn flush_soon(&mut self, socket: &Socket) {
-        self.held_count += 1;
-        let most = if self.gathering { GATHERED_COUNT_MAX } else { HELD_COUNT_MAX };
-        if self.held_count >= most {
-            self.flush(socket);
-        } else if !self.holds_back() {
-            if !self.gathers || self.waiters.list.is_empty() {
-                self.flush(socket);
-            } else {
-                self.gathering = true;
-                self.nudge = true;
-            }
-        }
-    }
-
-    /// Whether something is to be done when the lock is released.
-    #[inline]
-    pub(crate) fn has_duties(&self) -> bool {
-        (self.held_count > 0 && !self.holds_back())
-            || self.nudge
-            || !self.wakes.is_empty()
-            || self.session.has_spent()
-            || self.wants_rope_watch()
-    }
-
-    /// Whether somebody will publish soon.
-    pub(crate) fn holds_back(&self) -> bool {
-        self.corked || self.gathering || self.waiters.is_polled()
-    }
-
-    fn publish(&mut self, socket: &Socket) {
-        self.held_count = 0;
-        self.gathering = false;
-        let is_loud = std::mem::take(&mut self.sending.is_loud);
-        if !self.sending.ring.publish() || !is_loud {
-            return;
-        }
-        let rings = self.ringer.should_ring();
-        self.patience.said(rings);
-        if rings {
-            here(Point::DoorbellDue);
-            self.ring(socket);
-            here(Point::DoorbellRung);
-        }
-    }
-
     /// Arms the doorbell, for room too where somebody waits for that, and looks once more. `false`: there is something,
     /// so this side stays awake.
     pub(crate) fn arm(&mut self) -> bool {
@@ -474,7 +393,7 @@ impl Core {
         !came
     }
 
-    fn make_area(&mut self, socket: &Socket) {
+    pub(crate) fn make_area(&mut self, socket: &Socket) {
         let is_spent = self.seat.as_ref().is_some_and(Seat::is_spent);
         if self.area_len == 0 || is_spent {
             tracing::debug!(is_spent, "no payload area: large messages of this session go through the ring");

@@ -57,6 +57,7 @@ mod objects;
 mod opening;
 mod patience;
 mod price;
+mod publishing;
 mod records;
 mod runtime_waiters;
 mod shared;

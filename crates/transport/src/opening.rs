@@ -48,8 +48,9 @@ impl Attachment {
         let mut core = shared.enter()?;
         let Core { session, sending, .. } = &mut *core;
         let opened = session.open(sending, opening, emission);
-        // Who polls looks for all.
-        let looks = says_all && emission.is_empty() && !core.waiters.is_polled() && core.looks_long();
+        // Who polls looks for all, and who gathers publishes later.
+        let alone = !core.waiters.is_polled() && !core.gathers;
+        let looks = says_all && emission.is_empty() && alone && core.looks_long();
         let id = match opened {
             Ok(Ok(id)) if looks => id,
             opened => {
