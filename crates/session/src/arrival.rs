@@ -83,10 +83,12 @@ pub enum Arrival<R = RopeIdx> {
 }
 
 impl<R> Arrival<R> {
-    /// The same for a reader who takes everything part by part.
-    pub fn into_part(self) -> Box<Part<R>> {
+    /// The same for a reader who takes everything part by part, and at once: a part is large, so that what is kept for later is
+    /// the arrival.
+    #[inline]
+    pub fn into_part(self) -> Part<R> {
         let (headers, end, forgotten, whole) = match self {
-            Arrival::Part(part) => return part,
+            Arrival::Part(part) => return *part,
             Arrival::Request(whole) => (None, End::HalfClosed, false, whole),
             Arrival::Answer(whole) => {
                 let headers = Bytes::copy_from_slice(whole.headers());
@@ -94,12 +96,33 @@ impl<R> Arrival<R> {
                 (Some(headers), End::Trailers { code: 0, block }, true, whole)
             }
         };
-        Box::new(Part {
-            headers,
-            chunk: Some(Chunk::whole(whole.into_prefixed())),
-            end: Some(end),
-            forgotten,
-        })
+        let chunk = Some(Chunk::whole(whole.into_prefixed()));
+        Part { headers, chunk, end: Some(end), forgotten }
+    }
+
+    /// The message of a request of which all has come, with gRPC's prefix before it: its client will say nothing more.
+    ///
+    /// # Errors
+    /// Any other arrival, as it was.
+    #[inline]
+    pub fn into_request(self) -> Result<Bytes, Arrival<R>> {
+        match self {
+            Arrival::Request(whole) => Ok(whole.into_prefixed()),
+            Arrival::Answer(_) => Err(self),
+            Arrival::Part(mut part) => match part.take_request() {
+                Some(message) => Ok(message),
+                None => Err(Arrival::Part(part)),
+            },
+        }
+    }
+
+    /// Whether a linear object is in it, or begins there.
+    #[inline]
+    pub fn has_object(&self) -> bool {
+        match self {
+            Arrival::Request(whole) | Arrival::Answer(whole) => whole.is_object(),
+            Arrival::Part(part) => part.has_object(),
+        }
     }
 
     /// Whether the session has forgotten the call: nothing follows.
@@ -150,14 +173,14 @@ impl<R> Part<R> {
     }
 
     /// Whether a linear object is in it, or begins there.
-    pub fn has_object(&self) -> bool {
+    fn has_object(&self) -> bool {
         let begins = |chunk: &Chunk<R>| chunk.first && chunk.bytes.first() == Some(&OBJECT_PREFIX);
         self.chunk.as_ref().is_some_and(begins)
     }
 
     /// Takes the message of a request of which all has come, with gRPC's prefix before it: its client will say nothing
     /// more. `None`, and nothing taken, of any other.
-    pub fn take_request(&mut self) -> Option<Bytes> {
+    fn take_request(&mut self) -> Option<Bytes> {
         let is_whole = self.chunk.as_ref().is_some_and(Chunk::is_whole);
         if !is_whole || self.end != Some(End::HalfClosed) {
             return None;

@@ -37,7 +37,7 @@ async fn serve(server: &Attachment) {
         let mut accepted = None;
         poll_fn(|cx| server.poll_accept(cx, &mut accepted)).await.expect("the client is there");
         let Call { stream, first, .. } = accepted.expect("a call is there").into_call(true);
-        let request = first.expect("a small request comes as a whole");
+        let request = first.expect("a small request comes as a whole").into_part();
         assert_eq!(request.end, Some(End::HalfClosed));
         let body = request.chunk.expect("it has a message").bytes.freeze().slice(5..);
         let mut emission = Emission {

@@ -9,7 +9,7 @@ use tollfree_ring::RecordReceiver;
 use tollfree_session::{self as session, Closed, Emission, EmitError, End, Progress, Whole};
 
 use crate::attachment::Attachment;
-use crate::call::{Arrival, CANCELLED, Chunk, Part, Stream};
+use crate::call::{Arrival, CANCELLED, Chunk, Stream};
 use crate::claim::Claim;
 use crate::core::Core;
 use crate::runtime_waiters::WaitKey;
@@ -54,7 +54,7 @@ pub struct Call {
     /// Deadline on this side's monotonic clock in nanoseconds ([`now_ns`](crate::now_ns)).
     pub deadline_ns: Option<u64>,
     /// What has come with it, where the client has said everything: the stream does not give that again.
-    pub first: Option<Box<Part>>,
+    pub first: Option<Arrival>,
     /// The call itself.
     pub stream: Stream,
 }
@@ -65,10 +65,8 @@ pub struct Call {
 pub struct Accepted<'a> {
     shared: &'a Arc<Shared>,
     accepted: session::Accepted,
-    /// The request, the metadata among it, where it came as a whole.
-    whole: Option<Whole>,
-    /// What has come otherwise, where the client has said everything.
-    first: Option<Box<Part>>,
+    /// What has come with it, where the client has said everything. The metadata are there where it came as a whole.
+    first: Option<Arrival>,
     /// Answered, or somebody else's.
     gone: bool,
     /// Further calls were at hand.
@@ -89,7 +87,10 @@ impl Accepted<'_> {
 
     /// Packed metadata, until the request is [taken](Accepted::take_whole).
     pub fn headers(&self) -> &[u8] {
-        self.whole.as_ref().map_or(&self.accepted.headers, |whole| whole.headers())
+        match &self.first {
+            Some(Arrival::Request(whole)) => whole.headers(),
+            _ => &self.accepted.headers,
+        }
     }
 
     /// Deadline on this side's monotonic clock in nanoseconds.
@@ -103,10 +104,13 @@ impl Accepted<'_> {
     /// The request, where all of it has come, and it is not compressed: the client will say nothing more.
     /// What is left is good for a [`reply`](Accepted::reply), or for a [`Call`] that nothing more comes on, and that has no metadata.
     pub fn take_whole(&mut self) -> Option<Whole> {
-        if let Some(whole) = self.whole.take() {
-            return Some(whole);
-        }
-        let part = self.first.as_mut()?;
+        let part = match self.first.as_mut()? {
+            Arrival::Part(part) => part,
+            _ => match self.first.take() {
+                Some(Arrival::Request(whole)) => return Some(whole),
+                _ => return None,
+            },
+        };
         if part.end != Some(End::HalfClosed) || !part.chunk.as_ref().is_some_and(Chunk::is_plain) {
             return None;
         }
@@ -138,11 +142,10 @@ impl Accepted<'_> {
         if with_path && let Ok(core) = self.shared.enter() {
             path = core.session.path_of(&self.accepted);
         }
-        let (headers, first) = match self.whole.take() {
-            Some(whole) => {
-                (Bytes::copy_from_slice(whole.headers()), Some(Arrival::Request(whole).into_part()))
-            }
-            None => (std::mem::take(&mut self.accepted.headers), self.first.take()),
+        let first = self.first.take();
+        let headers = match &first {
+            Some(Arrival::Request(whole)) => Bytes::copy_from_slice(whole.headers()),
+            _ => std::mem::take(&mut self.accepted.headers),
         };
         let mut stream = Stream::new(self.shared.clone(), self.accepted.id);
         *stream.gone.get_mut() = std::mem::replace(&mut self.gone, true);
@@ -172,15 +175,16 @@ impl Core {
         };
         let has_more = self.session.has_accepted() || !self.receiving.is_empty();
         self.corked = has_more;
-        let accepted = place.insert(Accepted { shared, accepted, whole, first: None, gone: false, has_more });
+        let first = whole.map(Arrival::Request);
+        let accepted = place.insert(Accepted { shared, accepted, first, gone: false, has_more });
         // Of one that goes on, what is read later is what makes room for more.
-        if accepted.whole.is_none()
+        if accepted.first.is_none()
             && self.session.has_end(accepted.accepted.id)
             && let Some(arrival) =
                 self.session.take_with(accepted.accepted.id, |rope| Claim::new(shared, rope))
         {
             accepted.gone = arrival.is_last();
-            accepted.first = Some(arrival.into_part());
+            accepted.first = Some(arrival);
         }
         true
     }

@@ -5,6 +5,7 @@ use tollfree_layout::frame::{FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId};
 use zerocopy::IntoBytes;
 
+use crate::Arrival;
 use crate::frame::head;
 use crate::{
     AreaFault, Emission, EmitError, Full, Inbound, Limits, Outbound, Part, Progress, Received, Role, Session,
@@ -33,7 +34,7 @@ pub(crate) fn say(
 
 /// What has come on a call and was not read, part by part.
 pub(crate) fn read(session: &mut Session<()>, id: StreamId) -> Option<Part> {
-    session.take(id).map(|arrival| *arrival.into_part())
+    session.take(id).map(Arrival::into_part)
 }
 
 /// A frame: the head, and the bytes of its parts.

@@ -348,7 +348,7 @@ impl World {
                 Arrival::Answer(_) => "Answer",
                 Arrival::Part(_) => "Part",
             };
-            let Part { headers, chunk, end, forgotten } = *arrival.into_part();
+            let Part { headers, chunk, end, forgotten } = arrival.into_part();
             let holds_parts = headers.is_some() || chunk.is_some();
             if holds_parts && hears.is_over() {
                 return Err(format!("{role:?} {id}: {headers:?} {chunk:?} after the end"));

@@ -104,7 +104,7 @@ impl ResponseBody {
     /// The body of a response whose head was read; `rest` came together with that. Ropes and objects may take the `bypass`.
     pub(crate) fn new(
         call: Arc<ClientCall>,
-        rest: Box<Part>,
+        rest: Part,
         deadline: Deadline,
         bypass: Option<Bypass>,
     ) -> ResponseBody {

@@ -9,7 +9,8 @@ use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use tollfree_layout::metadata::pairs;
 use tollfree_transport::{
-    Attachment, Emission, End, GRPC_PREFIX_LEN, Incoming, Opener, Opening, Part, Started, Stream,
+    Arrival, Attachment, Emission, End, GRPC_PREFIX_LEN, Incoming, Opener, Opening, Part, Started, Stream,
+    Whole,
 };
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -196,10 +197,7 @@ impl ResponseFuture {
             Ok(Started::Answered(answer)) => {
                 turn.made_progress();
                 self.state = State::Done;
-                let headers = Bytes::copy_from_slice(answer.headers());
-                let trailers = Bytes::copy_from_slice(answer.trailers());
-                let message = answer.into_prefixed();
-                return Poll::Ready(Ok(Some(self.answered(&headers, message, 0, trailers))));
+                return Poll::Ready(Ok(Some(self.answered_whole(answer))));
             }
             Ok(Started::Open(stream)) => Ok(stream),
             Ok(Started::Waits(stream)) => {
@@ -284,6 +282,13 @@ impl ResponseFuture {
         None
     }
 
+    /// A response that came in one piece.
+    fn answered_whole(&self, answer: Whole) -> Response<ResponseBody> {
+        let headers = Bytes::copy_from_slice(answer.headers());
+        let trailers = Bytes::copy_from_slice(answer.trailers());
+        self.answered(&headers, answer.into_prefixed(), 0, trailers)
+    }
+
     /// A response all of which has come, with gRPC's prefix before the message.
     fn answered(&self, headers: &Bytes, data: Bytes, code: u16, trailers: Bytes) -> Response<ResponseBody> {
         let (sharing, bypass) = (&self.endpoint.sharing, self.bypass.clone());
@@ -294,9 +299,16 @@ impl ResponseFuture {
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
         let stream = self.state.stream().expect("the caller has matched");
-        let mut arrival = match ready!(stream.poll_arrival(cx)) {
-            Ok(arrival) => arrival.into_part(),
+        let arrival = match ready!(stream.poll_arrival(cx)) {
+            Ok(arrival) => arrival,
             Err(closed) => return Poll::Ready(Err(status::closed(&closed, &self.endpoint.name).into())),
+        };
+        let mut arrival = match (arrival, &self.state) {
+            (Arrival::Answer(answer), State::Await(..)) => {
+                self.state = State::Done;
+                return Poll::Ready(Ok(Some(self.answered_whole(answer))));
+            }
+            (arrival, _) => arrival.into_part(),
         };
         if let State::Await(..) = &self.state
             && let Some(response) = self.whole(&mut arrival)

@@ -169,7 +169,7 @@ fn is_object(data: &[u8]) -> bool {
 pub(crate) struct Inflow {
     state: State,
     /// Came together with what was read last.
-    rest: Option<Box<Part>>,
+    rest: Option<Part>,
     /// Where ropes go, once the reader's end says that it takes them.
     bypass: Option<Bypass>,
     /// Messages begun.
@@ -229,7 +229,7 @@ impl Gathering {
 
 impl Inflow {
     /// Begins with what has come already.
-    pub(crate) fn after(rest: Option<Box<Part>>, bypass: Option<Bypass>) -> Inflow {
+    pub(crate) fn after(rest: Option<Part>, bypass: Option<Bypass>) -> Inflow {
         Inflow { rest, bypass, ..Inflow::default() }
     }
 

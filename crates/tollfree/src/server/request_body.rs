@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::Frame;
-use tollfree_transport::{End, Part, Stream};
+use tollfree_transport::{Arrival, End, Stream};
 use tonic::Status;
 
 use crate::message::bypass::Bypass;
@@ -27,11 +27,16 @@ impl RequestBody {
     /// The body of a call that `arrival` came with. Ropes may take the `bypass`.
     pub(crate) fn new(
         stream: Arc<Stream>,
-        arrival: Option<Box<Part>>,
+        arrival: Option<Arrival>,
         sharing: Arc<Sharing>,
         bypass: Option<Bypass>,
     ) -> RequestBody {
-        RequestBody { stream, sharing, inflow: Inflow::after(arrival, bypass), ended: false }
+        RequestBody {
+            stream,
+            sharing,
+            inflow: Inflow::after(arrival.map(Arrival::into_part), bypass),
+            ended: false,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
 use tollfree_layout::metadata::pairs;
-use tollfree_transport::{Accepted, Attachment, Call, Closed, GRPC_PREFIX_LEN, Part, PeerPool, now_ns};
+use tollfree_transport::{Accepted, Arrival, Attachment, Call, Closed, GRPC_PREFIX_LEN, PeerPool, now_ns};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -425,7 +425,7 @@ impl SessionTask {
     }
 
     /// Takes the first step of a call right here; what can't be answered at once goes on in a task.
-    fn serve(&mut self, cx: &mut Context<'_>, call: Call, arrival: Option<Box<Part>>) {
+    fn serve(&mut self, cx: &mut Context<'_>, call: Call, arrival: Option<Arrival>) {
         let method = call.method;
         if self.is_control(&call) {
             let (serving, _) = self.begin(call, arrival, None);
@@ -523,7 +523,7 @@ impl SessionTask {
     fn begin(
         &mut self,
         mut call: Call,
-        mut arrival: Option<Box<Part>>,
+        arrival: Option<Arrival>,
         record: Option<ServedCall>,
     ) -> (Begun, bool) {
         let asked_ns = call.deadline_ns;
@@ -610,11 +610,13 @@ impl SessionTask {
             request.extensions_mut().insert(OfServer(bypass.clone()));
         }
         // Whether an object is taken is known when the service has been called.
-        let has_object =
-            known.types.is_some() && arrival.as_ref().is_some_and(|arrival| arrival.has_object());
-        let whole = arrival.as_mut().filter(|_| !has_object);
-        let stream = match whole.and_then(|arrival| arrival.take_request()) {
-            Some(message) => {
+        let has_object = known.types.is_some() && arrival.as_ref().is_some_and(Arrival::has_object);
+        let request_or_rest = match arrival {
+            Some(arrival) if !has_object => arrival.into_request().map_err(Some),
+            rest => Err(rest),
+        };
+        let stream = match request_or_rest {
+            Ok(message) => {
                 let len = message.len().saturating_sub(GRPC_PREFIX_LEN);
                 passing.sharing.received_inline(len, 0);
                 if let Some(record) = &record {
@@ -623,10 +625,10 @@ impl SessionTask {
                 *request.body_mut() = Body::new(Full::new(message));
                 Held::Own(call.stream)
             }
-            None => {
+            Err(rest) => {
                 let stream = Arc::new(call.stream);
                 let sharing = passing.sharing.clone();
-                let body = RequestBody::new(stream.clone(), arrival, sharing, bypass.clone());
+                let body = RequestBody::new(stream.clone(), rest, sharing, bypass.clone());
                 let body = Body::new(body);
                 *request.body_mut() = match &record {
                     None => body,

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use tollfree_transport::{
-    Arrival, Attachment, Emission, EmitError, End, Ending, Opening, Outgoing, Part, Started, Stream, Whole,
+    Arrival, Attachment, Emission, EmitError, End, Ending, Opening, Outgoing, Started, Stream, Whole,
 };
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
@@ -97,7 +97,7 @@ pub(crate) enum Begun {
     /// It has failed.
     Failed(Failed),
     /// It is open, and this has come.
-    Open(Stream, Option<Box<Part>>),
+    Open(Stream, Option<Arrival>),
 }
 
 impl Begun {
@@ -106,7 +106,7 @@ impl Begun {
     /// # Errors
     /// The status for a message that can't be had.
     pub(crate) fn take_answer(&mut self, request: &Request<'_>) -> Result<Option<Came>, Status> {
-        let Begun::Open(_, Some(arrival)) = self else { return Ok(None) };
+        let Begun::Open(_, Some(Arrival::Part(arrival))) = self else { return Ok(None) };
         let Some((headers, chunk, trailers)) = arrival.take_answer() else { return Ok(None) };
         let mut gather = Gather::new(request.len_max, request.types.is_some());
         gather.add(chunk)?;
@@ -224,9 +224,7 @@ impl Quick {
         let polled = if waits { Poll::Pending } else { stream.poll_arrival(cx) };
         match polled {
             Poll::Ready(Ok(Arrival::Answer(answer))) => Poll::Ready(Step::Answered(answer)),
-            Poll::Ready(Ok(arrival)) => {
-                Poll::Ready(Step::On(Box::new(Begun::Open(stream, Some(arrival.into_part())))))
-            }
+            Poll::Ready(Ok(arrival)) => Poll::Ready(Step::On(Box::new(Begun::Open(stream, Some(arrival))))),
             Poll::Ready(Err(closed)) => Poll::Ready(Step::failed(status::closed(&closed, peer).into())),
             Poll::Pending if self.deadline.poll(cx).is_pending() => {
                 self.open = Some(stream);
@@ -277,10 +275,11 @@ pub(crate) async fn go_on(
     };
     let mut gather = Gather::new(request.len_max, request.types.is_some());
     loop {
-        let arrival = match first.take() {
+        let arrived = match first.take() {
             Some(arrival) => arrival,
             None => poll_fn(|cx| poll_arrival(cx, &stream, emission, peer, deadline)).await?,
         };
+        let arrival = arrived.into_part();
         if arrival.headers.is_some() {
             reply.headers = arrival.headers;
         }
@@ -333,7 +332,7 @@ fn poll_arrival(
     emission: &mut Emission,
     peer: &str,
     deadline: &mut Deadline,
-) -> Poll<Result<Box<Part>, Status>> {
+) -> Poll<Result<Arrival, Status>> {
     if !emission.is_empty() {
         match stream.poll_emit(cx, emission) {
             Poll::Ready(Ok(())) | Poll::Pending => {}
@@ -344,10 +343,7 @@ fn poll_arrival(
     }
     match guard(stream.poll_arrival(cx), deadline, cx) {
         Poll::Pending => Poll::Pending,
-        Poll::Ready(Ok(received)) => {
-            let part = received.map(Arrival::into_part);
-            Poll::Ready(part.map_err(|closed| status::closed(&closed, peer)))
-        }
+        Poll::Ready(Ok(received)) => Poll::Ready(received.map_err(|closed| status::closed(&closed, peer))),
         Poll::Ready(Err(late)) => {
             stream.cancel(Code::DeadlineExceeded as u16);
             Poll::Ready(Err(late))

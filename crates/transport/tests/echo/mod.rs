@@ -129,13 +129,14 @@ pub(crate) async fn read_request(call: &mut Call) -> Option<Bytes> {
     read(&call.stream, call.first.take()).await
 }
 
-async fn read(stream: &Stream, mut first: Option<Box<Part>>) -> Option<Bytes> {
+async fn read(stream: &Stream, mut first: Option<Arrival>) -> Option<Bytes> {
     let mut message = Vec::new();
     loop {
-        let part = match first.take() {
-            Some(part) => part,
-            None => poll_fn(|cx| stream.poll_arrival(cx)).await.ok()?.into_part(),
+        let arrival = match first.take() {
+            Some(arrival) => arrival,
+            None => poll_fn(|cx| stream.poll_arrival(cx)).await.ok()?,
         };
+        let part = arrival.into_part();
         if let Some(chunk) = part.chunk {
             message.extend_from_slice(&chunk.bytes[if chunk.first { PREFIX_LEN } else { 0 }..]);
         }

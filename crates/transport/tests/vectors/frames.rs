@@ -135,7 +135,7 @@ impl Talk {
         let mut got = Vec::new();
         while let Some(arrival) = self.ends[at].0.take(id).map(Arrival::into_part) {
             let ended = arrival.end.is_some();
-            got.push(*arrival);
+            got.push(arrival);
             if ended {
                 break;
             }

@@ -80,7 +80,8 @@ async fn with_rope(
 }
 
 fn claim(call: &mut tollfree_transport::Call) -> tollfree_transport::Claim {
-    let chunk = call.first.take().and_then(|part| part.chunk).expect("the request has come");
+    let chunk =
+        call.first.take().and_then(|arrival| arrival.into_part().chunk).expect("the request has come");
     chunk.rope.expect("it is one")
 }
 

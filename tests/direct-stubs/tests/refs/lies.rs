@@ -191,7 +191,7 @@ async fn read(call: &mut Call) -> Vec<Claim> {
     let mut claims = Vec::new();
     loop {
         let part = match call.first.take() {
-            Some(part) => part,
+            Some(arrival) => arrival.into_part(),
             None => match poll_fn(|cx| call.stream.poll_arrival(cx)).await {
                 Ok(arrival) => arrival.into_part(),
                 Err(_) => return claims,

@@ -112,13 +112,14 @@ async fn answer(call: Call) {
     let Call { stream, mut first, .. } = call;
     let mut message = Message::default();
     loop {
-        let part = match first.take() {
-            Some(part) => part,
+        let arrival = match first.take() {
+            Some(arrival) => arrival,
             None => match poll_fn(|cx| stream.poll_arrival(cx)).await {
-                Ok(arrival) => arrival.into_part(),
+                Ok(arrival) => arrival,
                 Err(_) => return,
             },
         };
+        let part = arrival.into_part();
         part.chunk.into_iter().for_each(|chunk| message.add(chunk));
         match part.end {
             None => {}

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http::{Extensions, HeaderMap};
-use tollfree_transport::{Accepted, Arrival, Call, Emission, EmitError, End, Part, Stream};
+use tollfree_transport::{Accepted, Arrival, Call, Emission, EmitError, End, Stream};
 use tonic::Status;
 
 use crate::call::deadline::Deadline;
@@ -26,7 +26,7 @@ pub(crate) struct TypedHandle {
     run: Option<Box<dyn Run>>,
     state: State,
     /// What came with the call, until it is read.
-    arrival: Option<Box<Part>>,
+    arrival: Option<Arrival>,
     gather: Gather,
 }
 
@@ -85,10 +85,10 @@ impl TypedHandle {
         loop {
             let arrived = match self.arrival.take() {
                 Some(arrival) => Ok(arrival),
-                None => ready!(speech.stream.poll_arrival(cx)).map(Arrival::into_part),
+                None => ready!(speech.stream.poll_arrival(cx)),
             };
             // Nobody waits for an answer any more.
-            let Ok(arrival) = arrived else { return Poll::Ready(Some(Step::Over)) };
+            let Ok(arrival) = arrived.map(Arrival::into_part) else { return Poll::Ready(Some(Step::Over)) };
             if let Some(chunk) = arrival.chunk
                 && let Err(refused) = self.gather.add(chunk)
             {
@@ -202,7 +202,7 @@ impl Serving<TypedHandle> {
     pub(crate) fn begin_typed(
         &mut self,
         call: Call,
-        arrival: Option<Box<Part>>,
+        arrival: Option<Arrival>,
         gather: Gather,
         state: State,
         record: Option<ServedCall>,

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use http::{Extensions, HeaderMap, Request};
 use parking_lot::Mutex;
-use tollfree_transport::{Accepted, Call, Part, Whole};
+use tollfree_transport::{Accepted, Arrival, Call, Whole};
 use tonic::body::Body;
 
 use crate::channel::slot::Slot;
@@ -78,7 +78,7 @@ impl DirectMethod {
         &self,
         place: &mut Serving<TypedHandle>,
         call: Call,
-        arrival: Option<Box<Part>>,
+        arrival: Option<Arrival>,
         headers: HeaderMap,
         extensions: Extensions,
         record: Option<ServedCall>,
@@ -91,7 +91,7 @@ impl DirectMethod {
         &self,
         place: &mut Serving<TypedHandle>,
         call: Call,
-        arrival: Option<Box<Part>>,
+        arrival: Option<Arrival>,
         handler: &dyn Handler,
         mut request: Request<Body>,
         record: Option<ServedCall>,
