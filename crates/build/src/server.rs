@@ -317,7 +317,7 @@ impl Context<'_> {
             .collect();
         (!arms.is_empty()).then(|| {
             quote! {
-                fn types(&self, name: &str) -> std::option::Option<u64> {
+                fn types(&self, name: &str) -> std::option::Option<::tollfree::direct::Types> {
                     match name {
                         #(#arms)*
                         _ => None,

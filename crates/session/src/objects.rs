@@ -54,6 +54,15 @@ impl<T: Watched> Session<T> {
         Some(is_same)
     }
 
+    /// The fingerprint of a method's types, where the server takes its requests as objects and has said so (client).
+    pub fn object_types(&mut self, path: &str) -> Option<u64> {
+        if self.types.is_empty() {
+            return None;
+        }
+        let method = self.known_method(path)?;
+        self.types.get(usize::from(method.0))?.fingerprint
+    }
+
     /// Paths of the methods that were called with objects of other types than the server takes (client).
     pub fn differing(&self) -> impl Iterator<Item = &Bytes> {
         let methods = self.types.iter().zip(&self.method_paths);

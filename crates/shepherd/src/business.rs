@@ -149,7 +149,8 @@ impl Business {
         outward: Arc<Outward>,
     ) -> Result<Business, ServeError> {
         let (socket, wait) = (config.socket.as_str(), config.wait.into());
-        let limits = Limits { peers: tenants.peers.clone(), wait, ..Limits::default() };
+        let objects = config.objects;
+        let limits = Limits { peers: tenants.peers.clone(), wait, objects, ..Limits::default() };
         let door = Door::bind(socket, limits).await?;
         door.metrics(&metrics.common);
         Ok(Business { door, socket: socket.into(), tenants, workers, metrics, outward })

@@ -79,11 +79,13 @@ pub struct Business {
     pub socket: String,
     /// How the shepherd waits for what business processes say.
     pub wait: Wait,
+    /// Whether handlers that take objects get them: requests are decoded, and answers encoded, by the shepherd.
+    pub objects: bool,
 }
 
 impl Default for Business {
     fn default() -> Business {
-        Business { socket: "shm:///run/tollfree/shepherd.sock".into(), wait: Wait::default() }
+        Business { socket: "shm:///run/tollfree/shepherd.sock".into(), wait: Wait::default(), objects: true }
     }
 }
 

@@ -19,6 +19,11 @@ impl Attachment {
         self.shared.enter().ok()?.session.takes_objects(path, fingerprint)
     }
 
+    /// The fingerprint of a method's types, where the server takes its requests as objects and has said so (client).
+    pub fn object_types(&self, path: &str) -> Option<u64> {
+        self.shared.enter().ok()?.session.object_types(path)
+    }
+
     /// Paths of the methods that were called here with objects of other types than the server takes (client).
     pub fn differing(&self) -> Vec<String> {
         let Ok(core) = self.shared.enter() else { return Vec::new() };

@@ -7,6 +7,7 @@ mod lab;
 mod leaving;
 mod levels;
 mod limits;
+mod objects;
 mod outward;
 mod outward_limits;
 mod probe;

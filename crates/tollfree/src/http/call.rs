@@ -16,7 +16,8 @@ use crate::http::http2_attempt;
 use crate::http::replay::Replay;
 use crate::http::response_body::ResponseBody;
 use crate::http::session_attempt::ResponseFuture;
-use crate::message::bypass::OfClient;
+use crate::message::bypass::{Bypass, OfClient};
+use crate::message::translation::Translation;
 use crate::metadata::{GRPC_MESSAGE, status_code, timeout};
 use crate::metrics::MadeCall;
 
@@ -59,6 +60,22 @@ impl Replayed {
     ) -> Replayed {
         let replay = Replay::new(body, OfClient::of(&extensions));
         Replayed { uri, headers, extensions, replay, deadline_ns, made: None }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.uri.path()
+    }
+
+    /// Its messages are changed on their way, or are not any more.
+    pub(crate) fn translate(&mut self, translation: Option<Arc<Translation>>) {
+        match translation {
+            Some(translation) => {
+                self.extensions.insert(OfClient(Bypass::of_translation(translation)));
+            }
+            None => {
+                self.extensions.remove::<OfClient>();
+            }
+        }
     }
 
     /// A server has answered: what comes of the request from here on need not be kept.

@@ -141,6 +141,15 @@ impl RequestSender {
             *message = Some(past.encode(sharing, session.peer_pool(), session, taken == Some(true))?);
             return Ok(());
         }
+        if taken == Some(true)
+            && let Some(translation) = self.bypass.as_ref().and_then(Bypass::translation)
+            && let Some(whole) = message.as_ref().filter(|whole| !whole.compressed && !whole.is_begun())
+            && let Some(object) = translation.object(&whole.data)
+            && let Some(object) = sharing.object(object, None, session.peer_pool(), session)?
+        {
+            *message = Some(object);
+            return Ok(());
+        }
         sharing.wrap(message, session.peer_pool(), session)
     }
 
@@ -152,7 +161,8 @@ impl RequestSender {
     ) -> Result<(), Status> {
         if !self.addressed {
             self.addressed = true;
-            let is_large = |message: &&Outgoing| sharing.is_large(message.data.len());
+            let is_translated = self.bypass.as_ref().is_some_and(|bypass| bypass.translation().is_some());
+            let is_large = |message: &&Outgoing| is_translated || sharing.is_large(message.data.len());
             self.plain = self.emission.message.as_ref().filter(is_large).cloned();
             self.wrap_for(sharing, session)?;
             if !self.ended {

@@ -197,7 +197,7 @@ impl ResponseFuture {
             Ok(Started::Answered(answer)) => {
                 turn.made_progress();
                 self.state = State::Done;
-                return Poll::Ready(Ok(Some(self.answered_whole(answer))));
+                return Poll::Ready(Ok(Some(self.answered_whole(answer)?)));
             }
             Ok(Started::Open(stream)) => Ok(stream),
             Ok(Started::Waits(stream)) => {
@@ -267,34 +267,46 @@ impl ResponseFuture {
     }
 
     /// The response, where all of it has come: the call is over. Any other call is from now on shared with its body.
-    fn whole(&mut self, arrival: &mut Part) -> Option<Response<ResponseBody>> {
+    ///
+    /// # Errors
+    /// The status for an object that is refused.
+    fn whole(&mut self, arrival: &mut Part) -> Result<Option<Response<ResponseBody>>, Status> {
         let State::Await(stream, attachment) = std::mem::replace(&mut self.state, State::Done) else {
-            return None;
+            return Ok(None);
         };
         if let (Some(block), Some(chunk), Some(End::Trailers { code, block: trailers })) =
             (&arrival.headers, &mut arrival.chunk, &mut arrival.end)
             && chunk.is_whole()
         {
             let (data, trailers) = (std::mem::take(&mut chunk.bytes).freeze(), std::mem::take(trailers));
-            return Some(self.answered(block, data, *code, trailers));
+            return self.answered(block, data, *code, trailers).map(Some);
         }
         self.state = State::Receive(self.share(stream, attachment));
-        None
+        Ok(None)
     }
 
     /// A response that came in one piece.
-    fn answered_whole(&self, answer: Whole) -> Response<ResponseBody> {
+    fn answered_whole(&self, answer: Whole) -> Result<Response<ResponseBody>, Status> {
         let headers = Bytes::copy_from_slice(answer.headers());
         let trailers = Bytes::copy_from_slice(answer.trailers());
         self.answered(&headers, answer.into_prefixed(), 0, trailers)
     }
 
     /// A response all of which has come, with gRPC's prefix before the message.
-    fn answered(&self, headers: &Bytes, data: Bytes, code: u16, trailers: Bytes) -> Response<ResponseBody> {
+    ///
+    /// # Errors
+    /// The status for an object that is refused.
+    fn answered(
+        &self,
+        headers: &Bytes,
+        data: Bytes,
+        code: u16,
+        trailers: Bytes,
+    ) -> Result<Response<ResponseBody>, Status> {
         let (sharing, bypass) = (&self.endpoint.sharing, self.bypass.clone());
         sharing.received_inline(data.len().saturating_sub(GRPC_PREFIX_LEN), 0);
-        let data = past(bypass.as_ref(), 0, data, sharing);
-        response(response_headers(headers), ResponseBody::whole(data, code, trailers, bypass))
+        let data = past(bypass.as_ref(), 0, data, sharing)?;
+        Ok(response(response_headers(headers), ResponseBody::whole(data, code, trailers, bypass)))
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
@@ -306,12 +318,12 @@ impl ResponseFuture {
         let mut arrival = match (arrival, &self.state) {
             (Arrival::Answer(answer), State::Await(..)) => {
                 self.state = State::Done;
-                return Poll::Ready(Ok(Some(self.answered_whole(answer))));
+                return Poll::Ready(Ok(Some(self.answered_whole(answer)?)));
             }
             (arrival, _) => arrival.into_part(),
         };
         if let State::Await(..) = &self.state
-            && let Some(response) = self.whole(&mut arrival)
+            && let Some(response) = self.whole(&mut arrival)?
         {
             return Poll::Ready(Ok(Some(response)));
         }

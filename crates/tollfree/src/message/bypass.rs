@@ -17,12 +17,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use bytes::Bytes;
 use http::Extensions;
 use parking_lot::Mutex;
+use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_pool::Rope;
 use tollfree_transport::{Encoded, Outgoing, PeerPool};
 use tonic::Status;
 
 use crate::message::form::Form;
 use crate::message::payloads::{Outlet, Sharing};
+use crate::message::translation::Translation;
 
 /// A message on its way to a session.
 pub(crate) trait Large: Send + Sync {
@@ -128,6 +130,8 @@ struct Lanes {
     takes_objects: AtomicBool,
     /// Whether the other end sends any says whether it takes them.
     answers: bool,
+    /// There is no stub: what comes as an object is encoded, and what goes out is made one where that is taken.
+    translation: Option<Arc<Translation>>,
 }
 
 /// Both lanes of one call. Clones are of the same call.
@@ -161,6 +165,20 @@ impl Bypass {
     /// The same of a call that a generated server answers: objects are taken from the first on that comes.
     pub(crate) fn of_server(types: Option<u64>) -> Bypass {
         Bypass { lanes: Arc::new(Lanes { types, answers: true, ..Lanes::default() }) }
+    }
+
+    /// That of a call that is handed on in another form than it came in.
+    pub(crate) fn of_translation(translation: Arc<Translation>) -> Bypass {
+        let types = Some(translation.types());
+        let lanes = Lanes { types, translation: Some(translation), ..Lanes::default() };
+        let bypass = Bypass { lanes: Arc::new(lanes) };
+        bypass.take_back_up_to(OBJECT_LEN_MAX);
+        bypass
+    }
+
+    /// How messages are to be changed on their way.
+    pub(crate) fn translation(&self) -> Option<&Translation> {
+        self.lanes.translation.as_deref()
     }
 
     /// The fingerprint of the method's types, where its stubs take objects.

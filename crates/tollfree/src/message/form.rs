@@ -27,6 +27,11 @@ where
         None
     }
 
+    /// The type itself, where messages are objects.
+    fn root() -> Option<Root> {
+        None
+    }
+
     /// The bytes of a message that is an object, to be sent as they are. A long one's are not copied.
     #[inline]
     fn object(_message: &mut M) -> Option<Encoded> {
@@ -127,8 +132,23 @@ impl<M: Message + Default + 'static> Form<M> for Prost {
     }
 }
 
-/// The fingerprint of a method's types, where messages of both are objects. No more than a word for whoever compares it: of an
-/// object that comes, the receiver asks for the type itself.
+/// A message's type: its table, and its place in that.
+#[derive(Clone, Copy, Debug)]
+pub struct Root {
+    pub(crate) blob: &'static [u8],
+    pub(crate) type_idx: u32,
+}
+
+/// A method's types, where messages of both are objects.
+#[derive(Clone, Copy, Debug)]
+pub struct Types {
+    /// The fingerprint of both.
+    pub(crate) fingerprint: u64,
+    pub(crate) request: Root,
+    pub(crate) reply: Root,
+}
+
+/// The fingerprint of a method's types, where messages of both are objects.
 #[inline]
 pub(crate) fn types_of<F, M1, M2>() -> Option<u64>
 where
@@ -137,17 +157,18 @@ where
     M2: Send + Sync + 'static,
 {
     let (request, reply) = (<F as Form<M1>>::fingerprint(), <F as Form<M2>>::fingerprint());
-    Some(request?.rotate_left(32) ^ reply?)
+    Some(Types::join(request?, reply?))
 }
 
-/// The same for generated servers, of which it is asked by name.
-pub fn types<F, M1, M2>(_: F) -> Option<u64>
+/// The types themselves, for generated servers, which are asked by the method's name.
+pub fn types<F, M1, M2>(_: F) -> Option<Types>
 where
     F: Form<M1> + Form<M2>,
     M1: Send + Sync + 'static,
     M2: Send + Sync + 'static,
 {
-    types_of::<F, M1, M2>()
+    let (request, reply) = (<F as Form<M1>>::root()?, <F as Form<M2>>::root()?);
+    Some(Types { fingerprint: types_of::<F, M1, M2>()?, request, reply })
 }
 
 /// An object came where none was asked for.

@@ -9,3 +9,4 @@ pub(crate) mod objects;
 pub(crate) mod payloads;
 pub(crate) mod pool_arena;
 pub(crate) mod received;
+pub(crate) mod translation;

@@ -6,14 +6,14 @@ use std::sync::LazyLock;
 
 use bytes::{Buf, BufMut, Bytes};
 use tollfree_pool::Rope;
-use tollfree_processor::typed::{Message, Owned};
+use tollfree_processor::typed::{Compiled, Message, Owned};
 use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, EncodeError, Limits, OwnError, Slot};
 use tollfree_transport::Encoded;
 use tonic::Status;
 
 use crate::message::codec::Objects;
 use crate::message::encoding::too_long;
-use crate::message::form::{Form, Ready};
+use crate::message::form::{Form, Ready, Root};
 
 /// Longest object that a message is decoded into, in bytes. prost's structs have no limit but memory.
 const OBJECT_LEN_MAX: usize = 1 << 30;
@@ -56,6 +56,10 @@ impl<M: Message> Form<Owned<M>> for Objects {
     #[inline]
     fn fingerprint() -> Option<u64> {
         Some(Owned::<M>::fingerprint())
+    }
+
+    fn root() -> Option<Root> {
+        Some(Root::new(M::Compiled::BLOB, M::TYPE_IDX))
     }
 
     #[inline]

@@ -146,16 +146,28 @@ const EMPTY: Bytes = Bytes::from_static(&[0; GRPC_PREFIX_LEN]);
 
 /// Puts an object past a body that stands in for it, where its prefix says that it is one and the body's reader takes such; all
 /// of it is here. What its reader is given instead.
-pub(crate) fn past(bypass: Option<&Bypass>, number: u64, data: Bytes, sharing: &Sharing) -> Bytes {
+pub(crate) fn past(
+    bypass: Option<&Bypass>,
+    number: u64,
+    data: Bytes,
+    sharing: &Sharing,
+) -> Result<Bytes, Status> {
     match bypass {
         Some(bypass) if bypass.types().is_some() && is_object(&data) => {
-            let object = data.slice(GRPC_PREFIX_LEN..);
-            sharing.payloads.received_object();
-            bypass.put_back(number, object.len(), Past::Object(object));
-            EMPTY
+            give_object(bypass, number, data.slice(GRPC_PREFIX_LEN..), sharing)
         }
-        _ => data,
+        _ => Ok(data),
     }
+}
+
+/// What the reader of a body gets of an object: an empty message, as it takes the object past the body; or its encoding.
+fn give_object(bypass: &Bypass, number: u64, object: Bytes, sharing: &Sharing) -> Result<Bytes, Status> {
+    sharing.payloads.received_object();
+    if let Some(translation) = bypass.translation() {
+        return translation.encoded(&object);
+    }
+    bypass.put_back(number, object.len(), Past::Object(object));
+    Ok(EMPTY)
 }
 
 /// Whether a message that begins so is a linear object.
@@ -234,7 +246,10 @@ impl Inflow {
     }
 
     /// A rope as its reader gets it: past the body, or in pieces.
-    fn give(&mut self, rope: Rope, to: To, sharing: &Sharing) {
+    ///
+    /// # Errors
+    /// The status for an object that is refused.
+    fn give(&mut self, rope: Rope, to: To, sharing: &Sharing) -> Result<(), Status> {
         let (len, number) = (rope.remaining(), self.count - 1);
         let pieces = match (&self.bypass, to) {
             (None, _) | (_, To::Body) => rope.into_segments().collect(),
@@ -242,13 +257,10 @@ impl Inflow {
                 bypass.put_back(number, len, Past::Rope(rope));
                 [EMPTY].into()
             }
-            (Some(bypass), To::PastAsObject) => {
-                sharing.payloads.received_object();
-                bypass.put_back(number, len, Past::Object(in_one(rope)));
-                [EMPTY].into()
-            }
+            (Some(bypass), To::PastAsObject) => [give_object(bypass, number, in_one(rope), sharing)?].into(),
         };
         self.state = State::Giving(pieces);
+        Ok(())
     }
 
     /// The next thing received, as it came.
@@ -288,7 +300,11 @@ impl Inflow {
                 State::Fetching(fetching, to) => {
                     let to = *to;
                     match ready!(fetching.as_mut().poll(cx)) {
-                        Ok(rope) => self.give(rope, to, sharing),
+                        Ok(rope) => {
+                            if let Err(failure) = self.give(rope, to, sharing) {
+                                return Poll::Ready(Ok(Step::Failed(failure)));
+                            }
+                        }
                         Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
                     }
                 }
@@ -351,7 +367,7 @@ impl Inflow {
                 bytes.freeze()
             }
         };
-        Ok(Some(past(self.bypass.as_ref(), self.count - 1, data, sharing)))
+        past(self.bypass.as_ref(), self.count - 1, data, sharing).map(Some)
     }
 
     /// Takes the next chunk. What can be given to the reader of it is given at once.
@@ -408,7 +424,7 @@ impl Inflow {
             To::PastAsObject => back_limit.max(OBJECT_LEN_MAX),
         };
         match map(sharing, gathering.pieces.freeze(), gathering.claim, limit)? {
-            Mapped::Here(rope) => self.give(rope, gathering.to, sharing),
+            Mapped::Here(rope) => self.give(rope, gathering.to, sharing)?,
             Mapped::Fetching(fetching) => self.state = State::Fetching(fetching, gathering.to),
         }
         Ok(prefix)

@@ -12,6 +12,7 @@ use tollfree_transport::{Address, AddressError, Attachment, Config, Introduction
 
 use crate::endpoint::delay;
 use crate::server::Server;
+use crate::server::control::Control;
 use crate::server::http_handle::Handler;
 use crate::server::session_task::{Age, ServerContext, SessionTask};
 use crate::server::shortcut::Admitting;
@@ -116,7 +117,7 @@ impl Attaching {
         let duty = Arc::new(ServerContext { age: Age::default(), ..server.duty()? });
         let (stop, stopped) = watch::channel(false);
         let (admitting, mut admitted) = Admitting::new(config.clone(), stopped.clone());
-        let admitting: Arc<dyn Handler> = Arc::new(admitting);
+        let control: Arc<dyn Handler> = Arc::new(Control::new(admitting, duty.services.clone()));
         let (mut workers, mut neighbors) = (JoinSet::new(), JoinSet::new());
         for worker in 0..worker_count {
             let worker = Worker {
@@ -124,7 +125,7 @@ impl Attaching {
                 config: config.clone(),
                 introduction: Introduction { worker, ..introduction.clone() },
                 duty: duty.clone(),
-                admitting: admitting.clone(),
+                control: control.clone(),
             };
             workers.spawn(worker.run(stopped.clone()));
         }
@@ -169,7 +170,7 @@ struct Worker {
     config: Config,
     introduction: Introduction,
     duty: Arc<ServerContext>,
-    admitting: Arc<dyn Handler>,
+    control: Arc<dyn Handler>,
 }
 
 impl Worker {
@@ -186,7 +187,7 @@ impl Worker {
         }
         let attachment = Arc::new(attachment);
         let task = SessionTask::new(attachment.clone(), self.duty.clone());
-        task.of_shepherd(self.admitting.clone()).run(stopped.clone()).await;
+        task.of_shepherd(self.control.clone()).run(stopped.clone()).await;
         attachment.closed().map_or_else(String::new, |closed| closed.to_string())
     }
 

@@ -3,6 +3,7 @@
 mod attach;
 pub(crate) mod bound;
 pub(crate) mod caller;
+pub(crate) mod control;
 pub(crate) mod http_handle;
 pub(crate) mod inline_policy;
 pub(crate) mod last_words;

@@ -27,7 +27,6 @@ use tonic::transport::server::UdsConnectInfo;
 
 use crate::call::attempts::deadline_ns;
 use crate::endpoint::chance;
-use crate::endpoint::shortcut::ADMIT;
 use crate::message::bypass::{Bypass, OfServer};
 use crate::message::encoding::says_encoding;
 use crate::message::payloads::Sharing;
@@ -36,6 +35,7 @@ use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack, unpack_custom};
 use crate::metrics::{Metrics, ServedCall};
 use crate::server::Http2;
 use crate::server::caller::Callers;
+use crate::server::control::is_control;
 use crate::server::http_handle::{Handler, Held, HttpHandle};
 use crate::server::inline_policy::InlinePolicy;
 use crate::server::load::{Admission, Counted, Tally};
@@ -162,8 +162,8 @@ pub(crate) struct SessionTask {
     templates: Templates,
     /// Set in a session with a shepherd: whom its calls come from.
     callers: Option<Callers>,
-    /// Set in a session with a shepherd: what lets in those whom the shepherd names.
-    admitting: Option<Arc<dyn Handler>>,
+    /// Set in a session with a shepherd: what answers the shepherd's own calls.
+    control: Option<Arc<dyn Handler>>,
     tasks: JoinSet<()>,
     /// Set where the thread serves sessions and does nothing else: how many there are.
     worker: Option<Seat>,
@@ -219,7 +219,7 @@ impl SessionTask {
             spare_headers: None,
             templates: Templates::default(),
             callers: None,
-            admitting: None,
+            control: None,
             headers,
             tasks: JoinSet::new(),
             worker,
@@ -235,9 +235,9 @@ impl SessionTask {
     }
 
     /// The client is a shepherd that this server has attached to: what it says of callers is true, and whom it names is let in.
-    pub(crate) fn of_shepherd(mut self, admitting: Arc<dyn Handler>) -> SessionTask {
+    pub(crate) fn of_shepherd(mut self, control: Arc<dyn Handler>) -> SessionTask {
         self.callers = Some(Callers::default());
-        self.admitting = Some(admitting);
+        self.control = Some(control);
         self
     }
 
@@ -477,10 +477,10 @@ impl SessionTask {
 
     /// Whether a call is the shepherd's own, which counts with none of the application's.
     fn is_control(&mut self, call: &Call) -> bool {
-        self.admitting.is_some()
+        self.control.is_some()
             && match self.known(call.method) {
                 Some(known) => known.is_control,
-                None => call.path == ADMIT.as_bytes(),
+                None => is_control(&call.path),
             }
     }
 
@@ -547,10 +547,10 @@ impl SessionTask {
         };
         if place.is_none() {
             *place = known(&call.path, &self.duty, passing);
-            if let (Some(known), Some(admitting)) = (place.as_mut(), &self.admitting)
-                && call.path == ADMIT.as_bytes()
+            if let (Some(known), Some(control)) = (place.as_mut(), &self.control)
+                && is_control(&call.path)
             {
-                let handler = Some(admitting.clone());
+                let handler = Some(control.clone());
                 (known.handler, known.direct, known.types) = (handler, None, None);
                 (known.is_generated, known.is_control) = (false, true);
             }
@@ -735,7 +735,7 @@ fn known(path: &Bytes, duty: &ServerContext, passing: impl FnOnce() -> Passing) 
     let handler = served.map(|served| &served.handler).or(duty.others.as_ref()).cloned();
     let found = served.and_then(|served| served.direct.as_ref());
     let direct = found.and_then(|found| DirectMethod::new(found.clone(), method, passing()));
-    let types = found.and_then(|found| found.direct.types(method));
+    let types = found.and_then(|found| found.direct.types(method)).map(|types| types.fingerprint);
     let (is_generated, pace) = (found.is_some(), InlinePolicy::default());
     Some(MethodEntry { handler, direct, is_generated, types, uri, pace, is_control: false })
 }

@@ -54,6 +54,7 @@ impl Attached {
     /// [`Unanswered`] says whether another worker may have the call.
     pub async fn hand(&self, handing: &mut Handing) -> Result<Response<Body>, Unanswered> {
         let (endpoint, connection) = (self.endpoint.clone(), Connection::Session(self.attachment.clone()));
+        handing.call.translate(self.objects.of(handing.call.path(), self));
         // An attempt that no server has looked at is none to the one that answers.
         match handing.call.attempt(&Picked { endpoint, connection }, 0).await {
             Ok(response) => {

@@ -31,6 +31,7 @@
 
 mod admission;
 mod handing;
+mod objects;
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,6 +51,7 @@ use tower_service::Service;
 
 use crate::channel::Channel;
 use crate::endpoint::Endpoint;
+use crate::message::payloads::PayloadCounts;
 use crate::server::http_handle::Handler;
 use crate::server::session_task::{Age, ServerContext, Services, SessionTask};
 use crate::server::{bound, layers};
@@ -58,6 +60,7 @@ use crate::status::ServeError;
 pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
 pub use admission::Admission;
 pub use handing::{Handing, Unanswered};
+use objects::Objects;
 
 /// What those who come to a door may have.
 #[derive(Clone, Debug)]
@@ -73,6 +76,8 @@ pub struct Limits {
     pub calls_per_session: u32,
     /// How sessions wait.
     pub wait: WaitPolicy,
+    /// Whether calls are handed as objects to handlers that take them so: requests are decoded here, and answers encoded.
+    pub objects: bool,
 }
 
 impl Default for Limits {
@@ -83,6 +88,7 @@ impl Default for Limits {
             sessions_per_user: None,
             calls_per_session: tollfree_layout::limits::STREAM_COUNT_DEFAULT,
             wait: WaitPolicy::default(),
+            objects: true,
         }
     }
 }
@@ -115,6 +121,7 @@ impl Limits {
 pub struct Door {
     listener: Listener,
     refusals: Refusals,
+    objects: bool,
     /// Sessions of channels that are served.
     sessions: Arc<AtomicUsize>,
 }
@@ -139,18 +146,23 @@ impl Door {
         let address: Address = uri
             .parse()
             .map_err(|error: AddressError| ServeError::Address { address: uri, reason: error.to_string() })?;
+        let objects = limits.objects;
         let config = limits.config();
         let refusals = config.refusals.clone();
-        Ok(Door { listener: bound::listen(address, config).await?, refusals, sessions: Arc::default() })
+        let listener = bound::listen(address, config).await?;
+        Ok(Door { listener, refusals, objects, sessions: Arc::default() })
     }
 
     /// The next that has come, after its handshake; `None` after those that had begun one when the door was closed. Cancel safe.
     pub async fn accept(&mut self) -> Option<Arrival> {
         let attachment = Arc::new(self.listener.accept().await?);
         Some(match attachment.purpose().clone() {
-            Purpose::Attach(introduction) => {
-                Arrival::Attached(Attached::new(attachment, introduction, self.listener.address()))
-            }
+            Purpose::Attach(introduction) => Arrival::Attached(Attached::new(
+                attachment,
+                introduction,
+                self.listener.address(),
+                self.objects,
+            )),
             Purpose::Via(target) => {
                 let (target, sessions) = (ViaTarget(target), self.sessions.clone());
                 Arrival::Session(ViaSession { attachment, target, sessions })
@@ -199,10 +211,16 @@ pub struct Attached {
     introduction: Introduction,
     endpoint: Arc<Endpoint>,
     channel: Channel,
+    objects: Arc<Objects>,
 }
 
 impl Attached {
-    fn new(attachment: Arc<Attachment>, introduction: Introduction, door: &Address) -> Attached {
+    fn new(
+        attachment: Arc<Attachment>,
+        introduction: Introduction,
+        door: &Address,
+        objects: bool,
+    ) -> Attached {
         let name = format!(
             "{door} (worker {} of process {} in group {})",
             introduction.worker,
@@ -211,7 +229,7 @@ impl Attached {
         );
         let endpoint = Arc::new(Endpoint::attached(name, attachment.clone()));
         let channel = Channel::of_attached(endpoint.clone());
-        Attached { attachment, introduction, endpoint, channel }
+        Attached { attachment, introduction, endpoint, channel, objects: Arc::new(Objects::new(objects)) }
     }
 
     /// The group that it says it belongs to.
@@ -253,6 +271,11 @@ impl Attached {
     /// Calls that the process has under way in all its workers, by its own word. It may be any number.
     pub fn load(&self) -> Option<u32> {
         self.attachment.peer_load()
+    }
+
+    /// What became of messages on their way: how many were handed over, and came back, as objects.
+    pub fn payloads(&self) -> PayloadCounts {
+        self.endpoint.sharing.payloads.counts()
     }
 
     /// Calls under way in this worker.

@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use tower_service::Service;
 
 use crate::message::encoding::{Received, decode, pack};
-use crate::message::form::Form;
+use crate::message::form::{Form, Types};
 use crate::message::payloads::{Outlet, Sharing};
 use crate::server::caller::without_ours;
 
@@ -65,8 +65,8 @@ pub trait Run: Send {
 pub trait Direct: Send + Sync + 'static {
     /// How to run a method. `None`: only over HTTP.
     fn method(&self, name: &str) -> Option<Box<dyn Run>>;
-    /// The fingerprint of a method's types, where its messages may travel as objects.
-    fn types(&self, _name: &str) -> Option<u64> {
+    /// A method's types, where its messages may travel as objects.
+    fn types(&self, _name: &str) -> Option<Types> {
         None
     }
     /// Limit for requests in bytes, where one is set.

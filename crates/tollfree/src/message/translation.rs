@@ -1,0 +1,177 @@
+//! A method's messages as protobuf's bytes on one side and as linear objects on the other, by tables that came at run time: what a
+//! shepherd does for handlers that take objects, so that their process encodes and decodes nothing (Cerebros, section 4).
+//!
+//! # Trust
+//! A table is checked when it is loaded, and only describes. An object that comes is verified in private memory before it is
+//! encoded. A message that can't be decoded goes on as it is: whoever it is for says what is wrong with it.
+
+use std::cell::Cell;
+use std::sync::LazyLock;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tollfree_layout::limits::OBJECT_LEN_MAX;
+use tollfree_layout::table::Table;
+use tollfree_processor::{Arenas, EncodeBuffer, Limits, Processor};
+use tollfree_transport::{Encoded, GRPC_PREFIX_LEN};
+use tonic::Status;
+
+use crate::message::form::{Root, Types};
+
+/// The longest description of a method that is taken, in bytes.
+pub(crate) const DESCRIPTION_LEN_MAX: usize = 4 << 20;
+/// What stands before the tables: two type indices, and the length of the request's table.
+const HEAD_LEN: usize = 12;
+/// Arenas that wait to be used again.
+const WAITING_COUNT_MAX: usize = 32;
+/// A longer object is sent from where it lies.
+const COPIED_LEN_MAX: usize = 1024;
+/// A buffer that a longer message was encoded into is not kept, in bytes.
+const KEPT_LEN_MAX: usize = 1 << 20;
+
+/// Where messages are decoded. An object that would be longer than what travels is not made.
+static ARENAS: LazyLock<Arenas> = LazyLock::new(|| Arenas::new(OBJECT_LEN_MAX, WAITING_COUNT_MAX));
+
+thread_local! {
+    /// Where messages are encoded on this thread.
+    static BUFFER: Cell<Option<Box<EncodeBuffer>>> = const { Cell::new(None) };
+}
+
+/// A message's type in a table.
+#[derive(Debug, Clone)]
+struct Described {
+    processor: Processor,
+    type_idx: u32,
+}
+
+impl Described {
+    fn fingerprint(&self) -> u64 {
+        self.processor.table().type_fingerprint(self.type_idx)
+    }
+}
+
+/// The two types of a method.
+#[derive(Debug)]
+pub(crate) struct Translation {
+    request: Described,
+    reply: Described,
+    /// The fingerprint of both, as [`Types`] has it.
+    types: u64,
+}
+
+/// How a method's types are told, from the process that serves it to its shepherd: type indices of request and reply, the length of the request's
+/// table, that table, and the reply's unless it is the same. Numbers are 4 bytes, little endian.
+pub(crate) fn describe(types: &Types) -> Bytes {
+    let Types { request, reply, .. } = types;
+    let mut bytes = BytesMut::with_capacity(HEAD_LEN + request.blob.len());
+    bytes.put_u32_le(request.type_idx);
+    bytes.put_u32_le(reply.type_idx);
+    bytes.put_u32_le(request.blob.len() as u32);
+    bytes.put_slice(request.blob);
+    if !std::ptr::eq(request.blob, reply.blob) {
+        bytes.put_slice(reply.blob);
+    }
+    bytes.freeze()
+}
+
+impl Translation {
+    /// What [`describe`] told. `load` gives a table's processor, which may be an earlier one.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn read(
+        mut bytes: Bytes,
+        mut load: impl FnMut(Bytes) -> Result<Processor, String>,
+    ) -> Result<Translation, String> {
+        if bytes.len() < HEAD_LEN {
+            return Err("the description of a method breaks off".into());
+        }
+        let (request_idx, reply_idx, len) = (bytes.get_u32_le(), bytes.get_u32_le(), bytes.get_u32_le());
+        if len as usize > bytes.len() {
+            return Err("the description of a method is shorter than its table".into());
+        }
+        let request = bytes.split_to(len as usize);
+        let reply = if bytes.is_empty() { request.clone() } else { bytes };
+        let mut described = |table: Bytes, type_idx: u32| {
+            let processor = load(table)?;
+            match processor.table().types().get(type_idx as usize) {
+                Some(_) => Ok(Described { processor, type_idx }),
+                None => Err(format!("a table has no type {type_idx}")),
+            }
+        };
+        let (request, reply) = (described(request, request_idx)?, described(reply, reply_idx)?);
+        let types = Types::join(request.fingerprint(), reply.fingerprint());
+        Ok(Translation { request, reply, types })
+    }
+
+    /// The fingerprint of both types.
+    pub(crate) fn types(&self) -> u64 {
+        self.types
+    }
+
+    /// A request as an object. `None`: it is to go as it is.
+    pub(crate) fn object(&self, request: &[u8]) -> Option<Encoded> {
+        let Described { processor, type_idx } = &self.request;
+        let slot = ARENAS.take_for_good();
+        let mut object = processor.decode_owned(*type_idx, request, slot, &Limits::default()).ok()?;
+        let bytes = object.object().bytes();
+        Some(match bytes.len() {
+            len if len <= COPIED_LEN_MAX => Encoded::write(len, |buffer| buffer.put_slice(bytes)),
+            _ => object.share().into(),
+        })
+    }
+
+    /// An answer that came as an object, encoded, with gRPC's prefix.
+    ///
+    /// # Errors
+    /// INTERNAL for one that is not sound, RESOURCE_EXHAUSTED for one that can't be encoded for its length.
+    pub(crate) fn encoded(&self, object: &Bytes) -> Result<Bytes, Status> {
+        let Described { processor, type_idx } = &self.reply;
+        let refused = |reason: String| {
+            Status::internal(format!("the answer came as a linear object that is refused: {reason}"))
+        };
+        let owned = processor
+            .verify_held(*type_idx, object.clone(), Limits::default().depth)
+            .map_err(|error| refused(error.to_string()))?;
+        let verified = owned.object();
+        if verified.bytes().len() != object.len() {
+            return Err(refused("bytes stand behind it".into()));
+        }
+        // Taken out meanwhile, so that nothing finds it in use.
+        let mut buffer = BUFFER.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        let bytes =
+            verified.encode(&mut buffer).map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        let mut framed = BytesMut::with_capacity(GRPC_PREFIX_LEN + bytes.len());
+        framed.put_u8(0);
+        framed.put_u32(bytes.len() as u32);
+        framed.put_slice(bytes);
+        if bytes.len() <= KEPT_LEN_MAX {
+            _ = BUFFER.try_with(|place| place.set(Some(buffer)));
+        }
+        Ok(framed.freeze())
+    }
+}
+
+/// The processor of a table that came from elsewhere.
+///
+/// # Errors
+/// What is wrong with the table.
+pub(crate) fn load(table: &[u8]) -> Result<Processor, String> {
+    let table = Table::load(table).map_err(|error| format!("a table is refused: {error}"))?;
+    Ok(Processor::new(table))
+}
+
+impl Types {
+    /// One fingerprint of both types. No more than a word for whoever compares it: of an object that comes, the receiver asks for
+    /// the type itself.
+    #[inline]
+    pub(crate) fn join(request: u64, reply: u64) -> u64 {
+        request.rotate_left(32) ^ reply
+    }
+}
+
+impl Root {
+    /// The type of that index in a table that was compiled with the program.
+    pub(crate) const fn new(blob: &'static [u8], type_idx: u32) -> Root {
+        Root { blob, type_idx }
+    }
+}
