@@ -19,8 +19,14 @@ const MESSAGES: [(&str, &[&str]); 3] =
 const DESCRIPTOR: &str = "descriptor";
 /// The package that they have here, so that they are no types of prost's own.
 const FDS: &str = "fds";
-/// The messages of the service `Messages`.
-const WALKED: [&str; 3] = [".hyperprotobench.M3", ".shop.Order", ".fds.FileDescriptorSet"];
+/// The messages that are read and built field by field.
+const WALKED: [&str; 5] = [
+    ".hyperprotobench.M3",
+    ".hyperprotobench.M43",
+    ".hyperprotobench.M34",
+    ".shop.Order",
+    ".fds.FileDescriptorSet",
+];
 /// Where the everyday messages are kept, by another part.
 const EVERYDAY: &str = "../../tests/view-stubs/proto";
 
@@ -63,7 +69,7 @@ fn main() -> Outcome<()> {
         .views(".shop")
         .views_path("crate::objects::views")
         .out_dir(objects)
-        .compile_fds(services(large, &["echo", "messages"])?)?;
+        .compile_fds(services(large, &["echo", "messages", "split"])?)?;
     Ok(())
 }
 

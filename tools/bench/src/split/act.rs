@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tollfree_shepherd::{Config, Shepherd};
 
+use super::objects::Objects;
 use super::proxy;
 use super::service::Business;
 use super::{PATIENCE, Part, Role, SplitCase, SplitMessage, SplitSide};
@@ -21,7 +22,7 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
     let failed = |what: String| BenchError::Side { side: case.side.name(), what };
     let ready = |serving: Serving| starter.say(serving);
     match &part.role {
-        Role::Between { dir, groups } if case.side == SplitSide::ShepherdBytes => {
+        Role::Between { dir, groups } if case.side.is_shepherd() => {
             // As the command does it: a thread for each core that it may use.
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             let runtime = runtime.map_err(BenchError::system("cannot start the async runtime"))?;
@@ -116,13 +117,19 @@ async fn business(
     ready: impl FnOnce(Serving),
 ) -> Result<(), String> {
     let business = Business { busy: Duration::from_nanos(case.busy_ns) };
-    if case.side != SplitSide::ShepherdBytes {
+    if !case.side.is_shepherd() {
         let service = crate::proto::split_server::SplitServer::new(business);
         let service = service.max_decoding_message_size(usize::MAX);
         return tonic_unix::serve(tonic::transport::Server::builder().add_service(service), dir, ready).await;
     }
-    let service = crate::direct::split_server::SplitServer::new(business);
-    let server = tollfree::Server::builder().add_service(service.max_decoding_message_size(usize::MAX));
+    let server = tollfree::Server::builder();
+    let server = if case.side == SplitSide::ShepherdObjects {
+        let service = crate::objects::split_server::SplitServer::new(Objects::new(business));
+        server.add_service(service.max_decoding_message_size(usize::MAX))
+    } else {
+        let service = crate::direct::split_server::SplitServer::new(business);
+        server.add_service(service.max_decoding_message_size(usize::MAX))
+    };
     ready(Serving { address: meeting_place(dir) });
     let attaching = server.attach(meeting_place(dir));
     let ended = match group {

@@ -16,9 +16,11 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 use super::{Calls, PATIENCE, Split, SplitMessage};
+use crate::fds::FileDescriptorSet;
 use crate::hyperprotobench::{M3, M34, M43};
 use crate::latency::Latencies;
 use crate::process::run_time_ns;
+use crate::shop::Order;
 use crate::side::tonic_unix;
 
 /// Longer than any message here.
@@ -66,6 +68,8 @@ impl Decoder for AsIs {
 pub(super) fn method(message: SplitMessage) -> &'static str {
     match message {
         SplitMessage::Echo64 => "Echo64",
+        SplitMessage::Order => "Order",
+        SplitMessage::Fds => "Fds",
         message => message.name(),
     }
 }
@@ -134,6 +138,8 @@ macro_rules! of_type {
             SplitMessage::M3 => $act::<M3>($($argument),+),
             SplitMessage::M43 => $act::<M43>($($argument),+),
             SplitMessage::M34 => $act::<M34>($($argument),+),
+            SplitMessage::Order => $act::<Order>($($argument),+),
+            SplitMessage::Fds => $act::<FileDescriptorSet>($($argument),+),
         }
     };
 }

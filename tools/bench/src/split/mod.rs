@@ -7,6 +7,7 @@
 mod act;
 mod beyond;
 mod client;
+mod objects;
 mod proxy;
 mod report;
 mod service;
@@ -21,6 +22,7 @@ use crate::codec::lookalike;
 use crate::cores::{CoreIdx, Cores};
 use crate::latency::Latencies;
 use crate::load::body_of;
+use crate::message::Message;
 use crate::order::{Order, Serving};
 use crate::peer::Peer;
 use crate::plan::{INFLIGHT_MAX, Malloc, Placement};
@@ -46,6 +48,8 @@ axis! {
         Tonic = "tonic",
         /// A shepherd, which hands on bytes.
         ShepherdBytes = "shepherd-bytes",
+        /// A shepherd, which decodes and encodes, and hands on objects.
+        ShepherdObjects = "shepherd-objects",
         /// Envoy, in front of the plain tonic server.
         Envoy = "envoy",
         /// nginx, in front of the plain tonic server.
@@ -64,6 +68,17 @@ axis! {
         M43 = "M43",
         /// bench5's M34, 476 KB in the corpus.
         M34 = "M34",
+        /// An order of a shop, 1.1 KB.
+        Order = "order",
+        /// A descriptor set of 80 KB and 14,621 fields: bench2's of HyperProtoBench.
+        Fds = "fds",
+    }
+}
+
+impl SplitSide {
+    /// Whether a shepherd stands in between.
+    pub(crate) fn is_shepherd(self) -> bool {
+        matches!(self, SplitSide::ShepherdBytes | SplitSide::ShepherdObjects)
     }
 }
 
@@ -71,7 +86,7 @@ impl SplitMessage {
     /// Where a corpus and the kept schemas have it, and how long it is there.
     const fn place(self) -> Option<(&'static str, usize)> {
         match self {
-            SplitMessage::Echo64 => None,
+            SplitMessage::Echo64 | SplitMessage::Order | SplitMessage::Fds => None,
             SplitMessage::M3 => Some(("bench3", 845)),
             SplitMessage::M43 => Some(("bench4", 36_078)),
             SplitMessage::M34 => Some(("bench5", 476_000)),
@@ -80,6 +95,14 @@ impl SplitMessage {
 
     /// Its bytes: the corpus', or generated ones.
     pub(crate) fn bytes(self, corpus: Option<&Path>) -> Result<Vec<u8>, BenchError> {
+        let samples = match self {
+            SplitMessage::Order => Some(Message::Order.samples(corpus)?),
+            SplitMessage::Fds => Some(Message::Fds.samples(corpus)?),
+            _ => None,
+        };
+        if let Some(sample) = samples.and_then(|samples| samples.into_iter().next()) {
+            return Ok(sample);
+        }
         let Some((schema, len)) = self.place() else {
             return Ok(prost::Message::encode_to_vec(&crate::proto::Bytes { body: body_of(64) }));
         };
@@ -340,7 +363,7 @@ mod tests {
     #[test]
     fn impossible_plans_are_refused_in_words() {
         plan().check().unwrap();
-        assert_eq!(plan().cases().len(), 64);
+        assert_eq!(plan().cases().len(), 120);
         type Spoil = fn(&mut SplitPlan);
         let spoil: [(&str, Spoil); 5] = [
             ("0 calls in flight", |p| p.inflights.push(0)),
