@@ -58,10 +58,15 @@ impl Tenants {
         self.version.subscribe()
     }
 
-    /// Resolves when it is not any more as `caller` said.
-    async fn decided_otherwise(&self, user: u32, target: &str, before: Option<String>) {
+    /// Which of the configs that have held this is.
+    pub(crate) fn version(&self) -> u64 {
+        *self.version.borrow()
+    }
+
+    /// Resolves when it is not any more as `may_call` said.
+    async fn decided_otherwise(&self, user: u32, target: &str, before: bool) {
         let mut version = self.version.subscribe();
-        while self.caller(user, target) == before {
+        while self.may_call(user, target) == before {
             if version.changed().await.is_err() {
                 std::future::pending().await
             }
@@ -85,21 +90,19 @@ impl Tenants {
 
     /// Whether some group of a user may call there.
     pub(crate) fn may_call(&self, user: u32, target: &str) -> bool {
-        self.caller(user, target).is_some()
+        !self.callers(user, target).is_empty()
     }
 
-    /// The group of a user that may call there: that group itself, or the first by name.
-    pub(crate) fn caller(&self, user: u32, target: &str) -> Option<String> {
-        if let Some(group) = target.strip_prefix("group:")
-            && self.are_of(user, group)
-        {
-            return Some(group.to_owned());
-        }
+    /// The groups of a user that may call there: the one that is called, if it's the user's, then others by name.
+    pub(crate) fn callers(&self, user: u32, target: &str) -> Vec<String> {
+        let called = target.strip_prefix("group:").filter(|group| self.are_of(user, group));
         let config = self.config.load();
-        let mut groups = config.groups.iter();
-        let calls =
-            groups.find(|(name, group)| group.via.iter().any(|via| via == target) && self.are_of(user, name));
-        calls.map(|(name, _)| name.clone())
+        let others = config.groups.iter().filter(|(name, group)| {
+            called != Some(name.as_str())
+                && group.via.iter().any(|via| via == target)
+                && self.are_of(user, name)
+        });
+        called.map(str::to_owned).into_iter().chain(others.map(|(name, _)| name.clone())).collect()
     }
 
     /// Whether a process may attach as it says; the reason is told to it.
@@ -173,7 +176,7 @@ impl Business {
                 Some(Arrival::Attached(attached)) => self.attach(attached, let_go.clone(), &mut members),
                 Some(Arrival::Session(session)) => {
                     let (user, target) = (session.peer().uid, session.target().to_owned());
-                    let before = self.tenants.caller(user, &target);
+                    let before = self.tenants.may_call(user, &target);
                     let via = Via::new(&self.outward, session.peer(), session.target(), let_go.clone());
                     let (mut let_go, tenants) = (let_go.clone(), self.tenants.clone());
                     let stop = async move {
@@ -256,8 +259,19 @@ mod tests {
         assert!(tenants.may_call(4_000_000_000, "https://localhost:443"));
         assert!(!tenants.may_call(own(), "https://localhost:443") && !tenants.may_call(own(), "group:a"));
         assert!(!tenants.may_call(4_000_000_000, "https://localhost:4433"));
-        let caller = |target| tenants.caller(4_000_000_000, target);
-        assert_eq!([caller("group:a"), caller("group:b")], [Some("a".to_owned()), Some("a".to_owned())]);
+        let callers = |target| tenants.callers(4_000_000_000, target);
+        assert_eq!([callers("group:a"), callers("group:b")], [["a"], ["a"]]);
+    }
+
+    #[test]
+    fn the_groups_of_a_user_that_may_call_are_the_called_one_and_others_by_name() {
+        let via = "via = [\"group:c\", \"http://localhost:80\"]";
+        let text = format!("[groups.d]\n{via}\n[groups.b]\n{via}\n[groups.a]\n[groups.c]\n{via}\n");
+        let tenants = tenants(&text);
+        assert_eq!(tenants.callers(own(), "group:c"), ["c", "b", "d"]);
+        assert_eq!(tenants.callers(own(), "http://localhost:80"), ["b", "c", "d"]);
+        assert_eq!(tenants.callers(own(), "group:a"), ["a"]);
+        assert_eq!(tenants.callers(4_000_000_000, "group:c"), [""; 0]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use http::{Request, Response};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tollfree::PeerIdentity;
 use tollfree::shepherd::{Admission, Handing, remove_ours};
@@ -96,6 +97,14 @@ impl Outward {
         }
     }
 
+    /// The account that the calls of a process to a target are for: of the groups that may call there, the first that the
+    /// process has attached in; of one that has attached in none of them, the first. `None`: it may not call there.
+    fn account_of(&self, peer: PeerIdentity, target: &str) -> Option<Arc<Account>> {
+        let groups = self.tenants.callers(peer.uid, target);
+        let attached = groups.iter().find(|group| self.workers.is_of(peer, group));
+        attached.or(groups.first()).map(|group| self.accounts.of(group))
+    }
+
     /// A target that a group calls. Must be called in a tokio runtime.
     fn target(&self, account: &Arc<Account>, name: &str) -> Result<Used, Status> {
         account.target(name, |connections| {
@@ -106,6 +115,14 @@ impl Outward {
     }
 }
 
+/// Whose account a session's calls are for.
+#[derive(Default)]
+struct Payer {
+    /// Who was attached, and which config held, when that was looked up last.
+    versions: Option<(u64, u64)>,
+    account: Option<Arc<Account>>,
+}
+
 /// The calls of one session of a business process, which all have one target.
 #[derive(Clone)]
 pub(crate) struct Via {
@@ -113,8 +130,7 @@ pub(crate) struct Via {
     target: Arc<str>,
     client: Client,
     peer: PeerIdentity,
-    /// Of the group that makes the calls, where one may.
-    account: Option<Arc<Account>>,
+    payer: Arc<Mutex<Payer>>,
     /// Its shortcut stands.
     is_short: Arc<AtomicBool>,
     let_go: watch::Receiver<bool>,
@@ -128,20 +144,32 @@ impl Via {
         target: &str,
         let_go: watch::Receiver<bool>,
     ) -> Via {
-        let caller = outward.tenants.caller(peer.uid, target);
-        if caller.is_none() {
-            outward.metrics.refused(Refusal::Target);
-            tracing::warn!(?peer, target, "a process may not call there");
-        }
-        Via {
+        let via = Via {
             outward: outward.clone(),
             target: target.into(),
             client: Client::at(&format!("shm:pid={},uid={}", peer.pid, peer.uid)),
             peer,
-            account: caller.map(|group| outward.accounts.of(&group)),
+            payer: Arc::default(),
             is_short: Arc::default(),
             let_go,
+        };
+        if via.account().is_none() {
+            outward.metrics.refused(Refusal::Target);
+            tracing::warn!(?peer, target, "a process may not call there");
         }
+        via
+    }
+
+    /// Of the group that a call made now counts for, where one may call there.
+    fn account(&self) -> Option<Arc<Account>> {
+        let Outward { workers, tenants, .. } = &*self.outward;
+        // Before it is looked up: what changes meanwhile is looked up again.
+        let versions = Some((workers.version(), tenants.version()));
+        let mut payer = self.payer.lock();
+        if payer.versions != versions {
+            *payer = Payer { versions, account: self.outward.account_of(self.peer, &self.target) };
+        }
+        payer.account.clone()
     }
 
     /// Has the only worker of a group let the process in.
@@ -149,7 +177,7 @@ impl Via {
     /// # Errors
     /// Why it is not let in; calls go through the shepherd then.
     async fn shorten(self) -> Result<Response<Answered>, Status> {
-        let Some(group) = self.target.strip_prefix("group:").filter(|_| self.account.is_some()) else {
+        let Some(group) = self.target.strip_prefix("group:").filter(|_| self.account().is_some()) else {
             return Err(Status::permission_denied(format!(
                 "no group of this process may call {}",
                 self.target
@@ -180,7 +208,7 @@ impl Via {
         }
         let began = Instant::now();
         let target = &*self.target;
-        let Some(account) = &self.account else {
+        let Some(account) = self.account() else {
             return Err(Status::permission_denied(format!(
                 "no group of this process may call {target}: name it under via in the shepherd's config"
             )));
@@ -191,13 +219,13 @@ impl Via {
         }
         let Some(group) = target.strip_prefix("group:") else {
             remove_ours(request.headers_mut());
-            let used = self.outward.target(account, target)?;
+            let used = self.outward.target(&account, target)?;
             let channel = used.target().channel().await.map_err(|closed| match closed {
                 Closed::Unknown(why) => Status::unavailable(format!("{target} can't be called: {why}")),
                 Closed::Crowded => account.no_connection(target),
             })?;
             let response = hand_on(channel, request).await?;
-            let held = Held { _call: call, _used: Some(used), _place: None };
+            let held = Held { _call: call, _account: account, _used: Some(used), _place: None };
             return Ok(response.map(|body| Answered { body, _held: Some(held) }));
         };
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
@@ -209,7 +237,7 @@ impl Via {
         let (handed, place) = handed.map_err(|refused| self.refused(refused))?;
         let mut response = handed.map_err(for_the_world)?;
         remove_ours(response.headers_mut());
-        let held = Held { _call: call, _used: None, _place: Some(place) };
+        let held = Held { _call: call, _account: account, _used: None, _place: Some(place) };
         Ok(response.map(|body| Answered { body, _held: Some(held) }))
     }
 
@@ -251,6 +279,8 @@ impl Drop for Seat {
 /// What a call has until its answer is over.
 struct Held {
     _call: Counted,
+    /// Not to begin anew while the call counts in it.
+    _account: Arc<Account>,
     /// The target elsewhere.
     _used: Option<Used>,
     /// At the worker of a group.

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use http::Response;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tollfree::PeerIdentity;
 use tollfree::shepherd::{Attached, Handing, Unanswered};
 use tonic::Status;
 use tonic::body::Body;
@@ -263,6 +264,20 @@ impl Workers {
             (Some(_), Some(_)) => Err("the group has several workers, among which the shepherd chooses"),
             _ => Err("nobody of the group is attached at the moment"),
         }
+    }
+
+    /// Whether a process has attached in a group. Of processes that the shepherd's pid namespace has no number for, none is known.
+    pub(crate) fn is_of(&self, process: PeerIdentity, group: &str) -> bool {
+        let is_same = |worker: &Arc<Worker>| {
+            let other = worker.attached.process().identity;
+            (other.pid, other.uid) == (process.pid, process.uid) && worker.group() == group
+        };
+        process.pid != 0 && self.table.load().attached.iter().any(is_same)
+    }
+
+    /// How often it has changed who is attached, or how calls are routed.
+    pub(crate) fn version(&self) -> u64 {
+        *self.version.borrow()
     }
 
     /// Tells when who is attached has changed, or how calls are routed.

@@ -196,24 +196,13 @@ impl Core {
         is_settled
     }
 
-    /// Notes what a key waits for, once.
+    /// Notes what a writer waits for, once.
     pub(crate) fn wait_for(&mut self, key: WaitKey, progress: Progress) {
-        match progress {
-            Progress::NeedRoom | Progress::Partly => {
-                if let Some(slot) = self.slot(key)
-                    && !std::mem::replace(&mut slot.wants_room, true)
-                {
-                    self.wants_room.push(key);
-                }
-            }
-            Progress::NeedStream => {
-                if let Some(slot) = self.slot(key)
-                    && !std::mem::replace(&mut slot.wants_stream, true)
-                {
-                    self.wants_stream.push_back(key);
-                }
-            }
-            _ => {}
+        if matches!(progress, Progress::NeedRoom | Progress::Partly)
+            && let Some(slot) = self.slot(key)
+            && !std::mem::replace(&mut slot.wants_room, true)
+        {
+            self.wants_room.push(key);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! All of it runs under one lock, in tasks of any runtime; nothing here waits. Wakers are gathered and called only after
 //! the lock is released ([`crate::shared`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -24,6 +24,7 @@ use crate::config::{Config, WaitPolicy};
 use crate::counts;
 use crate::handshake::{Attached, PeerPool};
 use crate::load::Load;
+use crate::opening::Turn;
 use crate::patience::Patience;
 use crate::price::Price;
 use crate::records::{Arrived, Sending};
@@ -59,14 +60,13 @@ pub(crate) struct Core {
     /// Waits within one long look since one was learnt from.
     waits_unlearnt: u32,
     pub(crate) accept: Slot,
-    /// Tasks that wait to open a call, by their numbers.
-    pub(crate) opens: HashMap<u64, Slot>,
+    /// Tasks that wait to open a call, by their numbers: in the order in which they came.
+    pub(crate) opens: BTreeMap<u64, Turn>,
     pub(crate) next_open: u64,
     /// Tasks that wait for the bytes of ropes, by these.
     pub(crate) rope_waits: HashMap<RopeIdx, Waker>,
-    /// Slots that wait for room in the ring or for a call to end.
+    /// Slots that wait for room in the ring, those that wait to open a call aside.
     pub(crate) wants_room: Vec<WaitKey>,
-    pub(crate) wants_stream: VecDeque<WaitKey>,
     /// Emissions whose frames are staged and not published.
     pub(crate) held_count: u32,
     /// The accepting task has further calls at hand and holds replies back until it has seen to them.
@@ -123,11 +123,10 @@ impl Core {
             price,
             waits_unlearnt: 0,
             accept: Slot::default(),
-            opens: HashMap::new(),
+            opens: BTreeMap::new(),
             next_open: 0,
             rope_waits: HashMap::new(),
             wants_room: Vec::new(),
-            wants_stream: VecDeque::new(),
             wakes: SmallVec::new(),
             held_count: 0,
             corked: false,
@@ -261,7 +260,7 @@ impl Core {
     #[inline]
     pub(crate) fn take_answer(&mut self, id: StreamId) -> Option<Whole> {
         let answer = self.session.take_answer(id)?;
-        if !self.wants_stream.is_empty() {
+        if !self.opens.is_empty() {
             self.wake_ready();
         }
         Some(answer)
@@ -320,8 +319,7 @@ impl Core {
     /// Whether anybody waits for what may have come.
     #[inline]
     fn may_wake(&self) -> bool {
-        let wanted =
-            !self.wants_room.is_empty() || !self.wants_stream.is_empty() || !self.rope_waits.is_empty();
+        let wanted = !self.wants_room.is_empty() || !self.opens.is_empty() || !self.rope_waits.is_empty();
         self.session.has_ready() || self.accept.waiting || wanted
     }
 
@@ -344,13 +342,8 @@ impl Core {
         if !self.rope_waits.is_empty() {
             self.wake_asked();
         }
-        // As many as may open now; one that doesn't after all wakes the next when it goes.
-        for _ in 0..self.session.may_open_count().min(self.wants_stream.len()) {
-            let Some(key) = self.wants_stream.pop_front() else { break };
-            if let Some(slot) = self.slot(key) {
-                slot.wants_stream = false;
-            }
-            self.wake(key);
+        if !self.opens.is_empty() {
+            self.wake_openers();
         }
     }
 
@@ -381,12 +374,16 @@ impl Core {
     /// Arms the doorbell, for room too where somebody waits for that, and looks once more. `false`: there is something,
     /// so this side stays awake.
     pub(crate) fn arm(&mut self) -> bool {
-        let wants_space = !self.wants_room.is_empty() || self.session.has_pending();
+        let (wants_room, opener_wants_room) =
+            (!self.wants_room.is_empty() || self.session.has_pending(), self.opener_wants_room());
+        let wants_space = wants_room || opener_wants_room;
         self.waiter.park(wants_space);
         here(Point::Parked);
         // What the poll would not take now is no reason to stay awake.
         let readable = !self.receiving.is_empty() && !self.session.is_congested();
-        let came = readable || (wants_space && self.room_came());
+        let came = readable
+            || (wants_room && self.room_came())
+            || (opener_wants_room && !self.due_openers().is_empty());
         if came {
             self.waiter.unpark();
         }

@@ -1,16 +1,25 @@
 //! How a client's calls begin.
+//!
+//! # Turns
+//! A call that can't be opened, since too many are under way or the ring is full, waits for its turn. Those that wait go in the
+//! order in which they came, and a newcomer behind them: for each that waits before it, one more call must be possible. Room is
+//! the first one's; where that waits for room, another goes before it only once the peer has read nearly all of the ring, so
+//! that there is room for both. A task that was told of its turn and does not take it therefore keeps a call's place, and
+//! never the ring.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tollfree_session::{Emission, EmitError, Opening, Whole};
+use smallvec::SmallVec;
+use tollfree_layout::StreamId;
+use tollfree_session::{Emission, EmitError, Opening, Progress, Whole};
 
 use crate::attachment::Attachment;
 use crate::call::{CANCELLED, Stream};
 use crate::core::Core;
 use crate::runtime_waiters::{Slot, WaitKey};
-use crate::shared::Shared;
+use crate::shared::{Shared, Socket};
 
 /// How a call has begun.
 #[derive(Debug)]
@@ -46,6 +55,9 @@ impl Attachment {
         let (shared, socket) = (&self.shared, &self.shared.socket);
         let says_all = emission.ending.is_some();
         let mut core = shared.enter()?;
+        if !core.opens.is_empty() && core.must_queue(core.opens.len()).is_some() {
+            return Ok(Started::MustWait);
+        }
         let Core { session, sending, .. } = &mut *core;
         let opened = session.open(sending, opening, emission);
         // Who polls looks for all, and who gathers publishes later.
@@ -86,7 +98,7 @@ impl Attachment {
 #[derive(Debug)]
 pub struct Opener {
     shared: Arc<Shared>,
-    /// Set once the call has had to wait.
+    /// Set while the call waits for its turn.
     number: Option<u64>,
 }
 
@@ -103,21 +115,35 @@ impl Opener {
     ) -> Poll<Result<Stream, EmitError>> {
         let number = match self.number {
             Some(number) => number,
-            None => *self.number.insert(self.shared.enter()?.next_opener()),
-        };
-        let key = WaitKey::Open(number);
-        let polled = self.shared.poll_wait(cx, key, |core, socket| {
-            let opened = core.session.open(&mut core.sending, opening, emission);
-            core.flush_soon(socket);
-            match opened {
-                Ok(Ok(id)) => Some(Ok(id)),
-                Err(error) => Some(Err(error)),
-                Ok(Err(progress)) => {
-                    core.wait_for(key, progress);
-                    None
+            None => {
+                let mut core = self.shared.enter()?;
+                let newest = core.opens.len();
+                match core.open_in_turn(newest, opening, emission, &self.shared.socket)? {
+                    Ok(id) => return Poll::Ready(Ok(Stream::new(self.shared.clone(), id))),
+                    Err(progress) => *self.number.insert(core.queue_opener(progress)),
                 }
             }
+        };
+        let mut is_settled = false;
+        let polled = self.shared.poll_wait(cx, WaitKey::Open(number), |core, socket| {
+            let place = core.opens.range(..number).count();
+            let opened = match core.open_in_turn(place, opening, emission, socket) {
+                Ok(Ok(id)) => Ok(id),
+                Err(error) => Err(error),
+                Ok(Err(progress)) => {
+                    if let Some(turn) = core.opens.get_mut(&number) {
+                        turn.refused(progress);
+                    }
+                    return None;
+                }
+            };
+            core.leave_queue(number);
+            is_settled = true;
+            Some(opened)
         });
+        if is_settled {
+            self.number = None;
+        }
         polled.map(|result| Ok(Stream::new(self.shared.clone(), result??)))
     }
 }
@@ -128,18 +154,101 @@ impl Drop for Opener {
             && let Ok(mut core) = self.shared.enter()
         {
             core.leave(WaitKey::Open(number));
-            core.opens.remove(&number);
-            // Its turn to open may have come already: it is the next one's then.
-            core.wake_ready();
+            core.leave_queue(number);
         }
     }
 }
 
+/// A call that waits for its turn to be opened.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    pub(crate) slot: Slot,
+    /// What it lacked when it tried last is room in the ring.
+    wants_room: bool,
+    /// It was told to try again.
+    is_told: bool,
+}
+
+impl Turn {
+    fn refused(&mut self, progress: Progress) {
+        (self.wants_room, self.is_told) = (progress == Progress::NeedRoom, false);
+    }
+}
+
 impl Core {
-    /// A number under which a task waits to open a call.
-    fn next_opener(&mut self) -> u64 {
+    /// Puts a call behind those that wait to be opened, and gives the number under which it waits.
+    fn queue_opener(&mut self, progress: Progress) -> u64 {
         self.next_open += 1;
-        self.opens.insert(self.next_open, Slot::default());
+        self.opens.entry(self.next_open).or_default().refused(progress);
         self.next_open
+    }
+
+    /// A call waits no more: those behind it have moved up.
+    fn leave_queue(&mut self, number: u64) {
+        self.opens.remove(&number);
+        self.wake_ready();
+    }
+
+    /// What a call has to wait for that so many wait before.
+    fn must_queue(&self, before: usize) -> Option<Progress> {
+        if before == 0 || self.is_over() {
+            return None;
+        }
+        if self.session.may_open_count() <= before {
+            return Some(Progress::NeedStream);
+        }
+        let is_short = !self.is_nearly_read() && self.opens.values().take(before).any(|turn| turn.wants_room);
+        is_short.then_some(Progress::NeedRoom)
+    }
+
+    /// Opens a call, unless it's the turn of some of those that wait before it.
+    fn open_in_turn(
+        &mut self,
+        before: usize,
+        opening: Opening<'_>,
+        emission: &mut Emission,
+        socket: &Socket,
+    ) -> Result<Result<StreamId, Progress>, EmitError> {
+        if let Some(progress) = self.must_queue(before) {
+            return Ok(Err(progress));
+        }
+        let opened = self.session.open(&mut self.sending, opening, emission);
+        // Small frames that waited may have gone, though the call did not.
+        self.flush_soon(socket);
+        opened
+    }
+
+    /// Whether the peer has read nearly all of the ring. It may keep a quarter back that it has read.
+    fn is_nearly_read(&self) -> bool {
+        let (unread, len) = self.sending.ring.backlog();
+        unread <= len / 4
+    }
+
+    /// Whether a call that waits to be opened lacks room, and was not told of any.
+    pub(crate) fn opener_wants_room(&self) -> bool {
+        let may_open = self.session.may_open_count();
+        self.opens.values().take(may_open).any(|turn| turn.wants_room && !turn.is_told)
+    }
+
+    /// Those who wait to open a call, whose turn it is, and who were not told so.
+    pub(crate) fn due_openers(&mut self) -> SmallVec<[u64; 8]> {
+        let may_open = self.session.may_open_count();
+        let has_room = self.is_over() || self.room_came();
+        let has_much = self.is_over() || self.is_nearly_read();
+        let is_due = |idx: usize, turn: &Turn| {
+            !turn.is_told && (!turn.wants_room || if idx == 0 { has_room } else { has_much })
+        };
+        let places = self.opens.iter().take(may_open).enumerate();
+        places.filter(|(idx, (_, turn))| is_due(*idx, turn)).map(|(_, (number, _))| *number).collect()
+    }
+
+    /// Tells those whose turn it is to open a call.
+    pub(crate) fn wake_openers(&mut self) {
+        for number in self.due_openers() {
+            if let Some(turn) = self.opens.get_mut(&number) {
+                turn.is_told = true;
+            }
+            self.wake(WaitKey::Open(number));
+        }
     }
 }

@@ -19,7 +19,7 @@
 //! An async runtime's I/O handle belongs to that runtime, and a runtime may be busy, stopped or gone while another shares
 //! the channel: so nothing here is shared between runtimes but the ring under the lock.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -27,6 +27,8 @@ use tokio::runtime;
 use tokio::sync::Notify;
 use tollfree_layout::StreamId;
 use tollfree_session::{Session, Watched};
+
+use crate::opening::Turn;
 
 /// What a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +50,6 @@ pub(crate) struct Slot {
     queued_in: Option<runtime::Id>,
     /// It waits for room in the ring.
     pub(crate) wants_room: bool,
-    /// It waits for another call to end.
-    pub(crate) wants_stream: bool,
 }
 
 impl Slot {
@@ -82,7 +82,6 @@ impl Slot {
     /// The waker, if the task waits; it does not any more then.
     pub(crate) fn take(&mut self) -> Option<Waker> {
         self.wants_room = false;
-        self.wants_stream = false;
         if !std::mem::take(&mut self.waiting) {
             return None;
         }
@@ -113,14 +112,14 @@ impl Watched for StreamSlots {
 #[inline]
 pub(crate) fn slot_of<'a>(
     session: &'a mut Session<StreamSlots>,
-    opens: &'a mut HashMap<u64, Slot>,
+    opens: &'a mut BTreeMap<u64, Turn>,
     accept: &'a mut Slot,
     key: WaitKey,
 ) -> Option<&'a mut Slot> {
     match key {
         WaitKey::Read(id) => session.user_mut(id).map(|slots| &mut slots.read),
         WaitKey::Write(id) => session.user_mut(id).map(|slots| &mut slots.write),
-        WaitKey::Open(number) => opens.get_mut(&number),
+        WaitKey::Open(number) => opens.get_mut(&number).map(|turn| &mut turn.slot),
         WaitKey::Accept => Some(accept),
     }
 }

@@ -221,6 +221,49 @@ async fn calls_of_a_group_by_way_of_the_shepherd_are_limited() {
     lab.until_figure(&of("default", "outward_calls"), |count| count == 0.0).await;
 }
 
+/// All of one user.
+#[tokio::test]
+async fn a_call_counts_for_the_group_that_its_process_has_attached_in() {
+    let elsewhere = Elsewhere::start().await;
+    let target = elsewhere.target();
+    let via_it = format!("via = [\"{target}\"]\n");
+    let groups = format!("[groups.a]\n{via_it}[groups.b]\n{via_it}[groups.c]\n{via_it}[groups.d]\n");
+    let lab = Lab::start(&format!("limits.outward_calls = 1\n{groups}")).await;
+    let client = via(&lab, &target).await;
+    let mut held = Vec::new();
+    let mut hold = async |group| {
+        let mut client = client.clone();
+        held.push(tokio::spawn(async move { client.unary(Ask { wait_ms: 1, ..Ask::default() }).await }));
+        lab.until_figure(&of(group, "outward_calls"), |count| count == 1.0).await;
+    };
+    // Only a client, or in a group that may not call there: the first by name.
+    let in_d = lab.attach("d").await;
+    hold("a").await;
+    refused_by(call(&lab, &target).await, "a", "outward_calls");
+    // The session is the same as before.
+    let in_c = lab.attach("c").await;
+    hold("c").await;
+    refused_by(call(&lab, &target).await, "c", "outward_calls");
+    let in_b = lab.attach("b").await;
+    hold("b").await;
+    refused_by(call(&lab, &target).await, "b", "outward_calls");
+    for (attached, group, next) in [(in_b, "b", "c"), (in_d, "d", "c"), (in_c, "c", "a")] {
+        attached.stop().await;
+        lab.until_figure(&crate::lab::workers_of(group), |count| count == 0.0).await;
+        refused_by(call(&lab, &target).await, next, "outward_calls");
+    }
+    while elsewhere.probe.live.load(Ordering::SeqCst) < 3 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    elsewhere.probe.gate.notify_waiters();
+    for call in held {
+        call.await.unwrap().unwrap();
+    }
+    for group in ["a", "b", "c"] {
+        lab.until_figure(&of(group, "outward_calls"), |count| count == 0.0).await;
+    }
+}
+
 #[test]
 fn no_such_limit_may_be_nothing() {
     for key in ["outward_targets", "outward_connections", "outward_calls", "outward_idle_ms"] {
