@@ -138,7 +138,8 @@ impl RequestSender {
             sharing.payloads.met_other_schema();
         }
         if let Some(past) = &self.past {
-            *message = Some(past.encode(sharing, session.peer_pool(), session, taken == Some(true))?);
+            *message =
+                Some(past.clone().encode(sharing, session.peer_pool(), session, taken == Some(true))?);
             return Ok(());
         }
         sharing.wrap(message, session.peer_pool(), session)
@@ -152,7 +153,7 @@ impl RequestSender {
     ) -> Result<(), Status> {
         if !self.addressed {
             self.addressed = true;
-            let is_large = |message: &&Outgoing| sharing.is_large(message.data.len());
+            let is_large = |message: &&Outgoing| sharing.is_large(message.len());
             self.plain = self.emission.message.as_ref().filter(is_large).cloned();
             self.wrap_for(sharing, session)?;
             if !self.ended {
