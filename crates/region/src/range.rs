@@ -78,7 +78,9 @@ impl<'a> RangeWriter<'a> {
         if behind.is_empty() {
             return;
         }
-        if self.behind == 0 && self.from == 0 && self.is_crumbly() {
+        let is_first = self.from == 0 && self.behind == 0;
+        self.behind += behind.len();
+        if is_first && self.is_crumbly() {
             let mut whole = Vec::with_capacity(self.expected.max(self.range.len() + behind.len()));
             whole.extend_from_slice(self.range);
             self.whole = Some(whole);
@@ -86,7 +88,6 @@ impl<'a> RangeWriter<'a> {
         if let Some(whole) = &mut self.whole {
             whole.extend_from_slice(behind);
         }
-        self.behind += behind.len();
     }
 }
 

@@ -149,6 +149,8 @@ pub(crate) struct Sink {
     pub(crate) area_chunk_max: usize,
     /// The chunk placed last.
     pub(crate) area: Vec<u8>,
+    /// Chunks whose room was given back.
+    pub(crate) taken_back: usize,
 }
 
 /// What lies in an area before anything is written there.
@@ -162,6 +164,7 @@ impl Sink {
             record_len_max: 16_312,
             area_chunk_max: 0,
             area: Vec::new(),
+            taken_back: 0,
         }
     }
 
@@ -201,5 +204,7 @@ impl Outbound for Sink {
         Some((AreaIdx(0), ByteOff(0)))
     }
 
-    fn take_back(&mut self) {}
+    fn take_back(&mut self) {
+        self.taken_back += 1;
+    }
 }
