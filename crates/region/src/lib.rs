@@ -18,7 +18,7 @@
 //! | what | creator ([`Region`]) | peer ([`PeerRegion`]) | pairs with |
 //! |---|---|---|---|
 //! | words | `store_*`, `Relaxed` or `Release` | `load_*`, `Relaxed` or `Acquire` | a `Release` store with the `Acquire` load that sees it |
-//! | bytes | `copy_in` | `copy_out`, `append_to` | ordered by the words above only |
+//! | bytes | `copy_in`, `fill` | `copy_out`, `append_to` | ordered by the words above only |
 //! | size, seals | nobody once it is sealed | nobody | |
 //!
 //! Both kinds, and [`HeapMemory`] for tests, are used through [`ReadMemory`] and [`WriteMemory`], from any thread.
@@ -27,8 +27,9 @@
 //! A peer can store any byte of its own region at any time, and nothing else: it cannot write this side's, shrink or
 //! punch holes in its own (so reading never raises SIGBUS), nor give it to others to write. What it passes instead of
 //! a region is refused ([`PeerFault`]), without a question to anybody but the kernel, and closed without waiting
-//! ([`GivenFd`]). No reference to shared bytes is ever made, beyond atomics for the length of one access: values are loaded
-//! once into private memory and checked there, by the caller.
+//! ([`GivenFd`]). No reference to bytes that a peer writes is ever made, beyond atomics for the length of one access: values are
+//! loaded once into private memory and checked there, by the caller. To bytes of its own region a creator makes one while it fills
+//! them ([`Region::fill`]).
 //!
 //! A [`PrivateView`] shows pages of regions to a process that wants to write them: what it stores it alone sees.
 //!
@@ -68,6 +69,7 @@ mod memory;
 mod own;
 mod peer;
 mod private;
+mod range;
 
 pub use error::{PeerFault, RegionError, Seals};
 pub use fork::Origin;
@@ -79,3 +81,4 @@ pub use memory::{ReadMemory, WriteMemory};
 pub use own::Region;
 pub use peer::PeerRegion;
 pub use private::{Patch, PrivateView};
+pub use range::RangeWriter;

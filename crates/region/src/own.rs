@@ -77,13 +77,30 @@ impl Region {
     }
 
     /// The address of the `len` bytes from `at` on, for views of memory whose writer the caller trusts (members of a
-    /// pool). It is good while this object lives, in the process that made it.
+    /// pool). It is good while this object lives, in the process that made it. No reference is to be made of it while
+    /// [`fill`](Self::fill) writes there.
     ///
     /// # Panics
     /// Where the range is outside of the region.
     #[inline]
     pub fn ptr(&self, at: usize, len: usize) -> NonNull<u8> {
         self.mapping.ptr(at, len)
+    }
+
+    /// Has `fill` write the `len` bytes from `at` on where they lie, instead of copying them in. They hold what was written
+    /// there before. Others may read them meanwhile, as any mixture of old and new.
+    ///
+    /// # Panics
+    /// Where the range is outside of the region.
+    #[inline]
+    pub fn fill(&mut self, at: usize, len: usize, fill: impl FnOnce(&mut [u8])) {
+        let place = self.mapping.ptr(at, len);
+        // SAFETY: the bytes are in range (just checked), mapped writable while `self` lives (`create`), and initialised, zeroed
+        // as they are made. Nobody else writes them: other processes can't (the seal), nor other mappings of this one (a
+        // `PeerRegion` is read-only). No other reference to them is made through this object meanwhile, which is borrowed
+        // exclusively; whoever uses an address that `ptr` gave answers for that, and none is asked for of a payload area. Other
+        // mappings are read without references. `fill_writes_where_the_peer_reads` in `tests/regions.rs` writes and reads.
+        fill(unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), len) });
     }
 
     /// Whether this was made before a fork that led to this process: then it is not mapped here and must not be

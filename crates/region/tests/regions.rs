@@ -56,6 +56,32 @@ fn what_lies_outside_panics() {
     assert_eq!(own.load_u64(LEN - 8, Ordering::Acquire), 0);
 }
 
+/// What a region is filled with where it lies is what its peer reads, and no byte beside it changes.
+#[test]
+fn fill_writes_where_the_peer_reads() {
+    const LEN: usize = 8192;
+    let mut own = Region::create("tollfree-test", LEN).unwrap();
+    let peer = PeerRegion::map(own.fd().try_clone_to_owned().unwrap(), LEN).unwrap();
+    let mut expected = vec![0; LEN];
+    for (nth, (at, len)) in
+        [(0, 1), (7, 64), (100, 5000), (LEN - 3, 3), (LEN, 0), (0, LEN)].into_iter().enumerate()
+    {
+        own.fill(at, len, |place| {
+            assert_eq!(place, &expected[at..at + len], "what was written before");
+            place.fill(nth as u8 + 1);
+        });
+        expected[at..at + len].fill(nth as u8 + 1);
+        let mut got = vec![0; LEN];
+        peer.copy_out(0, &mut got);
+        assert_eq!(got, expected);
+    }
+    for (at, len) in [(LEN, 1), (LEN + 1, 0), (1, LEN), (8, usize::MAX)] {
+        let outside = std::panic::AssertUnwindSafe(|| own.fill(at, len, |_| panic!("it was asked for")));
+        let panic = std::panic::catch_unwind(outside).unwrap_err();
+        assert!(panic.downcast_ref::<String>().unwrap().contains("outside of a memory"));
+    }
+}
+
 /// The processor may be asked for any line, to read or to write: neither changes a byte, for either side.
 #[test]
 fn hints_change_nothing() {

@@ -2,6 +2,8 @@
 
 use tollfree_layout::metadata::BlockError;
 
+use crate::unencoded::Misencoded;
+
 /// There is no room for the record now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
@@ -174,6 +176,9 @@ pub enum EmitError {
         /// Its length.
         len: usize,
     },
+    /// A message that is encoded while it is sent, and can't be. What was sent of it is of no use: the call is to be ended.
+    #[error(transparent)]
+    Misencoded(#[from] Misencoded),
     /// This part may not be said now: headers twice, a message before the headers or within another, a regular ending
     /// in the middle of a message, the other role's ending.
     #[error("{0} out of order")]

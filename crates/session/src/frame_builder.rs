@@ -1,5 +1,7 @@
 //! One frame while it is put together: what goes into it, and how much of a message.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tollfree_layout::frame::{AREA_RANGE_LEN, DEADLINE_LEN, FRAME_HEAD_LEN, FrameHead, events, flags};
 use tollfree_layout::limits::CHUNK_CHARGE;
@@ -13,6 +15,7 @@ use crate::frame::{head, range_bytes};
 use crate::rope::{Keep, Ropes};
 use crate::send::{Emission, Ending, Outgoing, Progress};
 use crate::stream::{SendHalf, Stream};
+use crate::unencoded::{Data, Misencoded, Unencoded};
 
 /// A chunk up to this length is always sent inline; a longer rest goes through the payload area where there is one.
 pub(crate) const INLINE_LEN_MAX: usize = 8 * 1024;
@@ -74,6 +77,13 @@ struct Cut {
     area: Option<(AreaIdx, ByteOff)>,
 }
 
+/// Why a message isn't cut.
+enum Uncut {
+    /// It has to wait.
+    Waits(Progress),
+    Misencoded(Misencoded),
+}
+
 /// What a frame may spend beside its stream's credit.
 pub(crate) struct Budget<'a> {
     /// The session's credit.
@@ -86,15 +96,18 @@ pub(crate) struct Budget<'a> {
 impl Budget<'_> {
     /// Sends one frame: the draft's headers, and as much of message and ending as go with them. Takes out of the
     /// emission what was sent. Both `Done` and `Partly` mean that it was.
+    ///
+    /// # Errors
+    /// For a message that can't be encoded; nothing was sent then.
     pub(crate) fn send_frame<T>(
         &mut self,
         out: &mut impl Outbound,
         stream: &mut Stream<T>,
         draft: &FrameBuilder<'_>,
         emission: &mut Emission,
-    ) -> Progress {
+    ) -> Result<Progress, Misencoded> {
         if self.send_all(out, stream, draft, emission) {
-            return Progress::Done;
+            return Ok(Progress::Done);
         }
         let mut draft = *draft;
         let Emission { headers, message, ending } = emission;
@@ -104,25 +117,35 @@ impl Budget<'_> {
         }
         let mut cut = None;
         let mut ends_message = message.is_none();
-        if let Some(message) = message.as_ref() {
+        if let Some(message) = message.as_mut() {
             match self.cut(out, stream, draft.fixed_len(), message) {
                 Ok(found) => {
                     ends_message = message.describe(found.len, &mut draft.head);
                     cut = Some(found);
                 }
                 // Headers need no credit, and go ahead of a message that does.
-                Err(_) if draft.head.events & events::HEADERS != 0 => {}
-                Err(progress) => return progress,
+                Err(Uncut::Waits(_)) if draft.head.events & events::HEADERS != 0 => {}
+                Err(Uncut::Waits(progress)) => return Ok(progress),
+                Err(Uncut::Misencoded(misencoded)) => return Err(misencoded),
             }
         }
         let range;
-        let chunk: &[u8] = match (&cut, message.as_ref()) {
+        let written;
+        let chunk: &[u8] = match (&cut, message.as_mut()) {
             (Some(Cut { area: Some((area, at)), .. }), _) => {
                 draft.head.flags |= flags::IN_AREA;
                 range = range_bytes(*area, *at);
                 &range
             }
-            (Some(Cut { len, .. }), Some(message)) => &message.data[message.sent..message.sent + len],
+            (Some(Cut { len, .. }), Some(Outgoing { data: Data::Encoded(bytes), sent, .. })) => {
+                &bytes[*sent..*sent + len]
+            }
+            (Some(Cut { len, .. }), Some(message)) => {
+                let mut chunk = vec![0; *len];
+                message.data.fill(message.sent, &mut chunk)?;
+                written = chunk;
+                &written
+            }
             _ => &[],
         };
         let ends = ends_message && draft.end(ending.as_ref(), chunk.len(), out.record_len_max());
@@ -130,7 +153,7 @@ impl Budget<'_> {
             if cut.is_some_and(|cut| cut.area.is_some()) {
                 out.take_back();
             }
-            return Progress::NeedRoom;
+            return Ok(Progress::NeedRoom);
         }
         *headers = None;
         if stream.send == SendHalf::Head {
@@ -153,7 +176,7 @@ impl Budget<'_> {
             stream.sending = None;
             stream.send = SendHalf::Closed;
         }
-        if in_area && message.is_some() { Progress::Partly } else { Progress::Done }
+        Ok(if in_area && message.is_some() { Progress::Partly } else { Progress::Done })
     }
 
     /// Sends the usual last frame: all that is left, with a message that need not be cut, nor placed in the payload area, nor
@@ -167,7 +190,8 @@ impl Budget<'_> {
         emission: &mut Emission,
     ) -> bool {
         let (Some(message), Some(ending)) = (&emission.message, &emission.ending) else { return false };
-        let chunk = &message.data[message.sent..];
+        let Data::Encoded(bytes) = &message.data else { return false };
+        let chunk = &bytes[message.sent..];
         let cost = charge(chunk.len());
         if chunk.len() > INLINE_LEN_MAX
             || cost > stream.send_credit.min(*self.credit)
@@ -202,29 +226,35 @@ impl Budget<'_> {
         out: &mut impl Outbound,
         stream: &Stream<T>,
         fixed_len: usize,
-        message: &Outgoing,
-    ) -> Result<Cut, Progress> {
-        let left = message.data.len() - message.sent;
+        message: &mut Outgoing,
+    ) -> Result<Cut, Uncut> {
+        let left = message.len() - message.sent;
         let credit = stream.send_credit.min(*self.credit);
-        let granted = credit.checked_sub(CHUNK_CHARGE).ok_or(Progress::NeedCredit)?.min(left as u64) as usize;
-        if granted < left.min(self.crumb_len) {
-            return Err(Progress::NeedCredit);
+        let granted = credit.saturating_sub(CHUNK_CHARGE).min(left as u64) as usize;
+        if credit < CHUNK_CHARGE || granted < left.min(self.crumb_len) {
+            return Err(Uncut::Waits(Progress::NeedCredit));
         }
         let record_len_max = out.record_len_max();
         let room = record_len_max.saturating_sub(fixed_len);
         if granted > INLINE_LEN_MAX && room >= AREA_RANGE_LEN {
             let len = out.area_chunk_max(granted).min(granted);
-            if len >= INLINE_LEN_MAX
-                && let Some(place) = out.put_in_area(&message.data[message.sent..message.sent + len])
-            {
-                return Ok(Cut { len, area: Some(place) });
+            if len >= INLINE_LEN_MAX {
+                let mut filled = Ok(());
+                let place = out.put_in_area(len, |range| filled = message.data.fill(message.sent, range));
+                if let Err(misencoded) = filled {
+                    out.take_back();
+                    return Err(Uncut::Misencoded(misencoded));
+                }
+                if place.is_some() {
+                    return Ok(Cut { len, area: place });
+                }
             }
         }
         // A record may be too short for more than crumbs.
         let crumb_len = self.crumb_len.min(record_len_max.saturating_sub(FRAME_HEAD_LEN)).max(1);
         let inline = room.min(granted);
         if inline < left.min(crumb_len) || fixed_len > record_len_max {
-            Err(Progress::NeedRoom)
+            Err(Uncut::Waits(Progress::NeedRoom))
         } else {
             Ok(Cut { len: inline, area: None })
         }
@@ -268,6 +298,16 @@ impl Outgoing {
 
     #[inline]
     fn of(data: Encoded, compressed: bool) -> Outgoing {
+        Outgoing::made_of(Data::Encoded(data), compressed)
+    }
+
+    /// A message of `len` bytes that is encoded while it is sent, for the most part where it is to lie.
+    pub fn unencoded(message: Arc<dyn Unencoded>, len: usize) -> Outgoing {
+        Outgoing::made_of(Data::unencoded(message, len), false)
+    }
+
+    #[inline]
+    fn made_of(data: Data, compressed: bool) -> Outgoing {
         Outgoing { data, compressed, keep: None, is_rope: false, is_object: false, sent: 0, begun: false }
     }
 
@@ -288,6 +328,18 @@ impl Outgoing {
         Outgoing { is_object: true, ..Outgoing::rope(data, false, keep) }
     }
 
+    /// Length of its bytes, sent or not.
+    #[expect(clippy::len_without_is_empty, reason = "an empty one is like any other")]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Its bytes, without any prefix; a copy of short ones. One that is not encoded is encoded for that, as often as this is called.
+    pub fn to_bytes(&self) -> Bytes {
+        self.data.clone().into_bytes()
+    }
+
     /// Whether parts of it lie in a pool.
     pub fn is_rope(&self) -> bool {
         self.is_rope
@@ -301,7 +353,7 @@ impl Outgoing {
     /// What of it is still to be sent, once something of it was.
     #[inline]
     pub(crate) fn left(&self) -> Option<u32> {
-        self.begun.then(|| (self.data.len() - self.sent) as u32)
+        self.begun.then(|| (self.len() - self.sent) as u32)
     }
 
     /// Says in a frame's head that the next `len` bytes come with it. Returns whether they are the last.
@@ -311,12 +363,12 @@ impl Outgoing {
         head.chunk_len = (len as u32).into();
         if !self.begun {
             head.flags |= flags::FIRST;
-            head.message_len = (self.data.len() as u32).into();
+            head.message_len = (self.len() as u32).into();
             head.flags |= if self.compressed { flags::COMPRESSED } else { 0 };
             head.flags |= if self.is_rope { flags::ROPE } else { 0 };
             head.flags |= if self.is_object { flags::OBJECT } else { 0 };
         }
-        let last = self.sent + len == self.data.len();
+        let last = self.sent + len == self.len();
         head.flags |= if last { flags::LAST } else { 0 };
         last
     }

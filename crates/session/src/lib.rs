@@ -47,6 +47,7 @@ mod send;
 mod session;
 mod stream;
 mod streams;
+mod unencoded;
 mod whole;
 
 #[cfg(test)]
@@ -63,6 +64,7 @@ pub use rope_bytes::Asked;
 pub use send::{Emission, Ending, Opening, Outgoing, Progress};
 pub use session::{Accepted, Limits, Ready, Role, STREAM_WINDOW_MIN, Session};
 pub use stream::Watched;
+pub use unencoded::{Misencoded, Unencoded, Written};
 pub use whole::Whole;
 
 use bytes::BytesMut;
@@ -118,8 +120,9 @@ pub trait Outbound {
     }
     /// The longest chunk that [`put_in_area`](Outbound::put_in_area) would take now; 0 without an area.
     fn area_chunk_max(&mut self, wanted: usize) -> usize;
-    /// Copies a chunk into the payload area and says where it lies. `None`: no area, or no room in it now.
-    fn put_in_area(&mut self, chunk: &[u8]) -> Option<(AreaIdx, ByteOff)>;
+    /// Has `fill` write a chunk of `len` bytes into the payload area, all of them, and says where it lies. `None`: no area, or no room
+    /// in it now; nothing was asked to be filled then.
+    fn put_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)>;
     /// Takes back what the last `put_in_area` placed, because its record could not be staged.
     fn take_back(&mut self);
 }

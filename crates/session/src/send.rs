@@ -7,13 +7,13 @@ use tollfree_layout::{MethodIdx, StreamId};
 
 use crate::arrival::End;
 use crate::credit::charge;
-use crate::encoded::Encoded;
 use crate::ending::stop;
 use crate::error::EmitError;
 use crate::frame_builder::{Budget, FrameBuilder};
 use crate::rope::Keep;
 use crate::session::CANCELLED;
 use crate::stream::{RecvHalf, SendHalf, Stream, Watched};
+use crate::unencoded::Data;
 use crate::{Outbound, Role, Session};
 
 /// The method index of a path that is sent every time, because the table is full.
@@ -23,7 +23,7 @@ pub(crate) const NOT_INTERNED: u16 = u16::MAX;
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     /// Its bytes, without any prefix.
-    pub data: Encoded,
+    pub(crate) data: Data,
     /// Compressed as the `grpc-encoding` header says.
     pub compressed: bool,
     /// For a rope: what its parts are kept by. The bytes are those of [`tollfree_layout::rope`] then.
@@ -138,7 +138,11 @@ impl<T: Watched> Session<T> {
         let mut budget =
             Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len, ropes: &mut self.ropes };
         let sent = match check_parts(Role::Client, stream, emission) {
-            Ok(()) => budget.send_frame(out, stream, &draft, emission),
+            Ok(()) => budget.send_frame(out, stream, &draft, emission).map_err(EmitError::from),
+            Err(error) => Err(error),
+        };
+        let sent = match sent {
+            Ok(sent) => sent,
             Err(error) => {
                 self.streams.remove(id);
                 return Err(error);
@@ -209,8 +213,8 @@ impl<T: Watched> Session<T> {
             check(block, FRAME_HEAD_LEN)?;
         }
         match &emission.message {
-            Some(message) if message.data.len() > MESSAGE_LEN_MAX => {
-                Err(EmitError::MessageLen { len: message.data.len() })
+            Some(message) if message.len() > MESSAGE_LEN_MAX => {
+                Err(EmitError::MessageLen { len: message.len() })
             }
             Some(message) if message.is_rope && !self.ropes.agreed => {
                 Err(EmitError::OutOfOrder("a rope, where no pool is in common,"))
@@ -251,7 +255,7 @@ impl<T: Watched> Session<T> {
                 return Err(EmitError::Ended);
             }
             check_parts(self.role, stream, emission)?;
-            progress = budget.send_frame(out, stream, &FrameBuilder::new(id), emission);
+            progress = budget.send_frame(out, stream, &FrameBuilder::new(id), emission)?;
         }
         if progress == Progress::NeedCredit {
             stream.wants_credit = true;

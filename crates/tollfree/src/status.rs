@@ -29,7 +29,9 @@ pub(crate) fn emit(error: EmitError, peer: &str) -> Status {
         EmitError::MetadataLen { .. } | EmitError::MessageLen { .. } => {
             Status::resource_exhausted(format!("not sent to {peer}: {error}"))
         }
-        EmitError::MethodPath { .. } => Status::internal(format!("not sent to {peer}: {error}")),
+        EmitError::MethodPath { .. } | EmitError::Misencoded(_) => {
+            Status::internal(format!("not sent to {peer}: {error}"))
+        }
         _ => Status::unavailable(format!("not sent to {peer}: {error}")),
     }
 }

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 use tollfree_layout::limits::{AREA_CHUNK_SHARE, AREA_LEN_MAX, AREA_LEN_MIN, LINE_LEN, PAGE_LEN};
 use tollfree_layout::{AreaIdx, ByteOff, RingPos};
-use tollfree_region::{PeerRegion, ReadMemory, Region, WriteMemory};
+use tollfree_region::{PeerRegion, ReadMemory, Region};
 use tollfree_session::AreaFault;
 
 /// Areas of the peer mapped at once: the one in use, and one that takes its place.
@@ -161,20 +161,24 @@ impl AreaSender {
         room.min(len / AREA_CHUNK_SHARE as u64) as usize
     }
 
-    /// Copies a chunk in, if there is room as [`chunk_len_max`](Self::chunk_len_max) says.
-    pub(crate) fn place(&mut self, chunk: &[u8]) -> Option<(AreaIdx, ByteOff)> {
-        let State::Live(idx, region) = &self.state else { return None };
+    /// Has `fill` write a chunk, if there is room as [`chunk_len_max`](Self::chunk_len_max) says. A panic of it leaves all as it was.
+    pub(crate) fn place(
+        &mut self,
+        chunk_len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Option<(AreaIdx, ByteOff)> {
+        let State::Live(idx, region) = &mut self.state else { return None };
         let len = region.len() as u64;
-        let chunk_len = chunk.len() as u64;
+        let room = chunk_len as u64;
         let free = len - (self.tail - self.head);
         let before_end = len - self.tail % len;
-        let skip = if chunk_len <= before_end { 0 } else { before_end };
-        if skip + chunk_len > free {
+        let skip = if room <= before_end { 0 } else { before_end };
+        if skip + room > free {
             return None;
         }
         let at = (self.tail + skip) % len;
-        region.copy_in(at as usize, chunk);
-        let end = (self.tail + skip + chunk_len).next_multiple_of(LINE_LEN as u64).min(self.head + len);
+        region.fill(at as usize, chunk_len, fill);
+        let end = (self.tail + skip + room).next_multiple_of(LINE_LEN as u64).min(self.head + len);
         self.unbound = Some(std::mem::replace(&mut self.tail, end));
         self.used = true;
         Some((*idx, ByteOff(at)))
@@ -274,7 +278,9 @@ mod tests {
             let max = sender.chunk_len_max(RingPos(consumed));
             if wanted <= max {
                 let chunk = vec![step as u8; wanted];
-                let (idx, at) = sender.place(&chunk).expect("chunk_len_max promised it");
+                let (idx, at) = sender
+                    .place(wanted, |place| place.copy_from_slice(&chunk))
+                    .expect("chunk_len_max promised it");
                 if step % 17 == 0 {
                     sender.take_back();
                     continue;

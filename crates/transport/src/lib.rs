@@ -80,10 +80,11 @@ pub use introduction::{Introduction, Purpose};
 pub use listener::Listener;
 pub use opening::{Opener, Started};
 pub use tokens::{Token, TokenError, Tokens};
+pub use tollfree_region::RangeWriter;
 pub use tollfree_rendezvous::{
     Address, AddressError, BeneathError, BindError, FileId, OfferedSocket, PeerIdentity,
 };
 pub use tollfree_session::{
     Closed, Emission, EmitError, Encoded, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, OBJECT_PREFIX, Opening,
-    Outgoing, Parts, Whole, join,
+    Outgoing, Parts, Unencoded, Whole, Written, join,
 };

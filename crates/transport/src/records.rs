@@ -61,8 +61,8 @@ impl Outbound for Sending {
         self.area.chunk_len_max(consumed).min(wanted)
     }
 
-    fn put_in_area(&mut self, chunk: &[u8]) -> Option<(AreaIdx, ByteOff)> {
-        let placed = self.area.place(chunk);
+    fn put_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
+        let placed = self.area.place(len, fill);
         here(Point::ChunkPlaced);
         placed
     }

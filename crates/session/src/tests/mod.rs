@@ -3,4 +3,5 @@
 mod edges;
 mod script;
 mod transitions;
+mod unencoded;
 mod violations;

@@ -148,11 +148,25 @@ pub(crate) struct Sink {
     pub(crate) room: usize,
     pub(crate) record_len_max: usize,
     pub(crate) area_chunk_max: usize,
+    /// The chunk placed last.
+    pub(crate) area: Vec<u8>,
+    /// Chunks whose room was given back.
+    pub(crate) taken_back: usize,
 }
+
+/// What lies in an area before anything is written there.
+pub(crate) const STALE: u8 = 0xee;
 
 impl Sink {
     pub(crate) fn new() -> Sink {
-        Sink { records: Vec::new(), room: usize::MAX, record_len_max: 16_312, area_chunk_max: 0 }
+        Sink {
+            records: Vec::new(),
+            room: usize::MAX,
+            record_len_max: 16_312,
+            area_chunk_max: 0,
+            area: Vec::new(),
+            taken_back: 0,
+        }
     }
 
     /// The heads of what was staged; forgets it.
@@ -182,9 +196,16 @@ impl Outbound for Sink {
         self.area_chunk_max.min(wanted)
     }
 
-    fn put_in_area(&mut self, _: &[u8]) -> Option<(AreaIdx, ByteOff)> {
-        (self.area_chunk_max > 0).then_some((AreaIdx(0), ByteOff(0)))
+    fn put_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
+        if self.area_chunk_max == 0 {
+            return None;
+        }
+        self.area = vec![STALE; len];
+        fill(&mut self.area);
+        Some((AreaIdx(0), ByteOff(0)))
     }
 
-    fn take_back(&mut self) {}
+    fn take_back(&mut self) {
+        self.taken_back += 1;
+    }
 }

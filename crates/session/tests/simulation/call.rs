@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tollfree_layout::{StreamId, metadata};
-use tollfree_session::{Chunk, Emission, End, Ending, GRPC_PREFIX_LEN, Keep, Outgoing, Parts};
+use tollfree_session::{
+    Chunk, Emission, End, Ending, GRPC_PREFIX_LEN, Keep, Outgoing, Parts, Unencoded, Written,
+};
 
 use super::rng::Rng;
 
@@ -21,6 +23,23 @@ fn noise() -> &'static Bytes {
 fn content(id: u64, salt: usize, len: usize) -> Bytes {
     let start = (id as usize * 7919 + salt * 104_729) % 131_072;
     noise().slice(start..start + len)
+}
+
+/// A message that is encoded while it is sent.
+struct Late {
+    message: Bytes,
+    is_crumbly: bool,
+}
+
+impl Unencoded for Late {
+    fn write_range(&self, len: usize, from: usize, range: &mut [u8]) -> Written {
+        range.copy_from_slice(&self.message[from..from + range.len()]);
+        Written { len, is_crumbly: self.is_crumbly, whole: None }
+    }
+
+    fn encode(&self, _: usize) -> Bytes {
+        self.message.clone()
+    }
 }
 
 /// A packed block of exactly `len` bytes, or none where a pair doesn't fit.
@@ -117,6 +136,10 @@ impl Talk {
         idx % 3 == 2
     }
 
+    fn is_encoded_late(id: u64, idx: usize) -> bool {
+        (id as usize + idx) % 3 == 1
+    }
+
     fn may_be_rope(id: u64, idx: usize) -> bool {
         (id as usize + idx).is_multiple_of(3)
     }
@@ -133,6 +156,10 @@ impl Talk {
             self.emission.message = Some(match &self.keeping {
                 Some(keeping) if Talk::may_be_rope(id, self.next) => {
                     Outgoing::rope(message, compressed, keeping.keep())
+                }
+                _ if !compressed && Talk::is_encoded_late(id, self.next) => {
+                    let len = message.len();
+                    Outgoing::unencoded(Arc::new(Late { message, is_crumbly: id.is_multiple_of(5) }), len)
                 }
                 _ => Outgoing::new(message, compressed),
             });

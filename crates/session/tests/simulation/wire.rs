@@ -176,11 +176,11 @@ impl Outbound for Wire {
         wanted.min(self.memory[&area.0].len() / 4)
     }
 
-    fn put_in_area(&mut self, chunk: &[u8]) -> Option<(AreaIdx, ByteOff)> {
+    fn put_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
         let area = self.area?;
-        let at = self.find_room(area, chunk.len())?;
-        self.memory.get_mut(&area.0)?[at..at + chunk.len()].copy_from_slice(chunk);
-        self.placed.push_back((area, at, chunk.len()));
+        let at = self.find_room(area, len)?;
+        fill(&mut self.memory.get_mut(&area.0)?[at..at + len]);
+        self.placed.push_back((area, at, len));
         Some((area, ByteOff(at as u64)))
     }
 

@@ -138,13 +138,14 @@ impl RequestSender {
             sharing.payloads.met_other_schema();
         }
         if let Some(past) = &self.past {
-            *message = Some(past.encode(sharing, session.peer_pool(), session, taken == Some(true))?);
+            *message =
+                Some(past.clone().encode(sharing, session.peer_pool(), session, taken == Some(true))?);
             return Ok(());
         }
         if taken == Some(true)
             && let Some(translation) = self.bypass.as_ref().and_then(Bypass::translation)
             && let Some(whole) = message.as_ref().filter(|whole| !whole.compressed && !whole.is_begun())
-            && let Some(object) = translation.object(&whole.data)
+            && let Some(object) = translation.object(&whole.to_bytes())
             && let Some(object) = sharing.object(object, None, session.peer_pool(), session)?
         {
             *message = Some(object);
@@ -162,7 +163,7 @@ impl RequestSender {
         if !self.addressed {
             self.addressed = true;
             let is_translated = self.bypass.as_ref().is_some_and(|bypass| bypass.translation().is_some());
-            let is_large = |message: &&Outgoing| is_translated || sharing.is_large(message.data.len());
+            let is_large = |message: &&Outgoing| is_translated || sharing.is_large(message.len());
             self.plain = self.emission.message.as_ref().filter(is_large).cloned();
             self.wrap_for(sharing, session)?;
             if !self.ended {

@@ -10,7 +10,6 @@
 //! or whose body somebody else reads, goes through tonic as a whole.
 
 use std::collections::VecDeque;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -19,10 +18,9 @@ use http::Extensions;
 use parking_lot::Mutex;
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_pool::Rope;
-use tollfree_transport::{Encoded, Outgoing, PeerPool};
+use tollfree_transport::{Outgoing, PeerPool};
 use tonic::Status;
 
-use crate::message::form::Form;
 use crate::message::payloads::{Outlet, Sharing};
 use crate::message::translation::Translation;
 
@@ -33,38 +31,12 @@ pub(crate) trait Large: Send + Sync {
     /// # Errors
     /// As [`Sharing::encode`].
     fn encode(
-        &self,
+        self: Arc<Self>,
         sharing: &Sharing,
         peer: PeerPool,
         outlet: &dyn Outlet,
         takes_objects: bool,
     ) -> Result<Outgoing, Status>;
-}
-
-/// A message in form `F`, and how long it may be in bytes.
-pub(crate) struct Item<F, M> {
-    pub(crate) message: M,
-    /// Its bytes, where it travels as an object.
-    pub(crate) object: Option<Encoded>,
-    pub(crate) len_max: Option<usize>,
-    pub(crate) form: PhantomData<F>,
-}
-
-impl<F: Form<M>, M: Send + Sync + 'static> Large for Item<F, M> {
-    fn encode(
-        &self,
-        sharing: &Sharing,
-        peer: PeerPool,
-        outlet: &dyn Outlet,
-        takes_objects: bool,
-    ) -> Result<Outgoing, Status> {
-        if let Some(object) = self.object.as_ref().filter(|_| takes_objects)
-            && let Some(object) = sharing.object(object.clone(), self.len_max, peer, outlet)?
-        {
-            return Ok(object);
-        }
-        F::ready(&self.message, |message| sharing.encode(message, self.len_max, peer, outlet))
-    }
 }
 
 /// A message that came by a session, for a stub that takes it past tonic.
@@ -281,10 +253,10 @@ impl std::fmt::Debug for Bypass {
 mod tests {
     use super::*;
     use crate::message::codec::Prost;
+    use crate::message::lent::Lent;
 
     fn put(bypass: &Bypass, number: u64) {
-        let item = Item { message: number, object: None, len_max: None, form: PhantomData::<Prost> };
-        bypass.put_out(number, Arc::new(item), 10);
+        bypass.put_out(number, Lent::<Prost, _>::new(number, None, None), 10);
     }
 
     #[test]

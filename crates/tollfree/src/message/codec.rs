@@ -2,16 +2,16 @@
 //! tonic for large ones and objects ([`super::bypass`]).
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_transport::Encoded;
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-use crate::message::bypass::{Bypass, Item, OfServer, Past};
+use crate::message::bypass::{Bypass, OfServer, Past};
 use crate::message::encoding::RECEIVED_LEN_MAX;
 use crate::message::form::{Form, Ready as _, types_of};
+use crate::message::lent::Lent;
 
 /// tonic's own defaults.
 const BUFFER_LEN: usize = 8 * 1024;
@@ -164,8 +164,7 @@ impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
             })?,
         };
         if let Some((bypass, len)) = past {
-            let item = Item { message, object, len_max: self.len_max, form: PhantomData::<F> };
-            bypass.put_out(number, Arc::new(item), len);
+            bypass.put_out(number, Lent::<F, M>::new(message, object, self.len_max), len);
         }
         Ok(())
     }

@@ -21,6 +21,9 @@ where
     /// Whether messages of this form are linear objects, which may travel as they are.
     const OBJECTS: bool = false;
 
+    /// Takes a message out of its place, where messages of this form can be encoded range by range, each by itself.
+    const TAKE: Option<fn(&mut M) -> M> = None;
+
     /// Fingerprint of the messages' type, where they are objects and may travel so.
     #[inline]
     fn fingerprint() -> Option<u64> {
@@ -111,6 +114,8 @@ impl<M: Message> Ready for Struct<'_, M> {
 
 impl<M: Message + Default + 'static> Form<M> for Prost {
     type Ready<'a> = Struct<'a, M>;
+
+    const TAKE: Option<fn(&mut M) -> M> = Some(std::mem::take);
 
     #[inline]
     fn ready<R>(message: &M, write: impl FnOnce(Struct<'_, M>) -> Result<R, Status>) -> Result<R, Status> {

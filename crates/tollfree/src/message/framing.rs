@@ -173,7 +173,7 @@ mod tests {
             for chunk in bytes.chunks(size) {
                 deframer.push(Bytes::copy_from_slice(chunk));
                 while let Some(message) = deframer.next() {
-                    got.push(message.data.into_bytes());
+                    got.push(message.to_bytes());
                 }
             }
             assert_eq!(got, messages, "cut every {size} bytes");

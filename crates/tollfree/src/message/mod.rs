@@ -5,6 +5,7 @@ pub(crate) mod codec;
 pub(crate) mod encoding;
 pub(crate) mod form;
 pub(crate) mod framing;
+pub(crate) mod lent;
 pub(crate) mod objects;
 pub(crate) mod payloads;
 pub(crate) mod pool_arena;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use tollfree_layout::limits::{OBJECT_LEN_MAX, ROPE_COUNT_MAX};
 use tollfree_pool::{AllocError, Composed, Pool, Ref, Shortage};
-use tollfree_transport::{Attachment, Encoded, Keep, Outgoing, Parts, PeerPool, Stream};
+use tollfree_transport::{Attachment, Encoded, Keep, Outgoing, Parts, PeerPool, Stream, Unencoded};
 use tonic::Status;
 
 use crate::message::encoding::{check_len, encode};
@@ -22,6 +22,8 @@ pub const REF_THRESHOLD_DEFAULT: usize = 32 * 1024;
 /// From this length on, messages that tonic's codec has encoded (level 1) go by ref, unless told otherwise. The codec copies
 /// each message at either end whichever way it goes, so a ref saves less than at level 2, and pays later.
 pub const REF_THRESHOLD_ENCODED_DEFAULT: usize = 64 * 1024;
+/// Messages from this length on are encoded into shared memory, in bytes; shorter ones into a buffer that is copied there.
+const LENT_LEN_MIN: usize = 32 * 1024;
 
 /// What happens to a payload that should go by ref when the pool has no room for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +86,8 @@ pub struct PayloadCounts {
     /// Messages refused because a ref in them was forged, stale, of another pool, or not to be had.
     pub refused_refs: u64,
     /// Bytes that were copied for all these messages, here: into encoded messages, into the pool, into shared memory and
-    /// out of it. Not what tonic copies (level 1) or HTTP/2's libraries, nor fields that are decoded into a `Vec` or `String` of their own.
+    /// out of it. A message that is encoded into shared memory counts once, whatever of it had to be encoded elsewhere after all. Not
+    /// what tonic copies (level 1) or HTTP/2's libraries, nor fields that are decoded into a `Vec` or `String` of their own.
     pub copied_bytes: u64,
     /// Messages sent as linear objects, of any length, with nothing encoded.
     pub sent_objects: u64,
@@ -309,7 +312,8 @@ impl Sharing {
         Ok(Some(Outgoing::object(object)))
     }
 
-    /// Encodes a message of level 2: its large fields go by ref, and long runs of others.
+    /// Encodes a message of level 2: its large fields go by ref, and long runs of others. One that doesn't, and that is `lent` to the
+    /// session, is encoded when it is sent.
     ///
     /// # Errors
     /// A message longer than its sender allows; RESOURCE_EXHAUSTED as [`WhenPoolFull::Refuse`] says.
@@ -320,13 +324,14 @@ impl Sharing {
         len_max: Option<usize>,
         peer: PeerPool,
         outlet: &(impl Outlet + ?Sized),
+        lent: Option<Arc<dyn Unencoded>>,
     ) -> Result<Outgoing, Status> {
         let len = message.encoded_len();
         check_len(len, len_max)?;
         if !self.is_large(len) {
             return Ok(Outgoing::plain(encode(message, len)));
         }
-        self.encode_large(message, len, self.pool_for(peer, outlet), outlet)
+        self.encode_large(message, len, self.pool_for(peer, outlet), outlet, lent)
     }
 
     /// Encodes a message of level 2, unless it is large.
@@ -351,8 +356,14 @@ impl Sharing {
         len: usize,
         pool: Option<&Pool>,
         outlet: &(impl Outlet + ?Sized),
+        lent: Option<Arc<dyn Unencoded>>,
     ) -> Result<Outgoing, Status> {
         let Some(pool) = pool else {
+            if let Some(lent) = lent.filter(|_| len >= LENT_LEN_MIN) {
+                // Straight into shared memory.
+                self.payloads.sent_inline(len, len);
+                return Ok(Outgoing::unencoded(lent, len));
+            }
             // Into the encoded message, and from there into shared memory.
             self.payloads.sent_inline(len, 2 * len);
             return Ok(Outgoing::plain(encode(message, len)));
@@ -389,12 +400,10 @@ impl Sharing {
         outlet: &(impl Outlet + ?Sized),
     ) -> Result<(), Status> {
         match message {
-            Some(whole) if self.is_large(whole.data.len()) && !whole.is_begun() && !whole.is_rope() => {
-                let is_worth_it = whole.data.len() >= self.threshold_encoded;
+            Some(whole) if self.is_large(whole.len()) && !whole.is_begun() && !whole.is_rope() => {
+                let is_worth_it = whole.len() >= self.threshold_encoded;
                 let pool = self.pool_for(peer, outlet).filter(|_| is_worth_it);
-                if let Some(wrapped) =
-                    self.wrap_large(&whole.data.clone().into_bytes(), whole.compressed, pool, outlet)?
-                {
+                if let Some(wrapped) = self.wrap_large(&whole.to_bytes(), whole.compressed, pool, outlet)? {
                     *message = Some(wrapped);
                 }
                 Ok(())

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tollfree_layout::limits::METADATA_LEN_MAX;
 use tollfree_layout::metadata::{BlockError, pairs};
-use tollfree_transport::{Emission, EmitError, Ending, Stream};
+use tollfree_transport::{Emission, EmitError, Ending, Outgoing, Stream};
 use tonic::{Code, Status};
 
 use crate::metadata::{pack, travelling};
@@ -126,7 +126,7 @@ impl Said {
             Some(Ending::Trailers { code, .. }) => Some(Code::from_i32((*code).into())),
             _ => None,
         };
-        Said { message_len: emission.message.as_ref().map(|message| message.data.len()), code }
+        Said { message_len: emission.message.as_ref().map(Outgoing::len), code }
     }
 
     /// Counts what has gone of it since.

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use tollfree_transport::{
-    Arrival, Attachment, Emission, EmitError, End, Ending, Opening, Outgoing, Started, Stream, Whole,
+    Arrival, Attachment, Emission, EmitError, End, Ending, Opening, Started, Stream, Whole,
 };
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
@@ -16,6 +16,7 @@ use crate::call::deadline::Deadline;
 use crate::http::response_body::end_status;
 use crate::message::encoding::{Gather, Gathered, Received, What, says_encoding};
 use crate::message::form::Form;
+use crate::message::lent::{self, Lent};
 use crate::message::payloads::Sharing;
 use crate::message::received::Fetching;
 use crate::metadata::template;
@@ -127,7 +128,7 @@ impl Quick {
         }
     }
 
-    /// Encodes the message, for a session that is known.
+    /// Makes the message ready for a session that is known: as it lies in `message`, or as it is `lent`.
     ///
     /// # Errors
     /// As [`Sharing::encode`].
@@ -136,6 +137,7 @@ impl Quick {
         &mut self,
         request: &Request<'_>,
         message: &mut M,
+        lent: &mut Option<Arc<Lent<F, M>>>,
         len_max: Option<usize>,
     ) -> Result<(), Status> {
         let (sharing, outlet) = (request.sharing, &*self.attachment);
@@ -158,13 +160,10 @@ impl Quick {
         };
         let message = match object {
             Some(object) => object,
-            None => F::ready(message, |message| match sharing.encode_short(message, len_max)? {
-                Some(short) => Ok(Outgoing::plain(short)),
-                None => sharing.encode(message, len_max, outlet.peer_pool(), outlet),
-            })?,
+            None => lent::send(message, lent, sharing, len_max, outlet.peer_pool(), outlet)?,
         };
         if let Some(made) = &request.made {
-            made.sent(message.data.len());
+            made.sent(message.len());
         }
         let (headers, ending) = (Some(request.block.clone()), Some(Ending::HalfClose));
         self.emission = Emission { headers, message: Some(message), ending };

@@ -31,6 +31,7 @@ use crate::message::encoding::{
     Gathered, Received, check_received, decode, decode_whole, encode, pack_to_keep,
 };
 use crate::message::form::{Form, Ready as _, types_of};
+use crate::message::lent::Lent;
 use crate::metadata::{self, GRPC, template, unpack_custom};
 use crate::metrics::MadeCall;
 use crate::typed::Method;
@@ -68,7 +69,7 @@ where
         types: types_of::<F, M1, M2>(),
         made,
     };
-    let (mut first, mut begun) = (None, None);
+    let (mut first, mut begun, mut lent) = (None, None, None);
     if let Some((endpoint, connection)) = inner.pick_now() {
         let is_plain = inner.plain.is_some();
         let guard = if is_plain { None } else { Some(endpoint.begin_call()) };
@@ -77,7 +78,7 @@ where
                 made.attempt();
             }
             let mut quick = Quick::new(attachment.clone(), &call);
-            quick.encode::<F, M1>(&call, request.get_mut(), settings.encoding_len_max)?;
+            quick.encode::<F, M1>(&call, request.get_mut(), &mut lent, settings.encoding_len_max)?;
             let mut poll = |cx: &mut Context<'_>| {
                 // Nobody asks for metadata again that were packed, unless the call may have to go another way.
                 let spent = if is_plain { Some(request.metadata_mut()) } else { None };
@@ -107,7 +108,7 @@ where
     }
     // Boxed, as is all that few calls come to.
     let mut typed: Box<Typed<'_, F, M1, M2>> =
-        Box::new(Typed { channel, call, settings, request, method, begun, reply: PhantomData });
+        Box::new(Typed { channel, call, settings, request, lent, method, begun, reply: PhantomData });
     Box::pin(make(inner, &terms, &mut *typed, first)).await?.result
 }
 
@@ -117,6 +118,8 @@ struct Typed<'a, F, M1, M2> {
     call: exchange::Request<'a>,
     settings: &'a Settings,
     request: &'a mut Request<M1>,
+    /// The message, if it isn't in the request any more.
+    lent: Option<Arc<Lent<F, M1>>>,
     method: &'static Method,
     begun: Option<(Quick, Begun)>,
     reply: PhantomData<fn(F) -> M2>,
@@ -186,7 +189,8 @@ where
                     self.call.block = pack_to_keep(&self.headers(failed)).map_err(unsendable)?;
                 }
                 let mut quick = Quick::new(attachment.clone(), &self.call);
-                quick.encode::<F, M1>(&self.call, self.request.get_mut(), self.settings.encoding_len_max)?;
+                let len_max = self.settings.encoding_len_max;
+                quick.encode::<F, M1>(&self.call, self.request.get_mut(), &mut self.lent, len_max)?;
                 (quick, Begun::Not)
             }
         };
@@ -233,7 +237,8 @@ where
         let metadata = MetadataMap::from_headers(self.headers(failed));
         let mut extensions = self.request.extensions().clone();
         extensions.insert(tonic::GrpcMethod::new(self.method.service, self.method.name));
-        let message = F::ready(self.request.get_ref(), |message: <F as Form<M1>>::Ready<'_>| {
+        let message = self.lent.as_ref().map_or(self.request.get_ref(), |lent| &lent.message);
+        let message = F::ready(message, |message: <F as Form<M1>>::Ready<'_>| {
             let len = message.encoded_len();
             Ok(encode(message, len).into_bytes())
         })?;

@@ -17,6 +17,7 @@ use tower_service::Service;
 
 use crate::message::encoding::{Received, decode, pack};
 use crate::message::form::{Form, Types};
+use crate::message::lent::{self, Lent};
 use crate::message::payloads::{Outlet, Sharing};
 use crate::server::caller::without_ours;
 
@@ -91,6 +92,7 @@ where
         passing: None,
         spent: MetadataMap::new(),
         is_object: false,
+        lent: None,
         messages: PhantomData::<fn(C, M1) -> M2>,
     })
 }
@@ -105,6 +107,8 @@ struct Unary<C, F, Fut, M1, M2> {
     spent: MetadataMap,
     /// The request came as an object, so its client takes one.
     is_object: bool,
+    /// The response's message, while the session may encode it: let go of when it is sent, and not by the session.
+    lent: Option<Arc<Lent<C, M2>>>,
     messages: PhantomData<fn(C, M1) -> M2>,
 }
 
@@ -117,6 +121,7 @@ where
     Fut: Future<Output = Result<Response<M2>, Status>> + Send + 'static,
 {
     fn begin(&mut self, request: Raw) -> Result<(), Status> {
+        self.lent = None;
         self.is_object = <C as Form<M1>>::OBJECTS && request.message.is_object();
         if self.is_object
             && let Some(passing) = &self.passing
@@ -151,9 +156,7 @@ where
             };
             let message = match object {
                 Some(object) => object,
-                None => C::ready(response.get_ref(), |message: <C as Form<M2>>::Ready<'_>| {
-                    sharing.encode(message, len_max, *peer, outlet)
-                })?,
+                None => lent::send(response.get_mut(), &mut self.lent, sharing, len_max, *peer, outlet)?,
             };
             let block = pack(&without_ours(response.metadata().as_ref(), *is_shortcut))
                 .map_err(|error| Status::resource_exhausted(format!("response metadata: {error}")))?;
@@ -169,6 +172,7 @@ where
 
     fn clear(&mut self) {
         self.future.set(None);
+        self.lent = None;
         if !self.spent.is_empty() {
             self.spent = MetadataMap::new();
         }
