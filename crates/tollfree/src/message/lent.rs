@@ -96,3 +96,128 @@ pub(crate) fn send<F: Form<M>, M: Send + Sync + 'static>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::{btree_map, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::message::codec::Prost;
+
+    /// A field of every kind that prost writes in a way of its own.
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Mixed {
+        #[prost(bytes = "vec", tag = "1")]
+        long: Vec<u8>,
+        #[prost(bytes = "bytes", tag = "2")]
+        shared: Bytes,
+        #[prost(string, repeated, tag = "3")]
+        texts: Vec<String>,
+        #[prost(uint64, repeated, tag = "4")]
+        packed: Vec<u64>,
+        #[prost(double, repeated, packed = "false", tag = "5")]
+        apart: Vec<f64>,
+        #[prost(btree_map = "string, message", tag = "6")]
+        named: BTreeMap<String, Mixed>,
+        #[prost(message, optional, boxed, tag = "7")]
+        inner: Option<Box<Mixed>>,
+        #[prost(fixed32, tag = "8")]
+        last: u32,
+    }
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        let len = prop_oneof![0..20usize, 100..3000usize];
+        (len, any::<u8>()).prop_map(|(len, salt)| (0..len).map(|at| (at as u8).wrapping_mul(salt)).collect())
+    }
+
+    fn mixed() -> impl Strategy<Value = Mixed> {
+        let flat = (
+            bytes(),
+            bytes(),
+            vec(".{0,40}", 0..4),
+            vec(any::<u64>(), 0..200),
+            vec(any::<f64>(), 0..9),
+            any::<u32>(),
+        );
+        let flat = flat.prop_map(|(long, shared, texts, packed, apart, last)| {
+            let apart = apart.into_iter().filter(|value| !value.is_nan()).collect();
+            Mixed { long, shared: shared.into(), texts, packed, apart, last, ..Mixed::default() }
+        });
+        flat.prop_recursive(3, 12, 3, |leaf| {
+            (leaf.clone(), btree_map("[a-z]{1,9}", leaf.clone(), 0..3), proptest::option::of(leaf))
+                .prop_map(|(flat, named, inner)| Mixed { named, inner: inner.map(Box::new), ..flat })
+        })
+    }
+
+    fn lent(message: Mixed) -> (Arc<Lent<Prost, Mixed>>, Vec<u8>) {
+        let encoding = prost::Message::encode_to_vec(&message);
+        (Lent::new(message, None, None), encoding)
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_of_any_length_are_those_of_the_encoding(message in mixed(), lens in vec(1..5000usize, 1..6)) {
+            let (lent, encoding) = lent(message);
+            let len = encoding.len();
+            let (mut from, mut lens) = (0, lens.iter().cycle());
+            while from < len {
+                let mut range = vec![0xaa; (len - from).min(*lens.next().unwrap())];
+                let written = lent.write_range(len, from, &mut range);
+                prop_assert_eq!(&range, &encoding[from..from + range.len()]);
+                prop_assert_eq!(written.len, len);
+                if let Some(whole) = written.whole {
+                    prop_assert_eq!(whole, &encoding);
+                }
+                from += range.len();
+            }
+            prop_assert_eq!(Unencoded::encode(&*lent, len), encoding);
+        }
+    }
+
+    #[test]
+    fn what_consists_of_long_fields_is_written_by_ranges_and_what_does_not_is_gathered() {
+        let long = Mixed { long: vec![1; 1 << 20], shared: vec![2; 1 << 20].into(), ..Mixed::default() };
+        let short = Mixed { packed: vec![u64::MAX; 100_000], ..Mixed::default() };
+        for (message, is_crumbly) in [(long, false), (short, true)] {
+            let (lent, encoding) = lent(message);
+            let mut range = vec![0; 100_000];
+            let written = lent.write_range(encoding.len(), 0, &mut range);
+            assert_eq!((written.is_crumbly, written.whole.is_some()), (is_crumbly, is_crumbly));
+        }
+    }
+
+    #[test]
+    fn a_large_message_is_lent_once_and_a_short_one_stays() {
+        struct Nowhere;
+        impl Outlet for Nowhere {
+            fn ropes_in_flight(&self) -> usize {
+                0
+            }
+            fn look_for_taken(&self) -> bool {
+                false
+            }
+            fn process(&self) -> u32 {
+                0
+            }
+        }
+        let sharing = Sharing::default();
+        let (mut message, mut lent) =
+            (Mixed { long: vec![1; 1000], ..Mixed::default() }, None::<Arc<Lent<Prost, _>>>);
+        let sent = send(&mut message, &mut lent, &sharing, None, PeerPool::None, &Nowhere).unwrap();
+        assert_eq!((sent.len(), message.long.len(), lent.is_none()), (1003, 1000, true));
+        message.long = vec![2; 100_000];
+        let expected = prost::Message::encode_to_vec(&message);
+        for _ in 0..2 {
+            let sent = send(&mut message, &mut lent, &sharing, None, PeerPool::None, &Nowhere).unwrap();
+            assert_eq!((sent.to_bytes(), message.long.len()), (expected.clone().into(), 0), "it was taken");
+            assert_eq!(lent.as_ref().map(|lent| lent.message.long.len()), Some(100_000));
+        }
+        let mut message = Mixed { long: vec![2; 100_000], ..Mixed::default() };
+        let refused =
+            send::<Prost, _>(&mut message, &mut None, &sharing, Some(99_999), PeerPool::None, &Nowhere);
+        assert_eq!(refused.unwrap_err().code(), tonic::Code::OutOfRange);
+    }
+}
