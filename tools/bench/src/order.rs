@@ -30,6 +30,8 @@ pub(crate) enum Order {
     Layers(layers::Part),
     /// Play a part where calls come at a rate; see [`paced`].
     Paced(paced::Part),
+    /// Be the shepherd of a side, with its socket in this directory; answers [`Serving`].
+    Shepherd(PathBuf),
     /// Play a part where RPC work is split from business; see [`split`].
     Split(split::Part),
 }
@@ -107,7 +109,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Layers(part) => Some(part.core()),
         Order::Paced(part) => part.core,
         Order::Split(part) => part.core,
-        Order::Idle(_) => None,
+        Order::Idle(_) | Order::Shepherd(_) => None,
     };
     crate::process::raise_file_limit()?;
     // Before any runtime exists: threads inherit it.
@@ -123,6 +125,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Hop(part) => pool::act_hop(part, starter),
         Order::Layers(part) => layers::act(part, starter),
         Order::Paced(part) => paced::act(part, starter),
+        Order::Shepherd(dir) => side::tollfree_shortcut::shepherd(dir, starter),
         Order::Split(part) => split::act(part, starter),
     }
 }

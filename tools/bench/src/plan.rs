@@ -45,6 +45,8 @@ axis! {
         TollfreePark = "tollfree-park",
         /// The same, on a channel to TCP that has left it for Tollfree.
         TollfreeUpgrade = "tollfree-upgrade",
+        /// The same, by way of a shepherd that has led the client to the server.
+        TollfreeShortcut = "tollfree-shortcut",
         /// Stock tonic over a Unix socket: what the others are compared with.
         TonicUnix = "tonic-unix",
         /// Stock tonic over TCP on the loopback interface.

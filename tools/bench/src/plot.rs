@@ -42,6 +42,7 @@ fn colour(side: Side) -> &'static str {
         Side::Tollfree => "#d55e00",
         Side::TollfreePark => "#f0c419",
         Side::TollfreeUpgrade => "#56b4e9",
+        Side::TollfreeShortcut => "#8c564b",
         Side::TonicUnix => "#0072b2",
         Side::TonicTcp => "#b05fa0",
     }

@@ -14,6 +14,7 @@ pub(crate) mod tollfree;
 pub(crate) mod tollfree_blocking;
 pub(crate) mod tollfree_direct;
 mod tollfree_ref;
+pub(crate) mod tollfree_shortcut;
 mod tollfree_upgrade;
 mod tollfree_view;
 pub(crate) mod tonic_tcp;
@@ -34,6 +35,7 @@ use self::session::Session;
 use self::tollfree::{Tollfree, TollfreePark};
 use self::tollfree_direct::TollfreeDirect;
 use self::tollfree_ref::TollfreeRef;
+use self::tollfree_shortcut::TollfreeShortcut;
 use self::tollfree_upgrade::TollfreeUpgrade;
 use self::tollfree_view::{TollfreeView, TollfreeViewPool};
 use self::tonic_tcp::TonicTcp;
@@ -85,6 +87,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
         Side::Tollfree => serve_async::<Tollfree>(order, ready),
         Side::TollfreePark => serve_async::<TollfreePark>(order, ready),
         Side::TollfreeUpgrade => serve_async::<TollfreeUpgrade>(order, ready),
+        Side::TollfreeShortcut => serve_async::<TollfreeShortcut>(order, ready),
         Side::TonicUnix => serve_async::<TonicUnix>(order, ready),
         Side::TonicTcp => serve_async::<TonicTcp>(order, ready),
     }
@@ -104,6 +107,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
         Side::Tollfree => measure_async::<Tollfree>(load),
         Side::TollfreePark => measure_async::<TollfreePark>(load),
         Side::TollfreeUpgrade => measure_async::<TollfreeUpgrade>(load),
+        Side::TollfreeShortcut => measure_async::<TollfreeShortcut>(load),
         Side::TonicUnix => measure_async::<TonicUnix>(load),
         Side::TonicTcp => measure_async::<TonicTcp>(load),
     }
@@ -128,6 +132,7 @@ pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchErr
         Side::Tollfree => hold_async::<Tollfree>(order, starter),
         Side::TollfreePark => hold_async::<TollfreePark>(order, starter),
         Side::TollfreeUpgrade => hold_async::<TollfreeUpgrade>(order, starter),
+        Side::TollfreeShortcut => hold_async::<TollfreeShortcut>(order, starter),
         Side::TonicUnix => hold_async::<TonicUnix>(order, starter),
         Side::TonicTcp => hold_async::<TonicTcp>(order, starter),
         side @ (Side::Floor | Side::Iceoryx2 | Side::TollfreeBlocking) => {

@@ -65,9 +65,9 @@ fn nginx(config: &Path, dir: &Path, front: &str, back: &str) -> Setup {
         .collect();
     let config_text = format!(
         "daemon off;\nmaster_process off;\npid {place}/nginx.pid;\nerror_log stderr error;\n\
-         events {{ worker_connections 1024; }}\nhttp {{\n  access_log off;\n{temporary}  \
+         events {{ worker_connections 16384; }}\nhttp {{\n  access_log off;\n{temporary}  \
          keepalive_requests 1000000000;\n  client_max_body_size 0;\n  grpc_buffer_size 64k;\n  \
-         upstream business {{ server unix:{back}; keepalive 64; keepalive_requests 1000000000; }}\n  \
+         upstream business {{ server unix:{back}; keepalive 4096; keepalive_requests 1000000000; }}\n  \
          server {{\n    listen unix:{front} http2;\n    http2_max_concurrent_streams 4096;\n    \
          location / {{ grpc_pass grpc://business; }}\n  }}\n}}\n"
     );
@@ -116,6 +116,8 @@ fn envoy(config: &Path, front: &str, back: &str) -> Setup {
                 "type": "STATIC",
                 "connect_timeout": "5s",
                 "typed_extension_protocol_options": http2,
+                // As many calls at once as nginx takes; unless told otherwise, 1024.
+                "circuit_breakers": { "thresholds": [{ "max_requests": 16384, "max_pending_requests": 16384 }] },
                 "load_assignment": {
                     "cluster_name": "business",
                     "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address(back) } }] }],

@@ -1,0 +1,71 @@
+//! Two processes behind a shepherd, which has led one to the other: the client measures once its calls go directly.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tollfree::{Channel, Server};
+use tollfree_shepherd::{Config, Shepherd};
+
+use super::AsyncSide;
+use super::stub::Stub;
+use super::tollfree::{ending, with_stub};
+use crate::BenchError;
+use crate::order::{Order, Serve, Serving};
+use crate::peer::{Peer, Starter};
+use crate::plan::{Case, Side};
+
+/// A shepherd that does not listen by then doesn't, and calls that go through it still go on to.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) struct TollfreeShortcut;
+
+impl AsyncSide for TollfreeShortcut {
+    type Caller = Stub<Channel>;
+
+    async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
+        let wanted = Order::Shepherd(order.dir.clone());
+        let shepherd = Peer::start("shepherd", &["bench-peer"], &[], &wanted).await;
+        let mut shepherd = shepherd.map_err(|error| error.to_string())?;
+        let Serving { address } = shepherd.hear(PATIENCE).await.map_err(|error| error.to_string())?;
+        let attaching = with_stub(Server::builder(), order.case).attach(&address);
+        // Who calls waits for the shepherd to have somebody to lead it to.
+        ready(Serving { address: address.clone() });
+        Err(ending(&address, attaching.await))
+    }
+
+    async fn connect(address: &str, case: Case) -> Result<Stub<Channel>, String> {
+        let channel = Channel::via(address, "group:default").await;
+        let channel = channel.map_err(|error| format!("cannot connect: {error}"))?;
+        let began = Instant::now();
+        loop {
+            let path = channel.path().to_string();
+            if path.contains(" by a shortcut ") {
+                return Ok(Stub::new(channel, case));
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(format!("the shepherd leads nobody to the server: {path}"));
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// The process that both meet at. It has nothing to do once it has led the client to the server.
+pub(crate) fn shepherd(dir: &Path, starter: &Starter) -> Result<(), BenchError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(BenchError::system("cannot start the async runtime"))?;
+    let shepherd = async {
+        let address = format!("shm://{}", dir.join("shepherd.sock").display());
+        let text = format!(
+            "listeners.world.address = \"unix:{}\"\nbusiness.socket = \"{address}\"\n\
+             [groups.default]\nshortcuts = true\n",
+            dir.join("world.sock").display()
+        );
+        let config = Config::from_toml(&text).map_err(|error| error.to_string())?;
+        let shepherd = Shepherd::bind(config).await.map_err(|error| error.to_string())?;
+        starter.say(Serving { address });
+        shepherd.run(std::future::pending()).await;
+        Err("the shepherd has stopped".to_owned())
+    };
+    runtime.block_on(shepherd).map_err(super::failed(Side::TollfreeShortcut))
+}
