@@ -75,3 +75,24 @@ fn a_direct_call_allocates_little_more_than_its_messages_also_where_an_endpoint_
         assert!(count <= COUNT_MAX, "{what}: {count} allocations a call");
     }
 }
+
+#[test]
+fn a_large_message_is_allocated_where_it_is_received_and_nowhere_else() {
+    const LEN: usize = 1 << 20;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let [channel, _] = channels(&runtime, directory.path());
+    let mut client = GreeterClient::new(channel);
+    let mut fewest = u64::MAX;
+    for _ in 0..200 {
+        let request = HelloRequest { name: "x".repeat(LEN) };
+        let mut reply = None;
+        let info = allocation_counter::measure(|| reply = Some(runtime.block_on(client.hello(request))));
+        assert_eq!(reply.unwrap().unwrap().into_inner().text.len(), LEN);
+        fewest = fewest.min(info.bytes_total);
+    }
+    println!("{fewest} bytes allocated for {LEN} that go to and fro");
+    // What came out of shared memory, and the string that is decoded from it, at each end.
+    let received = 4 * LEN as u64;
+    assert!((received..received + LEN as u64 / 4).contains(&fewest), "{fewest} bytes are allocated");
+}
