@@ -94,7 +94,8 @@ impl Gateway {
             ));
             return Err(Refused { why: Refusal::Headers, status });
         }
-        let wanted = Wanted { path: &record.path, group: None, began: record.began };
+        let connection = client.connection();
+        let wanted = Wanted { path: &record.path, group: None, connection, began: record.began };
         let place = self.workers.place_in_time(&wanted).await?;
         client.sign(&mut parts.headers);
         if !deadline::shrink(&mut parts.headers, record.began) {
@@ -104,7 +105,7 @@ impl Gateway {
         record.is_served = true;
         let asked = Asked::new(body, config.clone(), record.passage.clone(), place.charge());
         let handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
-        let wanted = Wanted { path: &record.path, group: None, began: record.began };
+        let wanted = Wanted { path: &record.path, group: None, connection, began: record.began };
         let (handed, place) = self.workers.hand(&wanted, place, handing).await?;
         if let Some(refused) = record.passage.refused(limits) {
             return Err(refused);

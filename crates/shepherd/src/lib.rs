@@ -2,7 +2,7 @@
 //!
 //! Clients come by HTTP/2, plain or with TLS; business processes attach at a socket
 //! ([`tollfree::Server::attach`]) and are called through rings. A call goes to the attached worker with the fewest calls under
-//! way. Both bodies pass frame by frame: a side that reads slowly slows the other side down, and messages, compressed ones too,
+//! way, or by another [`Policy`]. Both bodies pass frame by frame: a side that reads slowly slows the other side down, and messages, compressed ones too,
 //! stay as they are. What the world may ask for is limited ([`Limits`]); what is refused is said in words, and counted.
 //!
 //! ```no_run
@@ -35,6 +35,7 @@ mod passed;
 mod refusal;
 mod reload;
 mod state;
+pub mod steering;
 mod target;
 mod tls;
 mod traces;
@@ -64,8 +65,9 @@ use crate::traces::Traces;
 use crate::workers::Workers;
 
 pub use config::{
-    Business as BusinessConfig, Config, ConfigError, Group, Limits, Listener, Metrics as MetricsConfig,
-    Outward as OutwardConfig, Source, Tls, Traces as TracesConfig, Wait,
+    Business as BusinessConfig, Config, ConfigError, Group, GroupSteering, Limits, Listener,
+    Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Source, Steering, Tls,
+    Traces as TracesConfig, Wait,
 };
 pub use listeners::ListenError;
 pub use reload::{ReloadError, Reloader};
@@ -141,8 +143,8 @@ impl Shepherd {
     pub async fn bind(config: Config) -> Result<Shepherd, StartError> {
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::new());
-        let workers = Arc::new(Workers::new(&config, metrics.clone()));
         let current: Current = Arc::new(ArcSwap::new(config.clone()));
+        let workers = Arc::new(Workers::new(current.clone(), metrics.clone()));
         let tenants = Arc::new(Tenants::new(current.clone()));
         let outward = Outward::new(tenants.clone(), workers.clone(), metrics.clone(), config.outward.clone())
             .map_err(|(key, problem)| StartError::Outward { key, problem })?;

@@ -201,7 +201,8 @@ impl Via {
             return Ok(response.map(|body| Answered { body, _held: Some(held) }));
         };
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
-        let wanted = Wanted { path: &path, group: Some(group), began };
+        let connection = self.client.connection();
+        let wanted = Wanted { path: &path, group: Some(group), connection, began };
         let place =
             self.outward.workers.place_in_time(&wanted).await.map_err(|refused| self.refused(refused))?;
         self.client.sign(request.headers_mut());

@@ -1,8 +1,8 @@
 //! Who is attached, and which of them a call goes to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -14,10 +14,12 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::config::Config;
-use crate::memory::{Charge, Memory};
+use crate::memory::Charge;
 use crate::metrics::Metrics;
 use crate::refusal::{Refusal, Refused};
+use crate::reload::Current;
 use crate::state::WorkerState;
+use crate::steering::{Asking, Dispatcher, Load};
 
 /// Workers that may turn a call away, since they are leaving, before it ends with that.
 const TURNED_AWAY_MAX: u32 = 16;
@@ -27,21 +29,21 @@ const KNOWN_COUNT_MAX: usize = 4096;
 /// A worker that is attached: one session of a business process.
 pub(crate) struct Worker {
     attached: Attached,
-    memory: Arc<Memory>,
+    dispatcher: Arc<Dispatcher>,
     since: Instant,
-    outstanding: AtomicU32,
+    load: Load,
     calls: AtomicU64,
     /// It takes no new calls, and is about to be removed.
     is_leaving: AtomicBool,
 }
 
 impl Worker {
-    fn new(attached: Attached, memory: Arc<Memory>) -> Worker {
+    fn new(attached: Attached, dispatcher: Arc<Dispatcher>, id: u64) -> Worker {
         Worker {
             attached,
-            memory,
+            dispatcher,
             since: Instant::now(),
-            outstanding: AtomicU32::new(0),
+            load: Load::new(id),
             calls: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
         }
@@ -54,7 +56,7 @@ impl Worker {
             uid: peer.uid,
             worker: self.attached.worker(),
             services: self.attached.services().to_vec(),
-            outstanding: self.outstanding.load(Ordering::Relaxed),
+            outstanding: self.load.outstanding(),
             calls: self.calls.load(Ordering::Relaxed),
             attached_ms: self.since.elapsed().as_millis() as u64,
         }
@@ -72,7 +74,6 @@ impl Worker {
 /// A call's place at a worker, until it is dropped.
 pub(crate) struct Place {
     worker: Arc<Worker>,
-    metrics: Arc<Metrics>,
 }
 
 impl Place {
@@ -82,7 +83,7 @@ impl Place {
 
     /// For memory that the call holds.
     pub(crate) fn charge(&self) -> Charge {
-        Charge::none(&self.worker.memory)
+        Charge::none(&self.worker.dispatcher.memory)
     }
 
     /// Has the worker answer a call.
@@ -100,8 +101,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.worker.outstanding.fetch_sub(1, Ordering::Relaxed);
-        self.metrics.outstanding(self.worker.group()).dec();
+        self.worker.load.end();
+        self.worker.dispatcher.outstanding.dec();
     }
 }
 
@@ -111,6 +112,8 @@ pub(crate) struct Wanted<'w> {
     pub(crate) path: &'w str,
     /// Whose it is to be, whatever the routes say.
     pub(crate) group: Option<&'w str>,
+    /// The connection that it came by.
+    pub(crate) connection: u64,
     pub(crate) began: Instant,
 }
 
@@ -157,25 +160,27 @@ pub(crate) struct Workers {
     table: ArcSwap<Table>,
     changes: Mutex<u64>,
     version: watch::Sender<u64>,
-    /// Where the search among equals begins.
-    turn: AtomicU32,
     began: Instant,
     /// By group.
-    memories: Mutex<HashMap<String, Weak<Memory>>>,
+    dispatchers: Mutex<HashMap<String, Arc<Dispatcher>>>,
+    config: Current,
+    /// Workers that there were.
+    count: AtomicU64,
     metrics: Arc<Metrics>,
 }
 
 impl Workers {
-    pub(crate) fn new(config: &Config, metrics: Arc<Metrics>) -> Workers {
+    pub(crate) fn new(config: Current, metrics: Arc<Metrics>) -> Workers {
         let mut table = Table::default();
-        table.configure(config);
+        table.configure(&config.load());
         Workers {
             table: ArcSwap::from_pointee(table),
             changes: Mutex::new(0),
             version: watch::Sender::new(0),
-            turn: AtomicU32::new(0),
             began: Instant::now(),
-            memories: Mutex::default(),
+            dispatchers: Mutex::default(),
+            config,
+            count: AtomicU64::new(0),
             metrics,
         }
     }
@@ -183,18 +188,9 @@ impl Workers {
     /// Adds a worker that has attached.
     pub(crate) fn add(&self, attached: Attached) -> Arc<Worker> {
         attached.metrics(&self.metrics.common);
-        let memory = {
-            let mut memories = self.memories.lock();
-            // A group that nobody is of any more, and no call, begins anew.
-            memories.retain(|_, memory| memory.strong_count() > 0);
-            let group = attached.group();
-            memories.get(group).and_then(Weak::upgrade).unwrap_or_else(|| {
-                let memory = Arc::new(Memory::new(self.metrics.memory(group)));
-                memories.insert(group.to_owned(), Arc::downgrade(&memory));
-                memory
-            })
-        };
-        let worker = Arc::new(Worker::new(attached, memory));
+        let dispatcher = self.dispatcher(attached.group());
+        let id = self.count.fetch_add(1, Ordering::Relaxed);
+        let worker = Arc::new(Worker::new(attached, dispatcher, id));
         self.change(|table| {
             table.attached.push(worker.clone());
             for service in worker.attached.services() {
@@ -206,6 +202,15 @@ impl Workers {
         });
         self.metrics.workers(worker.group()).inc();
         worker
+    }
+
+    fn dispatcher(&self, group: &str) -> Arc<Dispatcher> {
+        let mut dispatchers = self.dispatchers.lock();
+        // A group that nobody is of any more, and no call, begins anew.
+        dispatchers.retain(|_, dispatcher| !dispatcher.is_unused());
+        let begun =
+            || Arc::new(Dispatcher::new(group, &self.config.load().steering_of(group), &self.metrics));
+        dispatchers.entry(group.to_owned()).or_insert_with(begun).clone()
     }
 
     pub(crate) fn remove(&self, worker: &Arc<Worker>) {
@@ -241,8 +246,11 @@ impl Workers {
         groups
     }
 
-    /// Routes calls as another config says.
+    /// Routes and steers calls as another config says, which is the current one already.
     pub(crate) fn configure(&self, config: &Config) {
+        for (group, dispatcher) in &*self.dispatchers.lock() {
+            dispatcher.rules.change(&config.steering_of(group));
+        }
         self.change(|table| table.configure(config));
     }
 
@@ -291,7 +299,7 @@ impl Workers {
         // Without a route, the group that attached with the service first keeps it as long as one of it is attached.
         let first = || workers.first().map(|worker| worker.group());
         let group = wanted.group.or_else(routed).or_else(first);
-        self.among(&table, workers, group, service)
+        self.among(&table, workers, group, wanted)
     }
 
     /// The same; where nobody is there who serves it, waits until somebody is, for as long as the config says.
@@ -343,13 +351,17 @@ impl Workers {
         table: &Table,
         workers: &[Arc<Worker>],
         group: Option<&str>,
-        service: &str,
+        wanted: &Wanted<'_>,
     ) -> Result<Place, Refused> {
         let members = workers
             .iter()
-            .filter(|worker| Some(worker.group()) == group && !worker.is_leaving.load(Ordering::Relaxed));
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let Some(worker) = least_outstanding(members, turn) else {
+            .filter(|worker| Some(worker.group()) == group && !worker.is_leaving.load(Ordering::Relaxed))
+            .map(|worker| (&worker.load, worker));
+        let asking = Asking { path: wanted.path, connection: wanted.connection };
+        let first = members.clone().next();
+        let chosen = first.and_then(|(_, worker)| worker.dispatcher.rules.choose(&asking, members));
+        let Some(chosen) = chosen else {
+            let service = wanted.path.split('/').next().unwrap_or_default();
             return Err(match table.known.contains(service) {
                 true => Refused {
                     why: Refusal::Absent,
@@ -363,22 +375,10 @@ impl Workers {
                 },
             });
         };
-        worker.outstanding.fetch_add(1, Ordering::Relaxed);
+        chosen.begin();
+        let worker = chosen.worker;
         worker.calls.fetch_add(1, Ordering::Relaxed);
-        self.metrics.outstanding(worker.group()).inc();
-        Ok(Place { worker: worker.clone(), metrics: self.metrics.clone() })
+        worker.dispatcher.outstanding.inc();
+        Ok(Place { worker: worker.clone() })
     }
-}
-
-/// The policy: the worker with the fewest calls under way; among equals each in its turn.
-fn least_outstanding<'a>(
-    workers: impl Iterator<Item = &'a Arc<Worker>> + Clone,
-    turn: u32,
-) -> Option<&'a Arc<Worker>> {
-    let count = |worker: &Arc<Worker>| worker.outstanding.load(Ordering::Relaxed);
-    let least = workers.clone().map(count).min()?;
-    let equals = workers.clone().filter(|worker| count(worker) == least).count();
-    // The counts move meanwhile: the first will do then.
-    let nth = turn as usize % equals.max(1);
-    workers.clone().filter(|worker| count(worker) == least).nth(nth).or_else(|| workers.clone().next())
 }

@@ -157,6 +157,7 @@ fn explained(error: &figment::Error, texts: &Texts) -> ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Policy, Steering};
 
     fn of(text: &str, flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let mut sources = vec![Source::Text { name: "s.toml".into(), text: text.into() }];
@@ -175,6 +176,16 @@ mod tests {
         assert_eq!(config.business.wait, crate::Wait::LowLatency);
         let listener = of("", &[("listeners.a.address", "unix:/run/x.sock")]).unwrap().listeners["a"].clone();
         assert_eq!(listener.address, "unix:/run/x.sock");
+    }
+
+    #[test]
+    fn a_group_steers_as_all_do_but_for_what_it_says() {
+        let text = "[steering]\npolicy = \"affinity\"\ndepth = 3\n[groups.g.steering]\npolicy = \"static\"\nwaiting = 7\n[groups.h]\n";
+        let config = of(text, &[("groups.h.steering.depth", "0")]).unwrap();
+        let all = Steering { policy: Policy::Affinity, depth: 3, ..Steering::default() };
+        assert_eq!(config.steering_of("g"), Steering { policy: Policy::Static, waiting: 7, ..all });
+        assert_eq!(config.steering_of("h"), Steering { depth: 0, ..all });
+        assert_eq!(config.steering_of("other"), all);
     }
 
     #[test]
@@ -214,6 +225,13 @@ mod tests {
         ("[groups.g]\nvia = [\"inventory\"]\n", &["s.toml:2: groups.g.via", "https://"]),
         ("[groups.g]\nvia = [\"https://localhost:1\"]\n", &["s.toml:2: groups.g.via", "outward.ca"]),
         ("[groups.g]\nvia = [\"group:h\"]\n", &["s.toml:2: groups.g.via", "no such group"]),
+        ("[steering]\npolicy = \"nearest\"\n", &["s.toml:2: steering.policy", "nearest", "affinity"]),
+        ("[steering]\nfunctions = 0\n", &["s.toml:2: steering.functions", "1 to 16"]),
+        ("[steering]\n\ndepth = -1\n", &["s.toml:3: steering.depth", "-1"]),
+        ("[steering]\nwait = 1\n", &["s.toml:2: steering.wait", "waiting"]),
+        ("[groups.g.steering]\nfunctions = 17\n", &["s.toml:2: groups.g.steering.functions", "1 to 16"]),
+        ("[groups.g.steering]\npolicy = 1\n", &["s.toml:2: groups.g.steering.policy"]),
+        ("[groups.g]\n[steering]\nfunctions = 17\n", &["s.toml:3: steering.functions", "1 to 16"]),
         ("[metrics]\naddress = \"9090\"\n", &["s.toml:2: metrics.address", "host:port"]),
     ];
 
