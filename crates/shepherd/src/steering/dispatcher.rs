@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use prometheus_client::metrics::gauge::Gauge;
 
+use super::queue::Queue;
 use super::rules::Rules;
 use crate::config::Steering;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
+use crate::workers::Place;
 
 /// One group's.
 pub(crate) struct Dispatcher {
+    pub(crate) group: String,
     pub(crate) rules: Rules,
+    pub(crate) queue: Arc<Queue<Place>>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) outstanding: Gauge,
 }
@@ -19,7 +23,9 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     pub(crate) fn new(group: &str, steering: &Steering, metrics: &Metrics) -> Dispatcher {
         Dispatcher {
+            group: group.to_owned(),
             rules: Rules::new(steering),
+            queue: Arc::default(),
             memory: Arc::new(Memory::new(metrics.memory(group))),
             outstanding: metrics.outstanding(group),
         }

@@ -5,8 +5,10 @@
 
 mod dispatcher;
 mod load;
+mod queue;
 mod rules;
 
 pub(crate) use dispatcher::Dispatcher;
 pub use load::{FUNCTIONS_MAX, Function, Load};
+pub(crate) use queue::Waiting;
 pub use rules::{Asking, Chosen, Rules};

@@ -74,6 +74,12 @@ impl<P> Queue<P> {
         Some(Entry { queue: self.clone(), rank, granted })
     }
 
+    /// Does what `place` does unless somebody waits; until it is done, nobody enters the queue or leaves it.
+    pub(crate) fn if_nobody_waits<R>(&self, place: impl FnOnce() -> Option<R>) -> Option<R> {
+        let entries = self.lock();
+        if entries.by_rank.is_empty() { place() } else { None }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Entries<P>> {
         self.entries.lock()
     }
@@ -90,7 +96,10 @@ impl<P> Queue<P> {
         let mut passed_over = None;
         loop {
             let from = passed_over.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-            let Some((rank, waiting)) = entries.by_rank.range((from, std::ops::Bound::Unbounded)).next() else { break };
+            let Some((rank, waiting)) = entries.by_rank.range((from, std::ops::Bound::Unbounded)).next()
+            else {
+                break;
+            };
             let rank = *rank;
             match place(waiting) {
                 Some(place) => {
@@ -150,7 +159,12 @@ mod tests {
 
         let mut left = 1;
         queue.serve(
-            |waiting| (waiting.path.as_ref() == "b" && left > 0).then(|| { left -= 1; 7 }),
+            |waiting| {
+                (waiting.path.as_ref() == "b" && left > 0).then(|| {
+                    left -= 1;
+                    7
+                })
+            },
             || false,
         );
         assert_eq!(older.granted.try_recv(), Ok(7));
@@ -159,7 +173,13 @@ mod tests {
         drop(first);
         assert_eq!(queue.len(), 1);
         let mut asked = 0;
-        queue.serve(|_| { asked += 1; None }, || true);
+        queue.serve(
+            |_| {
+                asked += 1;
+                None
+            },
+            || true,
+        );
         assert_eq!(asked, 1, "nobody is asked any more when all is full");
         queue.serve(|_| Some(8), || false);
         assert_eq!(second.granted.try_recv(), Ok(8));

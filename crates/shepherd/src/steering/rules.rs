@@ -71,6 +71,22 @@ impl Rules {
         self.depth.store(steering.depth, Ordering::SeqCst);
     }
 
+    /// Whether there is no bound of what a worker may have outstanding.
+    pub(crate) fn is_unbounded(&self) -> bool {
+        self.depth.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether a worker may have one more.
+    pub(crate) fn has_room(&self, load: &Load) -> bool {
+        let depth = self.depth.load(Ordering::SeqCst);
+        depth == 0 || load.outstanding() < depth
+    }
+
+    /// Requests that may wait.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn policy(&self) -> Policy {
         Policy::ALL[self.policy.load(Ordering::Relaxed) as usize % Policy::ALL.len()]
     }
@@ -82,9 +98,7 @@ impl Rules {
         asking: &Asking<'_>,
         workers: impl Iterator<Item = (&'l Load, W)> + Clone,
     ) -> Option<Chosen<'l, W>> {
-        let depth = self.depth.load(Ordering::SeqCst);
-        let has_room = |load: &Load| depth == 0 || load.outstanding() < depth;
-        let with_room = workers.clone().filter(|(load, _)| has_room(load));
+        let with_room = workers.clone().filter(|(load, _)| self.has_room(load));
         let turn = || self.turn.fetch_add(1, Ordering::Relaxed);
         let chosen = |(load, worker)| Chosen { worker, load, hit: None, remember: None };
         match self.policy() {
@@ -96,7 +110,7 @@ impl Rules {
             }
             Policy::Static => {
                 let owner = workers.max_by_key(|(load, _)| load.share_of(asking.connection));
-                owner.filter(|(load, _)| has_room(load)).map(chosen)
+                owner.filter(|(load, _)| self.has_room(load)).map(chosen)
             }
             Policy::Affinity => {
                 let function = Function::of(asking.path);
