@@ -71,7 +71,7 @@ pub use config::{
 };
 pub use listeners::ListenError;
 pub use reload::{ReloadError, Reloader};
-pub use state::{MethodState, State, StateError, WorkerState};
+pub use state::{MethodState, State, StateError, SteeringState, WorkerState};
 pub use tls::TlsError;
 
 /// Why a shepherd can't start.
@@ -230,7 +230,7 @@ impl Shepherd {
         }
         let mut others = JoinSet::new();
         if let Some(page) = page {
-            others.spawn(page::serve(Page::Metrics(page, gateway.metrics.clone())));
+            others.spawn(page::serve(Page::Metrics(page, gateway.clone())));
         }
         let mut asked = JoinSet::new();
         if let Some(control) = control {

@@ -23,7 +23,6 @@ use tollfree::PeerPolicy;
 
 use crate::gateway::Gateway;
 use crate::listeners::bind_unix;
-use crate::metrics::Metrics;
 use crate::state::State;
 
 /// Readers at once; further ones wait.
@@ -37,7 +36,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// What is to be read.
 pub(crate) enum Page {
-    Metrics(TcpListener, Arc<Metrics>),
+    Metrics(TcpListener, Arc<Gateway>),
     State(Control, Arc<Gateway>),
 }
 
@@ -97,12 +96,13 @@ impl Page {
 
     fn content(&self) -> (HeaderValue, Bytes) {
         match self {
-            Page::Metrics(_, metrics) => (TEXT, metrics.text().into()),
+            Page::Metrics(_, gateway) => (TEXT, gateway.metrics.text(gateway.workers.spreads()).into()),
             Page::State(control, gateway) => {
                 let state = State {
                     pid: std::process::id(),
                     uptime_ms: control.begun.elapsed().as_millis() as u64,
                     groups: gateway.workers.state(),
+                    steering: gateway.workers.steering(),
                     ..gateway.metrics.state()
                 };
                 (JSON, serde_json::to_vec(&state).unwrap_or_default().into())

@@ -13,6 +13,8 @@ use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
+use crate::config::Policy;
+
 /// How long a shepherd may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// More than a thousand methods and ten thousand workers need.
@@ -32,6 +34,8 @@ pub struct State {
     pub latency_bounds_s: Vec<f64>,
     /// Who is attached, by group.
     pub groups: BTreeMap<String, Vec<WorkerState>>,
+    /// How calls are spread among them, by group.
+    pub steering: BTreeMap<String, SteeringState>,
     /// Calls from the world by method, in the order of their names. Methods that nobody has served are `other`.
     pub methods: Vec<MethodState>,
     /// What was refused or ended, by reason.
@@ -56,6 +60,18 @@ pub struct WorkerState {
     pub calls: u64,
     /// Milliseconds since it attached.
     pub attached_ms: u64,
+}
+
+/// How the calls of a group are spread among its workers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SteeringState {
+    /// By what a worker is chosen.
+    pub policy: Policy,
+    /// Calls that wait for a worker with room.
+    pub waiting: u32,
+    /// The most calls under way at a worker, less the mean.
+    pub imbalance: f64,
 }
 
 /// Calls of one method.

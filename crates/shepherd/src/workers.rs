@@ -16,10 +16,10 @@ use tonic::body::Body;
 use crate::config::Config;
 use crate::deadline;
 use crate::memory::Charge;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Spread};
 use crate::refusal::{Refusal, Refused};
 use crate::reload::Current;
-use crate::state::WorkerState;
+use crate::state::{SteeringState, WorkerState};
 use crate::steering::{Asking, Dispatcher, Load, Waiting};
 
 /// Workers that may turn a call away, since they are leaving, before it ends with that.
@@ -274,6 +274,33 @@ impl Workers {
         groups
     }
 
+    /// How the requests of each group are spread, in the order of the groups' names.
+    pub(crate) fn spreads(&self) -> Vec<Spread> {
+        let table = self.table.load();
+        let mut groups: BTreeMap<&str, (&Dispatcher, u32, u32, u32)> = BTreeMap::new();
+        for worker in &table.attached {
+            let group = groups.entry(worker.group()).or_insert((&worker.dispatcher, 0, 0, 0));
+            let outstanding = worker.load.outstanding();
+            *group = (group.0, group.1 + 1, group.2 + outstanding, group.3.max(outstanding));
+        }
+        let spread = |(group, (dispatcher, count, sum, most)): (&str, (&Dispatcher, u32, u32, u32))| Spread {
+            group: group.to_owned(),
+            policy: dispatcher.rules.policy(),
+            waiting: dispatcher.queue.len(),
+            imbalance: f64::from(most) - f64::from(sum) / f64::from(count),
+        };
+        groups.into_iter().map(spread).collect()
+    }
+
+    /// The same, for those who ask what the shepherd does.
+    pub(crate) fn steering(&self) -> BTreeMap<String, SteeringState> {
+        let of = |spread: Spread| {
+            let Spread { group, policy, waiting, imbalance } = spread;
+            (group, SteeringState { policy, waiting, imbalance })
+        };
+        self.spreads().into_iter().map(of).collect()
+    }
+
     /// Routes and steers calls as another config says, which is the current one already.
     pub(crate) fn configure(self: &Arc<Self>, config: &Config) {
         let dispatchers: Vec<_> = self.dispatchers.lock().values().cloned().collect();
@@ -357,6 +384,7 @@ impl Workers {
     ) -> Option<Place> {
         let chosen = dispatcher.rules.choose(asking, members.map(|worker| (&worker.load, worker)))?;
         chosen.begin();
+        dispatcher.count(chosen.hit);
         let worker = chosen.worker;
         worker.calls.fetch_add(1, Ordering::Relaxed);
         dispatcher.outstanding.inc();

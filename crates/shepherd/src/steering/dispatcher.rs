@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::queue::Queue;
@@ -18,16 +19,30 @@ pub(crate) struct Dispatcher {
     pub(crate) queue: Arc<Queue<Place>>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) outstanding: Gauge,
+    hits: Counter,
+    misses: Counter,
 }
 
 impl Dispatcher {
     pub(crate) fn new(group: &str, steering: &Steering, metrics: &Metrics) -> Dispatcher {
+        let [hits, misses] = metrics.affinity(group);
         Dispatcher {
+            hits,
+            misses,
             group: group.to_owned(),
             rules: Rules::new(steering),
             queue: Arc::default(),
             memory: Arc::new(Memory::new(metrics.memory(group))),
             outstanding: metrics.outstanding(group),
+        }
+    }
+
+    /// Counts whether a request went to a worker that had its function, where its policy asks for that.
+    pub(crate) fn count(&self, hit: Option<bool>) {
+        match hit {
+            Some(true) => drop(self.hits.inc()),
+            Some(false) => drop(self.misses.inc()),
+            None => {}
         }
     }
 

@@ -87,6 +87,7 @@ impl Rules {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// By what a worker is chosen now.
     pub(crate) fn policy(&self) -> Policy {
         Policy::ALL[self.policy.load(Ordering::Relaxed) as usize % Policy::ALL.len()]
     }

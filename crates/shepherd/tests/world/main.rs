@@ -12,6 +12,7 @@ mod outward_limits;
 mod probe;
 mod reload;
 mod shortcuts;
+mod steering;
 mod tenants;
 mod tls;
 mod traces;
