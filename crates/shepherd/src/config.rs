@@ -5,6 +5,7 @@
 mod checks;
 mod layers;
 mod places;
+mod registers;
 mod steering;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use tollfree::WaitPolicy;
 
 pub use layers::{ConfigError, Source};
+pub(crate) use registers::Origins;
+pub use registers::Register;
 pub use steering::{GroupSteering, Policy, Steering};
 
 /// Everything that can be configured.
@@ -46,6 +49,9 @@ pub struct Config {
     pub metrics: Metrics,
     /// Who is told of calls, one by one.
     pub traces: Traces,
+    /// Where it was said.
+    #[serde(skip)]
+    pub(crate) origins: Origins,
 }
 
 /// A socket on which the world is served.

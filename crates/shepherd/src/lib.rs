@@ -23,6 +23,7 @@ mod business;
 mod client;
 mod config;
 mod connection;
+mod ctl;
 mod deadline;
 mod gateway;
 mod health;
@@ -66,7 +67,7 @@ use crate::workers::Workers;
 
 pub use config::{
     Business as BusinessConfig, Config, ConfigError, Group, GroupSteering, Limits, Listener,
-    Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Source, Steering, Tls,
+    Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Register, Source, Steering, Tls,
     Traces as TracesConfig, Wait,
 };
 pub use listeners::ListenError;
@@ -176,7 +177,7 @@ impl Shepherd {
         let business =
             Business::bind(&config.business, tenants, workers.clone(), metrics.clone(), Arc::new(outward))
                 .await?;
-        let control = match state::control_path(socket) {
+        let control = match ctl::control_path(socket) {
             // An abstract address has no directory to put it into.
             None => None,
             Some(path) => {
@@ -221,7 +222,7 @@ impl Shepherd {
     /// Serves until `stop` resolves. Then nobody new is let in, calls under way are answered for as long as `limits.drain_ms`
     /// allows, and business processes are let go.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Shepherd { listeners, business, page, control, gateway, stop: stopping, reloader: _ } = self;
+        let Shepherd { listeners, business, page, control, gateway, stop: stopping, reloader } = self;
         let let_go = watch::Sender::new(false);
         let mut entrances = JoinSet::new();
         let places = Arc::new(Places::new(gateway.config.clone(), gateway.metrics.clone()));
@@ -234,7 +235,7 @@ impl Shepherd {
         }
         let mut asked = JoinSet::new();
         if let Some(control) = control {
-            asked.spawn(page::serve(Page::State(control, gateway.clone())));
+            asked.spawn(page::serve(Page::Control(control, gateway.clone(), reloader)));
         }
         others.spawn(watchdog::feed());
         let mut inside = JoinSet::new();

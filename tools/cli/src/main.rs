@@ -8,6 +8,7 @@ mod bench_paced;
 mod bench_pool;
 mod bench_split;
 mod codec;
+mod ctl;
 mod failure;
 mod pool;
 mod shepherd;
@@ -51,6 +52,8 @@ enum Command {
     #[command(subcommand)]
     Codec(codec::Codec),
 
+    Ctl(ctl::CtlCommand),
+
     /// Make the same calls over a Unix socket and over Tollfree, with the same stub
     Demo(tollfree_demo::Demo),
 
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Bench(bench) => bench.run(),
         Command::Codec(codec) => codec.run(),
+        Command::Ctl(ctl) => ctl.run(),
         Command::Demo(demo) => demo.run().map_err(Failure::from),
         Command::Pool(pool) => pool.run(),
         Command::Shepherd(shepherd) => shepherd.run(),

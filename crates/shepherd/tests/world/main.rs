@@ -10,6 +10,7 @@ mod limits;
 mod outward;
 mod outward_limits;
 mod probe;
+mod registers;
 mod reload;
 mod shortcuts;
 mod steering;
