@@ -10,6 +10,7 @@ mod bench_split;
 mod codec;
 mod ctl;
 mod failure;
+mod model;
 mod pool;
 mod shepherd;
 mod top;
@@ -57,6 +58,10 @@ enum Command {
     /// Make the same calls over a Unix socket and over Tollfree, with the same stub
     Demo(tollfree_demo::Demo),
 
+    /// Work out what can't be measured on this machine
+    #[command(subcommand)]
+    Model(model::Model),
+
     /// Coordinate a memory pool
     #[command(subcommand)]
     Pool(pool::PoolCommand),
@@ -94,6 +99,7 @@ fn main() -> ExitCode {
         Command::Codec(codec) => codec.run(),
         Command::Ctl(ctl) => ctl.run(),
         Command::Demo(demo) => demo.run().map_err(Failure::from),
+        Command::Model(model) => model.run(),
         Command::Pool(pool) => pool.run(),
         Command::Shepherd(shepherd) => shepherd.run(),
         Command::Top(top) => top.run(),

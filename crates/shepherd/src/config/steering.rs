@@ -61,7 +61,7 @@ pub struct Steering {
 
 impl Default for Steering {
     fn default() -> Steering {
-        Steering { policy: Policy::default(), functions: 4, imbalance: 1, depth: 0, waiting: 1024 }
+        Steering { policy: Policy::default(), functions: 4, imbalance: 2, depth: 0, waiting: 1024 }
     }
 }
 

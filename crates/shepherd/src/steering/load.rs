@@ -27,8 +27,6 @@ pub struct Load {
     /// For [`Policy::Static`](crate::Policy::Static): different for each worker.
     pub(super) id: u64,
     outstanding: AtomicU32,
-    /// Ticks with each function that is entered or used.
-    clock: AtomicU32,
     /// A function in the upper half, and when it was used last in the lower.
     recent: [AtomicU64; FUNCTIONS_MAX],
 }
@@ -36,12 +34,7 @@ pub struct Load {
 impl Load {
     /// Of a new worker; no two workers of a group have the same `id`.
     pub fn new(id: u64) -> Load {
-        Load {
-            id,
-            outstanding: AtomicU32::new(0),
-            clock: AtomicU32::new(0),
-            recent: [const { AtomicU64::new(0) }; FUNCTIONS_MAX],
-        }
+        Load { id, outstanding: AtomicU32::new(0), recent: [const { AtomicU64::new(0) }; FUNCTIONS_MAX] }
     }
 
     /// Requests that it has and hasn't answered.
@@ -76,10 +69,20 @@ impl Load {
         self.recent(count).iter().any(|entry| function_of(entry.load(Ordering::Relaxed)) == function)
     }
 
+    /// For how many requests of the group the oldest of the last `count` functions was not used; the most where there are fewer.
+    pub(super) fn oldest_age(&self, count: u32, now: u32) -> u32 {
+        self.recent(count)
+            .iter()
+            .map(|entry| age(entry.load(Ordering::Relaxed), now))
+            .max()
+            .unwrap_or(u32::MAX)
+    }
+
     /// Makes a function the last one of `count`, in place of the oldest if it is not among them. Of two threads that do so at once
     /// one may be forgotten.
-    pub fn remember(&self, function: Function, count: u32) {
-        let now = self.clock.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    ///
+    /// `now` is the group's clock, which ticks with each request.
+    pub fn remember(&self, function: Function, count: u32, now: u32) {
         let entry = u64::from(function.0) << 32 | u64::from(now);
         let recent = self.recent(count);
         let mut oldest = (&recent[0], 0, 0);
@@ -89,13 +92,18 @@ impl Load {
                 oldest = (slot, word, 0);
                 break;
             }
-            let age = if word == 0 { u32::MAX } else { now.wrapping_sub(word as u32) };
+            let age = age(word, now);
             if at == 0 || age > oldest.2 {
                 oldest = (slot, word, age);
             }
         }
         _ = oldest.0.compare_exchange(oldest.1, entry, Ordering::Relaxed, Ordering::Relaxed);
     }
+}
+
+/// An entry that was never written is the oldest.
+fn age(entry: u64, now: u32) -> u32 {
+    if entry == 0 { u32::MAX } else { now.wrapping_sub(entry as u32) }
 }
 
 fn function_of(entry: u64) -> Function {
@@ -110,14 +118,16 @@ mod tests {
     fn the_last_functions_are_remembered_and_the_oldest_is_forgotten() {
         let load = Load::new(1);
         let [a, b, c] = ["x.A/A", "x.A/B", "x.A/C"].map(Function::of);
-        load.remember(a, 2);
-        load.remember(b, 2);
-        load.remember(a, 2);
+        load.remember(a, 2, 0);
+        assert_eq!(load.oldest_age(2, 1), u32::MAX, "there is room for another");
+        load.remember(b, 2, 1);
+        load.remember(a, 2, 2);
+        assert_eq!(load.oldest_age(2, 9), 8);
         assert!(load.has(a, 2) && load.has(b, 2));
-        load.remember(c, 2);
+        load.remember(c, 2, 3);
         assert!(load.has(a, 2) && load.has(c, 2) && !load.has(b, 2));
         // Fewer are looked at, and nothing is out of bounds.
-        load.remember(b, 1);
+        load.remember(b, 1, 4);
         assert!(
             load.has(b, 1) && !load.has(a, 1) && load.has(b, 100) && !load.has(Function::of("x.A/D"), 100)
         );
@@ -126,10 +136,9 @@ mod tests {
     #[test]
     fn a_clock_that_begins_anew_forgets_the_oldest_still() {
         let load = Load::new(1);
-        load.clock.store(u32::MAX - 1, Ordering::Relaxed);
         let [a, b, c] = ["x.A/A", "x.A/B", "x.A/C"].map(Function::of);
-        for function in [a, b, c] {
-            load.remember(function, 2);
+        for (function, now) in [(a, u32::MAX), (b, 0), (c, 1)] {
+            load.remember(function, 2, now);
         }
         assert!(!load.has(a, 2) && load.has(b, 2) && load.has(c, 2));
     }

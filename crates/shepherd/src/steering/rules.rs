@@ -22,15 +22,15 @@ pub struct Chosen<'l, W> {
     load: &'l Load,
     /// Whether it ran the function lately, where the policy asks for that.
     pub hit: Option<bool>,
-    remember: Option<(Function, u32)>,
+    remember: Option<(Function, u32, u32)>,
 }
 
 impl<W> Chosen<'_, W> {
     /// Gives it the request.
     pub fn begin(&self) {
         self.load.begin();
-        if let Some((function, count)) = self.remember {
-            self.load.remember(function, count);
+        if let Some((function, count, now)) = self.remember {
+            self.load.remember(function, count, now);
         }
     }
 }
@@ -118,11 +118,14 @@ impl Rules {
                 let count = self.functions.load(Ordering::Relaxed);
                 let familiar = with_room.clone().filter(|(load, _)| load.has(function, count));
                 let bound = u64::from(self.imbalance.load(Ordering::Relaxed));
-                let near = least_outstanding(familiar, turn());
-                let near = near.filter(|(load, _)| !is_above(load, workers, bound));
-                let (load, worker) = near.or_else(|| least_outstanding(with_room, turn()))?;
+                let now = turn();
+                let near = least_outstanding(familiar, now);
+                let near = near.filter(|(load, _)| !is_above(load, workers.clone(), bound));
+                // Among equals, the one that forgets the function that was not used for the longest time.
+                let cost = |load: &Load| (load.outstanding(), u32::MAX - load.oldest_age(count, now));
+                let (load, worker) = near.or_else(|| with_room.min_by_key(|(load, _)| cost(load)))?;
                 let hit = load.has(function, count);
-                Some(Chosen { worker, load, hit: Some(hit), remember: Some((function, count)) })
+                Some(Chosen { worker, load, hit: Some(hit), remember: Some((function, count, now)) })
             }
         }
     }
