@@ -3,6 +3,7 @@
 //! Headers that begin with `tollfree-` are the shepherd's: those that come from outside are removed, in both directions.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tollfree::shepherd::{Caller, remove_ours};
@@ -16,11 +17,17 @@ const NAME_COUNT_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pairs: Vec<(HeaderName, HeaderValue)>,
+    connection: u64,
 }
 
+/// The connections that there were.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+
 impl Client {
+    /// Of a new connection.
     pub(crate) fn at(address: &str) -> Client {
-        let mut client = Client { pairs: Vec::new() };
+        let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+        let mut client = Client { pairs: Vec::new(), connection };
         client.say(Caller::ADDRESS, address);
         client
     }
@@ -39,6 +46,11 @@ impl Client {
             }
         }
         self
+    }
+
+    /// Its connection, by a number that no other has.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connection
     }
 
     fn say(&mut self, name: HeaderName, text: &str) {

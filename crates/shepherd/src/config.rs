@@ -5,6 +5,8 @@
 mod checks;
 mod layers;
 mod places;
+mod registers;
+mod steering;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,6 +15,9 @@ use serde::{Deserialize, Serialize};
 use tollfree::WaitPolicy;
 
 pub use layers::{ConfigError, Source};
+pub(crate) use registers::Origins;
+pub use registers::Register;
+pub use steering::{GroupSteering, Policy, Steering};
 
 /// Everything that can be configured.
 ///
@@ -34,6 +39,8 @@ pub struct Config {
     pub groups: BTreeMap<String, Group>,
     /// Groups by service (`acme.v1.Orders`) or method (`acme.v1.Orders/Get`). A service without a route goes to the group that has attached with it.
     pub routes: BTreeMap<String, String>,
+    /// How requests are spread among the workers of each group.
+    pub steering: Steering,
     /// How business processes' calls to elsewhere are made.
     pub outward: Outward,
     /// What the world may ask for, and business processes of elsewhere.
@@ -42,6 +49,9 @@ pub struct Config {
     pub metrics: Metrics,
     /// Who is told of calls, one by one.
     pub traces: Traces,
+    /// Where it was said.
+    #[serde(skip)]
+    pub(crate) origins: Origins,
 }
 
 /// A socket on which the world is served.
@@ -125,6 +135,8 @@ pub struct Group {
     /// Whether those that call it (`group:its-name`) are to meet its process directly while it has one worker: without the
     /// shepherd's figures, spans and word of who calls, but for process and user.
     pub shortcuts: bool,
+    /// How its requests are spread among its workers, where not as `steering` says.
+    pub steering: GroupSteering,
 }
 
 /// How business processes' calls to elsewhere are made.

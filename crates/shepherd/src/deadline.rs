@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use tonic::Status;
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
@@ -13,6 +14,16 @@ pub(crate) fn shrink(headers: &mut HeaderMap, began: Instant) -> bool {
     let Some(left) = given.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else { return false };
     headers.insert(GRPC_TIMEOUT, value_of(left));
     true
+}
+
+/// When the time of a call that `began` is over.
+pub(crate) fn end_of(headers: &HeaderMap, began: Instant) -> Option<Instant> {
+    began.checked_add(headers.get(&GRPC_TIMEOUT).and_then(timeout_of)?)
+}
+
+/// The words for a call whose time was over before a worker could have it.
+pub(crate) fn is_over() -> Status {
+    Status::deadline_exceeded("the call's time was over before it could be handed on")
 }
 
 /// Up to eight digits and a unit.

@@ -94,17 +94,18 @@ impl Gateway {
             ));
             return Err(Refused { why: Refusal::Headers, status });
         }
-        let wanted = Wanted { path: &record.path, group: None, began: record.began };
+        let connection = client.connection();
+        let deadline = deadline::end_of(&parts.headers, record.began);
+        let wanted = Wanted { path: &record.path, group: None, connection, began: record.began, deadline };
         let place = self.workers.place_in_time(&wanted).await?;
         client.sign(&mut parts.headers);
         if !deadline::shrink(&mut parts.headers, record.began) {
-            let status = Status::deadline_exceeded("the call's time was over before it could be handed on");
-            return Err(Refused { why: Refusal::Late, status });
+            return Err(Refused { why: Refusal::Late, status: deadline::is_over() });
         }
         record.is_served = true;
         let asked = Asked::new(body, config.clone(), record.passage.clone(), place.charge());
         let handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
-        let wanted = Wanted { path: &record.path, group: None, began: record.began };
+        let wanted = Wanted { path: &record.path, group: None, connection, began: record.began, deadline };
         let (handed, place) = self.workers.hand(&wanted, place, handing).await?;
         if let Some(refused) = record.passage.refused(limits) {
             return Err(refused);

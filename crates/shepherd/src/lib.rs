@@ -2,7 +2,7 @@
 //!
 //! Clients come by HTTP/2, plain or with TLS; business processes attach at a socket
 //! ([`tollfree::Server::attach`]) and are called through rings. A call goes to the attached worker with the fewest calls under
-//! way. Both bodies pass frame by frame: a side that reads slowly slows the other side down, and messages, compressed ones too,
+//! way, or by another [`Policy`]. Both bodies pass frame by frame: a side that reads slowly slows the other side down, and messages, compressed ones too,
 //! stay as they are. What the world may ask for is limited ([`Limits`]); what is refused is said in words, and counted.
 //!
 //! ```no_run
@@ -23,6 +23,7 @@ mod business;
 mod client;
 mod config;
 mod connection;
+mod ctl;
 mod deadline;
 mod gateway;
 mod health;
@@ -35,6 +36,7 @@ mod passed;
 mod refusal;
 mod reload;
 mod state;
+pub mod steering;
 mod target;
 mod tls;
 mod traces;
@@ -64,12 +66,13 @@ use crate::traces::Traces;
 use crate::workers::Workers;
 
 pub use config::{
-    Business as BusinessConfig, Config, ConfigError, Group, Limits, Listener, Metrics as MetricsConfig,
-    Outward as OutwardConfig, Source, Tls, Traces as TracesConfig, Wait,
+    Business as BusinessConfig, Config, ConfigError, Group, GroupSteering, Limits, Listener,
+    Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Register, Source, Steering, Tls,
+    Traces as TracesConfig, Wait,
 };
 pub use listeners::ListenError;
 pub use reload::{ReloadError, Reloader};
-pub use state::{MethodState, State, StateError, WorkerState};
+pub use state::{MethodState, State, StateError, SteeringState, WorkerState};
 pub use tls::TlsError;
 
 /// Why a shepherd can't start.
@@ -141,8 +144,8 @@ impl Shepherd {
     pub async fn bind(config: Config) -> Result<Shepherd, StartError> {
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::new());
-        let workers = Arc::new(Workers::new(&config, metrics.clone()));
         let current: Current = Arc::new(ArcSwap::new(config.clone()));
+        let workers = Arc::new(Workers::new(current.clone(), metrics.clone()));
         let tenants = Arc::new(Tenants::new(current.clone()));
         let outward = Outward::new(tenants.clone(), workers.clone(), metrics.clone(), config.outward.clone())
             .map_err(|(key, problem)| StartError::Outward { key, problem })?;
@@ -174,7 +177,7 @@ impl Shepherd {
         let business =
             Business::bind(&config.business, tenants, workers.clone(), metrics.clone(), Arc::new(outward))
                 .await?;
-        let control = match state::control_path(socket) {
+        let control = match ctl::control_path(socket) {
             // An abstract address has no directory to put it into.
             None => None,
             Some(path) => {
@@ -219,7 +222,7 @@ impl Shepherd {
     /// Serves until `stop` resolves. Then nobody new is let in, calls under way are answered for as long as `limits.drain_ms`
     /// allows, and business processes are let go.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Shepherd { listeners, business, page, control, gateway, stop: stopping, reloader: _ } = self;
+        let Shepherd { listeners, business, page, control, gateway, stop: stopping, reloader } = self;
         let let_go = watch::Sender::new(false);
         let mut entrances = JoinSet::new();
         let places = Arc::new(Places::new(gateway.config.clone(), gateway.metrics.clone()));
@@ -228,11 +231,11 @@ impl Shepherd {
         }
         let mut others = JoinSet::new();
         if let Some(page) = page {
-            others.spawn(page::serve(Page::Metrics(page, gateway.metrics.clone())));
+            others.spawn(page::serve(Page::Metrics(page, gateway.clone())));
         }
         let mut asked = JoinSet::new();
         if let Some(control) = control {
-            asked.spawn(page::serve(Page::State(control, gateway.clone())));
+            asked.spawn(page::serve(Page::Control(control, gateway.clone(), reloader)));
         }
         others.spawn(watchdog::feed());
         let mut inside = JoinSet::new();

@@ -9,6 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use tollfree::metrics::BOUNDS;
 
+use crate::config::Policy;
 use crate::refusal::Refusal;
 use crate::state::{MethodState, State};
 
@@ -22,6 +23,22 @@ struct OfGroup {
     group: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Steered {
+    group: String,
+    policy: &'static str,
+}
+
+/// How a group's requests are spread at this moment.
+pub(crate) struct Spread {
+    pub(crate) group: String,
+    pub(crate) policy: Policy,
+    /// Requests that wait for a worker with room.
+    pub(crate) waiting: u32,
+    /// The largest count of requests that a worker has outstanding, less the mean.
+    pub(crate) imbalance: f64,
+}
+
 /// All figures of a shepherd.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -31,6 +48,10 @@ pub(crate) struct Metrics {
     workers: Family<OfGroup, Gauge>,
     outstanding: Family<OfGroup, Gauge>,
     memory: Family<OfGroup, Gauge>,
+    affinity_hits: Family<Steered, Counter>,
+    affinity_misses: Family<Steered, Counter>,
+    waiting: Family<Steered, Gauge>,
+    imbalance: Family<Steered, Gauge<f64, AtomicU64>>,
     outward_targets: Family<OfGroup, Gauge>,
     outward_connections: Family<OfGroup, Gauge>,
     outward_calls: Family<OfGroup, Gauge>,
@@ -52,6 +73,10 @@ impl Metrics {
             workers: Family::default(),
             outstanding: Family::default(),
             memory: Family::default(),
+            affinity_hits: Family::default(),
+            affinity_misses: Family::default(),
+            waiting: Family::default(),
+            imbalance: Family::default(),
             outward_targets: Family::default(),
             outward_connections: Family::default(),
             outward_calls: Family::default(),
@@ -68,6 +93,13 @@ impl Metrics {
         own.register("outstanding", "Calls under way at business processes", metrics.outstanding.clone());
         let held = "What the calls of a group hold of the shepherd's memory";
         own.register_with_unit("memory", held, Unit::Bytes, metrics.memory.clone());
+        let hits = metrics.affinity_hits.clone();
+        own.register("affinity_hits", "Calls to a worker that had their method lately", hits);
+        let misses = metrics.affinity_misses.clone();
+        own.register("affinity_misses", "Calls to a worker that had not", misses);
+        own.register("waiting", "Calls that wait for a worker with room", metrics.waiting.clone());
+        let above = "The most calls under way at a worker, less the mean of its group, at this moment";
+        own.register("imbalance", above, metrics.imbalance.clone());
         let outward = [
             ("outward_targets", "Targets elsewhere that are open", &metrics.outward_targets),
             ("outward_connections", "Connections to elsewhere", &metrics.outward_connections),
@@ -96,7 +128,15 @@ impl Metrics {
     }
 
     /// All of them, in OpenMetrics' text form.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn text(&self, spreads: Vec<Spread>) -> String {
+        // Nothing is left of groups that have gone, and of policies that hold no more.
+        self.waiting.clear();
+        self.imbalance.clear();
+        for Spread { group, policy, waiting, imbalance } in spreads {
+            let label = Steered { group, policy: policy.name() };
+            self.waiting.get_or_create(&label).set(waiting.into());
+            self.imbalance.get_or_create(&label).set(imbalance);
+        }
         let mut text = String::new();
         // Writing into a text can't fail.
         _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
@@ -138,6 +178,15 @@ impl Metrics {
 
     pub(crate) fn memory(&self, group: &str) -> Gauge {
         self.memory.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    /// Hits and misses of affinity.
+    pub(crate) fn affinity(&self, group: &str) -> [Counter; 2] {
+        let of = |family: &Family<Steered, Counter>| {
+            let policy = Policy::Affinity.name();
+            family.get_or_create_owned(&Steered { group: group.to_owned(), policy })
+        };
+        [of(&self.affinity_hits), of(&self.affinity_misses)]
     }
 
     pub(crate) fn outward_targets(&self, group: &str) -> Gauge {

@@ -214,9 +214,11 @@ impl Via {
             )));
         };
         let call = account.call()?;
+        let deadline = deadline::end_of(request.headers(), began);
         if !deadline::shrink(request.headers_mut(), began) {
-            return Err(Status::deadline_exceeded("the call's time was over before it could be handed on"));
+            return Err(deadline::is_over());
         }
+        let shrunk = Instant::now();
         let Some(group) = target.strip_prefix("group:") else {
             remove_ours(request.headers_mut());
             let used = self.outward.target(&account, target)?;
@@ -229,9 +231,13 @@ impl Via {
             return Ok(response.map(|body| Answered { body, _held: Some(held) }));
         };
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
-        let wanted = Wanted { path: &path, group: Some(group), began };
+        let connection = self.client.connection();
+        let wanted = Wanted { path: &path, group: Some(group), connection, began, deadline };
         let place =
             self.outward.workers.place_in_time(&wanted).await.map_err(|refused| self.refused(refused))?;
+        if !deadline::shrink(request.headers_mut(), shrunk) {
+            return Err(self.refused(Refused { why: Refusal::Late, status: deadline::is_over() }));
+        }
         self.client.sign(request.headers_mut());
         let handed = self.outward.workers.hand(&wanted, place, Handing::new(request)).await;
         let (handed, place) = handed.map_err(|refused| self.refused(refused))?;

@@ -1,4 +1,5 @@
-//! What can be read of a shepherd by HTTP/1.1: `/metrics` on TCP, `/state` for its own user at its control socket.
+//! What can be read of a shepherd by HTTP/1.1: `/metrics` on TCP; for its own user, at its control socket, `/state` and `/registers`, which can
+//! be changed there.
 
 use std::convert::Infallible;
 use std::fs::Permissions;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -21,9 +22,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tollfree::PeerPolicy;
 
+use crate::ctl::{Change, REGISTERS, STATE};
 use crate::gateway::Gateway;
 use crate::listeners::bind_unix;
-use crate::metrics::Metrics;
+use crate::reload::Reloader;
 use crate::state::State;
 
 /// Readers at once; further ones wait.
@@ -34,11 +36,14 @@ const TEXT: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const METRICS: &str = "/metrics";
+/// A change is a name and a value.
+const CHANGE_LEN_MAX: usize = 64 << 10;
 
 /// What is to be read.
 pub(crate) enum Page {
-    Metrics(TcpListener, Arc<Metrics>),
-    State(Control, Arc<Gateway>),
+    Metrics(TcpListener, Arc<Gateway>),
+    Control(Control, Arc<Gateway>, Reloader),
 }
 
 /// The bound control socket.
@@ -62,12 +67,16 @@ impl Control {
     /// The next reader whom the shepherd answers. The file's mode keeps others out once it is set; this keeps them out before.
     async fn accept(&self) -> io::Result<UnixStream> {
         let (stream, _) = self.listener.accept().await?;
-        let user = stream.peer_cred()?.uid();
-        match user == 0 || PeerPolicy::SameUser.allows(user) {
+        match may_ask(stream.peer_cred()?.uid()) {
             true => Ok(stream),
             false => Err(io::ErrorKind::PermissionDenied.into()),
         }
     }
+}
+
+/// Whether a user may see and change what the shepherd does: its own, and root.
+fn may_ask(user: u32) -> bool {
+    user == 0 || PeerPolicy::SameUser.allows(user)
 }
 
 impl Drop for Control {
@@ -84,31 +93,43 @@ impl Page {
     async fn accept(&self) -> io::Result<Box<dyn Io>> {
         match self {
             Page::Metrics(listener, _) => Ok(Box::new(listener.accept().await?.0)),
-            Page::State(control, _) => Ok(Box::new(control.accept().await?)),
+            Page::Control(control, ..) => Ok(Box::new(control.accept().await?)),
         }
     }
 
-    fn path(&self) -> &'static str {
+    /// What is at a path, if anything is.
+    fn content(&self, path: &str) -> Option<(HeaderValue, Bytes)> {
         match self {
-            Page::Metrics(..) => "/metrics",
-            Page::State(..) => "/state",
-        }
-    }
-
-    fn content(&self) -> (HeaderValue, Bytes) {
-        match self {
-            Page::Metrics(_, metrics) => (TEXT, metrics.text().into()),
-            Page::State(control, gateway) => {
+            Page::Metrics(_, gateway) if path == METRICS => {
+                Some((TEXT, gateway.metrics.text(gateway.workers.spreads()).into()))
+            }
+            Page::Control(control, gateway, _) if path == STATE => {
                 let state = State {
                     pid: std::process::id(),
                     uptime_ms: control.begun.elapsed().as_millis() as u64,
                     groups: gateway.workers.state(),
+                    steering: gateway.workers.steering(),
                     ..gateway.metrics.state()
                 };
-                (JSON, serde_json::to_vec(&state).unwrap_or_default().into())
+                Some((JSON, json(&state)))
             }
+            Page::Control(_, gateway, _) if path == REGISTERS => {
+                Some((JSON, json(&gateway.config.load().registers())))
+            }
+            _ => None,
         }
     }
+
+    fn paths(&self) -> &'static str {
+        match self {
+            Page::Metrics(..) => METRICS,
+            Page::Control(..) => "/state and /registers",
+        }
+    }
+}
+
+fn json(content: &impl serde::Serialize) -> Bytes {
+    serde_json::to_vec(content).unwrap_or_default().into()
 }
 
 /// Serves until it is dropped.
@@ -130,8 +151,8 @@ pub(crate) async fn serve(page: Page) {
         let page = page.clone();
         connections.spawn(async move {
             let service = service_fn(move |request| {
-                let answer = answer(&request, &page);
-                async move { Ok::<_, Infallible>(answer) }
+                let page = page.clone();
+                async move { Ok::<_, Infallible>(answer(request, &page).await) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -143,20 +164,46 @@ pub(crate) async fn serve(page: Page) {
     }
 }
 
-fn answer(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
     let refused = |status, words: String| {
         let mut response = Response::new(Full::new(words.into()));
         *response.status_mut() = status;
         response
     };
-    if request.uri().path() != page.path() {
-        return refused(StatusCode::NOT_FOUND, format!("there is {}, and nothing else\n", page.path()));
+    let Some((kind, mut content)) = page.content(request.uri().path()) else {
+        return refused(StatusCode::NOT_FOUND, format!("there is {}, and nothing else\n", page.paths()));
+    };
+    match (page, request.method()) {
+        (_, &Method::GET) => {}
+        (Page::Control(_, _, reloader), &Method::PUT) if request.uri().path() == REGISTERS => {
+            let body = Limited::new(request.into_body(), CHANGE_LEN_MAX).collect().await;
+            let body = body.map(|body| body.to_bytes()).map_err(|error| error.to_string());
+            let change = body.and_then(|body| {
+                serde_json::from_slice::<Change>(&body)
+                    .map_err(|error| format!("no change of a register: {error}"))
+            });
+            let changed = change.and_then(|Change { name, value }| {
+                reloader.set(&name, &value).map_err(|error| error.to_string())
+            });
+            match changed {
+                Ok(register) => content = json(&register),
+                Err(words) => return refused(StatusCode::UNPROCESSABLE_ENTITY, words),
+            }
+        }
+        _ => return refused(StatusCode::METHOD_NOT_ALLOWED, "only GET, and PUT for registers\n".to_owned()),
     }
-    if request.method() != Method::GET {
-        return refused(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
-    }
-    let (kind, content) = page.content();
     let mut response = Response::new(Full::new(content));
     response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_own_user_and_root_may_ask() {
+        let own = rustix::process::geteuid().as_raw();
+        assert!(may_ask(own) && may_ask(0) && !may_ask(own + 1) && !may_ask(u32::MAX));
+    }
 }

@@ -33,6 +33,8 @@ pub(crate) enum Refusal {
     Absent,
     /// The deadline was over before the call could be handed on.
     Late,
+    /// Too many requests of a group wait for its workers.
+    Waiting,
     /// A group may not call there.
     Target,
     /// A process may not attach so.
@@ -48,7 +50,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 19] = [
+    pub(crate) const ALL: [Refusal; 20] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
         Refusal::Handshake,
@@ -62,6 +64,7 @@ impl Refusal {
         Refusal::Unimplemented,
         Refusal::Absent,
         Refusal::Late,
+        Refusal::Waiting,
         Refusal::Target,
         Refusal::Attach,
         Refusal::OutwardTargets,
@@ -85,6 +88,7 @@ impl Refusal {
             Refusal::Unimplemented => "unimplemented",
             Refusal::Absent => "absent",
             Refusal::Late => "late",
+            Refusal::Waiting => "waiting",
             Refusal::Target => "target",
             Refusal::Attach => "attach",
             Refusal::OutwardTargets => "outward_targets",

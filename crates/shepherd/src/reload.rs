@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use crate::business::Tenants;
-use crate::config::{Config, ConfigError, Listener, Source};
+use crate::config::{Config, ConfigError, Listener, Register, Source};
 use crate::listeners::ListenError;
 use crate::metrics::Metrics;
 use crate::tls::Certificates;
@@ -75,6 +75,27 @@ impl Reloader {
         result
     }
 
+    /// Gives one of [`Config::registers`] another value, until it is changed again or the config is read again. No call is lost, and
+    /// none waits for it.
+    ///
+    /// # Errors
+    /// The value makes no sense, or there is no such register: all stays as it was.
+    pub fn set(&self, name: &str, value: &str) -> Result<Register, ConfigError> {
+        let _turn = self.turn.lock();
+        let config = Arc::new(self.current.load().with(name, value)?);
+        self.hold(&config);
+        tracing::info!(name, value, "a register was changed");
+        let unknown = || ConfigError { place: String::new(), key: name.into(), problem: "is unknown".into() };
+        config.registers().into_iter().find(|register| register.name == name).ok_or_else(unknown)
+    }
+
+    /// From here on a config holds.
+    fn hold(&self, config: &Arc<Config>) {
+        self.current.store(config.clone());
+        self.workers.configure(config);
+        self.tenants.changed();
+    }
+
     fn apply(&self, mut config: Config) -> Result<Vec<String>, ReloadError> {
         let old = self.current.load_full();
         let kept = keep(&old, &mut config, self.tenants.may_come());
@@ -91,10 +112,7 @@ impl Reloader {
         for (certificates, of_files) in prepared {
             certificates.use_these(of_files);
         }
-        let config = Arc::new(config);
-        self.current.store(config.clone());
-        self.workers.configure(&config);
-        self.tenants.changed();
+        self.hold(&Arc::new(config));
         for worker in self.workers.all() {
             let attached = worker.attached();
             let peer = attached.process().identity;

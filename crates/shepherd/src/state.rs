@@ -2,21 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-use bytes::Bytes;
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
-use tokio::net::UnixStream;
 
-/// How long a shepherd may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// More than a thousand methods and ten thousand workers need.
-const ANSWER_LEN_MAX: usize = 64 << 20;
+use crate::config::Policy;
+use crate::ctl;
 
 /// What a shepherd counts. All counts are since its start; two states make a rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,6 +23,8 @@ pub struct State {
     pub latency_bounds_s: Vec<f64>,
     /// Who is attached, by group.
     pub groups: BTreeMap<String, Vec<WorkerState>>,
+    /// How calls are spread among them, by group.
+    pub steering: BTreeMap<String, SteeringState>,
     /// Calls from the world by method, in the order of their names. Methods that nobody has served are `other`.
     pub methods: Vec<MethodState>,
     /// What was refused or ended, by reason.
@@ -58,6 +51,18 @@ pub struct WorkerState {
     pub attached_ms: u64,
 }
 
+/// How the calls of a group are spread among its workers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SteeringState {
+    /// By what a worker is chosen.
+    pub policy: Policy,
+    /// Calls that wait for a worker with room.
+    pub waiting: u32,
+    /// The most calls under way at a worker, less the mean.
+    pub imbalance: f64,
+}
+
 /// Calls of one method.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -72,7 +77,7 @@ pub struct MethodState {
     pub latency_counts: Vec<u64>,
 }
 
-/// Why a shepherd's state can't be read.
+/// Why a shepherd's state can't be read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
@@ -89,6 +94,9 @@ pub enum StateError {
         /// What the system said.
         source: io::Error,
     },
+    /// The shepherd does not do what it was asked for; all stays as it was.
+    #[error("{0}")]
+    Refused(String),
     /// What answers is no shepherd, or one of another version.
     #[error("what answers at {path} is no shepherd of this version: {problem}", path = .path.display())]
     Answer {
@@ -99,12 +107,6 @@ pub enum StateError {
     },
 }
 
-/// Where a shepherd whose business processes attach at `socket` can be asked.
-pub(crate) fn control_path(socket: &str) -> Option<PathBuf> {
-    let path = socket.strip_prefix("shm://").filter(|path| path.starts_with('/'))?;
-    Some(PathBuf::from(format!("{path}.control")))
-}
-
 impl State {
     /// Asks the shepherd at whose `socket`, as `shm:///run/tollfree/shepherd.sock`, business processes attach. Needs a tokio runtime
     /// with IO and time. Only the shepherd's own user, and root, get an answer.
@@ -112,42 +114,6 @@ impl State {
     /// # Errors
     /// [`StateError`], after at most 10 s.
     pub async fn read(socket: &str) -> Result<State, StateError> {
-        let path = control_path(socket).ok_or_else(|| StateError::Address(socket.to_owned()))?;
-        let late = || io::Error::from(io::ErrorKind::TimedOut);
-        let read = tokio::time::timeout(PATIENCE, ask(&path)).await;
-        read.unwrap_or_else(|_| Err(StateError::Absent { path, source: late() }))
-    }
-}
-
-async fn ask(path: &Path) -> Result<State, StateError> {
-    let absent = |source| StateError::Absent { path: path.to_owned(), source };
-    let stream = UnixStream::connect(path).await.map_err(absent)?;
-    let body = exchange(stream).await;
-    body.map_err(|problem| StateError::Answer { path: path.to_owned(), problem })
-}
-
-async fn exchange(stream: UnixStream) -> Result<State, String> {
-    let words = |error: &dyn std::fmt::Display| error.to_string();
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
-    let asked = async {
-        let request = Request::get("/state").header("host", "shepherd").body(Empty::<Bytes>::new());
-        let request = request.map_err(|error| words(&error))?;
-        let response = sender.send_request(request).await.map_err(|error| words(&error))?;
-        if response.status() != StatusCode::OK {
-            return Err(format!("it says {}", response.status()));
-        }
-        let body = Limited::new(response.into_body(), ANSWER_LEN_MAX).collect().await;
-        let body = body.map_err(|error| words(&error))?.to_bytes();
-        serde_json::from_slice(&body).map_err(|error| words(&error))
-    };
-    tokio::pin!(asked);
-    tokio::pin!(connection);
-    tokio::select! {
-        state = &mut asked => state,
-        ended = &mut connection => match ended {
-            Ok(()) => asked.await,
-            Err(error) => Err(words(&error)),
-        },
+        ctl::get(socket, ctl::STATE).await
     }
 }

@@ -1,8 +1,8 @@
 //! Who is attached, and which of them a call goes to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -15,10 +15,13 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::config::Config;
-use crate::memory::{Charge, Memory};
-use crate::metrics::Metrics;
+use crate::deadline;
+use crate::memory::Charge;
+use crate::metrics::{Metrics, Spread};
 use crate::refusal::{Refusal, Refused};
-use crate::state::WorkerState;
+use crate::reload::Current;
+use crate::state::{SteeringState, WorkerState};
+use crate::steering::{Asking, Dispatcher, Load, Waiting};
 
 /// Workers that may turn a call away, since they are leaving, before it ends with that.
 const TURNED_AWAY_MAX: u32 = 16;
@@ -28,21 +31,21 @@ const KNOWN_COUNT_MAX: usize = 4096;
 /// A worker that is attached: one session of a business process.
 pub(crate) struct Worker {
     attached: Attached,
-    memory: Arc<Memory>,
+    dispatcher: Arc<Dispatcher>,
     since: Instant,
-    outstanding: AtomicU32,
+    load: Load,
     calls: AtomicU64,
     /// It takes no new calls, and is about to be removed.
     is_leaving: AtomicBool,
 }
 
 impl Worker {
-    fn new(attached: Attached, memory: Arc<Memory>) -> Worker {
+    fn new(attached: Attached, dispatcher: Arc<Dispatcher>, id: u64) -> Worker {
         Worker {
             attached,
-            memory,
+            dispatcher,
             since: Instant::now(),
-            outstanding: AtomicU32::new(0),
+            load: Load::new(id),
             calls: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
         }
@@ -55,7 +58,7 @@ impl Worker {
             uid: peer.uid,
             worker: self.attached.worker(),
             services: self.attached.services().to_vec(),
-            outstanding: self.outstanding.load(Ordering::Relaxed),
+            outstanding: self.load.outstanding(),
             calls: self.calls.load(Ordering::Relaxed),
             attached_ms: self.since.elapsed().as_millis() as u64,
         }
@@ -73,7 +76,7 @@ impl Worker {
 /// A call's place at a worker, until it is dropped.
 pub(crate) struct Place {
     worker: Arc<Worker>,
-    metrics: Arc<Metrics>,
+    workers: Arc<Workers>,
 }
 
 impl Place {
@@ -83,7 +86,7 @@ impl Place {
 
     /// For memory that the call holds.
     pub(crate) fn charge(&self) -> Charge {
-        Charge::none(&self.worker.memory)
+        Charge::none(&self.worker.dispatcher.memory)
     }
 
     /// Has the worker answer a call.
@@ -101,8 +104,12 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.worker.outstanding.fetch_sub(1, Ordering::Relaxed);
-        self.metrics.outstanding(self.worker.group()).dec();
+        self.worker.load.end();
+        let dispatcher = &self.worker.dispatcher;
+        dispatcher.outstanding.dec();
+        if !dispatcher.queue.is_empty() {
+            self.workers.serve_waiting(dispatcher);
+        }
     }
 }
 
@@ -112,7 +119,28 @@ pub(crate) struct Wanted<'w> {
     pub(crate) path: &'w str,
     /// Whose it is to be, whatever the routes say.
     pub(crate) group: Option<&'w str>,
+    /// The connection that it came by.
+    pub(crate) connection: u64,
     pub(crate) began: Instant,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Wanted<'_> {
+    fn service(&self) -> &str {
+        service_of(self.path)
+    }
+}
+
+fn service_of(path: &str) -> &str {
+    path.split('/').next().unwrap_or_default()
+}
+
+/// Why a call has no place.
+enum Unplaced {
+    /// There is nobody for it.
+    Nobody(Refused),
+    /// It has to wait for one of this group.
+    Full(Arc<Dispatcher>),
 }
 
 /// Whether a service has somebody who serves it.
@@ -158,44 +186,37 @@ pub(crate) struct Workers {
     table: ArcSwap<Table>,
     changes: Mutex<u64>,
     version: watch::Sender<u64>,
-    /// Where the search among equals begins.
-    turn: AtomicU32,
     began: Instant,
     /// By group.
-    memories: Mutex<HashMap<String, Weak<Memory>>>,
+    dispatchers: Mutex<HashMap<String, Arc<Dispatcher>>>,
+    config: Current,
+    /// Workers that there were.
+    count: AtomicU64,
     metrics: Arc<Metrics>,
 }
 
 impl Workers {
-    pub(crate) fn new(config: &Config, metrics: Arc<Metrics>) -> Workers {
+    pub(crate) fn new(config: Current, metrics: Arc<Metrics>) -> Workers {
         let mut table = Table::default();
-        table.configure(config);
+        table.configure(&config.load());
         Workers {
             table: ArcSwap::from_pointee(table),
             changes: Mutex::new(0),
             version: watch::Sender::new(0),
-            turn: AtomicU32::new(0),
             began: Instant::now(),
-            memories: Mutex::default(),
+            dispatchers: Mutex::default(),
+            config,
+            count: AtomicU64::new(0),
             metrics,
         }
     }
 
     /// Adds a worker that has attached.
-    pub(crate) fn add(&self, attached: Attached) -> Arc<Worker> {
+    pub(crate) fn add(self: &Arc<Self>, attached: Attached) -> Arc<Worker> {
         attached.metrics(&self.metrics.common);
-        let memory = {
-            let mut memories = self.memories.lock();
-            // A group that nobody is of any more, and no call, begins anew.
-            memories.retain(|_, memory| memory.strong_count() > 0);
-            let group = attached.group();
-            memories.get(group).and_then(Weak::upgrade).unwrap_or_else(|| {
-                let memory = Arc::new(Memory::new(self.metrics.memory(group)));
-                memories.insert(group.to_owned(), Arc::downgrade(&memory));
-                memory
-            })
-        };
-        let worker = Arc::new(Worker::new(attached, memory));
+        let dispatcher = self.dispatcher(attached.group());
+        let id = self.count.fetch_add(1, Ordering::Relaxed);
+        let worker = Arc::new(Worker::new(attached, dispatcher, id));
         self.change(|table| {
             table.attached.push(worker.clone());
             for service in worker.attached.services() {
@@ -206,10 +227,20 @@ impl Workers {
             }
         });
         self.metrics.workers(worker.group()).inc();
+        self.serve_waiting(&worker.dispatcher);
         worker
     }
 
-    pub(crate) fn remove(&self, worker: &Arc<Worker>) {
+    fn dispatcher(&self, group: &str) -> Arc<Dispatcher> {
+        let mut dispatchers = self.dispatchers.lock();
+        // A group that nobody is of any more, and no call, begins anew.
+        dispatchers.retain(|_, dispatcher| !dispatcher.is_unused());
+        let begun =
+            || Arc::new(Dispatcher::new(group, &self.config.load().steering_of(group), &self.metrics));
+        dispatchers.entry(group.to_owned()).or_insert_with(begun).clone()
+    }
+
+    pub(crate) fn remove(self: &Arc<Self>, worker: &Arc<Worker>) {
         self.change(|table| {
             table.attached.retain(|other| !Arc::ptr_eq(other, worker));
             for service in worker.attached.services() {
@@ -222,6 +253,8 @@ impl Workers {
             }
         });
         self.metrics.workers(worker.group()).dec();
+        // Connections that were this one's are others' now.
+        self.serve_waiting(&worker.dispatcher);
     }
 
     fn change(&self, change: impl FnOnce(&mut Table)) {
@@ -242,9 +275,44 @@ impl Workers {
         groups
     }
 
-    /// Routes calls as another config says.
-    pub(crate) fn configure(&self, config: &Config) {
+    /// How the requests of each group are spread, in the order of the groups' names.
+    pub(crate) fn spreads(&self) -> Vec<Spread> {
+        let table = self.table.load();
+        let mut groups: BTreeMap<&str, (&Dispatcher, u32, u32, u32)> = BTreeMap::new();
+        for worker in &table.attached {
+            let group = groups.entry(worker.group()).or_insert((&worker.dispatcher, 0, 0, 0));
+            let outstanding = worker.load.outstanding();
+            *group = (group.0, group.1 + 1, group.2 + outstanding, group.3.max(outstanding));
+        }
+        let spread = |(group, (dispatcher, count, sum, most)): (&str, (&Dispatcher, u32, u32, u32))| Spread {
+            group: group.to_owned(),
+            policy: dispatcher.rules.policy(),
+            waiting: dispatcher.queue.len(),
+            imbalance: f64::from(most) - f64::from(sum) / f64::from(count),
+        };
+        groups.into_iter().map(spread).collect()
+    }
+
+    /// The same, for those who ask what the shepherd does.
+    pub(crate) fn steering(&self) -> BTreeMap<String, SteeringState> {
+        let of = |spread: Spread| {
+            let Spread { group, policy, waiting, imbalance } = spread;
+            (group, SteeringState { policy, waiting, imbalance })
+        };
+        self.spreads().into_iter().map(of).collect()
+    }
+
+    /// Routes and steers calls as another config says, which is the current one already.
+    pub(crate) fn configure(self: &Arc<Self>, config: &Config) {
+        let dispatchers: Vec<_> = self.dispatchers.lock().values().cloned().collect();
+        for dispatcher in &dispatchers {
+            dispatcher.rules.change(&config.steering_of(&dispatcher.group));
+        }
         self.change(|table| table.configure(config));
+        // There may be room now where there was none.
+        for dispatcher in &dispatchers {
+            self.serve_waiting(dispatcher);
+        }
     }
 
     /// Each worker that is attached.
@@ -296,46 +364,147 @@ impl Workers {
         }
     }
 
-    /// Who gets a call.
-    pub(crate) fn place(&self, wanted: &Wanted<'_>) -> Result<Place, Refused> {
-        let service = wanted.path.split('/').next().unwrap_or_default();
-        let table = self.table.load();
+    /// Workers that serve a call's service, and the group of them that gets it.
+    fn serving<'t>(table: &'t Table, wanted: &Wanted<'t>) -> (&'t [Arc<Worker>], Option<&'t str>) {
+        let service = service_of(wanted.path);
         let workers = table.by_service.get(service).map_or(&[][..], Vec::as_slice);
         let routed =
             || table.routes.get(wanted.path).or_else(|| table.routes.get(service)).map(String::as_str);
         // Without a route, the group that attached with the service first keeps it as long as one of it is attached.
         let first = || workers.first().map(|worker| worker.group());
-        let group = wanted.group.or_else(routed).or_else(first);
-        self.among(&table, workers, group, service)
+        (workers, wanted.group.or_else(routed).or_else(first))
     }
 
-    /// The same; where nobody is there who serves it, waits until somebody is, for as long as the config says.
-    pub(crate) async fn place_in_time(&self, wanted: &Wanted<'_>) -> Result<Place, Refused> {
-        let mut refused = match self.place(wanted) {
-            Ok(place) => return Ok(place),
-            Err(refused) => refused,
+    /// Who gets a call.
+    fn place(self: &Arc<Self>, wanted: &Wanted<'_>) -> Result<Place, Unplaced> {
+        let table = self.table.load();
+        let (workers, group) = Workers::serving(&table, wanted);
+        let Some(first) = members(workers, group).next() else {
+            return Err(Unplaced::Nobody(nobody(&table, wanted.service())));
         };
-        let mut changed = self.changed();
+        let dispatcher = &first.dispatcher;
+        let asking = Asking { path: wanted.path, connection: wanted.connection };
+        let begun = || self.begin(members(workers, group), dispatcher, &asking);
+        let is_direct = dispatcher.rules.is_unbounded() && dispatcher.queue.is_empty();
+        let place = if is_direct { begun() } else { dispatcher.queue.if_nobody_waits(begun) };
+        place.ok_or_else(|| Unplaced::Full(dispatcher.clone()))
+    }
+
+    /// Has one of a group's workers begin a request.
+    fn begin<'t>(
+        self: &Arc<Self>,
+        members: impl Iterator<Item = &'t Arc<Worker>> + Clone,
+        dispatcher: &Dispatcher,
+        asking: &Asking<'_>,
+    ) -> Option<Place> {
+        let chosen = dispatcher.rules.choose(asking, members.map(|worker| (&worker.load, worker)))?;
+        chosen.begin();
+        dispatcher.count(chosen.hit);
+        let worker = chosen.worker;
+        worker.calls.fetch_add(1, Ordering::Relaxed);
+        dispatcher.outstanding.inc();
+        Some(Place { worker: worker.clone(), workers: self.clone() })
+    }
+
+    /// Has requests begin that wait for a group's workers, for as long as there is room.
+    fn serve_waiting(self: &Arc<Self>, dispatcher: &Dispatcher) {
+        let table = self.table.load();
+        let group = Some(dispatcher.group.as_str());
+        let place = |waiting: &Waiting<Place>| {
+            let workers = table.by_service.get(service_of(&waiting.path)).map_or(&[][..], Vec::as_slice);
+            let asking = Asking { path: &waiting.path, connection: waiting.connection };
+            self.begin(members(workers, group), dispatcher, &asking)
+        };
+        let is_full =
+            || !members(&table.attached, group).any(|worker| dispatcher.rules.has_room(&worker.load));
+        dispatcher.queue.serve(place, is_full);
+    }
+
+    /// Who gets a call. Where nobody is there who serves it, waits until somebody is, for as long as the config says; where all have as
+    /// much as they may, waits until one has room.
+    pub(crate) async fn place_in_time(self: &Arc<Self>, wanted: &Wanted<'_>) -> Result<Place, Refused> {
+        let mut changed = None;
         loop {
+            let refused = match self.place(wanted) {
+                Ok(place) => return Ok(place),
+                Err(Unplaced::Full(dispatcher)) => match self.wait_in_queue(wanted, &dispatcher).await {
+                    Some(placed) => return placed,
+                    None => continue,
+                },
+                Err(Unplaced::Nobody(refused)) => refused,
+            };
+            let Some(changed) = &mut changed else {
+                // From here on no change is missed.
+                changed = Some(self.changed());
+                continue;
+            };
             // Who has never been attached may be about to, as long as the shepherd is new.
             let since = if refused.why == Refusal::Absent { wanted.began } else { self.began };
             let left = self.table.load().patience.saturating_sub(since.elapsed());
             if left.is_zero() {
                 return Err(refused);
             }
-            match self.place(wanted) {
-                Ok(place) => return Ok(place),
-                Err(still) => refused = still,
-            }
             // At the end of the time, the next turn is the last one.
             _ = tokio::time::timeout(left, changed.changed()).await;
         }
     }
 
+    /// Waits in a group's queue. None where the call is to be placed anew, since another group has its service now.
+    async fn wait_in_queue(
+        self: &Arc<Self>,
+        wanted: &Wanted<'_>,
+        dispatcher: &Arc<Dispatcher>,
+    ) -> Option<Result<Place, Refused>> {
+        let mut changed = self.changed();
+        let limit = dispatcher.rules.waiting();
+        let Some(mut entry) = dispatcher.queue.enter(wanted.path, wanted.connection, wanted.began, limit)
+        else {
+            let status = Status::resource_exhausted(format!(
+                "{limit} calls wait for the workers of this group, as many as steering.waiting allows; try again later"
+            ));
+            return Some(Err(Refused { why: Refusal::Waiting, status }));
+        };
+        // There may be room since the look that led here.
+        self.serve_waiting(dispatcher);
+        let mut nobody_since = None;
+        loop {
+            let patience = match self.standing_of(wanted) {
+                Ok(now) if Arc::ptr_eq(&now, dispatcher) => {
+                    nobody_since = None;
+                    None
+                }
+                Ok(_) => return None,
+                Err(refused) => {
+                    let since = *nobody_since.get_or_insert_with(Instant::now);
+                    Some((since + self.table.load().patience, refused))
+                }
+            };
+            let (nobody_until, refused) = patience.unzip();
+            tokio::select! {
+                biased;
+                // An entry stays in the queue until it has a place.
+                Ok(place) = &mut entry.granted => return Some(Ok(place)),
+                () = until(wanted.deadline) => {
+                    return Some(Err(Refused { why: Refusal::Late, status: deadline::is_over() }));
+                }
+                () = until(nobody_until) => return refused.map(Err),
+                _ = changed.changed() => {}
+            }
+        }
+    }
+
+    /// The group that has a call's service at the moment.
+    fn standing_of(&self, wanted: &Wanted<'_>) -> Result<Arc<Dispatcher>, Refused> {
+        let table = self.table.load();
+        let (workers, group) = Workers::serving(&table, wanted);
+        let first = members(workers, group).next();
+        first.map(|worker| worker.dispatcher.clone()).ok_or_else(|| nobody(&table, wanted.service()))
+    }
+
     /// Has the worker of a place answer a call, or another where that one is leaving and has not looked at it. Gives the place
     /// of the last one beside what came of it.
     pub(crate) async fn hand(
-        &self,
+        self: &Arc<Self>,
         wanted: &Wanted<'_>,
         mut place: Place,
         mut handing: Handing,
@@ -352,48 +521,37 @@ impl Workers {
             }
         }
     }
+}
 
-    fn among(
-        &self,
-        table: &Table,
-        workers: &[Arc<Worker>],
-        group: Option<&str>,
-        service: &str,
-    ) -> Result<Place, Refused> {
-        let members = workers
-            .iter()
-            .filter(|worker| Some(worker.group()) == group && !worker.is_leaving.load(Ordering::Relaxed));
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let Some(worker) = least_outstanding(members, turn) else {
-            return Err(match table.known.contains(service) {
-                true => Refused {
-                    why: Refusal::Absent,
-                    status: Status::unavailable(format!(
-                        "nobody who serves {service} is attached at the moment; try again"
-                    )),
-                },
-                false => Refused {
-                    why: Refusal::Unimplemented,
-                    status: Status::unimplemented(format!("there is no service {service} here")),
-                },
-            });
-        };
-        worker.outstanding.fetch_add(1, Ordering::Relaxed);
-        worker.calls.fetch_add(1, Ordering::Relaxed);
-        self.metrics.outstanding(worker.group()).inc();
-        Ok(Place { worker: worker.clone(), metrics: self.metrics.clone() })
+/// Workers of a group that take calls.
+fn members<'t>(
+    workers: &'t [Arc<Worker>],
+    group: Option<&str>,
+) -> impl Iterator<Item = &'t Arc<Worker>> + Clone {
+    workers
+        .iter()
+        .filter(move |worker| Some(worker.group()) == group && !worker.is_leaving.load(Ordering::Relaxed))
+}
+
+fn nobody(table: &Table, service: &str) -> Refused {
+    match table.known.contains(service) {
+        true => Refused {
+            why: Refusal::Absent,
+            status: Status::unavailable(format!(
+                "nobody who serves {service} is attached at the moment; try again"
+            )),
+        },
+        false => Refused {
+            why: Refusal::Unimplemented,
+            status: Status::unimplemented(format!("there is no service {service} here")),
+        },
     }
 }
 
-/// The policy: the worker with the fewest calls under way; among equals each in its turn.
-fn least_outstanding<'a>(
-    workers: impl Iterator<Item = &'a Arc<Worker>> + Clone,
-    turn: u32,
-) -> Option<&'a Arc<Worker>> {
-    let count = |worker: &Arc<Worker>| worker.outstanding.load(Ordering::Relaxed);
-    let least = workers.clone().map(count).min()?;
-    let equals = workers.clone().filter(|worker| count(worker) == least).count();
-    // The counts move meanwhile: the first will do then.
-    let nth = turn as usize % equals.max(1);
-    workers.clone().filter(|worker| count(worker) == least).nth(nth).or_else(|| workers.clone().next())
+/// Never without a time.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
+    }
 }

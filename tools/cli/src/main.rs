@@ -8,7 +8,9 @@ mod bench_paced;
 mod bench_pool;
 mod bench_split;
 mod codec;
+mod ctl;
 mod failure;
+mod model;
 mod pool;
 mod shepherd;
 mod top;
@@ -51,8 +53,14 @@ enum Command {
     #[command(subcommand)]
     Codec(codec::Codec),
 
+    Ctl(ctl::CtlCommand),
+
     /// Make the same calls over a Unix socket and over Tollfree, with the same stub
     Demo(tollfree_demo::Demo),
+
+    /// Work out what can't be measured on this machine
+    #[command(subcommand)]
+    Model(model::Model),
 
     /// Coordinate a memory pool
     #[command(subcommand)]
@@ -89,7 +97,9 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Bench(bench) => bench.run(),
         Command::Codec(codec) => codec.run(),
+        Command::Ctl(ctl) => ctl.run(),
         Command::Demo(demo) => demo.run().map_err(Failure::from),
+        Command::Model(model) => model.run(),
         Command::Pool(pool) => pool.run(),
         Command::Shepherd(shepherd) => shepherd.run(),
         Command::Top(top) => top.run(),

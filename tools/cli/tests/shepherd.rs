@@ -31,6 +31,7 @@ fn it_says_when_it_is_ready_and_ends_when_it_is_told() {
     let world = addresses["listeners.world"].as_str().unwrap().strip_prefix("http://").unwrap();
     std::net::TcpStream::connect(world).expect("it listens");
     top_looks_at_it(&scratch, addresses["business"].as_str().unwrap(), child.id());
+    ctl_changes_it(&scratch, addresses["business"].as_str().unwrap());
     assert_eq!(addresses["business"], format!("shm://{}", socket.display()));
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert!(lines.any(|line| line["message"] == "stopped"));
@@ -122,4 +123,32 @@ fn top_looks_at_it(scratch: &Scratch, socket: &str, pid: u32) {
     assert_eq!(other.status.code(), Some(1));
     let words = String::from_utf8_lossy(&other.stderr).into_owned();
     assert!(words.contains("no shepherd answers at /run/no/such.sock.control"), "{words}");
+}
+
+fn ctl_changes_it(scratch: &Scratch, socket: &str) {
+    let ctl = |arguments: &[&str]| {
+        let output = tollfree(scratch).args(["ctl", "--socket", socket]).args(arguments).output().unwrap();
+        let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), words(&output.stdout), words(&output.stderr))
+    };
+    let get = |name: &str| ctl(&["get", name]).1;
+    assert_eq!(get("steering.policy"), "least_outstanding\n");
+    assert_eq!(ctl(&["set", "steering.policy", "affinity"]).1, "steering.policy = affinity\n");
+    assert_eq!(get("steering.policy"), "affinity\n");
+    let (code, _, words) = ctl(&["set", "steering.depth", "-1"]);
+    assert!(code == Some(2) && words.contains("steering.depth"), "{words}");
+    assert_eq!(get("steering.depth"), "0\n");
+    let (code, _, words) = ctl(&["get", "steering.none"]);
+    assert!(code == Some(2) && words.contains("ctl show"), "{words}");
+    let all: Value = serde_json::from_str(&ctl(&["show", "--json"]).1).expect("JSON");
+    let find = |name: &str| all.as_array().unwrap().iter().find(|register| register["name"] == name).unwrap();
+    assert_eq!(find("steering.policy")["origin"], "ctl");
+    assert_eq!(
+        (&find("limits.idle_ms")["unit"], &find("limits.idle_ms")["origin"]),
+        (&"ms".into(), &"default".into())
+    );
+    assert!(ctl(&["show"]).1.contains("steering.functions"));
+    let absent =
+        tollfree(scratch).args(["ctl", "--socket", "shm:///run/no/such.sock", "show"]).output().unwrap();
+    assert_eq!(absent.status.code(), Some(1));
 }

@@ -26,6 +26,7 @@ mod services;
 mod share;
 mod side;
 mod slope;
+mod steering;
 mod stubs;
 mod table;
 mod tally;
@@ -37,6 +38,7 @@ pub use run::{Step, run};
 pub use services::Work;
 pub use side::Side;
 pub use slope::Slope;
+pub use steering::{Remembered, Steered, SteeringModel};
 pub use tally::Tally;
 
 /// Plays a part for the process that started this one; what the hidden command `workload-peer` runs.

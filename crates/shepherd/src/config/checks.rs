@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Config;
+use super::{Config, steering};
 use crate::passed::SCHEME;
 use crate::target::Name;
 
@@ -53,6 +53,7 @@ pub(super) fn check(config: &Config) -> Result<(), Complaint> {
     if !(0.0..=1.0).contains(&ratio) {
         return Err(complaint(&["traces", "ratio"], format!("{ratio} is no share: write 0 to 1")));
     }
+    steering::check(&config.steering).map_err(|(key, problem)| complaint(&["steering", key], problem))?;
     limits(config)
 }
 
@@ -93,6 +94,13 @@ fn groups(config: &Config) -> Result<(), Complaint> {
                     format!("the service {service} belongs to the group \"{other}\" already"),
                 ));
             }
+        }
+        // What the group has of all groups is checked with theirs.
+        let own = steering::check(&config.steering_of(name));
+        if let Err((key, problem)) = own
+            && steering::check(&config.steering).is_ok()
+        {
+            return Err(complaint(&["groups", name, "steering", key], problem));
         }
         for target in &group.via {
             via(config, target).map_err(|problem| complaint(&["groups", name, "via"], problem))?;

@@ -7,7 +7,8 @@ use figment::providers::{Env, Serialized};
 use figment::value::Value;
 use figment::{Figment, Profile};
 
-use super::places::{line_at, line_of};
+use super::places::{line_at, line_of, line_of_all};
+use super::registers::path_of;
 use super::{Config, checks};
 
 /// Environment variables that say something begin so; `__` stands between the parts of a key.
@@ -56,7 +57,7 @@ struct Texts(Vec<(String, String)>);
 impl Texts {
     /// Where a key was said.
     fn place(&self, source: Option<&str>, path: &[String]) -> String {
-        let environment = format!("{PREFIX}{}", path.join("__").to_ascii_uppercase());
+        let environment = variable(path);
         match source {
             Some(name) if name.starts_with("--set ") => return format!("{name}: "),
             _ if std::env::var_os(&environment).is_some() => return format!("{environment}: "),
@@ -69,6 +70,25 @@ impl Texts {
             (None, None) => String::new(),
         }
     }
+}
+
+/// The variable that would say a key.
+fn variable(path: &[String]) -> String {
+    format!("{PREFIX}{}", path.join("__").to_ascii_uppercase())
+}
+
+/// The last source that says a key, in words.
+fn origin(sources: &[Source], texts: &Texts, path: &[String]) -> Option<String> {
+    let whole = path.join(".");
+    let mut texts = texts.0.iter().rev();
+    sources.iter().rev().find_map(|source| match source {
+        Source::Flag { key, .. } => (*key == whole).then(|| format!("--set {key}")),
+        Source::Environment => Some(variable(path)).filter(|name| std::env::var_os(name).is_some()),
+        Source::File(_) | Source::Text { .. } => {
+            let (name, text) = texts.next()?;
+            Some(format!("{name}:{}", line_of_all(text, path)?))
+        }
+    })
 }
 
 pub(super) fn read(sources: &[Source]) -> Result<Config, ConfigError> {
@@ -92,12 +112,22 @@ pub(super) fn read(sources: &[Source]) -> Result<Config, ConfigError> {
             }
         };
     }
-    let config: Config = figment.extract().map_err(|error| explained(&error, &texts))?;
+    let mut config: Config = figment.extract().map_err(|error| {
+        let explained = explained(&error);
+        let source = error.metadata.as_ref().map(|metadata| metadata.name.as_ref());
+        let place = texts.place(source, &explained.path);
+        ConfigError { place, key: explained.key, problem: explained.problem }
+    })?;
     checks::check(&config).map_err(|complaint| ConfigError {
         place: texts.place(None, &complaint.path),
         key: complaint.path.join("."),
         problem: complaint.problem,
     })?;
+    for register in config.registers() {
+        if let Some(origin) = origin(sources, &texts, &path_of(&register.name)) {
+            config.origins.0.insert(register.name, origin);
+        }
+    }
     Ok(config)
 }
 
@@ -135,7 +165,14 @@ impl<P: figment::Provider> figment::Provider for Named<P> {
     }
 }
 
-fn explained(error: &figment::Error, texts: &Texts) -> ConfigError {
+/// What is wrong with a config, in words.
+pub(super) struct Explained {
+    path: Vec<String>,
+    pub(super) key: String,
+    pub(super) problem: String,
+}
+
+pub(super) fn explained(error: &figment::Error) -> Explained {
     let mut path = error.path.clone();
     let problem = match &error.kind {
         Kind::UnknownField(name, known) => {
@@ -150,13 +187,13 @@ fn explained(error: &figment::Error, texts: &Texts) -> ConfigError {
         }
         kind => kind.to_string(),
     };
-    let source = error.metadata.as_ref().map(|metadata| metadata.name.as_ref());
-    ConfigError { place: texts.place(source, &path), key: path.join("."), problem }
+    Explained { key: path.join("."), path, problem }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Policy, Steering};
 
     fn of(text: &str, flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let mut sources = vec![Source::Text { name: "s.toml".into(), text: text.into() }];
@@ -175,6 +212,16 @@ mod tests {
         assert_eq!(config.business.wait, crate::Wait::LowLatency);
         let listener = of("", &[("listeners.a.address", "unix:/run/x.sock")]).unwrap().listeners["a"].clone();
         assert_eq!(listener.address, "unix:/run/x.sock");
+    }
+
+    #[test]
+    fn a_group_steers_as_all_do_but_for_what_it_says() {
+        let text = "[steering]\npolicy = \"affinity\"\ndepth = 3\n[groups.g.steering]\npolicy = \"static\"\nwaiting = 7\n[groups.h]\n";
+        let config = of(text, &[("groups.h.steering.depth", "0")]).unwrap();
+        let all = Steering { policy: Policy::Affinity, depth: 3, ..Steering::default() };
+        assert_eq!(config.steering_of("g"), Steering { policy: Policy::Static, waiting: 7, ..all });
+        assert_eq!(config.steering_of("h"), Steering { depth: 0, ..all });
+        assert_eq!(config.steering_of("other"), all);
     }
 
     #[test]
@@ -214,6 +261,13 @@ mod tests {
         ("[groups.g]\nvia = [\"inventory\"]\n", &["s.toml:2: groups.g.via", "https://"]),
         ("[groups.g]\nvia = [\"https://localhost:1\"]\n", &["s.toml:2: groups.g.via", "outward.ca"]),
         ("[groups.g]\nvia = [\"group:h\"]\n", &["s.toml:2: groups.g.via", "no such group"]),
+        ("[steering]\npolicy = \"nearest\"\n", &["s.toml:2: steering.policy", "nearest", "affinity"]),
+        ("[steering]\nfunctions = 0\n", &["s.toml:2: steering.functions", "1 to 16"]),
+        ("[steering]\n\ndepth = -1\n", &["s.toml:3: steering.depth", "-1"]),
+        ("[steering]\nwait = 1\n", &["s.toml:2: steering.wait", "waiting"]),
+        ("[groups.g.steering]\nfunctions = 17\n", &["s.toml:2: groups.g.steering.functions", "1 to 16"]),
+        ("[groups.g.steering]\npolicy = 1\n", &["s.toml:2: groups.g.steering.policy"]),
+        ("[groups.g]\n[steering]\nfunctions = 17\n", &["s.toml:3: steering.functions", "1 to 16"]),
         ("[metrics]\naddress = \"9090\"\n", &["s.toml:2: metrics.address", "host:port"]),
     ];
 

@@ -25,6 +25,10 @@ pub(super) struct GroupRates {
     pub(super) group: String,
     pub(super) calls_per_s: f64,
     pub(super) outstanding: u32,
+    pub(super) policy: &'static str,
+    /// Calls that wait in the shepherd for a worker with room.
+    pub(super) waiting: u32,
+    pub(super) imbalance: f64,
     pub(super) workers: Vec<WorkerRates>,
 }
 
@@ -62,7 +66,11 @@ impl Rates {
             let earlier = before.groups.get(name).map_or(&[][..], Vec::as_slice);
             let workers: Vec<_> =
                 workers.iter().map(|worker| of_worker(earlier, worker, by_second)).collect();
+            let steering = now.steering.get(name).cloned().unwrap_or_default();
             GroupRates {
+                policy: steering.policy.name(),
+                waiting: steering.waiting,
+                imbalance: steering.imbalance,
                 group: name.clone(),
                 calls_per_s: workers.iter().map(|worker| worker.calls_per_s).sum(),
                 outstanding: workers.iter().map(|worker| worker.outstanding).sum(),
@@ -90,11 +98,8 @@ impl Rates {
     /// As tables.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}\n\n", self.headline());
-        for (header, rows) in [(GROUPS, self.group_rows()), (METHODS, self.method_rows())] {
-            line(&mut text, header, &header.map(|(name, _)| name.to_owned()));
-            rows.iter().for_each(|row| line(&mut text, header, row));
-            text.push('\n');
-        }
+        lines(&mut text, GROUPS, &self.group_rows());
+        lines(&mut text, METHODS, &self.method_rows());
         _ = writeln!(text, "{}", self.refusals());
         text
     }
@@ -117,7 +122,7 @@ impl Rates {
         format!("refused: {}", each.collect::<Vec<_>>().join(", "))
     }
 
-    pub(super) fn group_rows(&self) -> Vec<[String; 6]> {
+    pub(super) fn group_rows(&self) -> Vec<[String; 8]> {
         let mut rows = Vec::new();
         for group in &self.groups {
             for worker in &group.workers {
@@ -128,6 +133,8 @@ impl Rates {
                     format!("{:.1}", worker.calls_per_s),
                     worker.outstanding.to_string(),
                     age(worker.attached_ms),
+                    group.policy.to_owned(),
+                    group.waiting.to_string(),
                 ]);
             }
         }
@@ -151,13 +158,27 @@ impl Rates {
 }
 
 /// Columns and their widths.
-pub(super) const GROUPS: [(&str, u16); 6] =
-    [("group", 24), ("process", 10), ("worker", 7), ("calls/s", 10), ("under way", 10), ("attached", 10)];
+pub(super) const GROUPS: [(&str, u16); 8] = [
+    ("group", 24),
+    ("process", 10),
+    ("worker", 7),
+    ("calls/s", 10),
+    ("under way", 10),
+    ("attached", 10),
+    ("steering", 17),
+    ("waiting", 7),
+];
 pub(super) const METHODS: [(&str, u16); 6] =
     [("method", 44), ("calls/s", 10), ("errors/s", 10), ("p50 ms", 9), ("p90 ms", 9), ("p99 ms", 9)];
 
+fn lines<const N: usize>(text: &mut String, header: [(&str, u16); N], rows: &[[String; N]]) {
+    line(text, header, &header.map(|(name, _)| name.to_owned()));
+    rows.iter().for_each(|row| line(text, header, row));
+    text.push('\n');
+}
+
 /// The first column begins at the left, numbers end at the right.
-fn line(text: &mut String, header: [(&str, u16); 6], cells: &[String; 6]) {
+fn line<const N: usize>(text: &mut String, header: [(&str, u16); N], cells: &[String; N]) {
     for (at, (cell, (_, width))) in cells.iter().zip(header).enumerate() {
         let width = usize::from(width);
         _ = if at == 0 { write!(text, "{cell:<width$}") } else { write!(text, " {cell:>width$}") };
@@ -248,6 +269,7 @@ mod tests {
         let before = state(
             r#"{"pid": 7, "uptime_ms": 1000, "connections": 1, "latency_bounds_s": [0.001, 0.002, 0.01],
             "groups": {"a": [{"pid": 1, "uid": 0, "worker": 0, "services": ["x.A"], "outstanding": 0, "calls": 10, "attached_ms": 5}]},
+            "steering": {"a": {"policy": "affinity", "waiting": 3, "imbalance": 0.5}},
             "methods": [{"method": "x.A/B", "started": 10, "ended": {"OK": 9, "INTERNAL": 1}, "latency_counts": [10, 0, 0, 0]}],
             "refusals": {"idle": 1, "age": 0}}"#,
         );
@@ -268,6 +290,7 @@ mod tests {
         let rates = Rates::between(&before, &now);
         assert_eq!((rates.interval_ms, rates.calls_per_s), (2000, 10.0));
         assert_eq!(rates.groups[0].workers[0].calls_per_s, 10.0);
+        assert_eq!((rates.groups[0].policy, rates.groups[0].waiting), ("affinity", 3));
         let method = &rates.methods[0];
         assert_eq!((method.calls_per_s, method.errors_per_s), (10.0, 2.0));
         // Ten of twenty took 1 to 2 ms, and the last of them longer than all bounds.

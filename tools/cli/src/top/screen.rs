@@ -82,14 +82,14 @@ fn draw(frame: &mut Frame<'_>, rates: &Rates, problem: Option<&str>) {
     frame.render_widget(foot_line, foot);
 }
 
-fn table(
+fn table<const N: usize>(
     frame: &mut Frame<'_>,
     area: Rect,
     title: &'static str,
-    header: [(&'static str, u16); 6],
-    rows: Vec<[String; 6]>,
+    header: [(&'static str, u16); N],
+    rows: Vec<[String; N]>,
 ) {
-    let cells = |cells: [String; 6]| {
+    let cells = |cells: [String; N]| {
         Row::new(cells.into_iter().enumerate().map(|(at, cell)| {
             let alignment = if at == 0 { Alignment::Left } else { Alignment::Right };
             Cell::from(Text::from(cell).alignment(alignment))
@@ -118,6 +118,7 @@ mod tests {
         let state: State = serde_json::from_str(
             r#"{"pid": 7, "uptime_ms": 1000, "connections": 1, "latency_bounds_s": [0.001],
             "groups": {"orders": [{"pid": 1234, "uid": 0, "worker": 0, "services": [], "outstanding": 3, "calls": 10, "attached_ms": 5}]},
+            "steering": {"orders": {"policy": "round_robin", "waiting": 4, "imbalance": 0.0}},
             "methods": [{"method": "acme.v1.Orders/Get", "started": 10, "ended": {"OK": 10}, "latency_counts": [10, 0]}],
             "refusals": {}}"#,
         )
@@ -128,7 +129,14 @@ mod tests {
             terminal.draw(|frame| draw(frame, &rates, None)).unwrap();
             let screen = terminal.backend().to_string();
             if width == 120 {
-                for word in ["acme.v1.Orders/Get", "orders", "1234", "nothing was refused", "10.0 calls/s"] {
+                for word in [
+                    "acme.v1.Orders/Get",
+                    "orders",
+                    "1234",
+                    "round_robin",
+                    "nothing was refused",
+                    "10.0 calls/s",
+                ] {
                     assert!(screen.contains(word), "{word} in {screen}");
                 }
             }

@@ -1,0 +1,194 @@
+//! Values that can be changed one by one while a shepherd runs.
+
+use std::collections::BTreeMap;
+
+use figment::providers::Serialized;
+use figment::value::{Dict, Value};
+use figment::{Figment, Profile};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::layers::{ConfigError, explained};
+use super::{Config, checks};
+
+/// A value that can be changed while a shepherd runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Register {
+    /// Its key in the config, as `steering.policy`.
+    pub name: String,
+    /// What holds now: a number or a name.
+    pub value: serde_json::Value,
+    /// What a number counts; `name` where the value is none.
+    pub unit: String,
+    /// Where the value was said: a line of a file, a variable, a flag, `ctl`, another register, or `default`.
+    pub origin: String,
+}
+
+/// Where values were said, by key. Configs that say the same are equal, wherever they say it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origins(pub(super) BTreeMap<String, String>);
+
+impl PartialEq for Origins {
+    fn eq(&self, _: &Origins) -> bool {
+        true
+    }
+}
+
+impl Eq for Origins {}
+
+/// Keys of a steering, and their units.
+const STEERING: [(&str, &str); 5] = [
+    ("policy", "name"),
+    ("functions", "functions"),
+    ("imbalance", "calls"),
+    ("depth", "calls"),
+    ("waiting", "calls"),
+];
+
+fn unit_of_limit(key: &str) -> &'static str {
+    match key {
+        _ if key.ends_with("_ms") => "ms",
+        _ if key.ends_with("_bytes") => "bytes",
+        "connections" | "connections_per_address" | "outward_connections" => "connections",
+        "outward_targets" => "targets",
+        _ => "calls",
+    }
+}
+
+/// The parts of a register's name.
+pub(super) fn path_of(name: &str) -> Vec<String> {
+    // A group's name may have dots.
+    let own = name.strip_prefix("groups.").and_then(|rest| rest.rsplit_once(".steering."));
+    match own {
+        Some((group, key)) => ["groups", group, "steering", key].map(str::to_owned).to_vec(),
+        None => name.split('.').map(str::to_owned).collect(),
+    }
+}
+
+impl Config {
+    /// All that can be changed while a shepherd runs: how calls are steered, for all groups and for each that is configured, and limits.
+    pub fn registers(&self) -> Vec<Register> {
+        let mut registers = Vec::new();
+        let mut add = |name: String, value: &serde_json::Value, unit: &str, otherwise: &str| {
+            let origin = self.origins.0.get(&name).map_or(otherwise, String::as_str).to_owned();
+            registers.push(Register { name, value: value.clone(), unit: unit.to_owned(), origin });
+        };
+        let all = json!(self.steering);
+        for (key, unit) in STEERING {
+            add(format!("steering.{key}"), &all[key], unit, "default");
+        }
+        for group in self.groups.keys() {
+            let own = json!(self.steering_of(group));
+            for (key, unit) in STEERING {
+                add(format!("groups.{group}.steering.{key}"), &own[key], unit, &format!("steering.{key}"));
+            }
+        }
+        for (key, value) in json!(self.limits).as_object().into_iter().flatten() {
+            add(format!("limits.{key}"), value, unit_of_limit(key), "default");
+        }
+        registers
+    }
+
+    /// This config with another value of a register.
+    pub(crate) fn with(&self, name: &str, value: &str) -> Result<Config, ConfigError> {
+        let wrong =
+            |key: &str, problem: String| ConfigError { place: "ctl: ".into(), key: key.into(), problem };
+        if !self.registers().iter().any(|register| register.name == name) {
+            let problem = "can't be changed while the shepherd runs; `tollfree ctl show` names what can";
+            return Err(wrong(name, problem.into()));
+        }
+        let path = path_of(name);
+        // Never fails: what is no number, list or table is a text.
+        let value: Value = value.parse().unwrap_or_else(|never| match never {});
+        let said =
+            path.iter().rev().fold(value, |inner, key| Value::from(Dict::from([(key.clone(), inner)])));
+        let figment =
+            Figment::from(Serialized::defaults(self)).merge(Serialized::from(said, Profile::Default));
+        let mut config: Config = figment.extract().map_err(|error| {
+            let explained = explained(&error);
+            wrong(&explained.key, explained.problem)
+        })?;
+        checks::check(&config).map_err(|complaint| wrong(&complaint.path.join("."), complaint.problem))?;
+        config.origins = self.origins.clone();
+        config.origins.0.insert(name.to_owned(), "ctl".into());
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Policy, Source};
+
+    fn read(text: &str) -> Config {
+        let flag = Source::Flag { key: "steering.depth".into(), value: "9".into() };
+        Config::read(&[Source::Text { name: "s.toml".into(), text: text.into() }, flag]).unwrap()
+    }
+
+    fn of(config: &Config, name: &str) -> (String, String, String) {
+        let all = config.registers();
+        let register = all.iter().find(|register| register.name == name).unwrap();
+        (register.value.to_string(), register.unit.clone(), register.origin.clone())
+    }
+
+    fn words(value: &str, unit: &str, origin: &str) -> (String, String, String) {
+        (value.into(), unit.into(), origin.into())
+    }
+
+    #[test]
+    fn registers_say_where_their_value_comes_from() {
+        let text =
+            "[limits]\nstreams = 7\n[steering]\ndepth = 1\n[groups.\"a.b\"]\nsteering.policy = \"static\"\n";
+        let mut config = read(text);
+        assert_eq!(of(&config, "limits.streams"), words("7", "calls", "s.toml:2"));
+        assert_eq!(of(&config, "limits.idle_ms"), words("300000", "ms", "default"));
+        assert_eq!(of(&config, "steering.depth"), words("9", "calls", "--set steering.depth"));
+        assert_eq!(of(&config, "groups.a.b.steering.policy"), words("\"static\"", "name", "s.toml:6"));
+        assert_eq!(of(&config, "groups.a.b.steering.depth"), words("9", "calls", "steering.depth"));
+
+        for (name, value) in
+            [("groups.a.b.steering.depth", "3"), ("steering.policy", "affinity"), ("limits.idle_ms", "5")]
+        {
+            config = config.with(name, value).unwrap();
+        }
+        assert_eq!(of(&config, "groups.a.b.steering.depth"), words("3", "calls", "ctl"));
+        assert_eq!(of(&config, "limits.idle_ms"), words("5", "ms", "ctl"));
+        assert_eq!(of(&config, "limits.streams"), words("7", "calls", "s.toml:2"));
+        let (all, own) = (config.steering, config.steering_of("a.b"));
+        assert_eq!((all.policy, own.policy, all.depth, own.depth), (Policy::Affinity, Policy::Static, 9, 3));
+    }
+
+    #[test]
+    fn each_register_takes_its_own_value_again() {
+        let mut config = read("[groups.g]\n");
+        for register in config.registers() {
+            let value = register.value.as_str().map_or_else(|| register.value.to_string(), str::to_owned);
+            let same = config.with(&register.name, &value).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(of(&same, &register.name).2, "ctl");
+            assert_eq!((&same.limits, same.steering_of("g")), (&config.limits, config.steering_of("g")));
+            config = same;
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        let config = read("[groups.g]\n");
+        for (name, value, expected) in [
+            ("steering.policy", "nearest", &["steering.policy", "nearest", "round_robin"][..]),
+            ("steering.functions", "0", &["steering.functions", "1 to 16"]),
+            ("steering.depth", "-1", &["steering.depth", "-1"]),
+            ("steering.depth", "many", &["steering.depth", "many"]),
+            ("groups.g.steering.functions", "17", &["groups.g.steering.functions", "1 to 16"]),
+            ("groups.h.steering.depth", "1", &["groups.h.steering.depth", "can't be changed", "ctl show"]),
+            ("limits.streams", "0", &["limits.streams", "at least 1"]),
+            ("business.wait", "low-latency", &["business.wait", "can't be changed"]),
+            ("listeners.a.address", "127.0.0.1:1", &["can't be changed"]),
+        ] {
+            let error = config.with(name, value).expect_err(name).to_string();
+            for word in expected {
+                assert!(error.starts_with("ctl: ") && error.contains(word), "{error:?} without {word:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Steering: which worker of its group gets a request.
+//!
+//! A [`Load`] is what is known of one worker, and [`Rules`] choose among loads. Both are atomics that any thread may use at once:
+//! choosing takes no lock and allocates nothing. `tollfree model steering` runs the same code on traces.
+
+mod dispatcher;
+mod load;
+mod queue;
+mod rules;
+
+pub(crate) use dispatcher::Dispatcher;
+pub use load::{FUNCTIONS_MAX, Function, Load};
+pub(crate) use queue::Waiting;
+pub use rules::{Asking, Chosen, Rules};

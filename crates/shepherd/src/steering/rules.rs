@@ -1,0 +1,271 @@
+//! The policies.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::load::{Function, Load};
+use crate::config::{Policy, Steering};
+
+/// A request that wants a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'p> {
+    /// As `acme.v1.Orders/Get`.
+    pub path: &'p str,
+    /// The connection that it came by.
+    pub connection: u64,
+}
+
+/// The worker that was chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen<'l, W> {
+    /// As it was handed to [`Rules::choose`].
+    pub worker: W,
+    load: &'l Load,
+    /// Whether it ran the function lately, where the policy asks for that.
+    pub hit: Option<bool>,
+    remember: Option<(Function, u32, u32)>,
+}
+
+impl<W> Chosen<'_, W> {
+    /// Gives it the request.
+    pub fn begin(&self) {
+        self.load.begin();
+        if let Some((function, count, now)) = self.remember {
+            self.load.remember(function, count, now);
+        }
+    }
+}
+
+/// By what a worker is chosen. May change at any time: a choice that is under way heeds the old or the new value of each.
+#[derive(Debug)]
+pub struct Rules {
+    policy: AtomicU32,
+    functions: AtomicU32,
+    imbalance: AtomicU32,
+    depth: AtomicU32,
+    waiting: AtomicU32,
+    /// Where the search among equals begins.
+    turn: AtomicU32,
+}
+
+impl Rules {
+    /// As a config says.
+    pub fn new(steering: &Steering) -> Rules {
+        let rules = Rules {
+            policy: AtomicU32::new(0),
+            functions: AtomicU32::new(0),
+            imbalance: AtomicU32::new(0),
+            depth: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
+            turn: AtomicU32::new(0),
+        };
+        rules.change(steering);
+        rules
+    }
+
+    /// As another config says.
+    pub fn change(&self, steering: &Steering) {
+        self.functions.store(steering.functions, Ordering::Relaxed);
+        self.imbalance.store(steering.imbalance, Ordering::Relaxed);
+        self.waiting.store(steering.waiting, Ordering::Relaxed);
+        self.policy.store(steering.policy.number(), Ordering::Relaxed);
+        self.depth.store(steering.depth, Ordering::SeqCst);
+    }
+
+    /// Whether there is no bound of what a worker may have outstanding.
+    pub(crate) fn is_unbounded(&self) -> bool {
+        self.depth.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether a worker may have one more.
+    pub(crate) fn has_room(&self, load: &Load) -> bool {
+        let depth = self.depth.load(Ordering::SeqCst);
+        depth == 0 || load.outstanding() < depth
+    }
+
+    /// Requests that may wait.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// By what a worker is chosen now.
+    pub(crate) fn policy(&self) -> Policy {
+        Policy::ALL[self.policy.load(Ordering::Relaxed) as usize % Policy::ALL.len()]
+    }
+
+    /// Chooses among the workers of a group that may have a request, in the order in which they attached. None where each of those
+    /// that the policy allows has as many requests as it may.
+    pub fn choose<'l, W: Copy>(
+        &self,
+        asking: &Asking<'_>,
+        workers: impl Iterator<Item = (&'l Load, W)> + Clone,
+    ) -> Option<Chosen<'l, W>> {
+        let with_room = workers.clone().filter(|(load, _)| self.has_room(load));
+        let turn = || self.turn.fetch_add(1, Ordering::Relaxed);
+        let chosen = |(load, worker)| Chosen { worker, load, hit: None, remember: None };
+        match self.policy() {
+            Policy::LeastOutstanding => least_outstanding(with_room, turn()).map(chosen),
+            Policy::RoundRobin => {
+                let count = with_room.clone().count();
+                let nth = turn() as usize % count.max(1);
+                with_room.clone().nth(nth).or_else(|| with_room.clone().next()).map(chosen)
+            }
+            Policy::Static => {
+                let owner = workers.max_by_key(|(load, _)| load.share_of(asking.connection));
+                owner.filter(|(load, _)| self.has_room(load)).map(chosen)
+            }
+            Policy::Affinity => {
+                let function = Function::of(asking.path);
+                let count = self.functions.load(Ordering::Relaxed);
+                let familiar = with_room.clone().filter(|(load, _)| load.has(function, count));
+                let bound = u64::from(self.imbalance.load(Ordering::Relaxed));
+                let now = turn();
+                let near = least_outstanding(familiar, now);
+                let near = near.filter(|(load, _)| !is_above(load, workers.clone(), bound));
+                // Among equals, the one that forgets the function that was not used for the longest time.
+                let cost = |load: &Load| (load.outstanding(), u32::MAX - load.oldest_age(count, now));
+                let (load, worker) = near.or_else(|| with_room.min_by_key(|(load, _)| cost(load)))?;
+                let hit = load.has(function, count);
+                Some(Chosen { worker, load, hit: Some(hit), remember: Some((function, count, now)) })
+            }
+        }
+    }
+}
+
+/// Whether a worker has more requests than the mean and `bound`.
+fn is_above<'l, W>(load: &Load, workers: impl Iterator<Item = (&'l Load, W)>, bound: u64) -> bool {
+    let (count, sum) =
+        workers.fold((0, 0), |(count, sum), (load, _)| (count + 1, sum + u64::from(load.outstanding())));
+    u64::from(load.outstanding()) * count > sum + bound * count
+}
+
+/// The worker with the fewest requests outstanding; among equals each in its turn.
+fn least_outstanding<'l, W: Copy>(
+    workers: impl Iterator<Item = (&'l Load, W)> + Clone,
+    turn: u32,
+) -> Option<(&'l Load, W)> {
+    let least = workers.clone().map(|(load, _)| load.outstanding()).min()?;
+    let equals = workers.clone().filter(|(load, _)| load.outstanding() == least);
+    let nth = turn as usize % equals.clone().count().max(1);
+    // The counts move meanwhile: the first will do then.
+    equals.clone().nth(nth).or_else(|| workers.clone().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(policy: Policy, change: impl FnOnce(&mut Steering)) -> Rules {
+        let mut steering = Steering { policy, ..Steering::default() };
+        change(&mut steering);
+        Rules::new(&steering)
+    }
+
+    fn loads(outstanding: &[u32]) -> Vec<Load> {
+        let load = |(at, count): (usize, &u32)| {
+            let load = Load::new(at as u64);
+            (0..*count).for_each(|_| load.begin());
+            load
+        };
+        outstanding.iter().enumerate().map(load).collect()
+    }
+
+    /// Who is chosen, without that it gets the request.
+    fn ask(rules: &Rules, loads: &[Load], path: &str, connection: u64) -> Option<(usize, Option<bool>)> {
+        let workers = loads.iter().zip(0..);
+        let chosen = rules.choose(&Asking { path, connection }, workers)?;
+        Some((chosen.worker, chosen.hit))
+    }
+
+    /// Who gets the request.
+    fn give(rules: &Rules, loads: &[Load], path: &str) -> (usize, Option<bool>) {
+        let chosen = rules.choose(&Asking { path, connection: 0 }, loads.iter().zip(0..)).unwrap();
+        chosen.begin();
+        (chosen.worker, chosen.hit)
+    }
+
+    #[test]
+    fn least_outstanding_takes_the_fewest_and_equals_in_turn() {
+        let rules = rules(Policy::LeastOutstanding, |_| ());
+        let loads = loads(&[2, 1, 1, 3]);
+        let chosen: Vec<_> = (0..4).map(|_| ask(&rules, &loads, "", 0).unwrap().0).collect();
+        assert_eq!(chosen, [1, 2, 1, 2]);
+        assert!(ask(&rules, &[], "", 0).is_none());
+    }
+
+    #[test]
+    fn round_robin_heeds_no_load() {
+        let rules = rules(Policy::RoundRobin, |_| ());
+        let loads = loads(&[9, 0, 5]);
+        let chosen: Vec<_> = (0..6).map(|_| ask(&rules, &loads, "", 0).unwrap().0).collect();
+        assert_eq!(chosen, [0, 1, 2, 0, 1, 2]);
+    }
+
+    #[test]
+    fn affinity_returns_to_who_ran_the_function_until_it_has_too_much() {
+        let rules = rules(Policy::Affinity, |steering| steering.imbalance = 2);
+        let loads = loads(&[0, 0, 0, 0]);
+        let (first, hit) = give(&rules, &loads, "x.A/A");
+        assert_eq!(hit, Some(false));
+        assert_eq!(give(&rules, &loads, "x.A/A"), (first, Some(true)));
+        // Two requests, and a mean of a half: 1.5 above it, which is allowed.
+        assert_eq!(give(&rules, &loads, "x.A/A"), (first, Some(true)));
+        // Three, and 0.75: too many.
+        let (second, hit) = give(&rules, &loads, "x.A/A");
+        assert!(second != first && hit == Some(false));
+        assert_eq!(
+            give(&rules, &loads, "x.A/A"),
+            (second, Some(true)),
+            "the least loaded of two that have it"
+        );
+        let (other, hit) = give(&rules, &loads, "x.A/B");
+        assert!(![first, second].contains(&other) && hit == Some(false));
+    }
+
+    #[test]
+    fn affinity_replaces_the_oldest_function_of_the_least_loaded() {
+        let rules = rules(Policy::Affinity, |steering| steering.functions = 1);
+        let loads = loads(&[0, 1]);
+        assert_eq!(give(&rules, &loads, "x.A/A"), (0, Some(false)));
+        loads[0].end();
+        assert_eq!(give(&rules, &loads, "x.A/B"), (0, Some(false)));
+        loads[0].end();
+        assert_eq!(give(&rules, &loads, "x.A/A"), (0, Some(false)), "it was replaced");
+    }
+
+    #[test]
+    fn static_keeps_connections_and_a_leaving_worker_moves_its_own_only() {
+        let rules = rules(Policy::Static, |_| ());
+        let mut loads = loads(&[0, 7, 0, 3]);
+        let ids = |loads: &[Load]| -> Vec<u64> {
+            let owner = |connection| loads[ask(&rules, loads, "", connection).unwrap().0].id;
+            (0..1000).map(owner).collect()
+        };
+        let before = ids(&loads);
+        assert_eq!(before, ids(&loads));
+        for id in 0..4 {
+            let count = before.iter().filter(|owner| **owner == id).count();
+            assert!((200..300).contains(&count), "worker {id} has {count} of 1000 connections");
+        }
+        loads.remove(2);
+        for (was, is) in before.iter().zip(ids(&loads)) {
+            assert!(*was == is || *was == 2, "{was} to {is}");
+        }
+    }
+
+    #[test]
+    fn nobody_gets_more_than_the_depth() {
+        for policy in Policy::ALL {
+            let rules = rules(policy, |steering| steering.depth = 2);
+            let full = loads(&[2, 3, 2]);
+            assert!(ask(&rules, &full, "x.A/A", 1).is_none(), "{policy:?}");
+            full[1].end();
+            full[1].end();
+            let is_owner =
+                |connection| full.iter().max_by_key(|load| load.share_of(connection)).unwrap().id == 1;
+            let connection = (0..).find(|connection| is_owner(*connection)).unwrap();
+            assert_eq!(ask(&rules, &full, "x.A/A", connection).unwrap().0, 1, "{policy:?}");
+            let elsewhere = (0..).find(|connection| !is_owner(*connection)).unwrap();
+            assert_eq!(ask(&rules, &full, "x.A/A", elsewhere).is_none(), policy == Policy::Static);
+        }
+    }
+}
