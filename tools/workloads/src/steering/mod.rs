@@ -271,9 +271,9 @@ mod tests {
                 ("ours", _) => assert!(row.imbalance <= 0.1, "{row:?}"),
                 _ => {}
             }
-            let other =
-                |other: &&Steered| (other.setting, other.mix, other.load) == (row.setting, row.mix, row.load);
-            assert!(model.rows.iter().filter(other).all(|other| other.hits <= row.hits), "{row:?}");
+            let case = |row: &Steered| (row.setting, row.mix, row.load, row.workers, row.functions);
+            let mut others = model.rows.iter().filter(|other| case(other) == case(row));
+            assert!(others.all(|other| other.hits <= row.hits), "{row:?}");
         }
         assert!(model.rows.iter().all(|row| row.kind == "simulated"));
     }
