@@ -179,10 +179,10 @@ mod tests {
 
     #[test]
     fn every_way_of_putting_gives_the_same_bytes() {
-        let text: Vec<u8> = (0..1500u32).map(|nth| (nth * 7 >> 2) as u8).collect();
-        for lens in [&[1usize][..], &[3, 70, 1, 65], &[400], &[0, 2000]] {
-            for from in [0, 1, 7, 400, 1499, 1500, 1600] {
-                for len in [0, 1, 64, 399, 1100, 1500, 2000] {
+        let text: Vec<u8> = (0..300u32).map(|nth| ((nth * 7) >> 2) as u8).collect();
+        for lens in [&[1usize][..], &[3, 70, 1, 65], &[90], &[0, 400]] {
+            for from in [0, 1, 7, 80, 299, 300, 400] {
+                for len in [0, 1, 64, 79, 220, 300, 400] {
                     let mut range = vec![0xaa; len + 1];
                     let mut writer = RangeWriter::new(text.len(), from, &mut range[..len]);
                     put(&mut writer, &text, lens);
