@@ -240,7 +240,10 @@ impl Budget<'_> {
             let len = out.area_chunk_max(granted).min(granted);
             if len >= INLINE_LEN_MAX {
                 let mut filled = Ok(());
-                let place = out.put_in_area(len, |range| filled = message.data.fill(message.sent, range));
+                let place = match &mut message.data {
+                    Data::Encoded(bytes) => out.put_in_area(&bytes[message.sent..message.sent + len]),
+                    data => out.fill_in_area(len, |place| filled = data.fill(message.sent, place)),
+                };
                 if let Err(misencoded) = filled {
                     out.take_back();
                     return Err(Uncut::Misencoded(misencoded));

@@ -118,11 +118,15 @@ pub trait Outbound {
     fn stage_quietly(&mut self, parts: &[&[u8]]) -> Result<(), Full> {
         self.stage(parts)
     }
-    /// The longest chunk that [`put_in_area`](Outbound::put_in_area) would take now; 0 without an area.
+    /// The longest chunk that [`put_in_area`](Outbound::put_in_area) or [`fill_in_area`](Outbound::fill_in_area) would take now; 0 without an area.
     fn area_chunk_max(&mut self, wanted: usize) -> usize;
     /// Has `fill` write a chunk of `len` bytes into the payload area, all of them, and says where it lies. `None`: no area, or no room
     /// in it now; nothing was asked to be filled then.
-    fn put_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)>;
-    /// Takes back what the last `put_in_area` placed, because its record could not be staged.
+    fn fill_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)>;
+    /// The same of bytes that are copied there.
+    fn put_in_area(&mut self, chunk: &[u8]) -> Option<(AreaIdx, ByteOff)> {
+        self.fill_in_area(chunk.len(), |place| place.copy_from_slice(chunk))
+    }
+    /// Takes back what the last of these placed, because its record could not be staged.
     fn take_back(&mut self);
 }

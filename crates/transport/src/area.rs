@@ -161,11 +161,12 @@ impl AreaSender {
         room.min(len / AREA_CHUNK_SHARE as u64) as usize
     }
 
-    /// Has `fill` write a chunk, if there is room as [`chunk_len_max`](Self::chunk_len_max) says. A panic of it leaves all as it was.
+    /// Has `write` put a chunk where it is told to, if there is room as [`chunk_len_max`](Self::chunk_len_max) says. A panic of it leaves
+    /// all as it was.
     pub(crate) fn place(
         &mut self,
         chunk_len: usize,
-        fill: impl FnOnce(&mut [u8]),
+        write: impl FnOnce(&mut Region, usize),
     ) -> Option<(AreaIdx, ByteOff)> {
         let State::Live(idx, region) = &mut self.state else { return None };
         let len = region.len() as u64;
@@ -177,7 +178,7 @@ impl AreaSender {
             return None;
         }
         let at = (self.tail + skip) % len;
-        region.fill(at as usize, chunk_len, fill);
+        write(region, at as usize);
         let end = (self.tail + skip + room).next_multiple_of(LINE_LEN as u64).min(self.head + len);
         self.unbound = Some(std::mem::replace(&mut self.tail, end));
         self.used = true;
@@ -243,6 +244,7 @@ impl AreasMapped {
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
+    use tollfree_region::WriteMemory as _;
 
     fn live(len: usize) -> AreaSender {
         let mut sender = AreaSender::new();
@@ -279,7 +281,7 @@ mod tests {
             if wanted <= max {
                 let chunk = vec![step as u8; wanted];
                 let (idx, at) = sender
-                    .place(wanted, |place| place.copy_from_slice(&chunk))
+                    .place(wanted, |region, at| region.copy_in(at, &chunk))
                     .expect("chunk_len_max promised it");
                 if step % 17 == 0 {
                     sender.take_back();

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::{AreaIdx, ByteOff};
-use tollfree_region::{PeerRegion, Region};
+use tollfree_region::{PeerRegion, Region, WriteMemory as _};
 use tollfree_ring::{RecordRead, RecordSender, RingSender, RingViolation, StageError};
 use tollfree_session::{AreaFault, Full, Inbound, Outbound};
 
@@ -61,8 +61,14 @@ impl Outbound for Sending {
         self.area.chunk_len_max(consumed).min(wanted)
     }
 
-    fn put_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
-        let placed = self.area.place(len, fill);
+    fn fill_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
+        let placed = self.area.place(len, |region, at| region.fill(at, len, fill));
+        here(Point::ChunkPlaced);
+        placed
+    }
+
+    fn put_in_area(&mut self, chunk: &[u8]) -> Option<(AreaIdx, ByteOff)> {
+        let placed = self.area.place(chunk.len(), |region, at| region.copy_in(at, chunk));
         here(Point::ChunkPlaced);
         placed
     }

@@ -116,7 +116,7 @@ impl Outbound for Sent {
         0
     }
 
-    fn put_in_area(&mut self, _: usize, _: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
+    fn fill_in_area(&mut self, _: usize, _: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
         None
     }
 

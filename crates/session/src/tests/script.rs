@@ -196,7 +196,7 @@ impl Outbound for Sink {
         self.area_chunk_max.min(wanted)
     }
 
-    fn put_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
+    fn fill_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
         if self.area_chunk_max == 0 {
             return None;
         }

@@ -176,7 +176,7 @@ impl Outbound for Wire {
         wanted.min(self.memory[&area.0].len() / 4)
     }
 
-    fn put_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
+    fn fill_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
         let area = self.area?;
         let at = self.find_room(area, len)?;
         fill(&mut self.memory.get_mut(&area.0)?[at..at + len]);

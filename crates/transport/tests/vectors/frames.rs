@@ -39,7 +39,7 @@ impl Outbound for Out {
     fn area_chunk_max(&mut self, wanted: usize) -> usize {
         if self.area_at.is_some() { wanted.min(AREA_LEN / 4) } else { 0 }
     }
-    fn put_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
+    fn fill_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
         let at = self.area_at?;
         fill(&mut vec![0; len]);
         self.area_at = Some((at + len).next_multiple_of(64));
