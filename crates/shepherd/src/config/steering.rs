@@ -22,7 +22,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Every policy, in the order of [`Policy::number`].
+    /// Every policy, in the order of `Policy::number`.
     pub const ALL: [Policy; 4] =
         [Policy::LeastOutstanding, Policy::RoundRobin, Policy::Affinity, Policy::Static];
 
