@@ -348,6 +348,11 @@ impl Outgoing {
         self.is_rope
     }
 
+    /// Whether it is a linear object.
+    pub fn is_object(&self) -> bool {
+        self.is_object
+    }
+
     /// Whether something of it was sent.
     pub fn is_begun(&self) -> bool {
         self.begun

@@ -7,6 +7,8 @@ mod lab;
 mod leaving;
 mod levels;
 mod limits;
+mod nested;
+mod nested_lies;
 mod objects;
 mod outward;
 mod outward_limits;

@@ -68,13 +68,10 @@ impl Replayed {
 
     /// Its messages are changed on their way, or are not any more.
     pub(crate) fn translate(&mut self, translation: Option<Arc<Translation>>) {
-        match translation {
-            Some(translation) => {
-                self.extensions.insert(OfClient(Bypass::of_translation(translation)));
-            }
-            None => {
-                self.extensions.remove::<OfClient>();
-            }
+        let bypass =
+            self.extensions.remove().and_then(|OfClient(bypass)| bypass.handed_to(translation.clone()));
+        if let Some(bypass) = bypass.or_else(|| translation.map(Bypass::of_translation)) {
+            self.extensions.insert(OfClient(bypass));
         }
     }
 

@@ -11,7 +11,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::http::response_body::ClientCall;
-use crate::message::bypass::{Bypass, Large};
+use crate::message::bypass::{Bypass, Large, Takes};
 use crate::message::encoding::says_encoding;
 use crate::message::framing::Deframer;
 use crate::message::payloads::Sharing;
@@ -137,13 +137,22 @@ impl RequestSender {
         if taken == Some(false) && message.is_some() {
             sharing.payloads.met_other_schema();
         }
+        let translation = self.bypass.as_ref().and_then(Bypass::translation);
         if let Some(past) = &self.past {
-            *message =
-                Some(past.clone().encode(sharing, session.peer_pool(), session, taken == Some(true))?);
-            return Ok(());
+            let takes = match (taken, translation) {
+                (Some(true), Some(translation)) => Takes::ObjectsOf(translation),
+                (Some(true), None) => Takes::Objects,
+                _ => Takes::Bytes,
+            };
+            let encoded = past.clone().encode(sharing, session.peer_pool(), session, takes)?;
+            let is_done = translation.is_none() || encoded.is_object();
+            *message = Some(encoded);
+            if is_done {
+                return Ok(());
+            }
         }
         if taken == Some(true)
-            && let Some(translation) = self.bypass.as_ref().and_then(Bypass::translation)
+            && let Some(translation) = translation
             && let Some(whole) = message.as_ref().filter(|whole| !whole.compressed && !whole.is_begun())
             && let Some(object) = translation.object(&whole.to_bytes())
             && let Some(object) = sharing.object(object, None, session.peer_pool(), session)?

@@ -8,6 +8,9 @@
 //!
 //! Nothing is put into a lane unless who takes out of it has said so beforehand: a call whose extensions were lost on the way,
 //! or whose body somebody else reads, goes through tonic as a whole.
+//!
+//! Where a shepherd hands a call from one session to another, there are two bypasses and no stub between them: what comes out of
+//! the one session as an object is put on the way out to the other ([`Half`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,22 +24,35 @@ use tollfree_pool::Rope;
 use tollfree_transport::{Outgoing, PeerPool};
 use tonic::Status;
 
+use crate::message::form::unasked;
 use crate::message::payloads::{Outlet, Sharing};
-use crate::message::translation::Translation;
+use crate::message::relay::{Offer, Relayed};
+use crate::message::translation::{Translation, Which};
 
 /// A message on its way to a session.
 pub(crate) trait Large: Send + Sync {
-    /// Makes it ready for a session, whose other end takes objects or does not.
+    /// Makes it ready for a session.
     ///
     /// # Errors
-    /// As [`Sharing::encode`].
+    /// As [`Sharing::encode`]; INTERNAL for an object from elsewhere that is not sound.
     fn encode(
         self: Arc<Self>,
         sharing: &Sharing,
         peer: PeerPool,
         outlet: &dyn Outlet,
-        takes_objects: bool,
+        takes: Takes<'_>,
     ) -> Result<Outgoing, Status>;
+}
+
+/// What a session's other end takes of a call.
+#[derive(Clone, Copy)]
+pub(crate) enum Takes<'t> {
+    /// Messages that are encoded.
+    Bytes,
+    /// Objects of the types that this end's are of, too.
+    Objects,
+    /// Objects of the types that it has sent tables of.
+    ObjectsOf(&'t Translation),
 }
 
 /// A message that came by a session, for a stub that takes it past tonic.
@@ -102,14 +118,33 @@ struct Lanes {
     takes_objects: AtomicBool,
     /// Whether the other end sends any says whether it takes them.
     answers: bool,
-    /// There is no stub: what comes as an object is encoded, and what goes out is made one where that is taken.
-    translation: Option<Arc<Translation>>,
+}
+
+impl Lanes {
+    fn put_out(&self, number: u64, message: Arc<dyn Large>, len: usize) {
+        self.out_len.fetch_add(len, Ordering::Relaxed);
+        self.out.put(number, len, message);
+    }
 }
 
 /// Both lanes of one call. Clones are of the same call.
 #[derive(Clone, Default)]
 pub(crate) struct Bypass {
     lanes: Arc<Lanes>,
+    /// There is no stub: what comes as an object is encoded, and what goes out is made one where that is taken.
+    translation: Option<Arc<Translation>>,
+    /// Nor is what comes encoded, where the call came from another session that takes it as it is.
+    half: Option<Half>,
+}
+
+/// One half of a call that is handed from one session to another.
+#[derive(Clone)]
+struct Half {
+    /// The lanes of the other half.
+    other: Arc<Lanes>,
+    offer: Arc<Offer>,
+    /// What comes by this half's session.
+    comes: Which,
 }
 
 /// The bypass of a call that a generated client makes, in its request's extensions.
@@ -131,31 +166,61 @@ impl Bypass {
     /// The bypass of a call that a generated client makes, of a method whose types have this fingerprint where its stubs take
     /// objects.
     pub(crate) fn of_client(types: Option<u64>) -> Bypass {
-        Bypass { lanes: Arc::new(Lanes { types, ..Lanes::default() }) }
+        Bypass { lanes: Arc::new(Lanes { types, ..Lanes::default() }), ..Bypass::default() }
     }
 
     /// The same of a call that a generated server answers: objects are taken from the first on that comes.
     pub(crate) fn of_server(types: Option<u64>) -> Bypass {
-        Bypass { lanes: Arc::new(Lanes { types, answers: true, ..Lanes::default() }) }
+        let lanes = Arc::new(Lanes { types, answers: true, ..Lanes::default() });
+        Bypass { lanes, ..Bypass::default() }
     }
 
     /// That of a call that is handed on in another form than it came in.
     pub(crate) fn of_translation(translation: Arc<Translation>) -> Bypass {
-        let types = Some(translation.types());
-        let lanes = Lanes { types, translation: Some(translation), ..Lanes::default() };
-        let bypass = Bypass { lanes: Arc::new(lanes) };
-        bypass.take_back_up_to(OBJECT_LEN_MAX);
-        bypass
+        Bypass { translation: Some(translation), ..Bypass::default() }.without_stub()
+    }
+
+    /// That of a call that came by a session and is to be handed on to another: the half by which it came.
+    pub(crate) fn of_relay(offer: Arc<Offer>) -> Bypass {
+        let half = Half { other: Arc::default(), offer, comes: Which::Request };
+        Bypass { half: Some(half), ..Bypass::default() }.without_stub()
+    }
+
+    fn without_stub(self) -> Bypass {
+        self.take_back_up_to(OBJECT_LEN_MAX);
+        self
+    }
+
+    /// The half by which such a call is handed on.
+    pub(crate) fn onward(&self) -> Option<Bypass> {
+        let Half { other, offer, comes: Which::Request } = self.half.as_ref()? else { return None };
+        let half = Half { other: self.lanes.clone(), offer: offer.clone(), comes: Which::Reply };
+        Some(Bypass { lanes: other.clone(), translation: None, half: Some(half) }.without_stub())
+    }
+
+    /// The same half, by which the call is handed to a worker with these tables. From the caller's next call of the method on,
+    /// objects of those types are taken.
+    pub(crate) fn handed_to(self, translation: Option<Arc<Translation>>) -> Option<Bypass> {
+        let half = self.half.as_ref()?;
+        if let Some(translation) = &translation {
+            half.offer.say(translation);
+        }
+        Some(Bypass { translation, ..self })
     }
 
     /// How messages are to be changed on their way.
     pub(crate) fn translation(&self) -> Option<&Translation> {
-        self.lanes.translation.as_deref()
+        self.translation.as_deref()
     }
 
-    /// The fingerprint of the method's types, where its stubs take objects.
+    /// The fingerprint of the method's types, where its stubs take objects, or its worker does.
     pub(crate) fn types(&self) -> Option<u64> {
-        self.lanes.types
+        self.translation().map(Translation::types).or(self.lanes.types)
+    }
+
+    /// Whether objects that come are kept apart from what is encoded.
+    pub(crate) fn is_for_objects(&self) -> bool {
+        self.types().is_some() || self.half.is_some()
     }
 
     /// The session's end: whether objects will be taken out, of any length.
@@ -185,8 +250,7 @@ impl Bypass {
 
     /// The stub's end: the message of that number, from 0, goes to the session.
     pub(crate) fn put_out(&self, number: u64, message: Arc<dyn Large>, len: usize) {
-        self.lanes.out_len.fetch_add(len, Ordering::Relaxed);
-        self.lanes.out.put(number, len, message);
+        self.lanes.put_out(number, message, len);
     }
 
     /// The session's end: the message of that number, if it was put here.
@@ -227,6 +291,41 @@ impl Bypass {
     /// The session's end: the stub's limit for messages, once it takes any.
     pub(crate) fn back_limit(&self) -> Option<usize> {
         Some(self.lanes.back.from.load(Ordering::Acquire)).filter(|limit| *limit != usize::MAX)
+    }
+
+    /// The session's end: the message of that number, from 0, came as an object. Its encoding, for one who reads a body; without
+    /// one it goes past, and an empty message is to stand in for it.
+    ///
+    /// # Errors
+    /// INTERNAL for one that is not sound, or that nobody has asked for.
+    pub(crate) fn give_object(&self, number: u64, object: Bytes) -> Result<Option<Bytes>, Status> {
+        let Some(Half { other, offer, comes }) = &self.half else {
+            if let Some(translation) = &self.translation {
+                return translation.encoded(Which::Reply, &object).map(Some);
+            }
+            self.put_back(number, object.len(), Past::Object(object));
+            return Ok(None);
+        };
+        let translation = match comes {
+            Which::Request => offer.said(),
+            Which::Reply => self.translation.as_ref(),
+        };
+        let translation = translation.ok_or_else(unasked)?;
+        match comes {
+            // It is verified when it is known whose tables it is to suit.
+            Which::Request => self.take_objects(true),
+            Which::Reply => {
+                let is_taken = other.takes_objects.load(Ordering::Acquire)
+                    && offer.said().is_some_and(|said| said.types() == translation.types());
+                if !is_taken {
+                    return translation.encoded(Which::Reply, &object).map(Some);
+                }
+                translation.check(Which::Reply, &object)?;
+            }
+        }
+        let len = object.len();
+        other.put_out(number, Relayed::new(object, translation.clone(), *comes), len);
+        Ok(None)
     }
 
     /// The session's end: the message of that number, from 0, is this one of `len` bytes.

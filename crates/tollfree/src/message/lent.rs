@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tollfree_transport::{Encoded, Outgoing, PeerPool, RangeWriter, Unencoded, Written};
 use tonic::Status;
 
-use crate::message::bypass::Large;
+use crate::message::bypass::{Large, Takes};
 use crate::message::encoding::encode;
 use crate::message::form::{Form, Ready as _};
 use crate::message::payloads::{Outlet, Sharing};
@@ -37,9 +37,9 @@ impl<F: Form<M>, M: Send + Sync + 'static> Large for Lent<F, M> {
         sharing: &Sharing,
         peer: PeerPool,
         outlet: &dyn Outlet,
-        takes_objects: bool,
+        takes: Takes<'_>,
     ) -> Result<Outgoing, Status> {
-        if let Some(object) = self.object.as_ref().filter(|_| takes_objects)
+        if let Some(object) = self.object.as_ref().filter(|_| !matches!(takes, Takes::Bytes))
             && let Some(object) = sharing.object(object.clone(), self.len_max, peer, outlet)?
         {
             return Ok(object);
@@ -81,7 +81,7 @@ pub(crate) fn send<F: Form<M>, M: Send + Sync + 'static>(
     outlet: &dyn Outlet,
 ) -> Result<Outgoing, Status> {
     if let Some(lent) = lent {
-        return Large::encode(lent.clone(), sharing, peer, outlet, false);
+        return Large::encode(lent.clone(), sharing, peer, outlet, Takes::Bytes);
     }
     let sent = F::ready(message, |ready| match (sharing.encode_short(ready, len_max)?, F::TAKE) {
         (Some(short), _) => Ok(Ok(Outgoing::plain(short))),
@@ -92,7 +92,7 @@ pub(crate) fn send<F: Form<M>, M: Send + Sync + 'static>(
         Ok(outgoing) => Ok(outgoing),
         Err(take) => {
             let lent = lent.insert(Lent::new(take(message), None, len_max)).clone();
-            Large::encode(lent, sharing, peer, outlet, false)
+            Large::encode(lent, sharing, peer, outlet, Takes::Bytes)
         }
     }
 }

@@ -10,4 +10,5 @@ pub(crate) mod objects;
 pub(crate) mod payloads;
 pub(crate) mod pool_arena;
 pub(crate) mod received;
+pub(crate) mod relay;
 pub(crate) mod translation;

@@ -153,7 +153,7 @@ pub(crate) fn past(
     sharing: &Sharing,
 ) -> Result<Bytes, Status> {
     match bypass {
-        Some(bypass) if bypass.types().is_some() && is_object(&data) => {
+        Some(bypass) if bypass.is_for_objects() && is_object(&data) => {
             give_object(bypass, number, data.slice(GRPC_PREFIX_LEN..), sharing)
         }
         _ => Ok(data),
@@ -163,11 +163,7 @@ pub(crate) fn past(
 /// What the reader of a body gets of an object: an empty message, as it takes the object past the body; or its encoding.
 fn give_object(bypass: &Bypass, number: u64, object: Bytes, sharing: &Sharing) -> Result<Bytes, Status> {
     sharing.payloads.received_object();
-    if let Some(translation) = bypass.translation() {
-        return translation.encoded(&object);
-    }
-    bypass.put_back(number, object.len(), Past::Object(object));
-    Ok(EMPTY)
+    Ok(bypass.give_object(number, object)?.unwrap_or(EMPTY))
 }
 
 /// Whether a message that begins so is a linear object.
@@ -330,7 +326,7 @@ impl Inflow {
 
     /// The reader's limit, where it takes objects.
     fn objects_limit(&self) -> Option<usize> {
-        self.bypass.as_ref().filter(|bypass| bypass.types().is_some())?.back_limit()
+        self.bypass.as_ref().filter(|bypass| bypass.is_for_objects())?.back_limit()
     }
 
     /// Takes the next chunk of an object for a reader of messages of at most `limit` bytes: what that is given, once all is here.

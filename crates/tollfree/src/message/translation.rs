@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_layout::table::Table;
-use tollfree_processor::{Arenas, EncodeBuffer, Limits, Processor};
+use tollfree_processor::{Arenas, EncodeBuffer, Limits, OwnedObject, Processor};
 use tollfree_transport::{Encoded, GRPC_PREFIX_LEN};
 use tonic::Status;
 
@@ -47,6 +47,13 @@ impl Described {
     fn fingerprint(&self) -> u64 {
         self.processor.table().type_fingerprint(self.type_idx)
     }
+}
+
+/// Which of a method's two types a message is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    Request,
+    Reply,
 }
 
 /// The two types of a method.
@@ -120,22 +127,34 @@ impl Translation {
         })
     }
 
-    /// An answer that came as an object, encoded, with gRPC's prefix.
+    /// Verifies a message that came as an object.
     ///
     /// # Errors
-    /// INTERNAL for one that is not sound, RESOURCE_EXHAUSTED for one that can't be encoded for its length.
-    pub(crate) fn encoded(&self, object: &Bytes) -> Result<Bytes, Status> {
-        let Described { processor, type_idx } = &self.reply;
+    /// INTERNAL for one that is not sound.
+    pub(crate) fn check(&self, which: Which, object: &Bytes) -> Result<OwnedObject, Status> {
+        let (Described { processor, type_idx }, what) = match which {
+            Which::Request => (&self.request, "request"),
+            Which::Reply => (&self.reply, "answer"),
+        };
         let refused = |reason: String| {
-            Status::internal(format!("the answer came as a linear object that is refused: {reason}"))
+            Status::internal(format!("the {what} came as a linear object that is refused: {reason}"))
         };
         let owned = processor
             .verify_held(*type_idx, object.clone(), Limits::default().depth)
             .map_err(|error| refused(error.to_string()))?;
-        let verified = owned.object();
-        if verified.bytes().len() != object.len() {
-            return Err(refused("bytes stand behind it".into()));
+        match owned.object().bytes().len() == object.len() {
+            true => Ok(owned),
+            false => Err(refused("bytes stand behind it".into())),
         }
+    }
+
+    /// A message that came as an object, encoded, with gRPC's prefix.
+    ///
+    /// # Errors
+    /// INTERNAL for one that is not sound, RESOURCE_EXHAUSTED for one that can't be encoded for its length.
+    pub(crate) fn encoded(&self, which: Which, object: &Bytes) -> Result<Bytes, Status> {
+        let owned = self.check(which, object)?;
+        let verified = owned.object();
         // Taken out meanwhile, so that nothing finds it in use.
         let mut buffer = BUFFER.try_with(Cell::take).ok().flatten().unwrap_or_default();
         let bytes =

@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::call::deadline::Deadline;
-use crate::message::bypass::Bypass;
+use crate::message::bypass::{Bypass, Takes};
 use crate::message::framing::Deframer;
 use crate::metadata::status_code;
 use crate::metrics::ServedCall;
@@ -229,8 +229,11 @@ impl HttpHandle {
         let (stream, message): (&Stream, _) = (speech.stream.borrow(), &mut speech.emission.message);
         match self.bypass.as_ref().and_then(|bypass| bypass.take_out(number)) {
             Some(past) => {
-                let takes_objects = self.bypass.as_ref().is_some_and(Bypass::takes_objects);
-                *message = Some(past.encode(sharing, *peer, stream, takes_objects)?);
+                let takes = match self.bypass.as_ref().is_some_and(Bypass::takes_objects) {
+                    true => Takes::Objects,
+                    false => Takes::Bytes,
+                };
+                *message = Some(past.encode(sharing, *peer, stream, takes)?);
             }
             None => sharing.wrap(message, *peer, stream)?,
         }

@@ -685,6 +685,7 @@ impl Server {
                 http2: self.http2,
                 sessions: Arc::default(),
                 worker: self.worker,
+                relays_objects: false,
             });
         }
         // Layers see HTTP requests: nothing is called directly within them.
@@ -703,6 +704,7 @@ impl Server {
             http2: self.http2,
             sessions: Arc::default(),
             worker: self.worker,
+            relays_objects: false,
         })
     }
 }

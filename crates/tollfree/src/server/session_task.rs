@@ -30,6 +30,7 @@ use crate::endpoint::chance;
 use crate::message::bypass::{Bypass, OfServer};
 use crate::message::encoding::says_encoding;
 use crate::message::payloads::Sharing;
+use crate::message::relay::Offer;
 use crate::metadata::template::Templates;
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack, unpack_custom};
 use crate::metrics::{Metrics, ServedCall};
@@ -75,6 +76,8 @@ pub(crate) struct ServerContext {
     pub(crate) sessions: Arc<AtomicUsize>,
     /// Set where a thread serves and does nothing else: the sessions on it.
     pub(crate) worker: Option<Arc<AtomicUsize>>,
+    /// Calls are handed on to other sessions, which may take objects.
+    pub(crate) relays_objects: bool,
 }
 
 /// How old a session may become.
@@ -140,6 +143,8 @@ struct MethodEntry {
     is_generated: bool,
     /// The fingerprint of its types, where a generated server takes objects.
     types: Option<u64>,
+    /// Set where its calls are handed on to other sessions, which may take objects.
+    offer: Option<Arc<Offer>>,
     uri: Uri,
     pace: InlinePolicy,
     /// The shepherd's own: no call of the application's, and it stands for as long as the shepherd likes.
@@ -559,6 +564,10 @@ impl SessionTask {
             if let (Some(types), Some(method)) = (types, call.method) {
                 self.attachment.take_objects(method, types);
             }
+            if let (true, Some(known), Some(method)) = (self.duty.relays_objects, place.as_mut(), call.method)
+            {
+                known.offer = Some(Arc::new(Offer::new(self.attachment.clone(), method)));
+            }
         }
         let Some(known) = place else {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");
@@ -605,12 +614,16 @@ impl SessionTask {
         let passing = passing();
         let passes_refs =
             known.is_generated && passing.peer == PeerPool::Same && passing.sharing.pool.is_some();
-        let bypass = (passes_refs || known.types.is_some()).then(|| Bypass::of_server(known.types));
+        let bypass = match &known.offer {
+            Some(offer) => Some(Bypass::of_relay(offer.clone())),
+            None => (passes_refs || known.types.is_some()).then(|| Bypass::of_server(known.types)),
+        };
         if let Some(bypass) = &bypass {
             request.extensions_mut().insert(OfServer(bypass.clone()));
         }
         // Whether an object is taken is known when the service has been called.
-        let has_object = known.types.is_some() && arrival.as_ref().is_some_and(Arrival::has_object);
+        let has_object = bypass.as_ref().is_some_and(Bypass::is_for_objects)
+            && arrival.as_ref().is_some_and(Arrival::has_object);
         let request_or_rest = match arrival {
             Some(arrival) if !has_object => arrival.into_request().map_err(Some),
             rest => Err(rest),
@@ -737,5 +750,5 @@ fn known(path: &Bytes, duty: &ServerContext, passing: impl FnOnce() -> Passing) 
     let direct = found.and_then(|found| DirectMethod::new(found.clone(), method, passing()));
     let types = found.and_then(|found| found.direct.types(method)).map(|types| types.fingerprint);
     let (is_generated, pace) = (found.is_some(), InlinePolicy::default());
-    Some(MethodEntry { handler, direct, is_generated, types, uri, pace, is_control: false })
+    Some(MethodEntry { handler, direct, is_generated, types, offer: None, uri, pace, is_control: false })
 }

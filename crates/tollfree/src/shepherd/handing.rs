@@ -9,6 +9,7 @@ use crate::endpoint::Connection;
 use crate::endpoint::balance::Picked;
 use crate::http::call::Replayed;
 use crate::http::replay::KEPT_LEN_MAX;
+use crate::message::bypass::{OfClient, OfServer};
 use crate::metadata::timeout;
 use crate::shepherd::Attached;
 
@@ -41,8 +42,13 @@ impl Handing {
 
     /// A call from outside. Its `grpc-timeout` counts from here.
     pub fn new(request: Request<Body>) -> Handing {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let deadline_ns = timeout(&parts.headers).map(deadline_ns);
+        // Of a call that came by a session.
+        let came = parts.extensions.remove().and_then(|OfServer(came)| came.onward());
+        if let Some(onward) = came {
+            parts.extensions.insert(OfClient(onward));
+        }
         Handing { call: Replayed::new(parts.uri, parts.headers, parts.extensions, body, deadline_ns) }
     }
 }

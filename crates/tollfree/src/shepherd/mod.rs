@@ -76,7 +76,8 @@ pub struct Limits {
     pub calls_per_session: u32,
     /// How sessions wait.
     pub wait: WaitPolicy,
-    /// Whether calls are handed as objects to handlers that take them so: requests are decoded here, and answers encoded.
+    /// Whether calls are handed as objects to handlers that take them so: requests of the world are decoded here, and answers encoded;
+    /// objects of business processes are handed on.
     pub objects: bool,
 }
 
@@ -165,7 +166,7 @@ impl Door {
             )),
             Purpose::Via(target) => {
                 let (target, sessions) = (ViaTarget(target), self.sessions.clone());
-                Arrival::Session(ViaSession { attachment, target, sessions })
+                Arrival::Session(ViaSession { attachment, target, sessions, objects: self.objects })
             }
             Purpose::Call => unreachable!("the handshake refuses it at a shepherd's socket"),
         })
@@ -312,6 +313,8 @@ pub struct ViaSession {
     target: ViaTarget,
     /// Those of the door that are served.
     sessions: Arc<AtomicUsize>,
+    /// Whether objects are wanted at all.
+    objects: bool,
 }
 
 impl ViaSession {
@@ -337,7 +340,7 @@ impl ViaSession {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (stopping, stopped) = watch::channel(false);
-        let duty = duty_of(layers::erase(service), self.sessions);
+        let duty = duty_of(layers::erase(service), self.sessions, self.objects);
         let serving = SessionTask::new(self.attachment, Arc::new(duty)).with(self.target).run(stopped);
         tokio::pin!(serving, stop);
         tokio::select! {
@@ -349,7 +352,7 @@ impl ViaSession {
 }
 
 /// What sessions have in common whose calls all go to one handler; `sessions` is how many there are.
-fn duty_of(handler: Arc<dyn Handler>, sessions: Arc<AtomicUsize>) -> ServerContext {
+fn duty_of(handler: Arc<dyn Handler>, sessions: Arc<AtomicUsize>, relays_objects: bool) -> ServerContext {
     ServerContext {
         services: Services::default(),
         others: Some(handler),
@@ -363,5 +366,6 @@ fn duty_of(handler: Arc<dyn Handler>, sessions: Arc<AtomicUsize>) -> ServerConte
         http2: None,
         sessions,
         worker: None,
+        relays_objects,
     }
 }
