@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use tollfree::WaitPolicy;
 use tollfree_shepherd::{Config, Shepherd};
 
 use super::objects::Objects;
@@ -26,7 +27,7 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
             // As the command does it: a thread for each core that it may use.
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             let runtime = runtime.map_err(BenchError::system("cannot start the async runtime"))?;
-            runtime.block_on(shepherd(dir, *groups, ready)).map_err(failed)
+            runtime.block_on(shepherd(case.side, dir, *groups, ready)).map_err(failed)
         }
         Role::Between { dir, .. } => {
             // There before it is: whoever calls waits until it listens.
@@ -79,6 +80,7 @@ async fn appears(address: &str) -> Result<(), String> {
 
 /// With two groups, those of [`beyond`], calls of one message go to the other one.
 async fn shepherd(
+    side: SplitSide,
     dir: &Path,
     groups: Option<SplitMessage>,
     ready: impl FnOnce(Serving),
@@ -89,6 +91,9 @@ async fn shepherd(
         proxy::front(dir).display(),
         meeting_place(dir)
     );
+    if side == SplitSide::ShepherdLowLatency {
+        text += "business.wait = \"low-latency\"\n";
+    }
     if let Some(message) = groups {
         let (service, own, other) = ("tollfree.bench.v1.Split", beyond::OWN, beyond::OTHER);
         // A service that nobody serves is refused at once, also by a shepherd that is young.
@@ -122,7 +127,10 @@ async fn business(
         let service = service.max_decoding_message_size(usize::MAX);
         return tonic_unix::serve(tonic::transport::Server::builder().add_service(service), dir, ready).await;
     }
-    let server = tollfree::Server::builder();
+    let server = match case.side {
+        SplitSide::ShepherdLowLatency => tollfree::Server::builder().wait(WaitPolicy::LowLatency),
+        _ => tollfree::Server::builder(),
+    };
     let server = if case.side == SplitSide::ShepherdObjects {
         let service = crate::objects::split_server::SplitServer::new(Objects::new(business));
         server.add_service(service.max_decoding_message_size(usize::MAX))

@@ -48,6 +48,8 @@ axis! {
         Tonic = "tonic",
         /// A shepherd, which hands on bytes.
         ShepherdBytes = "shepherd-bytes",
+        /// The same, where both it and the business process have processors to spare and look for what comes.
+        ShepherdLowLatency = "shepherd-low-latency",
         /// A shepherd, which decodes and encodes, and hands on objects.
         ShepherdObjects = "shepherd-objects",
         /// Envoy, in front of the plain tonic server.
@@ -78,7 +80,7 @@ axis! {
 impl SplitSide {
     /// Whether a shepherd stands in between.
     pub(crate) fn is_shepherd(self) -> bool {
-        matches!(self, SplitSide::ShepherdBytes | SplitSide::ShepherdObjects)
+        matches!(self, SplitSide::ShepherdBytes | SplitSide::ShepherdLowLatency | SplitSide::ShepherdObjects)
     }
 }
 

@@ -21,7 +21,7 @@ fn program(side: SplitSide) -> Option<&'static str> {
     match side {
         SplitSide::Envoy => Some("envoy"),
         SplitSide::Nginx => Some("nginx"),
-        SplitSide::Tonic | SplitSide::ShepherdBytes | SplitSide::ShepherdObjects => None,
+        _ => None,
     }
 }
 
