@@ -83,7 +83,9 @@ impl Arena<'static> {
 
     /// The memory that it was given, if the bytes in use lie there.
     pub(crate) fn take_memory(&mut self) -> Option<Box<dyn Memory>> {
-        match self.lent.take_if(|_| self.in_lent)? {
+        let lent = self.lent.take_if(|_| self.in_lent)?;
+        self.in_lent = false;
+        match lent {
             Lent::Given(memory) => Some(memory),
             Lent::Borrowed(_) => None,
         }
@@ -214,18 +216,18 @@ impl<'m> Arena<'m> {
     /// What is in use, and behind it.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        match &self.lent {
-            Some(lent) if self.in_lent => lent.bytes(),
-            _ => self.own.as_slice().as_bytes(),
+        if !self.in_lent {
+            return self.own.as_slice().as_bytes();
         }
+        self.lent.as_ref().map_or(&[], Lent::bytes)
     }
 
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        match &mut self.lent {
-            Some(lent) if self.in_lent => lent.bytes_mut(),
-            _ => self.own.as_mut_slice().as_mut_bytes(),
+        if !self.in_lent {
+            return self.own.as_mut_slice().as_mut_bytes();
         }
+        self.lent.as_mut().map_or(&mut [], Lent::bytes_mut)
     }
 }
 

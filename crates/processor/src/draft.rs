@@ -10,6 +10,7 @@ mod edit;
 mod list;
 
 pub use edit::Edit;
+pub(crate) use edit::Spot;
 pub use list::EditList;
 
 use crate::arenas::Slot;
@@ -22,6 +23,9 @@ use tollfree_layout::linear::{
     ALIGN, HEADER_LEN, Header, LIST_HEADER_LEN, MAX_OBJECT_LEN, MAX_STRING_LEN, SPAN_LEN, slot_len,
 };
 use tollfree_layout::table::{Kind, Label};
+
+/// Entries of a map whose keys are compared without help.
+const FEW: usize = 8;
 
 /// Why something was not put into a draft. The draft is as it was, and can be gone on with.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -85,10 +89,33 @@ pub enum DraftError {
     },
 }
 
+/// Copies a string to where there is room for just that. Most are short: for those a call of `memcpy` would take longer than
+/// the copying.
+#[inline(always)]
+fn copy_string(to: &mut [u8], from: &[u8]) {
+    #[inline(always)]
+    fn ends<const N: usize>(to: &mut [u8], from: &[u8]) -> Option<()> {
+        *to.first_chunk_mut::<N>()? = *from.first_chunk()?;
+        *to.last_chunk_mut::<N>()? = *from.last_chunk()?;
+        Some(())
+    }
+    let copied = match from.len() {
+        4..8 => ends::<4>(to, from),
+        8..16 => ends::<8>(to, from),
+        16..=32 => ends::<16>(to, from),
+        _ => None,
+    };
+    if copied.is_none() {
+        to.copy_from_slice(from);
+    }
+}
+
 /// The memory of a draft: what lies below `cur` is in use.
 struct Build {
     slot: Slot,
     cur: usize,
+    /// How far the memory goes.
+    room: u64,
     /// A map was added to without looking which keys it has.
     maps_grew: bool,
 }
@@ -99,31 +126,43 @@ impl Build {
     }
 
     /// The `len` bytes at `at`.
-    #[inline]
+    #[inline(always)]
     fn part(&mut self, at: u32, len: usize) -> &mut [u8] {
         &mut self.slot.bytes_mut()[at as usize..][..len]
     }
 
-    #[inline]
+    /// The record at `rec`, and what lies behind it.
+    #[inline(always)]
+    fn record(&mut self, rec: u32) -> &mut [u8] {
+        &mut self.slot.bytes_mut()[rec as usize..]
+    }
+
+    #[inline(always)]
     fn word(&self, at: u32) -> u32 {
         let bytes = self.slot.bytes()[at as usize..].first_chunk().copied();
         u32::from_le_bytes(bytes.unwrap_or_default())
     }
 
-    #[inline]
+    #[inline(always)]
+    fn set<const N: usize>(&mut self, at: u32, bytes: [u8; N]) {
+        self.part(at, N).copy_from_slice(&bytes);
+    }
+
+    #[inline(always)]
     fn set_word(&mut self, at: u32, value: u32) {
-        self.part(at, 4).copy_from_slice(&value.to_le_bytes());
+        self.set(at, value.to_le_bytes());
     }
 
-    #[inline]
+    #[inline(always)]
     fn span(&self, at: u32) -> (u32, u32) {
-        (self.word(at), self.word(at + 4))
+        let bytes = self.slot.bytes()[at as usize..].first_chunk().copied();
+        let span = u64::from_le_bytes(bytes.unwrap_or_default());
+        (span as u32, (span >> 32) as u32)
     }
 
-    #[inline]
+    #[inline(always)]
     fn set_span(&mut self, at: u32, (off, len): (u32, u32)) {
-        let span = u64::from(off) | u64::from(len) << 32;
-        self.part(at, SPAN_LEN as usize).copy_from_slice(&span.to_le_bytes());
+        self.set(at, (u64::from(off) | u64::from(len) << 32).to_le_bytes());
     }
 
     /// The string whose span lies at `at`.
@@ -132,35 +171,51 @@ impl Build {
         &self.slot.bytes()[off as usize..][..len as usize]
     }
 
+    /// All memory, of which there are at least `end` bytes.
+    #[inline(always)]
+    fn memory(&mut self, end: u64) -> Result<&mut [u8], DraftError> {
+        if end > self.room {
+            self.reserve(end)?;
+        }
+        Ok(self.slot.bytes_mut())
+    }
+
+    #[cold]
+    #[inline(never)]
     fn reserve(&mut self, end: u64) -> Result<(), DraftError> {
         let limit = self.slot.limit();
         let need = usize::try_from(end).unwrap_or(usize::MAX);
         if end > u64::from(MAX_OBJECT_LEN) || self.slot.reserve(need).is_none() {
             return Err(DraftError::Exhausted { need, limit });
         }
+        self.room = self.room_now();
         Ok(())
     }
 
+    /// How far the memory goes that there is.
+    fn room_now(&self) -> u64 {
+        (self.slot.bytes().len() as u64).min(MAX_OBJECT_LEN.into())
+    }
+
     /// Zeroed bytes for a record or block.
+    #[inline]
     fn take(&mut self, len: u64) -> Result<u32, DraftError> {
-        let at = self.cur.next_multiple_of(ALIGN as usize);
-        let end = (at as u64 + len).next_multiple_of(u64::from(ALIGN));
-        self.reserve(end)?;
         let cur = self.cur;
-        self.slot.bytes_mut()[cur..end as usize].fill(0);
+        let at = cur.next_multiple_of(ALIGN as usize);
+        let end = (at as u64 + len).next_multiple_of(u64::from(ALIGN));
+        self.memory(end)?[cur..end as usize].fill(0);
         self.cur = end as usize;
         Ok(at as u32)
     }
 
     /// A string's bytes in a place of their own.
-    #[inline]
+    #[inline(always)]
     fn take_bytes(&mut self, bytes: &[u8]) -> Result<(u32, u32), DraftError> {
         let (at, end) = (self.cur, self.cur as u64 + bytes.len() as u64);
         if bytes.len() > MAX_STRING_LEN as usize {
             return Err(DraftError::Exhausted { need: bytes.len(), limit: MAX_STRING_LEN as usize });
         }
-        self.reserve(end)?;
-        self.slot.bytes_mut()[at..][..bytes.len()].copy_from_slice(bytes);
+        copy_string(&mut self.memory(end)?[at..end as usize], bytes);
         self.cur = end as usize;
         Ok((at as u32, bytes.len() as u32))
     }
@@ -223,6 +278,9 @@ impl Build {
 
     /// Leaves the last entry of each key in all maps at and below the record whose keys can be compared.
     fn settle_maps(&mut self, plan: &Plan, rec: u32, type_idx: u32) {
+        if !plan.types[type_idx as usize].reaches_maps {
+            return;
+        }
         for field in plan.fields_of(type_idx) {
             if field.kind != Kind::Message || self.word(rec + field.presence_off) & field.presence_bit == 0 {
                 continue;
@@ -248,21 +306,32 @@ impl Build {
         }
         let entry = |idx: u32| block + LIST_HEADER_LEN + idx * stride;
         let count = self.word(block);
+        let is_text = !key.kind.is_scalar();
+        let value_len = slot_len(key.kind, false) as usize;
+        let key_of = |idx: u32| {
+            let slot = entry(idx) + key.slot_off;
+            // An absent key is the default.
+            let is_there = self.word(entry(idx) + key.presence_off) & key.presence_bit != 0;
+            match (is_there, is_text) {
+                (true, true) => self.string(slot),
+                (true, false) => &self.slot.bytes()[slot as usize..][..value_len],
+                (false, true) => &[],
+                (false, false) => &[0; 8][..value_len],
+            }
+        };
+        // Among a few it is quicker to compare each with each.
+        if count as usize <= FEW {
+            let mut keys = [&[][..]; FEW];
+            (0..count).for_each(|idx| keys[idx as usize] = key_of(idx));
+            let keys = &keys[..count as usize];
+            if keys.iter().enumerate().all(|(idx, key)| !keys[..idx].contains(key)) {
+                return;
+            }
+        }
         let mut seen = HashSet::with_capacity(count as usize);
         let mut kept: Vec<u32> = Vec::with_capacity(count as usize);
         for idx in (0..count).rev() {
-            let slot = entry(idx) + key.slot_off;
-            let is_text = !key.kind.is_scalar();
-            let value_len = slot_len(key.kind, false);
-            // An absent key is the default.
-            let is_there = self.word(entry(idx) + key.presence_off) & key.presence_bit != 0;
-            let bytes = match (is_there, is_text) {
-                (true, true) => self.string(slot),
-                (true, false) => &self.slot.bytes()[slot as usize..][..value_len as usize],
-                (false, true) => &[],
-                (false, false) => &[0; 8][..value_len as usize],
-            };
-            if seen.insert(bytes) {
+            if seen.insert(key_of(idx)) {
                 kept.push(idx);
             }
         }
@@ -320,8 +389,9 @@ impl Processor {
         let Some(plan_type) = self.plan.types.get(type_idx as usize) else {
             return Err(DraftError::UnknownType { type_idx });
         };
-        let mut build = Build { slot: slot.into(), cur: HEADER_LEN as usize, maps_grew: false };
+        let mut build = Build { slot: slot.into(), cur: HEADER_LEN as usize, room: 0, maps_grew: false };
         build.slot.begin();
+        build.room = build.room_now();
         let root = build.take(plan_type.record_len.into())?;
         Ok(DraftObject { processor: self.clone(), build, root, type_idx })
     }

@@ -118,6 +118,8 @@ pub(crate) struct TypePlan {
     pub first_required: u32,
     /// A required field can be missing here or below.
     pub reaches_required: bool,
+    /// It, or a type below it, has maps.
+    pub reaches_maps: bool,
     /// It, or a type below it, has fields that protobuf has no form for.
     pub unsupported: bool,
     pub has_oneofs: bool,
@@ -305,6 +307,7 @@ fn type_plan(
         finish,
         first_required,
         reaches_required: finish & finish::REQUIRED != 0,
+        reaches_maps: finish & finish::MAPS != 0,
         has_oneofs: fields.iter().any(|field| field.oneof_off != 0),
         unsupported: row.flags & TypeRow::BOX != 0
             || fields.iter().any(|field| field.number == 0 || matches!(field.kind, Kind::I8 | Kind::I16))
@@ -323,13 +326,15 @@ fn spread(table: &Table, types: &mut [TypePlan]) {
     loop {
         let mut changed = false;
         for idx in 0..types.len() {
-            let (mut required, mut unsupported) = (types[idx].reaches_required, types[idx].unsupported);
+            let of = |t: &TypePlan| [t.reaches_required, t.reaches_maps, t.unsupported];
+            let mut all = of(&types[idx]);
             for field in table.fields_of(idx as u32).iter().filter(|field| field.kind == Kind::Message) {
-                required |= types[field.aux_idx as usize].reaches_required;
-                unsupported |= types[field.aux_idx as usize].unsupported;
+                let below = of(&types[field.aux_idx as usize]);
+                all = std::array::from_fn(|which| all[which] | below[which]);
             }
-            changed |= (required, unsupported) != (types[idx].reaches_required, types[idx].unsupported);
-            (types[idx].reaches_required, types[idx].unsupported) = (required, unsupported);
+            let own = &mut types[idx];
+            changed |= all != of(own);
+            [own.reaches_required, own.reaches_maps, own.unsupported] = all;
         }
         if !changed {
             return;

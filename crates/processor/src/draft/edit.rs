@@ -25,6 +25,49 @@ impl std::fmt::Debug for Edit<'_> {
     }
 }
 
+/// Where a field of a record lies, and what setting it takes: of a field that was looked up, or constants of a compiled type.
+#[derive(Debug, Clone, Copy)]
+pub struct Spot {
+    pub(crate) slot_off: u32,
+    pub(crate) presence_off: u32,
+    pub(crate) presence_bit: u32,
+    pub(crate) oneof_off: u32,
+    pub(crate) number: u32,
+    pub(crate) field_idx: u32,
+    /// Zero, or an empty string, is its absence.
+    pub(crate) implicit: bool,
+}
+
+impl Spot {
+    #[inline(always)]
+    fn of(field_idx: u32, field: &FieldPlan) -> Spot {
+        Spot {
+            slot_off: field.slot_off,
+            presence_off: field.presence_off,
+            presence_bit: field.presence_bit,
+            oneof_off: field.oneof_off,
+            number: field.number,
+            field_idx,
+            implicit: field.implicit,
+        }
+    }
+}
+
+/// Puts these bytes into a field's slot, and makes it present.
+#[inline(always)]
+fn fill<const N: usize>(record: &mut [u8], spot: Spot, bytes: [u8; N]) {
+    record[spot.slot_off as usize..][..N].copy_from_slice(&bytes);
+    mark(record, spot);
+}
+
+#[inline(always)]
+fn mark(record: &mut [u8], spot: Spot) {
+    // There is a word in each record; another place would leave the field absent.
+    if let Some(word) = record[spot.presence_off as usize..].first_chunk_mut() {
+        *word = (u32::from_le_bytes(*word) | spot.presence_bit).to_le_bytes();
+    }
+}
+
 /// A scalar's bytes, as its slot holds them; none for a value of another kind.
 #[inline(always)]
 pub(super) fn scalar(kind: Kind, value: Value<'_>) -> Option<u64> {
@@ -120,9 +163,9 @@ impl<'d> Edit<'d> {
         DraftError::UnknownField { type_name, field_idx }
     }
 
-    #[inline]
-    pub(super) fn is_present(&self, field: &FieldPlan) -> bool {
-        self.build.word(self.rec + field.presence_off) & field.presence_bit != 0
+    #[inline(always)]
+    fn has(&self, spot: Spot) -> bool {
+        self.build.word(self.rec + spot.presence_off) & spot.presence_bit != 0
     }
 
     /// Sets a field in place of what it holds: a scalar, string or bytes as they are; of a message, list or map a copy, all
@@ -161,12 +204,15 @@ impl<'d> Edit<'d> {
         match field.single {
             Some(Kind::Message) | None => self.put_piece(field_idx, field, value),
             Some(kind @ (Kind::String | Kind::Bytes)) => match string(kind, value) {
-                Some(bytes) => self.put_string(field_idx, field, bytes),
+                Some(bytes) if is_unfit(field, bytes) => {
+                    Err(DraftError::Utf8 { path: path(self.plan, self.type_idx, field) })
+                }
+                Some(bytes) => self.put_string(Spot::of(field_idx, field), bytes),
                 None => Err(wrong_kind(self.plan, self.type_idx, field, value)),
             },
             Some(kind) => match scalar(kind, value) {
                 Some(bits) => {
-                    self.put_scalar(field_idx, field, kind, bits);
+                    self.put_bits(Spot::of(field_idx, field), kind, bits);
                     Ok(())
                 }
                 None => Err(wrong_kind(self.plan, self.type_idx, field, value)),
@@ -175,30 +221,38 @@ impl<'d> Edit<'d> {
     }
 
     #[inline(always)]
-    fn put_scalar(&mut self, field_idx: u32, field: &FieldPlan, kind: Kind, bits: u64) {
-        if field.implicit && bits == 0 {
-            return self.clear_present(field_idx, field);
+    fn put_bits(&mut self, spot: Spot, kind: Kind, bits: u64) {
+        let bytes = bits.to_le_bytes();
+        match (slot_len(kind, false), bytes) {
+            (1, [one, ..]) => self.put_scalar(spot, [one]),
+            (2, [one, two, ..]) => self.put_scalar(spot, [one, two]),
+            (4, [one, two, three, four, ..]) => self.put_scalar(spot, [one, two, three, four]),
+            _ => self.put_scalar(spot, bytes),
         }
-        self.choose(field);
-        let len = slot_len(kind, false) as usize;
-        self.build.part(self.rec + field.slot_off, len).copy_from_slice(&bits.to_le_bytes()[..len]);
-        self.mark(field);
     }
 
+    /// Sets a scalar, whose slot is as long as these bytes.
     #[inline(always)]
-    fn put_string(&mut self, field_idx: u32, field: &FieldPlan, bytes: &[u8]) -> Result<(), DraftError> {
-        if is_unfit(field, bytes) {
-            return Err(DraftError::Utf8 { path: path(self.plan, self.type_idx, field) });
+    pub(crate) fn put_scalar<const N: usize>(&mut self, spot: Spot, bytes: [u8; N]) {
+        if spot.implicit && bytes == [0; N] {
+            return self.clear_present(spot);
         }
-        if field.implicit && bytes.is_empty() {
-            self.clear_present(field_idx, field);
+        self.choose(spot);
+        fill(self.build.record(self.rec), spot, bytes);
+    }
+
+    /// Sets a string or bytes: they are UTF-8 where the schema asks for that.
+    #[inline(always)]
+    pub(crate) fn put_string(&mut self, spot: Spot, bytes: &[u8]) -> Result<(), DraftError> {
+        if spot.implicit && bytes.is_empty() {
+            self.clear_present(spot);
             return Ok(());
         }
-        let span = self.build.take_bytes(bytes)?;
-        self.clear_present(field_idx, field);
-        self.choose(field);
-        self.build.set_span(self.rec + field.slot_off, span);
-        self.mark(field);
+        let (off, len) = self.build.take_bytes(bytes)?;
+        self.clear_present(spot);
+        self.choose(spot);
+        let span = u64::from(off) | u64::from(len) << 32;
+        fill(self.build.record(self.rec), spot, span.to_le_bytes());
         Ok(())
     }
 
@@ -206,7 +260,7 @@ impl<'d> Edit<'d> {
         let made = match (field.single, value) {
             (Some(_), Value::Message(record)) => {
                 self.owns(record, field)?;
-                let below = self.deeper(field)?;
+                let below = self.deeper(field_idx)?;
                 Some(self.build.copied(self.plan, record, below)?)
             }
             (None, Value::List(list) | Value::Map(list)) => {
@@ -215,9 +269,10 @@ impl<'d> Edit<'d> {
             }
             _ => return Err(wrong_kind(self.plan, self.type_idx, field, value)),
         };
-        self.clear_present(field_idx, field);
+        let spot = Spot::of(field_idx, field);
+        self.clear_present(spot);
         if let Some(made) = made {
-            self.link(field, made);
+            self.link(spot, made);
         }
         Ok(())
     }
@@ -232,11 +287,18 @@ impl<'d> Edit<'d> {
     }
 
     /// The levels above a message in this field.
-    fn deeper(&self, field: &FieldPlan) -> Result<u32, DraftError> {
+    fn deeper(&self, field_idx: u32) -> Result<u32, DraftError> {
         if self.depth >= DEEPEST {
-            return Err(DraftError::Depth { path: path(self.plan, self.type_idx, field), limit: DEEPEST });
+            return Err(self.too_deep(field_idx));
         }
         Ok(self.depth + 1)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn too_deep(&self, field_idx: u32) -> DraftError {
+        let field = &self.plan.fields_of(self.type_idx)[field_idx as usize];
+        DraftError::Depth { path: path(self.plan, self.type_idx, field), limit: DEEPEST }
     }
 
     /// Gives a field that is absent the empty value of its kind; a list or map has none.
@@ -245,7 +307,7 @@ impl<'d> Edit<'d> {
         match field.single {
             Some(Kind::Message) => self.message(field_idx).map(|_| ()),
             Some(_) => {
-                self.mark(field);
+                mark(self.build.record(self.rec), Spot::of(field_idx, field));
                 Ok(())
             }
             None => Ok(()),
@@ -253,46 +315,40 @@ impl<'d> Edit<'d> {
     }
 
     /// Has the field, which is absent, lead to a record or block.
-    pub(super) fn link(&mut self, field: &FieldPlan, at: u32) {
-        self.choose(field);
-        self.build.set_word(self.rec + field.slot_off, at);
-        self.mark(field);
-    }
-
     #[inline(always)]
-    fn mark(&mut self, field: &FieldPlan) {
-        let at = self.rec + field.presence_off;
-        let word = self.build.word(at) | field.presence_bit;
-        self.build.set_word(at, word);
+    pub(super) fn link(&mut self, spot: Spot, at: u32) {
+        self.choose(spot);
+        fill(self.build.record(self.rec), spot, at.to_le_bytes());
     }
 
     /// Makes the field the member of its oneof that is set.
     #[inline(always)]
-    fn choose(&mut self, field: &FieldPlan) {
-        if field.oneof_off == 0 {
+    fn choose(&mut self, spot: Spot) {
+        if spot.oneof_off == 0 {
             return;
         }
-        let tag = self.rec + field.oneof_off;
+        let tag = self.rec + spot.oneof_off;
         let old = self.build.word(tag);
         if old != 0
-            && old != field.number
+            && old != spot.number
             && let Some(other) = self.plan.field_idx(self.type_idx, old)
         {
-            self.clear_present(other, &self.plan.fields_of(self.type_idx)[other as usize]);
+            self.clear_present(Spot::of(other, &self.plan.fields_of(self.type_idx)[other as usize]));
         }
-        self.build.set_word(tag, field.number);
+        self.build.set_word(tag, spot.number);
     }
 
     #[inline(always)]
-    fn clear_present(&mut self, field_idx: u32, field: &FieldPlan) {
-        if self.is_present(field) {
-            self.erase(field_idx, field);
+    fn clear_present(&mut self, spot: Spot) {
+        if self.has(spot) {
+            self.erase(spot.field_idx);
         }
     }
 
-    fn erase(&mut self, field_idx: u32, field: &FieldPlan) {
+    #[inline(never)]
+    fn erase(&mut self, field_idx: u32) {
         self.build.erase(self.plan, self.rec, self.type_idx, field_idx);
-        self.unlink(field);
+        self.unlink(&self.plan.fields_of(self.type_idx)[field_idx as usize]);
     }
 
     /// Makes a field absent that leads to nothing any more.
@@ -313,7 +369,7 @@ impl<'d> Edit<'d> {
     /// [`DraftError::UnknownField`].
     pub fn clear(&mut self, field_idx: u32) -> Result<(), DraftError> {
         let field = self.field(field_idx)?;
-        self.clear_present(field_idx, field);
+        self.clear_present(Spot::of(field_idx, field));
         Ok(())
     }
 
@@ -330,18 +386,31 @@ impl<'d> Edit<'d> {
     ///
     /// # Errors
     /// As [`Edit::message`].
-    pub fn into_message(mut self, field_idx: u32) -> Result<Edit<'d>, DraftError> {
+    pub fn into_message(self, field_idx: u32) -> Result<Edit<'d>, DraftError> {
         let field = self.field(field_idx)?;
         if field.single != Some(Kind::Message) {
             return Err(wrong(self.plan, self.type_idx, field, "a message"));
         }
-        let depth = self.deeper(field)?;
-        if !self.is_present(field) {
-            let child = self.build.take(field.elem_len.into())?;
-            self.link(field, child);
+        self.message_at(Spot::of(field_idx, field), field.aux_idx, field.elem_len)
+    }
+
+    /// The message in a field that holds a message of this type, whose records are so long.
+    #[inline(always)]
+    pub(crate) fn message_at(
+        mut self,
+        spot: Spot,
+        type_idx: u32,
+        record_len: u32,
+    ) -> Result<Edit<'d>, DraftError> {
+        if self.depth >= DEEPEST {
+            return Err(self.too_deep(spot.field_idx));
         }
-        let rec = self.build.word(self.rec + field.slot_off);
-        Ok(Edit { plan: self.plan, build: self.build, rec, type_idx: field.aux_idx, depth })
+        if !self.has(spot) {
+            let child = self.build.take(record_len.into())?;
+            self.link(spot, child);
+        }
+        let rec = self.build.word(self.rec + spot.slot_off);
+        Ok(Edit { plan: self.plan, build: self.build, rec, type_idx, depth: self.depth + 1 })
     }
 
     /// As [`Edit::message`], for a field that was looked up.
@@ -360,12 +429,15 @@ impl<'d> Edit<'d> {
     ///
     /// # Errors
     /// [`DraftError`].
+    #[inline]
     pub fn list(&mut self, field_idx: u32) -> Result<EditList<'_>, DraftError> {
         let field = self.field(field_idx)?;
         if field.single.is_some() {
             return Err(wrong(self.plan, self.type_idx, field, "a list"));
         }
-        Ok(EditList { field_idx, field, record: self.reborrow(), reserved: 0 })
+        let spot = Spot::of(field_idx, field);
+        let block = if self.has(spot) { self.build.word(self.rec + spot.slot_off) } else { 0 };
+        Ok(EditList { spot, field, record: self.reborrow(), block })
     }
 
     /// As [`Edit::list`], for a field that was looked up.

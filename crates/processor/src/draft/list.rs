@@ -1,7 +1,7 @@
 //! A list or map of a draft.
 
 use super::DraftError;
-use super::edit::{Edit, is_unfit, path, scalar, string, wrong, wrong_kind};
+use super::edit::{Edit, Spot, is_unfit, path, scalar, string, wrong, wrong_kind};
 use crate::plan::FieldPlan;
 use crate::view::{List, Record, Value};
 use tollfree_layout::linear::{LIST_HEADER_LEN, slot_len};
@@ -9,11 +9,11 @@ use tollfree_layout::table::{Kind, Label};
 
 /// A list, set or map that is being filled.
 pub struct EditList<'d> {
-    pub(super) field_idx: u32,
+    pub(super) spot: Spot,
     pub(super) field: &'d FieldPlan,
     pub(super) record: Edit<'d>,
-    /// A block without elements, which no slot leads to before it has one; 0 if there is none.
-    pub(super) reserved: u32,
+    /// Where the elements are; 0 if there is no room for any. The slot leads there as long as there are some.
+    pub(super) block: u32,
 }
 
 impl std::fmt::Debug for EditList<'_> {
@@ -29,24 +29,17 @@ impl EditList<'_> {
     /// What is there by now; none before the first element.
     #[must_use]
     pub fn view(&self) -> Option<List<'_>> {
-        match self.record.view().get(self.field_idx)? {
+        match self.record.view().get(self.spot.field_idx)? {
             Value::List(list) | Value::Map(list) => Some(list),
             _ => None,
         }
-    }
-
-    /// Where the block is; 0 if there is none.
-    #[inline]
-    fn block(&self) -> u32 {
-        let Edit { build, rec, .. } = &self.record;
-        if self.record.is_present(self.field) { build.word(rec + self.field.slot_off) } else { self.reserved }
     }
 
     /// How many elements there are.
     #[must_use]
     #[inline]
     pub fn len(&self) -> u32 {
-        match self.block() {
+        match self.block {
             0 => 0,
             block => self.record.build.word(block),
         }
@@ -62,28 +55,32 @@ impl EditList<'_> {
     ///
     /// # Errors
     /// [`DraftError::Exhausted`]; the list is as it was.
+    #[inline]
     pub fn reserve(&mut self, more: u32) -> Result<(), DraftError> {
         let (count, capacity) = self.room();
         let wanted = u64::from(count) + u64::from(more);
         if wanted > u64::from(capacity) { self.grow(count, wanted) } else { Ok(()) }
     }
 
+    /// How many elements there are, and how many have room.
+    #[inline(always)]
     fn room(&self) -> (u32, u32) {
-        match self.block() {
+        match self.block {
             0 => (0, 0),
-            block => (self.record.build.word(block), self.record.build.word(block + 4)),
+            block => self.record.build.span(block),
         }
     }
 
     /// A block with room for `capacity` elements takes the place of this one.
+    #[inline(never)]
     fn grow(&mut self, count: u32, capacity: u64) -> Result<(), DraftError> {
         let elem_len = self.field.elem_len;
         let capacity = u32::try_from(capacity).unwrap_or(u32::MAX);
-        let old = self.block();
+        let old = self.block;
         let build = &mut *self.record.build;
         let new = build.take_block(capacity, elem_len)?;
+        self.block = new;
         if count == 0 {
-            self.reserved = new;
             return Ok(());
         }
         let used = count as usize * elem_len as usize;
@@ -95,26 +92,42 @@ impl EditList<'_> {
         Ok(())
     }
 
-    /// The place of one more element, which is not counted yet; and the block.
-    #[inline]
+    /// The place of one more element, which is not counted yet; and its number.
+    #[inline(always)]
     fn next(&mut self) -> Result<(u32, u32), DraftError> {
         let (count, capacity) = self.room();
         if count == capacity {
             self.grow(count, (2 * u64::from(count)).max(4))?;
         }
-        let block = self.block();
-        Ok((block, block + LIST_HEADER_LEN + count * self.field.elem_len))
+        Ok((self.block + LIST_HEADER_LEN + count * self.field.elem_len, count))
     }
 
-    /// The element whose place this was is there: it counts, and with the first one the list is there.
-    #[inline]
-    fn count_one(&mut self, block: u32) {
-        let count = self.record.build.word(block) + 1;
-        self.record.build.set_word(block, count);
-        if count == 1 {
-            self.record.link(self.field, block);
-            self.reserved = 0;
+    /// The element of this number, whose place was the next, is there: it counts, and with the first one the list is there.
+    #[inline(always)]
+    fn count_one(&mut self, idx: u32) {
+        self.record.build.set_word(self.block, idx + 1);
+        if idx == 0 {
+            self.record.link(self.spot, self.block);
         }
+    }
+
+    /// Adds a scalar, which has as many bytes.
+    #[inline(always)]
+    pub(crate) fn push_scalar<const N: usize>(&mut self, bytes: [u8; N]) -> Result<(), DraftError> {
+        let (at, idx) = self.next()?;
+        self.record.build.set(at, bytes);
+        self.count_one(idx);
+        Ok(())
+    }
+
+    /// Adds a string or bytes: they are UTF-8 where the schema asks for that.
+    #[inline(always)]
+    pub(crate) fn push_string(&mut self, bytes: &[u8]) -> Result<(), DraftError> {
+        let span = self.record.build.take_bytes(bytes)?;
+        let (at, idx) = self.next()?;
+        self.record.build.set_span(at, span);
+        self.count_one(idx);
+        Ok(())
     }
 
     /// Adds a scalar, string or bytes, or a copy of a message, all below included.
@@ -133,7 +146,7 @@ impl EditList<'_> {
                     self.pop();
                     return Err(error);
                 }
-                return Ok(());
+                Ok(())
             }
             kind @ (Kind::String | Kind::Bytes) => {
                 let Some(bytes) = string(kind, value) else {
@@ -143,22 +156,21 @@ impl EditList<'_> {
                     let path = path(self.record.plan, self.record.type_idx, field);
                     return Err(DraftError::Utf8 { path });
                 }
-                let span = self.record.build.take_bytes(bytes)?;
-                let (block, at) = self.next()?;
-                self.record.build.set_span(at, span);
-                self.count_one(block);
+                self.push_string(bytes)
             }
             kind => {
                 let Some(bits) = scalar(kind, value) else {
                     return Err(wrong_kind(self.record.plan, self.record.type_idx, field, value));
                 };
-                let (block, at) = self.next()?;
-                let len = slot_len(kind, false) as usize;
-                self.record.build.part(at, len).copy_from_slice(&bits.to_le_bytes()[..len]);
-                self.count_one(block);
+                let bytes = bits.to_le_bytes();
+                match (slot_len(kind, false), bytes) {
+                    (1, [one, ..]) => self.push_scalar([one]),
+                    (2, [one, two, ..]) => self.push_scalar([one, two]),
+                    (4, [one, two, three, four, ..]) => self.push_scalar([one, two, three, four]),
+                    _ => self.push_scalar(bytes),
+                }
             }
         }
-        Ok(())
     }
 
     /// Adds an empty message and gives it to be filled. (To a map [`EditList::entry`] adds.)
@@ -173,22 +185,22 @@ impl EditList<'_> {
     }
 
     /// One more record.
-    fn element(&mut self) -> Result<Edit<'_>, DraftError> {
-        let field = self.field;
-        self.depth()?;
-        let (block, _) = self.next()?;
-        self.count_one(block);
-        self.record.build.maps_grew |= field.label == Label::Map;
-        self.message(self.len() - 1)
+    #[inline]
+    pub(crate) fn element(&mut self) -> Result<Edit<'_>, DraftError> {
+        let (field, depth) = (self.field, self.depth()?);
+        let (rec, idx) = self.next()?;
+        self.count_one(idx);
+        let Edit { plan, build, .. } = &mut self.record;
+        build.maps_grew |= field.label == Label::Map;
+        Ok(Edit { plan, build, rec, type_idx: field.aux_idx, depth })
     }
 
+    #[inline(always)]
     fn depth(&self) -> Result<u32, DraftError> {
-        let Edit { plan, type_idx, depth, .. } = self.record;
-        if depth >= crate::processor::DEEPEST {
-            let path = path(plan, type_idx, self.field);
-            return Err(DraftError::Depth { path, limit: crate::processor::DEEPEST });
+        if self.record.depth >= crate::processor::DEEPEST {
+            return Err(self.record.too_deep(self.spot.field_idx));
         }
-        Ok(depth + 1)
+        Ok(self.record.depth + 1)
     }
 
     /// The message at `idx`, to be changed.
@@ -204,7 +216,7 @@ impl EditList<'_> {
             return Err(wrong(self.record.plan, self.record.type_idx, field, "a message"));
         }
         assert!(idx < self.len(), "the list has {} elements, not one at {idx}", self.len());
-        let rec = self.block() + LIST_HEADER_LEN + idx * field.elem_len;
+        let rec = self.block + LIST_HEADER_LEN + idx * field.elem_len;
         let Edit { plan, build, .. } = &mut self.record;
         Ok(Edit { plan, build, rec, type_idx: field.aux_idx, depth })
     }
@@ -231,7 +243,24 @@ impl EditList<'_> {
     /// # Errors
     /// [`DraftError`]; the map is as it was.
     pub fn insert(&mut self, key: Value<'_>, value: Value<'_>) -> Result<(), DraftError> {
-        if let Err(error) = self.entry(key)?.set(1, value) {
+        self.insert_by(|entry| {
+            entry.set(0, key)?;
+            entry.set(1, value)
+        })
+    }
+
+    /// Adds an entry, whose key and value `put` sets.
+    #[inline(always)]
+    pub(crate) fn insert_by(
+        &mut self,
+        put: impl FnOnce(&mut Edit<'_>) -> Result<(), DraftError>,
+    ) -> Result<(), DraftError> {
+        if self.field.label != Label::Map {
+            return Err(wrong(self.record.plan, self.record.type_idx, self.field, "a map's entry"));
+        }
+        let mut entry = self.element()?;
+        // A value that is nothing is there all the same.
+        if let Err(error) = put(&mut entry).and_then(|()| entry.set_empty(1)) {
             self.pop();
             return Err(error);
         }
@@ -241,7 +270,7 @@ impl EditList<'_> {
     /// Removes the last element, if there is one.
     pub fn pop(&mut self) {
         let Some(last) = self.len().checked_sub(1) else { return };
-        let (block, field) = (self.block(), self.field);
+        let (block, field) = (self.block, self.field);
         let at = block + LIST_HEADER_LEN + last * field.elem_len;
         let Edit { plan, build, .. } = &mut self.record;
         match field.kind {
@@ -253,7 +282,6 @@ impl EditList<'_> {
         build.set_word(block, last);
         if last == 0 {
             self.record.unlink(field);
-            self.reserved = block;
         }
     }
 

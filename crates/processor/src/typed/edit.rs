@@ -4,7 +4,7 @@ use super::kind::{Key, Kind, Msg};
 use super::place::{Many, One, Pairs};
 use super::prost::InProst;
 use super::{Message, Typed};
-use crate::draft::{DraftError, Edit, EditList};
+use crate::draft::{DraftError, Edit, EditList, Spot};
 use crate::view::Record;
 use std::marker::PhantomData;
 
@@ -40,7 +40,7 @@ impl<'d, M: Message> EditOf<'d, M> {
     /// [`DraftError`]; the field holds what it did.
     #[inline]
     pub fn set<K: Kind>(&mut self, field: One<M, K>, value: K::Value<'_>) -> Result<(), DraftError> {
-        self.edit.set(field.field_idx, K::to_value(value))
+        K::put(&mut self.edit, field.spot, value)
     }
 
     /// The message in a field: what is there, or an empty one that is put there.
@@ -57,7 +57,8 @@ impl<'d, M: Message> EditOf<'d, M> {
         &mut self,
         field: One<M, Msg<N>>,
     ) -> Result<EditOf<'_, N>, DraftError> {
-        Ok(EditOf::of(self.edit.message(field.field_idx)?))
+        let edit = self.edit.reborrow().message_at(field.spot, N::TYPE_IDX, Msg::<N>::STRIDE)?;
+        Ok(EditOf::of(edit))
     }
 
     /// The list in a field, to be added to.
@@ -75,13 +76,14 @@ impl<'d, M: Message> EditOf<'d, M> {
     /// [`DraftError`].
     #[inline]
     pub fn map<K: Key, V: Kind>(&mut self, field: Pairs<M, K, V>) -> Result<MapMut<'_, K, V>, DraftError> {
-        Ok(MapMut { list: self.edit.list(field.field_idx)?, of: PhantomData })
+        let Pairs { field_idx, key, value, .. } = field;
+        Ok(MapMut { list: self.edit.list(field_idx)?, key, value, of: PhantomData })
     }
 
     /// Makes a field absent.
     #[inline]
     pub fn clear<K>(&mut self, field: One<M, K>) {
-        self.clear_at(field.field_idx);
+        self.clear_at(field.spot.field_idx);
     }
 
     /// Empties a list.
@@ -181,7 +183,7 @@ impl<K: Kind> ListMut<'_, K> {
     /// [`DraftError`]; the list is as it was.
     #[inline]
     pub fn push(&mut self, value: K::Value<'_>) -> Result<(), DraftError> {
-        self.list.push(K::to_value(value))
+        K::add(&mut self.list, value)
     }
 
     /// Adds all of these.
@@ -234,6 +236,8 @@ impl<N: Message> ListMut<'_, Msg<N>> {
 #[derive(Debug)]
 pub struct MapMut<'d, K, V> {
     list: EditList<'d>,
+    key: Spot,
+    value: Spot,
     of: PhantomData<fn() -> (K, V)>,
 }
 
@@ -252,7 +256,11 @@ impl<K: Key, V: Kind> MapMut<'_, K, V> {
     /// [`DraftError`]; the map is as it was.
     #[inline]
     pub fn insert(&mut self, key: K::Value<'_>, value: V::Value<'_>) -> Result<(), DraftError> {
-        self.list.insert(K::to_value(key), V::to_value(value))
+        let (key_at, value_at) = (self.key, self.value);
+        self.list.insert_by(|entry| {
+            K::put(entry, key_at, key)?;
+            V::put(entry, value_at, value)
+        })
     }
 }
 

@@ -8,6 +8,7 @@
 
 use super::read::Typed;
 use super::{Message, place};
+use crate::draft::{DraftError, Edit, EditList, Spot};
 use crate::view::{Place, Text, Value, load, span, word};
 use sealed::Sealed;
 use std::marker::PhantomData;
@@ -71,6 +72,12 @@ pub trait Kind: Sealed + 'static {
     fn zero<'a>() -> Self::Value<'a>;
     #[doc(hidden)]
     fn to_value(value: Self::Value<'_>) -> Value<'_>;
+    /// Sets a field of a draft.
+    #[doc(hidden)]
+    fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), DraftError>;
+    /// Adds an element to a draft's list.
+    #[doc(hidden)]
+    fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), DraftError>;
 }
 
 /// A kind whose absence reads as a default.
@@ -112,6 +119,17 @@ macro_rules! scalar {
             #[inline(always)]
             fn to_value(value: Self::Value<'_>) -> Value<'_> {
                 Value::$value(value)
+            }
+
+            #[inline(always)]
+            fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), DraftError> {
+                edit.put_scalar(spot, value.to_le_bytes());
+                Ok(())
+            }
+
+            #[inline(always)]
+            fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), DraftError> {
+                list.push_scalar(value.to_le_bytes())
             }
         }
 
@@ -174,6 +192,17 @@ impl Kind for bool {
     fn to_value(value: Self::Value<'_>) -> Value<'_> {
         Value::Bool(value)
     }
+
+    #[inline(always)]
+    fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), DraftError> {
+        edit.put_scalar(spot, [value.into()]);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), DraftError> {
+        list.push_scalar([value.into()])
+    }
 }
 
 impl Plain for bool {
@@ -214,6 +243,16 @@ impl<E: From<i32> + Into<i32> + Copy + 'static> Kind for Enum<E> {
     fn to_value(value: Self::Value<'_>) -> Value<'_> {
         Value::Enum(value.into())
     }
+
+    #[inline(always)]
+    fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), DraftError> {
+        i32::put(edit, spot, value.into())
+    }
+
+    #[inline(always)]
+    fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), DraftError> {
+        i32::add(list, value.into())
+    }
 }
 
 impl<E: From<i32> + Into<i32> + Copy + 'static> Plain for Enum<E> {
@@ -230,7 +269,7 @@ impl<E: From<i32> + Into<i32> + Copy + 'static> Plain for Enum<E> {
 
 macro_rules! spans {
     ($($(#[$doc:meta])+ $name:ident as $value:ty, $zero:expr, $of:ident, $is_text:literal, |$bytes:ident| $read:expr,
-        |$default:ident| $checked:expr, |$given:ident| $to:expr;)+) => {$(
+        |$default:ident| $checked:expr, |$given:ident| $to:expr, $raw:expr;)+) => {$(
         $(#[$doc])+
         #[derive(Debug)]
         pub struct $name;
@@ -260,6 +299,19 @@ macro_rules! spans {
             fn to_value($given: Self::Value<'_>) -> Value<'_> {
                 $to
             }
+
+            // A `&str` is UTF-8, and no field of the other kinds wants that of its strings.
+            #[inline(always)]
+            fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), DraftError> {
+                let $given = value;
+                edit.put_string(spot, $raw)
+            }
+
+            #[inline(always)]
+            fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), DraftError> {
+                let $given = value;
+                list.push_string($raw)
+            }
         }
 
         impl Plain for $name {
@@ -285,17 +337,17 @@ spans! {
     // it; `One::new` and the like have looked at the mark. Noticed by `strings_are_utf8_or_refused`.
     |bytes| unsafe { std::str::from_utf8_unchecked(bytes) },
     |default| std::str::from_utf8(default).unwrap_or_default(),
-    |text| Value::String(Text::from(text));
+    |text| Value::String(Text::from(text)), text.as_bytes();
     /// A string that is not checked (proto2's are not): [`Text`].
     UncheckedStr as Text<'a>, Text::new(&[]), String, false,
     |bytes| Text::new(bytes),
     |default| Text::new(default),
-    |text| Value::String(text);
+    |text| Value::String(text), text.as_bytes();
     /// Bytes.
     Bytes as &'a [u8], &[], Bytes, false,
     |bytes| bytes,
     |default| default,
-    |bytes| Value::Bytes(bytes);
+    |bytes| Value::Bytes(bytes), bytes;
 }
 
 /// A message of this type: its view.
@@ -327,5 +379,13 @@ impl<N: Message> Kind for Msg<N> {
 
     fn to_value(value: Self::Value<'_>) -> Value<'_> {
         Value::Message(Typed::record(value.into()))
+    }
+
+    fn put(edit: &mut Edit<'_>, spot: Spot, value: Self::Value<'_>) -> Result<(), DraftError> {
+        edit.set(spot.field_idx, Self::to_value(value))
+    }
+
+    fn add(list: &mut EditList<'_>, value: Self::Value<'_>) -> Result<(), DraftError> {
+        list.push(Self::to_value(value))
     }
 }

@@ -5,6 +5,7 @@
 
 use super::kind::{Key, Kind};
 use super::{Compiled, Message};
+use crate::draft::Spot;
 use std::marker::PhantomData;
 use tollfree_layout::linear::{PRESENCE_BITS, PRESENCE_OFF};
 use tollfree_layout::table::{EnumRow, FieldRow, HEADER_LEN, Label, TypeRow, ValueRow};
@@ -58,18 +59,28 @@ const fn row(blob: &[u8], type_idx: u32, field_idx: u32) -> Row {
 
 const fn fits<K: Kind>(row: Row) -> bool {
     K::KINDS & 1 << row.kind != 0
-        && (!K::IS_TEXT || row.flags & FieldRow::UTF8 != 0)
+        // Both ways: what reads as any bytes is set to any.
+        && K::IS_TEXT == (row.flags & FieldRow::UTF8 != 0)
         && (K::TYPE_IDX == u32::MAX || K::TYPE_IDX == row.aux_idx)
+}
+
+/// Where a field lies that holds at most one value.
+const fn spot(row: Row, field_idx: u32) -> Spot {
+    Spot {
+        slot_off: row.slot_off,
+        presence_off: PRESENCE_OFF + 4 * (field_idx / PRESENCE_BITS),
+        presence_bit: 1 << (field_idx % PRESENCE_BITS),
+        oneof_off: row.oneof_off,
+        number: row.number,
+        field_idx,
+        implicit: row.label == Label::Implicit as u8,
+    }
 }
 
 /// A field that holds at most one value.
 #[derive(Debug)]
 pub struct One<M, K> {
-    pub(super) slot_off: u32,
-    pub(super) presence_off: u32,
-    pub(super) presence_bit: u32,
-    pub(super) oneof_off: u32,
-    pub(super) field_idx: u32,
+    pub(super) spot: Spot,
     /// The default's bits, or its place in the table and its length.
     pub(super) default: u64,
     of: Of<(M, K)>,
@@ -99,15 +110,7 @@ where
         assert!(fits::<K>(row), "the field holds something else");
         let (low, high) = (u32_at(blob, row.at + 24), u32_at(blob, row.at + 28));
         let low = if K::IS_SPAN { text_at(blob) + low } else { low };
-        One {
-            slot_off: row.slot_off,
-            presence_off: PRESENCE_OFF + 4 * (field_idx / PRESENCE_BITS),
-            presence_bit: 1 << (field_idx % PRESENCE_BITS),
-            oneof_off: row.oneof_off,
-            field_idx,
-            default: low as u64 | (high as u64) << 32,
-            of: PhantomData,
-        }
+        One { spot: spot(row, field_idx), default: low as u64 | (high as u64) << 32, of: PhantomData }
     }
 }
 
@@ -162,8 +165,8 @@ pub struct Pairs<M, K, V> {
     pub(super) field_idx: u32,
     /// Bytes of an entry, and where in it key and value lie.
     pub(super) entry_len: u32,
-    pub(super) key_off: u32,
-    pub(super) value_off: u32,
+    pub(super) key: Spot,
+    pub(super) value: Spot,
     of: Of<(M, K, V)>,
 }
 
@@ -196,8 +199,8 @@ where
             presence_bit: 1 << (field_idx % PRESENCE_BITS),
             field_idx,
             entry_len: record_len(blob, map.aux_idx),
-            key_off: key.slot_off,
-            value_off: value.slot_off,
+            key: spot(key, 0),
+            value: spot(value, 1),
             of: PhantomData,
         }
     }

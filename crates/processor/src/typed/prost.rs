@@ -184,7 +184,7 @@ impl<M: Message> Typed<'_, M> {
         K: ProstKind + Plain,
         T: From<K::Held>,
     {
-        *to = K::held(self.get(field), || path::<M>(field.field_idx))?.into();
+        *to = K::held(self.get(field), || path::<M>(field.spot.field_idx))?.into();
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl<M: Message> Typed<'_, M> {
         T: From<K::Held>,
     {
         if let Some(value) = self.find(field) {
-            *to = Some(K::held(value, || path::<M>(field.field_idx))?.into());
+            *to = Some(K::held(value, || path::<M>(field.spot.field_idx))?.into());
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ impl<M: Message> Typed<'_, M> {
         T: From<K::Held>,
     {
         if let Some(value) = self.find(field) {
-            *to = Some(case(K::held(value, || path::<M>(field.field_idx))?.into()));
+            *to = Some(case(K::held(value, || path::<M>(field.spot.field_idx))?.into()));
         }
         Ok(())
     }

@@ -93,14 +93,14 @@ impl<'a, M: Message> Typed<'a, M> {
     #[must_use]
     #[inline(always)]
     pub fn has<K>(self, field: One<M, K>) -> bool {
-        self.is_set(field.presence_off, field.presence_bit)
+        self.is_set(field.spot.presence_off, field.spot.presence_bit)
     }
 
     /// The field's value, if it is there.
     #[must_use]
     #[inline(always)]
     pub fn find<K: Kind>(self, field: One<M, K>) -> Option<K::Value<'a>> {
-        self.has(field).then(|| K::load(self.bytes, self.place(field.slot_off)))
+        self.has(field).then(|| K::load(self.bytes, self.place(field.spot.slot_off)))
     }
 
     /// The field's value, or its default.
@@ -108,7 +108,7 @@ impl<'a, M: Message> Typed<'a, M> {
     #[inline(always)]
     pub fn get<K: Plain>(self, field: One<M, K>) -> K::Value<'a> {
         if self.has(field) {
-            K::load(self.bytes, self.place(field.slot_off))
+            K::load(self.bytes, self.place(field.spot.slot_off))
         } else {
             K::shorter(K::absent(<M::Compiled as Compiled>::BLOB, field.default))
         }
@@ -118,10 +118,10 @@ impl<'a, M: Message> Typed<'a, M> {
     #[must_use]
     #[inline(always)]
     pub fn case<K>(self, member: One<M, K>) -> u32 {
-        if member.oneof_off == 0 {
+        if member.spot.oneof_off == 0 {
             return 0;
         }
-        word(self.bytes, self.place(member.oneof_off))
+        word(self.bytes, self.place(member.spot.oneof_off))
     }
 
     /// The field's elements.
@@ -137,8 +137,8 @@ impl<'a, M: Message> Typed<'a, M> {
     #[inline(always)]
     pub fn map<K: Key, V: Kind>(self, field: Pairs<M, K, V>) -> MapView<'a, K, V> {
         let (bytes, block) = self.block(field.slot_off, field.presence_off, field.presence_bit);
-        let Pairs { entry_len, key_off, value_off, .. } = field;
-        MapView { bytes, block, entry_len, key_off, value_off, of: PhantomData }
+        let (key_off, value_off) = (field.key.slot_off, field.value.slot_off);
+        MapView { bytes, block, entry_len: field.entry_len, key_off, value_off, of: PhantomData }
     }
 }
 
