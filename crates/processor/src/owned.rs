@@ -44,6 +44,19 @@ pub(crate) struct Finished {
     type_idx: u32,
 }
 
+impl Finished {
+    /// Of an object that lies in these bytes.
+    pub(crate) fn held(
+        processor: &Processor,
+        bytes: Bytes,
+        object_len: u32,
+        root_off: u32,
+        type_idx: u32,
+    ) -> Finished {
+        Finished { processor: processor.clone(), held: Some(bytes), object_len, root_off, type_idx }
+    }
+}
+
 /// An arena with a finished object, as bytes to be shared.
 struct Kept(Slot);
 
@@ -71,6 +84,11 @@ impl OwnedObject {
     ) -> Self {
         let processor = processor.clone();
         slot.finish(Finished { processor, held: None, object_len, root_off, type_idx });
+        OwnedObject { slot }
+    }
+
+    /// The object that was finished in this slot.
+    pub(crate) fn in_slot(slot: Slot) -> Self {
         OwnedObject { slot }
     }
 
@@ -185,9 +203,8 @@ impl Processor {
     pub fn verify_held(&self, type_idx: u32, bytes: Bytes, depth: u32) -> Result<OwnedObject, OwnError> {
         let (object_len, root_off) = self.verify_whole(type_idx, &bytes, depth)?;
         let mut slot: Slot = Arena::with_limit(0).into();
-        let (processor, held) = (self.clone(), Some(bytes));
-        slot.finish(Finished { processor, held, object_len, root_off, type_idx });
-        Ok(OwnedObject { slot })
+        slot.finish(Finished::held(self, bytes, object_len, root_off, type_idx));
+        Ok(OwnedObject::in_slot(slot))
     }
 
     /// Verifies an object whose required fields must be there: its length, and where its root is.

@@ -112,15 +112,7 @@ impl Processor {
         bytes: &'a [u8],
         depth: u32,
     ) -> Result<(Object<'a>, bool), VerifyError> {
-        let header = Header::parse(bytes)?;
-        if self.plan.types.len() <= type_idx as usize {
-            return Err(VerifyError::UnknownType { type_idx });
-        }
-        let expected = self.plan.fingerprint(type_idx);
-        if header.fingerprint != expected {
-            let type_name = fault::path(&self.plan, type_idx, &[]);
-            return Err(VerifyError::Type { type_name, found: header.fingerprint, expected });
-        }
+        let header = self.head(type_idx, bytes)?;
         let bytes = &bytes[..header.object_len as usize];
         let mut check = Check { plan: &self.plan, bytes, left: header.object_len - HEADER_LEN, lacks: 0 };
         check
@@ -130,6 +122,32 @@ impl Processor {
             .map_err(|broken| self.broken(type_idx, *broken))?;
         let lacks_required = check.lacks != 0;
         Ok((Object::made(&self.plan, bytes, header.root_off, type_idx), lacks_required))
+    }
+
+    /// The header of an object that is said to be of this type.
+    #[inline]
+    fn head(&self, type_idx: u32, bytes: &[u8]) -> Result<Header, VerifyError> {
+        let header = Header::parse(bytes)?;
+        if self.plan.types.len() <= type_idx as usize {
+            return Err(VerifyError::UnknownType { type_idx });
+        }
+        let expected = self.plan.fingerprint(type_idx);
+        if header.fingerprint != expected {
+            let type_name = fault::path(&self.plan, type_idx, &[]);
+            return Err(VerifyError::Type { type_name, found: header.fingerprint, expected });
+        }
+        Ok(header)
+    }
+
+    /// The header of an object whose maker is trusted: of this type, and with a root that lies in it. Nothing else is looked at.
+    #[inline]
+    pub(crate) fn trusted_head(&self, type_idx: u32, bytes: &[u8]) -> Result<Header, VerifyError> {
+        let header = self.head(type_idx, bytes)?;
+        let room = header.object_len - header.root_off;
+        if room < self.plan.types[type_idx as usize].record_len {
+            return Err(self.broken(type_idx, *Broken::at(header.root_off, OUTSIDE)));
+        }
+        Ok(header)
     }
 
     #[cold]

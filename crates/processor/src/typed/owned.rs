@@ -7,6 +7,7 @@ use crate::draft::{DraftError, DraftObject};
 use crate::limits::{DecodeError, Limits};
 use crate::object::Object;
 use crate::owned::{OwnError, OwnedObject};
+use crate::trusted::Trust;
 use bytes::Bytes;
 use std::marker::PhantomData;
 
@@ -73,6 +74,22 @@ impl<M: Message> Owned<M> {
     /// As [`crate::Processor::verify_held`].
     pub fn verify_held(bytes: Bytes, depth: u32) -> Result<Self, OwnError> {
         processor::<M::Compiled>().verify_held(M::TYPE_IDX, bytes, depth).map(Self::of)
+    }
+
+    /// Copies the object that begins `bytes`, of a maker that is trusted, and verifies nothing of what is in it.
+    ///
+    /// # Errors
+    /// As [`crate::Processor::trust_owned`].
+    pub fn trust(bytes: &[u8], slot: impl Into<Slot>, trust: Trust) -> Result<Self, OwnError> {
+        processor::<M::Compiled>().trust_owned(M::TYPE_IDX, bytes, slot.into(), trust).map(Self::of)
+    }
+
+    /// The same of an object that stays where it lies.
+    ///
+    /// # Errors
+    /// As [`crate::Processor::trust_held`].
+    pub fn trust_held(bytes: Bytes, trust: Trust) -> Result<Self, OwnError> {
+        processor::<M::Compiled>().trust_held(M::TYPE_IDX, bytes, trust).map(Self::of)
     }
 
     /// The object's bytes, for others to keep, as [`OwnedObject::share`] gives them.

@@ -21,6 +21,7 @@ use http::Extensions;
 use parking_lot::Mutex;
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_pool::Rope;
+use tollfree_processor::Trust;
 use tollfree_transport::{Outgoing, PeerPool};
 use tonic::Status;
 
@@ -118,6 +119,8 @@ struct Lanes {
     takes_objects: AtomicBool,
     /// Whether the other end sends any says whether it takes them.
     answers: bool,
+    /// Objects of the other end need not be verified.
+    trust: Option<Trust>,
 }
 
 impl Lanes {
@@ -170,8 +173,8 @@ impl Bypass {
     }
 
     /// The same of a call that a generated server answers: objects are taken from the first on that comes.
-    pub(crate) fn of_server(types: Option<u64>) -> Bypass {
-        let lanes = Arc::new(Lanes { types, answers: true, ..Lanes::default() });
+    pub(crate) fn of_server(types: Option<u64>, trust: Option<Trust>) -> Bypass {
+        let lanes = Arc::new(Lanes { types, answers: true, trust, ..Lanes::default() });
         Bypass { lanes, ..Bypass::default() }
     }
 
@@ -211,6 +214,11 @@ impl Bypass {
     /// How messages are to be changed on their way.
     pub(crate) fn translation(&self) -> Option<&Translation> {
         self.translation.as_deref()
+    }
+
+    /// Whether objects that come need not be verified.
+    pub(crate) fn trust(&self) -> Option<Trust> {
+        self.lanes.trust
     }
 
     /// The fingerprint of the method's types, where its stubs take objects, or its worker does.
@@ -397,7 +405,9 @@ mod tests {
         assert!(bypass.takes_objects());
         bypass.take_objects(false);
         assert!(!bypass.takes_objects());
-        for (bypass, expected) in [(Bypass::of_client(Some(7)), false), (Bypass::of_server(Some(7)), true)] {
+        for (bypass, expected) in
+            [(Bypass::of_client(Some(7)), false), (Bypass::of_server(Some(7), None), true)]
+        {
             bypass.take_from(100);
             assert!(!bypass.takes_objects());
             bypass.put_back(0, 0, Past::Object(Bytes::new()));

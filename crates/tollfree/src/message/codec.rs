@@ -213,7 +213,7 @@ impl<F: Form<M>, M: Send + Sync + 'static> Decoder for FormDecoder<F, M> {
             Some(Past::Rope(rope)) => F::read_rope(rope).map(Some),
             Some(Past::Object(object)) => {
                 let len_max = bypass.back_limit().unwrap_or(RECEIVED_LEN_MAX);
-                F::keep_object(object, len_max).map(Some)
+                F::keep_object(object, len_max, bypass.trust()).map(Some)
             }
             None => F::read(from).map(Some),
         }

@@ -5,6 +5,7 @@ use http::HeaderMap;
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_layout::metadata::{BlockError, Name, pairs};
 use tollfree_pool::Rope;
+use tollfree_processor::Trust;
 use tollfree_transport::{Chunk, Claim, Encoded, OBJECT_PREFIX, Whole, join};
 use tonic::Status;
 
@@ -73,16 +74,19 @@ impl Received {
     }
 }
 
-/// Decodes a message.
+/// Decodes a message. One that is an object is verified, unless its sender is trusted.
 ///
 /// # Errors
 /// INTERNAL, as tonic's decoder says it.
-pub(crate) fn decode<F: Form<M>, M: Send + Sync + 'static>(message: Received) -> Result<M, Status> {
+pub(crate) fn decode<F: Form<M>, M: Send + Sync + 'static>(
+    message: Received,
+    trust: Option<Trust>,
+) -> Result<M, Status> {
     match message {
-        Received::Request(whole) => decode_whole::<F, M>(&whole),
+        Received::Request(whole) => decode_whole::<F, M>(&whole, trust),
         Received::Whole(bytes) => F::read(bytes),
         Received::Rope(rope) => F::read_rope(rope),
-        Received::Object(object, len_max) => F::keep_object(object, len_max),
+        Received::Object(object, len_max) => F::keep_object(object, len_max, trust),
     }
 }
 
@@ -91,9 +95,12 @@ pub(crate) fn decode<F: Form<M>, M: Send + Sync + 'static>(message: Received) ->
 /// # Errors
 /// As [`decode`].
 #[inline]
-pub(crate) fn decode_whole<F: Form<M>, M: Send + Sync + 'static>(whole: &Whole) -> Result<M, Status> {
+pub(crate) fn decode_whole<F: Form<M>, M: Send + Sync + 'static>(
+    whole: &Whole,
+    trust: Option<Trust>,
+) -> Result<M, Status> {
     if whole.is_object() {
-        return F::read_object(whole.message(), usize::MAX);
+        return F::read_object(whole.message(), usize::MAX, trust);
     }
     match whole.shared_message() {
         None => F::read(whole.message()),

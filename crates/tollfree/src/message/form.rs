@@ -5,6 +5,7 @@
 use bytes::{Buf, BufMut, Bytes};
 use prost::Message;
 use tollfree_pool::Rope;
+use tollfree_processor::Trust;
 use tollfree_transport::Encoded;
 use tonic::Status;
 
@@ -42,12 +43,12 @@ where
     }
 
     /// Takes over a message that came as an object, and holds the receiver's limit against its encoding where the object is
-    /// longer than that. It is copied.
+    /// longer than that. It is copied, and verified unless its sender is trusted.
     ///
     /// # Errors
     /// INTERNAL for one that is not sound, or of another type, and wherever none is taken.
     #[cold]
-    fn read_object(_object: &[u8], _len_max: usize) -> Result<M, Status> {
+    fn read_object(_object: &[u8], _len_max: usize, _trust: Option<Trust>) -> Result<M, Status> {
         Err(unasked())
     }
 
@@ -56,7 +57,7 @@ where
     /// # Errors
     /// As [`Form::read_object`].
     #[cold]
-    fn keep_object(_object: Bytes, _len_max: usize) -> Result<M, Status> {
+    fn keep_object(_object: Bytes, _len_max: usize, _trust: Option<Trust>) -> Result<M, Status> {
         Err(unasked())
     }
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use bytes::{Buf, BufMut, Bytes};
 use tollfree_pool::Rope;
 use tollfree_processor::typed::{Compiled, Message, Owned};
-use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, EncodeError, Limits, OwnError, Slot};
+use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, EncodeError, Limits, OwnError, Slot, Trust};
 use tollfree_transport::Encoded;
 use tonic::Status;
 
@@ -71,16 +71,22 @@ impl<M: Message> Form<Owned<M>> for Objects {
         })
     }
 
-    fn read_object(object: &[u8], len_max: usize) -> Result<Owned<M>, Status> {
-        let message =
-            Owned::verify(object, ARENAS.take_for_good(), Limits::default().depth).map_err(unsound)?;
-        taken(message, object.len(), len_max)
+    fn read_object(object: &[u8], len_max: usize, trust: Option<Trust>) -> Result<Owned<M>, Status> {
+        let slot = ARENAS.take_for_good();
+        let message = match trust {
+            None => Owned::verify(object, slot, Limits::default().depth),
+            Some(trust) => Owned::trust(object, slot, trust),
+        };
+        taken(message.map_err(unsound)?, object.len(), len_max)
     }
 
-    fn keep_object(object: Bytes, len_max: usize) -> Result<Owned<M>, Status> {
+    fn keep_object(object: Bytes, len_max: usize, trust: Option<Trust>) -> Result<Owned<M>, Status> {
         let len = object.len();
-        let message = Owned::verify_held(object, Limits::default().depth).map_err(unsound)?;
-        taken(message, len, len_max)
+        let message = match trust {
+            None => Owned::verify_held(object, Limits::default().depth),
+            Some(trust) => Owned::trust_held(object, trust),
+        };
+        taken(message.map_err(unsound)?, len, len_max)
     }
 
     fn ready<R>(
@@ -118,7 +124,7 @@ impl<M: Message> Form<Owned<M>> for Objects {
     }
 }
 
-/// An object that was verified: nothing is to stand behind it in the `whole` bytes that came.
+/// An object that was taken over: nothing is to stand behind it in the `whole` bytes that came.
 #[inline]
 fn taken<M: Message>(message: Owned<M>, whole: usize, len_max: usize) -> Result<Owned<M>, Status> {
     let len = message.object().bytes().len();

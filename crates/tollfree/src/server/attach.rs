@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tollfree_transport::{Address, AddressError, Attachment, Config, Introduction, Purpose};
+use tollfree_processor::Trust;
+use tollfree_transport::{Address, AddressError, Attachment, Config, Introduction, PeerPolicy, Purpose};
 
 use crate::endpoint::delay;
 use crate::server::Server;
@@ -114,6 +115,7 @@ impl Attaching {
             .check()
             .map_err(|reason| ServeError::Setting { setting: "attach", reason })?;
         let config = Config { pool: server.sharing.pool_id(), ..server.config.clone() };
+        let trusted = server.trusted_shepherds.clone();
         let duty = Arc::new(ServerContext { age: Age::default(), ..server.duty()? });
         let (stop, stopped) = watch::channel(false);
         let (admitting, mut admitted) = Admitting::new(config.clone(), stopped.clone());
@@ -126,6 +128,7 @@ impl Attaching {
                 introduction: Introduction { worker, ..introduction.clone() },
                 duty: duty.clone(),
                 control: control.clone(),
+                trusted: trusted.clone(),
             };
             workers.spawn(worker.run(stopped.clone()));
         }
@@ -171,23 +174,36 @@ struct Worker {
     introduction: Introduction,
     duty: Arc<ServerContext>,
     control: Arc<dyn Handler>,
+    /// Whose shepherds' objects need not be verified. `None`: root's, and this process's own user's.
+    trusted: Option<PeerPolicy>,
 }
 
 impl Worker {
+    /// Whether a shepherd of this user is trusted with objects.
+    fn trust(&self, uid: u32) -> Option<Trust> {
+        let is_trusted = match &self.trusted {
+            None => uid == 0 || PeerPolicy::SameUser.allows(uid),
+            Some(policy) => policy.allows(uid),
+        };
+        is_trusted.then(Trust::as_own_code)
+    }
+
     /// Serves one session, and says why it ended.
     async fn serve(&self, attachment: Attachment, stopped: &watch::Receiver<bool>, is_news: bool) -> String {
+        let trust = self.trust(attachment.peer().uid);
         if is_news {
             tracing::info!(
                 address = %self.address,
                 group = &*self.introduction.group,
                 worker = self.introduction.worker,
                 shepherd = ?attachment.peer(),
+                objects = if trust.is_some() { "trusted" } else { "verified" },
                 "attached to a shepherd"
             );
         }
         let attachment = Arc::new(attachment);
         let task = SessionTask::new(attachment.clone(), self.duty.clone());
-        task.of_shepherd(self.control.clone()).run(stopped.clone()).await;
+        task.of_shepherd(self.control.clone(), trust).run(stopped.clone()).await;
         attachment.closed().map_or_else(String::new, |closed| closed.to_string())
     }
 

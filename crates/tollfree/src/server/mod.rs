@@ -100,6 +100,8 @@ pub struct Server {
     metrics: Option<Metrics>,
     age: Age,
     offers_upgrade: bool,
+    /// Whose shepherds' objects need not be verified, if that was said.
+    trusted_shepherds: Option<PeerPolicy>,
     /// Set where a thread serves and does nothing else: the sessions on it.
     worker: Option<Arc<AtomicUsize>>,
     #[cfg(feature = "tls")]
@@ -130,6 +132,7 @@ impl Server {
             metrics: None,
             age: Age::default(),
             offers_upgrade: true,
+            trusted_shepherds: None,
             worker: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -171,6 +174,16 @@ impl Server {
     /// Which users may connect over shared memory.
     pub fn peers(mut self, peers: PeerPolicy) -> Server {
         self.config.peers = peers;
+        self
+    }
+
+    /// The users whose shepherds are trusted with objects as a device is that writes to memory, by the kernel's word on who runs the
+    /// shepherd that this server [attaches](Server::attach) to. What such a shepherd hands over as an object is read as it comes;
+    /// every other one's is verified first, which costs this process time. Unless this says otherwise, root's and this process's own
+    /// user's are trusted; `PeerPolicy::Users(vec![])` trusts nobody's. Other clients are never trusted so, and a shepherd trusts no
+    /// server. `SECURITY.md` says what a shepherd that is trusted can do.
+    pub fn trusted_shepherds(mut self, users: PeerPolicy) -> Server {
+        self.trusted_shepherds = Some(users);
         self
     }
 

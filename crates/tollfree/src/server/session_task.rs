@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
 use tollfree_layout::metadata::pairs;
+use tollfree_processor::Trust;
 use tollfree_transport::{Accepted, Arrival, Attachment, Call, Closed, GRPC_PREFIX_LEN, PeerPool, now_ns};
 use tonic::Status;
 use tonic::body::Body;
@@ -169,6 +170,8 @@ pub(crate) struct SessionTask {
     callers: Option<Callers>,
     /// Set in a session with a shepherd: what answers the shepherd's own calls.
     control: Option<Arc<dyn Handler>>,
+    /// Set in a session with a shepherd whose objects need not be verified.
+    trust: Option<Trust>,
     tasks: JoinSet<()>,
     /// Set where the thread serves sessions and does nothing else: how many there are.
     worker: Option<Seat>,
@@ -225,6 +228,7 @@ impl SessionTask {
             templates: Templates::default(),
             callers: None,
             control: None,
+            trust: None,
             headers,
             tasks: JoinSet::new(),
             worker,
@@ -239,8 +243,10 @@ impl SessionTask {
         self
     }
 
-    /// The client is a shepherd that this server has attached to: what it says of callers is true, and whom it names is let in.
-    pub(crate) fn of_shepherd(mut self, control: Arc<dyn Handler>) -> SessionTask {
+    /// The client is a shepherd that this server has attached to: what it says of callers is true, and whom it names is let in. It
+    /// may be trusted with objects.
+    pub(crate) fn of_shepherd(mut self, control: Arc<dyn Handler>, trust: Option<Trust>) -> SessionTask {
+        self.trust = trust;
         self.callers = Some(Callers::default());
         self.control = Some(control);
         self
@@ -534,8 +540,8 @@ impl SessionTask {
         let asked_ns = call.deadline_ns;
         call.deadline_ns = self.deadline_ns(asked_ns);
         let is_shortcut = self.callers.as_ref().is_some_and(Callers::is_neighbor);
-        let peer = self.attachment.peer_pool();
-        let passing = || Passing { sharing: self.duty.sharing.clone(), peer, is_shortcut };
+        let (peer, trust) = (self.attachment.peer_pool(), self.trust);
+        let passing = || Passing { sharing: self.duty.sharing.clone(), peer, is_shortcut, trust };
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
             Some(idx) => {
@@ -616,7 +622,7 @@ impl SessionTask {
             known.is_generated && passing.peer == PeerPool::Same && passing.sharing.pool.is_some();
         let bypass = match &known.offer {
             Some(offer) => Some(Bypass::of_relay(offer.clone())),
-            None => (passes_refs || known.types.is_some()).then(|| Bypass::of_server(known.types)),
+            None => (passes_refs || known.types.is_some()).then(|| Bypass::of_server(known.types, trust)),
         };
         if let Some(bypass) = &bypass {
             request.extensions_mut().insert(OfServer(bypass.clone()));

@@ -373,8 +373,8 @@ fn answered<F: Form<M2>, M2: Send + Sync + 'static>(
         call.sharing.payloads.received_object();
     }
     let message = match long {
-        None => decode_whole::<F, M2>(answer)?,
-        Some(object) => decode::<F, M2>(object)?,
+        None => decode_whole::<F, M2>(answer, None)?,
+        Some(object) => decode::<F, M2>(object, None)?,
     };
     Ok(response(channel, call.path, answer.headers(), answer.trailers(), message))
 }
@@ -393,7 +393,7 @@ fn taken<F: Form<M2>, M2: Send + Sync + 'static>(
     if F::OBJECTS && message.is_object() {
         call.sharing.payloads.received_object();
     }
-    decode::<F, M2>(message)
+    decode::<F, M2>(message, None)
 }
 
 /// A response with the metadata of two packed blocks.

@@ -21,15 +21,15 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::place::{InPlace, Place, in_time};
 
-const UNARY: &str = "/tollfree.probe.v1.Probe/Unary";
+pub(crate) const UNARY: &str = "/tollfree.probe.v1.Probe/Unary";
 const HELLO: &str = "/tollfree.greeter.v1.Greeter/Hello";
 
-fn draft<M: Message>() -> Draft<M> {
+pub(crate) fn draft<M: Message>() -> Draft<M> {
     Draft::new(Arenas::new(1 << 24, 0).take()).unwrap()
 }
 
 /// A sound object, with a message in a message in it.
-fn sound() -> Vec<u8> {
+pub(crate) fn sound() -> Vec<u8> {
     let mut ask = draft::<Ask>();
     ask.edit().set_body(b"sound").unwrap();
     ask.edit().lens_mut().unwrap().extend([3]).unwrap();

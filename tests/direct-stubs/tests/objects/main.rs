@@ -8,3 +8,4 @@ mod levels;
 mod place;
 mod streams;
 mod travel;
+mod trust;

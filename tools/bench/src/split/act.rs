@@ -129,9 +129,12 @@ async fn business(
     }
     let server = match case.side {
         SplitSide::ShepherdLowLatency => tollfree::Server::builder().wait(WaitPolicy::LowLatency),
+        SplitSide::ShepherdObjects => {
+            tollfree::Server::builder().trusted_shepherds(tollfree::PeerPolicy::Users(Vec::new()))
+        }
         _ => tollfree::Server::builder(),
     };
-    let server = if case.side == SplitSide::ShepherdObjects {
+    let server = if case.side.has_objects() {
         let service = crate::objects::split_server::SplitServer::new(Objects::new(business));
         server.add_service(service.max_decoding_message_size(usize::MAX))
     } else {

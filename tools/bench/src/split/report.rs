@@ -161,7 +161,7 @@ impl SplitReport {
             if last != Some(this) {
                 let _ = writeln!(
                     text,
-                    "{}, {} bytes, {} in flight\n{:>9}  {:<15} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6} {:>9} {:>6}  p50, business: of tonic's",
+                    "{}, {} bytes, {} in flight\n{:>9}  {:<20} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6} {:>9} {:>6}  p50, business: of tonic's",
                     row.case.message,
                     row.message_bytes,
                     row.case.inflight,
@@ -196,7 +196,7 @@ impl SplitReport {
     }
 
     fn line(&self, row: &SplitRow) -> String {
-        let begin = format!("{:>9}  {:<15}", row.case.busy_ns as f64 / 1e3, row.case.side);
+        let begin = format!("{:>9}  {:<20}", row.case.busy_ns as f64 / 1e3, row.case.side);
         if let Some(why) = &row.not_run {
             return format!("{begin} {why}");
         }

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap};
+use tollfree_processor::Trust;
 use tollfree_transport::{Emission, Ending, PeerPool};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
@@ -35,6 +36,8 @@ pub struct Passing {
     pub(crate) peer: PeerPool,
     /// The client is a process that a shepherd has led here.
     pub(crate) is_shortcut: bool,
+    /// The client is a shepherd whose objects need not be verified.
+    pub(crate) trust: Option<Trust>,
 }
 
 /// Runs one method's handler, one call after the other, in the same memory.
@@ -128,7 +131,8 @@ where
         {
             passing.sharing.payloads.received_object();
         }
-        let message: M1 = decode::<C, M1>(request.message)?;
+        let trust = self.passing.as_ref().and_then(|passing| passing.trust);
+        let message: M1 = decode::<C, M1>(request.message, trust)?;
         let metadata = MetadataMap::from_headers(request.headers);
         let future = (self.handler)(Request::from_parts(metadata, request.extensions, message));
         self.future.set(Some(future));
@@ -146,7 +150,7 @@ where
         };
         let answered = ready!(future.poll(cx));
         Poll::Ready(answered.and_then(|mut response| {
-            let Some(Passing { sharing, peer, is_shortcut }) = &self.passing else {
+            let Some(Passing { sharing, peer, is_shortcut, .. }) = &self.passing else {
                 return Err(Status::internal("the session has not said how payloads are passed"));
             };
             let len_max = self.encoding_len_max;
