@@ -152,8 +152,8 @@ impl Business {
         outward: Arc<Outward>,
     ) -> Result<Business, ServeError> {
         let (socket, wait) = (config.socket.as_str(), config.wait.into());
-        let objects = config.objects;
-        let limits = Limits { peers: tenants.peers.clone(), wait, objects, ..Limits::default() };
+        let (objects, unfit) = (config.objects, config.unfit.into());
+        let limits = Limits { peers: tenants.peers.clone(), wait, objects, unfit, ..Limits::default() };
         let door = Door::bind(socket, limits).await?;
         door.metrics(&metrics.common);
         Ok(Business { door, socket: socket.into(), tenants, workers, metrics, outward })

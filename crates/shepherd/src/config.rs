@@ -91,11 +91,39 @@ pub struct Business {
     pub wait: Wait,
     /// Whether handlers that take objects get them: requests are decoded, and answers encoded, by the shepherd.
     pub objects: bool,
+    /// What becomes of requests that can't be objects where those are taken: too long ones, and all where there are no tables.
+    pub unfit: Unfit,
 }
 
 impl Default for Business {
     fn default() -> Business {
-        Business { socket: "shm:///run/tollfree/shepherd.sock".into(), wait: Wait::default(), objects: true }
+        Business {
+            socket: "shm:///run/tollfree/shepherd.sock".into(),
+            wait: Wait::default(),
+            objects: true,
+            unfit: Unfit::default(),
+        }
+    }
+}
+
+/// What becomes of requests that can't be handed over as objects to handlers that take those.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Unfit {
+    /// They go as bytes, which the business process decodes.
+    #[default]
+    Bytes,
+    /// Their calls end RESOURCE_EXHAUSTED.
+    Refuse,
+}
+
+impl From<Unfit> for tollfree::shepherd::Unfit {
+    fn from(unfit: Unfit) -> tollfree::shepherd::Unfit {
+        match unfit {
+            Unfit::Bytes => tollfree::shepherd::Unfit::Bytes,
+            Unfit::Refuse => tollfree::shepherd::Unfit::Refuse,
+        }
     }
 }
 

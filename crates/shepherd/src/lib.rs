@@ -68,11 +68,11 @@ use crate::workers::Workers;
 pub use config::{
     Business as BusinessConfig, Config, ConfigError, Group, GroupSteering, Limits, Listener,
     Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Register, Source, Steering, Tls,
-    Traces as TracesConfig, Wait,
+    Traces as TracesConfig, Unfit, Wait,
 };
 pub use listeners::ListenError;
 pub use reload::{ReloadError, Reloader};
-pub use state::{MethodState, State, StateError, SteeringState, WorkerState};
+pub use state::{MethodState, ObjectState, State, StateError, SteeringState, WorkerState};
 pub use tls::TlsError;
 
 /// Why a shepherd can't start.

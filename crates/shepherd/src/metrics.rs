@@ -1,17 +1,20 @@
 //! Figures: what any Tollfree server counts, and the shepherd's own.
 
-use std::sync::atomic::AtomicU64;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use tollfree::metrics::BOUNDS;
+use tollfree::shepherd::{Fate, Fates};
 
 use crate::config::Policy;
 use crate::refusal::Refusal;
-use crate::state::{MethodState, State};
+use crate::state::{MethodState, ObjectState, State};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
@@ -27,6 +30,13 @@ struct OfGroup {
 struct Steered {
     group: String,
     policy: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfMessages {
+    group: String,
+    message: &'static str,
+    became: &'static str,
 }
 
 /// How a group's requests are spread at this moment.
@@ -52,6 +62,9 @@ pub(crate) struct Metrics {
     affinity_misses: Family<Steered, Counter>,
     waiting: Family<Steered, Gauge>,
     imbalance: Family<Steered, Gauge<f64, AtomicU64>>,
+    objects: Family<OfMessages, Counter<u64, AtomicU64>>,
+    /// What those are made of, by group.
+    fates: Mutex<BTreeMap<String, Fates>>,
     outward_targets: Family<OfGroup, Gauge>,
     outward_connections: Family<OfGroup, Gauge>,
     outward_calls: Family<OfGroup, Gauge>,
@@ -77,6 +90,8 @@ impl Metrics {
             affinity_misses: Family::default(),
             waiting: Family::default(),
             imbalance: Family::default(),
+            objects: Family::default(),
+            fates: Mutex::default(),
             outward_targets: Family::default(),
             outward_connections: Family::default(),
             outward_calls: Family::default(),
@@ -100,6 +115,8 @@ impl Metrics {
         own.register("waiting", "Calls that wait for a worker with room", metrics.waiting.clone());
         let above = "The most calls under way at a worker, less the mean of its group, at this moment";
         own.register("imbalance", above, metrics.imbalance.clone());
+        let objects = "Messages whose handlers take objects: those that were, and why others went as bytes or were refused";
+        own.register("objects", objects, metrics.objects.clone());
         let outward = [
             ("outward_targets", "Targets elsewhere that are open", &metrics.outward_targets),
             ("outward_connections", "Connections to elsewhere", &metrics.outward_connections),
@@ -137,6 +154,12 @@ impl Metrics {
             self.waiting.get_or_create(&label).set(waiting.into());
             self.imbalance.get_or_create(&label).set(imbalance);
         }
+        for (group, fates) in &*self.fates.lock() {
+            for fate in Fate::ALL {
+                let label = OfMessages { group: group.clone(), message: fate.message(), became: fate.name() };
+                self.objects.get_or_create(&label).inner().store(fates.count(fate), Ordering::Relaxed);
+            }
+        }
         let mut text = String::new();
         // Writing into a text can't fail.
         _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
@@ -155,7 +178,20 @@ impl Metrics {
             let count = self.refusals.get(&Reason { reason }).map_or(0, |counter| counter.get());
             (reason.name().to_owned(), count)
         });
+        let by_group = self.fates.lock();
+        let objects = by_group.iter().map(|(group, fates)| {
+            let mut state = ObjectState::default();
+            for fate in Fate::ALL {
+                let messages = match fate.message() {
+                    "request" => &mut state.requests,
+                    _ => &mut state.answers,
+                };
+                messages.insert(fate.name().to_owned(), fates.count(fate));
+            }
+            (group.clone(), state)
+        });
         State {
+            objects: objects.collect(),
             connections: self.connections.get(),
             latency_bounds_s: BOUNDS.to_vec(),
             methods: methods.collect(),
@@ -178,6 +214,11 @@ impl Metrics {
 
     pub(crate) fn memory(&self, group: &str) -> Gauge {
         self.memory.get_or_create_owned(&OfGroup { group: group.to_owned() })
+    }
+
+    /// Where it is counted what becomes of a group's messages whose handlers take objects.
+    pub(crate) fn fates(&self, group: &str) -> Fates {
+        self.fates.lock().entry(group.to_owned()).or_default().clone()
     }
 
     /// Hits and misses of affinity.

@@ -25,6 +25,8 @@ pub struct State {
     pub groups: BTreeMap<String, Vec<WorkerState>>,
     /// How calls are spread among them, by group.
     pub steering: BTreeMap<String, SteeringState>,
+    /// What became of messages whose handlers take objects, by group.
+    pub objects: BTreeMap<String, ObjectState>,
     /// Calls from the world by method, in the order of their names. Methods that nobody has served are `other`.
     pub methods: Vec<MethodState>,
     /// What was refused or ended, by reason.
@@ -61,6 +63,16 @@ pub struct SteeringState {
     pub waiting: u32,
     /// The most calls under way at a worker, less the mean.
     pub imbalance: f64,
+}
+
+/// What became of a group's messages whose handlers take objects: `object`, or why not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ObjectState {
+    /// Messages to handlers.
+    pub requests: BTreeMap<String, u64>,
+    /// Their messages.
+    pub answers: BTreeMap<String, u64>,
 }
 
 /// Calls of one method.

@@ -212,8 +212,9 @@ impl Workers {
     }
 
     /// Adds a worker that has attached.
-    pub(crate) fn add(self: &Arc<Self>, attached: Attached) -> Arc<Worker> {
+    pub(crate) fn add(self: &Arc<Self>, mut attached: Attached) -> Arc<Worker> {
         attached.metrics(&self.metrics.common);
+        attached.count_fates(&self.metrics.fates(attached.group()));
         let dispatcher = self.dispatcher(attached.group());
         let id = self.count.fetch_add(1, Ordering::Relaxed);
         let worker = Arc::new(Worker::new(attached, dispatcher, id));

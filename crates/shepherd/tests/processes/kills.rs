@@ -49,6 +49,42 @@ async fn a_business_process_that_is_killed_anywhere_fails_its_own_calls_only() {
     }
 }
 
+/// The steps of object mode: a call as bytes, the word that objects are taken, the tables that are asked for and told, objects that come, answers
+/// that are objects. Each is a record or two, either way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_business_process_that_is_killed_at_any_step_of_object_mode_fails_its_own_calls_only() {
+    let place = Place::new("");
+    let _shepherd = place.start_shepherd();
+    let _steady = place.start_business("default");
+    let load = Load::start(place.address(), CLIENTS);
+    load.until_answered(10).await;
+    let points = [Point::RecordSeen, Point::MidRecord, Point::Publishing, Point::Published];
+    let steps: Vec<_> = (1..=12).flat_map(|nth| points.map(|point| (point, nth))).collect();
+    for step in &steps {
+        let mut killed = place.start_taker(Some(*step));
+        assert!(killed.wait_end(PATIENCE).is_some(), "never got to {step:?}");
+        load.until_answered(10).await;
+    }
+    let _taker = place.start_taker(None);
+    let socket = format!("shm://{}", place.business().display());
+    let began = tokio::time::Instant::now();
+    loop {
+        let state = tollfree_shepherd::State::read(&socket).await.unwrap();
+        let of = &state.objects["default"];
+        if of.requests["object"] > 100 && of.answers["object"] > 100 {
+            assert_eq!(of.answers["unsound"], 0, "{of:?}");
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{of:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let failures = load.stop().await;
+    assert!(failures.len() <= steps.len() * CLIENTS, "{failures:?}");
+    for status in failures {
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shepherd_that_is_killed_anywhere_is_replaced_and_nothing_is_left() {
     let place = Place::new("");

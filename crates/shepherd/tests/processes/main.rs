@@ -9,6 +9,8 @@ mod places;
 mod probe;
 mod restarts;
 mod shortcuts;
+#[path = "../world/taker.rs"]
+mod taker;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tollfree_kill_points::Point;
@@ -42,6 +44,12 @@ async fn as_child() {
             let server = tollfree::Server::builder().add_service(ProbeServer::new(probe::Probe::default()));
             let uri = format!("shm://{}", role.socket.display());
             server.attach(uri).group(said).until(stop).await.unwrap();
+        }
+        "taker" => {
+            let service = tollfree_direct_stubs::objects::probe::probe_server::ProbeServer::new(taker::Taker);
+            let server = tollfree::Server::builder().add_service(service);
+            let uri = format!("shm://{}", role.socket.display());
+            server.attach(uri).group(said).workers(1).until(stop).await.unwrap();
         }
         "intruder" => {
             let called = match tollfree::Channel::connect(said).await {

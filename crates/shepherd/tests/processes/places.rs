@@ -74,6 +74,12 @@ impl Place {
         Process::start("business", &self.business(), group)
     }
 
+    /// One whose handlers take objects, to be killed when it gets to a point for the `nth` time, if any.
+    pub(crate) fn start_taker(&self, killed: Option<(Point, u32)>) -> Process {
+        let detail = killed.map_or("default".to_owned(), |(point, nth)| format!("default|{point:?}|{nth}"));
+        Process::start("taker", &self.business(), &detail)
+    }
+
     /// One to be killed when it gets to a point for the `nth` time.
     pub(crate) fn start_armed_business(&self, point: Point, nth: u32) -> Process {
         Process::start("business", &self.business(), &format!("default|{point:?}|{nth}"))

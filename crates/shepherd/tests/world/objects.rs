@@ -2,23 +2,17 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 use tollfree::{Payloads, Server};
-use tollfree_direct_stubs::objects::probe::probe_server::{Probe, ProbeServer};
-use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
-use tollfree_processor::Arenas;
-use tollfree_processor::typed::{Draft, Owned};
+use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_stubs::probe as structs;
 use tollfree_stubs::probe::probe_client::ProbeClient;
 use tonic::codec::CompressionEncoding;
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Code, Request};
 
 use crate::lab::{Lab, workers_of};
+use crate::taker::Taker;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The arenas that objects are built in, in bytes.
-const ARENA_LEN_MAX: usize = 8 << 20;
 
 /// Numbers that stand where an ask has its lengths.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -27,57 +21,15 @@ struct Broken {
     lens: Vec<u8>,
 }
 
-/// Gives back what it gets.
-struct Echo;
-
-fn answer(ask: &Owned<Ask>) -> Owned<Answer> {
-    let mut draft = Draft::<Answer>::new(Arenas::new(ARENA_LEN_MAX, 0).take()).unwrap();
-    draft.edit().set_body(ask.view().body()).unwrap();
-    draft.freeze().unwrap()
-}
-
-#[tonic::async_trait]
-impl Probe for Echo {
-    async fn unary(&self, request: Request<Owned<Ask>>) -> Result<Response<Owned<Answer>>, Status> {
-        if request.get_ref().view().body().is_empty() {
-            return Err(Status::invalid_argument("without a body"));
-        }
-        Ok(Response::new(answer(request.get_ref())))
-    }
-
-    type DownStream = BoxStream<'static, Result<Owned<Answer>, Status>>;
-
-    async fn down(&self, request: Request<Owned<Ask>>) -> Result<Response<Self::DownStream>, Status> {
-        let ask = request.into_inner();
-        let answers = (0..ask.view().burn_us()).map(move |_| Ok(answer(&ask))).collect::<Vec<_>>();
-        Ok(Response::new(futures_util::stream::iter(answers).boxed()))
-    }
-
-    async fn up(&self, request: Request<Streaming<Owned<Ask>>>) -> Result<Response<Owned<Answer>>, Status> {
-        let mut asks = request.into_inner();
-        let mut body = Vec::new();
-        while let Some(ask) = asks.next().await {
-            body.extend_from_slice(ask?.view().body());
-        }
-        let mut draft = Draft::<Answer>::new(Arenas::new(ARENA_LEN_MAX, 0).take()).unwrap();
-        draft.edit().set_body(&body).unwrap();
-        Ok(Response::new(draft.freeze().unwrap()))
-    }
-
-    type BothStream = BoxStream<'static, Result<Owned<Answer>, Status>>;
-
-    async fn both(
-        &self,
-        request: Request<Streaming<Owned<Ask>>>,
-    ) -> Result<Response<Self::BothStream>, Status> {
-        Ok(Response::new(request.into_inner().map(|ask| Ok(answer(&ask?))).boxed()))
-    }
+/// The figure of a group's messages of which this became.
+pub(crate) fn objects(group: &str, message: &str, became: &str) -> String {
+    format!("tollfree_shepherd_objects_total{{group=\"{group}\",message=\"{message}\",became=\"{became}\"}}")
 }
 
 /// A shepherd, and a process whose handlers take objects, with what its server has counted.
 async fn attach(more: &str) -> (Lab, Payloads, tokio::task::JoinHandle<()>) {
     let lab = Lab::start(more).await;
-    let service = ProbeServer::new(Echo)
+    let service = ProbeServer::new(Taker)
         .max_decoding_message_size(64 << 20)
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);
@@ -95,7 +47,7 @@ fn ask(body: &[u8], count: u32) -> structs::Ask {
 }
 
 /// Calls until the handler has got an object.
-async fn until_objects(client: &mut ProbeClient<tonic::transport::Channel>, payloads: &Payloads) {
+pub(crate) async fn until_objects(client: &mut ProbeClient<tonic::transport::Channel>, payloads: &Payloads) {
     let began = tokio::time::Instant::now();
     while payloads.counts().received_objects == 0 {
         client.unary(ask(b"again", 0)).await.unwrap();
@@ -191,5 +143,62 @@ async fn a_shepherd_that_is_told_so_hands_over_bytes() {
         client.unary(ask(b"bytes", 0)).await.unwrap();
     }
     assert_eq!(payloads.counts().received_objects, 0);
+    attached.abort();
+}
+
+/// Each message is counted once, by what became of it.
+#[tokio::test]
+async fn what_became_of_each_message_is_counted() {
+    let (lab, payloads, attached) = attach("limits.message_bytes = 67108864\n").await;
+    let of = |message, became| objects("default", message, became);
+    let mut client = lab.client().await.max_decoding_message_size(64 << 20);
+    until_objects(&mut client, &payloads).await;
+    assert_eq!(lab.figure(&of("request", "first")).await, 1.0);
+    let (requests, answers) = (of("request", "object"), of("answer", "object"));
+    let before = (lab.figure(&requests).await, lab.figure(&answers).await);
+    for _ in 0..3 {
+        client.unary(ask(b"counted", 0)).await.unwrap();
+    }
+    client.unary(ask(b"", 0)).await.expect_err("it has no body");
+    assert_eq!(
+        (lab.figure(&requests).await, lab.figure(&answers).await),
+        (before.0 + 4.0, before.1 + 3.0),
+        "a status alone is no message"
+    );
+    // An object that is too long comes as bytes, and is answered so.
+    client.unary(ask(&vec![7; 5 << 20], 0)).await.unwrap();
+    assert_eq!(lab.figure(&of("request", "too_long")).await, 1.0);
+    assert_eq!(lab.figure(&of("answer", "bytes")).await, 1.0);
+    let mut compressed = lab.client().await.send_compressed(CompressionEncoding::Gzip);
+    compressed.unary(ask(b"small", 0)).await.unwrap();
+    assert_eq!(lab.figure(&of("request", "compressed")).await, 1.0);
+    // So are the messages of a stream, one by one.
+    let before = lab.figure(&requests).await;
+    let began = tokio::time::Instant::now();
+    while lab.figure(&requests).await == before {
+        client.up(tokio_stream::iter([ask(b"1", 0), ask(b"2", 0), ask(b"3", 0)])).await.unwrap();
+        assert!(began.elapsed() < PATIENCE, "no request came as an object");
+    }
+    assert_eq!(lab.figure(&requests).await, before + 3.0);
+    assert_eq!(lab.figure(&of("request", "first")).await, 2.0, "once for each method");
+    let socket = lab.business();
+    let state = tollfree_shepherd::State::read(&socket).await.unwrap();
+    assert_eq!(state.objects["default"].requests["too_long"], 1);
+    assert_eq!(state.objects["default"].answers["unsound"], 0);
+    attached.abort();
+}
+
+/// A process that is to decode nothing gets nothing to decode.
+#[tokio::test]
+async fn what_is_too_long_for_an_object_is_refused_where_the_config_says_so() {
+    let (lab, payloads, attached) =
+        attach("limits.message_bytes = 67108864\nbusiness.unfit = \"refuse\"\n").await;
+    let mut client = lab.client().await;
+    until_objects(&mut client, &payloads).await;
+    let refused = client.unary(ask(&vec![7; 5 << 20], 0)).await.expect_err("its object is too long");
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert!(refused.message().contains("4194304 bytes"), "{refused}");
+    assert_eq!(lab.figure(&objects("default", "request", "too_long")).await, 1.0);
+    client.unary(ask(b"short", 0)).await.unwrap();
     attached.abort();
 }

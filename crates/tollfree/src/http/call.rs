@@ -17,6 +17,8 @@ use crate::http::replay::Replay;
 use crate::http::response_body::ResponseBody;
 use crate::http::session_attempt::ResponseFuture;
 use crate::message::bypass::{Bypass, OfClient};
+use crate::message::fates::{Fate, Fates};
+use crate::message::framing::Told;
 use crate::message::translation::Translation;
 use crate::metadata::{GRPC_MESSAGE, status_code, timeout};
 use crate::metrics::MadeCall;
@@ -48,6 +50,8 @@ pub(crate) struct Replayed {
     deadline_ns: Option<u64>,
     /// Where the channel has metrics.
     made: Option<MadeCall>,
+    /// What becomes of its messages, where that is counted for all of them alike.
+    fate: Option<(Fates, Fate)>,
 }
 
 impl Replayed {
@@ -59,7 +63,7 @@ impl Replayed {
         deadline_ns: Option<u64>,
     ) -> Replayed {
         let replay = Replay::new(body, OfClient::of(&extensions));
-        Replayed { uri, headers, extensions, replay, deadline_ns, made: None }
+        Replayed { uri, headers, extensions, replay, deadline_ns, made: None, fate: None }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -75,6 +79,15 @@ impl Replayed {
         }
     }
 
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// Counts its messages so, however many there will be.
+    pub(crate) fn count(&mut self, fate: Option<(Fates, Fate)>) {
+        self.fate = fate;
+    }
+
     /// A server has answered: what comes of the request from here on need not be kept.
     pub(crate) fn commit(&self) {
         self.replay.commit();
@@ -83,6 +96,10 @@ impl Replayed {
     /// The request of the next attempt.
     fn request(&self, failed: u32) -> Request<Body> {
         let body = self.replay.again();
+        let body = match self.fate.clone() {
+            None => body,
+            Some((fates, fate)) => Told::body(body, move |_, _| fates.add(fate)),
+        };
         let mut request = Request::new(match &self.made {
             None => body,
             Some(made) => made.tell_sent(body, OfClient::of(&self.extensions)),

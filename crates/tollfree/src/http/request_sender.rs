@@ -153,12 +153,18 @@ impl RequestSender {
         }
         if taken == Some(true)
             && let Some(translation) = translation
-            && let Some(whole) = message.as_ref().filter(|whole| !whole.compressed && !whole.is_begun())
-            && let Some(object) = translation.object(&whole.to_bytes())
-            && let Some(object) = sharing.object(object, None, session.peer_pool(), session)?
+            && let Some(whole) = message.as_ref().filter(|whole| !whole.is_begun())
         {
-            *message = Some(object);
-            return Ok(());
+            let object = match whole.compressed {
+                true => None,
+                false => translation.object(&whole.to_bytes())?,
+            };
+            if let Some(object) = object
+                && let Some(object) = sharing.object(object, None, session.peer_pool(), session)?
+            {
+                *message = Some(object);
+                return Ok(());
+            }
         }
         sharing.wrap(message, session.peer_pool(), session)
     }

@@ -25,6 +25,7 @@ use tollfree_processor::Trust;
 use tollfree_transport::{Outgoing, PeerPool};
 use tonic::Status;
 
+use crate::message::fates::Fate;
 use crate::message::form::unasked;
 use crate::message::payloads::{Outlet, Sharing};
 use crate::message::relay::{Offer, Relayed};
@@ -329,6 +330,7 @@ impl Bypass {
                     return translation.encoded(Which::Reply, &object).map(Some);
                 }
                 translation.check(Which::Reply, &object)?;
+                translation.count(Fate::Encoded);
             }
         }
         let len = object.len();

@@ -3,6 +3,7 @@
 pub(crate) mod bypass;
 pub(crate) mod codec;
 pub(crate) mod encoding;
+pub(crate) mod fates;
 pub(crate) mod form;
 pub(crate) mod framing;
 pub(crate) mod lent;

@@ -19,6 +19,7 @@ use tonic::Status;
 
 use crate::message::bypass::{Bypass, Past};
 use crate::message::encoding::{RECEIVED_LEN_MAX, in_one, too_long};
+use crate::message::fates::Fate;
 use crate::message::form::unasked;
 use crate::message::payloads::{Payloads, Sharing};
 use crate::status;
@@ -156,7 +157,17 @@ pub(crate) fn past(
         Some(bypass) if bypass.is_for_objects() && is_object(&data) => {
             give_object(bypass, number, data.slice(GRPC_PREFIX_LEN..), sharing)
         }
-        _ => Ok(data),
+        _ => {
+            count_bytes(bypass, &data);
+            Ok(data)
+        }
+    }
+}
+
+/// Counts a message that came as bytes where an object would have been encoded.
+fn count_bytes(bypass: Option<&Bypass>, data: &[u8]) {
+    if let Some(translation) = bypass.and_then(Bypass::translation).filter(|_| !data.is_empty()) {
+        translation.count(Fate::Bytes);
     }
 }
 
@@ -378,6 +389,9 @@ impl Inflow {
             let objects_limit = self.objects_limit();
             if let Some(limit) = objects_limit.filter(|_| is_object && rope.is_none()) {
                 return self.join(bytes, last, sharing, limit);
+            }
+            if first && !is_object {
+                count_bytes(self.bypass.as_ref(), &bytes);
             }
             let Some(claim) = rope else {
                 if first && bytes.len() >= GRPC_PREFIX_LEN {

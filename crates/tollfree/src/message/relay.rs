@@ -14,6 +14,7 @@ use tollfree_transport::{Attachment, GRPC_PREFIX_LEN, Outgoing, PeerPool};
 use tonic::Status;
 
 use crate::message::bypass::{Large, Takes};
+use crate::message::fates::Fate;
 use crate::message::payloads::{Outlet, Sharing};
 use crate::message::translation::{Translation, Which};
 
@@ -72,6 +73,7 @@ impl Large for Relayed {
             Takes::Objects => self.which == Which::Reply,
             Takes::ObjectsOf(reader) if reader.types() == self.translation.types() => {
                 reader.check(self.which, &self.object)?;
+                reader.count(Fate::Handed);
                 true
             }
             Takes::ObjectsOf(_) => false,

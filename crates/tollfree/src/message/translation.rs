@@ -11,10 +11,11 @@ use std::sync::LazyLock;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_layout::table::Table;
-use tollfree_processor::{Arenas, EncodeBuffer, Limits, OwnedObject, Processor};
+use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, Limits, OwnedObject, Processor};
 use tollfree_transport::{Encoded, GRPC_PREFIX_LEN};
 use tonic::Status;
 
+use crate::message::fates::{Fate, Fates, Unfit};
 use crate::message::form::{Root, Types};
 
 /// The longest description of a method that is taken, in bytes.
@@ -63,6 +64,9 @@ pub(crate) struct Translation {
     reply: Described,
     /// The fingerprint of both, as [`Types`] has it.
     types: u64,
+    /// What becomes of messages is counted here.
+    fates: Fates,
+    unfit: Unfit,
 }
 
 /// How a method's types are told, from the process that serves it to its shepherd: type indices of request and reply, the length of the request's
@@ -107,7 +111,17 @@ impl Translation {
         };
         let (request, reply) = (described(request, request_idx)?, described(reply, reply_idx)?);
         let types = Types::join(request.fingerprint(), reply.fingerprint());
-        Ok(Translation { request, reply, types })
+        Ok(Translation { request, reply, types, fates: Fates::default(), unfit: Unfit::default() })
+    }
+
+    /// The same, which counts what becomes of messages, and has been told what is to become of some.
+    pub(crate) fn counted(self, fates: Fates, unfit: Unfit) -> Translation {
+        Translation { fates, unfit, ..self }
+    }
+
+    /// Counts what became of a message.
+    pub(crate) fn count(&self, fate: Fate) {
+        self.fates.add(fate);
     }
 
     /// The fingerprint of both types.
@@ -116,15 +130,41 @@ impl Translation {
     }
 
     /// A request as an object. `None`: it is to go as it is.
-    pub(crate) fn object(&self, request: &[u8]) -> Option<Encoded> {
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED for one that has none, where [`Unfit::Refuse`] says so.
+    pub(crate) fn object(&self, request: &[u8]) -> Result<Option<Encoded>, Status> {
         let Described { processor, type_idx } = &self.request;
         let slot = ARENAS.take_for_good();
-        let mut object = processor.decode_owned(*type_idx, request, slot, &Limits::default()).ok()?;
+        let mut object = match processor.decode_owned(*type_idx, request, slot, &Limits::default()) {
+            Ok(object) => object,
+            Err(error) => return self.without_object(&error).map(|()| None),
+        };
+        self.count(Fate::Handed);
         let bytes = object.object().bytes();
-        Some(match bytes.len() {
+        Ok(Some(match bytes.len() {
             len if len <= COPIED_LEN_MAX => Encoded::write(len, |buffer| buffer.put_slice(bytes)),
             _ => object.share().into(),
-        })
+        }))
+    }
+
+    /// What is to become of a request that has no object.
+    #[cold]
+    fn without_object(&self, error: &DecodeError) -> Result<(), Status> {
+        let fate = match error {
+            DecodeError::ArenaExhausted { .. } => Fate::TooLong,
+            DecodeError::UnknownType { .. } | DecodeError::UnsupportedLayout { .. } => Fate::NoTables,
+            _ => Fate::Malformed,
+        };
+        self.count(fate);
+        match (fate, self.unfit) {
+            // Whoever it is for says what is wrong with it.
+            (Fate::Malformed, _) | (_, Unfit::Bytes) => Ok(()),
+            (Fate::TooLong, Unfit::Refuse) => Err(Status::resource_exhausted(format!(
+                "the message's object would be longer than the {OBJECT_LEN_MAX} bytes that are handed over; send less in one message"
+            ))),
+            (_, Unfit::Refuse) => Err(no_tables()),
+        }
     }
 
     /// Verifies a message that came as an object.
@@ -137,6 +177,9 @@ impl Translation {
             Which::Reply => (&self.reply, "answer"),
         };
         let refused = |reason: String| {
+            if which == Which::Reply {
+                self.count(Fate::Unsound);
+            }
             Status::internal(format!("the {what} came as a linear object that is refused: {reason}"))
         };
         let owned = processor
@@ -159,6 +202,9 @@ impl Translation {
         let mut buffer = BUFFER.try_with(Cell::take).ok().flatten().unwrap_or_default();
         let bytes =
             verified.encode(&mut buffer).map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        if which == Which::Reply {
+            self.count(Fate::Encoded);
+        }
         let mut framed = BytesMut::with_capacity(GRPC_PREFIX_LEN + bytes.len());
         framed.put_u8(0);
         framed.put_u32(bytes.len() as u32);
@@ -168,6 +214,13 @@ impl Translation {
         }
         Ok(framed.freeze())
     }
+}
+
+/// The status of a request that was to be handed over as an object of types that nobody can tell.
+pub(crate) fn no_tables() -> Status {
+    Status::resource_exhausted(
+        "the message can't be handed over as an object: its process has no tables of the method's types that can be used",
+    )
 }
 
 /// The processor of a table that came from elsewhere.

@@ -12,6 +12,7 @@ use crate::http::replay::KEPT_LEN_MAX;
 use crate::message::bypass::{OfClient, OfServer};
 use crate::metadata::timeout;
 use crate::shepherd::Attached;
+use crate::shepherd::objects::Way;
 
 /// A call that a shepherd hands to a worker, and to another if that one has not looked at it.
 ///
@@ -60,7 +61,15 @@ impl Attached {
     /// [`Unanswered`] says whether another worker may have the call.
     pub async fn hand(&self, handing: &mut Handing) -> Result<Response<Body>, Unanswered> {
         let (endpoint, connection) = (self.endpoint.clone(), Connection::Session(self.attachment.clone()));
-        handing.call.translate(self.objects.of(handing.call.path(), self));
+        let way = self.objects.of(handing.call.path(), handing.call.headers(), self);
+        let (translation, fate) = match way {
+            Way::Plain => (None, None),
+            Way::Objects(translation) => (Some(translation), None),
+            Way::Bytes(fate) => (None, Some((self.objects.fates().clone(), fate))),
+            Way::Refused(status) => return Err(Unanswered { status, may_be_handed_on: false }),
+        };
+        handing.call.translate(translation);
+        handing.call.count(fate);
         // An attempt that no server has looked at is none to the one that answers.
         match handing.call.attempt(&Picked { endpoint, connection }, 0).await {
             Ok(response) => {

@@ -62,6 +62,8 @@ pub use admission::Admission;
 pub use handing::{Handing, Unanswered};
 use objects::Objects;
 
+pub use crate::message::fates::{Fate, Fates, Unfit};
+
 /// What those who come to a door may have.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -79,6 +81,8 @@ pub struct Limits {
     /// Whether calls are handed as objects to handlers that take them so: requests of the world are decoded here, and answers encoded;
     /// objects of business processes are handed on.
     pub objects: bool,
+    /// What becomes of requests that can't be handed to such handlers as objects.
+    pub unfit: Unfit,
 }
 
 impl Default for Limits {
@@ -90,6 +94,7 @@ impl Default for Limits {
             calls_per_session: tollfree_layout::limits::STREAM_COUNT_DEFAULT,
             wait: WaitPolicy::default(),
             objects: true,
+            unfit: Unfit::default(),
         }
     }
 }
@@ -122,7 +127,7 @@ impl Limits {
 pub struct Door {
     listener: Listener,
     refusals: Refusals,
-    objects: bool,
+    objects: Objects,
     /// Sessions of channels that are served.
     sessions: Arc<AtomicUsize>,
 }
@@ -147,7 +152,7 @@ impl Door {
         let address: Address = uri
             .parse()
             .map_err(|error: AddressError| ServeError::Address { address: uri, reason: error.to_string() })?;
-        let objects = limits.objects;
+        let objects = Objects::new(limits.objects, limits.unfit, Fates::default());
         let config = limits.config();
         let refusals = config.refusals.clone();
         let listener = bound::listen(address, config).await?;
@@ -162,11 +167,16 @@ impl Door {
                 attachment,
                 introduction,
                 self.listener.address(),
-                self.objects,
+                self.objects.anew(Fates::default()),
             )),
             Purpose::Via(target) => {
                 let (target, sessions) = (ViaTarget(target), self.sessions.clone());
-                Arrival::Session(ViaSession { attachment, target, sessions, objects: self.objects })
+                Arrival::Session(ViaSession {
+                    attachment,
+                    target,
+                    sessions,
+                    objects: self.objects.are_wanted(),
+                })
             }
             Purpose::Call => unreachable!("the handshake refuses it at a shepherd's socket"),
         })
@@ -220,7 +230,7 @@ impl Attached {
         attachment: Arc<Attachment>,
         introduction: Introduction,
         door: &Address,
-        objects: bool,
+        objects: Objects,
     ) -> Attached {
         let name = format!(
             "{door} (worker {} of process {} in group {})",
@@ -230,7 +240,13 @@ impl Attached {
         );
         let endpoint = Arc::new(Endpoint::attached(name, attachment.clone()));
         let channel = Channel::of_attached(endpoint.clone());
-        Attached { attachment, introduction, endpoint, channel, objects: Arc::new(Objects::new(objects)) }
+        Attached { attachment, introduction, endpoint, channel, objects: Arc::new(objects) }
+    }
+
+    /// Has it counted elsewhere what becomes of messages whose handlers take objects, as together with those of other workers. To be
+    /// said before a call is handed to it.
+    pub fn count_fates(&mut self, fates: &Fates) {
+        self.objects = Arc::new(self.objects.anew(fates.clone()));
     }
 
     /// The group that it says it belongs to.

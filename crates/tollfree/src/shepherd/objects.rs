@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::HeaderValue;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Body as _;
 use parking_lot::Mutex;
 use tollfree_processor::Processor;
@@ -22,7 +22,8 @@ use crate::endpoint::balance::Picked;
 use crate::endpoint::{Connection, Endpoint};
 use crate::http::call::attempt;
 use crate::http::shortcut::request;
-use crate::message::translation::{DESCRIPTION_LEN_MAX, Translation, load};
+use crate::message::fates::{Fate, Fates, Unfit};
+use crate::message::translation::{DESCRIPTION_LEN_MAX, Translation, load, no_tables};
 use crate::server::control::{DESCRIBE, METHOD};
 use crate::shepherd::Attached;
 
@@ -33,17 +34,43 @@ const METHOD_COUNT_MAX: usize = 1024;
 /// Bytes of a worker's tables together.
 const TABLES_LEN_MAX: usize = 16 << 20;
 
+/// Headers that say how messages are compressed, or may be.
+const ENCODING: [HeaderName; 2] =
+    [HeaderName::from_static("grpc-encoding"), HeaderName::from_static("grpc-accept-encoding")];
+
 /// What is known of a worker's methods.
 pub(super) struct Objects {
     /// Whether objects are wanted at all.
     wanted: bool,
+    unfit: Unfit,
+    fates: Fates,
     state: Mutex<State>,
+}
+
+/// How a call's messages are handed over.
+pub(super) enum Way {
+    /// As they are: the method takes no objects, or its process has not said so yet.
+    Plain,
+    Objects(Arc<Translation>),
+    /// As they are, and what that is counted as.
+    Bytes(Fate),
+    /// Not at all.
+    Refused(Status),
+}
+
+/// What is known of a method that takes objects.
+#[derive(Clone)]
+enum Known {
+    /// The description is on its way.
+    Asked,
+    /// It can't be used, or has not come.
+    Useless,
+    Here(Arc<Translation>),
 }
 
 #[derive(Default)]
 struct State {
-    /// `None`: the description is on its way, or can't be used.
-    methods: HashMap<String, Option<Arc<Translation>>>,
+    methods: HashMap<String, Known>,
     /// Each of them once.
     tables: Vec<(Bytes, Processor)>,
 }
@@ -71,19 +98,53 @@ impl State {
 }
 
 impl Objects {
-    pub(super) fn new(wanted: bool) -> Objects {
-        Objects { wanted, state: Mutex::default() }
+    pub(super) fn new(wanted: bool, unfit: Unfit, fates: Fates) -> Objects {
+        Objects { wanted, unfit, fates, state: Mutex::default() }
     }
 
-    /// How messages of a method are changed for this worker. `None`: they go as they are.
-    pub(super) fn of(&self, path: &str, worker: &Attached) -> Option<Arc<Translation>> {
-        let types = worker.attachment.object_types(path).filter(|_| self.wanted)?;
+    /// The same for another worker, of which nothing is known yet.
+    pub(super) fn anew(&self, fates: Fates) -> Objects {
+        Objects::new(self.wanted, self.unfit, fates)
+    }
+
+    /// Whether objects are handed over at all.
+    pub(super) fn are_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// Where it is counted what becomes of messages.
+    pub(super) fn fates(&self) -> &Fates {
+        &self.fates
+    }
+
+    /// How the messages of a call are handed to this worker.
+    pub(super) fn of(&self, path: &str, headers: &HeaderMap, worker: &Attached) -> Way {
+        let types = if self.wanted { worker.attachment.object_types(path) } else { None };
+        let Some(types) = types else { return Way::Plain };
+        match self.known(path, types, worker) {
+            Known::Asked => Way::Bytes(Fate::Asked),
+            // How messages are compressed is left to the handler's side.
+            Known::Here(_) if ENCODING.iter().any(|name| headers.contains_key(name)) => {
+                Way::Bytes(Fate::Compressed)
+            }
+            Known::Here(translation) => Way::Objects(translation),
+            Known::Useless if self.unfit == Unfit::Refuse => {
+                self.fates.add(Fate::NoTables);
+                Way::Refused(no_tables())
+            }
+            Known::Useless => Way::Bytes(Fate::NoTables),
+        }
+    }
+
+    /// What is known of a method. It is asked for by the first call after the process has said that it takes objects.
+    fn known(&self, path: &str, types: u64, worker: &Attached) -> Known {
         let mut state = self.state.lock();
         if let Some(known) = state.methods.get(path) {
             return known.clone();
         }
         if state.methods.len() < METHOD_COUNT_MAX {
-            state.methods.insert(path.to_owned(), None);
+            self.fates.add(Fate::First);
+            state.methods.insert(path.to_owned(), Known::Asked);
             let (endpoint, attachment) = (worker.endpoint.clone(), worker.attachment.clone());
             tokio::spawn(learn(
                 Arc::downgrade(&worker.objects),
@@ -92,8 +153,9 @@ impl Objects {
                 path.to_owned(),
                 types,
             ));
+            return Known::Asked;
         }
-        None
+        Known::Useless
     }
 }
 
@@ -119,10 +181,12 @@ async fn learn(
     match said {
         Ok(translation) => {
             tracing::debug!(worker = %name, path, "its messages are handed over as objects");
-            state.methods.insert(path, Some(Arc::new(translation)));
+            let translation = translation.counted(objects.fates.clone(), objects.unfit);
+            state.methods.insert(path, Known::Here(Arc::new(translation)));
         }
         Err(reason) => {
-            tracing::warn!(worker = %name, path, reason, "its messages are handed over as bytes");
+            tracing::warn!(worker = %name, path, reason, "its messages can't be handed over as objects");
+            state.methods.insert(path, Known::Useless);
         }
     }
 }

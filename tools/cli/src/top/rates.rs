@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
-use tollfree_shepherd::{MethodState, State, WorkerState};
+use tollfree_shepherd::{MethodState, ObjectState, State, WorkerState};
 
 /// An interval, with rates by second and times in milliseconds.
 #[derive(Debug, Serialize)]
@@ -29,6 +29,8 @@ pub(super) struct GroupRates {
     /// Calls that wait in the shepherd for a worker with room.
     pub(super) waiting: u32,
     pub(super) imbalance: f64,
+    /// What became of messages whose handlers take objects, since the shepherd's start.
+    pub(super) objects: ObjectState,
     pub(super) workers: Vec<WorkerRates>,
 }
 
@@ -71,6 +73,7 @@ impl Rates {
                 policy: steering.policy.name(),
                 waiting: steering.waiting,
                 imbalance: steering.imbalance,
+                objects: now.objects.get(name).cloned().unwrap_or_default(),
                 group: name.clone(),
                 calls_per_s: workers.iter().map(|worker| worker.calls_per_s).sum(),
                 outstanding: workers.iter().map(|worker| worker.outstanding).sum(),
