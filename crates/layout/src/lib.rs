@@ -2,7 +2,7 @@
 //!
 //! This crate is the wire protocol as types: what a region looks like, what a ring record and the frame in it
 //! look like, what the two handshake messages look like, how metadata are packed, what extents, rows and refs of a pool
-//! look like, and what tables and linear objects look like. It holds no behaviour, maps no memory and does no IO. `spec/wire.md`, `spec/pool.md`,
+//! look like, and what tables and linear objects look like. It holds no behaviour, maps no memory and does no IO. `spec/wire.md`, `spec/device.md`, `spec/pool.md`,
 //! `spec/table.md` and `spec/linear.md` say the same in prose; where they differ from this, that is a bug.
 //!
 //! Beside the protocol stand what the processor shares: compiled message types ([`table`], `spec/table.md`) and decoded
@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod device;
 pub mod frame;
 pub mod handshake;
 pub mod limits;

@@ -84,6 +84,12 @@ impl<W: WriteMemory, R: ReadMemory> RingSender<W, R> {
         self
     }
 
+    /// End of what the peer can see. It is the end of a record.
+    #[inline]
+    pub fn published(&self) -> RingPos {
+        self.published
+    }
+
     /// Bytes that the peer has not given back, and the length of the ring. For monitoring: what a peer says of its cursor that can't be
     /// is left to those who send.
     pub fn backlog(&self) -> (u64, u64) {

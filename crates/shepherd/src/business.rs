@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tollfree::shepherd::{Arrival, Attached, Door, Limits};
-use tollfree::{PeerIdentity, PeerPolicy, ServeError};
+use tollfree::shepherd::{Arrival, Attached, Door, Limits, StreamPolicy};
+use tollfree::{PeerIdentity, PeerPolicy};
 
-use crate::config::Config;
+use crate::client::Client;
+use crate::config::{Config, Tls};
 use crate::metrics::Metrics;
 use crate::outward::{Outward, Via};
 use crate::refusal::Refusal;
 use crate::reload::Current;
+use crate::tls::{Certificates, Protocol, TlsError};
 use crate::workers::Workers;
 
 /// Which users may attach to which groups, and with what.
@@ -105,10 +107,17 @@ impl Tenants {
         called.map(str::to_owned).into_iter().chain(others.map(|(name, _)| name.clone())).collect()
     }
 
+    /// Whether a process may attach, or stay so, as it says.
+    pub(crate) fn check_attached(&self, attached: &Attached) -> Result<(), &'static str> {
+        let process = attached.process();
+        self.check(process.identity, process.subject.as_deref(), attached.group(), attached.services())
+    }
+
     /// Whether a process may attach as it says; the reason is told to it.
     pub(crate) fn check(
         &self,
         peer: PeerIdentity,
+        subject: Option<&str>,
         group: &str,
         services: &[String],
     ) -> Result<(), &'static str> {
@@ -116,7 +125,12 @@ impl Tenants {
         if !config.groups.is_empty() && !config.groups.contains_key(group) {
             return Err("the shepherd has no such group: name it in its config, or attach with another");
         }
-        if !self.are_of(peer.uid, group) {
+        if let Some(subject) = subject {
+            let subjects = config.groups.get(group).map_or(&[][..], |group| &group.subjects);
+            if !subjects.iter().any(|other| other == subject) {
+                return Err("the shepherd's config lets no process with this certificate into this group");
+            }
+        } else if !self.are_of(peer.uid, group) {
             return Err("the shepherd's config lets no process of this user into this group");
         }
         let allowed = config.groups.get(group).map_or(&[][..], |group| &group.services);
@@ -133,9 +147,45 @@ impl Tenants {
     }
 }
 
-/// The bound socket.
+/// Why there is no socket for business processes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BusinessError {
+    /// That of this host's.
+    #[error("business.socket: {0}")]
+    Socket(tollfree::ServeError),
+    /// That of other hosts'.
+    #[error("business.stream: {0}")]
+    Stream(tollfree::ServeError),
+    /// Its certificates.
+    #[error("business.stream: {0}")]
+    Certificates(#[from] TlsError),
+}
+
+async fn bind_stream(
+    stream: &crate::config::Stream,
+    limits: Limits,
+) -> Result<(Door, Arc<Certificates>), BusinessError> {
+    let files = Tls {
+        certificate: stream.certificate.clone(),
+        key: stream.key.clone(),
+        client_ca: Some(stream.client_ca.clone()),
+    };
+    let certificates = Arc::new(Certificates::read(&files, Protocol::Device)?);
+    let current = certificates.clone();
+    let policy = StreamPolicy {
+        tls: Arc::new(move || current.current()),
+        subject: Arc::new(|certificate| Client::subject_of(certificate).map(Into::into)),
+    };
+    let door = Door::bind_stream(&stream.address, policy, limits).await.map_err(BusinessError::Stream)?;
+    Ok((door, certificates))
+}
+
+/// The bound sockets.
 pub(crate) struct Business {
     door: Door,
+    /// For processes of other hosts, with the certificates that it shows.
+    stream: Option<(Door, Arc<Certificates>)>,
     socket: String,
     tenants: Arc<Tenants>,
     workers: Arc<Workers>,
@@ -150,13 +200,35 @@ impl Business {
         workers: Arc<Workers>,
         metrics: Arc<Metrics>,
         outward: Arc<Outward>,
-    ) -> Result<Business, ServeError> {
+    ) -> Result<Business, BusinessError> {
         let (socket, wait) = (config.socket.as_str(), config.wait.into());
         let (objects, unfit) = (config.objects, config.unfit.into());
         let limits = Limits { peers: tenants.peers.clone(), wait, objects, unfit, ..Limits::default() };
-        let door = Door::bind(socket, limits).await?;
-        door.metrics(&metrics.common);
-        Ok(Business { door, socket: socket.into(), tenants, workers, metrics, outward })
+        let stream = match &config.stream {
+            None => None,
+            Some(stream) => Some(bind_stream(stream, limits.clone()).await?),
+        };
+        let door = Door::bind(socket, limits).await.map_err(BusinessError::Socket)?;
+        for door in std::iter::once(&door).chain(stream.as_ref().map(|(door, _)| door)) {
+            door.metrics(&metrics.common);
+        }
+        Ok(Business { door, stream, socket: socket.into(), tenants, workers, metrics, outward })
+    }
+
+    /// Where processes of other hosts attach.
+    pub(crate) fn stream_address(&self) -> Option<String> {
+        self.stream.as_ref().map(|(door, _)| door.address())
+    }
+
+    /// The next that has come, of this host or another.
+    async fn arrival(&mut self) -> Option<Arrival> {
+        match &mut self.stream {
+            None => self.door.accept().await,
+            Some((stream, _)) => tokio::select! {
+                arrival = self.door.accept() => arrival,
+                arrival = stream.accept() => arrival,
+            },
+        }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -165,10 +237,13 @@ impl Business {
 
     /// Lets processes in until `closed`, then waits for `let_go`, at which those who are in are let go.
     pub(crate) async fn serve(mut self, mut closed: watch::Receiver<bool>, let_go: watch::Receiver<bool>) {
-        let mut members = JoinSet::new();
+        let (mut members, mut follow) = (JoinSet::new(), JoinSet::new());
+        if let Some((_, certificates)) = &self.stream {
+            follow.spawn(certificates.clone().follow("business.stream".into(), self.metrics.clone()));
+        }
         loop {
             let arrival = tokio::select! {
-                arrival = self.door.accept() => arrival,
+                arrival = self.arrival() => arrival,
                 Some(_) = members.join_next() => continue,
                 _ = closed.wait_for(|closed| *closed) => break,
             };
@@ -192,12 +267,14 @@ impl Business {
             }
         }
         self.door.close();
+        if let Some((stream, _)) = &mut self.stream {
+            stream.close();
+        }
         while members.join_next().await.is_some() {}
     }
 
     fn attach(&self, attached: Attached, mut let_go: watch::Receiver<bool>, members: &mut JoinSet<()>) {
-        let peer = attached.process().identity;
-        if let Err(reason) = self.tenants.check(peer, attached.group(), attached.services()) {
+        if let Err(reason) = self.tenants.check_attached(&attached) {
             self.metrics.refused(Refusal::Attach);
             tracing::warn!(process = ?attached.process(), group = attached.group(), reason, "a process may not attach");
             attached.close(reason);
@@ -243,18 +320,29 @@ mod tests {
     fn groups_are_what_the_config_says() {
         let text = format!(
             "[groups.a]\nusers = [4000000000]\nservices = [\"x.A\"]\nvia = [\"group:b\", \"https://localhost:443\"]\n\
-             [groups.b]\n[outward]\nca = \"{}\"\n",
+             [groups.b]\nsubjects = [\"CN=b\"]\n[outward]\nca = \"{}\"\n",
             file!()
         );
         let tenants = tenants(&text);
         let process = |uid| PeerIdentity { pid: 1, uid, gid: 0 };
         let services = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        tenants.check(process(4_000_000_000), "a", &services(&["x.A"])).unwrap();
-        tenants.check(process(own()), "b", &services(&["x.B"])).unwrap();
-        tenants.check(process(own()), "a", &services(&["x.A"])).expect_err("not this user");
-        tenants.check(process(own()), "c", &services(&["x.B"])).expect_err("no such group");
-        tenants.check(process(4_000_000_000), "a", &services(&["x.B"])).expect_err("not its service");
-        tenants.check(process(own()), "b", &services(&["x.A"])).expect_err("another's service");
+        tenants.check(process(4_000_000_000), None, "a", &services(&["x.A"])).unwrap();
+        tenants.check(process(own()), None, "b", &services(&["x.B"])).unwrap();
+        tenants.check(process(own()), None, "a", &services(&["x.A"])).expect_err("not this user");
+        tenants.check(process(own()), None, "c", &services(&["x.B"])).expect_err("no such group");
+        tenants.check(process(4_000_000_000), None, "a", &services(&["x.B"])).expect_err("not its service");
+        tenants.check(process(own()), None, "b", &services(&["x.A"])).expect_err("another's service");
+        let remote = |subject, group| {
+            tenants.check(
+                PeerIdentity { pid: 0, uid: own(), gid: 0 },
+                Some(subject),
+                group,
+                &services(&["x.B"]),
+            )
+        };
+        remote("CN=b", "b").unwrap();
+        remote("CN=a", "b").expect_err("not this certificate, whatever user it would be here");
+        remote("CN=b", "a").expect_err("a group that names none");
         assert!(tenants.may_call(4_000_000_000, "group:a") && tenants.may_call(4_000_000_000, "group:b"));
         assert!(tenants.may_call(4_000_000_000, "https://localhost:443"));
         assert!(!tenants.may_call(own(), "https://localhost:443") && !tenants.may_call(own(), "group:a"));
@@ -277,6 +365,10 @@ mod tests {
     #[test]
     fn without_groups_nobody_calls_out() {
         let tenants = tenants("");
+        let remote = PeerIdentity { pid: 0, uid: own(), gid: 0 };
+        tenants
+            .check(remote, Some("CN=b"), "default", &[])
+            .expect_err("nor does another host's process attach");
         assert!(tenants.may_call(own(), "group:any") && !tenants.may_call(own(), "https://localhost:443"));
         assert_eq!(tenants.peers, PeerPolicy::SameUser);
     }

@@ -48,6 +48,20 @@ impl Client {
         self
     }
 
+    /// The name of a certificate by which `groups` lets it attach: its subject, or where that is empty its first DNS name or URI.
+    pub(crate) fn subject_of(der: &[u8]) -> Option<String> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        let subject = certificate.subject().to_string();
+        if !subject.is_empty() {
+            return Some(subject);
+        }
+        let names = certificate.subject_alternative_name().ok()??;
+        names.value.general_names.iter().find_map(|name| match name {
+            GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
+            _ => None,
+        })
+    }
+
     /// Its connection, by a number that no other has.
     pub(crate) fn connection(&self) -> u64 {
         self.connection

@@ -87,6 +87,9 @@ pub struct Tls {
 pub struct Business {
     /// `shm:///path` or `shm-abstract:name`.
     pub socket: String,
+    /// Where business processes of other hosts attach. Without it, none do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<Stream>,
     /// How the shepherd waits for what business processes say.
     pub wait: Wait,
     /// Whether handlers that take objects get them: requests are decoded, and answers encoded, by the shepherd.
@@ -99,6 +102,7 @@ impl Default for Business {
     fn default() -> Business {
         Business {
             socket: "shm:///run/tollfree/shepherd.sock".into(),
+            stream: None,
             wait: Wait::default(),
             objects: true,
             unfit: Unfit::default(),
@@ -125,6 +129,21 @@ impl From<Unfit> for tollfree::shepherd::Unfit {
             Unfit::Refuse => tollfree::shepherd::Unfit::Refuse,
         }
     }
+}
+
+/// The TCP socket at which business processes of other hosts attach, by TLS. Its files are read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Stream {
+    /// `host:port`.
+    pub address: String,
+    /// The certificate that the shepherd shows and those above it, a PEM file. Business processes look for their address' host in it.
+    pub certificate: PathBuf,
+    /// Its key, a PEM file.
+    pub key: PathBuf,
+    /// Who signs business processes' certificates, a PEM file. Which group one may attach to is said by `groups`.
+    pub client_ca: PathBuf,
 }
 
 /// How a shepherd waits for what business processes say.
@@ -155,6 +174,9 @@ impl From<Wait> for WaitPolicy {
 pub struct Group {
     /// Users whose processes may attach to it, by number. Without any, the shepherd's own user.
     pub users: Vec<u32>,
+    /// Subjects of certificates, as `CN=orders`, with which processes of other hosts may attach to it by `business.stream`. Without any,
+    /// none may. A certificate without a subject goes by its first DNS name or URI.
+    pub subjects: Vec<String>,
     /// Services that it may attach with. Without any, all that no other group names.
     pub services: Vec<String>,
     /// Where its processes may call, besides itself (`group:its-name`): `https://host:port`, `http://host:port` or

@@ -65,9 +65,10 @@ use crate::reload::Current;
 use crate::traces::Traces;
 use crate::workers::Workers;
 
+pub use business::BusinessError;
 pub use config::{
     Business as BusinessConfig, Config, ConfigError, Group, GroupSteering, Limits, Listener,
-    Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Register, Source, Steering, Tls,
+    Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Register, Source, Steering, Stream, Tls,
     Traces as TracesConfig, Unfit, Wait,
 };
 pub use listeners::ListenError;
@@ -82,9 +83,9 @@ pub enum StartError {
     /// A listener.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The socket of business processes.
-    #[error("business.socket: {0}")]
-    Business(#[from] tollfree::ServeError),
+    /// A socket of business processes.
+    #[error(transparent)]
+    Business(#[from] BusinessError),
     /// The page of figures.
     #[error("metrics.address: {address} can't be bound: {source}")]
     Metrics {
@@ -201,7 +202,7 @@ impl Shepherd {
         self.reloader.clone()
     }
 
-    /// Where it can be reached: each listener by its name, `business`, `control` unless that is abstract, and `metrics` if there is
+    /// Where it can be reached: each listener by its name, `business`, `business.stream` if processes of other hosts may attach, `control` unless that is abstract, and `metrics` if there is
     /// such a page.
     pub fn addresses(&self) -> BTreeMap<String, String> {
         let mut addresses: BTreeMap<String, String> = self
@@ -210,6 +211,9 @@ impl Shepherd {
             .map(|bound| (format!("listeners.{}", bound.name()), bound.address()))
             .collect();
         addresses.insert("business".into(), self.business.address().into());
+        if let Some(stream) = self.business.stream_address() {
+            addresses.insert("business.stream".into(), stream);
+        }
         if let Some(control) = &self.control {
             addresses.insert("control".into(), format!("unix:{}", control.path().display()));
         }

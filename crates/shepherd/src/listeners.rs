@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::passed::{self, Passed};
 use crate::refusal::Refusal;
 use crate::reload::Current;
-use crate::tls::{Certificates, TlsError};
+use crate::tls::{Certificates, Protocol, TlsError};
 
 /// How long nobody is accepted after that has failed, as it does without a free descriptor.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -130,7 +130,8 @@ impl Bound {
         listener: &Listener,
         passed: &mut Passed,
     ) -> Result<Bound, ListenError> {
-        let certificates = listener.tls.as_ref().map(Certificates::read).transpose();
+        let certificates =
+            listener.tls.as_ref().map(|files| Certificates::read(files, Protocol::Http2)).transpose();
         let certificates =
             certificates.map_err(|source| ListenError::Tls { listener: name.into(), source })?.map(Arc::new);
         let address = &*listener.address;

@@ -115,8 +115,7 @@ impl Reloader {
         self.hold(&Arc::new(config));
         for worker in self.workers.all() {
             let attached = worker.attached();
-            let peer = attached.process().identity;
-            if let Err(reason) = self.tenants.check(peer, attached.group(), attached.services()) {
+            if let Err(reason) = self.tenants.check_attached(attached) {
                 tracing::warn!(process = ?attached.process(), group = attached.group(), reason, "let go");
                 attached.close(reason);
             }
@@ -155,6 +154,9 @@ fn keep(old: &Config, new: &mut Config, may_come: impl Fn(u32) -> bool) -> Vec<S
     });
     if new.business.socket != old.business.socket {
         kept.push("business.socket".into());
+    }
+    if new.business.stream != old.business.stream {
+        kept.push("business.stream".into());
     }
     if new.business.wait != old.business.wait {
         kept.push("business.wait".into());

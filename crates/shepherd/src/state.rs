@@ -37,7 +37,10 @@ pub struct State {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WorkerState {
-    /// Its process, as the kernel says.
+    /// Where it is and whose its certificate is, if it is of another host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<String>,
+    /// Its process, as the kernel says; 0 for one of another host.
     pub pid: i32,
     /// That process' user.
     pub uid: u32,

@@ -9,7 +9,9 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{ALL_VERSIONS, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tollfree::shepherd::STREAM_PROTOCOL;
 
 use crate::config::Tls;
 use crate::metrics::Metrics;
@@ -41,8 +43,29 @@ pub enum TlsError {
     },
 }
 
+static NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];
+
+/// What is spoken behind TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http2,
+    /// That of business processes of other hosts.
+    Device,
+}
+
+impl Protocol {
+    /// Its name in TLS, and the versions that it is spoken behind.
+    fn of_tls(self) -> (&'static [u8], &'static [&'static SupportedProtocolVersion]) {
+        match self {
+            Protocol::Http2 => (b"h2", ALL_VERSIONS),
+            Protocol::Device => (STREAM_PROTOCOL, NEWEST),
+        }
+    }
+}
+
 /// What a listener's handshakes use now.
 pub(crate) struct Certificates {
+    protocol: Protocol,
     files: ArcSwap<Tls>,
     current: ArcSwap<ServerConfig>,
 }
@@ -57,14 +80,14 @@ pub(crate) struct Prepared {
 type Look = Vec<Option<(SystemTime, u64)>>;
 
 impl Certificates {
-    pub(crate) fn read(files: &Tls) -> Result<Certificates, TlsError> {
-        let current = ArcSwap::new(server_config(files)?);
-        Ok(Certificates { files: ArcSwap::from_pointee(files.clone()), current })
+    pub(crate) fn read(files: &Tls, protocol: Protocol) -> Result<Certificates, TlsError> {
+        let current = ArcSwap::new(server_config(files, protocol)?);
+        Ok(Certificates { protocol, files: ArcSwap::from_pointee(files.clone()), current })
     }
 
     /// What other files hold, to be used from a later moment on.
     pub(crate) fn prepare(&self, files: &Tls) -> Result<Prepared, TlsError> {
-        Ok(Prepared { files: Arc::new(files.clone()), config: server_config(files)? })
+        Ok(Prepared { files: Arc::new(files.clone()), config: server_config(files, self.protocol)? })
     }
 
     pub(crate) fn use_these(&self, prepared: Prepared) {
@@ -125,10 +148,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(read)
 }
 
-fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, TlsError> {
+fn server_config(tls: &Tls, protocol: Protocol) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&tls.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&tls.key)
         .map_err(|error| file(&tls.key, format!("can't be read as a PEM key: {error}")))?;
+    let (name, versions) = protocol.of_tls();
     let provider = Arc::new(ring::default_provider());
     let pair = |error: tokio_rustls::rustls::Error| TlsError::Pair {
         certificate: tls.certificate.clone(),
@@ -136,7 +160,7 @@ fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, TlsError> {
         problem: error.to_string(),
     };
     let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .map_err(pair)?;
     let builder = match &tls.client_ca {
         None => builder.with_no_client_auth(),
@@ -151,6 +175,10 @@ fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, TlsError> {
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![name.to_vec()];
+    if protocol == Protocol::Device {
+        // What was resumed would be let in by a certificate that is not looked at again.
+        config.send_tls13_tickets = 0;
+    }
     Ok(Arc::new(config))
 }

@@ -54,6 +54,7 @@ impl Worker {
     fn state(&self) -> WorkerState {
         let peer = self.attached.process().identity;
         WorkerState {
+            remote: self.attached.remote().map(|remote| format!("{} at {}", remote.subject, remote.address)),
             pid: peer.pid,
             uid: peer.uid,
             worker: self.attached.worker(),

@@ -160,6 +160,12 @@ impl Ledger {
         Arc::new(Ledger { quotas, book: Mutex::default() })
     }
 
+    /// Sessions that one user may have at once, or one subject of certificates.
+    #[cfg(feature = "tls")]
+    pub(crate) fn sessions_per_user(quotas: &Quotas) -> u32 {
+        Ledger::new(quotas).quotas.sessions_per_user.unwrap_or(u32::MAX)
+    }
+
     /// Gives a client a place, if its process and its user may have one more.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::handshake::{self, Attached, HandshakeError, PeerPool};
 use crate::inherited::OfProcess;
 use crate::introduction::{Introduction, Purpose};
+use crate::link::RemoteIdentity;
 use crate::shared::{Shared, Socket};
 use crate::streak::Streak;
 use crate::tokens;
@@ -27,7 +28,7 @@ use crate::tokens;
 #[error("{address}: {kind}")]
 pub struct ConnectError {
     /// Where to.
-    pub address: Address,
+    pub address: String,
     /// What happened.
     #[source]
     pub kind: ConnectErrorKind,
@@ -171,7 +172,7 @@ impl Attachment {
         let met = Attachment::meet(socket.address(), &path, config, &Purpose::Call, Some(token)).await?;
         let (attachment, Some(answer)) = met else {
             return Err(ConnectError {
-                address: socket.address().clone(),
+                address: socket.address().to_string(),
                 kind: HandshakeError::NoAnswer.into(),
             });
         };
@@ -185,7 +186,7 @@ impl Attachment {
         purpose: &Purpose,
         token: Option<&tokens::Token>,
     ) -> Result<(Attachment, Option<tokens::Token>), ConnectError> {
-        let error = |kind| ConnectError { address: address.clone(), kind };
+        let error = |kind| ConnectError { address: address.to_string(), kind };
         let dialled = dial(path, config.handshake_timeout, STARTING).await;
         let socket = dialled.map(OfProcess::new).map_err(|source| {
             error(match source.kind() {
@@ -207,6 +208,36 @@ impl Attachment {
         Ok((attachment, answer))
     }
 
+    /// Attaches to a shepherd of another host, which both certificates prove to each other. Must be called in a tokio runtime
+    /// with IO and time.
+    ///
+    /// # Errors
+    /// [`ConnectError`], which names the address.
+    #[cfg(feature = "tls")]
+    pub async fn attach_over(
+        address: &crate::StreamAddress,
+        certificates: &crate::Certificates,
+        config: &Config,
+        introduction: Introduction,
+    ) -> Result<Attachment, ConnectError> {
+        let error = |kind| ConnectError { address: address.to_string(), kind };
+        let config = config.over_stream();
+        let met = crate::link::dial(address, certificates, &config, introduction).await;
+        let (attached, socket) = met.map_err(|kind| error(kind.into()))?;
+        Attachment::over_stream(attached, socket, &config)
+            .map_err(|source| error(ConnectErrorKind::Io(source)))
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn over_stream(
+        attached: Attached,
+        socket: tokio::net::TcpStream,
+        config: &Config,
+    ) -> std::io::Result<Attachment> {
+        let socket = Socket::from_owned_fd_unchecked(socket.into_std()?.into())?;
+        Attachment::begin(attached, socket, config)
+    }
+
     pub(crate) fn new(
         attached: Attached,
         socket: UnixStream,
@@ -215,10 +246,16 @@ impl Attachment {
         let peer_addr = socket.peer_addr().ok().map(Arc::new);
         let peer_cred = socket.peer_cred().ok();
         let socket = Socket::from_owned_fd_unchecked(socket.into_std()?.into())?;
+        let mut attachment = Attachment::begin(attached, socket, config)?;
+        (attachment.peer_addr, attachment.peer_cred) = (peer_addr, peer_cred);
+        Ok(attachment)
+    }
+
+    fn begin(attached: Attached, socket: Socket, config: &Config) -> std::io::Result<Attachment> {
         let shared = Shared::new(attached, socket, config)?;
         shared.start_driver(&Handle::current())?;
         here(Point::SessionBegun);
-        Ok(Attachment { shared, accepts: Streak::default(), peer_addr, peer_cred })
+        Ok(Attachment { shared, accepts: Streak::default(), peer_addr: None, peer_cred: None })
     }
 
     /// Why the session is over, if it is.
@@ -294,6 +331,11 @@ impl Attachment {
     /// Who is at the other end.
     pub fn peer(&self) -> PeerIdentity {
         self.shared.identity
+    }
+
+    /// Who is at the other end, where that is a process of another host: its identity has no process and no user then.
+    pub fn remote(&self) -> Option<&RemoteIdentity> {
+        self.shared.remote.as_ref()
     }
 
     /// What the side that connected wants: the peer at a listener, else this side.

@@ -102,6 +102,8 @@ pub struct Config {
     pub agent: Option<String>,
     /// The handshake must be over within this time.
     pub handshake_timeout: Duration,
+    /// A peer of another host that has sent nothing for so long is taken for dead; each side sends something four times as often.
+    pub silence: Duration,
     /// A server: what clients of one process, and of one user, may have of it.
     pub quotas: Quotas,
     /// A server: counts the clients that it refuses.
@@ -132,6 +134,7 @@ impl Default for Config {
             area_idle: Duration::from_millis(500),
             agent: None,
             handshake_timeout: Duration::from_secs(5),
+            silence: Duration::from_secs(20),
             quotas: Quotas::default(),
             refusals: Refusals::default(),
             tokens: None,
@@ -139,6 +142,21 @@ impl Default for Config {
             is_shepherd: false,
             via: None,
             pool: None,
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Config {
+    /// The same for sessions over a stream: nobody looks for what only the driver can hear, and there is no memory to share.
+    pub(crate) fn over_stream(&self) -> Config {
+        Config {
+            wait: WaitPolicy::Park,
+            dedicated: false,
+            pool: None,
+            tokens: None,
+            via: None,
+            ..self.clone()
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::clock::now_ns;
 use crate::config::{Config, WaitPolicy};
 use crate::counts;
 use crate::handshake::{Attached, PeerPool};
+use crate::link::Link;
 use crate::load::Load;
 use crate::opening::Turn;
 use crate::patience::Patience;
@@ -85,6 +86,8 @@ pub(crate) struct Core {
     pub(crate) area_made: bool,
     /// A driver looks now and then whether the peer has taken ropes.
     pub(crate) ropes_watched: bool,
+    /// A driver beats for the session, if it has a stream.
+    pub(crate) beats_watched: bool,
     /// The peer's waiting thread ran on this side's processor when that was last looked at.
     pub(crate) is_crowded: bool,
     /// Turns in a row that a task had to wait for its own.
@@ -101,6 +104,8 @@ impl Core {
         attached.own.region.take_fd();
         let (own, peer) = (Arc::new(attached.own.region), Arc::new(attached.peer));
         let load = Load::new(attached.shares_load, own.clone(), peer.clone());
+        let own_ring = attached.own.ring;
+        let link = attached.link.take().map(|seed| Box::new(Link::new(*seed, own.clone(), own_ring)));
         let price = Price::new();
         let patience = Patience::new(config.wait, attached.role, &price);
         let core = Core {
@@ -116,7 +121,11 @@ impl Core {
             waiter: Waiter::new(own),
             ringer: Ringer::new(peer),
             mapped: AreasMapped::default(),
-            bell: if attached.gives_doorbells { PeerWake::Awaited } else { PeerWake::Socket },
+            bell: match link {
+                Some(link) => PeerWake::Link(link),
+                None if attached.gives_doorbells => PeerWake::Awaited,
+                None => PeerWake::Socket,
+            },
             fds: VecDeque::new(),
             waiters: Waiters::default(),
             patience,
@@ -136,6 +145,7 @@ impl Core {
             nudge: false,
             area_made: false,
             ropes_watched: false,
+            beats_watched: false,
             is_crowded: false,
             long_turns: 0,
             area_len: area_len(config.area_len, attached.peer_area_len_max),
@@ -529,7 +539,11 @@ impl Core {
         }
         self.session.close(&mut self.sending, reason);
         here(Point::CloseStaged);
-        if self.sending.ring.publish() {
+        let is_new = self.sending.ring.publish();
+        let published = self.sending.ring.published();
+        if let Some(link) = self.link() {
+            link.close(socket, published);
+        } else if is_new {
             here(Point::ClosePublished);
             socket::ring(socket);
         }

@@ -18,6 +18,7 @@ use tollfree_kill_points::{Point, here};
 use tollfree_rendezvous::Doorbell;
 use tollfree_session::{Closed, Violation};
 
+use crate::link::BEATS_OF_SILENCE;
 use crate::liveness::DeathWatch;
 use crate::shared::{Entered, OwnDoorbell, Shared, Socket};
 use crate::socket_events::SocketEvent;
@@ -50,6 +51,8 @@ pub(crate) struct Driver {
     pub(crate) area: Option<Instant>,
     /// While ropes are kept for the peer, and no other driver sees to it.
     pub(crate) ropes: Option<RopeWatch>,
+    /// Where the session has a stream, and no other driver beats: when to.
+    pub(crate) beat: Option<Instant>,
     /// It is to look again, now that others had their turn.
     pub(crate) owes_look: bool,
 }
@@ -145,7 +148,7 @@ impl Driver {
     fn poll_alarm(&self, cx: &mut Context<'_>, alarm: &mut Option<Pin<Box<Sleep>>>) -> Poll<()> {
         let watch_at = self.watch.map(|(at, _)| at);
         let ropes_at = self.ropes.map(|watch| watch.at);
-        let Some(at) = [watch_at, self.area, ropes_at].into_iter().flatten().min() else {
+        let Some(at) = [watch_at, self.area, ropes_at, self.beat].into_iter().flatten().min() else {
             return Poll::Pending;
         };
         let alarm = alarm.get_or_insert_with(|| Box::pin(sleep_until(at)));
@@ -164,6 +167,8 @@ impl Driver {
             self.look_at_area()
         } else if self.ropes.is_some_and(|watch| watch.at <= now) {
             self.look_at_ropes()
+        } else if self.beat.is_some_and(|at| at <= now) {
+            self.beat()
         } else {
             Next::Sleep
         }
@@ -174,11 +179,43 @@ impl Driver {
         here(Point::DoorbellHeard);
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
         core.woken();
+        if core.link().is_some() {
+            drop(core);
+            return self.takes_more(is_spoilt);
+        }
         if is_spoilt && core.session.closed().is_none() {
             let spoilt = Violation::Socket("a doorbell of this side's that can't be listened to any more");
             core.close(Closed::Violation(spoilt), &self.shared.socket);
         }
         self.go_on(core)
+    }
+
+    /// The stream takes more; or it has ended (`is_over`), which is then heard behind what came before.
+    fn takes_more(&mut self, is_over: bool) -> Next {
+        let Ok(mut core) = self.shared.enter() else { return Next::Over };
+        if !std::mem::replace(&mut core.beats_watched, true) {
+            self.beat = Some(Instant::now() + self.shared.silence / BEATS_OF_SILENCE);
+        }
+        core.unblock(&self.shared.socket);
+        if is_over && core.hear(&self.shared.socket) == SocketEvent::Dead {
+            core.hang_up(&self.shared.socket);
+        }
+        self.go_on(core)
+    }
+
+    /// A part of the longest silence has passed.
+    fn beat(&mut self) -> Next {
+        let Ok(mut core) = self.shared.enter() else { return Next::Over };
+        if core.session.closed().is_some() {
+            return Next::Over;
+        }
+        if !core.beat(&self.shared.socket) {
+            tracing::warn!(silence = ?self.shared.silence, "nothing comes from a peer of another host: it is taken for dead");
+            drop(core);
+            return self.hung_up();
+        }
+        self.beat = Some(Instant::now() + self.shared.silence / BEATS_OF_SILENCE);
+        self.serve(core)
     }
 
     /// Something is on the socket: a ring where that is the doorbell, a descriptor, or the peer has hung up.
@@ -223,6 +260,9 @@ impl Driver {
             let oldest = core.session.oldest_rope();
             self.ropes = Some(RopeWatch { at: Instant::now() + ROPE_PAUSE, pause: ROPE_PAUSE, oldest });
         }
+        if core.link().is_some() && !std::mem::replace(&mut core.beats_watched, true) {
+            self.beat = Some(Instant::now() + self.shared.silence / BEATS_OF_SILENCE);
+        }
         let is_gathering = core.gathering;
         let Some(runtime_waiters) = core.waiters.find(self.runtime) else { return Next::Over };
         if runtime_waiters.is_polled() && self.watch.is_none() {
@@ -240,6 +280,9 @@ impl Driver {
         let socket = &self.shared.socket;
         core.waiter.unpark();
         for _ in 0..ROUND_COUNT {
+            if core.link().is_some_and(|link| link.owes()) && core.hear(socket) == SocketEvent::Dead {
+                core.hang_up(socket);
+            }
             core.poll(socket);
             core.flush(socket);
             core.wake_ready();
@@ -247,7 +290,8 @@ impl Driver {
                 // The hang-up that follows ends the driver.
                 return Next::Sleep;
             }
-            if !core.anyone_sleeps() || core.arm() {
+            let owes = core.link().is_some_and(|link| link.owes());
+            if !owes && (!core.anyone_sleeps() || core.arm()) {
                 return Next::Sleep;
             }
         }
@@ -301,6 +345,7 @@ impl Drop for Driver {
         };
         core.area_made |= self.area.is_some();
         core.ropes_watched &= self.ropes.is_none();
+        core.beats_watched &= self.beat.is_none();
         core.remove_runtime(self.runtime);
     }
 }
@@ -332,6 +377,7 @@ mod tests {
             watch: None,
             area: None,
             ropes: None,
+            beat: None,
             owes_look: false,
         };
         let driven = tokio::time::timeout(Duration::from_secs(20), driver.run(Arc::default()));

@@ -38,6 +38,7 @@ use crate::clock::now_ns;
 use crate::config::Config;
 use crate::inbox::Inbox;
 use crate::introduction::{Purpose, body_len};
+use crate::link::Seed;
 use crate::tokens::{Token, TokenError};
 
 /// Why two processes did not become a session.
@@ -127,6 +128,18 @@ pub enum HandshakeError {
     /// The client presents a token that is not good.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// TLS says that the peer is not what its certificate, or its records, have to show.
+    #[error("TLS: {0}")]
+    Tls(io::Error),
+    /// A file of this process's certificates can't be used.
+    #[error("{0}")]
+    Certificates(String),
+    /// The peer's certificate names nobody, or there is none.
+    #[error("the peer's certificate names nobody who may attach")]
+    NoCertificate,
+    /// Only business processes attach over a stream.
+    #[error("only Server::attach comes over a stream; a Channel::via reaches a shepherd of its own host")]
+    NotOverStreams,
     /// The server has not answered the token.
     #[error("the server has not answered the token that it was shown")]
     NoAnswer,
@@ -154,7 +167,7 @@ impl HandshakeError {
         match self {
             HandshakeError::Version { .. } => reason::VERSION,
             HandshakeError::Feature(_) => reason::FEATURE,
-            HandshakeError::User { .. } => reason::USER,
+            HandshakeError::User { .. } | HandshakeError::NoCertificate => reason::USER,
             HandshakeError::Region(error) if error.is_peer_fault() => reason::REGION,
             HandshakeError::Size { .. } => reason::REGION,
             HandshakeError::Token(TokenError::Random(_)) => reason::BUSY,
@@ -190,7 +203,7 @@ impl HandshakeError {
 /// A client at a server, before its session.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    heard: AtomicBool,
+    pub(crate) heard: AtomicBool,
     closing: AtomicBool,
     ended: Notify,
 }
@@ -217,7 +230,7 @@ impl Turn {
     }
 
     /// Resolves when it is to be refused.
-    async fn refused(&self) -> HandshakeError {
+    pub(crate) async fn refused(&self) -> HandshakeError {
         self.ended.notified().await;
         if self.closing.load(Ordering::Relaxed) { HandshakeError::Closing } else { HandshakeError::Crowded }
     }
@@ -255,6 +268,8 @@ pub(crate) struct Attached {
     pub(crate) peer_pool: PeerPool,
     pub(crate) agent: String,
     pub(crate) identity: PeerIdentity,
+    /// Where the two are on different hosts: how they are connected.
+    pub(crate) link: Option<Box<Seed>>,
     /// A server's: the client's place, which ends with the session.
     pub(crate) seat: Option<Seat>,
     /// Becomes readable when the peer's process has ended.
@@ -285,7 +300,7 @@ pub(crate) async fn connect(
     let (role, body) = (purpose.role(), purpose.body());
     within(config.handshake_timeout, async {
         let identity = check_user(stream, config, role)?;
-        let peer = (identity, watch(stream, identity)?);
+        let peer = Peer { identity, pidfd: watch(stream, identity)?, shares_clock: true };
         let own =
             Own::make(if role == Role::Client { "tollfree-client" } else { "tollfree-server" }, config)?;
         let mut hello = offer(purpose.kind(), role, config, &own);
@@ -308,19 +323,12 @@ pub(crate) async fn connect(
             (Err(error), _) => return Err(error),
         }
         let (answer, fd) = inbox.take();
-        if answer.kind.get() == kind::REFUSAL {
-            return Err(HandshakeError::Refused { reason: answer.reason.get(), text: answer.text() });
-        }
-        check_versions(&answer)?;
-        if answer.kind.get() != kind::WELCOME {
-            return Err(ANOTHER_KIND);
-        }
-        check_required(&answer)?;
+        check_answer(&answer)?;
         let answered = token.and_then(|_| token_of(&answer));
         if token.is_some() && answered.is_none() {
             return Err(HandshakeError::NoAnswer);
         }
-        let attached = attach(purpose.clone(), role, &answer, fd, own, peer, config)?;
+        let attached = attach(purpose.clone(), role, &answer, mapped(fd), own, peer, config)?;
         give_doorbell(stream, &attached).await?;
         Ok(Attached { answer: answered, ..attached })
     })
@@ -342,17 +350,15 @@ pub(crate) async fn accept(
         let mut inbox = Inbox::new();
         hear(&mut inbox, stream, turn).await?;
         let hello = inbox.hello();
-        check_versions(&hello)?;
-        check_kind(hello.kind.get(), config)?;
-        check_required(&hello)?;
+        check_request(&hello, config)?;
         let body_len = body_len(hello.kind.get(), hello.body_len.get()).map_err(HandshakeError::Malformed)?;
         inbox.expect(body_len);
         hear(&mut inbox, stream, turn).await?;
         turn.heard.store(true, Ordering::Relaxed);
         let purpose = Purpose::read(hello.kind.get(), inbox.body()).map_err(HandshakeError::Malformed)?;
         let (_, fd) = inbox.take();
-        let peer = (identity, watch(stream, identity)?);
-        let mut seat = ledger.admit(identity, peer.1.as_ref())?;
+        let peer = Peer { identity, pidfd: watch(stream, identity)?, shares_clock: true };
+        let mut seat = ledger.admit(identity, peer.pidfd.as_ref())?;
         let answer = redeem(&hello, config)?;
         let (name, role) = match purpose.role() {
             Role::Client => ("tollfree-server", Role::Server),
@@ -360,7 +366,7 @@ pub(crate) async fn accept(
         };
         let own = Own::make(name, config)?;
         seat.made(tollfree_region::ReadMemory::len(&own.region));
-        let attached = attach(purpose, role, &hello, fd, own, peer, config)?;
+        let attached = attach(purpose, role, &hello, mapped(fd), own, peer, config)?;
         let mut welcome = offer(kind::WELCOME, role, config, &attached.own);
         welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
         welcome.version_max = welcome.version_min;
@@ -376,13 +382,18 @@ pub(crate) async fn accept(
     if let Err(error) = &result {
         // Before the client is told: who was refused finds it counted.
         config.refusals.add();
-        let mut refusal = Hello::new(kind::REFUSAL);
-        refusal.reason = error.reason().into();
-        refusal.set_text(&told_to_client(error));
         // The client may be gone, or not listening; the error itself is what counts.
-        let _ = socket::send(stream, refusal.as_bytes(), None);
+        let _ = socket::send(stream, refusal(error).as_bytes(), None);
     }
     result
+}
+
+/// What a client is told of an error.
+pub(crate) fn refusal(error: &HandshakeError) -> Hello {
+    let mut refusal = Hello::new(kind::REFUSAL);
+    refusal.reason = error.reason().into();
+    refusal.set_text(&told_to_client(error));
+    refusal
 }
 
 /// Waits for what is expected. What has come may lie there when the client's turn is over, and nobody has had the time to look.
@@ -413,15 +424,21 @@ fn user_words(uid: u32, policy: &str, here: Role) -> String {
     }
 }
 
-async fn within<T>(
+pub(crate) async fn within<T>(
     limit: Duration,
     steps: impl Future<Output = Result<T, HandshakeError>>,
 ) -> Result<T, HandshakeError> {
     tokio::time::timeout(limit, steps).await.unwrap_or(Err(HandshakeError::Timeout(limit)))
 }
 
-/// Who the peer is, and its pidfd where there is one.
-type Watched = (PeerIdentity, Option<OwnedFd>);
+/// What is known of the peer's process without its saying so.
+pub(crate) struct Peer {
+    pub(crate) identity: PeerIdentity,
+    /// Where there is one.
+    pub(crate) pidfd: Option<OwnedFd>,
+    /// It is on this host.
+    pub(crate) shares_clock: bool,
+}
 
 fn check_user(stream: &UnixStream, config: &Config, here: Role) -> Result<PeerIdentity, HandshakeError> {
     let identity = PeerIdentity::of(stream)?;
@@ -458,6 +475,12 @@ impl Own {
         Ok(Own { region, ring, doorbell: doorbell.and_then(Result::ok) })
     }
 
+    /// What a session over a stream needs.
+    #[cfg(feature = "tls")]
+    pub(crate) fn without_doorbell(name: &str, config: &Config) -> Result<Own, RegionError> {
+        Ok(Own { doorbell: None, ..Own::make(name, config)? })
+    }
+
     /// The features that this side wants to be in force.
     fn features(&self, config: &Config) -> u64 {
         let load = if config.load { feature::LOAD } else { 0 };
@@ -467,7 +490,7 @@ impl Own {
     }
 }
 
-fn offer(kind: u32, role: Role, config: &Config, own: &Own) -> Hello {
+pub(crate) fn offer(kind: u32, role: Role, config: &Config, own: &Own) -> Hello {
     let mut hello = Hello::new(kind);
     hello.region_len = (tollfree_region::ReadMemory::len(&own.region) as u32).into();
     hello.ring_len = (own.ring.ring_len as u32).into();
@@ -503,6 +526,25 @@ fn check_kind(asked: u32, config: &Config) -> Result<(), HandshakeError> {
     }
 }
 
+/// Whether a client's request can be answered.
+pub(crate) fn check_request(hello: &Hello, config: &Config) -> Result<(), HandshakeError> {
+    check_versions(hello)?;
+    check_kind(hello.kind.get(), config)?;
+    check_required(hello)
+}
+
+/// Whether a server's answer is a WELCOME that can be meant.
+pub(crate) fn check_answer(answer: &Hello) -> Result<(), HandshakeError> {
+    if answer.kind.get() == kind::REFUSAL {
+        return Err(HandshakeError::Refused { reason: answer.reason.get(), text: answer.text() });
+    }
+    check_versions(answer)?;
+    if answer.kind.get() != kind::WELCOME {
+        return Err(ANOTHER_KIND);
+    }
+    check_required(answer)
+}
+
 fn check_required(hello: &Hello) -> Result<(), HandshakeError> {
     match hello.required.get() & !FEATURES {
         0 => Ok(()),
@@ -530,17 +572,25 @@ fn redeem(hello: &Hello, config: &Config) -> Result<Option<Token>, TokenError> {
     }
 }
 
-fn attach(
+/// The region that came as a descriptor.
+fn mapped(fd: Option<GivenFd>) -> impl FnOnce(usize) -> Result<PeerRegion, HandshakeError> {
+    |region_len| {
+        let fd = fd.ok_or(HandshakeError::Malformed("it came without the descriptor of a region"))?;
+        Ok(PeerRegion::map(fd, region_len)?)
+    }
+}
+
+/// Checks what the peer has said, and has its region mapped, of the length that it has.
+pub(crate) fn attach(
     purpose: Purpose,
     role: Role,
     theirs: &Hello,
-    fd: Option<GivenFd>,
+    map: impl FnOnce(usize) -> Result<PeerRegion, HandshakeError>,
     own: Own,
-    (identity, pidfd): Watched,
+    Peer { identity, pidfd, shares_clock }: Peer,
     config: &Config,
 ) -> Result<Attached, HandshakeError> {
     let received_ns = now_ns();
-    let fd = fd.ok_or(HandshakeError::Malformed("it came without the descriptor of a region"))?;
     let size = |what, value: u32, min: usize, max: usize| match value as usize {
         len if (min..=max).contains(&len) => Ok(len),
         _ => Err(HandshakeError::Size { what, value: value.into() }),
@@ -562,7 +612,7 @@ fn attach(
     }
     let peer_ring = Geometry::new(RING_OFF, ring_len)
         .map_err(|_| HandshakeError::Size { what: "a ring", value: ring_len as u64 })?;
-    let peer = PeerRegion::map(fd, region_len)?;
+    let peer = map(region_len)?;
     here(Point::PeerMapped);
     let peer_limits = Limits {
         stream_window: theirs.stream_window.get(),
@@ -579,7 +629,10 @@ fn attach(
         peer_ring,
         peer_limits,
         peer_area_len_max: area_len_max.min(limits::AREA_LEN_MAX),
-        clock_shift_ns: clock_shift(theirs.clock_ns.get(), received_ns),
+        clock_shift_ns: match shares_clock {
+            true => clock_shift(theirs.clock_ns.get(), received_ns),
+            false => received_ns.wrapping_sub(theirs.clock_ns.get()) as i64,
+        },
         shares_load: in_force & feature::LOAD != 0,
         gives_doorbells: in_force & feature::DOORBELL != 0,
         answer: None,
@@ -595,6 +648,7 @@ fn attach(
         },
         agent: theirs.text(),
         identity,
+        link: None,
         seat: None,
         pidfd,
     })

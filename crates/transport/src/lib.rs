@@ -50,6 +50,11 @@ mod handshake;
 mod inbox;
 mod inherited;
 mod introduction;
+#[cfg(feature = "tls")]
+mod link;
+#[cfg(not(feature = "tls"))]
+#[path = "link/absent.rs"]
+mod link;
 mod listener;
 mod liveness;
 mod load;
@@ -77,6 +82,13 @@ pub use config::{Config, PeerPolicy, WaitPolicy};
 pub use counts::{Waits, peer_deaths, waits};
 pub use handshake::{HandshakeError, PeerPool};
 pub use introduction::{Introduction, Purpose};
+pub use link::RemoteIdentity;
+#[cfg(feature = "tls")]
+pub use link::address::{StreamAddress, StreamAddressError};
+#[cfg(feature = "tls")]
+pub use link::certificates::{CertificateError, Certificates};
+#[cfg(feature = "tls")]
+pub use link::listener::{StreamListener, StreamPolicy, SubjectOf};
 pub use listener::Listener;
 pub use opening::{Opener, Started};
 pub use tokens::{Token, TokenError, Tokens};

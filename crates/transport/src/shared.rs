@@ -41,6 +41,7 @@ use crate::counts;
 use crate::driver::{Driver, Duplicates};
 use crate::handshake::{Attached, PeerPool};
 use crate::introduction::Purpose;
+use crate::link::RemoteIdentity;
 use crate::liveness::DeathWatch;
 use crate::load::Load;
 use crate::runtime_waiters::{RuntimeWaiters, Slot, WaitKey, WaiterRole, slot_of};
@@ -70,7 +71,8 @@ pub(crate) const FORKED: Closed =
 /// The rendezvous socket in a runtime's poller, and no pipe: this is tokio's way to be told only of what comes in. To be told of
 /// room too would be to be woken whenever the peer has heard a doorbell.
 pub(crate) type Socket = pipe::Receiver;
-/// This side's own doorbell in a runtime's poller, which is told whenever it is rung; see [`tollfree_rendezvous::Doorbell`].
+/// This side's own doorbell in a runtime's poller, which is told whenever it is rung; see [`tollfree_rendezvous::Doorbell`]. Of a
+/// session over a stream: its socket, which "rings" when it takes more.
 pub(crate) type OwnDoorbell = pipe::Sender;
 
 /// The lock and what needs none.
@@ -83,6 +85,8 @@ pub(crate) struct Shared {
     /// Where the peer rings, if not over the socket. Watched like it.
     pub(crate) doorbell: Option<Arc<OwnDoorbell>>,
     pub(crate) identity: PeerIdentity,
+    /// At a listener for other hosts.
+    pub(crate) remote: Option<RemoteIdentity>,
     pub(crate) agent: String,
     /// What the side that connected wants.
     pub(crate) purpose: Purpose,
@@ -91,6 +95,8 @@ pub(crate) struct Shared {
     pub(crate) death: Option<Arc<DeathWatch>>,
     pub(crate) clock_shift_ns: i64,
     pub(crate) area_idle: Duration,
+    /// See [`Config::silence`].
+    pub(crate) silence: Duration,
     dedicated: AtomicBool,
     pub(crate) load: Load,
 }
@@ -183,8 +189,13 @@ impl Shared {
     pub(crate) fn new(mut attached: Attached, socket: Socket, config: &Config) -> io::Result<Arc<Shared>> {
         let death = attached.pidfd.take().map(DeathWatch::new).transpose()?;
         let (origin, identity) = (attached.own.region.origin(), attached.identity);
-        let doorbell = attached.own.doorbell.take().filter(|_| attached.gives_doorbells);
-        let doorbell = doorbell.map(|own| OwnDoorbell::from_owned_fd_unchecked(own.into())).transpose()?;
+        let doorbell = match &attached.link {
+            // What wakes a driver, beside what comes: room for what goes.
+            Some(_) => Some(duplicate(&socket)?),
+            None => attached.own.doorbell.take().filter(|_| attached.gives_doorbells).map(OwnedFd::from),
+        };
+        let doorbell = doorbell.map(OwnDoorbell::from_owned_fd_unchecked).transpose()?;
+        let remote = attached.link.as_ref().and_then(|link| link.remote.clone());
         let (agent, purpose) = (attached.agent.clone(), attached.purpose.clone());
         let (clock_shift_ns, peer_pool) = (attached.clock_shift_ns, attached.peer_pool);
         let (core, load) = Core::new(attached, config);
@@ -193,12 +204,14 @@ impl Shared {
             doorbell: doorbell.map(Arc::new),
             origin,
             identity,
+            remote,
             agent,
             purpose,
             peer_pool,
             death: death.map(Arc::new),
             clock_shift_ns,
             area_idle: config.area_idle,
+            silence: config.silence,
             dedicated: config.dedicated.into(),
             load,
             core: Mutex::new(core),
@@ -527,6 +540,7 @@ impl Shared {
             watch: None,
             area: None,
             ropes: None,
+            beat: None,
             owes_look: false,
         };
         handle.spawn(driver.run(ear));

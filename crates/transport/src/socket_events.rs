@@ -8,6 +8,7 @@ use tollfree_session::{Closed, Violation};
 
 use crate::core::Core;
 use crate::counts;
+use crate::link::Link;
 use crate::shared::Socket;
 
 /// Descriptors that may lie between their arrival and the records that announce them.
@@ -41,9 +42,52 @@ pub(crate) enum PeerWake {
     Awaited,
     /// By its doorbell.
     Given(PeerDoorbell),
+    /// It is on another host: what was published is sent.
+    Link(Box<Link>),
 }
 
 impl Core {
+    /// The stream, where the peer is on another host.
+    #[inline]
+    pub(crate) fn link(&mut self) -> Option<&mut Link> {
+        match &mut self.bell {
+            PeerWake::Link(link) => Some(link),
+            _ => None,
+        }
+    }
+
+    /// The stream takes more, or may.
+    pub(crate) fn unblock(&mut self, socket: &Socket) {
+        let published = self.sending.ring.published();
+        if let Some(link) = self.link() {
+            link.unblock();
+            link.flush(socket, published);
+        }
+    }
+
+    /// A part of the longest silence has passed. `false`: the peer is taken for dead.
+    pub(crate) fn beat(&mut self, socket: &Socket) -> bool {
+        let published = self.sending.ring.published();
+        self.link().is_none_or(|link| link.beat(socket, published))
+    }
+
+    /// Takes what the stream brings into the mirror of the peer's region.
+    fn hear_stream(&mut self, socket: &Socket) -> SocketEvent {
+        let published = self.sending.ring.published();
+        let Some(link) = self.link() else { return SocketEvent::Silent };
+        match link.hear(socket) {
+            Ok(event) => {
+                // TLS may have something to answer.
+                link.flush(socket, published);
+                event
+            }
+            Err(violation) => {
+                self.close(Closed::Violation(violation), socket);
+                SocketEvent::Dead
+            }
+        }
+    }
+
     /// Wakes the peer.
     pub(crate) fn ring(&mut self, socket: &Socket) {
         counts::rung();
@@ -55,6 +99,10 @@ impl Core {
     }
 
     fn ring_once(&mut self, socket: &Socket) {
+        let published = self.sending.ring.published();
+        if let Some(link) = self.link() {
+            return link.flush(socket, published);
+        }
         if let PeerWake::Given(doorbell) = &self.bell {
             let Err(error) = doorbell.ring() else { return };
             tracing::debug!(%error, "the peer's doorbell is of no use: it is rung over the socket from now on");
@@ -107,6 +155,9 @@ impl Core {
 
     /// Reads the socket empty: doorbells are forgotten, descriptors kept.
     pub(crate) fn hear(&mut self, socket: &Socket) -> SocketEvent {
+        if matches!(self.bell, PeerWake::Link(_)) {
+            return self.hear_stream(socket);
+        }
         let mut buffer = [0; 256];
         let mut heard_len = 0;
         loop {

@@ -27,6 +27,10 @@ struct Said {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
+    /// Let business processes of other hosts attach here, as tcp+tls://host:port: sets business.stream.address
+    #[arg(long, value_name = "ADDRESS", value_parser = device)]
+    device: Option<String>,
+
     /// A key of the config and its value, as limits.streams=64; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
@@ -67,11 +71,18 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((pair.0.to_owned(), pair.1.to_owned()))
 }
 
+fn device(text: &str) -> Result<String, String> {
+    let address =
+        text.strip_prefix("tcp+tls://").ok_or_else(|| format!("\"{text}\" is no tcp+tls://host:port"))?;
+    Ok(address.to_owned())
+}
+
 impl Said {
     fn sources(self) -> Vec<Source> {
         let file = self.config.map(Source::File);
+        let device = self.device.map(|value| Source::Flag { key: "business.stream.address".into(), value });
         let flags = self.set.into_iter().map(|(key, value)| Source::Flag { key, value });
-        file.into_iter().chain([Source::Environment]).chain(flags).collect()
+        file.into_iter().chain([Source::Environment]).chain(device).chain(flags).collect()
     }
 
     fn read(self) -> Result<Config, ConfigError> {

@@ -28,6 +28,9 @@ pub(super) fn check(config: &Config) -> Result<(), Complaint> {
             format!("\"{socket}\" is no address of a session: write shm:///path or shm-abstract:name"),
         ));
     }
+    if let Some(stream) = &config.business.stream {
+        host_and_port(&stream.address, &["business", "stream", "address"])?;
+    }
     groups(config)?;
     targets(config)?;
     for (route, group) in &config.routes {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::lab::Way;
+pub(crate) use crate::shepherd::attach;
 use crate::shepherd::outside;
 
 /// Handlers see what HTTP/2 would have brought.
@@ -12,10 +13,11 @@ pub(crate) type AnyChannel = tollfree::Channel;
 
 /// Connects as soon as somebody listens.
 pub(crate) async fn connect(way: Way, uri: &str) -> AnyChannel {
-    let address = if way == Way::Shepherded { outside(uri) } else { uri.to_owned() };
+    let is_shepherded = matches!(way, Way::Shepherded | Way::Streamed);
+    let address = if is_shepherded { outside(uri) } else { uri.to_owned() };
     for _ in 0..3000 {
         if let Ok(channel) = tollfree::Channel::connect(&address).await {
-            if way == Way::Shepherded {
+            if is_shepherded {
                 crate::shepherd::attached(&channel).await;
             }
             return channel;

@@ -34,8 +34,12 @@ macro_rules! rows {
     };
     ($($name:ident),*; without_shepherd: $($other:ident),* $(,)?) => {
         mod shepherded {
-            $($crate::row!($name);)*
+            $($crate::row!($name, Shepherded);)*
             $($crate::row!(@none $other);)*
+        }
+        /// With a server that has attached from another host.
+        mod streamed {
+            $($crate::row!($name, Streamed);)*
         }
     };
 }
@@ -44,23 +48,23 @@ macro_rules! rows {
 #[macro_export]
 macro_rules! row {
     // Health is answered by the shepherd.
-    (health_works_unmodified) => { $crate::row!(@none health_works_unmodified); };
+    (health_works_unmodified, $way:ident) => { $crate::row!(@none health_works_unmodified); };
     // The client is HTTP/2's, which says less where its own encoder refuses a request.
-    (messages_over_the_limits_are_refused) => { $crate::row!(@none messages_over_the_limits_are_refused); };
+    (messages_over_the_limits_are_refused, $way:ident) => { $crate::row!(@none messages_over_the_limits_are_refused); };
     // Handlers are told who calls, and the user agent is the client's.
-    (every_call_brings_what_grpc_asks_for) => { $crate::row!(@none every_call_brings_what_grpc_asks_for); };
-    (reserved_metadata_do_not_travel) => { $crate::row!(@none reserved_metadata_do_not_travel); };
+    (every_call_brings_what_grpc_asks_for, $way:ident) => { $crate::row!(@none every_call_brings_what_grpc_asks_for); };
+    (reserved_metadata_do_not_travel, $way:ident) => { $crate::row!(@none reserved_metadata_do_not_travel); };
     // The limit is the shepherd's, and configured.
-    (more_metadata_than_fit_are_refused_and_others_go_on) => {
+    (more_metadata_than_fit_are_refused_and_others_go_on, $way:ident) => {
         $crate::row!(@none more_metadata_than_fit_are_refused_and_others_go_on);
     };
     (@none $name:ident) => {
         const _: fn() = || _ = super::$name;
     };
-    ($name:ident) => {
+    ($name:ident, $way:ident) => {
         #[tokio::test]
         async fn $name() {
-            $crate::lab::in_time(super::$name($crate::lab::Way::Shepherded)).await;
+            $crate::lab::in_time(super::$name($crate::lab::Way::$way)).await;
         }
     };
 }

@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use tollfree::Channel;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{LazyLock, Mutex};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
+use tollfree::{Attaching, Channel, Server};
 use tollfree_shepherd::{Config, Shepherd};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -12,10 +18,58 @@ pub(crate) fn outside(uri: &str) -> String {
     format!("unix:{}.outside", uri.strip_prefix("shm://").expect("a path"))
 }
 
+/// Certificates of a shepherd and of a business process, PEM files, as long as the suite runs.
+struct Files(tempfile::TempDir);
+
+static FILES: LazyLock<Files> = LazyLock::new(|| {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: String| std::fs::write(directory.path().join(name), text).unwrap();
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+    write("ca.pem", authority.pem());
+    for name in ["shepherd", "business"] {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        write(&format!("{name}.pem"), params.signed_by(&key, &authority).unwrap().pem());
+        write(&format!("{name}.key"), key.serialize_pem());
+    }
+    Files(directory)
+});
+
+fn file(name: &str) -> PathBuf {
+    FILES.0.path().join(name)
+}
+
+/// Where the shepherd with this business socket has its door for other hosts.
+fn stream_of(uri: &str) -> SocketAddr {
+    static ADDRESSES: Mutex<Option<HashMap<String, SocketAddr>>> = Mutex::new(None);
+    let mut addresses = ADDRESSES.lock().unwrap();
+    let addresses = addresses.get_or_insert_default();
+    *addresses.entry(uri.to_owned()).or_insert_with(tollfree_testkit::free_address)
+}
+
+/// Has a server attach, as it would on the shepherd's host or on another.
+pub(crate) fn attach(server: Server, way: crate::lab::Way, uri: &str) -> Attaching {
+    if way != crate::lab::Way::Streamed {
+        return server.attach(uri);
+    }
+    let attaching = server.attach(format!("device+tls://localhost:{}", stream_of(uri).port()));
+    attaching.certificates(file("ca.pem"), file("business.pem"), file("business.key"))
+}
+
 pub(crate) async fn run(uri: String) {
     let text = format!(
-        "[listeners.outside]\naddress = \"{}\"\n[business]\nsocket = \"{uri}\"\n[limits]\nmessage_bytes = 1000000000\n",
-        outside(&uri)
+        "[listeners.outside]\naddress = \"{}\"\n[business]\nsocket = \"{uri}\"\n[limits]\nmessage_bytes = 1000000000\n\
+         [business.stream]\naddress = \"{}\"\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n\
+         [groups.default]\nsubjects = [\"CN=business\"]\n",
+        outside(&uri),
+        stream_of(&uri),
+        file("shepherd.pem"),
+        file("shepherd.key"),
+        file("ca.pem"),
     );
     let shepherd = Shepherd::bind(Config::from_toml(&text).unwrap()).await.unwrap();
     shepherd.run(std::future::pending()).await;

@@ -18,6 +18,7 @@ mod registers;
 mod reload;
 mod shortcuts;
 mod steering;
+mod stream;
 mod taker;
 mod tenants;
 mod tls;

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollfree_processor::Trust;
-use tollfree_transport::{Address, AddressError, Attachment, Config, Introduction, PeerPolicy, Purpose};
+use tollfree_transport::{
+    Address, AddressError, Attachment, Config, ConnectError, Introduction, PeerPolicy, Purpose,
+};
 
 use crate::endpoint::delay;
 use crate::server::Server;
@@ -31,6 +33,8 @@ pub struct Attaching {
     uri: String,
     group: String,
     worker_count: u32,
+    #[cfg(feature = "tls")]
+    certificates: Option<tollfree_transport::Certificates>,
     signal: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
@@ -67,12 +71,18 @@ impl Server {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Shepherds of other hosts
+    /// `device+tls://host:port` attaches over TCP with TLS, where [`Attaching::certificates`] says with which certificate. The shepherd's
+    /// has to name the host. [`peers`](Server::peers) doesn't hold there, messages never go by ref, and no task spins.
     pub fn attach(self, uri: impl Into<String>) -> Attaching {
         Attaching {
             server: self,
             uri: uri.into(),
             group: GROUP.into(),
             worker_count: 1,
+            #[cfg(feature = "tls")]
+            certificates: None,
             signal: Box::pin(pending()),
         }
     }
@@ -92,6 +102,41 @@ impl Attaching {
         self
     }
 
+    /// What to show and to trust at a shepherd of another host, PEM files each: who signs the shepherd's certificate, this process's
+    /// own, and its key. They are read anew for each session.
+    #[cfg(feature = "tls")]
+    pub fn certificates(
+        mut self,
+        ca: impl Into<std::path::PathBuf>,
+        certificate: impl Into<std::path::PathBuf>,
+        key: impl Into<std::path::PathBuf>,
+    ) -> Attaching {
+        self.certificates = Some(tollfree_transport::Certificates {
+            ca: ca.into(),
+            certificate: certificate.into(),
+            key: key.into(),
+        });
+        self
+    }
+
+    /// Where to attach.
+    fn place(&self) -> Result<Place, ServeError> {
+        let wrong = |reason: String| ServeError::Address { address: self.uri.clone(), reason };
+        #[cfg(feature = "tls")]
+        if tollfree_transport::StreamAddress::is_meant(&self.uri) {
+            let address = self
+                .uri
+                .parse()
+                .map_err(|error: tollfree_transport::StreamAddressError| wrong(error.to_string()))?;
+            let certificates = self.certificates.clone().ok_or(ServeError::Setting {
+                setting: "attach",
+                reason: "a shepherd of another host wants to see a certificate: say which by certificates()",
+            })?;
+            return Ok(Place::Stream(address, certificates));
+        }
+        self.uri.parse().map(Place::Memory).map_err(|error: AddressError| wrong(error.to_string()))
+    }
+
     /// Serves until `signal` resolves: the shepherd is told to send no more calls, and those under way are answered.
     pub fn until(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Attaching {
         self.signal = Box::pin(signal);
@@ -99,14 +144,11 @@ impl Attaching {
     }
 
     async fn run(self) -> Result<(), ServeError> {
-        let Attaching { server, uri, group, worker_count, mut signal } = self;
-        if let Some((setting, reason)) = server.refused {
+        if let Some((setting, reason)) = self.server.refused {
             return Err(ServeError::Setting { setting, reason });
         }
-        let address: Address = uri.parse().map_err(|error: AddressError| ServeError::Address {
-            address: uri.clone(),
-            reason: error.to_string(),
-        })?;
+        let place = self.place()?;
+        let Attaching { server, uri, group, worker_count, mut signal, .. } = self;
         let mut services: Vec<String> = server.services.keys().map(|name| (*name).to_owned()).collect();
         services.sort_unstable();
         let introduction = Introduction::new(&group, services)
@@ -123,7 +165,7 @@ impl Attaching {
         let (mut workers, mut neighbors) = (JoinSet::new(), JoinSet::new());
         for worker in 0..worker_count {
             let worker = Worker {
-                address: address.clone(),
+                place: place.clone(),
                 config: config.clone(),
                 introduction: Introduction { worker, ..introduction.clone() },
                 duty: duty.clone(),
@@ -167,9 +209,27 @@ impl IntoFuture for Attaching {
     }
 }
 
+/// Where a shepherd is.
+#[derive(Clone)]
+enum Place {
+    Memory(Address),
+    #[cfg(feature = "tls")]
+    Stream(tollfree_transport::StreamAddress, tollfree_transport::Certificates),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Memory(address) => address.fmt(f),
+            #[cfg(feature = "tls")]
+            Place::Stream(address, _) => address.fmt(f),
+        }
+    }
+}
+
 /// One session with the shepherd, and the next one when it has ended.
 struct Worker {
-    address: Address,
+    place: Place,
     config: Config,
     introduction: Introduction,
     duty: Arc<ServerContext>,
@@ -190,10 +250,15 @@ impl Worker {
 
     /// Serves one session, and says why it ended.
     async fn serve(&self, attachment: Attachment, stopped: &watch::Receiver<bool>, is_news: bool) -> String {
-        let trust = self.trust(attachment.peer().uid);
+        let trust = match &self.place {
+            Place::Memory(_) => self.trust(attachment.peer().uid),
+            // No kernel vouches for the user of another host's process.
+            #[cfg(feature = "tls")]
+            Place::Stream(..) => None,
+        };
         if is_news {
             tracing::info!(
-                address = %self.address,
+                address = %self.place,
                 group = &*self.introduction.group,
                 worker = self.introduction.worker,
                 shepherd = ?attachment.peer(),
@@ -207,6 +272,17 @@ impl Worker {
         attachment.closed().map_or_else(String::new, |closed| closed.to_string())
     }
 
+    async fn attach(&self) -> Result<Attachment, ConnectError> {
+        let introduction = self.introduction.clone();
+        match &self.place {
+            Place::Memory(address) => Attachment::attach(address, &self.config, introduction).await,
+            #[cfg(feature = "tls")]
+            Place::Stream(address, certificates) => {
+                Attachment::attach_over(address, certificates, &self.config, introduction).await
+            }
+        }
+    }
+
     /// # Errors
     /// The shepherd refuses for good, and has never let this worker in.
     async fn run(self, stopped: watch::Receiver<bool>) -> Result<(), ServeError> {
@@ -217,11 +293,10 @@ impl Worker {
         // What has kept it from serving since it last did, said once.
         let (mut said, mut was_short) = (String::new(), false);
         loop {
-            let attaching = Attachment::attach(&self.address, &self.config, self.introduction.clone());
             let attached = tokio::select! {
                 biased;
                 () = &mut stop => return Ok(()),
-                attached = attaching => attached,
+                attached = self.attach() => attached,
             };
             let trouble = match attached {
                 Ok(attachment) => {
@@ -243,7 +318,7 @@ impl Worker {
             };
             if trouble != said {
                 tracing::warn!(
-                    address = %self.address,
+                    address = %self.place,
                     worker = self.introduction.worker,
                     reason = trouble,
                     "no calls come from the shepherd; attaching again until they do"

@@ -41,6 +41,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use tokio::sync::watch;
 use tollfree_layout::limits::WINDOW_RESERVE;
+#[cfg(feature = "tls")]
+use tollfree_transport::StreamListener;
 use tollfree_transport::{
     Address, AddressError, Attachment, Config, Introduction, Listener, PeerIdentity, PeerPolicy, Purpose,
     Quotas, Refusals, WaitPolicy,
@@ -61,6 +63,13 @@ pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
 pub use admission::Admission;
 pub use handing::{Handing, Unanswered};
 use objects::Objects;
+pub use tollfree_transport::RemoteIdentity;
+#[cfg(feature = "tls")]
+pub use tollfree_transport::StreamPolicy;
+
+/// What both ends of a stream say in TLS that they speak (ALPN).
+#[cfg(feature = "tls")]
+pub const STREAM_PROTOCOL: &[u8] = tollfree_layout::device::PROTOCOL;
 
 pub use crate::message::fates::{Fate, Fates, Unfit};
 
@@ -125,11 +134,39 @@ impl Limits {
 /// The socket of a shepherd. Dropping it closes it; sessions go on.
 #[derive(Debug)]
 pub struct Door {
-    listener: Listener,
+    entrance: Entrance,
     refusals: Refusals,
     objects: Objects,
     /// Sessions of channels that are served.
     sessions: Arc<AtomicUsize>,
+}
+
+/// Where they come in.
+#[derive(Debug)]
+enum Entrance {
+    /// From this host.
+    Memory(Listener),
+    /// From other hosts.
+    #[cfg(feature = "tls")]
+    Stream(StreamListener),
+}
+
+impl Entrance {
+    async fn accept(&mut self) -> Option<Attachment> {
+        match self {
+            Entrance::Memory(listener) => listener.accept().await,
+            #[cfg(feature = "tls")]
+            Entrance::Stream(listener) => listener.accept().await,
+        }
+    }
+
+    fn address(&self) -> String {
+        match self {
+            Entrance::Memory(listener) => listener.address().to_string(),
+            #[cfg(feature = "tls")]
+            Entrance::Stream(listener) => format!("tcp+tls://{}", listener.address()),
+        }
+    }
 }
 
 /// Who has come to a door.
@@ -156,17 +193,43 @@ impl Door {
         let config = limits.config();
         let refusals = config.refusals.clone();
         let listener = bound::listen(address, config).await?;
-        Ok(Door { listener, refusals, objects, sessions: Arc::default() })
+        Ok(Door { entrance: Entrance::Memory(listener), refusals, objects, sessions: Arc::default() })
+    }
+
+    /// Binds `host:port` for business processes of other hosts, which attach over TCP with TLS and show certificates. Of the limits,
+    /// [`peers`](Limits::peers) and [`wait`](Limits::wait) are not theirs: [`StreamPolicy`] says who they are, and no thread looks
+    /// for what they send. Must be called in a tokio runtime with IO and time.
+    ///
+    /// # Errors
+    /// [`ServeError`] when the address can't be bound.
+    #[cfg(feature = "tls")]
+    pub async fn bind_stream(
+        address: &str,
+        policy: StreamPolicy,
+        limits: Limits,
+    ) -> Result<Door, ServeError> {
+        let objects = Objects::new(limits.objects, limits.unfit, Fates::default());
+        let config = limits.config();
+        let refusals = config.refusals.clone();
+        let listener = StreamListener::bind(address, policy, config)
+            .await
+            .map_err(|source| ServeError::Socket { address: address.to_owned(), source })?;
+        Ok(Door { entrance: Entrance::Stream(listener), refusals, objects, sessions: Arc::default() })
+    }
+
+    /// Where they come: an address that the system chose is among it.
+    pub fn address(&self) -> String {
+        self.entrance.address()
     }
 
     /// The next that has come, after its handshake; `None` after those that had begun one when the door was closed. Cancel safe.
     pub async fn accept(&mut self) -> Option<Arrival> {
-        let attachment = Arc::new(self.listener.accept().await?);
+        let attachment = Arc::new(self.entrance.accept().await?);
         Some(match attachment.purpose().clone() {
             Purpose::Attach(introduction) => Arrival::Attached(Attached::new(
                 attachment,
                 introduction,
-                self.listener.address(),
+                &self.entrance.address(),
                 self.objects.anew(Fates::default()),
             )),
             Purpose::Via(target) => {
@@ -184,7 +247,11 @@ impl Door {
 
     /// Lets nobody in any more and removes the socket. Those that are half in still come out of [`accept`](Door::accept).
     pub fn close(&mut self) {
-        self.listener.close();
+        match &mut self.entrance {
+            Entrance::Memory(listener) => listener.close(),
+            #[cfg(feature = "tls")]
+            Entrance::Stream(listener) => listener.close(),
+        }
     }
 
     /// Has those that are refused shown among the figures of the shepherd.
@@ -201,16 +268,24 @@ impl Door {
 
 /// A business process, as its workers have it in common. Two of them are the same server of the same process; what a process
 /// says of itself does not make it another's.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Process {
-    /// Who it is, as the kernel says.
+    /// Who it is, as the kernel says. One of another host has no number and no user here.
     pub identity: PeerIdentity,
+    /// The subject of its certificate, if it is of another host.
+    pub subject: Option<Arc<str>>,
     server: [u8; 16],
 }
 
 impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let server = u128::from_be_bytes(self.server) >> 96;
+        if let Some(subject) = &self.subject {
+            return write!(
+                f,
+                "a process of another host with the certificate of {subject}, server {server:08x}"
+            );
+        }
         write!(f, "process {} of user {}, server {server:08x}", self.identity.pid, self.identity.uid)
     }
 }
@@ -229,15 +304,15 @@ impl Attached {
     fn new(
         attachment: Arc<Attachment>,
         introduction: Introduction,
-        door: &Address,
+        door: &str,
         objects: Objects,
     ) -> Attached {
-        let name = format!(
-            "{door} (worker {} of process {} in group {})",
-            introduction.worker,
-            attachment.peer().pid,
-            introduction.group
-        );
+        let process = match attachment.remote() {
+            Some(remote) => remote.address.to_string(),
+            None => format!("process {}", attachment.peer().pid),
+        };
+        let name =
+            format!("{door} (worker {} of {process} in group {})", introduction.worker, introduction.group);
         let endpoint = Arc::new(Endpoint::attached(name, attachment.clone()));
         let channel = Channel::of_attached(endpoint.clone());
         Attached { attachment, introduction, endpoint, channel, objects: Arc::new(objects) }
@@ -261,7 +336,16 @@ impl Attached {
 
     /// Whose worker it is.
     pub fn process(&self) -> Process {
-        Process { identity: self.attachment.peer(), server: self.introduction.process }
+        Process {
+            identity: self.attachment.peer(),
+            subject: self.remote().map(|remote| remote.subject.clone()),
+            server: self.introduction.process,
+        }
+    }
+
+    /// Who it is, if it is a process of another host.
+    pub fn remote(&self) -> Option<&RemoteIdentity> {
+        self.attachment.remote()
     }
 
     /// Its number within its process.

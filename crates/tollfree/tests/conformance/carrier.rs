@@ -48,6 +48,11 @@ impl Service<Request<Body>> for AnyChannel {
     }
 }
 
+/// Has a server attach.
+pub(crate) fn attach(server: tollfree::Server, _: Way, uri: &str) -> tollfree::Attaching {
+    server.attach(uri)
+}
+
 /// Connects as soon as the server listens.
 pub(crate) async fn connect(way: Way, uri: &str) -> AnyChannel {
     for _ in 0..2000 {

@@ -22,6 +22,9 @@ pub(crate) enum Way {
     Moved,
     /// A channel via a shepherd, to a server that has attached to that.
     Shepherded,
+    /// The same with a server that has attached over a byte stream.
+    #[allow(dead_code, reason = "only a whole shepherd has such a door")]
+    Streamed,
     Http2,
 }
 
@@ -68,7 +71,9 @@ impl Lab {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s.sock");
         let uri = match way {
-            Way::Shm | Way::Parked | Way::Worker | Way::Shepherded => format!("shm://{}", path.display()),
+            Way::Shm | Way::Parked | Way::Worker | Way::Shepherded | Way::Streamed => {
+                format!("shm://{}", path.display())
+            }
             Way::Abstract => {
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
                 format!("shm-abstract:tollfree-test-{}-{number}", std::process::id())
@@ -84,9 +89,9 @@ impl Lab {
         }
         let serving = uris.clone();
         let stopped = async { drop(stopped.await) };
-        let server = if way == Way::Shepherded {
+        let server = if matches!(way, Way::Shepherded | Way::Streamed) {
             tokio::spawn(crate::shepherd::run(uri.clone()));
-            tokio::spawn(server.attach(&uri).until(stopped).into_future())
+            tokio::spawn(crate::carrier::attach(server, way, &uri).until(stopped).into_future())
         } else if way == Way::Worker {
             tokio::task::spawn_blocking(move || server.serve_blocking_with_shutdown(&serving[0], stopped))
         } else {

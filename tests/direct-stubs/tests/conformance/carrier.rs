@@ -9,6 +9,11 @@ pub(crate) const AS_HTTP: bool = false;
 
 pub(crate) type AnyChannel = tollfree::Channel;
 
+/// Has a server attach.
+pub(crate) fn attach(server: tollfree::Server, _: Way, uri: &str) -> tollfree::Attaching {
+    server.attach(uri)
+}
+
 /// Connects as soon as the server listens.
 pub(crate) async fn connect(way: Way, uri: &str) -> AnyChannel {
     for _ in 0..2000 {

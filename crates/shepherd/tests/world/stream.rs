@@ -1,0 +1,107 @@
+//! Business processes of other hosts: whose certificate lets them into which group, and what becomes of them.
+
+use tollfree_stubs::probe::Ask;
+use tollfree_stubs::probe::probe_server::ProbeServer;
+use tonic::Code;
+
+use crate::lab::{Lab, workers_of};
+use crate::probe::Probe;
+use crate::reload::reload;
+use crate::tls::Authority;
+
+const GROUPS: &str = "[groups.open]\nsubjects = [\"CN=the business\"]\n[groups.closed]\n";
+
+/// A shepherd with a door for other hosts, and certificates beside it.
+async fn start(groups: &str) -> (Lab, Authority, String) {
+    let (authority, directory) = (Authority::new(), tempfile::tempdir().unwrap());
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    write("ca.pem", &authority.0.pem());
+    for name in ["localhost", "business"] {
+        let (certificate, key) = authority.sign(name);
+        write(&format!("{name}.pem"), &certificate);
+        write(&format!("{name}.key"), &key);
+    }
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let stream = format!(
+        "business.stream = {{ address = \"{}\", certificate = \"{}\", key = \"{}\", client_ca = \"{}\" }}\n",
+        tollfree_testkit::free_address(),
+        file("localhost.pem"),
+        file("localhost.key"),
+        file("ca.pem")
+    );
+    (Lab::start_in(directory, &format!("{stream}{groups}")).await, authority, stream)
+}
+
+/// Has a process attach from another host, for as long as the task runs.
+fn attach(lab: &Lab, stream: &str, group: &str) -> tokio::task::JoinHandle<Result<(), tollfree::ServeError>> {
+    let (_, port) = stream.split('"').nth(1).unwrap().rsplit_once(':').unwrap();
+    let server = tollfree::Server::builder().add_service(ProbeServer::new(Probe::default()));
+    let attaching = server.attach(format!("device+tls://localhost:{port}")).group(group);
+    let files = ["ca.pem", "business.pem", "business.key"].map(|name| lab.file(name));
+    let [ca, certificate, key] = files;
+    tokio::spawn(attaching.certificates(ca, certificate, key).into_future())
+}
+
+#[tokio::test]
+async fn a_certificate_opens_the_groups_that_name_it_and_no_other() {
+    let (lab, _authority, stream) = start(GROUPS).await;
+    for group in ["closed", "unknown"] {
+        let refused = lab.refused("attach").await;
+        let task = attach(&lab, &stream, group);
+        lab.until_figure("tollfree_shepherd_refusals_total{reason=\"attach\"}", |count| count > refused)
+            .await;
+        assert_eq!(lab.figure(&workers_of(group)).await, 0.0);
+        task.abort();
+    }
+    let _business = attach(&lab, &stream, "open");
+    lab.until_figure(&workers_of("open"), |count| count == 1.0).await;
+    let mut client = lab.client().await;
+    client.unary(Ask { body: vec![1; 100_000], ..Ask::default() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn without_groups_nobody_attaches_from_elsewhere() {
+    let (lab, _authority, stream) = start("").await;
+    let _business = attach(&lab, &stream, "default");
+    lab.until_figure("tollfree_shepherd_refusals_total{reason=\"attach\"}", |count| count >= 1.0).await;
+    assert_eq!(lab.figure(&workers_of("default")).await, 0.0);
+}
+
+#[tokio::test]
+async fn a_subject_that_is_taken_out_is_let_go_and_comes_back_with_its_right() {
+    let (lab, _authority, stream) = start(GROUPS).await;
+    let _business = attach(&lab, &stream, "open");
+    lab.until_figure(&workers_of("open"), |count| count == 1.0).await;
+    let attach_wait = "limits.attach_wait_ms = 1\n";
+    reload(&lab, &format!("{stream}{attach_wait}[groups.open]\n[groups.closed]\n")).unwrap();
+    lab.until_figure(&workers_of("open"), |count| count == 0.0).await;
+    let error = lab.client().await.unary(Ask::default()).await.unwrap_err();
+    assert!(matches!(error.code(), Code::Unavailable | Code::Unimplemented), "{error}");
+    reload(&lab, &format!("{stream}{GROUPS}")).unwrap();
+    lab.until_figure(&workers_of("open"), |count| count == 1.0).await;
+    lab.client().await.unary(Ask::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_process_of_another_host_comes_back_to_the_next_shepherd() {
+    let (lab, _authority, stream) = start(GROUPS).await;
+    // The files outlive the first shepherd.
+    let files = tempfile::tempdir().unwrap();
+    for name in ["ca.pem", "localhost.pem", "localhost.key", "business.pem", "business.key"] {
+        std::fs::copy(lab.file(name), files.path().join(name)).unwrap();
+    }
+    let (_, port) = stream.split('"').nth(1).unwrap().rsplit_once(':').unwrap();
+    let server = tollfree::Server::builder().add_service(ProbeServer::new(Probe::default()));
+    let [ca, certificate, key] =
+        ["ca.pem", "business.pem", "business.key"].map(|name| files.path().join(name));
+    let attaching = server.attach(format!("device+tls://localhost:{port}")).group("open");
+    let business = tokio::spawn(attaching.certificates(ca, certificate, key).into_future());
+    lab.until_figure(&workers_of("open"), |count| count == 1.0).await;
+    let before = lab.directory.path().display().to_string();
+    lab.stopped().await;
+    let stream = stream.replace(&before, &files.path().display().to_string());
+    let next = Lab::start(&format!("{stream}{GROUPS}")).await;
+    next.until_figure(&workers_of("open"), |count| count == 1.0).await;
+    next.client().await.unary(Ask::default()).await.unwrap();
+    business.abort();
+}

@@ -1,0 +1,65 @@
+//! Without the feature `tls` there is no byte-stream engine: a stand-in that no value can be made of.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use tollfree_layout::RingPos;
+use tollfree_region::Region;
+use tollfree_ring::Geometry;
+use tollfree_session::Violation;
+
+use crate::socket_events::SocketEvent;
+
+/// See the engine's.
+pub(crate) const BEATS_OF_SILENCE: u32 = 4;
+
+/// Who is at the other end of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteIdentity {
+    /// The subject of its certificate, as the listener names it.
+    pub subject: Arc<str>,
+    /// Where its connection comes from.
+    pub address: SocketAddr,
+}
+
+/// See the engine's.
+pub(crate) struct Seed {
+    pub(crate) remote: Option<RemoteIdentity>,
+    never: Infallible,
+}
+
+/// See the engine's.
+#[derive(Debug)]
+pub(crate) struct Link(Infallible);
+
+impl Link {
+    pub(crate) fn new(seed: Seed, _own: Arc<Region>, _own_ring: Geometry) -> Link {
+        match seed.never {}
+    }
+
+    pub(crate) fn flush(&mut self, _socket: impl AsFd, _published: RingPos) {
+        match self.0 {}
+    }
+
+    pub(crate) fn unblock(&mut self) {
+        match self.0 {}
+    }
+
+    pub(crate) fn owes(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn hear(&mut self, _socket: impl AsFd) -> Result<SocketEvent, Violation> {
+        match self.0 {}
+    }
+
+    pub(crate) fn beat(&mut self, _socket: impl AsFd, _published: RingPos) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn close(&mut self, _socket: impl AsFd, _published: RingPos) {
+        match self.0 {}
+    }
+}

@@ -1,0 +1,178 @@
+//! A shepherd's socket for business processes of other hosts.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tollfree_rendezvous::Seldom;
+
+use crate::admission::Ledger;
+use crate::attachment::Attachment;
+use crate::config::Config;
+use crate::handshake::{HandshakeError, Turn};
+use crate::link::meet;
+use crate::link::places::Places;
+use crate::silence::Silent;
+
+/// Pause after the system had no descriptor or memory for one more connection.
+const SHED: Duration = Duration::from_millis(50);
+
+static NOT_ACCEPTED: Seldom = Seldom::new();
+static REFUSED: Seldom = Seldom::new();
+static NOT_STARTED: Seldom = Seldom::new();
+
+/// The name of a certificate's owner; `None` for one that names nobody.
+pub type SubjectOf = dyn Fn(&CertificateDer<'_>) -> Option<Arc<str>> + Send + Sync;
+
+/// Who is let in at a [`StreamListener`].
+#[derive(Clone)]
+pub struct StreamPolicy {
+    /// For the next TLS handshake. It has to demand a certificate, and to offer [`PROTOCOL`](tollfree_layout::device::PROTOCOL).
+    pub tls: Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>,
+    /// Of a certificate that was checked. Sessions are counted by it.
+    pub subject: Arc<SubjectOf>,
+}
+
+impl fmt::Debug for StreamPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamPolicy").finish_non_exhaustive()
+    }
+}
+
+/// A bound TCP address. Dropping it [closes](StreamListener::close) it; sessions go on.
+#[derive(Debug)]
+pub struct StreamListener {
+    attached: mpsc::Receiver<Attachment>,
+    closing: Arc<Notify>,
+    address: SocketAddr,
+}
+
+impl StreamListener {
+    /// Binds `host:port`. Must be called in a tokio runtime with IO and time.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub async fn bind(address: &str, policy: StreamPolicy, config: Config) -> io::Result<StreamListener> {
+        let socket = TcpListener::bind(address).await?;
+        let address = socket.local_addr()?;
+        let (sender, attached) = mpsc::channel(1);
+        let closing = Arc::<Notify>::default();
+        let config = Arc::new(config.over_stream());
+        tokio::spawn(accept(socket, policy, config, sender, closing.clone()));
+        Ok(StreamListener { attached, closing, address })
+    }
+
+    /// Where business processes meet this shepherd.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next process, after its handshake; `None` after those that had begun one when the listener was closed. Cancel safe.
+    pub async fn accept(&mut self) -> Option<Attachment> {
+        self.attached.recv().await
+    }
+
+    /// Lets nobody in any more.
+    pub fn close(&mut self) {
+        self.closing.notify_one();
+    }
+}
+
+impl Drop for StreamListener {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// What connections are counted by that have said nothing: the address, or the /64 of an IPv6 address.
+fn counted_by(address: SocketAddr) -> i32 {
+    let network = match address.ip().to_canonical() {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address) >> 64,
+    };
+    (network ^ network >> 32) as i32
+}
+
+async fn accept(
+    socket: TcpListener,
+    policy: StreamPolicy,
+    config: Arc<Config>,
+    sender: mpsc::Sender<Attachment>,
+    closing: Arc<Notify>,
+) {
+    let mut silent = Silent::new();
+    tokio::select! {
+        () = accept_all(&socket, &policy, &config, &sender, &mut silent) => {}
+        () = closing.notified() => {}
+    }
+    silent.end();
+}
+
+async fn accept_all(
+    socket: &TcpListener,
+    policy: &StreamPolicy,
+    config: &Arc<Config>,
+    sender: &mpsc::Sender<Attachment>,
+    silent: &mut Silent,
+) {
+    let places = Places::new(Ledger::sessions_per_user(&config.quotas));
+    loop {
+        match socket.accept().await {
+            Ok((stream, address)) => {
+                let turn = Arc::new(Turn::default());
+                silent.add(counted_by(address), &turn);
+                let (policy, config) = (policy.clone(), config.clone());
+                let (sender, places) = (sender.clone(), places.clone());
+                tokio::spawn(async move {
+                    shake_hands(stream, address, &policy, &config, sender, &turn, &places).await;
+                });
+            }
+            Err(error) => {
+                if let Some(unsaid) = NOT_ACCEPTED.turn() {
+                    tracing::warn!(%error, unsaid, "can't accept a connection now");
+                }
+                tokio::time::sleep(SHED).await;
+            }
+        }
+    }
+}
+
+async fn shake_hands(
+    stream: TcpStream,
+    address: SocketAddr,
+    policy: &StreamPolicy,
+    config: &Config,
+    sender: mpsc::Sender<Attachment>,
+    turn: &Turn,
+    places: &Arc<Places>,
+) {
+    let met = meet::accept(stream, address, policy, config, turn, places).await;
+    let (attached, socket) = match met {
+        Ok(met) => met,
+        Err(HandshakeError::HungUp) => {
+            tracing::debug!(%address, "somebody connected, and went without a handshake");
+            return;
+        }
+        Err(error) => {
+            if let Some(unsaid) = REFUSED.turn() {
+                tracing::warn!(%address, %error, unsaid, "a connection was refused");
+            }
+            return;
+        }
+    };
+    match Attachment::over_stream(attached, socket, config) {
+        // Where the listener was dropped the session goes with it, which tells the peer.
+        Ok(attachment) => drop(sender.send(attachment).await),
+        Err(error) => {
+            if let Some(unsaid) = NOT_STARTED.turn() {
+                tracing::warn!(%error, unsaid, "a session could not be started");
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The handshake over a stream: TLS, then the two messages of `spec/wire.md` without descriptors.
+//!
+//! # States
+//! ```text
+//! dialer    connect ─► TLS, both certificates ─► !ATTACH ─► ?WELCOME ─► mirror ─► attached
+//!                                                      └──► ?REFUSAL ─► error in the listener's words
+//! listener  accept ─► TLS, both certificates ─► whose is it? ─► ?ATTACH ─► a place, mirror ─► !WELCOME ─► attached
+//! ```
+//!
+//! # Trust
+//! Neither side says or believes anything before both certificates are checked. The whole handshake has a deadline. A mirror is
+//! as long as the peer's ring, which is bounded.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::Connection;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tollfree_layout::control::RING_OFF;
+use tollfree_layout::device::PROTOCOL;
+use tollfree_layout::handshake::{Hello, MAGIC, VERSION_MAX, feature, kind};
+use tollfree_layout::limits::HELLO_LEN;
+use tollfree_region::{PeerRegion, Region};
+use tollfree_rendezvous::{PeerIdentity, descriptors_are_short};
+use tollfree_session::Role;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::config::Config;
+use crate::handshake::{self, Attached, HandshakeError, Own, Peer, Turn};
+use crate::introduction::{Introduction, Purpose, body_len};
+use crate::link::address::StreamAddress;
+use crate::link::certificates::Certificates;
+use crate::link::listener::StreamPolicy;
+use crate::link::places::Places;
+use crate::link::{RemoteIdentity, Seed};
+
+/// A process of another host has no number here, nor a user.
+const NOBODY: PeerIdentity = PeerIdentity { pid: 0, uid: u32::MAX, gid: u32::MAX };
+
+/// What is offered over a stream: all that needs no common memory or kernel.
+const FEATURES: u64 = feature::LOAD;
+
+fn failed(error: io::Error) -> HandshakeError {
+    match error.kind() {
+        // What rustls says of the peer, or the peer's alert.
+        ErrorKind::InvalidData => HandshakeError::Tls(error),
+        ErrorKind::UnexpectedEof => HandshakeError::HungUp,
+        _ => HandshakeError::Io(error),
+    }
+}
+
+async fn read_hello(stream: &mut (impl AsyncRead + Unpin)) -> Result<Hello, HandshakeError> {
+    let mut bytes = [0; HELLO_LEN];
+    stream.read_exact(&mut bytes).await.map_err(failed)?;
+    if bytes[..MAGIC.len()] != MAGIC {
+        let mut start = [0; 8];
+        start.copy_from_slice(&bytes[..8]);
+        return Err(HandshakeError::Magic(start));
+    }
+    Hello::read_from_bytes(&bytes).map_err(|_| HandshakeError::Malformed("it is of another length"))
+}
+
+async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<(), HandshakeError> {
+    stream.write_all(bytes).await.map_err(failed)?;
+    stream.flush().await.map_err(failed)
+}
+
+fn offer(of_kind: u32, role: Role, config: &Config, own: &Own) -> Hello {
+    let mut hello = handshake::offer(of_kind, role, config, own);
+    hello.area_len_max = 0.into();
+    hello.features = (hello.features.get() & FEATURES).into();
+    hello
+}
+
+/// What the peer has said, with a mirror of its region. TLS is still to be taken along.
+fn attach(
+    purpose: Purpose,
+    role: Role,
+    theirs: &Hello,
+    own: Own,
+    config: &Config,
+) -> Result<(Attached, Region), HandshakeError> {
+    let mut theirs = *theirs;
+    theirs.features = (theirs.features.get() & FEATURES).into();
+    theirs.area_len_max = 0.into();
+    let mut mirror = None;
+    let map = |_: usize| {
+        let len = RING_OFF + theirs.ring_len.get() as usize;
+        let mut region = Region::create("tollfree-mirror", len)?;
+        let fd = region.take_fd().ok_or(HandshakeError::Malformed("the mirror has no descriptor"))?;
+        mirror = Some(region);
+        Ok(PeerRegion::map(fd, len)?)
+    };
+    let peer = Peer { identity: NOBODY, pidfd: None, shares_clock: false };
+    let attached = handshake::attach(purpose, role, &theirs, map, own, peer, config)?;
+    mirror.map(|mirror| (attached, mirror)).ok_or(HandshakeError::Malformed("it has no ring"))
+}
+
+fn check_protocol(connection: &tokio_rustls::rustls::CommonState) -> Result<(), HandshakeError> {
+    match connection.alpn_protocol() {
+        Some(PROTOCOL) => Ok(()),
+        _ => Err(HandshakeError::Malformed("it doesn't say in TLS that it speaks tollfree-device/1")),
+    }
+}
+
+/// The part of the process that attaches. The socket is what the session lives on.
+pub(crate) async fn dial(
+    address: &StreamAddress,
+    certificates: &Certificates,
+    config: &Config,
+    introduction: Introduction,
+) -> Result<(Attached, TcpStream), HandshakeError> {
+    handshake::within(config.handshake_timeout, async {
+        let tls = certificates.config().map_err(|error| HandshakeError::Certificates(error.to_string()))?;
+        let socket = TcpStream::connect(address.to_connect()).await?;
+        socket.set_nodelay(true)?;
+        let mut stream = TlsConnector::from(tls).connect(address.name(), socket).await.map_err(failed)?;
+        check_protocol(stream.get_ref().1)?;
+        let purpose = Purpose::Attach(introduction);
+        let (role, body) = (purpose.role(), purpose.body());
+        let own = Own::without_doorbell("tollfree-server", config)?;
+        let mut hello = offer(purpose.kind(), role, config, &own);
+        hello.body_len = (body.len() as u32).into();
+        send(&mut stream, &[hello.as_bytes(), &body].concat()).await?;
+        let answer = read_hello(&mut stream).await?;
+        handshake::check_answer(&answer)?;
+        let (mut attached, mirror) = attach(purpose, role, &answer, own, config)?;
+        let ring = attached.peer_ring;
+        let (socket, tls) = stream.into_inner();
+        attached.link =
+            Some(Box::new(Seed { tls: Connection::Client(tls), mirror, ring, remote: None, place: None }));
+        Ok((attached, socket))
+    })
+    .await
+}
+
+/// The part of the shepherd.
+pub(crate) async fn accept(
+    socket: TcpStream,
+    address: SocketAddr,
+    policy: &StreamPolicy,
+    config: &Config,
+    turn: &Turn,
+    places: &Arc<Places>,
+) -> Result<(Attached, TcpStream), HandshakeError> {
+    handshake::within(config.handshake_timeout, async {
+        if descriptors_are_short(&socket) {
+            return Err(HandshakeError::Descriptors);
+        }
+        socket.set_nodelay(true)?;
+        let shaking = async { TlsAcceptor::from((policy.tls)()).accept(socket).await.map_err(failed) };
+        let mut stream = tokio::select! {
+            biased;
+            shaken = shaking => shaken?,
+            refused = turn.refused() => return Err(refused),
+        };
+        let spoken = async {
+            check_protocol(stream.get_ref().1)?;
+            let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let certificate = certificate.ok_or(HandshakeError::NoCertificate)?;
+            let subject = (policy.subject)(certificate).ok_or(HandshakeError::NoCertificate)?;
+            let purpose = tokio::select! {
+                biased;
+                asked = ask(&mut stream, config) => asked?,
+                refused = turn.refused() => return Err(refused),
+            };
+            turn.hear();
+            let (purpose, hello) = purpose;
+            let place = places.take(&subject)?;
+            let own = Own::without_doorbell("tollfree-client", config)?;
+            let (attached, mirror) = attach(purpose, Role::Client, &hello, own, config)?;
+            let mut welcome = offer(kind::WELCOME, Role::Client, config, &attached.own);
+            welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
+            welcome.version_max = welcome.version_min;
+            send(&mut stream, welcome.as_bytes()).await?;
+            Ok((attached, mirror, place, RemoteIdentity { subject, address }))
+        };
+        match spoken.await {
+            Ok((mut attached, mirror, place, remote)) => {
+                let ring = attached.peer_ring;
+                let (socket, tls) = stream.into_inner();
+                let (tls, remote, place) = (Connection::Server(tls), Some(remote), Some(place));
+                attached.link = Some(Box::new(Seed { tls, mirror, ring, remote, place }));
+                Ok((attached, socket))
+            }
+            Err(error) => {
+                // The peer may be gone, or not listening; the error itself is what counts.
+                let _ = stream.write_all(handshake::refusal(&error).as_bytes()).await;
+                let _ = stream.shutdown().await;
+                Err(error)
+            }
+        }
+    })
+    .await
+    // Before the caller is told: who was refused finds it counted.
+    .inspect_err(|_| config.refusals.add())
+}
+
+/// What the peer wants, all of it.
+async fn ask(
+    stream: &mut (impl AsyncRead + Unpin),
+    config: &Config,
+) -> Result<(Purpose, Hello), HandshakeError> {
+    let hello = read_hello(stream).await?;
+    handshake::check_request(&hello, config)?;
+    if hello.kind.get() != kind::ATTACH {
+        return Err(HandshakeError::NotOverStreams);
+    }
+    let len = body_len(hello.kind.get(), hello.body_len.get()).map_err(HandshakeError::Malformed)?;
+    let mut body = vec![0; len];
+    stream.read_exact(&mut body).await.map_err(failed)?;
+    let purpose = Purpose::read(hello.kind.get(), &body).map_err(HandshakeError::Malformed)?;
+    Ok((purpose, hello))
+}
+
+impl Turn {
+    fn hear(&self) {
+        self.heard.store(true, Ordering::Relaxed);
+    }
+}
