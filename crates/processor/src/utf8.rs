@@ -230,11 +230,13 @@ mod tests {
     #[test]
     fn every_length_and_every_cut() {
         let text = "aé€😀zߘ\u{7ff}\u{800}\u{d7ff}\u{e000}\u{ffff}\u{10000}\u{10ffff}".repeat(12);
-        for len in 0..text.len() {
+        // Miri has one form only, and takes its time: lengths around each block's end.
+        let is_tried = |len: &usize| !cfg!(miri) || *len < 140 && matches!(len % 32, 0..=1 | 27..);
+        for len in (0..text.len()).filter(is_tried) {
             let bytes = &text.as_bytes()[..len];
             assert_eq!(verdict(bytes), std::str::from_utf8(bytes).is_ok(), "{len}");
         }
-        for len in 0..400 {
+        for len in (0..400).filter(is_tried) {
             assert!(verdict(&vec![b'a'; len]));
             let mut bytes = vec![b'a'; len + 1];
             bytes[len] = 0xc3;
@@ -246,11 +248,17 @@ mod tests {
 
     #[test]
     fn every_pair_and_every_lead_at_the_seam_of_two_blocks() {
-        for first in 0x80..=0xffu8 {
+        // Under Miri the ends of the ranges that the standard tells apart, at one seam.
+        let is_lead =
+            |byte: &u8| !cfg!(miri) || matches!(byte, 0x80 | 0xc1 | 0xdf | 0xe0 | 0xed | 0xf0 | 0xf4 | 0xf5);
+        let is_second =
+            |byte: &u8| !cfg!(miri) || matches!(byte, 0x7f | 0x80 | 0x8f | 0x90 | 0x9f | 0xa0 | 0xbf | 0xc0);
+        let seams: &[usize] = if cfg!(miri) { &[31] } else { &[0, 31, 32, 63] };
+        for first in (0x80..=0xffu8).filter(is_lead) {
             // Ranges begin and end with a high nibble.
-            for second in (0..=0xffu8).filter(|byte| matches!(byte & 15, 0 | 15)) {
+            for second in (0..=0xffu8).filter(|byte| matches!(byte & 15, 0 | 15)).filter(is_second) {
                 for rest in [&b"aa"[..], b"\x80a", b"\x80\x80"] {
-                    for at in [0, 31, 32, 63] {
+                    for &at in seams {
                         let bytes = [&vec![b'x'; at][..], &[first, second], rest, &[b'y'; 70]].concat();
                         assert_eq!(verdict(&bytes), std::str::from_utf8(&bytes).is_ok(), "{bytes:x?}");
                     }

@@ -235,7 +235,10 @@ mod tests {
     fn copies_are_exact_at_every_length_and_alignment() {
         let src: Vec<u8> = (0..5000u32).map(|n| ((n * 31) >> 3) as u8).collect();
         let lens = (0..=200).chain([255, 256, 257, 1000, 1023, 1024, 1025, 4096, 4097]);
-        for len in lens {
+        // Miri takes its time: ends of words, lines and blocks.
+        let is_tried =
+            |len: &usize| !cfg!(miri) || matches!(len, 0..=18 | 31..=33 | 63..=65 | 127..=129 | 257);
+        for len in lens.filter(is_tried) {
             for (src_at, dst_at) in [(0, 0), (1, 0), (0, 1), (8, 24), (3, 7), (15, 63)] {
                 let mut dst = vec![0xaa; len];
                 into_own(&src[src_at..src_at + len], &mut dst);
