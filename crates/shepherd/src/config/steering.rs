@@ -15,7 +15,7 @@ pub enum Policy {
     LeastOutstanding,
     /// Each worker in its turn.
     RoundRobin,
-    /// The worker with the fewest requests outstanding among those that had the same method lately.
+    /// A worker that had the same method lately; methods come to as many workers as their load asks for.
     Affinity,
     /// One worker for all requests of a connection.
     Static,
@@ -51,7 +51,8 @@ pub struct Steering {
     pub policy: Policy,
     /// Functions (methods) that are remembered for each worker, for [`Policy::Affinity`].
     pub functions: u32,
-    /// By how many requests a worker may be above the mean of its group and still be chosen for [`Policy::Affinity`].
+    /// By how many requests a worker may be above one and a half times the mean of its group and still be chosen for
+    /// [`Policy::Affinity`].
     pub imbalance: u32,
     /// Requests that a worker may have outstanding; further ones wait in the shepherd. 0: no bound.
     pub depth: u32,
@@ -61,7 +62,7 @@ pub struct Steering {
 
 impl Default for Steering {
     fn default() -> Steering {
-        Steering { policy: Policy::default(), functions: 4, imbalance: 2, depth: 0, waiting: 1024 }
+        Steering { policy: Policy::default(), functions: 4, imbalance: 4, depth: 0, waiting: 1024 }
     }
 }
 

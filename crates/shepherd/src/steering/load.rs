@@ -19,6 +19,10 @@ impl Function {
         // 0 is the function of no path: an entry that was never written.
         Function((hasher.finish() as u32).max(1))
     }
+
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
 }
 
 /// What is known of a worker.
@@ -69,13 +73,10 @@ impl Load {
         self.recent(count).iter().any(|entry| function_of(entry.load(Ordering::Relaxed)) == function)
     }
 
-    /// For how many requests of the group the oldest of the last `count` functions was not used; the most where there are fewer.
-    pub(super) fn oldest_age(&self, count: u32, now: u32) -> u32 {
-        self.recent(count)
-            .iter()
-            .map(|entry| age(entry.load(Ordering::Relaxed), now))
-            .max()
-            .unwrap_or(u32::MAX)
+    /// Which of the last `count` functions another one would replace. None where there are fewer.
+    pub(super) fn oldest(&self, count: u32, now: u32) -> Option<Function> {
+        let entries = self.recent(count).iter().map(|entry| entry.load(Ordering::Relaxed));
+        entries.max_by_key(|entry| age(*entry, now)).filter(|entry| *entry != 0).map(function_of)
     }
 
     /// Makes a function the last one of `count`, in place of the oldest if it is not among them. Of two threads that do so at once
@@ -119,10 +120,10 @@ mod tests {
         let load = Load::new(1);
         let [a, b, c] = ["x.A/A", "x.A/B", "x.A/C"].map(Function::of);
         load.remember(a, 2, 0);
-        assert_eq!(load.oldest_age(2, 1), u32::MAX, "there is room for another");
+        assert_eq!(load.oldest(2, 1), None, "there is room for another");
         load.remember(b, 2, 1);
         load.remember(a, 2, 2);
-        assert_eq!(load.oldest_age(2, 9), 8);
+        assert_eq!(load.oldest(2, 9), Some(b));
         assert!(load.has(a, 2) && load.has(b, 2));
         load.remember(c, 2, 3);
         assert!(load.has(a, 2) && load.has(c, 2) && !load.has(b, 2));

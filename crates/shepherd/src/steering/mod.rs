@@ -3,9 +3,11 @@
 //! A [`Load`] is what is known of one worker, and [`Rules`] choose among loads. Both are atomics that any thread may use at once:
 //! choosing takes no lock and allocates nothing. `tollfree model steering` runs the same code on traces.
 
+mod affinity;
 mod dispatcher;
 mod load;
 mod queue;
+mod rates;
 mod rules;
 
 pub(crate) use dispatcher::Dispatcher;

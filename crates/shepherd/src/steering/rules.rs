@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::load::{Function, Load};
+use super::rates::Rates;
 use crate::config::{Policy, Steering};
 
 /// A request that wants a worker.
@@ -19,18 +20,29 @@ pub struct Asking<'p> {
 pub struct Chosen<'l, W> {
     /// As it was handed to [`Rules::choose`].
     pub worker: W,
-    load: &'l Load,
+    pub(super) load: &'l Load,
     /// Whether it ran the function lately, where the policy asks for that.
     pub hit: Option<bool>,
-    remember: Option<(Function, u32, u32)>,
+    pub(super) remember: Option<Remember<'l>>,
+}
+
+/// What is remembered of a request that was given to a worker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remember<'l> {
+    pub(super) rates: &'l Rates,
+    pub(super) function: Function,
+    /// How many functions are remembered of a worker.
+    pub(super) count: u32,
+    pub(super) now: u32,
 }
 
 impl<W> Chosen<'_, W> {
     /// Gives it the request.
     pub fn begin(&self) {
         self.load.begin();
-        if let Some((function, count, now)) = self.remember {
+        if let Some(Remember { rates, function, count, now }) = self.remember {
             self.load.remember(function, count, now);
+            rates.count(function, now);
         }
     }
 }
@@ -39,12 +51,13 @@ impl<W> Chosen<'_, W> {
 #[derive(Debug)]
 pub struct Rules {
     policy: AtomicU32,
-    functions: AtomicU32,
-    imbalance: AtomicU32,
+    pub(super) functions: AtomicU32,
+    pub(super) imbalance: AtomicU32,
     depth: AtomicU32,
     waiting: AtomicU32,
     /// Where the search among equals begins.
     turn: AtomicU32,
+    pub(super) rates: Rates,
 }
 
 impl Rules {
@@ -57,6 +70,7 @@ impl Rules {
             depth: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             turn: AtomicU32::new(0),
+            rates: Rates::new(),
         };
         rules.change(steering);
         rules
@@ -92,54 +106,38 @@ impl Rules {
         Policy::ALL[self.policy.load(Ordering::Relaxed) as usize % Policy::ALL.len()]
     }
 
+    /// Ticks with each request that asks.
+    pub(super) fn turn(&self) -> u32 {
+        self.turn.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Chooses among the workers of a group that may have a request, in the order in which they attached. None where each of those
     /// that the policy allows has as many requests as it may.
     pub fn choose<'l, W: Copy>(
-        &self,
+        &'l self,
         asking: &Asking<'_>,
         workers: impl Iterator<Item = (&'l Load, W)> + Clone,
     ) -> Option<Chosen<'l, W>> {
         let with_room = workers.clone().filter(|(load, _)| self.has_room(load));
-        let turn = || self.turn.fetch_add(1, Ordering::Relaxed);
         let chosen = |(load, worker)| Chosen { worker, load, hit: None, remember: None };
         match self.policy() {
-            Policy::LeastOutstanding => least_outstanding(with_room, turn()).map(chosen),
+            Policy::LeastOutstanding => least_outstanding(with_room, self.turn()).map(chosen),
             Policy::RoundRobin => {
                 let count = with_room.clone().count();
-                let nth = turn() as usize % count.max(1);
+                let nth = self.turn() as usize % count.max(1);
                 with_room.clone().nth(nth).or_else(|| with_room.clone().next()).map(chosen)
             }
             Policy::Static => {
                 let owner = workers.max_by_key(|(load, _)| load.share_of(asking.connection));
                 owner.filter(|(load, _)| self.has_room(load)).map(chosen)
             }
-            Policy::Affinity => {
-                let function = Function::of(asking.path);
-                let count = self.functions.load(Ordering::Relaxed);
-                let familiar = with_room.clone().filter(|(load, _)| load.has(function, count));
-                let bound = u64::from(self.imbalance.load(Ordering::Relaxed));
-                let now = turn();
-                let near = least_outstanding(familiar, now);
-                let near = near.filter(|(load, _)| !is_above(load, workers.clone(), bound));
-                // Among equals, the one that forgets the function that was not used for the longest time.
-                let cost = |load: &Load| (load.outstanding(), u32::MAX - load.oldest_age(count, now));
-                let (load, worker) = near.or_else(|| with_room.min_by_key(|(load, _)| cost(load)))?;
-                let hit = load.has(function, count);
-                Some(Chosen { worker, load, hit: Some(hit), remember: Some((function, count, now)) })
-            }
+            Policy::Affinity => self.choose_familiar(asking.path, workers),
         }
     }
 }
 
-/// Whether a worker has more requests than the mean and `bound`.
-fn is_above<'l, W>(load: &Load, workers: impl Iterator<Item = (&'l Load, W)>, bound: u64) -> bool {
-    let (count, sum) =
-        workers.fold((0, 0), |(count, sum), (load, _)| (count + 1, sum + u64::from(load.outstanding())));
-    u64::from(load.outstanding()) * count > sum + bound * count
-}
-
 /// The worker with the fewest requests outstanding; among equals each in its turn.
-fn least_outstanding<'l, W: Copy>(
+pub(super) fn least_outstanding<'l, W: Copy>(
     workers: impl Iterator<Item = (&'l Load, W)> + Clone,
     turn: u32,
 ) -> Option<(&'l Load, W)> {
@@ -176,13 +174,6 @@ mod tests {
         Some((chosen.worker, chosen.hit))
     }
 
-    /// Who gets the request.
-    fn give(rules: &Rules, loads: &[Load], path: &str) -> (usize, Option<bool>) {
-        let chosen = rules.choose(&Asking { path, connection: 0 }, loads.iter().zip(0..)).unwrap();
-        chosen.begin();
-        (chosen.worker, chosen.hit)
-    }
-
     #[test]
     fn least_outstanding_takes_the_fewest_and_equals_in_turn() {
         let rules = rules(Policy::LeastOutstanding, |_| ());
@@ -198,38 +189,6 @@ mod tests {
         let loads = loads(&[9, 0, 5]);
         let chosen: Vec<_> = (0..6).map(|_| ask(&rules, &loads, "", 0).unwrap().0).collect();
         assert_eq!(chosen, [0, 1, 2, 0, 1, 2]);
-    }
-
-    #[test]
-    fn affinity_returns_to_who_ran_the_function_until_it_has_too_much() {
-        let rules = rules(Policy::Affinity, |steering| steering.imbalance = 2);
-        let loads = loads(&[0, 0, 0, 0]);
-        let (first, hit) = give(&rules, &loads, "x.A/A");
-        assert_eq!(hit, Some(false));
-        assert_eq!(give(&rules, &loads, "x.A/A"), (first, Some(true)));
-        // Two requests, and a mean of a half: 1.5 above it, which is allowed.
-        assert_eq!(give(&rules, &loads, "x.A/A"), (first, Some(true)));
-        // Three, and 0.75: too many.
-        let (second, hit) = give(&rules, &loads, "x.A/A");
-        assert!(second != first && hit == Some(false));
-        assert_eq!(
-            give(&rules, &loads, "x.A/A"),
-            (second, Some(true)),
-            "the least loaded of two that have it"
-        );
-        let (other, hit) = give(&rules, &loads, "x.A/B");
-        assert!(![first, second].contains(&other) && hit == Some(false));
-    }
-
-    #[test]
-    fn affinity_replaces_the_oldest_function_of_the_least_loaded() {
-        let rules = rules(Policy::Affinity, |steering| steering.functions = 1);
-        let loads = loads(&[0, 1]);
-        assert_eq!(give(&rules, &loads, "x.A/A"), (0, Some(false)));
-        loads[0].end();
-        assert_eq!(give(&rules, &loads, "x.A/B"), (0, Some(false)));
-        loads[0].end();
-        assert_eq!(give(&rules, &loads, "x.A/A"), (0, Some(false)), "it was replaced");
     }
 
     #[test]

@@ -1,16 +1,15 @@
-//! One policy on one trace: the shepherd's own code chooses, and workers are queues with one server each.
+//! One policy on one trace: the shepherd's own code chooses.
 
-use std::collections::VecDeque;
-
-use tollfree_shepherd::steering::{Asking, Function, Load, Rules};
+use tollfree_shepherd::steering::{Asking, Load, Rules};
 use tollfree_shepherd::{Policy, Steering};
 
 use super::trace::Arrival;
+use super::worker::{Worker, imbalance, mean_outstanding};
 
 /// What a policy did.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Outcome {
-    /// Requests to a worker that had their function in its cache.
+    /// Requests to a worker that had their function.
     pub(super) hits: usize,
     /// By which share the busiest worker had more work than the mean.
     pub(super) imbalance: f64,
@@ -19,62 +18,54 @@ pub(super) struct Outcome {
     /// From arrival to start.
     pub(super) queueing_mean_us: f64,
     pub(super) queueing_p99_us: f64,
+    /// The workers as the first request that counts found them.
+    pub(super) at_first: Vec<Worker>,
 }
 
-struct Worker {
-    load: Load,
-    /// The functions that it really has, however many the policy thinks it has.
-    cache: Load,
-    ends_us: VecDeque<f64>,
-    work_us: f64,
-}
-
-/// Steers a trace to `workers`, each of which keeps its last `cache` functions.
-pub(super) fn simulate(trace: &[Arrival], workers: usize, steering: &Steering, cache: u32) -> Outcome {
+/// Steers a trace to `workers`, each of which keeps its last `kept` functions, however many the policy remembers. Hits and waits count
+/// from the request `from` on.
+pub(super) fn simulate(
+    trace: &[Arrival],
+    from: usize,
+    workers: usize,
+    steering: &Steering,
+    kept: u32,
+) -> Outcome {
     let rules = Rules::new(steering);
     let paths: Vec<String> = (0..=trace.iter().map(|arrival| arrival.function).max().unwrap_or(0))
         .map(|function| format!("model.Steering/F{function}"))
         .collect();
-    let new =
-        |id| Worker { load: Load::new(id), cache: Load::new(id), ends_us: VecDeque::new(), work_us: 0.0 };
-    let mut workers: Vec<Worker> = (0..workers as u64).map(new).collect();
+    let loads: Vec<Load> = (0..workers as u64).map(Load::new).collect();
+    let mut workers = vec![Worker::default(); workers];
+    let mut at_first = workers.clone();
     let (mut hits, mut above) = (0, 0.0);
     let mut queueing = Vec::with_capacity(trace.len());
-    for (arrival, now) in trace.iter().zip(0..) {
-        for worker in &mut workers {
-            while worker.ends_us.front().is_some_and(|end| *end <= arrival.at_us) {
-                worker.ends_us.pop_front();
-                worker.load.end();
-            }
+    for (at, arrival) in trace.iter().enumerate() {
+        for (worker, load) in workers.iter_mut().zip(&loads) {
+            (0..worker.advance(arrival.at_us)).for_each(|_| load.end());
         }
-        let counts = workers.iter().map(|worker| worker.ends_us.len());
-        let mean = counts.clone().sum::<usize>() as f64 / workers.len() as f64;
-        above += counts.max().unwrap_or(0) as f64 - mean;
-        let path = &paths[arrival.function];
-        let asking = Asking { path, connection: arrival.connection };
-        let chosen = rules.choose(&asking, workers.iter().map(|worker| &worker.load).zip(0..));
-        let Some(chosen) = chosen else { continue };
+        if at == from {
+            at_first = workers.clone();
+        }
+        let most = workers.iter().map(Worker::outstanding).max().unwrap_or(0);
+        above += most as f64 - mean_outstanding(&workers);
+        let asking = Asking { path: &paths[arrival.function], connection: arrival.connection };
+        let Some(chosen) = rules.choose(&asking, loads.iter().zip(0..)) else { continue };
         chosen.begin();
-        let at: usize = chosen.worker;
-        let worker = &mut workers[at];
-        let function = Function::of(path);
-        hits += usize::from(worker.cache.has(function, cache));
-        worker.cache.remember(function, cache, now);
-        let start = worker.ends_us.back().copied().unwrap_or(0.0).max(arrival.at_us);
-        queueing.push(start - arrival.at_us);
-        worker.ends_us.push_back(start + arrival.takes_us);
-        worker.work_us += arrival.takes_us;
+        let (is_hit, waits_us) = workers[chosen.worker].take(arrival, kept as usize);
+        if at >= from {
+            hits += usize::from(is_hit);
+            queueing.push(waits_us);
+        }
     }
     queueing.sort_by(f64::total_cmp);
-    let count = queueing.len().max(1);
-    let works = workers.iter().map(|worker| worker.work_us);
-    let mean_work = works.clone().sum::<f64>() / workers.len() as f64;
     Outcome {
         hits,
-        imbalance: works.fold(0.0, f64::max) / mean_work - 1.0,
-        imbalance_calls: above / count as f64,
-        queueing_mean_us: queueing.iter().sum::<f64>() / count as f64,
-        queueing_p99_us: queueing.get(count * 99 / 100).copied().unwrap_or(0.0),
+        imbalance: imbalance(&workers),
+        imbalance_calls: above / trace.len() as f64,
+        queueing_mean_us: queueing.iter().sum::<f64>() / queueing.len().max(1) as f64,
+        queueing_p99_us: queueing.get(queueing.len() * 99 / 100).copied().unwrap_or(0.0),
+        at_first,
     }
 }
 

@@ -33,6 +33,13 @@ impl Mix {
         Mix { name, functions, varies: true }
     }
 
+    /// The share of requests for those functions of which so many are called the most.
+    pub(super) fn most_called(&self, count: usize) -> f64 {
+        let mut shares: Vec<f64> = self.functions.iter().map(|(share, _)| *share).collect();
+        shares.sort_by(|one, other| other.total_cmp(one));
+        shares.iter().take(count).sum()
+    }
+
     fn mean_us(&self) -> f64 {
         self.functions.iter().map(|(share, time)| share * time).sum()
     }
