@@ -4,6 +4,7 @@
 //! the other. The client sends a message and gets the same back, in a closed loop, and the handler is busy for a while
 //! in each call. Without anything between, the business process is a plain tonic server that does its RPC work itself.
 
+mod accelerated;
 mod act;
 mod beyond;
 mod client;
@@ -304,7 +305,11 @@ pub async fn run(
         progress(&rounds::Step { done, total, round, case, outcome });
     })
     .await;
-    Ok(SplitReport::new(machine, plan, tried, |message| bytes_of(message).len()))
+    let mut codecs = Vec::new();
+    for (message, bytes) in &messages {
+        codecs.push((*message, accelerated::codec_ns(*message, bytes)?));
+    }
+    Ok(SplitReport::new(machine, plan, tried, &codecs, |message| bytes_of(message).len()))
 }
 
 async fn measure(

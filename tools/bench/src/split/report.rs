@@ -56,12 +56,15 @@ pub struct SplitRow {
     pub elapsed_ns: u64,
     /// Calls that were measured.
     pub calls: u64,
+    /// Modelled, for sides whose shepherd decodes and encodes: `infra_cpu_ns` of a call, less what a decode and an encode of the
+    /// message take (measured in the same run); as if an accelerator did these in no time.
+    pub modelled_infra_accelerated_ns: Option<f64>,
     /// Why there are no figures.
     pub not_run: Option<String>,
 }
 
 impl SplitRow {
-    fn of(tried: Tried<SplitCase, Split>, message_bytes: usize) -> SplitRow {
+    fn of(tried: Tried<SplitCase, Split>, message_bytes: usize, codec_ns: f64) -> SplitRow {
         let mut all = Split::default();
         for round in &tried.rounds {
             all.latencies.merge(&round.latencies);
@@ -71,6 +74,11 @@ impl SplitRow {
             all.client_cpu_ns += round.client_cpu_ns;
         }
         let is_run = all.latencies.count() > 0;
+        let accelerated = || {
+            let each = all.infra_cpu_ns as f64 / all.latencies.count() as f64;
+            (each - codec_ns).max(0.0)
+        };
+        let is_accelerated = is_run && tried.case.side.has_objects();
         let quantile = |share| is_run.then(|| all.latencies.quantile_ns(share));
         SplitRow {
             case: tried.case,
@@ -85,6 +93,7 @@ impl SplitRow {
             client_cpu_ns: all.client_cpu_ns,
             elapsed_ns: all.elapsed_ns,
             calls: all.latencies.count(),
+            modelled_infra_accelerated_ns: is_accelerated.then(accelerated),
             not_run: tried.not_run,
         }
     }
@@ -110,11 +119,13 @@ impl SplitReport {
         machine: Machine,
         plan: &SplitPlan,
         tried: Vec<Tried<SplitCase, Split>>,
+        codecs: &[(SplitMessage, f64)],
         len_of: impl Fn(SplitMessage) -> usize,
     ) -> SplitReport {
         let rows = tried.into_iter().map(|tried| {
-            let len = len_of(tried.case.message);
-            SplitRow::of(tried, len)
+            let message = tried.case.message;
+            let codec_ns = codecs.iter().find(|(known, _)| *known == message).map_or(0.0, |(_, ns)| *ns);
+            SplitRow::of(tried, len_of(message), codec_ns)
         });
         let messages = if plan.corpus.is_some() { "corpus" } else { "generated" };
         SplitReport { machine, seconds: plan.seconds, rounds: plan.rounds, messages, rows: rows.collect() }
@@ -182,6 +193,17 @@ impl SplitReport {
             let _ = writeln!(text, "{}", self.line(row));
         }
         text.push('\n');
+        for row in &self.rows {
+            let Some(ns) = row.modelled_infra_accelerated_ns else { continue };
+            let SplitCase { side, message, inflight, busy_ns } = row.case;
+            let _ = writeln!(
+                text,
+                "modelled, {side}, {message}, {inflight} in flight, busy {} µs: with decoding and encoding in no time {:.2} µs between, of {:.2}",
+                busy_ns as f64 / 1e3,
+                ns / 1e3,
+                row.cpu_us().1
+            );
+        }
         for (name, knee) in self.knees() {
             let _ = match knee {
                 Some(ns) => writeln!(
@@ -265,5 +287,25 @@ impl SplitReport {
             panels: ["calls a second", "99 of 100 calls took no longer, µs"],
             lines: lines.collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_accelerator_takes_off_what_the_codec_takes_where_there_is_one() {
+        let row = |side| {
+            let case = SplitCase { side, message: SplitMessage::M3, inflight: 1, busy_ns: 0 };
+            let mut round = Split { infra_cpu_ns: 10_000, elapsed_ns: 1, ..Split::default() };
+            round.latencies.record(Duration::from_nanos(7));
+            round.latencies.record(Duration::from_nanos(9));
+            SplitRow::of(Tried { case, rounds: vec![round], not_run: None }, 845, 1500.0)
+        };
+        assert_eq!(row(SplitSide::ShepherdObjects).modelled_infra_accelerated_ns, Some(3500.0));
+        assert_eq!(row(SplitSide::ShepherdBytes).modelled_infra_accelerated_ns, None);
     }
 }
