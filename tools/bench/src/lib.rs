@@ -21,6 +21,7 @@ mod lines;
 mod load;
 mod machine;
 pub mod message;
+pub mod model;
 pub mod notnets;
 mod order;
 pub mod paced;
