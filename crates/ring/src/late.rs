@@ -11,8 +11,13 @@ use crate::{Geometry, RingReceiver, RingSender, conformance};
 #[test]
 fn rings_conform_where_the_sequence_wraps() {
     let ring = Geometry::new(PAGE_LEN, 512).unwrap();
-    for boundary in [1 << 31, 1 << 32, 1 << 40] {
-        for before in [1, 2, 7, 8, 30] {
+    // Miri takes half a minute for each: one is done there, where a head word's sequence begins anew.
+    let (boundaries, distances) = match cfg!(miri) {
+        true => (&[1 << 31][..], &[7][..]),
+        false => (&[1 << 31, 1 << 32, 1 << 40][..], &[1, 2, 7, 8, 30][..]),
+    };
+    for boundary in boundaries {
+        for before in distances {
             let pos = RingPos(boundary - before);
             conformance::all(|| {
                 let (a, b) = (Arc::new(HeapMemory::new(ring.end())), Arc::new(HeapMemory::new(PAGE_LEN)));

@@ -13,7 +13,7 @@ fn no_message_is_longer_than_the_longest() {
     let processor = Processor::new(schema.compile().unwrap());
     let mut buffer = EncodeBuffer::new();
     // Lengths are those for a longest message of a megabyte.
-    let scaled = |len: usize| len * LONGEST >> 20;
+    let scaled = |len: usize| (len * LONGEST) >> 20;
     let mut encode = |parts: &[usize]| {
         let mut input = Vec::new();
         for len in parts {

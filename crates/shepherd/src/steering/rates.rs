@@ -23,7 +23,7 @@ pub(super) struct Rates {
 
 impl Rates {
     pub(super) fn new() -> Rates {
-        Rates { places: [const { AtomicU64::new(LONGEST * PARTS << 32) }; PLACES] }
+        Rates { places: [const { AtomicU64::new((LONGEST * PARTS) << 32) }; PLACES] }
     }
 
     fn place(&self, function: Function) -> &AtomicU64 {
@@ -35,7 +35,7 @@ impl Rates {
         let place = self.place(function);
         let word = place.load(Ordering::Relaxed);
         let (mean, since) = (word >> 32, u64::from(now.wrapping_sub(word as u32)));
-        let mean = mean - (mean >> SHARE) + (since.min(LONGEST) * PARTS >> SHARE);
+        let mean = mean - (mean >> SHARE) + ((since.min(LONGEST) * PARTS) >> SHARE);
         place.store(mean << 32 | u64::from(now), Ordering::Relaxed);
     }
 
