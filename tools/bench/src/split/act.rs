@@ -10,7 +10,7 @@ use super::objects::Objects;
 use super::proxy;
 use super::service::Business;
 use super::{PATIENCE, Part, Role, SplitCase, SplitMessage, SplitSide};
-use super::{beyond, client};
+use super::{beyond, certificates, client};
 use crate::BenchError;
 use crate::order::{self, Serving};
 use crate::peer::Starter;
@@ -41,7 +41,9 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
         Role::Call(calls) => {
             let bytes = read(&calls.message)?;
             let measured = async {
-                appears(&calls.address).await?;
+                if calls.address.starts_with("unix:") {
+                    appears(&calls.address).await?;
+                }
                 client::measure(case.message, bytes, calls, case.inflight).await
             };
             starter.say(order::runtime(RuntimeKind::Current)?.block_on(measured).map_err(failed)?);
@@ -103,12 +105,57 @@ async fn shepherd(
             client::method(message)
         );
     }
+    if side == SplitSide::ShepherdStream {
+        let [ca, certificate, key] = certificates::files(dir, "server");
+        text += &format!(
+            "[business.stream]\naddress = \"127.0.0.1:0\"\ncertificate = {certificate:?}\nkey = {key:?}\nclient_ca = {ca:?}\n\
+             [groups.default]\nsubjects = [\"CN={}\"]\n",
+            certificates::BUSINESS
+        );
+    }
     let config = Config::from_toml(&text).map_err(|error| error.to_string())?;
     let shepherd = Shepherd::bind(config).await.map_err(|error| error.to_string())?;
-    let address = shepherd.addresses().remove("listeners.world").unwrap_or_default();
+    let mut addresses = shepherd.addresses();
+    if let Some(stream) = addresses.get("business.stream") {
+        std::fs::write(dir.join(STREAM), stream).map_err(|error| format!("cannot tell the port: {error}"))?;
+    }
+    let address = addresses.remove("listeners.world").unwrap_or_default();
     ready(Serving { address });
     shepherd.run(std::future::pending()).await;
     Err("the shepherd has stopped".to_owned())
+}
+
+/// The file in which a shepherd tells where business processes of other hosts attach.
+const STREAM: &str = "stream";
+
+/// Attaches as the side says.
+fn attach(side: SplitSide, server: tollfree::Server, dir: &Path) -> Result<tollfree::Attaching, String> {
+    if side != SplitSide::ShepherdStream {
+        return Ok(server.attach(meeting_place(dir)));
+    }
+    let stream =
+        std::fs::read_to_string(dir.join(STREAM)).map_err(|error| format!("no port is told: {error}"))?;
+    let port = stream.rsplit_once(':').map_or("", |(_, port)| port);
+    let [ca, certificate, key] = certificates::files(dir, certificates::BUSINESS);
+    let attaching = server.attach(format!("device+tls://{}:{port}", certificates::HOST));
+    Ok(attaching.certificates(ca, certificate, key))
+}
+
+/// Serves over TCP with TLS.
+async fn serve_tls(business: Business, dir: &Path, ready: impl FnOnce(Serving)) -> Result<(), String> {
+    let service = crate::proto::split_server::SplitServer::new(business);
+    let service = service.max_decoding_message_size(usize::MAX);
+    let router = tonic::transport::Server::builder()
+        .tls_config(certificates::of_server(dir)?)
+        .map_err(|error| error.to_string())?
+        .add_service(service);
+    let incoming =
+        tonic::transport::server::TcpIncoming::bind(std::net::SocketAddr::from(([127, 0, 0, 1], 0)))
+            .map_err(|error| error.to_string())?
+            .with_nodelay(Some(true));
+    let address = incoming.local_addr().map_err(|error| error.to_string())?;
+    ready(Serving { address: format!("https://{address}") });
+    router.serve_with_incoming(incoming).await.map_err(|error| error.to_string())
 }
 
 fn meeting_place(dir: &Path) -> String {
@@ -122,6 +169,9 @@ async fn business(
     ready: impl FnOnce(Serving),
 ) -> Result<(), String> {
     let business = Business { busy: Duration::from_nanos(case.busy_ns) };
+    if case.side == SplitSide::TonicTls {
+        return serve_tls(business, dir, ready).await;
+    }
     if !case.side.is_shepherd() {
         let service = crate::proto::split_server::SplitServer::new(business);
         let service = service.max_decoding_message_size(usize::MAX);
@@ -142,7 +192,7 @@ async fn business(
         server.add_service(service.max_decoding_message_size(usize::MAX))
     };
     ready(Serving { address: meeting_place(dir) });
-    let attaching = server.attach(meeting_place(dir));
+    let attaching = attach(case.side, server, dir)?;
     let ended = match group {
         Some(group) => attaching.group(group).await,
         None => attaching.await,

@@ -2,6 +2,7 @@
 //!
 //! It neither encodes nor decodes, so that its core has time for what stands between it and the business process.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,10 +13,10 @@ use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-use super::{Calls, PATIENCE, Split, SplitMessage};
+use super::{Calls, PATIENCE, Split, SplitMessage, certificates};
 use crate::fds::FileDescriptorSet;
 use crate::hyperprotobench::{M3, M34, M43};
 use crate::latency::Latencies;
@@ -88,7 +89,27 @@ impl Caller {
         message: SplitMessage,
         bytes: Bytes,
     ) -> Result<Caller, String> {
-        let grpc = Grpc::new(tonic_unix::connect(address).await?).max_decoding_message_size(LEN_MAX);
+        Caller::over(tonic_unix::connect(address).await?, message, bytes)
+    }
+
+    /// The same with TLS, where the address asks for that: certificates lie in `dir`.
+    async fn connect_from(
+        dir: &Path,
+        address: &str,
+        message: SplitMessage,
+        bytes: Bytes,
+    ) -> Result<Caller, String> {
+        if !address.starts_with("https://") {
+            return Caller::connect(address, message, bytes).await;
+        }
+        let failed = |error: tonic::transport::Error| format!("cannot connect to {address}: {error}");
+        let endpoint = Endpoint::from_shared(address.to_owned()).map_err(failed)?;
+        let endpoint = endpoint.tls_config(certificates::of_client(dir)?).map_err(failed)?;
+        Caller::over(endpoint.connect().await.map_err(failed)?, message, bytes)
+    }
+
+    fn over(channel: Channel, message: SplitMessage, bytes: Bytes) -> Result<Caller, String> {
+        let grpc = Grpc::new(channel).max_decoding_message_size(LEN_MAX);
         let path = PathAndQuery::from_maybe_shared(format!("/tollfree.bench.v1.Split/{}", method(message)));
         Ok(Caller { grpc, path: path.map_err(|error| error.to_string())?, message: bytes })
     }
@@ -187,7 +208,8 @@ pub(super) async fn measure(
     window: &Calls,
     inflight: usize,
 ) -> Result<Split, String> {
-    let mut caller = Caller::connect(&window.address, message, bytes.into()).await?;
+    let dir = window.message.parent().unwrap_or(Path::new(""));
+    let mut caller = Caller::connect_from(dir, &window.address, message, bytes.into()).await?;
     let reply = caller.first().await?;
     check(message, &caller.message, &reply)?;
     let (counts, stops) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));

@@ -7,6 +7,7 @@
 mod accelerated;
 mod act;
 mod beyond;
+mod certificates;
 mod client;
 mod objects;
 mod proxy;
@@ -47,6 +48,10 @@ axis! {
     SplitSide, "side", {
         /// Nothing: a plain tonic server.
         Tonic = "tonic",
+        /// Nothing: a plain tonic server on TCP with TLS.
+        TonicTls = "tonic-tls",
+        /// A shepherd as on another host, which hands on bytes over TCP with TLS.
+        ShepherdStream = "shepherd-stream",
         /// A shepherd, which hands on bytes.
         ShepherdBytes = "shepherd-bytes",
         /// The same, where both it and the business process have processors to spare and look for what comes.
@@ -89,7 +94,19 @@ impl SplitSide {
 
     /// Whether a shepherd stands in between.
     pub(crate) fn is_shepherd(self) -> bool {
-        matches!(self, SplitSide::ShepherdBytes | SplitSide::ShepherdLowLatency) || self.has_objects()
+        let has_bytes = [SplitSide::ShepherdBytes, SplitSide::ShepherdLowLatency, SplitSide::ShepherdStream]
+            .contains(&self);
+        has_bytes || self.has_objects()
+    }
+
+    /// Whether the business process does its RPC work itself, and nothing stands in between.
+    fn is_direct(self) -> bool {
+        matches!(self, SplitSide::Tonic | SplitSide::TonicTls)
+    }
+
+    /// Whether the business process is reached over TLS.
+    fn is_tls(self) -> bool {
+        matches!(self, SplitSide::TonicTls | SplitSide::ShepherdStream)
     }
 }
 
@@ -326,8 +343,11 @@ async fn measure(
     let malloc = Malloc::Keep.settings();
     let order = |core, role| Order::Split(Part { case, core, role });
     let place = || dir.path().to_owned();
+    if case.side.is_tls() {
+        certificates::write(dir.path()).map_err(BenchError::Refused)?;
+    }
     let mut between = None;
-    if case.side != SplitSide::Tonic {
+    if !case.side.is_direct() {
         let order = order(seats.client, Role::Between { dir: place(), groups: None });
         between = Some(Peer::start("infrastructure", &["bench-peer"], &malloc, &order).await?);
     }
@@ -378,7 +398,7 @@ mod tests {
     #[test]
     fn impossible_plans_are_refused_in_words() {
         plan().check().unwrap();
-        assert_eq!(plan().cases().len(), 168);
+        assert_eq!(plan().cases().len(), 216);
         type Spoil = fn(&mut SplitPlan);
         let spoil: [(&str, Spoil); 5] = [
             ("0 calls in flight", |p| p.inflights.push(0)),
