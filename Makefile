@@ -111,9 +111,10 @@ aarch64: ## Build for 64-bit Arm, and run there what qemu-user can (needs gcc-aa
 miri: ## Run what Miri can of the crates with unsafe code (installs a nightly toolchain; a quarter of an hour)
 	@rustup toolchain install nightly --profile minimal --component miri --component rust-src >/dev/null 2>&1 || { \
 		echo "make miri: rustup can't install a nightly toolchain with miri" >&2; exit 1; }
-	@export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance"; set -e; \
+	@export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" PROPTEST_CASES=4; set -e; \
 		cargo +nightly miri test --quiet --package tollfree-region --lib; \
-		cargo +nightly miri test --quiet --package tollfree-processor --lib
+		cargo +nightly miri test --quiet --package tollfree-processor --lib; \
+		cargo +nightly miri test --quiet --package tollfree-ring --lib
 
 deny: ## Check licenses, advisories and sources of dependencies (builds cargo-deny where it isn't there)
 	@cargo deny --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deny

@@ -182,6 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
+        #[cfg_attr(miri, ignore = "Miri has no AVX2: proptest would draw until it gives up")]
         fn reads_what_one_by_one_reads(
             values in prop::collection::vec((any::<u64>(), 0u32..64, 0usize..3), 8..80),
             noise: Vec<u8>,
@@ -200,6 +201,7 @@ mod tests {
         }
 
         #[test]
+        #[cfg_attr(miri, ignore = "Miri has no AVX2: proptest would draw until it gives up")]
         fn says_nothing_of_what_is_wrong(before in 0usize..30, behind in 0usize..30, tenth in 2u8..=0xff) {
             prop_assume!(*AVAILABLE && before + behind >= 8);
             let wrong = [&[0xff; 9][..], &[tenth]].concat();

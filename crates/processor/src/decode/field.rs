@@ -72,7 +72,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
     unsafe fn tag(&mut self) -> Result<u32, Why> {
         // SAFETY: 16 bytes are readable.
         let (tag, len) = unsafe {
-            let w = load64(self.s.buf.add(self.s.pos)) as u32;
+            let w = load64(self.s.buf.wrapping_add(self.s.pos)) as u32;
             if w & 0x80 == 0 {
                 self.s.pos += 1;
                 return Ok(w & 0x7f);
@@ -80,7 +80,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
             if w & 0x8000 == 0 {
                 (w & 0x7f | w >> 1 & 0x3f80, 2)
             } else {
-                varint32(self.s.buf.add(self.s.pos))
+                varint32(self.s.buf.wrapping_add(self.s.pos))
             }
         };
         if len == 0 {
@@ -180,7 +180,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
         // SAFETY: as in `known`; ten bytes are readable at `pos`.
         unsafe {
             // A value that the closed enum lacks leaves the oneof as it is.
-            let value = || varint(self.s.buf.add(self.s.pos)).0 as i32;
+            let value = || varint(self.s.buf.wrapping_add(self.s.pos)).0 as i32;
             if code != op::CLOSED || self.plan.has_value(field.plan.aux_idx, value()) {
                 finish::choose(self.plan, &self.s, self.place.type_idx, field.plan);
             }
@@ -312,7 +312,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
     unsafe fn varint(&mut self) -> Result<u64, Why> {
         // SAFETY: ten bytes are readable.
         let (value, len) = unsafe {
-            let at = self.s.buf.add(self.s.pos);
+            let at = self.s.buf.wrapping_add(self.s.pos);
             match u64::from(at.cast::<u16>().read_unaligned()) {
                 w if w & 0x80 == 0 => (w & 0x7f, 1),
                 w if w & 0x8000 == 0 => (w & 0x7f | w >> 1 & 0x3f80, 2),
@@ -329,7 +329,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
     #[inline(always)]
     unsafe fn fixed<T>(&mut self) -> T {
         // SAFETY: eight bytes are readable; `T` is an integer.
-        let value = unsafe { self.s.buf.add(self.s.pos).cast::<T>().read_unaligned() };
+        let value = unsafe { self.s.buf.wrapping_add(self.s.pos).cast::<T>().read_unaligned() };
         self.s.pos += size_of::<T>();
         value
     }
@@ -339,7 +339,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
     unsafe fn length(&mut self) -> Result<usize, Why> {
         // SAFETY: eight bytes are readable.
         let (len, taken) = unsafe {
-            let at = self.s.buf.add(self.s.pos);
+            let at = self.s.buf.wrapping_add(self.s.pos);
             if *at < 0x80 { (u32::from(*at), 1) } else { varint32(at) }
         };
         if taken == 0 || len > i32::MAX as u32 {
@@ -359,7 +359,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
         // SAFETY: the length is held against the end; the cursor's invariant gives room for a copy, and 64 bytes.
         unsafe {
             let len = self.length()?;
-            let from = self.s.buf.add(self.s.pos);
+            let from = self.s.buf.wrapping_add(self.s.pos);
             let readable = self.s.readable - self.s.pos;
             self.s.pos += len;
             if ALIAS {
@@ -466,7 +466,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
                 if count == capacity || self.s.pos >= stop || self.place.fields_left == 0 {
                     break;
                 }
-                if (load64(self.s.buf.add(self.s.pos)) ^ field.tag) & tag_mask != 0 {
+                if (load64(self.s.buf.wrapping_add(self.s.pos)) ^ field.tag) & tag_mask != 0 {
                     break;
                 }
                 self.place.fields_left -= 1;

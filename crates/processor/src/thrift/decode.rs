@@ -387,7 +387,7 @@ unsafe fn text<W: Wire, const ALIAS: bool>(
     // 64 bytes. Pieces of 32 bytes are read only where `readable` says so.
     unsafe {
         let len = W::length(s)?;
-        let from = s.buf.add(s.pos);
+        let from = s.buf.wrapping_add(s.pos);
         let readable = readable - s.pos;
         let at = if ALIAS {
             if utf8 && !utf8::check(from, len, readable) {

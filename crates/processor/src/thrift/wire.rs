@@ -71,7 +71,7 @@ pub(super) unsafe fn take<const N: usize>(s: &mut Source) -> Result<[u8; N], Why
         return Err(Why::Truncated);
     }
     // SAFETY: `N` bytes are left. Noticed by the prefix test.
-    let bytes = unsafe { s.buf.add(s.pos).cast::<[u8; N]>().read() };
+    let bytes = unsafe { s.buf.wrapping_add(s.pos).cast::<[u8; N]>().read() };
     s.pos += N;
     Ok(bytes)
 }
@@ -98,7 +98,7 @@ unsafe fn varint32(s: &mut Source) -> Result<u32, Why> {
         return Ok(value as u32);
     }
     // SAFETY: eight bytes are left.
-    let w = unsafe { load64(s.buf.add(s.pos)) };
+    let w = unsafe { load64(s.buf.wrapping_add(s.pos)) };
     if w & 0x80 == 0 {
         s.pos += 1;
         return Ok(w as u32 & 0x7f);
@@ -125,7 +125,7 @@ unsafe fn varint64(s: &mut Source) -> Result<u64, Why> {
     }
     // SAFETY: ten bytes are left.
     unsafe {
-        let at = s.buf.add(s.pos);
+        let at = s.buf.wrapping_add(s.pos);
         let w = load64(at);
         if w & 0x80 == 0 {
             s.pos += 1;
@@ -245,7 +245,7 @@ impl Wire for Compact {
     unsafe fn i64s(s: &Source, count: usize, to: *mut u64) -> Option<usize> {
         // SAFETY: the trait's; there is room for `count` values.
         unsafe {
-            pairs::read::<false>(s.buf.add(s.pos), s.left(), count, |idx, value| {
+            pairs::read::<false>(s.buf.wrapping_add(s.pos), s.left(), count, |idx, value| {
                 to.add(idx).write_unaligned(unzigzag(value));
             })
         }
