@@ -274,7 +274,7 @@ mod tests {
             "groups": {"a": [{"pid": 1, "uid": 0, "worker": 0, "services": ["x.A"], "outstanding": 0, "calls": 10, "attached_ms": 5}]},
             "steering": {"a": {"policy": "affinity", "waiting": 3, "imbalance": 0.5}},
             "methods": [{"method": "x.A/B", "started": 10, "ended": {"OK": 9, "INTERNAL": 1}, "latency_counts": [10, 0, 0, 0]}],
-            "refusals": {"idle": 1, "age": 0}}"#,
+            "objects": {}, "refusals": {"idle": 1, "age": 0}}"#,
         );
         let mut now = before.clone();
         now.uptime_ms = 3000;
