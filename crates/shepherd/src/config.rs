@@ -3,6 +3,7 @@
 //! All values have defaults, so an empty file is a config. Times end in `_ms`, sizes in `_bytes`.
 
 mod checks;
+mod device;
 mod layers;
 mod places;
 mod registers;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tollfree::WaitPolicy;
 
+pub use device::{Device, GroupDevice, Word};
 pub use layers::{ConfigError, Source};
 pub(crate) use registers::Origins;
 pub use registers::Register;
@@ -41,6 +43,8 @@ pub struct Config {
     pub routes: BTreeMap<String, String>,
     /// How requests are spread among the workers of each group.
     pub steering: Steering,
+    /// How requests are announced to the workers of each group, and how these wait for them.
+    pub device: Device,
     /// How business processes' calls to elsewhere are made.
     pub outward: Outward,
     /// What the world may ask for, and business processes of elsewhere.
@@ -137,6 +141,8 @@ pub struct Group {
     pub shortcuts: bool,
     /// How its requests are spread among its workers, where not as `steering` says.
     pub steering: GroupSteering,
+    /// How its requests are announced to its workers, where not as `device` says.
+    pub device: GroupDevice,
 }
 
 /// How business processes' calls to elsewhere are made.

@@ -66,13 +66,13 @@ use crate::traces::Traces;
 use crate::workers::Workers;
 
 pub use config::{
-    Business as BusinessConfig, Config, ConfigError, Group, GroupSteering, Limits, Listener,
+    Business as BusinessConfig, Config, ConfigError, Device, Group, GroupDevice, GroupSteering, Limits, Listener,
     Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Register, Source, Steering, Tls,
-    Traces as TracesConfig, Wait,
+    Traces as TracesConfig, Wait, Word,
 };
 pub use listeners::ListenError;
 pub use reload::{ReloadError, Reloader};
-pub use state::{MethodState, State, StateError, SteeringState, WorkerState};
+pub use state::{DeviceState, MethodState, State, StateError, SteeringState, WorkerState};
 pub use tls::TlsError;
 
 /// Why a shepherd can't start.

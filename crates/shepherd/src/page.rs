@@ -109,6 +109,7 @@ impl Page {
                     uptime_ms: control.begun.elapsed().as_millis() as u64,
                     groups: gateway.workers.state(),
                     steering: gateway.workers.steering(),
+                    devices: gateway.workers.devices(),
                     ..gateway.metrics.state()
                 };
                 Some((JSON, json(&state)))

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Policy;
+use crate::config::{Device, Policy};
 use crate::ctl;
 
 /// What a shepherd counts. All counts are since its start; two states make a rate.
@@ -25,6 +25,8 @@ pub struct State {
     pub groups: BTreeMap<String, Vec<WorkerState>>,
     /// How calls are spread among them, by group.
     pub steering: BTreeMap<String, SteeringState>,
+    /// How calls are announced to them, by group.
+    pub devices: BTreeMap<String, DeviceState>,
     /// Calls from the world by method, in the order of their names. Methods that nobody has served are `other`.
     pub methods: Vec<MethodState>,
     /// What was refused or ended, by reason.
@@ -61,6 +63,20 @@ pub struct SteeringState {
     pub waiting: u32,
     /// The most calls under way at a worker, less the mean.
     pub imbalance: f64,
+}
+
+/// How the calls of a group are announced to its workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DeviceState {
+    /// As the registers have it.
+    pub registers: Device,
+    /// Times that something was published for those who are attached.
+    pub publications: u64,
+    /// What was published then: requests, parts of them, and the like.
+    pub emissions: u64,
+    /// Times that one of them was rung for that, since it slept.
+    pub rings: u64,
 }
 
 /// Calls of one method.

@@ -20,7 +20,7 @@ use crate::memory::Charge;
 use crate::metrics::{Metrics, Spread};
 use crate::refusal::{Refusal, Refused};
 use crate::reload::Current;
-use crate::state::{SteeringState, WorkerState};
+use crate::state::{DeviceState, SteeringState, WorkerState};
 use crate::steering::{Asking, Dispatcher, Load, Waiting};
 
 /// Workers that may turn a call away, since they are leaving, before it ends with that.
@@ -218,6 +218,9 @@ impl Workers {
         let id = self.count.fetch_add(1, Ordering::Relaxed);
         let worker = Arc::new(Worker::new(attached, dispatcher, id));
         self.change(|table| {
+            // Here, so that a config that comes to hold meanwhile finds it or is found by it.
+            let device = self.config.load().device_of(worker.group());
+            worker.attached.set_registers(&device.registers());
             table.attached.push(worker.clone());
             for service in worker.attached.services() {
                 table.by_service.entry(service.clone()).or_default().push(worker.clone());
@@ -302,13 +305,34 @@ impl Workers {
         self.spreads().into_iter().map(of).collect()
     }
 
-    /// Routes and steers calls as another config says, which is the current one already.
+    /// How the calls of each group are announced, and what was announced to those who are attached.
+    pub(crate) fn devices(&self) -> BTreeMap<String, DeviceState> {
+        let config = self.config.load();
+        let mut groups: BTreeMap<String, DeviceState> = BTreeMap::new();
+        for worker in &self.table.load().attached {
+            let group = groups
+                .entry(worker.group().to_owned())
+                .or_insert_with(|| DeviceState { registers: config.device_of(worker.group()), ..Default::default() });
+            let announced = worker.attached.announced();
+            group.publications += announced.publications;
+            group.emissions += announced.emissions;
+            group.rings += announced.rings;
+        }
+        groups
+    }
+
+    /// Routes, steers and announces calls as another config says, which is the current one already.
     pub(crate) fn configure(self: &Arc<Self>, config: &Config) {
         let dispatchers: Vec<_> = self.dispatchers.lock().values().cloned().collect();
         for dispatcher in &dispatchers {
             dispatcher.rules.change(&config.steering_of(&dispatcher.group));
         }
-        self.change(|table| table.configure(config));
+        self.change(|table| {
+            table.configure(config);
+            for worker in &table.attached {
+                worker.attached.set_registers(&config.device_of(worker.group()).registers());
+            }
+        });
         // There may be room now where there was none.
         for dispatcher in &dispatchers {
             self.serve_waiting(dispatcher);

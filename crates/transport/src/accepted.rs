@@ -173,6 +173,7 @@ impl Core {
             self.corked = false;
             return false;
         };
+        self.heeded.accepted_count += 1;
         let has_more = self.session.has_accepted() || !self.receiving.is_empty();
         self.corked = has_more;
         let first = whole.map(Arrival::Request);

@@ -70,6 +70,8 @@ enum Next {
     Sleep,
     /// Look again, after others had their turn.
     Again,
+    /// The same, after those too that the runtime has yet to hear of: something waits for more, for a bounded time.
+    Later,
     /// The session is over.
     Over,
 }
@@ -125,7 +127,10 @@ impl Driver {
         }
         // When others have had their turn.
         self.owes_look = true;
-        cx.waker().wake_by_ref();
+        match next {
+            Next::Later => _ = pin!(tokio::task::yield_now()).poll(cx),
+            _ => cx.waker().wake_by_ref(),
+        }
         Poll::Pending
     }
 
@@ -239,13 +244,19 @@ impl Driver {
     fn serve(&self, mut core: Entered<'_>) -> Next {
         let socket = &self.shared.socket;
         core.waiter.unpark();
+        let holds = core.round_ended(socket);
         for _ in 0..ROUND_COUNT {
             core.poll(socket);
-            core.flush(socket);
+            if !holds {
+                core.flush(socket);
+            }
             core.wake_ready();
             if core.session.closed().is_some() {
                 // The hang-up that follows ends the driver.
                 return Next::Sleep;
+            }
+            if holds {
+                return Next::Later;
             }
             if !core.anyone_sleeps() || core.arm() {
                 return Next::Sleep;
@@ -302,6 +313,8 @@ impl Drop for Driver {
         core.area_made |= self.area.is_some();
         core.ropes_watched &= self.ropes.is_none();
         core.remove_runtime(self.runtime);
+        // Of those that wait for more, this one may have been who sees to it.
+        core.hold_nothing(&self.shared.socket);
     }
 }
 

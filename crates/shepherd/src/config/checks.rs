@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Config, steering};
+use super::{Config, device, steering};
 use crate::passed::SCHEME;
 use crate::target::Name;
 
@@ -54,6 +54,7 @@ pub(super) fn check(config: &Config) -> Result<(), Complaint> {
         return Err(complaint(&["traces", "ratio"], format!("{ratio} is no share: write 0 to 1")));
     }
     steering::check(&config.steering).map_err(|(key, problem)| complaint(&["steering", key], problem))?;
+    device::check(&config.device).map_err(|(key, problem)| complaint(&["device", key], problem))?;
     limits(config)
 }
 
@@ -101,6 +102,11 @@ fn groups(config: &Config) -> Result<(), Complaint> {
             && steering::check(&config.steering).is_ok()
         {
             return Err(complaint(&["groups", name, "steering", key], problem));
+        }
+        if let Err((key, problem)) = device::check(&config.device_of(name))
+            && device::check(&config.device).is_ok()
+        {
+            return Err(complaint(&["groups", name, "device", key], problem));
         }
         for target in &group.via {
             via(config, target).map_err(|problem| complaint(&["groups", name, "via"], problem))?;

@@ -60,6 +60,7 @@ use crate::status::ServeError;
 pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
 pub use admission::Admission;
 pub use handing::{Handing, Unanswered};
+pub use tollfree_transport::{Announced, Batch, DoorbellMode, RegisterError, Registers, Spin};
 use objects::Objects;
 
 /// What those who come to a door may have.
@@ -277,6 +278,16 @@ impl Attached {
     /// What became of messages on their way: how many were handed over, and came back, as objects.
     pub fn payloads(&self) -> PayloadCounts {
         self.endpoint.sharing.payloads.counts()
+    }
+
+    /// Announces calls to this worker in another way from now on, and asks it to wait for them so. No call is lost by that.
+    pub fn set_registers(&self, registers: &Registers) {
+        self.attachment.set_registers(registers);
+    }
+
+    /// What was announced to this worker so far.
+    pub fn announced(&self) -> Announced {
+        self.attachment.announced()
     }
 
     /// Calls under way in this worker.
