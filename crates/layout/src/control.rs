@@ -170,7 +170,9 @@ mod tests {
     fn asked_words_go_there_and_back_and_any_word_asks_for_something_bounded() {
         assert_eq!(Asked::of_word(0), Asked::default(), "a fresh region asks for nothing");
         for mode in [AskedMode::Free, AskedMode::Sleep, AskedMode::Look] {
-            for (look, spin_us, poll_load) in [(0, None, 0), (64, Some(0), 1), (255, Some(1_000_000), u32::MAX)] {
+            for (look, spin_us, poll_load) in
+                [(0, None, 0), (64, Some(0), 1), (255, Some(1_000_000), u32::MAX)]
+            {
                 let asked = Asked { mode, look, spin_us, poll_load };
                 assert_eq!(Asked::of_word(asked.word()), asked);
             }

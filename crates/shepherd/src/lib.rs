@@ -23,6 +23,7 @@ mod business;
 mod client;
 mod config;
 mod connection;
+mod connections;
 mod ctl;
 mod deadline;
 mod gateway;
@@ -30,6 +31,7 @@ mod health;
 mod listeners;
 mod memory;
 mod metrics;
+mod monitor;
 mod outward;
 mod page;
 mod passed;
@@ -66,13 +68,16 @@ use crate::traces::Traces;
 use crate::workers::Workers;
 
 pub use config::{
-    Business as BusinessConfig, Config, ConfigError, Device, Group, GroupDevice, GroupSteering, Limits, Listener,
-    Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Register, Source, Steering, Tls,
+    Business as BusinessConfig, Config, ConfigError, Device, Group, GroupDevice, GroupSteering, Limits,
+    Listener, Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Register, Source, Steering, Tls,
     Traces as TracesConfig, Wait, Word,
 };
 pub use listeners::ListenError;
 pub use reload::{ReloadError, Reloader};
-pub use state::{DeviceState, MethodState, State, StateError, SteeringState, WorkerState};
+pub use state::{
+    ConnectionState, DeviceState, ErrorState, MethodState, StageState, State, StateError, SteeringState,
+    WorkerState,
+};
 pub use tls::TlsError;
 
 /// Why a shepherd can't start.
@@ -192,7 +197,14 @@ impl Shepherd {
         let traces = traces.transpose()?;
         let stop = watch::Sender::new(false);
         let health = Health::new(workers.clone(), stop.subscribe());
-        let gateway = Arc::new(Gateway { config: current, workers, metrics, traces, health });
+        let gateway = Arc::new(Gateway {
+            config: current,
+            workers,
+            connections: Arc::default(),
+            metrics,
+            traces,
+            health,
+        });
         Ok(Shepherd { listeners, business, page, control, gateway, stop, reloader })
     }
 

@@ -135,7 +135,8 @@ impl Core {
     pub(crate) fn round_ended(&mut self, socket: &Socket) -> bool {
         let batching = &mut self.batching;
         if self.gathering && batching.fixed.is_none() {
-            batching.lone_rounds = if self.held_count <= 1 { batching.lone_rounds.saturating_add(1) } else { 0 };
+            batching.lone_rounds =
+                if self.held_count <= 1 { batching.lone_rounds.saturating_add(1) } else { 0 };
         }
         if batching.held_since_ns == 0 && batching.unrung_since_ns == 0 {
             return false;

@@ -240,7 +240,17 @@ mod tests {
         for text in ["auto", "0", "1000000"] {
             assert_eq!(text.parse::<Spin>().unwrap().to_string(), text);
         }
-        let modes = ["", "bell", "inline:3", "auto:1", "coherent", "coherent:0", "coherent:65", "doorbell:3", "coherent:-1"];
+        let modes = [
+            "",
+            "bell",
+            "inline:3",
+            "auto:1",
+            "coherent",
+            "coherent:0",
+            "coherent:65",
+            "doorbell:3",
+            "coherent:-1",
+        ];
         for text in modes.into_iter().chain(["doorbell-batch:999999999999999999999", "coherent:4:4"]) {
             let error = text.parse::<DoorbellMode>().expect_err(text).to_string();
             assert!(error.contains(&format!("\"{text}\"")) && error.contains("1 to 64"), "{error}");
@@ -265,7 +275,8 @@ mod tests {
         assert_eq!((inline.mode, inline.look), (AskedMode::Look, 1));
         let coherent = asked(DoorbellMode::Coherent(4));
         assert_eq!((coherent.mode, coherent.look), (AskedMode::Look, 4));
-        let inline = Registers { doorbell: DoorbellMode::Inline, batch: Batch::Fixed(9), ..Registers::default() };
+        let inline =
+            Registers { doorbell: DoorbellMode::Inline, batch: Batch::Fixed(9), ..Registers::default() };
         assert_eq!(inline.fixed_batch(), Some(1), "one by one, whatever the batch says");
     }
 }

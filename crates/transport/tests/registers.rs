@@ -246,7 +246,10 @@ async fn beyond_a_load_polling_replaces_the_doorbell() {
         if below > 80 && beyond < 30 && seldom >= 3 {
             return;
         }
-        assert!(began.elapsed() < Duration::from_secs(60), "{below} rings, {beyond} beyond the load, {seldom}");
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{below} rings, {beyond} beyond the load, {seldom}"
+        );
     }
 }
 
@@ -272,7 +275,15 @@ fn registers_change_under_load_and_each_call_is_answered_once() {
                 count
             });
         }
-        let modes = ["auto", "inline", "doorbell", "doorbell-batch:3", "doorbell-batch:64", "coherent:1", "coherent:64"];
+        let modes = [
+            "auto",
+            "inline",
+            "doorbell",
+            "doorbell-batch:3",
+            "doorbell-batch:64",
+            "coherent:1",
+            "coherent:64",
+        ];
         for round in 0..6 {
             for mode in modes {
                 for batch in ["auto", "1", "5", "64"] {
@@ -282,7 +293,10 @@ fn registers_change_under_load_and_each_call_is_answered_once() {
                     ends.shepherd.set_registers(&registers);
                     let (goal, began) = (answered.load(Ordering::SeqCst) + 12, Instant::now());
                     while answered.load(Ordering::SeqCst) < goal {
-                        assert!(began.elapsed() < Duration::from_secs(30), "{mode}, {batch}: calls stand still");
+                        assert!(
+                            began.elapsed() < Duration::from_secs(30),
+                            "{mode}, {batch}: calls stand still"
+                        );
                         tokio::time::sleep(Duration::from_micros(200)).await;
                     }
                 }

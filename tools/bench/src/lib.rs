@@ -13,6 +13,7 @@
 
 pub mod codec;
 pub mod crowd;
+pub mod device;
 pub mod echo;
 pub mod idle;
 pub mod interval;

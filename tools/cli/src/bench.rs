@@ -13,6 +13,7 @@ use tollfree_bench::plan::{Malloc, Message, Placement, Plan, RuntimeKind, Side};
 use tollfree_bench::report::Report;
 
 use crate::bench_codec::CodecArgs;
+use crate::bench_device::DeviceArgs;
 use crate::bench_notnets::{Fig1Args, Table1Args};
 use crate::bench_paced::{CrowdArgs, PacedArgs};
 use crate::bench_pool::PoolArgs;
@@ -30,6 +31,8 @@ pub(crate) enum Bench {
     Crowd(CrowdArgs),
     /// Repeat Split gRPC's figure 2: what RPC work costs a business core, inside of it and in a shepherd
     Split(SplitArgs),
+    /// Repeat Dagger's figures 5 and 6: an echo over the interface to business processes, in each mode and batch
+    Device(DeviceArgs),
     /// Time decoding, encoding, verifying and reading messages, beside other protobuf libraries
     Codec(CodecArgs),
     /// Time passing by reference through a memory pool
@@ -51,6 +54,7 @@ impl Bench {
             Self::Paced(arguments) => arguments.run(),
             Self::Crowd(arguments) => arguments.run(),
             Self::Split(arguments) => arguments.run(),
+            Self::Device(arguments) => arguments.run(),
             Self::Codec(arguments) => arguments.run(),
             Self::Pool(arguments) => arguments.run(),
             Self::NotNetsTable1(arguments) => arguments.run(),

@@ -148,6 +148,16 @@ fn ctl_changes_it(scratch: &Scratch, socket: &str) {
         (&"ms".into(), &"default".into())
     );
     assert!(ctl(&["show"]).1.contains("steering.functions"));
+    assert_eq!(ctl(&["set", "device.doorbell", "coherent:4"]).1, "device.doorbell = coherent:4\n");
+    let (code, _, words) = ctl(&["set", "device.batch", "65"]);
+    assert!(code == Some(2) && words.contains("1 to 64"), "{words}");
+    assert_eq!(get("device.batch"), "auto\n");
+    let connections: Value = serde_json::from_str(&ctl(&["connections", "--json"]).1).expect("JSON");
+    assert!(connections.is_array() && ctl(&["connections"]).1.contains("under way"), "{connections}");
+    for arguments in [["connections", "c999999"], ["close", "c999999"]] {
+        let (code, _, words) = ctl(&arguments);
+        assert!(code == Some(2) && words.contains("ctl connections"), "{words}");
+    }
     let absent =
         tollfree(scratch).args(["ctl", "--socket", "shm:///run/no/such.sock", "show"]).output().unwrap();
     assert_eq!(absent.status.code(), Some(1));

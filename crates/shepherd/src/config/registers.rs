@@ -47,8 +47,13 @@ const STEERING: [(&str, &str); 5] = [
 ];
 
 /// Keys of a device, and their units.
-const DEVICE: [(&str, &str); 5] =
-    [("batch", "calls"), ("doorbell", "name"), ("spin_us", "us"), ("hold_us", "us"), ("poll_load", "calls/s")];
+const DEVICE: [(&str, &str); 5] = [
+    ("batch", "calls"),
+    ("doorbell", "name"),
+    ("spin_us", "us"),
+    ("hold_us", "us"),
+    ("poll_load", "calls/s"),
+];
 
 fn unit_of_limit(key: &str) -> &'static str {
     match key {
@@ -65,7 +70,8 @@ pub(super) fn path_of(name: &str) -> Vec<String> {
     // A group's name may have dots.
     let own = name.strip_prefix("groups.").and_then(|rest| {
         let (group, key) = rest.rsplit_once('.')?;
-        let section = ["steering", "device"].into_iter().find(|section| group.ends_with(&format!(".{section}")))?;
+        let section =
+            ["steering", "device"].into_iter().find(|section| group.ends_with(&format!(".{section}")))?;
         Some([&group[..group.len() - section.len() - 1], section, key])
     });
     match own {
@@ -83,7 +89,8 @@ impl Config {
             let origin = self.origins.0.get(&name).map_or(otherwise, String::as_str).to_owned();
             registers.push(Register { name, value: value.clone(), unit: unit.to_owned(), origin });
         };
-        let of_groups = |group: &String| (group.clone(), json!(self.steering_of(group)), json!(self.device_of(group)));
+        let of_groups =
+            |group: &String| (group.clone(), json!(self.steering_of(group)), json!(self.device_of(group)));
         let (all, groups) = ((json!(self.steering), json!(self.device)), self.groups.keys().map(of_groups));
         let groups: Vec<_> = groups.collect();
         for (key, unit) in STEERING {

@@ -60,8 +60,8 @@ use crate::status::ServeError;
 pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
 pub use admission::Admission;
 pub use handing::{Handing, Unanswered};
-pub use tollfree_transport::{Announced, Batch, DoorbellMode, RegisterError, Registers, Spin};
 use objects::Objects;
+pub use tollfree_transport::{Announced, Batch, DoorbellMode, RegisterError, Registers, Spin};
 
 /// What those who come to a door may have.
 #[derive(Clone, Debug)]

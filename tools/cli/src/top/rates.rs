@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
-use tollfree_shepherd::{MethodState, State, WorkerState};
+use tollfree_shepherd::{Device, DeviceState, ErrorState, MethodState, StageState, State, WorkerState};
 
 /// An interval, with rates by second and times in milliseconds.
 #[derive(Debug, Serialize)]
@@ -13,11 +13,26 @@ pub(super) struct Rates {
     pub(super) uptime_ms: u64,
     pub(super) interval_ms: u64,
     pub(super) connections: i64,
+    pub(super) connections_max: u32,
     pub(super) calls_per_s: f64,
     pub(super) groups: Vec<GroupRates>,
     pub(super) methods: Vec<MethodRates>,
     /// Those that happened in the interval.
     pub(super) refusals_per_s: BTreeMap<String, f64>,
+    /// How long calls took from stage to stage, in the interval.
+    pub(super) stages: Vec<StageRates>,
+    /// What went wrong last, whenever that was.
+    pub(super) errors: Vec<ErrorState>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct StageRates {
+    pub(super) stage: String,
+    /// Calls that were timed: one in sixteen.
+    pub(super) timed: u64,
+    pub(super) mean_us: Option<f64>,
+    pub(super) p50_us: Option<f64>,
+    pub(super) p99_us: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -29,7 +44,19 @@ pub(super) struct GroupRates {
     /// Calls that wait in the shepherd for a worker with room.
     pub(super) waiting: u32,
     pub(super) imbalance: f64,
+    /// How calls are announced to its workers.
+    pub(super) device: DeviceRates,
     pub(super) workers: Vec<WorkerRates>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct DeviceRates {
+    #[serde(flatten)]
+    pub(super) registers: Device,
+    pub(super) publications_per_s: f64,
+    /// Calls, and parts of them, that were published together.
+    pub(super) emissions_per_publication: Option<f64>,
+    pub(super) rings_per_s: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -71,6 +98,7 @@ impl Rates {
                 policy: steering.policy.name(),
                 waiting: steering.waiting,
                 imbalance: steering.imbalance,
+                device: of_device(before.devices.get(name), now.devices.get(name), by_second),
                 group: name.clone(),
                 calls_per_s: workers.iter().map(|worker| worker.calls_per_s).sum(),
                 outstanding: workers.iter().map(|worker| worker.outstanding).sum(),
@@ -88,6 +116,9 @@ impl Rates {
             uptime_ms: now.uptime_ms,
             interval_ms,
             connections: now.connections,
+            connections_max: now.connections_max,
+            stages: now.stages.iter().map(|stage| of_stage(before, now, stage)).collect(),
+            errors: now.errors.clone(),
             calls_per_s: methods.iter().map(|method| method.calls_per_s).sum(),
             groups: groups.collect(),
             refusals_per_s: refusals.collect(),
@@ -100,16 +131,22 @@ impl Rates {
         let mut text = format!("{}\n\n", self.headline());
         lines(&mut text, GROUPS, &self.group_rows());
         lines(&mut text, METHODS, &self.method_rows());
+        lines(&mut text, STAGES, &self.stage_rows());
         _ = writeln!(text, "{}", self.refusals());
+        for error in self.errors.iter().take(ERRORS_SHOWN) {
+            let ErrorState { ago_ms, reason, method, words, .. } = error;
+            _ = writeln!(text, "{} ago: {reason} {method} {words}", age(*ago_ms));
+        }
         text
     }
 
     pub(super) fn headline(&self) -> String {
         format!(
-            "shepherd {}, up {}: {} connections, {:.1} calls/s",
+            "shepherd {}, up {}: {} of {} connections, {:.1} calls/s",
             self.pid,
             age(self.uptime_ms),
             self.connections,
+            self.connections_max,
             self.calls_per_s
         )
     }
@@ -122,7 +159,7 @@ impl Rates {
         format!("refused: {}", each.collect::<Vec<_>>().join(", "))
     }
 
-    pub(super) fn group_rows(&self) -> Vec<[String; 8]> {
+    pub(super) fn group_rows(&self) -> Vec<[String; 9]> {
         let mut rows = Vec::new();
         for group in &self.groups {
             for worker in &group.workers {
@@ -135,10 +172,21 @@ impl Rates {
                     age(worker.attached_ms),
                     group.policy.to_owned(),
                     group.waiting.to_string(),
+                    group.device.registers.doorbell.0.to_string(),
                 ]);
             }
         }
         rows
+    }
+
+    fn stage_rows(&self) -> Vec<[String; 5]> {
+        let time = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.1}"));
+        let row = |stage: &StageRates| {
+            let times = [stage.mean_us, stage.p50_us, stage.p99_us].map(time);
+            let [mean, p50, p99] = times;
+            [stage.stage.clone(), stage.timed.to_string(), mean, p50, p99]
+        };
+        self.stages.iter().map(row).collect()
     }
 
     pub(super) fn method_rows(&self) -> Vec<[String; 6]> {
@@ -158,7 +206,7 @@ impl Rates {
 }
 
 /// Columns and their widths.
-pub(super) const GROUPS: [(&str, u16); 8] = [
+pub(super) const GROUPS: [(&str, u16); 9] = [
     ("group", 24),
     ("process", 10),
     ("worker", 7),
@@ -167,9 +215,15 @@ pub(super) const GROUPS: [(&str, u16); 8] = [
     ("attached", 10),
     ("steering", 17),
     ("waiting", 7),
+    ("doorbell", 17),
 ];
 pub(super) const METHODS: [(&str, u16); 6] =
     [("method", 44), ("calls/s", 10), ("errors/s", 10), ("p50 ms", 9), ("p90 ms", 9), ("p99 ms", 9)];
+
+const STAGES: [(&str, u16); 5] =
+    [("stage", 24), ("timed calls", 12), ("mean us", 10), ("p50 us", 10), ("p99 us", 10)];
+/// Errors that are told as text.
+const ERRORS_SHOWN: usize = 5;
 
 fn lines<const N: usize>(text: &mut String, header: [(&str, u16); N], rows: &[[String; N]]) {
     line(text, header, &header.map(|(name, _)| name.to_owned()));
@@ -199,6 +253,41 @@ fn of_worker(earlier: &[WorkerState], worker: &WorkerState, by_second: impl Fn(u
         calls_per_s: by_second(worker.calls - calls),
         outstanding: worker.outstanding,
         attached_ms: worker.attached_ms,
+    }
+}
+
+fn of_stage(before: &State, now: &State, stage: &StageState) -> StageRates {
+    let none = StageState::default();
+    let earlier = before.stages.iter().find(|other| other.stage == stage.stage).unwrap_or(&none);
+    let counts = stage.counts.iter().enumerate();
+    let counts: Vec<u64> = counts
+        .map(|(at, count)| count.saturating_sub(earlier.counts.get(at).copied().unwrap_or(0)))
+        .collect();
+    let timed: u64 = counts.iter().sum();
+    let quantile_us = |q| quantile_ms(&now.stage_bounds_s, &counts, q).map(|ms| ms * 1e3);
+    StageRates {
+        stage: stage.stage.clone(),
+        timed,
+        mean_us: (timed > 0).then(|| (stage.sum_s - earlier.sum_s) * 1e6 / timed as f64),
+        p50_us: quantile_us(0.5),
+        p99_us: quantile_us(0.99),
+    }
+}
+
+fn of_device(
+    before: Option<&DeviceState>,
+    now: Option<&DeviceState>,
+    by_second: impl Fn(u64) -> f64,
+) -> DeviceRates {
+    let none = DeviceState::default();
+    let (before, now) = (before.unwrap_or(&none), now.unwrap_or(&none));
+    let publications = now.publications.saturating_sub(before.publications);
+    let emissions = now.emissions.saturating_sub(before.emissions);
+    DeviceRates {
+        registers: now.registers,
+        publications_per_s: by_second(publications),
+        emissions_per_publication: (publications > 0).then(|| emissions as f64 / publications as f64),
+        rings_per_s: by_second(now.rings.saturating_sub(before.rings)),
     }
 }
 
