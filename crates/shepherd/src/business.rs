@@ -145,15 +145,22 @@ pub(crate) struct Business {
 
 impl Business {
     pub(crate) async fn bind(
-        config: &crate::config::Business,
+        config: &Config,
         tenants: Arc<Tenants>,
         workers: Arc<Workers>,
         metrics: Arc<Metrics>,
         outward: Arc<Outward>,
     ) -> Result<Business, ServeError> {
-        let (socket, wait) = (config.socket.as_str(), config.wait.into());
-        let objects = config.objects;
-        let limits = Limits { peers: tenants.peers.clone(), wait, objects, ..Limits::default() };
+        let (business, profile) = (&config.business, &config.profile);
+        let socket = business.socket.as_str();
+        let limits = Limits {
+            peers: tenants.peers.clone(),
+            wait: business.wait.into(),
+            objects: business.objects,
+            ring_len: profile.ring_bytes as usize,
+            area_len: profile.area_bytes as usize,
+            ..Limits::default()
+        };
         let door = Door::bind(socket, limits).await?;
         door.metrics(&metrics.common);
         Ok(Business { door, socket: socket.into(), tenants, workers, metrics, outward })

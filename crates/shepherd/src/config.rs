@@ -45,6 +45,8 @@ pub struct Config {
     pub steering: Steering,
     /// How requests are announced to the workers of each group, and how these wait for them.
     pub device: Device,
+    /// What the shepherd is made of.
+    pub profile: Profile,
     /// How business processes' calls to elsewhere are made.
     pub outward: Outward,
     /// What the world may ask for, and business processes of elsewhere.
@@ -100,6 +102,25 @@ pub struct Business {
 impl Default for Business {
     fn default() -> Business {
         Business { socket: "shm:///run/tollfree/shepherd.sock".into(), wait: Wait::default(), objects: true }
+    }
+}
+
+/// What a shepherd is made of: it takes a restart to change it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Profile {
+    /// Threads that serve the world and hand calls on. 0: as many as there are processors.
+    pub threads: u32,
+    /// Length of the ring by which each worker gets its calls: a power of two from 4 KiB to 32 KiB.
+    pub ring_bytes: u32,
+    /// Length of the payload area that each worker has for large messages to it: 64 KiB to 16 MiB. It is made with the first one.
+    pub area_bytes: u32,
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        Profile { threads: 0, ring_bytes: 32 << 10, area_bytes: 512 << 10 }
     }
 }
 

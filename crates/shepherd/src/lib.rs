@@ -69,8 +69,8 @@ use crate::workers::Workers;
 
 pub use config::{
     Business as BusinessConfig, Config, ConfigError, Device, Group, GroupDevice, GroupSteering, Limits,
-    Listener, Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Register, Source, Steering, Tls,
-    Traces as TracesConfig, Wait, Word,
+    Listener, Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Profile, Register, Source,
+    Steering, Tls, Traces as TracesConfig, Wait, Word,
 };
 pub use listeners::ListenError;
 pub use reload::{ReloadError, Reloader};
@@ -180,8 +180,7 @@ impl Shepherd {
             turn: Arc::default(),
         };
         let business =
-            Business::bind(&config.business, tenants, workers.clone(), metrics.clone(), Arc::new(outward))
-                .await?;
+            Business::bind(&config, tenants, workers.clone(), metrics.clone(), Arc::new(outward)).await?;
         let control = match ctl::control_path(socket) {
             // An abstract address has no directory to put it into.
             None => None,

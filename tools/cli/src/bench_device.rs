@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use tollfree_bench::device::{self, Batch, DevicePlan, DoorbellMode};
 use tollfree_bench::interrupt::until_interrupted;
+use tollfree_bench::plan::Placement;
 
 use crate::bench::print;
 use crate::bench_paced::{clear, failures, out, tell, warn_of_debug_build};
@@ -38,7 +39,11 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     rate: Vec<u32>,
 
-    /// Threads of each process: 1 has a core of its own, 2 share all
+    /// Where processes of one thread run: split (a core each), same-core, unpinned
+    #[arg(long, value_name = "PLACE,...", value_delimiter = ',', default_value = "split")]
+    placement: Vec<Placement>,
+
+    /// Threads of each process: 1 is placed as said, 2 share all cores
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1")]
     threads: Vec<usize>,
 
@@ -67,6 +72,7 @@ impl DeviceArgs {
             inflights: self.inflight,
             rates: self.rate,
             threads: self.threads,
+            placements: self.placement,
             seconds: self.seconds,
             rounds: self.rounds,
         };
@@ -86,8 +92,8 @@ impl DeviceArgs {
                 terminal,
                 step.outcome.is_err(),
                 &format!(
-                    "{:>3} of {} · round {} · {mode}, batch {}, {pace}, {} threads · {outcome}",
-                    step.done, step.total, step.round, case.batch.0, case.threads
+                    "{:>3} of {} · round {} · {mode}, batch {}, {pace}, {} threads, {} · {outcome}",
+                    step.done, step.total, step.round, case.batch.0, case.threads, case.placement
                 ),
             );
         });

@@ -6,6 +6,9 @@ use super::{Config, device, steering};
 use crate::passed::SCHEME;
 use crate::target::Name;
 
+/// The most threads that a shepherd has.
+const THREADS_MAX: u32 = 1024;
+
 /// What is wrong, and where.
 pub(super) struct Complaint {
     pub(super) path: Vec<String>,
@@ -55,7 +58,25 @@ pub(super) fn check(config: &Config) -> Result<(), Complaint> {
     }
     steering::check(&config.steering).map_err(|(key, problem)| complaint(&["steering", key], problem))?;
     device::check(&config.device).map_err(|(key, problem)| complaint(&["device", key], problem))?;
+    profile(config)?;
     limits(config)
+}
+
+fn profile(config: &Config) -> Result<(), Complaint> {
+    let profile = &config.profile;
+    let wrong = |key, value: u32, instead: &str| {
+        Err(complaint(&["profile", key], format!("{value} is out of bounds: write {instead}")))
+    };
+    if profile.threads > THREADS_MAX {
+        return wrong("threads", profile.threads, "0 to 1024");
+    }
+    if !profile.ring_bytes.is_power_of_two() || !(4 << 10..=32 << 10).contains(&profile.ring_bytes) {
+        return wrong("ring_bytes", profile.ring_bytes, "4096, 8192, 16384 or 32768");
+    }
+    if !(64 << 10..=16 << 20).contains(&profile.area_bytes) {
+        return wrong("area_bytes", profile.area_bytes, "65536 to 16777216");
+    }
+    Ok(())
 }
 
 fn address(address: &str, path: &[&str]) -> Result<(), Complaint> {

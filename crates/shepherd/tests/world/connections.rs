@@ -16,7 +16,7 @@ async fn list(lab: &Lab, kind: &str) -> Vec<ConnectionState> {
 #[tokio::test]
 async fn connections_are_listed_and_closed_without_a_lost_call() {
     let lab = Lab::start("").await;
-    let _attached = lab.attach("default").await;
+    let attached = lab.attach("default").await;
     let mut client = lab.client().await;
     for _ in 0..5 {
         client.unary(Ask { body: vec![1; 1000], ..Ask::default() }).await.unwrap();
@@ -33,12 +33,13 @@ async fn connections_are_listed_and_closed_without_a_lost_call() {
 
     // A call is under way while its connection is closed: it is answered, and the next one has a connection of its own.
     let mut slow = client.clone();
-    let under_way = tokio::spawn(async move { slow.unary(Ask { wait_ms: 300, ..Ask::default() }).await });
+    let under_way = tokio::spawn(async move { slow.unary(Ask { wait_ms: 1, ..Ask::default() }).await });
     while list(&lab, "world").await[0].calls == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let closed = ConnectionState::close(&lab.business(), &first.id).await.unwrap();
     assert!(closed.is_closing && closed.calls == 1, "{closed:?}");
+    attached.probe.gate.notify_one();
     tokio::time::timeout(PATIENCE, under_way).await.unwrap().unwrap().expect("it is answered");
     client.unary(Ask::default()).await.unwrap();
     lab.until_figure("tollfree_shepherd_connections", |count| count == 1.0).await;

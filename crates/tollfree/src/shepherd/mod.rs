@@ -80,6 +80,10 @@ pub struct Limits {
     /// Whether calls are handed as objects to handlers that take them so: requests of the world are decoded here, and answers encoded;
     /// objects of business processes are handed on.
     pub objects: bool,
+    /// Length of the ring by which each session is told, in bytes: a power of two from 4 KiB to 32 KiB.
+    pub ring_len: usize,
+    /// Length of the payload area that a session gets for large messages to it, in bytes: 64 KiB to 16 MiB.
+    pub area_len: usize,
 }
 
 impl Default for Limits {
@@ -91,6 +95,8 @@ impl Default for Limits {
             calls_per_session: tollfree_layout::limits::STREAM_COUNT_DEFAULT,
             wait: WaitPolicy::default(),
             objects: true,
+            ring_len: tollfree_layout::limits::RING_LEN_DEFAULT,
+            area_len: tollfree_layout::limits::AREA_LEN_DEFAULT,
         }
     }
 }
@@ -103,6 +109,8 @@ impl Limits {
             agent: Some("tollfree-shepherd".into()),
             is_shepherd: true,
             load: true,
+            ring_len: self.ring_len,
+            area_len: self.area_len,
             ..Config::default()
         };
         let calls = self.calls_per_session.max(1);

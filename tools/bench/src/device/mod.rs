@@ -48,6 +48,8 @@ pub struct DevicePlan {
     pub rates: Vec<u32>,
     /// Threads of each process.
     pub threads: Vec<usize>,
+    /// Where processes of one thread run; those of two are not pinned.
+    pub placements: Vec<Placement>,
     /// Measured time for each row and round.
     pub seconds: f64,
     /// Rounds.
@@ -67,6 +69,8 @@ pub struct DeviceCase {
     pub rate: Option<u32>,
     /// Threads of each process.
     pub threads: usize,
+    /// Where the two processes run.
+    pub placement: Placement,
 }
 
 /// Calls that may be under way at a rate, before the next one is late.
@@ -108,9 +112,10 @@ impl DevicePlan {
             false => self.rates.iter().map(|rate| (RATE_INFLIGHT, Some(*rate))).collect(),
         };
         let mut cases = Vec::new();
-        for &threads in &self.threads {
+        for (threads, placement) in self.places() {
             for &(inflight, rate) in &paces {
-                let case = DeviceCase { mode: None, batch: Word(Batch::Auto), inflight, rate, threads };
+                let case =
+                    DeviceCase { mode: None, batch: Word(Batch::Auto), inflight, rate, threads, placement };
                 // Two bare rings have one thread at each end, and no rate.
                 if rate.is_none() && threads == 1 && !self.modes.is_empty() {
                     cases.push(case);
@@ -130,6 +135,17 @@ impl DevicePlan {
     }
 }
 
+impl DevicePlan {
+    /// Threads of each process, and where they run.
+    fn places(&self) -> Vec<(usize, Placement)> {
+        let of = |threads: &usize| match *threads {
+            1 => self.placements.iter().map(|placement| (1, *placement)).collect(),
+            more => vec![(more, Placement::Unpinned)],
+        };
+        self.threads.iter().flat_map(of).collect()
+    }
+}
+
 /// How many requests a mode publishes together in Dagger's figure.
 fn suitable(mode: DoorbellMode) -> Batch {
     match mode {
@@ -140,14 +156,10 @@ fn suitable(mode: DoorbellMode) -> Batch {
 }
 
 impl DeviceCase {
-    fn placement(self) -> Placement {
-        if self.threads == 1 { Placement::Split } else { Placement::Unpinned }
-    }
-
     /// As sides know it.
     fn echo(self) -> Case {
         let runtime = if self.threads == 1 { RuntimeKind::Current } else { RuntimeKind::Multi };
-        let (inflight, placement) = (self.inflight, self.placement());
+        let DeviceCase { inflight, placement, .. } = self;
         let side = if self.mode.is_none() { Side::Floor } else { Side::TollfreeDirect };
         Case { side, message: Message::Probe, size: SIZE, metadata: 0, inflight, placement, runtime }
     }
@@ -201,7 +213,7 @@ pub async fn run(
     plan.check()?;
     let cores = Cores::choose()?;
     for case in plan.cases() {
-        cores.seats(case.placement())?;
+        cores.seats(case.placement)?;
     }
     let machine = Machine::look(&cores, &Malloc::Keep.settings());
     let take = async |case: DeviceCase| measure(plan, case, &cores).await.map_err(|error| error.to_string());
@@ -216,7 +228,7 @@ pub async fn run(
 }
 
 async fn measure(plan: &DevicePlan, case: DeviceCase, cores: &Cores) -> Result<Driven, BenchError> {
-    let seats = cores.seats(case.placement())?;
+    let seats = cores.seats(case.placement)?;
     let dir = Workdir::create()?;
     let malloc = Malloc::Keep.settings();
     let measure = Duration::from_secs_f64(plan.seconds);
@@ -269,6 +281,7 @@ mod tests {
             inflights: vec![1, 16],
             rates: Vec::new(),
             threads: vec![1, 2],
+            placements: vec![Placement::Split],
             seconds: 1.0,
             rounds: 1,
         }

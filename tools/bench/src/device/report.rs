@@ -117,16 +117,17 @@ impl DeviceReport {
     }
 
     fn compare_with_floor(&mut self) {
-        let floors: Vec<(usize, f64)> = self
+        let setting = |case: &DeviceCase| (case.inflight, case.placement);
+        let floors: Vec<_> = self
             .rows
             .iter()
             .filter(|row| row.case.mode.is_none())
-            .filter_map(|row| Some((row.case.inflight, row.calls_per_s?)))
+            .filter_map(|row| Some((setting(&row.case), row.calls_per_s?)))
             .collect();
         let is_like_floor =
             |case: &DeviceCase| case.mode.is_some() && case.rate.is_none() && case.threads == 1;
         for row in self.rows.iter_mut().filter(|row| is_like_floor(&row.case)) {
-            let floor = floors.iter().find(|(inflight, _)| *inflight == row.case.inflight);
+            let floor = floors.iter().find(|(floor, _)| *floor == setting(&row.case));
             row.of_floor = floor.zip(row.calls_per_s).map(|((_, floor), own)| own / floor);
         }
     }
@@ -135,11 +136,11 @@ impl DeviceReport {
         let mut words = Vec::new();
         let said = |holds: bool| if holds { "met" } else { "not met" };
         for row in &self.rows {
-            let (inflight, threads) = (row.case.inflight, row.case.threads);
+            let DeviceCase { inflight, threads, placement, .. } = row.case;
             if let Some(share) = row.of_floor.filter(|_| row.is(DoorbellMode::Coherent(4))) {
                 let verdict = said(share >= FLOOR_SHARE);
                 words.push(format!(
-                    "coherent:4, {inflight} in flight: {share:.3} of the floor's rate, {FLOOR_SHARE} wanted: {verdict}"
+                    "coherent:4, {placement}, {inflight} in flight: {share:.3} of the floor's rate, {FLOOR_SHARE} wanted: {verdict}"
                 ));
             }
             if row.is(DoorbellMode::DoorbellBatch(11)) {
@@ -155,7 +156,7 @@ impl DeviceReport {
                     let gain = own / single;
                     let verdict = said(gain >= BATCH_GAIN);
                     words.push(format!(
-                        "doorbell-batch:11, {inflight} in flight, {threads} threads: {gain:.2} times doorbell's rate, \
+                        "doorbell-batch:11, {placement}, {inflight} in flight, {threads} threads: {gain:.2} times doorbell's rate, \
                          {BATCH_GAIN} wanted: {verdict}"
                     ));
                 }
@@ -183,9 +184,10 @@ impl DeviceReport {
             |rate| format!("{rate} calls a second"),
         );
         Some(format!(
-            "automatic batch, {}, {pace}, {} threads: {rate:.2} of the best fixed one's rate, {p99:.2} of its p99: {verdict}",
+            "automatic batch, {}, {pace}, {} threads, {}: {rate:.2} of the best fixed one's rate, {p99:.2} of its p99: {verdict}",
             row.mode(),
-            row.case.threads
+            row.case.threads,
+            row.case.placement
         ))
     }
 
@@ -211,7 +213,8 @@ impl DeviceReport {
         );
         let _ = writeln!(
             text,
-            "{:>7} {:>9} {:>9}  {:<18} {:>5} {:>11} {:>8} {:>9} {:>9} {:>10} {:>10}",
+            "{:<10} {:>7} {:>9} {:>9}  {:<18} {:>5} {:>11} {:>8} {:>9} {:>9} {:>10} {:>10}",
+            "placement",
             "threads",
             "in flight",
             "rate",
@@ -276,7 +279,13 @@ fn line(row: &DeviceRow) -> String {
     let case = &row.case;
     let pace = case.rate.map_or_else(|| "max".to_owned(), |rate| rate.to_string());
     let batch = if case.mode.is_some() { case.batch.0.to_string() } else { String::new() };
-    let begin = format!("{:>7} {:>9} {pace:>9}  {:<18} {batch:>5}", case.threads, case.inflight, row.mode());
+    let begin = format!(
+        "{:<10} {:>7} {:>9} {pace:>9}  {:<18} {batch:>5}",
+        case.placement,
+        case.threads,
+        case.inflight,
+        row.mode()
+    );
     if let Some(why) = &row.not_run {
         return format!("{begin} {why}");
     }
@@ -298,6 +307,8 @@ fn line(row: &DeviceRow) -> String {
 mod tests {
     use tollfree_shepherd::Word;
 
+    use crate::plan::Placement;
+
     use super::*;
 
     fn row(mode: Option<&str>, batch: Batch, rate: f64, p99_ns: u64) -> DeviceRow {
@@ -307,6 +318,7 @@ mod tests {
             inflight: 16,
             rate: None,
             threads: 1,
+            placement: Placement::Split,
         };
         let row = DeviceRow::of(Tried { case, rounds: Vec::new(), not_run: None });
         DeviceRow { calls_per_s: Some(rate), p99_ns: Some(p99_ns), ..row }
