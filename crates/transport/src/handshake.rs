@@ -253,6 +253,8 @@ pub(crate) struct Attached {
     /// The server's answer to the token, where one was presented.
     pub(crate) answer: Option<Token>,
     pub(crate) peer_pool: PeerPool,
+    /// Both sides have the feature LENDING.
+    pub(crate) lends: bool,
     pub(crate) agent: String,
     pub(crate) identity: PeerIdentity,
     /// A server's: the client's place, which ends with the session.
@@ -463,7 +465,8 @@ impl Own {
         let load = if config.load { feature::LOAD } else { 0 };
         let pool = if config.pool.is_some() { feature::POOL } else { 0 };
         let doorbell = if self.doorbell.is_some() { feature::DOORBELL } else { 0 };
-        load | pool | doorbell
+        let lending = if config.lending { feature::LENDING } else { 0 };
+        load | pool | doorbell | lending
     }
 }
 
@@ -583,6 +586,7 @@ fn attach(
         shares_load: in_force & feature::LOAD != 0,
         gives_doorbells: in_force & feature::DOORBELL != 0,
         answer: None,
+        lends: in_force & feature::LENDING != 0,
         peer_pool: match config.pool {
             Some(own) if theirs.features.get() & feature::POOL != 0 => {
                 if theirs.pool == own {

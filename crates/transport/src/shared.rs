@@ -87,6 +87,7 @@ pub(crate) struct Shared {
     /// What the side that connected wants.
     pub(crate) purpose: Purpose,
     pub(crate) peer_pool: PeerPool,
+    pub(crate) lends: bool,
     /// Tells of the end of the peer's process, no matter which process holds copies of its socket. Watched like the socket.
     pub(crate) death: Option<Arc<DeathWatch>>,
     pub(crate) clock_shift_ns: i64,
@@ -186,7 +187,8 @@ impl Shared {
         let doorbell = attached.own.doorbell.take().filter(|_| attached.gives_doorbells);
         let doorbell = doorbell.map(|own| OwnDoorbell::from_owned_fd_unchecked(own.into())).transpose()?;
         let (agent, purpose) = (attached.agent.clone(), attached.purpose.clone());
-        let (clock_shift_ns, peer_pool) = (attached.clock_shift_ns, attached.peer_pool);
+        let (clock_shift_ns, peer_pool, lends) =
+            (attached.clock_shift_ns, attached.peer_pool, attached.lends);
         let (core, load) = Core::new(attached, config);
         Ok(Arc::new(Shared {
             socket: Arc::new(socket),
@@ -196,6 +198,7 @@ impl Shared {
             agent,
             purpose,
             peer_pool,
+            lends,
             death: death.map(Arc::new),
             clock_shift_ns,
             area_idle: config.area_idle,
