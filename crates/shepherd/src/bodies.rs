@@ -9,8 +9,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use tollfree::metrics::ServedCall;
-use tollfree::shepherd::Handing;
+use tollfree::shepherd::{Handing, Room};
 use tonic::{Code, Status};
 
 use crate::config::{Config, Limits};
@@ -48,6 +49,55 @@ impl Passage {
 
     pub(crate) fn answered(&self) {
         self.is_answered.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The room that a call's messages have where they are inflated and deflated: they are held to the same limits as all others.
+pub(crate) struct Space {
+    config: Arc<Config>,
+    passage: Arc<Passage>,
+    metrics: Arc<Metrics>,
+    inflated: Mutex<Charge>,
+    deflated: Mutex<Charge>,
+}
+
+impl Space {
+    pub(crate) fn new(config: Arc<Config>, record: &Record, place: &Place) -> Space {
+        Space {
+            config,
+            passage: record.passage.clone(),
+            metrics: record.metrics.clone(),
+            inflated: Mutex::new(place.charge()),
+            deflated: Mutex::new(place.charge()),
+        }
+    }
+}
+
+impl Room for Space {
+    fn inflated(&self, len: usize) -> Result<(), Status> {
+        let limits = &self.config.limits;
+        if len as u64 > limits.message_bytes {
+            self.passage.is_too_long.store(true, Ordering::Relaxed);
+            return Err(too_long("request", limits.message_bytes));
+        }
+        if !self.inflated.lock().set(len as u64, limits.memory_bytes) {
+            self.passage.is_too_much.store(true, Ordering::Relaxed);
+            return Err(too_much().status);
+        }
+        Ok(())
+    }
+
+    fn to_deflate(&self, len: usize) -> Result<(), Status> {
+        let limits = &self.config.limits;
+        let refused = if len as u64 > limits.message_bytes {
+            Refused { why: Refusal::Message, status: too_long("answer", limits.message_bytes) }
+        } else if !self.deflated.lock().set(len as u64, limits.memory_bytes) {
+            too_much()
+        } else {
+            return Ok(());
+        };
+        self.metrics.refused(refused.why);
+        Err(refused.status)
     }
 }
 

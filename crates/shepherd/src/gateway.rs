@@ -11,7 +11,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-use crate::bodies::{Answer, Asked, Passage, Record};
+use crate::bodies::{Answer, Asked, Passage, Record, Space};
 use crate::client::Client;
 use crate::config::Config;
 use crate::connection::Meter;
@@ -104,7 +104,12 @@ impl Gateway {
         }
         record.is_served = true;
         let asked = Asked::new(body, config.clone(), record.passage.clone(), place.charge());
-        let handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
+        let says_encoding =
+            ["grpc-encoding", "grpc-accept-encoding"].map(|name| parts.headers.contains_key(name));
+        let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
+        if says_encoding.contains(&true) {
+            handing = handing.room(Arc::new(Space::new(config.clone(), record, &place)));
+        }
         let wanted = Wanted { path: &record.path, group: None, connection, began: record.began, deadline };
         let (handed, place) = self.workers.hand(&wanted, place, handing).await?;
         if let Some(refused) = record.passage.refused(limits) {

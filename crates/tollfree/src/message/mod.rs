@@ -2,6 +2,7 @@
 
 pub(crate) mod bypass;
 pub(crate) mod codec;
+pub(crate) mod compression;
 pub(crate) mod encoding;
 pub(crate) mod fates;
 pub(crate) mod form;

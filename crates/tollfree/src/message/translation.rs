@@ -15,13 +15,14 @@ use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, Limits, OwnedObject,
 use tollfree_transport::{Encoded, GRPC_PREFIX_LEN};
 use tonic::Status;
 
+use crate::message::compression::Encodings;
 use crate::message::fates::{Fate, Fates, Unfit};
 use crate::message::form::{Root, Types};
 
 /// The longest description of a method that is taken, in bytes.
 pub(crate) const DESCRIPTION_LEN_MAX: usize = 4 << 20;
-/// What stands before the tables: two type indices, and the length of the request's table.
-const HEAD_LEN: usize = 12;
+/// What stands before the tables: two type indices, the length of the request's table, and encodings.
+const HEAD_LEN: usize = 16;
 /// Arenas that wait to be used again.
 const WAITING_COUNT_MAX: usize = 32;
 /// A longer object is sent from where it lies.
@@ -64,19 +65,22 @@ pub(crate) struct Translation {
     reply: Described,
     /// The fingerprint of both, as [`Types`] has it.
     types: u64,
+    encodings: Encodings,
     /// What becomes of messages is counted here.
     fates: Fates,
     unfit: Unfit,
 }
 
 /// How a method's types are told, from the process that serves it to its shepherd: type indices of request and reply, the length of the request's
-/// table, that table, and the reply's unless it is the same. Numbers are 4 bytes, little endian.
-pub(crate) fn describe(types: &Types) -> Bytes {
+/// table, the encodings in which its server takes messages and in which it sends them (a byte each, and two of zero), the request's table, and the
+/// reply's unless it is the same. Numbers are 4 bytes, little endian.
+pub(crate) fn describe(types: &Types, encodings: Encodings) -> Bytes {
     let Types { request, reply, .. } = types;
     let mut bytes = BytesMut::with_capacity(HEAD_LEN + request.blob.len());
     bytes.put_u32_le(request.type_idx);
     bytes.put_u32_le(reply.type_idx);
     bytes.put_u32_le(request.blob.len() as u32);
+    bytes.put_slice(&[encodings.accepts, encodings.sends, 0, 0]);
     bytes.put_slice(request.blob);
     if !std::ptr::eq(request.blob, reply.blob) {
         bytes.put_slice(reply.blob);
@@ -97,6 +101,8 @@ impl Translation {
             return Err("the description of a method breaks off".into());
         }
         let (request_idx, reply_idx, len) = (bytes.get_u32_le(), bytes.get_u32_le(), bytes.get_u32_le());
+        let encodings = Encodings { accepts: bytes.get_u8(), sends: bytes.get_u8() };
+        bytes.advance(2);
         if len as usize > bytes.len() {
             return Err("the description of a method is shorter than its table".into());
         }
@@ -111,12 +117,17 @@ impl Translation {
         };
         let (request, reply) = (described(request, request_idx)?, described(reply, reply_idx)?);
         let types = Types::join(request.fingerprint(), reply.fingerprint());
-        Ok(Translation { request, reply, types, fates: Fates::default(), unfit: Unfit::default() })
+        Ok(Translation { request, reply, types, encodings, fates: Fates::default(), unfit: Unfit::default() })
     }
 
     /// The same, which counts what becomes of messages, and has been told what is to become of some.
     pub(crate) fn counted(self, fates: Fates, unfit: Unfit) -> Translation {
         Translation { fates, unfit, ..self }
+    }
+
+    /// How the method's server takes and sends messages that are compressed.
+    pub(crate) fn encodings(&self) -> Encodings {
+        self.encodings
     }
 
     /// Counts what became of a message.

@@ -1,5 +1,7 @@
 //! A call on its way to a worker that may turn it away, for it is about to leave.
 
+use std::sync::Arc;
+
 use http::{Request, Response};
 use tonic::Status;
 use tonic::body::Body;
@@ -10,6 +12,7 @@ use crate::endpoint::balance::Picked;
 use crate::http::call::Replayed;
 use crate::http::replay::KEPT_LEN_MAX;
 use crate::message::bypass::{OfClient, OfServer};
+use crate::message::compression::Room;
 use crate::metadata::timeout;
 use crate::shepherd::Attached;
 use crate::shepherd::objects::Way;
@@ -20,6 +23,7 @@ use crate::shepherd::objects::Way;
 /// answer begins, so that such a call can be handed on.
 pub struct Handing {
     call: Replayed,
+    room: Option<Arc<dyn Room>>,
 }
 
 impl std::fmt::Debug for Handing {
@@ -50,7 +54,17 @@ impl Handing {
         if let Some(onward) = came {
             parts.extensions.insert(OfClient(onward));
         }
-        Handing { call: Replayed::new(parts.uri, parts.headers, parts.extensions, body, deadline_ns) }
+        Handing {
+            call: Replayed::new(parts.uri, parts.headers, parts.extensions, body, deadline_ns),
+            room: None,
+        }
+    }
+
+    /// Has compressed messages inflated, and answers deflated, where the handler takes objects, as long as there is room. Without it, that is
+    /// the business process's, which gets such messages as bytes.
+    #[must_use]
+    pub fn room(self, room: Arc<dyn Room>) -> Handing {
+        Handing { room: Some(room), ..self }
     }
 }
 
@@ -61,20 +75,21 @@ impl Attached {
     /// [`Unanswered`] says whether another worker may have the call.
     pub async fn hand(&self, handing: &mut Handing) -> Result<Response<Body>, Unanswered> {
         let (endpoint, connection) = (self.endpoint.clone(), Connection::Session(self.attachment.clone()));
-        let way = self.objects.of(handing.call.path(), handing.call.headers(), self);
-        let (translation, fate) = match way {
-            Way::Plain => (None, None),
-            Way::Objects(translation) => (Some(translation), None),
-            Way::Bytes(fate) => (None, Some((self.objects.fates().clone(), fate))),
+        let way = self.objects.of(handing.call.path(), handing.call.headers(), handing.room.as_ref(), self);
+        let (translation, repacking, fate) = match way {
+            Way::Plain => (None, None, None),
+            Way::Objects(translation, repacking) => (Some(translation), repacking, None),
+            Way::Bytes(fate) => (None, None, Some((self.objects.fates().clone(), fate))),
             Way::Refused(status) => return Err(Unanswered { status, may_be_handed_on: false }),
         };
         handing.call.translate(translation);
+        handing.call.repack(repacking);
         handing.call.count(fate);
         // An attempt that no server has looked at is none to the one that answers.
         match handing.call.attempt(&Picked { endpoint, connection }, 0).await {
             Ok(response) => {
                 handing.call.commit();
-                Ok(response.map(Body::new))
+                Ok(handing.call.repacked(response.map(Body::new)))
             }
             Err(Failed { status, unseen }) => {
                 let may_be_handed_on = unseen && !self.is_open() && handing.call.is_whole();

@@ -62,6 +62,7 @@ pub use admission::Admission;
 pub use handing::{Handing, Unanswered};
 use objects::Objects;
 
+pub use crate::message::compression::Room;
 pub use crate::message::fates::{Fate, Fates, Unfit};
 
 /// What those who come to a door may have.

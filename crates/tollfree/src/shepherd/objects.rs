@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use http_body::Body as _;
 use parking_lot::Mutex;
 use tollfree_processor::Processor;
@@ -22,6 +22,7 @@ use crate::endpoint::balance::Picked;
 use crate::endpoint::{Connection, Endpoint};
 use crate::http::call::attempt;
 use crate::http::shortcut::request;
+use crate::message::compression::{Repacking, Room, say_encoding};
 use crate::message::fates::{Fate, Fates, Unfit};
 use crate::message::translation::{DESCRIPTION_LEN_MAX, Translation, load, no_tables};
 use crate::server::control::{DESCRIBE, METHOD};
@@ -33,10 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const METHOD_COUNT_MAX: usize = 1024;
 /// Bytes of a worker's tables together.
 const TABLES_LEN_MAX: usize = 16 << 20;
-
-/// Headers that say how messages are compressed, or may be.
-const ENCODING: [HeaderName; 2] =
-    [HeaderName::from_static("grpc-encoding"), HeaderName::from_static("grpc-accept-encoding")];
 
 /// What is known of a worker's methods.
 pub(super) struct Objects {
@@ -51,7 +48,8 @@ pub(super) struct Objects {
 pub(super) enum Way {
     /// As they are: the method takes no objects, or its process has not said so yet.
     Plain,
-    Objects(Arc<Translation>),
+    /// As objects, and inflated and deflated as the call says.
+    Objects(Arc<Translation>, Option<Repacking>),
     /// As they are, and what that is counted as.
     Bytes(Fate),
     /// Not at all.
@@ -118,16 +116,24 @@ impl Objects {
     }
 
     /// How the messages of a call are handed to this worker.
-    pub(super) fn of(&self, path: &str, headers: &HeaderMap, worker: &Attached) -> Way {
+    pub(super) fn of(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        room: Option<&Arc<dyn Room>>,
+        worker: &Attached,
+    ) -> Way {
         let types = if self.wanted { worker.attachment.object_types(path) } else { None };
         let Some(types) = types else { return Way::Plain };
         match self.known(path, types, worker) {
             Known::Asked => Way::Bytes(Fate::Asked),
-            // How messages are compressed is left to the handler's side.
-            Known::Here(_) if ENCODING.iter().any(|name| headers.contains_key(name)) => {
-                Way::Bytes(Fate::Compressed)
+            Known::Here(translation) if say_encoding(headers) => {
+                match room.and_then(|room| Repacking::of(headers, translation.encodings(), room)) {
+                    Some(repacking) => Way::Objects(translation, Some(repacking)),
+                    None => Way::Bytes(Fate::Compressed),
+                }
             }
-            Known::Here(translation) => Way::Objects(translation),
+            Known::Here(translation) => Way::Objects(translation, None),
             Known::Useless if self.unfit == Unfit::Refuse => {
                 self.fates.add(Fate::NoTables);
                 Way::Refused(no_tables())

@@ -12,10 +12,11 @@ use bytes::Bytes;
 use http::{Extensions, HeaderMap};
 use tollfree_processor::Trust;
 use tollfree_transport::{Emission, Ending, PeerPool};
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
+use crate::message::compression::{Encodings, is_plain};
 use crate::message::encoding::{Received, decode, pack};
 use crate::message::form::{Form, Types};
 use crate::message::lent::{self, Lent};
@@ -72,6 +73,10 @@ pub trait Direct: Send + Sync + 'static {
     /// A method's types, where its messages may travel as objects.
     fn types(&self, _name: &str) -> Option<Types> {
         None
+    }
+    /// How messages may be compressed.
+    fn encodings(&self) -> Encodings {
+        Encodings::default()
     }
     /// Limit for requests in bytes, where one is set.
     fn max_decoding_message_size(&self) -> Option<usize>;
@@ -162,6 +167,10 @@ where
                 Some(object) => object,
                 None => lent::send(response.get_mut(), &mut self.lent, sharing, len_max, *peer, outlet)?,
             };
+            if self.is_object && is_plain(response.extensions()) {
+                // Who deflates in this process's place is to know.
+                response.metadata_mut().insert("tollfree-plain", MetadataValue::from_static("1"));
+            }
             let block = pack(&without_ours(response.metadata().as_ref(), *is_shortcut))
                 .map_err(|error| Status::resource_exhausted(format!("response metadata: {error}")))?;
             if !block.is_empty() {
