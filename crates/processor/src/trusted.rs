@@ -6,7 +6,7 @@ use crate::owned::{Finished, OwnError, OwnedObject};
 use crate::processor::Processor;
 use bytes::Bytes;
 
-/// The word of a program that it trusts whoever makes certain objects as it trusts its own code: with its memory.
+/// The word of a program that it trusts the maker of certain objects as it trusts its own code: with its memory.
 ///
 /// # Trust
 /// Offsets in an object are followed, and its strings taken for UTF-8, without another look. A maker that gets an offset wrong, or

@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::handshake::{self, Attached, HandshakeError, PeerPool};
 use crate::inherited::OfProcess;
 use crate::introduction::{Introduction, Purpose};
-use crate::link::RemoteIdentity;
+use crate::remote::RemoteIdentity;
 use crate::shared::{Shared, Socket};
 use crate::streak::Streak;
 use crate::tokens;

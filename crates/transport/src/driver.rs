@@ -18,7 +18,6 @@ use tollfree_kill_points::{Point, here};
 use tollfree_rendezvous::Doorbell;
 use tollfree_session::{Closed, Violation};
 
-use crate::link::BEATS_OF_SILENCE;
 use crate::liveness::DeathWatch;
 use crate::shared::{Entered, OwnDoorbell, Shared, Socket};
 use crate::socket_events::SocketEvent;
@@ -29,6 +28,8 @@ const TICK: Duration = Duration::from_millis(2);
 /// oldest of them is still not taken.
 const ROPE_PAUSE: Duration = Duration::from_millis(100);
 const ROPE_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Beats within [`Config::silence`](crate::Config::silence), for a session over a stream.
+pub(crate) const BEATS_OF_SILENCE: u32 = 4;
 /// Times that the driver looks at the ring before other tasks have their turn.
 const ROUND_COUNT: usize = 4;
 

@@ -64,6 +64,7 @@ mod patience;
 mod price;
 mod publishing;
 mod records;
+mod remote;
 mod runtime_waiters;
 mod shared;
 mod silence;
@@ -82,7 +83,6 @@ pub use config::{Config, PeerPolicy, WaitPolicy};
 pub use counts::{Waits, peer_deaths, waits};
 pub use handshake::{HandshakeError, PeerPool};
 pub use introduction::{Introduction, Purpose};
-pub use link::RemoteIdentity;
 #[cfg(feature = "tls")]
 pub use link::address::{StreamAddress, StreamAddressError};
 #[cfg(feature = "tls")]
@@ -91,6 +91,7 @@ pub use link::certificates::{CertificateError, Certificates};
 pub use link::listener::{StreamListener, StreamPolicy, SubjectOf};
 pub use listener::Listener;
 pub use opening::{Opener, Started};
+pub use remote::RemoteIdentity;
 pub use tokens::{Token, TokenError, Tokens};
 pub use tollfree_region::RangeWriter;
 pub use tollfree_rendezvous::{

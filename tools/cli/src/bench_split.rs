@@ -15,7 +15,8 @@ use crate::failure::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct SplitArgs {
     /// What stands between client and business: tonic (nothing), tonic-tls (nothing, over TCP with TLS), shepherd-stream (over TCP with
-    /// TLS, as on another host), shepherd-bytes, shepherd-low-latency, shepherd-objects, envoy, nginx [default: all]
+    /// TLS, as on another host), shepherd-bytes, shepherd-low-latency, shepherd-objects,
+    /// shepherd-trusted, envoy, nginx [default: all]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<SplitSide>,
 

@@ -81,7 +81,7 @@ async fn lie(lab: &Lab, types: u64, description: Option<Vec<u8>>, answers: Vec<V
                 message: Some(message),
                 ending: Some(Ending::Trailers { code: 0, block: Bytes::new() }),
             };
-            // Whoever has asked may have had enough.
+            // The one who asked may have had enough.
             drop(poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await);
         }
     });

@@ -50,7 +50,7 @@ fn digest<M: Message>(message: &Owned<M>) -> u64 {
     hasher.finish()
 }
 
-/// Tells the body and the digest of what it gets; waits for ever where it is told to wait.
+/// Tells the body and the digest of what it gets; never answers where it is told to wait.
 #[derive(Clone, Default)]
 pub(crate) struct Back {
     live: Arc<AtomicUsize>,
@@ -387,7 +387,7 @@ macro_rules! plain {
 plain!(level1);
 plain!(structs);
 
-/// All kinds of calls by a client that takes objects: the answers are right, whoever gives them.
+/// All kinds of calls by a client that takes objects: the answers are right, whichever worker gives them.
 async fn exercise(client: &mut Client) {
     for len in LENS {
         let answer = client.unary(ask(len)).await.unwrap().into_inner();

@@ -273,6 +273,7 @@ impl Bypass {
     }
 
     /// The length of the message of that number on its way out, for an empty one that passes through tonic in its place.
+    #[cfg(any(test, feature = "metrics"))]
     pub(crate) fn out_len_of(&self, number: u64) -> Option<usize> {
         self.lanes.out.len_of(number)
     }

@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 use tollfree_layout::limits::OBJECT_LEN_MAX;
-use tollfree_layout::metadata::{BlockError, Name, pairs};
+use tollfree_layout::metadata::{BlockError, pairs};
 use tollfree_pool::Rope;
 use tollfree_processor::Trust;
 use tollfree_transport::{Chunk, Claim, Encoded, OBJECT_PREFIX, Whole, join};
@@ -305,8 +305,16 @@ pub(crate) fn pack_to_keep(headers: &HeaderMap) -> Result<Bytes, BlockError> {
 
 /// Whether a block says how messages are compressed, or may be: that is left to tonic.
 pub(crate) fn says_encoding(block: &[u8]) -> bool {
-    let is_encoding = |name: Name<'_>| matches!(name.as_bytes(), b"grpc-encoding" | b"grpc-accept-encoding");
-    pairs(block).flatten().any(|(name, _)| is_encoding(name))
+    pairs(block).flatten().any(|(name, _)| is_encoding(name.as_bytes()))
+}
+
+/// The same of headers that are not packed.
+pub(crate) fn headers_say_encoding(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| is_encoding(name.as_str().as_bytes()))
+}
+
+fn is_encoding(name: &[u8]) -> bool {
+    matches!(name, b"grpc-encoding" | b"grpc-accept-encoding")
 }
 
 #[cfg(test)]

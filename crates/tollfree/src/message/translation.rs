@@ -158,7 +158,7 @@ impl Translation {
         };
         self.count(fate);
         match (fate, self.unfit) {
-            // Whoever it is for says what is wrong with it.
+            // The handler's side says what is wrong with it.
             (Fate::Malformed, _) | (_, Unfit::Bytes) => Ok(()),
             (Fate::TooLong, Unfit::Refuse) => Err(Status::resource_exhausted(format!(
                 "the message's object would be longer than the {OBJECT_LEN_MAX} bytes that are handed over; send less in one message"

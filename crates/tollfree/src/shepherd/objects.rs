@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use http_body::Body as _;
 use parking_lot::Mutex;
 use tollfree_processor::Processor;
@@ -22,6 +22,7 @@ use crate::endpoint::balance::Picked;
 use crate::endpoint::{Connection, Endpoint};
 use crate::http::call::attempt;
 use crate::http::shortcut::request;
+use crate::message::encoding::headers_say_encoding;
 use crate::message::fates::{Fate, Fates, Unfit};
 use crate::message::translation::{DESCRIPTION_LEN_MAX, Translation, load, no_tables};
 use crate::server::control::{DESCRIBE, METHOD};
@@ -33,10 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const METHOD_COUNT_MAX: usize = 1024;
 /// Bytes of a worker's tables together.
 const TABLES_LEN_MAX: usize = 16 << 20;
-
-/// Headers that say how messages are compressed, or may be.
-const ENCODING: [HeaderName; 2] =
-    [HeaderName::from_static("grpc-encoding"), HeaderName::from_static("grpc-accept-encoding")];
 
 /// What is known of a worker's methods.
 pub(super) struct Objects {
@@ -124,9 +121,7 @@ impl Objects {
         match self.known(path, types, worker) {
             Known::Asked => Way::Bytes(Fate::Asked),
             // How messages are compressed is left to the handler's side.
-            Known::Here(_) if ENCODING.iter().any(|name| headers.contains_key(name)) => {
-                Way::Bytes(Fate::Compressed)
-            }
+            Known::Here(_) if headers_say_encoding(headers) => Way::Bytes(Fate::Compressed),
             Known::Here(translation) => Way::Objects(translation),
             Known::Useless if self.unfit == Unfit::Refuse => {
                 self.fates.add(Fate::NoTables);

@@ -1,7 +1,6 @@
 //! Without the feature `tls` there is no byte-stream engine: a stand-in that no value can be made of.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -10,19 +9,8 @@ use tollfree_region::Region;
 use tollfree_ring::Geometry;
 use tollfree_session::Violation;
 
+use crate::remote::RemoteIdentity;
 use crate::socket_events::SocketEvent;
-
-/// See the engine's.
-pub(crate) const BEATS_OF_SILENCE: u32 = 4;
-
-/// Who is at the other end of a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteIdentity {
-    /// The subject of its certificate, as the listener names it.
-    pub subject: Arc<str>,
-    /// Where its connection comes from.
-    pub address: SocketAddr,
-}
 
 /// See the engine's.
 pub(crate) struct Seed {

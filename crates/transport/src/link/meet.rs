@@ -32,11 +32,12 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::config::Config;
 use crate::handshake::{self, Attached, HandshakeError, Own, Peer, Turn};
 use crate::introduction::{Introduction, Purpose, body_len};
+use crate::link::Seed;
 use crate::link::address::StreamAddress;
 use crate::link::certificates::Certificates;
 use crate::link::listener::StreamPolicy;
 use crate::link::places::Places;
-use crate::link::{RemoteIdentity, Seed};
+use crate::remote::RemoteIdentity;
 
 /// A process of another host has no number here, nor a user.
 const NOBODY: PeerIdentity = PeerIdentity { pid: 0, uid: u32::MAX, gid: u32::MAX };

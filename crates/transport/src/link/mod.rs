@@ -21,7 +21,6 @@ mod window;
 mod wire;
 
 use std::io::{BufRead, ErrorKind, Read, Write};
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -32,6 +31,8 @@ use tollfree_region::Region;
 use tollfree_ring::Geometry;
 use tollfree_session::Violation;
 
+use crate::driver::BEATS_OF_SILENCE;
+use crate::remote::RemoteIdentity;
 use crate::socket_events::SocketEvent;
 pub(crate) use meet::dial;
 use places::Place;
@@ -42,18 +43,6 @@ use wire::Wire;
 const RECEIVE_LEN: usize = 16 * 1024;
 /// Received before others have their turn: what a ring holds, a few times.
 const HEARD_LEN_MAX: usize = 128 * 1024;
-/// Beats within [`Config::silence`](crate::Config::silence).
-pub(crate) const BEATS_OF_SILENCE: u32 = 4;
-
-/// Who is at the other end of a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteIdentity {
-    /// The subject of its certificate, as the listener names it.
-    pub subject: Arc<str>,
-    /// Where its connection comes from.
-    pub address: SocketAddr,
-}
-
 /// What a handshake over a stream came to.
 pub(crate) struct Seed {
     tls: Connection,

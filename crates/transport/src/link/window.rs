@@ -18,7 +18,7 @@
 //!
 //! # Trust
 //! A message is checked whole before any of it is written. Lines come in order, and only as many as were granted; a cursor never
-//! goes back, nor beyond what was sent. What lies in the lines is checked by whoever reads a ring, as on one host.
+//! goes back, nor beyond what was sent. What lies in the lines is checked by the reader of the ring, as on one host.
 //!
 //! # Crash
 //! A message that did not come whole changes nothing. A lost connection loses both rings: the session ends.

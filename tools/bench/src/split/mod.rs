@@ -323,7 +323,9 @@ pub async fn run(
     })
     .await;
     let mut codecs = Vec::new();
-    for (message, bytes) in &messages {
+    // Only a side that hands on objects shows them.
+    let shown = messages.iter().filter(|_| plan.sides.iter().any(|side| side.has_objects()));
+    for (message, bytes) in shown {
         codecs.push((*message, accelerated::codec_ns(*message, bytes)?));
     }
     Ok(SplitReport::new(machine, plan, tried, &codecs, |message| bytes_of(message).len()))
