@@ -64,6 +64,8 @@ pub(crate) struct Core {
     /// Tasks that wait to open a call, by their numbers: in the order in which they came.
     pub(crate) opens: BTreeMap<u64, Turn>,
     pub(crate) next_open: u64,
+    /// How many of them were told to try, and have not yet.
+    pub(crate) told_count: usize,
     /// Tasks that wait for the bytes of ropes, by these.
     pub(crate) rope_waits: HashMap<RopeIdx, Waker>,
     /// Slots that wait for room in the ring, those that wait to open a call aside.
@@ -134,6 +136,7 @@ impl Core {
             accept: Slot::default(),
             opens: BTreeMap::new(),
             next_open: 0,
+            told_count: 0,
             rope_waits: HashMap::new(),
             wants_room: Vec::new(),
             wakes: SmallVec::new(),

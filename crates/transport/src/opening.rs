@@ -21,6 +21,9 @@ use crate::core::Core;
 use crate::runtime_waiters::{Slot, WaitKey};
 use crate::shared::{Shared, Socket};
 
+/// Calls that are told of their turn and have not tried yet, beyond which one more is told at a time.
+const TOLD_COUNT_MAX: usize = 16;
+
 /// How a call has begun.
 #[derive(Debug)]
 pub enum Started {
@@ -131,9 +134,7 @@ impl Opener {
                 Ok(Ok(id)) => Ok(id),
                 Err(error) => Err(error),
                 Ok(Err(progress)) => {
-                    if let Some(turn) = core.opens.get_mut(&number) {
-                        turn.refused(progress);
-                    }
+                    core.refuse_opener(number, progress);
                     return None;
                 }
             };
@@ -183,9 +184,19 @@ impl Core {
         self.next_open
     }
 
+    /// It was not a call's turn, or something was lacking again.
+    fn refuse_opener(&mut self, number: u64, progress: Progress) {
+        if let Some(turn) = self.opens.get_mut(&number) {
+            self.told_count -= usize::from(turn.is_told);
+            turn.refused(progress);
+        }
+    }
+
     /// A call waits no more: those behind it have moved up.
     fn leave_queue(&mut self, number: u64) {
-        self.opens.remove(&number);
+        if let Some(turn) = self.opens.remove(&number) {
+            self.told_count -= usize::from(turn.is_told);
+        }
         self.wake_ready();
     }
 
@@ -230,16 +241,25 @@ impl Core {
         self.opens.values().take(may_open).any(|turn| turn.wants_room && !turn.is_told)
     }
 
-    /// Those who wait to open a call, whose turn it is, and who were not told so.
+    /// Those who wait to open a call, whose turn it is, and who were not told so: a few of them, since each that opens a call
+    /// has the next ones told. Were all told whenever there is room, hundreds would try for every few that find some.
     pub(crate) fn due_openers(&mut self) -> SmallVec<[u64; 8]> {
         let may_open = self.session.may_open_count();
         let has_room = self.is_over() || self.room_came();
         let has_much = self.is_over() || self.is_nearly_read();
-        let is_due = |idx: usize, turn: &Turn| {
-            !turn.is_told && (!turn.wants_room || if idx == 0 { has_room } else { has_much })
-        };
-        let places = self.opens.iter().take(may_open).enumerate();
-        places.filter(|(idx, (_, turn))| is_due(*idx, turn)).map(|(_, (number, _))| *number).collect()
+        let most = TOLD_COUNT_MAX.saturating_sub(self.told_count).max(1);
+        let mut due = SmallVec::new();
+        for (idx, (number, turn)) in self.opens.iter().take(may_open).enumerate() {
+            let is_last = turn.wants_room && !has_much;
+            if !turn.is_told && (!is_last || (idx == 0 && has_room)) {
+                due.push(*number);
+            }
+            // Those behind one that lacks room would be refused.
+            if is_last || due.len() == most {
+                break;
+            }
+        }
+        due
     }
 
     /// Tells those whose turn it is to open a call.
@@ -247,6 +267,7 @@ impl Core {
         for number in self.due_openers() {
             if let Some(turn) = self.opens.get_mut(&number) {
                 turn.is_told = true;
+                self.told_count += 1;
             }
             self.wake(WaitKey::Open(number));
         }

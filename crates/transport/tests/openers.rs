@@ -232,3 +232,42 @@ fn many_that_wait_all_have_their_turn() {
         }
     }
 }
+
+#[test]
+fn of_many_that_wait_few_try_in_vain() {
+    const COUNT: usize = 1000;
+    let _limit = TimeLimit::seconds(120);
+    runtime().block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let address = Address::Path(directory.path().join("s.sock"));
+        let limits = Limits { stream_count: 2 * COUNT as u32, ..Limits::default() };
+        let config = |limits| Config { limits, wait: WaitPolicy::Park, ..Config::default() };
+        let mut listener = Listener::bind(&address, config(limits)).unwrap();
+        let client = Arc::new(Attachment::connect(&address, &config(Limits::default())).await.unwrap());
+        let server = listener.accept().await.unwrap();
+        let tries = Arc::<AtomicUsize>::default();
+        let tasks: Vec<_> = (0..COUNT)
+            .map(|_| {
+                let (client, tries) = (client.clone(), tries.clone());
+                tokio::spawn(async move {
+                    let (mut opener, mut emission) = (client.open(), request(1000));
+                    poll_fn(|cx| {
+                        tries.fetch_add(1, Ordering::Relaxed);
+                        opener.poll_open(cx, OPENING, &mut emission)
+                    })
+                    .await
+                    .unwrap()
+                })
+            })
+            .collect();
+        for _ in 0..COUNT {
+            drop(accepted(&server).await);
+        }
+        for task in tasks {
+            drop(task.await.unwrap());
+        }
+        // The ring has room for some 50. Were all told each time that it is nearly read, each would try ten times.
+        let tries = tries.load(Ordering::Relaxed);
+        assert!(tries < 5 * COUNT, "{tries} tries of {COUNT} calls");
+    });
+}
