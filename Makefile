@@ -34,13 +34,14 @@ test: lint ## Check everything: formatting, lints, tests, documentation, concurr
 	@.ci/tests
 	@$(MAKE) --no-print-directory doc loom
 
-conformance: ## Run protobuf's own conformance suite against the engine, and through generated views (fetches its runner)
+conformance: ## Run protobuf's conformance suite against the engine, and through generated views, and compare with upb (fetches both)
 	@cargo build --quiet --package tollfree-conformance
 	@tests/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
 	@echo "the same through generated views and drafts"
 	@TOLLFREE_CONFORMANCE_SET=$(abspath $(TARGET_DIR))/conformance/messages.binpb \
 		cargo build --quiet --package tollfree-conformance --features generated
 	@tests/conformance/run $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance
+	@tests/conformance/differential $(TARGET_DIR)/conformance $(TARGET_DIR)/debug/tollfree-conformance $(DIFFERENTIAL_FLAGS)
 
 generators: ## Have protoc and buf run protoc-gen-tollfree, and compare with what a build.rs gets (fetches them)
 	@cargo build --quiet --package tollfree-build
@@ -82,6 +83,7 @@ nightly: ## Run the tests of kills, stops, cut connections and hostile neighbors
 		SOAK_SEED=$$(date +%s) SOAK_SECONDS=120 cargo test --quiet --release --package tollfree-direct-stubs \
 			--test soak -- --nocapture --include-ignored || exit 1; \
 		IDLE_COUNT=100 cargo test --quiet --release --package tollfree-shepherd --test processes || exit 1; \
+		$(MAKE) --no-print-directory conformance DIFFERENTIAL_FLAGS="--seconds 120 --seed $$(date +%s)000" || exit 1; \
 		REFUSED_ALL=1 cargo test --quiet --release --package tollfree-direct-stubs --test refused || exit 1; \
 		TOLLFREE_SEED_COUNT=500 cargo test --quiet --release --package tollfree-pool --lib simulation || exit 1; done
 
