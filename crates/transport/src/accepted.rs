@@ -18,7 +18,7 @@ use crate::shared::Shared;
 impl Attachment {
     /// Waits for the next call, and puts it into `place`, from which it need not be moved to be answered (server). While
     /// further ones are at hand, what is sent on this session is held back for a few emissions, so that the replies of a
-    /// batch go out together: ask again soon, or [`flush`](Attachment::flush).
+    /// batch go out together, unless its handlers take long: ask again soon, or [`flush`](Attachment::flush).
     ///
     /// # Errors
     /// Ready with the reason when the session is over.
@@ -171,6 +171,7 @@ impl Core {
         }
         let Some((accepted, whole)) = self.session.accept_whole() else {
             self.corked = false;
+            self.reply_times.pause();
             return false;
         };
         let has_more = self.session.has_accepted() || !self.receiving.is_empty();

@@ -28,6 +28,7 @@ use crate::load::Load;
 use crate::opening::Turn;
 use crate::patience::Patience;
 use crate::price::Price;
+use crate::publishing::ReplyTimes;
 use crate::records::{Arrived, Sending};
 use crate::runtime_waiters::{Slot, StreamSlots, WaitKey, Waiters, slot_of};
 use crate::shared::Socket;
@@ -74,6 +75,8 @@ pub(crate) struct Core {
     pub(crate) held_count: u32,
     /// The accepting task has further calls at hand and holds replies back until it has seen to them.
     pub(crate) corked: bool,
+    /// By how long the handlers of such calls take, replies wait or don't.
+    pub(crate) reply_times: ReplyTimes,
     /// Frames that tasks of one round of the runtime send are published together, where nobody spins.
     pub(crate) gathers: bool,
     /// Some are held for that: the driver publishes them when the others have had their turn.
@@ -142,6 +145,7 @@ impl Core {
             wakes: SmallVec::new(),
             held_count: 0,
             corked: false,
+            reply_times: ReplyTimes::default(),
             gathers: config.is_shepherd && config.wait != WaitPolicy::LowLatency,
             gathering: false,
             news: 0,

@@ -3,11 +3,12 @@
 //! Frames that are published together cost one store, one look at the peer's word, and one doorbell. They wait for each other where
 //! somebody is about to look at the ring anyway, or the accepting task has further calls at hand; and in a shepherd, where a
 //! connection's requests become tasks of one round of the runtime, until all of these had their turn: then the driver publishes.
-//! A `LowLatency` session doesn't gather.
+//! A `LowLatency` session doesn't gather. Replies of handlers that take long wait for nobody.
 
 use tollfree_kill_points::{Point, here};
 use tollfree_ring::RecordSender;
 
+use crate::clock::now_ns;
 use crate::core::Core;
 use crate::shared::Socket;
 
@@ -15,6 +16,47 @@ use crate::shared::Socket;
 const HELD_COUNT_MAX: u32 = 8;
 /// The same for those that are gathered from the tasks of one round.
 const GATHERED_COUNT_MAX: u32 = 64;
+/// Replies of handlers that take longer than this are published at once: some times what a doorbell costs, in nanoseconds.
+const LONG_NS: u64 = 20_000;
+/// Batches of replies for each of which the clock is read, while handlers are quick.
+const BATCHES_TIMED: u8 = 16;
+
+/// How long handlers take whose replies could wait for each other.
+#[derive(Debug, Default)]
+pub(crate) struct ReplyTimes {
+    is_long: bool,
+    /// When the last reply was staged; 0: it is not known, or calls have not followed each other since.
+    replied_ns: u64,
+    untimed_count: u8,
+}
+
+impl ReplyTimes {
+    /// A reply was staged, and further calls are at hand. Whether handlers take long, so that it should not wait for their replies.
+    fn replied(&mut self, now_ns: impl FnOnce() -> u64) -> bool {
+        if !self.is_long && self.untimed_count > 0 {
+            return false;
+        }
+        let now_ns = now_ns();
+        let before_ns = std::mem::replace(&mut self.replied_ns, now_ns);
+        if before_ns != 0 {
+            self.is_long = now_ns.saturating_sub(before_ns) >= LONG_NS;
+        }
+        self.is_long
+    }
+
+    /// What waited was published.
+    fn published(&mut self) {
+        if !self.is_long {
+            self.untimed_count = self.untimed_count.checked_sub(1).unwrap_or(BATCHES_TIMED - 1);
+            self.replied_ns = 0;
+        }
+    }
+
+    /// No further call is at hand: what comes next says nothing about how long a handler takes.
+    pub(crate) fn pause(&mut self) {
+        self.replied_ns = 0;
+    }
+}
 
 impl Core {
     /// Makes everything staged visible, together with small frames that wait, and rings when the peer sleeps.
@@ -49,7 +91,7 @@ impl Core {
     pub(crate) fn flush_soon(&mut self, socket: &Socket) {
         self.held_count += 1;
         let most = if self.gathering { GATHERED_COUNT_MAX } else { HELD_COUNT_MAX };
-        if self.held_count >= most {
+        if self.held_count >= most || (self.corked && self.reply_times.replied(now_ns)) {
             self.flush(socket);
         } else if !self.holds_back() {
             if !self.gathers || self.waiters.list.is_empty() {
@@ -77,6 +119,9 @@ impl Core {
     }
 
     fn publish(&mut self, socket: &Socket) {
+        if self.corked {
+            self.reply_times.published();
+        }
         self.held_count = 0;
         self.gathering = false;
         let is_loud = std::mem::take(&mut self.sending.is_loud);
@@ -99,9 +144,88 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use bytes::Bytes;
     use tollfree_session::{Emission, Ending};
 
+    use super::{BATCHES_TIMED, HELD_COUNT_MAX, LONG_NS, ReplyTimes};
     use crate::{Address, Attachment, Config, Introduction, Listener, Opening, WaitPolicy};
+
+    /// Replies of handlers that take so long, until eight wait or one is not to: how many went together, and readings of the clock.
+    fn batch(times: &mut ReplyTimes, now_ns: &mut u64, handler_ns: u64) -> (u32, u32) {
+        let mut readings = 0;
+        for count in 1.. {
+            *now_ns += handler_ns;
+            let is_long = times.replied(|| {
+                readings += 1;
+                *now_ns
+            });
+            if is_long || count == HELD_COUNT_MAX {
+                times.published();
+                return (count, readings);
+            }
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn replies_wait_for_those_of_quick_handlers_only() {
+        let (mut times, mut now_ns) = (ReplyTimes::default(), 1);
+        assert_eq!(batch(&mut times, &mut now_ns, 100), (HELD_COUNT_MAX, HELD_COUNT_MAX));
+        let quick: Vec<_> = (0..BATCHES_TIMED).map(|_| batch(&mut times, &mut now_ns, 100)).collect();
+        assert!(quick.iter().all(|(count, _)| *count == HELD_COUNT_MAX));
+        assert_eq!(quick.iter().filter(|(_, readings)| *readings > 0).count(), 1, "in one batch of many");
+
+        let slow: Vec<_> =
+            (0..30).map(|_| batch(&mut times, &mut now_ns, LONG_NS)).map(|(count, _)| count).collect();
+        let first = slow.iter().position(|count| *count < HELD_COUNT_MAX).unwrap();
+        assert!(first < usize::from(BATCHES_TIMED), "{slow:?}");
+        assert_eq!(slow[first], 2, "the first says how long the second took");
+        assert!(slow[first + 1..].iter().all(|count| *count == 1), "{slow:?}");
+
+        // A pause is no handler's time, and changes nothing.
+        times.pause();
+        assert_eq!(batch(&mut times, &mut now_ns, 1_000 * LONG_NS), (1, 1));
+        assert_eq!(batch(&mut times, &mut now_ns, 100).0, HELD_COUNT_MAX, "they are quick again");
+    }
+
+    /// Frames that wait after each of a server's replies, while further calls are at hand. A handler takes so long.
+    async fn held_by_handlers(busy: Duration) -> Vec<u32> {
+        let directory = tempfile::tempdir().unwrap();
+        let address = Address::Path(directory.path().join("server.sock"));
+        let mut listener = Listener::bind(&address, Config::default()).unwrap();
+        let config = Config::default();
+        let (client, server) = tokio::join!(Attachment::connect(&address, &config), listener.accept());
+        let (client, server) = (client.unwrap(), server.unwrap());
+        let mut calls = Vec::new();
+        for _ in 0..20 {
+            let opening = Opening { path: "/test.Echo/Call", deadline_ns: 0 };
+            let mut emission = Emission { ending: Some(Ending::HalfClose), ..Emission::default() };
+            let mut opener = client.open();
+            calls.push(poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap());
+        }
+        let mut held = Vec::new();
+        let mut place = None;
+        poll_fn(|cx| server.poll_accept(cx, &mut place)).await.unwrap();
+        while let Some(mut accepted) = place.take() {
+            std::thread::sleep(busy);
+            let ending = Ending::Trailers { code: 0, block: Bytes::new() };
+            let mut emission = Emission { ending: Some(ending), ..Emission::default() };
+            assert!(accepted.reply(&mut emission).unwrap());
+            held.push(server.shared.enter().unwrap().held_count);
+            if !server.try_accept(&mut place) {
+                break;
+            }
+        }
+        held
+    }
+
+    #[tokio::test]
+    async fn a_reply_does_not_wait_for_those_of_handlers_that_take_long() {
+        let held = held_by_handlers(Duration::ZERO).await;
+        assert!(held.iter().any(|count| *count > 1), "{held:?}");
+        let held = held_by_handlers(Duration::from_nanos(5 * LONG_NS)).await;
+        assert!(held[1..].iter().all(|count| *count == 0), "{held:?}");
+    }
 
     /// Frames that are staged and not published after each of ten calls that ten tasks begin in one round of the runtime; all
     /// arrive.
