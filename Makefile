@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-check bench-peers test conformance figures generators interop interop-table shepherd-outside lint doc loom nightly msrv aarch64 miri deny fuzz
+.PHONY: help demo bench bench-check bench-hops bench-peers test conformance figures generators interop interop-table shepherd-outside lint doc loom nightly msrv aarch64 miri deny fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -24,6 +24,9 @@ figures: ## Measure DmRPC's figures and draw them, into bench-out (half an hour 
 
 bench-check: ## Count instructions and allocations of a call, and compare with the counts kept (WRITE=--write keeps them)
 	@tools/bench/instructions $(or $(COUNTS_DIR),$(TARGET_DIR)/instructions) $(WRITE)
+
+bench-hops: ## Count what decoding, encoding and verifying take over three nested calls, against once (needs valgrind)
+	@tools/bench/hops $(or $(COUNTS_DIR),$(TARGET_DIR)/hops)
 
 bench-peers: ## Build the peers of `tollfree bench`: iceoryx2, and C++ protobuf (needs protobuf-compiler, libprotobuf-dev)
 	@cargo clippy --quiet --package tollfree-bench --features iceoryx2 -- -D warnings

@@ -1,5 +1,5 @@
 //! Generates the services' stubs twice over the same messages, whose `bytes` fields are `Bytes`: as tonic's users do, and
-//! as Tollfree's do.
+//! as Tollfree's do. Once more they are stubs that take objects.
 
 use std::path::PathBuf;
 
@@ -15,6 +15,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tollfree_build::configure()
         .bytes(".")
         .out_dir(&out)
+        .compile_protos(&["proto/workloads.proto"], &["proto"])?;
+    let objects = out.join("objects");
+    std::fs::create_dir_all(&objects)?;
+    tollfree_build::configure()
+        .objects(".tollfree.workloads.v1")
+        .views_path("crate::objects::views")
+        .out_dir(&objects)
         .compile_protos(&["proto/workloads.proto"], &["proto"])?;
     Ok(())
 }

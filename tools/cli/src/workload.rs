@@ -151,8 +151,8 @@ struct ClosedArgs {
 /// What all workloads have.
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// How payloads travel: tonic, inline, ref, ref-copy; shepherd, for the hotel [default: all but shepherd; the hotel: tonic,
-    /// inline, shepherd]
+    /// How payloads travel: tonic, inline, ref, ref-copy; shepherd and shepherd-objects, for the hotel [default: the first four; the
+    /// hotel: tonic, inline, shepherd, shepherd-objects]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
 

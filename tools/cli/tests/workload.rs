@@ -106,12 +106,16 @@ fn the_hotel_runs_with_a_shepherd_and_without_and_tells_the_share_of_useful_work
     let scratch = Scratch::new();
     let rows = rows(&scratch, &["workload", "hotel", "--description", "5000", "--inflight", "2"]);
     let sides: Vec<&str> = rows.iter().map(|row| row["side"].as_str().unwrap()).collect();
-    assert_eq!(sides, ["tonic", "inline", "shepherd"]);
-    for (row, count) in rows.iter().zip([7, 7, 8]) {
+    assert_eq!(sides, ["tonic", "inline", "shepherd", "shepherd-objects"]);
+    for (row, count) in rows.iter().zip([7, 7, 8, 8]) {
         let processes = row["rounds"][0]["processes"].as_array().unwrap();
         assert_eq!(processes.len(), count, "six services, the load generator, and perhaps a shepherd");
         let share = field(row, &["useful_share"]);
         assert!((0.0..1.0).contains(&share), "{share}");
+        // Nine of ten requests have five nested calls: each request, and each answer of one of these, is an object.
+        let objects = field(row, &["all", "objects"]);
+        let is_right = if row["side"] == "shepherd-objects" { objects > 6.0 } else { objects == 0.0 };
+        assert!(is_right, "{}: {objects} objects a call", row["side"]);
     }
 }
 

@@ -9,7 +9,6 @@ use tollfree::WaitPolicy;
 use tonic::transport::Endpoint;
 use tonic::transport::server::Router;
 
-use crate::Side;
 use crate::seat::Seat;
 
 /// Pause between two looks at whether the server's socket is there.
@@ -38,7 +37,7 @@ pub(crate) async fn serve_tonic(
 /// A channel of Tollfree's, with the pool where the side has one.
 pub(crate) async fn connect_tollfree(seat: &Seat, address: &str) -> Result<tollfree::Channel, String> {
     let mut builder = match seat.side {
-        Side::Shepherd => tollfree::Channel::builder(meeting_place(seat)).via(address),
+        side if side.has_shepherd() => tollfree::Channel::builder(meeting_place(seat)).via(address),
         _ => tollfree::Channel::builder(address),
     };
     if let Some(pool) = &seat.pool {

@@ -57,6 +57,16 @@ pub(crate) mod direct {
     tonic::include_proto!("tollfree.workloads.v1");
 }
 
+/// Stubs that take objects, and views and drafts of their messages.
+#[allow(dead_code, unreachable_pub, reason = "generated code")]
+pub(crate) mod objects {
+    include!(concat!(env!("OUT_DIR"), "/objects/tollfree.workloads.v1.rs"));
+
+    pub(crate) mod views {
+        include!(concat!(env!("OUT_DIR"), "/objects/views.rs"));
+    }
+}
+
 /// What tonic generates for the same messages: clients and servers.
 #[expect(unreachable_pub, reason = "generated code")]
 pub(crate) mod stock {

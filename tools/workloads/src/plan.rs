@@ -173,7 +173,7 @@ impl Shape {
     #[must_use]
     pub fn sides(&self) -> &'static [Side] {
         match self {
-            Self::Hotel { .. } => &[Side::Tonic, Side::Inline, Side::Shepherd],
+            Self::Hotel { .. } => &[Side::Tonic, Side::Inline, Side::Shepherd, Side::ShepherdObjects],
             _ => Side::BETWEEN_PROCESSES,
         }
     }
@@ -276,8 +276,11 @@ impl Plan {
             return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
         }
         let others = self.shapes.iter().any(|shape| !shape.sides().contains(&Side::Shepherd));
-        if others && self.sides.contains(&Side::Shepherd) {
-            return refuse("a shepherd carries the hotel only: leave out --side shepherd".to_owned());
+        if others && self.sides.iter().any(|side| side.has_shepherd()) {
+            return refuse(
+                "a shepherd carries the hotel only: leave out --side shepherd and shepherd-objects"
+                    .to_owned(),
+            );
         }
         if self.shapes.is_empty() || self.pressures.is_empty() || self.sides.is_empty() {
             return refuse("nothing to run: a list has no value".to_owned());

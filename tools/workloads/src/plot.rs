@@ -24,6 +24,7 @@ fn colour(side: Side) -> &'static str {
         Side::Ref => "#d55e00",
         Side::RefCopy => "#cc79a7",
         Side::Shepherd => "#e69f00",
+        Side::ShepherdObjects => "#56b4e9",
     }
 }
 

@@ -82,6 +82,8 @@ pub struct PerCall {
     pub useful_ns: f64,
     /// Payload bytes that were sent as refs.
     pub ref_bytes: f64,
+    /// Messages that came as linear objects.
+    pub objects: f64,
     /// Bytes that system calls wrote: copied into the kernel, and out of it again by who reads them.
     pub sent_bytes: f64,
 }
@@ -228,6 +230,7 @@ impl Row {
             useful_ns: useful_ns / self.quantiles.calls.max(1) as f64,
             copied_bytes: (self.case.side != Side::Tonic).then(|| each(sum.copied_bytes)),
             ref_bytes: each(sum.ref_bytes),
+            objects: each(sum.objects),
             sent_bytes: each(sum.sent_bytes),
         }
     }

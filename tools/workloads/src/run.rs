@@ -17,7 +17,6 @@ use crate::report::{LOAD, Report, Round, Row};
 use crate::scene;
 use crate::seat::SeatOrder;
 use crate::services::Work;
-use crate::side::Side;
 use crate::tally::Tally;
 
 /// The hidden command that starts a process of a workload.
@@ -96,7 +95,7 @@ async fn measure(
     let mut services = Vec::new();
     let mut addresses: Vec<String> = Vec::new();
     let mut front = None;
-    if case.side == Side::Shepherd {
+    if case.side.has_shepherd() {
         let order = order(SHEPHERD.to_owned(), 0, What::Shepherd);
         let mut peer = Peer::start(SHEPHERD, &[PEER], malloc, &order).await?;
         let Serving { address } = peer.hear(START).await?;

@@ -19,11 +19,14 @@ pub enum Side {
     RefCopy,
     /// By value, by way of a shepherd: it speaks HTTP/2 to the load generator, and services attach to it.
     Shepherd,
+    /// The same, with handlers that take objects: what they say to each other is neither decoded nor encoded.
+    ShepherdObjects,
 }
 
 impl Side {
     /// All of them, in the order in which they are measured and shown.
-    pub const ALL: &[Self] = &[Self::Tonic, Self::Inline, Self::Ref, Self::RefCopy, Self::Shepherd];
+    pub const ALL: &[Self] =
+        &[Self::Tonic, Self::Inline, Self::Ref, Self::RefCopy, Self::Shepherd, Self::ShepherdObjects];
 
     /// Those without a process of infrastructure between the services.
     pub(crate) const BETWEEN_PROCESSES: &[Self] = &[Self::Tonic, Self::Inline, Self::Ref, Self::RefCopy];
@@ -37,6 +40,7 @@ impl Side {
             Self::Ref => "ref",
             Self::RefCopy => "ref-copy",
             Self::Shepherd => "shepherd",
+            Self::ShepherdObjects => "shepherd-objects",
         }
     }
 
@@ -45,9 +49,14 @@ impl Side {
         match self {
             Self::Tonic => true,
             // The load generator is the world to a shepherd.
-            Self::Shepherd => address.starts_with("unix:"),
+            Self::Shepherd | Self::ShepherdObjects => address.starts_with("unix:"),
             Self::Inline | Self::Ref | Self::RefCopy => false,
         }
+    }
+
+    /// Whether calls go by way of a shepherd.
+    pub(crate) fn has_shepherd(self) -> bool {
+        matches!(self, Self::Shepherd | Self::ShepherdObjects)
     }
 
     /// Whether its processes are members of a pool.
@@ -84,6 +93,6 @@ mod tests {
             assert_eq!(serde_json::to_value(side).unwrap(), side.name());
         }
         let error = "pigeon".parse::<Side>().unwrap_err();
-        assert!(error.contains("tonic, inline, ref, ref-copy, shepherd"), "{error}");
+        assert!(error.contains("tonic, inline, ref, ref-copy, shepherd, shepherd-objects"), "{error}");
     }
 }

@@ -22,6 +22,8 @@ pub struct Tally {
     pub sent_bytes: u64,
     /// Payload bytes that were sent as refs.
     pub ref_bytes: u64,
+    /// Messages that came as linear objects.
+    pub objects: u64,
     /// Requests that services worked on.
     pub requests: u64,
     /// Of these, the ones of which it was measured how long the handler itself worked on them.
@@ -38,6 +40,7 @@ impl Tally {
             copied_bytes: self.copied_bytes.saturating_sub(before.copied_bytes),
             sent_bytes: self.sent_bytes.saturating_sub(before.sent_bytes),
             ref_bytes: self.ref_bytes.saturating_sub(before.ref_bytes),
+            objects: self.objects.saturating_sub(before.objects),
             requests: self.requests.saturating_sub(before.requests),
             measured: self.measured.saturating_sub(before.measured),
             useful_ns: self.useful_ns.saturating_sub(before.useful_ns),
@@ -50,6 +53,7 @@ impl Tally {
         self.copied_bytes += other.copied_bytes;
         self.sent_bytes += other.sent_bytes;
         self.ref_bytes += other.ref_bytes;
+        self.objects += other.objects;
         self.requests += other.requests;
         self.measured += other.measured;
         self.useful_ns += other.useful_ns;
@@ -115,6 +119,7 @@ impl Counters {
             copied_bytes: self.copied_bytes.load(Ordering::Relaxed) + copied_by_calls,
             sent_bytes: sent_bytes(),
             ref_bytes: payloads.iter().map(|counts| counts.sent_by_ref_bytes).sum(),
+            objects: payloads.iter().map(|counts| counts.received_objects).sum(),
             requests: self.requests.load(Ordering::Relaxed),
             measured: self.measured.load(Ordering::Relaxed),
             useful_ns: self.useful_ns.load(Ordering::Relaxed),

@@ -117,7 +117,7 @@ fn chains_sum_up_what_was_sent() {
                 Side::Inline => assert!(counts[1].copied_bytes > 0 && counts[1].ref_bytes == 0, "{counts:?}"),
                 // What is left are a few bytes around each ref.
                 Side::Ref => assert!(counts[1].copied_bytes < 200 * counts[1].requests, "{counts:?}"),
-                Side::Shepherd => unreachable!("it takes a process of its own"),
+                Side::Shepherd | Side::ShepherdObjects => unreachable!("it takes a process of its own"),
                 Side::RefCopy => assert!(counts[1].copied_bytes > counts[1].ref_bytes, "{counts:?}"),
             }
             let passed = [4096, 70_000, 300_001].iter().map(|size| 40 * size).sum::<u64>();

@@ -107,16 +107,20 @@ impl Geo {
     pub(super) fn new() -> Geo {
         Geo { places: (0..HOTEL_COUNT).map(place).collect() }
     }
+
+    pub(super) fn nearest(&self, x: u32, y: u32) -> impl Iterator<Item = u32> {
+        let distance = |&(there_x, there_y): &(u32, u32)| {
+            u64::from(there_x.abs_diff(x)).pow(2) + u64::from(there_y.abs_diff(y)).pow(2)
+        };
+        let mut nearest: Vec<(u64, u32)> = self.places.iter().map(distance).zip(0..).collect();
+        nearest.sort_unstable();
+        nearest.into_iter().take(FOUND_COUNT).map(|(_, hotel)| hotel)
+    }
 }
 
 impl HandleHotelGeo for Geo {
     async fn near(&self, request: HotelQuery) -> Result<HotelIds, Status> {
-        let distance = |&(x, y): &(u32, u32)| {
-            u64::from(x.abs_diff(request.x)).pow(2) + u64::from(y.abs_diff(request.y)).pow(2)
-        };
-        let mut nearest: Vec<(u64, u32)> = self.places.iter().map(distance).zip(0..).collect();
-        nearest.sort_unstable();
-        Ok(HotelIds { hotels: nearest.into_iter().take(FOUND_COUNT).map(|(_, hotel)| hotel).collect() })
+        Ok(HotelIds { hotels: self.nearest(request.x, request.y).collect() })
     }
 }
 
@@ -130,16 +134,16 @@ impl Rate {
         let nights = |hotel| (0..NIGHT_COUNT).map(move |night| ((hotel, night), cents(hotel, night)));
         Rate { rates: (0..HOTEL_COUNT).flat_map(nights).collect() }
     }
+
+    pub(super) fn rate(&self, hotel: u32, night: u32) -> Result<u32, Status> {
+        let known = self.rates.get(&(hotel, night)).copied();
+        known.ok_or_else(|| Status::not_found(format!("hotel {hotel} has no rate for night {night}")))
+    }
 }
 
 impl HandleHotelRate for Rate {
     async fn rates(&self, request: HotelNight) -> Result<HotelRates, Status> {
-        let rate = |hotel: &u32| {
-            let known = self.rates.get(&(*hotel, request.night)).copied();
-            known.ok_or_else(|| {
-                Status::not_found(format!("hotel {hotel} has no rate for night {}", request.night))
-            })
-        };
+        let rate = |hotel: &u32| self.rate(*hotel, request.night);
         let cents = request.hotels.iter().map(rate).collect::<Result<_, _>>()?;
         Ok(HotelRates { hotels: request.hotels, cents })
     }
@@ -156,14 +160,17 @@ impl Profile {
         let descriptions = (0..HOTEL_COUNT).map(|hotel| seat.write(description_len, hotel.into()));
         Ok(Profile { seat: seat.clone(), descriptions: descriptions.collect::<Result<_, _>>()? })
     }
+
+    pub(super) fn description(&self, hotel: u32) -> Result<&Bytes, Status> {
+        let known = self.descriptions.get(hotel as usize);
+        known.ok_or_else(|| Status::not_found(format!("there is no hotel {hotel}")))
+    }
 }
 
 impl HandleHotelProfile for Profile {
     async fn profiles(&self, request: HotelIds) -> Result<HotelList, Status> {
         let offer = |hotel: u32| {
-            let description = self.descriptions.get(hotel as usize).cloned();
-            let description =
-                description.ok_or_else(|| Status::not_found(format!("there is no hotel {hotel}")))?;
+            let description = self.description(hotel)?.clone();
             Ok(HotelOffer { hotel, cents: 0, description: self.seat.pass_on(description)? })
         };
         Ok(HotelList { offers: request.hotels.into_iter().map(offer).collect::<Result<_, Status>>()? })
@@ -179,6 +186,15 @@ impl Reservation {
     pub(super) fn new() -> Reservation {
         Reservation { guests: Mutex::default() }
     }
+
+    /// Books, if the hotel is open. Whether it is, and how many guests there are then.
+    pub(super) fn take(&self, hotel: u32, night: u32) -> (bool, u32) {
+        let mut all = self.guests.lock();
+        let guests = all.entry((hotel, night)).or_default();
+        let booked = !is_closed(hotel, night);
+        *guests += u32::from(booked);
+        (booked, *guests)
+    }
 }
 
 impl HandleHotelReservation for Reservation {
@@ -189,10 +205,7 @@ impl HandleHotelReservation for Reservation {
     }
 
     async fn book(&self, request: HotelBooking) -> Result<HotelBooked, Status> {
-        let mut all = self.guests.lock();
-        let guests = all.entry((request.hotel, request.night)).or_default();
-        let booked = !is_closed(request.hotel, request.night);
-        *guests += u32::from(booked);
-        Ok(HotelBooked { booked, guest: request.guest, guests: *guests })
+        let (booked, guests) = self.take(request.hotel, request.night);
+        Ok(HotelBooked { booked, guest: request.guest, guests })
     }
 }

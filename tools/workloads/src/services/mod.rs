@@ -4,12 +4,14 @@ mod arrays;
 mod codec;
 mod echo;
 pub(crate) mod hotel;
+mod hotel_objects;
 mod images;
 mod social;
 
 use serde::{Deserialize, Serialize};
 
 use crate::seat::Seat;
+use crate::side::Side;
 use crate::stubs::*;
 
 pub(crate) use images::TOKEN;
@@ -109,6 +111,9 @@ impl Part {
         to: &[String],
         ready: impl FnOnce(String),
     ) -> Result<(), String> {
+        if seat.side == Side::ShepherdObjects {
+            return hotel_objects::play(self, seat, to, ready).await;
+        }
         match self {
             Self::Hop | Self::Balancer => {
                 serve_arrays(arrays::Forward::to(seat, to).await?, seat, ready).await
