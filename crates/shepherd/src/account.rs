@@ -130,6 +130,11 @@ impl Account {
         }
     }
 
+    /// Whose it is.
+    pub(crate) fn group(&self) -> &str {
+        &self.group
+    }
+
     /// One more call under way.
     ///
     /// # Errors

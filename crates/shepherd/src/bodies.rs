@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use tollfree::metrics::ServedCall;
-use tollfree::shepherd::Handing;
+use tollfree::shepherd::{Beside, Handing};
 use tonic::{Code, Status};
 
 use crate::config::{Config, Limits};
@@ -70,6 +70,8 @@ struct Lengths {
     prefix: [u8; 5],
     prefix_len: usize,
     left: u64,
+    /// Messages begun.
+    count: u64,
     /// Bytes that were messages, and not what stands before them.
     passed: u64,
 }
@@ -99,6 +101,7 @@ impl Lengths {
             if self.prefix_len == 5 {
                 let [_, len @ ..] = self.prefix;
                 self.left = u32::from_be_bytes(len).into();
+                self.count += 1;
                 self.prefix_len = 0;
                 if self.left > limit {
                     return false;
@@ -118,11 +121,18 @@ pub(crate) struct Asked<B> {
     charge: Charge,
     /// What came of the message at hand, which goes on as a whole.
     at_hand: u64,
+    beside: Option<Beside>,
 }
 
 impl<B> Asked<B> {
     pub(crate) fn new(inner: B, config: Arc<Config>, passage: Arc<Passage>, charge: Charge) -> Asked<B> {
-        Asked { inner, lengths: Lengths::default(), config, passage, charge, at_hand: 0 }
+        Asked { inner, lengths: Lengths::default(), config, passage, charge, at_hand: 0, beside: None }
+    }
+
+    /// Messages may pass beside it.
+    pub(crate) fn beside(mut self, beside: Option<Beside>) -> Asked<B> {
+        self.beside = beside;
+        self
     }
 
     /// Charges what is held of the request now.
@@ -148,15 +158,21 @@ impl<B: Body<Data = Bytes, Error: Into<Error>> + Unpin> Body for Asked<B> {
         }
         let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
-            this.passage.received_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
             let limit = this.config.limits.message_bytes;
+            let first = this.lengths.count;
             let keeps = this.lengths.keep_to(data, limit);
-            this.passage.message_bytes.fetch_add(this.lengths.take_passed(), Ordering::Relaxed);
+            let beside: usize = this.beside.as_ref().map_or(0, |beside| {
+                (first..this.lengths.count).filter_map(|number| beside.request_len(number)).sum()
+            });
+            let len = (data.len() + beside) as u64;
+            this.passage.received_bytes.fetch_add(len, Ordering::Relaxed);
+            let passed = this.lengths.take_passed() + beside as u64;
+            this.passage.message_bytes.fetch_add(passed, Ordering::Relaxed);
             if !keeps {
                 this.passage.is_too_long.store(true, Ordering::Relaxed);
                 return Poll::Ready(Some(Err(too_long("request", limit).into())));
             }
-            this.at_hand += data.len() as u64;
+            this.at_hand += len;
             if !this.charge() {
                 this.passage.is_too_much.store(true, Ordering::Relaxed);
                 return Poll::Ready(Some(Err(too_much().status.into())));
@@ -214,14 +230,122 @@ impl Drop for Record {
     }
 }
 
-/// An answer's body. A stream that breaks ends with its status in trailers, as gRPC's clients want it.
-pub(crate) struct Answer {
+/// An answer's body as it comes, held to the limits. `None` behind its end.
+pub(crate) struct Limited {
     inner: Option<tonic::body::Body>,
     lengths: Lengths,
     config: Arc<Config>,
+    passage: Arc<Passage>,
+    metrics: Arc<Metrics>,
+    /// For what was given on last.
+    charge: Option<Charge>,
+    beside: Option<Beside>,
+}
+
+/// What has come of such a body.
+pub(crate) enum Came {
+    Frame(Frame<Bytes>),
+    /// The shepherd ends it, and has counted why.
+    Refused(Status),
+    Failed(Status),
+    End,
+}
+
+impl Limited {
+    pub(crate) fn new(
+        inner: tonic::body::Body,
+        config: Arc<Config>,
+        passage: Arc<Passage>,
+        metrics: Arc<Metrics>,
+    ) -> Limited {
+        let lengths = Lengths::default();
+        Limited { inner: Some(inner), lengths, config, passage, metrics, charge: None, beside: None }
+    }
+
+    /// What is held of it is charged so.
+    pub(crate) fn charged(mut self, charge: Charge) -> Limited {
+        self.charge = Some(charge);
+        self
+    }
+
+    /// Messages may pass beside it.
+    pub(crate) fn beside(mut self, beside: Option<Beside>) -> Limited {
+        self.beside = beside;
+        self
+    }
+
+    fn end(&mut self) {
+        self.inner = None;
+        self.charge = None;
+    }
+
+    fn refuse(&mut self, refused: Refused) -> Poll<Came> {
+        self.metrics.refused(refused.why);
+        self.end();
+        Poll::Ready(Came::Refused(refused.status))
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
+        let Some(inner) = &mut self.inner else { return Poll::Ready(Came::End) };
+        let limits = &self.config.limits;
+        if let Some(charge) = &mut self.charge {
+            charge.set(0, limits.memory_bytes);
+        }
+        let frame = ready!(Pin::new(inner).poll_frame(cx));
+        let goes_on = |frame: &Result<Frame<Bytes>, Status>| frame.as_ref().is_ok_and(Frame::is_data);
+        if !frame.as_ref().is_some_and(goes_on)
+            && let Some(refused) = self.passage.refused(limits)
+        {
+            return self.refuse(refused);
+        }
+        match frame {
+            Some(Ok(frame)) => {
+                let Some(data) = frame.data_ref() else {
+                    self.end();
+                    return Poll::Ready(Came::Frame(frame));
+                };
+                let first = self.lengths.count;
+                if !self.lengths.keep_to(data, limits.message_bytes) {
+                    let status = too_long("answer", limits.message_bytes);
+                    return self.refuse(Refused { why: Refusal::Message, status });
+                }
+                let beside = self.beside.as_ref().map_or(0, |beside| {
+                    (first..self.lengths.count).filter_map(|number| beside.answer_len(number)).sum()
+                });
+                let held = (data.len() + beside) as u64;
+                if let Some(charge) = &mut self.charge
+                    && !charge.set(held, limits.memory_bytes)
+                {
+                    return self.refuse(too_much());
+                }
+                Poll::Ready(Came::Frame(frame))
+            }
+            Some(Err(status)) => {
+                self.end();
+                Poll::Ready(Came::Failed(status))
+            }
+            None => {
+                self.end();
+                Poll::Ready(Came::End)
+            }
+        }
+    }
+
+    pub(crate) fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+/// An answer's body for the world. A stream that breaks ends with its status in trailers, as gRPC's clients want it.
+pub(crate) struct Answer {
+    body: Limited,
     record: Record,
-    /// The call's place at a worker, until the answer is complete, and what was given to HTTP/2 last.
-    place: Option<(Place, Charge)>,
+    /// The call's place at a worker, until the answer is complete.
+    place: Option<Place>,
 }
 
 impl Answer {
@@ -232,13 +356,14 @@ impl Answer {
         headers: &HeaderMap,
     ) -> Answer {
         record.heed(headers);
-        Answer { inner: Some(inner), lengths: Lengths::default(), config, record, place: None }
+        let body = Limited::new(inner, config, record.passage.clone(), record.metrics.clone());
+        Answer { body, record, place: None }
     }
 
     /// An answer that a worker gives.
     pub(crate) fn at(mut self, place: Place) -> Answer {
-        let charge = place.charge();
-        self.place = Some((place, charge));
+        self.body = self.body.charged(place.charge());
+        self.place = Some(place);
         self
     }
 
@@ -247,7 +372,6 @@ impl Answer {
         let mut trailers = HeaderMap::new();
         // A status that can't be written would leave the trailers empty: the client then sees UNKNOWN.
         _ = status.add_header(&mut trailers);
-        self.inner = None;
         self.place = None;
         self.record.code = Some(status.code());
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
@@ -260,48 +384,23 @@ impl Body for Answer {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
-        let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
-        let limits = &this.config.limits;
-        if let Some((_, charge)) = &mut this.place {
-            charge.set(0, limits.memory_bytes);
-        }
-        let frame = ready!(Pin::new(inner).poll_frame(cx));
-        let ends = frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers));
-        if let Some(refused) =
-            this.record.passage.refused(limits).filter(|_| ends || matches!(frame, Some(Err(_))))
-        {
-            this.record.metrics.refused(refused.why);
-            return this.end(&refused.status);
-        }
-        match frame {
-            Some(Ok(mut frame)) => {
-                if let Some(data) = frame.data_ref() {
-                    let keeps = this.lengths.keep_to(data, limits.message_bytes);
-                    this.record.call.sent(this.lengths.take_passed() as usize);
-                    if !keeps {
-                        this.record.metrics.refused(Refusal::Message);
-                        let status = too_long("answer", limits.message_bytes);
-                        return this.end(&status);
-                    }
-                    if let Some((_, charge)) = &mut this.place
-                        && !charge.set(data.len() as u64, limits.memory_bytes)
-                    {
-                        let refused = too_much();
-                        this.record.metrics.refused(refused.why);
-                        return this.end(&refused.status);
-                    }
-                } else if let Some(trailers) = frame.trailers_mut() {
+        let came = ready!(this.body.poll(cx));
+        this.record.call.sent(this.body.lengths.take_passed() as usize);
+        match came {
+            Came::Frame(mut frame) => {
+                if let Some(trailers) = frame.trailers_mut() {
                     tollfree::shepherd::remove_ours(trailers);
                     this.record.heed(trailers);
                     this.place = None;
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Some(Err(status)) => {
+            Came::Refused(status) => this.end(&status),
+            Came::Failed(status) => {
                 let status = crate::gateway::for_the_world(status);
                 this.end(&status)
             }
-            None => {
+            Came::End => {
                 this.place = None;
                 Poll::Ready(None)
             }
@@ -309,11 +408,11 @@ impl Body for Answer {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(Body::is_end_stream)
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        self.body.size_hint()
     }
 }
 

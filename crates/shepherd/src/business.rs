@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tollfree::PeerPolicy;
 use tollfree::shepherd::{Arrival, Attached, Door, Limits, StreamPolicy};
-use tollfree::{PeerIdentity, PeerPolicy};
 
 use crate::client::Client;
 use crate::config::{Config, Tls};
 use crate::metrics::Metrics;
 use crate::outward::{Outward, Via};
+use crate::peer::Peer;
 use crate::refusal::Refusal;
 use crate::reload::Current;
 use crate::tls::{Certificates, Protocol, TlsError};
@@ -66,22 +67,26 @@ impl Tenants {
     }
 
     /// Resolves when it is not any more as `may_call` said.
-    async fn decided_otherwise(&self, user: u32, target: &str, before: bool) {
+    async fn decided_otherwise(&self, peer: &Peer, target: &str, before: bool) {
         let mut version = self.version.subscribe();
-        while self.may_call(user, target) == before {
+        while self.may_call(peer, target) == before {
             if version.changed().await.is_err() {
                 std::future::pending().await
             }
         }
     }
 
-    /// Whether a user's processes are a group's.
-    pub(crate) fn are_of(&self, user: u32, group: &str) -> bool {
+    /// Whether a process is a group's: by its user, or by its certificate's subject.
+    pub(crate) fn is_of(&self, peer: &Peer, group: &str) -> bool {
         let config = self.config.load();
-        match config.groups.get(group) {
-            Some(group) if !group.users.is_empty() => group.users.contains(&user),
-            Some(_) => PeerPolicy::SameUser.allows(user),
-            None => config.groups.is_empty(),
+        match (config.groups.get(group), peer) {
+            (Some(group), Peer::Remote(remote)) => {
+                group.subjects.iter().any(|subject| **subject == *remote.subject)
+            }
+            (None, Peer::Remote(_)) => false,
+            (Some(group), Peer::Local(peer)) if !group.users.is_empty() => group.users.contains(&peer.uid),
+            (Some(_), Peer::Local(peer)) => PeerPolicy::SameUser.allows(peer.uid),
+            (None, Peer::Local(_)) => config.groups.is_empty(),
         }
     }
 
@@ -90,48 +95,41 @@ impl Tenants {
         self.config.load().groups.get(group).is_some_and(|group| group.shortcuts)
     }
 
-    /// Whether some group of a user may call there.
-    pub(crate) fn may_call(&self, user: u32, target: &str) -> bool {
-        !self.callers(user, target).is_empty()
+    /// Whether some group of a process may call there.
+    pub(crate) fn may_call(&self, peer: &Peer, target: &str) -> bool {
+        !self.callers(peer, target).is_empty()
     }
 
-    /// The groups of a user that may call there: the one that is called, if it's the user's, then others by name.
-    pub(crate) fn callers(&self, user: u32, target: &str) -> Vec<String> {
-        let called = target.strip_prefix("group:").filter(|group| self.are_of(user, group));
+    /// The groups of a process that may call there: the one that is called, if it's one of them, then others by name.
+    pub(crate) fn callers(&self, peer: &Peer, target: &str) -> Vec<String> {
+        let called = target.strip_prefix("group:").filter(|group| self.is_of(peer, group));
         let config = self.config.load();
         let others = config.groups.iter().filter(|(name, group)| {
             called != Some(name.as_str())
                 && group.via.iter().any(|via| via == target)
-                && self.are_of(user, name)
+                && self.is_of(peer, name)
         });
         called.map(str::to_owned).into_iter().chain(others.map(|(name, _)| name.clone())).collect()
     }
 
     /// Whether a process may attach, or stay so, as it says.
     pub(crate) fn check_attached(&self, attached: &Attached) -> Result<(), &'static str> {
-        let process = attached.process();
-        self.check(process.identity, process.subject.as_deref(), attached.group(), attached.services())
+        self.check(&Peer::of_attached(attached), attached.group(), attached.services())
     }
 
     /// Whether a process may attach as it says; the reason is told to it.
-    pub(crate) fn check(
-        &self,
-        peer: PeerIdentity,
-        subject: Option<&str>,
-        group: &str,
-        services: &[String],
-    ) -> Result<(), &'static str> {
+    pub(crate) fn check(&self, peer: &Peer, group: &str, services: &[String]) -> Result<(), &'static str> {
         let config = self.config.load();
         if !config.groups.is_empty() && !config.groups.contains_key(group) {
             return Err("the shepherd has no such group: name it in its config, or attach with another");
         }
-        if let Some(subject) = subject {
-            let subjects = config.groups.get(group).map_or(&[][..], |group| &group.subjects);
-            if !subjects.iter().any(|other| other == subject) {
-                return Err("the shepherd's config lets no process with this certificate into this group");
-            }
-        } else if !self.are_of(peer.uid, group) {
-            return Err("the shepherd's config lets no process of this user into this group");
+        if !self.is_of(peer, group) {
+            return Err(match peer {
+                Peer::Local(_) => "the shepherd's config lets no process of this user into this group",
+                Peer::Remote(_) => {
+                    "the shepherd's config lets no process with this certificate into this group"
+                }
+            });
         }
         let allowed = config.groups.get(group).map_or(&[][..], |group| &group.services);
         for service in services {
@@ -250,14 +248,14 @@ impl Business {
             match arrival {
                 Some(Arrival::Attached(attached)) => self.attach(attached, let_go.clone(), &mut members),
                 Some(Arrival::Session(session)) => {
-                    let (user, target) = (session.peer().uid, session.target().to_owned());
-                    let before = self.tenants.may_call(user, &target);
-                    let via = Via::new(&self.outward, session.peer(), session.target(), let_go.clone());
+                    let (peer, target) = (Peer::of_session(&session), session.target().to_owned());
+                    let before = self.tenants.may_call(&peer, &target);
+                    let via = Via::new(&self.outward, peer.clone(), session.target(), let_go.clone());
                     let (mut let_go, tenants) = (let_go.clone(), self.tenants.clone());
                     let stop = async move {
                         tokio::select! {
                             _ = let_go.wait_for(|go| *go) => {}
-                            () = tenants.decided_otherwise(user, &target, before) => {}
+                            () = tenants.decided_otherwise(&peer, &target, before) => {}
                         }
                     };
                     members.spawn(session.serve(via, stop));
@@ -305,8 +303,18 @@ impl Business {
 #[cfg(test)]
 mod tests {
     use arc_swap::ArcSwap;
+    use tollfree::PeerIdentity;
+    use tollfree::shepherd::RemoteIdentity;
 
     use super::*;
+
+    fn user(uid: u32) -> Peer {
+        Peer::Local(PeerIdentity { pid: 1, uid, gid: 0 })
+    }
+
+    fn subject(subject: &str) -> Peer {
+        Peer::Remote(RemoteIdentity { subject: subject.into(), address: ([192, 0, 2, 1], 1).into() })
+    }
 
     fn tenants(text: &str) -> Tenants {
         Tenants::new(Arc::new(ArcSwap::from_pointee(Config::from_toml(text).unwrap())))
@@ -324,30 +332,31 @@ mod tests {
             file!()
         );
         let tenants = tenants(&text);
-        let process = |uid| PeerIdentity { pid: 1, uid, gid: 0 };
         let services = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        tenants.check(process(4_000_000_000), None, "a", &services(&["x.A"])).unwrap();
-        tenants.check(process(own()), None, "b", &services(&["x.B"])).unwrap();
-        tenants.check(process(own()), None, "a", &services(&["x.A"])).expect_err("not this user");
-        tenants.check(process(own()), None, "c", &services(&["x.B"])).expect_err("no such group");
-        tenants.check(process(4_000_000_000), None, "a", &services(&["x.B"])).expect_err("not its service");
-        tenants.check(process(own()), None, "b", &services(&["x.A"])).expect_err("another's service");
-        let remote = |subject, group| {
-            tenants.check(
-                PeerIdentity { pid: 0, uid: own(), gid: 0 },
-                Some(subject),
-                group,
-                &services(&["x.B"]),
-            )
-        };
+        let other = user(4_000_000_000);
+        tenants.check(&other, "a", &services(&["x.A"])).unwrap();
+        tenants.check(&user(own()), "b", &services(&["x.B"])).unwrap();
+        tenants.check(&user(own()), "a", &services(&["x.A"])).expect_err("not this user");
+        tenants.check(&user(own()), "c", &services(&["x.B"])).expect_err("no such group");
+        tenants.check(&other, "a", &services(&["x.B"])).expect_err("not its service");
+        tenants.check(&user(own()), "b", &services(&["x.A"])).expect_err("another's service");
+        let remote = |name, group| tenants.check(&subject(name), group, &services(&["x.B"]));
         remote("CN=b", "b").unwrap();
         remote("CN=a", "b").expect_err("not this certificate, whatever user it would be here");
         remote("CN=b", "a").expect_err("a group that names none");
-        assert!(tenants.may_call(4_000_000_000, "group:a") && tenants.may_call(4_000_000_000, "group:b"));
-        assert!(tenants.may_call(4_000_000_000, "https://localhost:443"));
-        assert!(!tenants.may_call(own(), "https://localhost:443") && !tenants.may_call(own(), "group:a"));
-        assert!(!tenants.may_call(4_000_000_000, "https://localhost:4433"));
-        let callers = |target| tenants.callers(4_000_000_000, target);
+        let may = |peer: &Peer, targets: &[&str]| {
+            targets.iter().map(|target| tenants.may_call(peer, target)).collect::<Vec<_>>()
+        };
+        let targets = ["group:a", "group:b", "https://localhost:443", "https://localhost:4433"];
+        assert_eq!(may(&other, &targets), [true, true, true, false]);
+        assert_eq!(may(&user(own()), &targets), [false, true, false, false]);
+        assert_eq!(
+            may(&subject("CN=b"), &targets),
+            [false, true, false, false],
+            "as what its certificate says"
+        );
+        assert_eq!(may(&subject("CN=a"), &targets), [false; 4]);
+        let callers = |target| tenants.callers(&other, target);
         assert_eq!([callers("group:a"), callers("group:b")], [["a"], ["a"]]);
     }
 
@@ -356,20 +365,19 @@ mod tests {
         let via = "via = [\"group:c\", \"http://localhost:80\"]";
         let text = format!("[groups.d]\n{via}\n[groups.b]\n{via}\n[groups.a]\n[groups.c]\n{via}\n");
         let tenants = tenants(&text);
-        assert_eq!(tenants.callers(own(), "group:c"), ["c", "b", "d"]);
-        assert_eq!(tenants.callers(own(), "http://localhost:80"), ["b", "c", "d"]);
-        assert_eq!(tenants.callers(own(), "group:a"), ["a"]);
-        assert_eq!(tenants.callers(4_000_000_000, "group:c"), [""; 0]);
+        assert_eq!(tenants.callers(&user(own()), "group:c"), ["c", "b", "d"]);
+        assert_eq!(tenants.callers(&user(own()), "http://localhost:80"), ["b", "c", "d"]);
+        assert_eq!(tenants.callers(&user(own()), "group:a"), ["a"]);
+        assert_eq!(tenants.callers(&user(4_000_000_000), "group:c"), [""; 0]);
     }
 
     #[test]
     fn without_groups_nobody_calls_out() {
         let tenants = tenants("");
-        let remote = PeerIdentity { pid: 0, uid: own(), gid: 0 };
-        tenants
-            .check(remote, Some("CN=b"), "default", &[])
-            .expect_err("nor does another host's process attach");
-        assert!(tenants.may_call(own(), "group:any") && !tenants.may_call(own(), "https://localhost:443"));
+        tenants.check(&subject("CN=b"), "default", &[]).expect_err("nor does another host's process attach");
+        assert!(!tenants.may_call(&subject("CN=b"), "group:any"));
+        let own = user(own());
+        assert!(tenants.may_call(&own, "group:any") && !tenants.may_call(&own, "https://localhost:443"));
         assert_eq!(tenants.peers, PeerPolicy::SameUser);
     }
 }

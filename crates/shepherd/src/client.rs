@@ -32,6 +32,12 @@ impl Client {
         client
     }
 
+    /// With the name by which a business process of another host is let in.
+    pub(crate) fn with_subject(mut self, subject: &str) -> Client {
+        self.say(Caller::SUBJECT, subject);
+        self
+    }
+
     /// With what the certificate says that was checked in the handshake.
     pub(crate) fn with_certificate(mut self, der: &[u8]) -> Client {
         let Ok((_, certificate)) = X509Certificate::from_der(der) else { return self };

@@ -33,6 +33,7 @@ mod metrics;
 mod outward;
 mod page;
 mod passed;
+mod peer;
 mod refusal;
 mod reload;
 mod state;

@@ -5,25 +5,27 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use http::{Request, Response};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tollfree::PeerIdentity;
-use tollfree::shepherd::{Admission, Handing, remove_ours};
+use tollfree::shepherd::{Admission, Beside, Handing, remove_ours};
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
 
 use crate::account::{Account, Accounts, Counted, Used};
+use crate::bodies::{Asked, Came, Limited, Passage};
 use crate::business::Tenants;
 use crate::client::Client;
-use crate::config;
+use crate::config::{self, Config};
 use crate::deadline;
 use crate::gateway::{call as hand_on, for_the_world};
+use crate::memory::Charge;
 use crate::metrics::Metrics;
+use crate::peer::Peer;
 use crate::refusal::{Refusal, Refused};
 use crate::target::{Closed, Files, Target};
 use crate::workers::{Place, Wanted, Worker, Workers};
@@ -84,12 +86,12 @@ impl Outward {
     }
 
     /// Resolves when another worker, or none, would be met, or by none of this process.
-    async fn met_otherwise(&self, peer: PeerIdentity, group: &str, worker: &Arc<Worker>) {
+    async fn met_otherwise(&self, peer: &Peer, group: &str, worker: &Arc<Worker>) {
         let mut changed = self.workers.changed();
         let target = format!("group:{group}");
         // The workers say so, too, when another config holds.
         while self.may_be_met(group).is_ok_and(|met| Arc::ptr_eq(&met, worker))
-            && self.tenants.may_call(peer.uid, &target)
+            && self.tenants.may_call(peer, &target)
         {
             if changed.changed().await.is_err() {
                 return;
@@ -99,8 +101,8 @@ impl Outward {
 
     /// The account that the calls of a process to a target are for: of the groups that may call there, the first that the
     /// process has attached in; of one that has attached in none of them, the first. `None`: it may not call there.
-    fn account_of(&self, peer: PeerIdentity, target: &str) -> Option<Arc<Account>> {
-        let groups = self.tenants.callers(peer.uid, target);
+    fn account_of(&self, peer: &Peer, target: &str) -> Option<Arc<Account>> {
+        let groups = self.tenants.callers(peer, target);
         let attached = groups.iter().find(|group| self.workers.is_of(peer, group));
         attached.or(groups.first()).map(|group| self.accounts.of(group))
     }
@@ -129,7 +131,7 @@ pub(crate) struct Via {
     outward: Arc<Outward>,
     target: Arc<str>,
     client: Client,
-    peer: PeerIdentity,
+    peer: Peer,
     payer: Arc<Mutex<Payer>>,
     /// Its shortcut stands.
     is_short: Arc<AtomicBool>,
@@ -140,14 +142,14 @@ impl Via {
     /// Until `let_go`.
     pub(crate) fn new(
         outward: &Arc<Outward>,
-        peer: PeerIdentity,
+        peer: Peer,
         target: &str,
         let_go: watch::Receiver<bool>,
     ) -> Via {
         let via = Via {
             outward: outward.clone(),
             target: target.into(),
-            client: Client::at(&format!("shm:pid={},uid={}", peer.pid, peer.uid)),
+            client: peer.client(),
             peer,
             payer: Arc::default(),
             is_short: Arc::default(),
@@ -155,7 +157,7 @@ impl Via {
         };
         if via.account().is_none() {
             outward.metrics.refused(Refusal::Target);
-            tracing::warn!(?peer, target, "a process may not call there");
+            tracing::warn!(peer = ?via.peer, target, "a process may not call there");
         }
         via
     }
@@ -167,7 +169,7 @@ impl Via {
         let versions = Some((workers.version(), tenants.version()));
         let mut payer = self.payer.lock();
         if payer.versions != versions {
-            *payer = Payer { versions, account: self.outward.account_of(self.peer, &self.target) };
+            *payer = Payer { versions, account: self.outward.account_of(&self.peer, &self.target) };
         }
         payer.account.clone()
     }
@@ -183,23 +185,34 @@ impl Via {
                 self.target
             )));
         };
+        let Peer::Local(process) = self.peer else {
+            return Err(Status::failed_precondition("the process that calls is on another host"));
+        };
         let worker = self.outward.may_be_met(group).map_err(Status::failed_precondition)?;
         let Some(seat) = Seat::take(&self.is_short) else {
             return Err(Status::resource_exhausted("this session has a shortcut already"));
         };
-        let admission = worker.attached().admit(self.peer).await.map_err(for_the_world)?;
+        let admission = worker.attached().admit(process).await.map_err(for_the_world)?;
         self.outward.metrics.shortcuts.inc();
         tracing::info!(peer = ?self.peer, group, process = ?worker.attached().process(), "a shortcut");
-        let (group, mut let_go) = (group.to_owned(), self.let_go);
-        let outward = self.outward;
+        let (group, mut let_go) = (group.to_owned(), self.let_go.clone());
+        let (outward, limits) = (self.outward.clone(), self.limits());
         let response = admission.answer(async move {
             let _seat = seat;
             tokio::select! {
                 _ = let_go.wait_for(|go| *go) => {}
-                () = outward.met_otherwise(self.peer, &group, &worker) => {}
+                () = outward.met_otherwise(&self.peer, &group, &worker) => {}
             }
         });
-        Ok(response.map(|body| Answered { body, _held: None }))
+        Ok(response.map(|body| Answered { body: limits.answer(body), _held: None }))
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            config: self.outward.tenants.config().load_full(),
+            passage: Arc::default(),
+            metrics: self.outward.metrics.clone(),
+        }
     }
 
     async fn call_out(self, mut request: Request<Body>) -> Result<Response<Answered>, Status> {
@@ -219,6 +232,9 @@ impl Via {
             return Err(deadline::is_over());
         }
         let shrunk = Instant::now();
+        let limits = self.limits();
+        let message_bytes = usize::try_from(limits.config.limits.message_bytes).unwrap_or(usize::MAX);
+        let beside = Beside::of(&request, message_bytes);
         let Some(group) = target.strip_prefix("group:") else {
             remove_ours(request.headers_mut());
             let used = self.outward.target(&account, target)?;
@@ -226,9 +242,13 @@ impl Via {
                 Closed::Unknown(why) => Status::unavailable(format!("{target} can't be called: {why}")),
                 Closed::Crowded => account.no_connection(target),
             })?;
-            let response = hand_on(channel, request).await?;
+            let [asked, answered] = [(); 2].map(|()| self.outward.workers.charge(account.group()));
+            let response = hand_on(channel, limits.request(request, None, asked)).await;
+            limits.check().map_err(|refused| self.refused(refused))?;
+            let response = response?;
             let held = Held { _call: call, _account: account, _used: Some(used), _place: None };
-            return Ok(response.map(|body| Answered { body, _held: Some(held) }));
+            return Ok(response
+                .map(|body| Answered { body: limits.answer(body).charged(answered), _held: Some(held) }));
         };
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
         let connection = self.client.connection();
@@ -239,12 +259,18 @@ impl Via {
             return Err(self.refused(Refused { why: Refusal::Late, status: deadline::is_over() }));
         }
         self.client.sign(request.headers_mut());
+        let request = limits.request(request, beside.clone(), place.charge());
         let handed = self.outward.workers.hand(&wanted, place, Handing::new(request)).await;
         let (handed, place) = handed.map_err(|refused| self.refused(refused))?;
+        limits.check().map_err(|refused| self.refused(refused))?;
         let mut response = handed.map_err(for_the_world)?;
         remove_ours(response.headers_mut());
+        let answered = place.charge();
         let held = Held { _call: call, _account: account, _used: None, _place: Some(place) };
-        Ok(response.map(|body| Answered { body, _held: Some(held) }))
+        Ok(response.map(|body| {
+            let body = limits.answer(body).charged(answered).beside(beside);
+            Answered { body, _held: Some(held) }
+        }))
     }
 
     fn refused(&self, refused: Refused) -> Status {
@@ -293,9 +319,33 @@ struct Held {
     _place: Option<Place>,
 }
 
+/// What holds one call to the limits of messages and of memory.
+struct Limits {
+    config: Arc<Config>,
+    passage: Arc<Passage>,
+    metrics: Arc<Metrics>,
+}
+
+impl Limits {
+    fn request(&self, request: Request<Body>, beside: Option<Beside>, charge: Charge) -> Request<Body> {
+        let (config, passage) = (self.config.clone(), self.passage.clone());
+        request.map(|body| Body::new(Asked::new(body, config, passage, charge).beside(beside)))
+    }
+
+    /// Whether the request has kept to them up to here, where an answer begins.
+    fn check(&self) -> Result<(), Refused> {
+        self.passage.answered();
+        self.passage.refused(&self.config.limits).map_or(Ok(()), Err)
+    }
+
+    fn answer(&self, body: Body) -> Limited {
+        Limited::new(body, self.config.clone(), self.passage.clone(), self.metrics.clone())
+    }
+}
+
 /// An answer's body, with what the call has.
 pub(crate) struct Answered {
-    body: Body,
+    body: Limited,
     _held: Option<Held>,
 }
 
@@ -307,13 +357,16 @@ impl http_body::Body for Answered {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Status>>> {
-        let mut polled = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &mut polled
-            && let Some(trailers) = frame.trailers_mut()
-        {
-            remove_ours(trailers);
-        }
-        polled
+        Poll::Ready(match ready!(self.body.poll(cx)) {
+            Came::Frame(mut frame) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    remove_ours(trailers);
+                }
+                Some(Ok(frame))
+            }
+            Came::Refused(status) | Came::Failed(status) => Some(Err(status)),
+            Came::End => None,
+        })
     }
 
     fn is_end_stream(&self) -> bool {

@@ -9,7 +9,6 @@ use arc_swap::ArcSwap;
 use http::Response;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tollfree::PeerIdentity;
 use tollfree::shepherd::{Attached, Handing, Unanswered};
 use tonic::Status;
 use tonic::body::Body;
@@ -18,6 +17,7 @@ use crate::config::Config;
 use crate::deadline;
 use crate::memory::Charge;
 use crate::metrics::{Metrics, Spread};
+use crate::peer::Peer;
 use crate::refusal::{Refusal, Refused};
 use crate::reload::Current;
 use crate::state::{SteeringState, WorkerState};
@@ -242,6 +242,11 @@ impl Workers {
         dispatchers.entry(group.to_owned()).or_insert_with(begun).clone()
     }
 
+    /// For memory that a group's call to elsewhere holds.
+    pub(crate) fn charge(&self, group: &str) -> Charge {
+        Charge::none(&self.dispatcher(group).memory)
+    }
+
     pub(crate) fn remove(self: &Arc<Self>, worker: &Arc<Worker>) {
         self.change(|table| {
             table.attached.retain(|other| !Arc::ptr_eq(other, worker));
@@ -337,12 +342,11 @@ impl Workers {
     }
 
     /// Whether a process has attached in a group. Of processes that the shepherd's pid namespace has no number for, none is known.
-    pub(crate) fn is_of(&self, process: PeerIdentity, group: &str) -> bool {
+    pub(crate) fn is_of(&self, process: &Peer, group: &str) -> bool {
         let is_same = |worker: &Arc<Worker>| {
-            let other = worker.attached.process().identity;
-            (other.pid, other.uid) == (process.pid, process.uid) && worker.group() == group
+            worker.group() == group && Peer::of_attached(&worker.attached).is_same_process(process)
         };
-        process.pid != 0 && self.table.load().attached.iter().any(is_same)
+        self.table.load().attached.iter().any(is_same)
     }
 
     /// How often it has changed who is attached, or how calls are routed.

@@ -136,7 +136,7 @@ impl Attachment {
     /// # Errors
     /// [`ConnectError`], which names the socket.
     pub async fn connect(address: &Address, config: &Config) -> Result<Attachment, ConnectError> {
-        let purpose = config.via.clone().map_or(Purpose::Call, Purpose::Via);
+        let purpose = config.purpose();
         let (attachment, _) =
             Attachment::meet(address, &address.socket_path(), config, &purpose, None).await?;
         Ok(attachment)
@@ -208,21 +208,21 @@ impl Attachment {
         Ok((attachment, answer))
     }
 
-    /// Attaches to a shepherd of another host, which both certificates prove to each other. Must be called in a tokio runtime
-    /// with IO and time.
+    /// Connects to a shepherd of another host, which both certificates prove to each other: to be called by it, or to call by way of
+    /// it. It refuses every other purpose. Must be called in a tokio runtime with IO and time.
     ///
     /// # Errors
     /// [`ConnectError`], which names the address.
     #[cfg(feature = "tls")]
-    pub async fn attach_over(
+    pub async fn connect_over(
         address: &crate::StreamAddress,
         certificates: &crate::Certificates,
         config: &Config,
-        introduction: Introduction,
+        purpose: Purpose,
     ) -> Result<Attachment, ConnectError> {
         let error = |kind| ConnectError { address: address.to_string(), kind };
         let config = config.over_stream();
-        let met = crate::link::dial(address, certificates, &config, introduction).await;
+        let met = crate::link::dial(address, certificates, &config, purpose).await;
         let (attached, socket) = met.map_err(|kind| error(kind.into()))?;
         Attachment::over_stream(attached, socket, &config)
             .map_err(|source| error(ConnectErrorKind::Io(source)))

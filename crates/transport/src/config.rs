@@ -8,6 +8,7 @@ use tollfree_layout::pool::POOL_ID_LEN;
 use tollfree_session::Limits;
 
 use crate::admission::{Quotas, Refusals};
+use crate::introduction::Purpose;
 use crate::tokens::Tokens;
 
 /// How a task waits for the peer.
@@ -143,6 +144,13 @@ impl Default for Config {
             via: None,
             pool: None,
         }
+    }
+}
+
+impl Config {
+    /// What a client with this configuration wants.
+    pub fn purpose(&self) -> Purpose {
+        self.via.clone().map_or(Purpose::Call, Purpose::Via)
     }
 }
 

@@ -137,9 +137,6 @@ pub enum HandshakeError {
     /// The peer's certificate names nobody, or there is none.
     #[error("the peer's certificate names nobody who may attach")]
     NoCertificate,
-    /// Only business processes attach over a stream.
-    #[error("only Server::attach comes over a stream; a Channel::via reaches a shepherd of its own host")]
-    NotOverStreams,
     /// The server has not answered the token.
     #[error("the server has not answered the token that it was shown")]
     NoAnswer,

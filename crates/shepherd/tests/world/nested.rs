@@ -43,6 +43,22 @@ pub(crate) fn ask(len: usize) -> Owned<Ask> {
     draft.freeze().unwrap()
 }
 
+/// One that is longer as an object than encoded.
+pub(crate) fn numbers(count: usize) -> Owned<Ask> {
+    let mut draft = draft::<Ask>();
+    draft.edit().lens_mut().unwrap().extend(std::iter::repeat_n(7, count)).unwrap();
+    draft.edit().set_body(b"some").unwrap();
+    draft.freeze().unwrap()
+}
+
+/// One that is never answered.
+pub(crate) fn waiting(len: usize) -> Owned<Ask> {
+    let mut draft = draft::<Ask>();
+    draft.edit().set_wait_ms(1).unwrap();
+    draft.edit().set_body(&vec![1; len]).unwrap();
+    draft.freeze().unwrap()
+}
+
 /// Of an object's very bytes.
 fn digest<M: Message>(message: &Owned<M>) -> u64 {
     let mut hasher = DefaultHasher::new();

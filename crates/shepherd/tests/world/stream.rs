@@ -9,14 +9,14 @@ use crate::probe::Probe;
 use crate::reload::reload;
 use crate::tls::Authority;
 
-const GROUPS: &str = "[groups.open]\nsubjects = [\"CN=the business\"]\n[groups.closed]\n";
+pub(crate) const GROUPS: &str = "[groups.open]\nsubjects = [\"CN=the business\"]\n[groups.closed]\n";
 
 /// A shepherd with a door for other hosts, and certificates beside it.
-async fn start(groups: &str) -> (Lab, Authority, String) {
+pub(crate) async fn start(groups: &str) -> (Lab, Authority, String) {
     let (authority, directory) = (Authority::new(), tempfile::tempdir().unwrap());
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
     write("ca.pem", &authority.0.pem());
-    for name in ["localhost", "business"] {
+    for name in ["localhost", "business", "other"] {
         let (certificate, key) = authority.sign(name);
         write(&format!("{name}.pem"), &certificate);
         write(&format!("{name}.key"), &key);
@@ -32,11 +32,20 @@ async fn start(groups: &str) -> (Lab, Authority, String) {
     (Lab::start_in(directory, &format!("{stream}{groups}")).await, authority, stream)
 }
 
-/// Has a process attach from another host, for as long as the task runs.
-fn attach(lab: &Lab, stream: &str, group: &str) -> tokio::task::JoinHandle<Result<(), tollfree::ServeError>> {
+/// Where such a shepherd is met.
+pub(crate) fn device(stream: &str) -> String {
     let (_, port) = stream.split('"').nth(1).unwrap().rsplit_once(':').unwrap();
+    format!("device+tls://localhost:{port}")
+}
+
+/// Has a process attach from another host, for as long as the task runs.
+pub(crate) fn attach(
+    lab: &Lab,
+    stream: &str,
+    group: &str,
+) -> tokio::task::JoinHandle<Result<(), tollfree::ServeError>> {
     let server = tollfree::Server::builder().add_service(ProbeServer::new(Probe::default()));
-    let attaching = server.attach(format!("device+tls://localhost:{port}")).group(group);
+    let attaching = server.attach(device(stream)).group(group);
     let files = ["ca.pem", "business.pem", "business.key"].map(|name| lab.file(name));
     let [ca, certificate, key] = files;
     tokio::spawn(attaching.certificates(ca, certificate, key).into_future())
@@ -90,11 +99,10 @@ async fn a_process_of_another_host_comes_back_to_the_next_shepherd() {
     for name in ["ca.pem", "localhost.pem", "localhost.key", "business.pem", "business.key"] {
         std::fs::copy(lab.file(name), files.path().join(name)).unwrap();
     }
-    let (_, port) = stream.split('"').nth(1).unwrap().rsplit_once(':').unwrap();
     let server = tollfree::Server::builder().add_service(ProbeServer::new(Probe::default()));
     let [ca, certificate, key] =
         ["ca.pem", "business.pem", "business.key"].map(|name| files.path().join(name));
-    let attaching = server.attach(format!("device+tls://localhost:{port}")).group("open");
+    let attaching = server.attach(device(&stream)).group("open");
     let business = tokio::spawn(attaching.certificates(ca, certificate, key).into_future());
     lab.until_figure(&workers_of("open"), |count| count == 1.0).await;
     let before = lab.directory.path().display().to_string();

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
 use tokio::sync::mpsc;
-use tollfree_transport::{Address, Config};
+use tollfree_transport::Config;
 use tower::discover::Change;
 
 use crate::call::routing::{Changes, Routing};
@@ -14,6 +14,7 @@ use crate::endpoint;
 use crate::endpoint::balance::Balance;
 use crate::endpoint::error::ChannelError;
 use crate::endpoint::http2::{Http2, is_http2};
+use crate::endpoint::place::{Files, Place};
 use crate::endpoint::upgrade::Plan;
 use crate::http::shortcut;
 use crate::message::payloads::Sharing;
@@ -23,7 +24,8 @@ use crate::message::payloads::Sharing;
 pub struct Endpoint(String);
 
 impl Endpoint {
-    /// Of any kind: `shm:///path`, `shm-abstract:name`, `unix:/path`, `http://host:port` or `https://host:port`.
+    /// Of any kind: `shm:///path`, `shm-abstract:name`, `unix:/path`, `http://host:port` or `https://host:port`; for channels
+    /// [`via`](ChannelBuilder::via) shepherds, `device+tls://host:port`.
     ///
     /// # Errors
     /// [`ChannelError`] for what is none of these.
@@ -33,7 +35,7 @@ impl Endpoint {
             let checked = tonic::transport::Endpoint::from_shared(uri.clone());
             checked.map_err(|source| ChannelError::Http2 { address: uri.clone(), source })?;
         } else {
-            uri.parse::<Address>()?;
+            Place::check(&uri)?;
         }
         Ok(Endpoint(uri))
     }
@@ -52,13 +54,15 @@ pub(crate) struct Maker {
     pub(crate) sharing: Arc<Sharing>,
     pub(crate) plan: Plan,
     pub(crate) http2: Http2,
+    pub(super) files: Files,
 }
 
 impl Maker {
     /// # Errors
     /// [`ChannelError`] for an address or a setting that can't be meant.
     pub(crate) fn make(&self, uri: &str) -> Result<Arc<endpoint::Endpoint>, ChannelError> {
-        let made = endpoint::Endpoint::new(uri, &self.settings, &self.sharing, &self.plan, &self.http2)?;
+        let Maker { settings, sharing, plan, http2, files, .. } = self;
+        let made = endpoint::Endpoint::new(uri, settings, sharing, plan, http2, files)?;
         Ok(if self.shortcuts { made.asking(shortcut::keep) } else { Arc::new(made) })
     }
 }

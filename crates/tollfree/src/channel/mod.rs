@@ -29,6 +29,7 @@ use crate::endpoint::balance::{Balance, Balancer, HealthCheck};
 use crate::endpoint::error::{ChannelError, USER_AGENT_LEN_MAX};
 use crate::endpoint::http2::Http2;
 use crate::endpoint::path::Path;
+use crate::endpoint::place::{Files, is_device, is_shepherd};
 use crate::endpoint::upgrade::{Settings, Upgrade};
 use crate::http::response_body::ResponseBody;
 use crate::http::session_attempt::ResponseFuture;
@@ -73,6 +74,7 @@ pub struct ChannelBuilder {
     user_agent: Option<String>,
     http_details: bool,
     http2: Http2,
+    files: Files,
     metrics: Option<Metrics>,
 }
 
@@ -111,6 +113,36 @@ impl ChannelBuilder {
     /// The target of all calls, where the addresses are those of shepherds ([`Channel::via`]).
     pub fn via(mut self, target: impl Into<String>) -> Self {
         self.config.via = Some(Arc::from(target.into()));
+        self
+    }
+
+    /// What to show and to trust at a shepherd of another host (`device+tls://host:port`), PEM files each: who signs the shepherd's
+    /// certificate, this process's own, and its key. They are read anew for each connection.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let channel = tollfree::Channel::builder("device+tls://shepherd.example:9443")
+    ///     .certificates("ca.pem", "orders.pem", "orders.key")
+    ///     .via("http://inventory:80")
+    ///     .connect()
+    ///     .await?;
+    /// println!("{}", channel.path());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn certificates(
+        mut self,
+        ca: impl Into<PathBuf>,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        self.files = Some(tollfree_transport::Certificates {
+            ca: ca.into(),
+            certificate: certificate.into(),
+            key: key.into(),
+        });
         self
     }
 
@@ -337,10 +369,17 @@ impl ChannelBuilder {
             self.service_config.as_deref().map(ServiceConfig::parse).transpose()?.unwrap_or_default();
         let balance = self.balance.or(config.balance).unwrap_or_default();
         if let Some(target) = self.config.via.clone() {
-            let other = self.uris.iter().find(|uri| !uri.starts_with("shm"));
-            let wrong = other.map(|uri| format!("{uri} is no shepherd's address: write shm:///path"));
+            let other = self.uris.iter().find(|uri| !is_shepherd(uri));
+            let wrong = other.map(|uri| {
+                format!("{uri} is no shepherd's address: write shm:///path or device+tls://host:port")
+            });
             let wrong = wrong.or_else(|| Purpose::Via(target).check().err().map(Into::into));
             wrong.map_or(Ok(()), |wrong| Err(ChannelError::Via(wrong)))?;
+            if let Some(uri) = self.uris.iter().find(|uri| self.config.dedicated && is_device(uri)) {
+                return Err(ChannelError::Via(format!(
+                    "a channel for calls that block their thread says nothing between them, so {uri} would take it for dead: use one that doesn't"
+                )));
+            }
         }
         let target = self.config.via.clone().unwrap_or_else(|| self.uris.join(",").into());
         // A target elsewhere is nobody that could be met; a channel that chooses does so among shepherds.
@@ -352,6 +391,7 @@ impl ChannelBuilder {
             sharing: Arc::new(self.sharing),
             plan: self.upgrade.plan()?,
             http2: self.http2,
+            files: self.files,
         };
         let endpoints = self.uris.iter().map(|uri| maker.make(uri)).collect::<Result<Vec<_>, _>>()?;
         let plain = endpoints.first().filter(|endpoint| !managed && endpoint.is_session()).cloned();
@@ -395,7 +435,8 @@ impl Channel {
 
     /// Connects to the shepherd at a session's address, `shm:///path` or `shm-abstract:name`, which makes all calls of this channel
     /// at `target`, say `https://inventory:443`: connections, TLS, names, retries and balancing are the shepherd's then. Which
-    /// targets it calls for whom is its configuration. Must be called in a tokio runtime with IO and time.
+    /// targets it calls for whom is its configuration. Must be called in a tokio runtime with IO and time. One of another host is
+    /// met at `device+tls://host:port`, by a builder that is told [`certificates`](ChannelBuilder::certificates).
     ///
     /// # Errors
     /// [`ChannelError`], which names the socket and what to do.

@@ -330,6 +330,7 @@ mod tests {
                 &Arc::<Sharing>::default(),
                 &Plan::Stay("it has a session"),
                 &crate::endpoint::http2::Http2::default(),
+                &None,
             );
             servers.spawn(async move { crate::Server::builder().serve(&uri).await });
             Arc::new(endpoint.unwrap())

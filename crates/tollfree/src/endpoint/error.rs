@@ -3,6 +3,8 @@
 use tollfree_transport::ConnectError;
 use tonic::Status;
 
+use crate::endpoint::place::Misplaced;
+
 /// Why a channel could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -43,12 +45,22 @@ pub enum ChannelError {
     /// Calls are to move over to shared memory by themselves, and that can't come to anything.
     #[error("moving over to shared memory: {0}")]
     Upgrade(String),
-    /// Calls are to go via a shepherd that can't be one, or to a target that is none.
+    /// Calls are to go via a shepherd that can't be one or is told too little, or to a target that is none.
     #[error("calls via a shepherd: {0}")]
     Via(String),
     /// The service config can't be read, or asks for what there is not.
     #[error(transparent)]
     ServiceConfig(#[from] ServiceConfigError),
+}
+
+impl From<Misplaced> for ChannelError {
+    fn from(why: Misplaced) -> ChannelError {
+        match why {
+            Misplaced::Address(error) => ChannelError::Address(error),
+            #[cfg(feature = "tls")]
+            other => ChannelError::Via(other.to_string()),
+        }
+    }
 }
 
 /// Longest name that a channel can give itself, in bytes.

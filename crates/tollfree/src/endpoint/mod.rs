@@ -4,6 +4,7 @@ pub(crate) mod balance;
 pub(crate) mod error;
 pub(crate) mod http2;
 pub(crate) mod path;
+pub(crate) mod place;
 pub(crate) mod shortcut;
 pub(crate) mod upgrade;
 
@@ -12,11 +13,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tollfree_transport::{Address, Attachment, Config, ConnectError, PeerIdentity, PeerPool};
+use tollfree_transport::{Attachment, Config, ConnectError, PeerIdentity, PeerPool};
 use tonic::Status;
 
 use crate::endpoint::error::ChannelError;
 use crate::endpoint::path::{EndpointPath, EndpointState, PayloadPath, Transport};
+use crate::endpoint::place::{Files, Place};
 use crate::endpoint::shortcut::{Asking, Shortcut};
 use crate::endpoint::upgrade::{Mover, Plan};
 use crate::message::payloads::Sharing;
@@ -29,7 +31,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// A connection that calls can be made on.
 #[derive(Clone)]
 pub(crate) enum Connection {
-    /// Shared memory.
+    /// A session.
     Session(Arc<Attachment>),
     /// tonic's own, and which in the order of their making.
     Http2(tonic::transport::Channel, u32),
@@ -39,7 +41,7 @@ pub(crate) enum Connection {
 enum Kind {
     Session {
         /// Missing for a process that has connected itself, and does so again when it likes.
-        dial: Option<Box<(Address, Config)>>,
+        dial: Option<Box<(Place, Config)>>,
         current: Mutex<Option<Arc<Attachment>>>,
         /// How calls by way of a shepherd come to go to another session than the one that was dialed, where they may.
         shortcut: Option<Box<Shortcut>>,
@@ -124,6 +126,7 @@ impl Endpoint {
         sharing: &Arc<Sharing>,
         plan: &Plan,
         http2: &http2::Http2,
+        files: &Files,
     ) -> Result<Endpoint, ChannelError> {
         let is_tls = http2::is_tls(uri);
         let (name, kind) = if http2::is_http2(uri) {
@@ -148,11 +151,16 @@ impl Endpoint {
                 },
             )
         } else {
-            let address: Address = uri.parse()?;
+            let place = Place::of(uri, files)?;
+            if place.is_stream() && config.via.is_none() {
+                return Err(ChannelError::Via(format!(
+                    "{uri} is a shepherd's address: say by via() what it is to call"
+                )));
+            }
             (
-                address.to_string(),
+                place.to_string(),
                 Kind::Session {
-                    dial: Some(Box::new((address, config.clone()))),
+                    dial: Some(Box::new((place, config.clone()))),
                     current: Mutex::default(),
                     shortcut: None,
                 },
@@ -181,9 +189,11 @@ impl Endpoint {
         }
     }
 
-    /// Has it ask its shepherd for shortcuts, whenever it has a session there.
+    /// Has it ask its shepherd for shortcuts, whenever it has a session there. One of another host has none to give.
     pub(crate) fn asking(mut self, asking: Asking) -> Arc<Endpoint> {
-        if let Kind::Session { dial: Some(dial), shortcut, .. } = &mut self.kind {
+        if let Kind::Session { dial: Some(dial), shortcut, .. } = &mut self.kind
+            && !dial.0.is_stream()
+        {
             *shortcut = Some(Box::new(Shortcut::new(asking, &dial.1)));
         }
         let endpoint = Arc::new(self);
@@ -206,12 +216,17 @@ impl Endpoint {
         }
     }
 
+    /// Whether the two ends share no memory, though there is a session.
+    fn is_stream(&self) -> bool {
+        matches!(&self.kind, Kind::Session { dial: Some(dial), .. } if dial.0.is_stream())
+    }
+
     /// Whether it has connected by itself, so that nobody here can connect to it.
     fn is_attached(&self) -> bool {
         matches!(self.kind, Kind::Session { dial: None, .. })
     }
 
-    /// Whether calls to it go over shared memory.
+    /// Whether calls to it go by a session.
     pub(crate) fn is_session(&self) -> bool {
         matches!(self.kind, Kind::Session { .. })
     }
@@ -382,10 +397,17 @@ impl Endpoint {
         Status::unavailable(format!("{}: it has gone, or takes no more calls", self.name))
     }
 
-    async fn dial(&self, dial: Option<&(Address, Config)>) -> Result<Attachment, Unreached> {
-        let (address, config) = dial.ok_or_else(|| Unreached::Status(self.gone()))?;
+    async fn dial(&self, dial: Option<&(Place, Config)>) -> Result<Attachment, Unreached> {
+        let (place, config) = dial.ok_or_else(|| Unreached::Status(self.gone()))?;
         let config = Config { pool: self.sharing.pool_id(), ..config.clone() };
-        Attachment::connect(address, &config).await.map_err(Unreached::Session)
+        let connected = match place {
+            Place::Memory(address) => Attachment::connect(address, &config).await,
+            #[cfg(feature = "tls")]
+            Place::Stream(address, files) => {
+                Attachment::connect_over(address, files, &config, config.purpose()).await
+            }
+        };
+        connected.map_err(Unreached::Session)
     }
 
     /// `in_use`: the channel goes on where this fails, which is said then.
@@ -394,12 +416,19 @@ impl Endpoint {
             Kind::Session { dial, current, shortcut } => match self.dial(dial.as_deref()).await {
                 Ok(attachment) => {
                     let attachment = Arc::new(attachment);
-                    tracing::info!(
-                        address = %self.name,
-                        peer = ?attachment.peer(),
-                        agent = attachment.agent(),
-                        "calls go over shared memory: the address names a session and the server answered the handshake"
-                    );
+                    match self.is_stream() {
+                        false => tracing::info!(
+                            address = %self.name,
+                            peer = ?attachment.peer(),
+                            agent = attachment.agent(),
+                            "calls go over shared memory: the address names a session and the server answered the handshake"
+                        ),
+                        true => tracing::info!(
+                            address = %self.name,
+                            agent = attachment.agent(),
+                            "calls go over TCP with TLS to a shepherd's device: the address names one and it answered the handshake"
+                        ),
+                    }
                     *current.lock() = Some(attachment.clone());
                     shortcut.iter().for_each(|shortcut| shortcut.begin(&attachment));
                     Ok(Connection::Session(attachment))
@@ -479,6 +508,8 @@ impl Endpoint {
     pub(crate) fn path(&self) -> EndpointPath {
         let connected = self.connected();
         let peer: Option<PeerIdentity> = match &connected {
+            // Of a process of another host the kernel says nothing.
+            Some(_) if self.is_stream() => None,
             Some(Connection::Session(attachment)) => Some(attachment.peer()),
             _ => None,
         };
@@ -490,7 +521,8 @@ impl Endpoint {
         let payloads = match (self.sharing.pool_id(), self.live()) {
             (None, _) => PayloadPath::NoPool,
             (Some(_), None) if self.is_session() => PayloadPath::Unknown,
-            (Some(_), None) => PayloadPath::Http2,
+            (Some(_), None) => PayloadPath::NoMemory,
+            (Some(_), Some(_)) if self.is_stream() => PayloadPath::NoMemory,
             (Some(_), Some(attachment)) => match attachment.peer_pool() {
                 PeerPool::Same if !attachment.gives_inline() => PayloadPath::ByRef,
                 PeerPool::Same if self.sharing.is_attached() => PayloadPath::AskedFor,
@@ -500,6 +532,7 @@ impl Endpoint {
             },
         };
         let transport = match &self.kind {
+            Kind::Session { .. } if self.is_stream() => Transport::Stream,
             Kind::Session { .. } => Transport::SharedMemory,
             Kind::Http2 { mover: Ok(mover), .. } if mover.required || peer.is_some() => {
                 Transport::SharedMemory
@@ -510,7 +543,12 @@ impl Endpoint {
             Kind::Session { dial: None, .. } => "it has attached to this process".into(),
             Kind::Session { dial: Some(dial), shortcut, .. } => match (&dial.1.via, shortcut) {
                 (Some(target), Some(shortcut)) => shortcut.words(target, &self.name),
-                (Some(target), None) => format!("calls {target} via the shepherd at {}", self.name),
+                (Some(target), None) => match self.is_stream() {
+                    false => format!("calls {target} via the shepherd at {}", self.name),
+                    true => format!(
+                        "calls {target} via the shepherd there, which has no shortcut for processes of other hosts"
+                    ),
+                },
                 (None, _) => "the address names a session".into(),
             },
             Kind::Http2 { mover: Ok(mover), .. } => mover.why(),

@@ -12,6 +12,8 @@ use crate::endpoint::balance::Balance;
 pub enum Transport {
     /// Through a session, over shared memory.
     SharedMemory,
+    /// Through a session with a shepherd of another host, over TCP with TLS.
+    Stream,
     /// Over TCP or a Unix socket, as tonic does it.
     Http2,
 }
@@ -40,7 +42,7 @@ pub struct EndpointPath {
     pub state: EndpointState,
     /// Why it is reached in this way and not in the other.
     pub reason: String,
-    /// The server's process while there is a session with it.
+    /// The server's process while there is a session with it, on this host.
     pub peer: Option<PeerIdentity>,
     /// How large payloads go there.
     pub payloads: PayloadPath,
@@ -67,7 +69,7 @@ pub enum PayloadPath {
     /// Inline: the server is a member of another pool.
     OtherPool,
     /// Inline: there is no shared memory on the way.
-    Http2,
+    NoMemory,
     /// There is no session now that would say.
     Unknown,
 }
@@ -86,7 +88,7 @@ impl PayloadPath {
             }
             PayloadPath::NoPoolThere => ", large payloads inline since the server has no pool",
             PayloadPath::OtherPool => ", large payloads inline since the server is in another pool",
-            PayloadPath::Http2 => ", large payloads inline",
+            PayloadPath::NoMemory => ", large payloads inline",
         }
     }
 }
@@ -124,6 +126,15 @@ impl fmt::Display for EndpointPath {
                     write!(f, ", requests of {methods} encoded since the server has another schema of them")?;
                 }
                 write!(f, ": {}", self.reason)
+            }
+            (EndpointState::Ready, Transport::Stream, _) => {
+                write!(
+                    f,
+                    "TCP with TLS to the device at {}{}: {}",
+                    self.address,
+                    self.payloads.words(),
+                    self.reason
+                )
             }
             (EndpointState::Ready, ..) => {
                 write!(f, "HTTP/2 with {}{}: {}", self.address, self.payloads.words(), self.reason)

@@ -199,7 +199,28 @@ impl Bypass {
     pub(crate) fn onward(&self) -> Option<Bypass> {
         let Half { other, offer, comes: Which::Request } = self.half.as_ref()? else { return None };
         let half = Half { other: self.lanes.clone(), offer: offer.clone(), comes: Which::Reply };
-        Some(Bypass { lanes: other.clone(), translation: None, half: Some(half) }.without_stub())
+        let onward = Bypass { lanes: other.clone(), translation: None, half: Some(half) };
+        onward.take_back_up_to(self.back_limit().unwrap_or(OBJECT_LEN_MAX));
+        Some(onward)
+    }
+
+    /// Whether it is the half by which such a call came.
+    pub(crate) fn is_relay(&self) -> bool {
+        self.half.as_ref().is_some_and(|half| half.comes == Which::Request)
+    }
+
+    /// The half by which a call came: longer objects are encoded before they are handed on, in both directions. To be said before
+    /// the call is handed on.
+    pub(crate) fn relay_up_to(&self, len_max: usize) {
+        self.take_back_up_to(len_max.min(OBJECT_LEN_MAX));
+    }
+
+    /// The half by which a call came: the length of the message of that number, while it waits to be handed on.
+    pub(crate) fn relayed_len(&self, which: Which, number: u64) -> Option<usize> {
+        match which {
+            Which::Request => self.half.as_ref()?.other.out.len_of(number),
+            Which::Reply => self.lanes.out.len_of(number),
+        }
     }
 
     /// The same half, by which the call is handed to a worker with these tables. From the caller's next call of the method on,
@@ -321,11 +342,18 @@ impl Bypass {
             Which::Reply => self.translation.as_ref(),
         };
         let translation = translation.ok_or_else(unasked)?;
+        let is_short = self.back_limit().is_none_or(|limit| object.len() <= limit);
         match comes {
-            // It is verified when it is known whose tables it is to suit.
-            Which::Request => self.take_objects(true),
+            Which::Request => {
+                self.take_objects(true);
+                // It is verified when it is known whose tables it is to suit.
+                if !is_short {
+                    return translation.encoded(Which::Request, &object).map(Some);
+                }
+            }
             Which::Reply => {
-                let is_taken = other.takes_objects.load(Ordering::Acquire)
+                let is_taken = is_short
+                    && other.takes_objects.load(Ordering::Acquire)
                     && offer.said().is_some_and(|said| said.types() == translation.types());
                 if !is_taken {
                     return translation.encoded(Which::Reply, &object).map(Some);

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollfree_processor::Trust;
-use tollfree_transport::{
-    Address, AddressError, Attachment, Config, ConnectError, Introduction, PeerPolicy, Purpose,
-};
+use tollfree_transport::{Attachment, Config, ConnectError, Introduction, PeerPolicy, Purpose};
 
 use crate::endpoint::delay;
+use crate::endpoint::place::{Files, Misplaced, Place};
 use crate::server::Server;
 use crate::server::control::Control;
 use crate::server::http_handle::Handler;
@@ -33,8 +32,7 @@ pub struct Attaching {
     uri: String,
     group: String,
     worker_count: u32,
-    #[cfg(feature = "tls")]
-    certificates: Option<tollfree_transport::Certificates>,
+    certificates: Files,
     signal: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
@@ -81,7 +79,6 @@ impl Server {
             uri: uri.into(),
             group: GROUP.into(),
             worker_count: 1,
-            #[cfg(feature = "tls")]
             certificates: None,
             signal: Box::pin(pending()),
         }
@@ -121,20 +118,9 @@ impl Attaching {
 
     /// Where to attach.
     fn place(&self) -> Result<Place, ServeError> {
-        let wrong = |reason: String| ServeError::Address { address: self.uri.clone(), reason };
-        #[cfg(feature = "tls")]
-        if tollfree_transport::StreamAddress::is_meant(&self.uri) {
-            let address = self
-                .uri
-                .parse()
-                .map_err(|error: tollfree_transport::StreamAddressError| wrong(error.to_string()))?;
-            let certificates = self.certificates.clone().ok_or(ServeError::Setting {
-                setting: "attach",
-                reason: "a shepherd of another host wants to see a certificate: say which by certificates()",
-            })?;
-            return Ok(Place::Stream(address, certificates));
-        }
-        self.uri.parse().map(Place::Memory).map_err(|error: AddressError| wrong(error.to_string()))
+        let wrong =
+            |why: Misplaced| ServeError::Address { address: self.uri.clone(), reason: why.to_string() };
+        Place::of(&self.uri, &self.certificates).map_err(wrong)
     }
 
     /// Serves until `signal` resolves: the shepherd is told to send no more calls, and those under way are answered.
@@ -209,24 +195,6 @@ impl IntoFuture for Attaching {
     }
 }
 
-/// Where a shepherd is.
-#[derive(Clone)]
-enum Place {
-    Memory(Address),
-    #[cfg(feature = "tls")]
-    Stream(tollfree_transport::StreamAddress, tollfree_transport::Certificates),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Memory(address) => address.fmt(f),
-            #[cfg(feature = "tls")]
-            Place::Stream(address, _) => address.fmt(f),
-        }
-    }
-}
-
 /// One session with the shepherd, and the next one when it has ended.
 struct Worker {
     place: Place,
@@ -278,7 +246,8 @@ impl Worker {
             Place::Memory(address) => Attachment::attach(address, &self.config, introduction).await,
             #[cfg(feature = "tls")]
             Place::Stream(address, certificates) => {
-                Attachment::attach_over(address, certificates, &self.config, introduction).await
+                Attachment::connect_over(address, certificates, &self.config, Purpose::Attach(introduction))
+                    .await
             }
         }
     }

@@ -66,10 +66,13 @@ pub enum CallerAddress {
         /// Its user.
         uid: u32,
     },
+    /// A business process of another host that calls by way of the shepherd, from this address. [`subject`](Caller::subject) is that of the
+    /// certificate by which the shepherd's config lets it in.
+    Remote(SocketAddr),
 }
 
 impl Caller {
-    /// The header that says the address: `ip:port`, `unix:pid=…,uid=…` or `shm:pid=…,uid=…`.
+    /// The header that says the address: `ip:port`, `unix:pid=…,uid=…`, `shm:pid=…,uid=…` or `device:ip:port`.
     pub const ADDRESS: HeaderName = HeaderName::from_static("tollfree-client-address");
     /// The header that says the subject of the certificate, percent-encoded.
     pub const SUBJECT: HeaderName = HeaderName::from_static("tollfree-client-subject");
@@ -105,6 +108,9 @@ impl CallerAddress {
         }
         if let Some(rest) = text.strip_prefix("shm:") {
             return read_process(rest).map(|(pid, uid)| CallerAddress::Business { pid, uid });
+        }
+        if let Some(rest) = text.strip_prefix("device:") {
+            return rest.parse().ok().map(CallerAddress::Remote);
         }
         text.parse().ok().map(CallerAddress::Inet)
     }
@@ -253,11 +259,15 @@ mod tests {
         assert_eq!(address("unix:pid=7,uid=8"), Some(CallerAddress::Unix { pid: 7, uid: 8 }));
         assert_eq!(address("shm:pid=7,uid=8"), Some(CallerAddress::Business { pid: 7, uid: 8 }));
         assert!(matches!(address("[2001:db8::1]:1"), Some(CallerAddress::Inet(_))));
+        let remote = CallerAddress::Remote("[2001:db8::1]:1".parse().unwrap());
+        assert_eq!(address("device:[2001:db8::1]:1"), Some(remote));
     }
 
     #[test]
     fn what_names_no_caller_makes_none() {
-        for address in ["", "unix:", "unix:pid=1", "shm:pid=x,uid=1", "host:1", "192.0.2.1"] {
+        for address in
+            ["", "unix:", "unix:pid=1", "shm:pid=x,uid=1", "device:", "device:host:1", "host:1", "192.0.2.1"]
+        {
             let (caller, left) = told(&[(Caller::ADDRESS, address), (Caller::SUBJECT, "CN=x")]);
             assert!(caller.is_none() && left.is_empty(), "{address:?}");
         }

@@ -30,6 +30,7 @@
 //! ```
 
 mod admission;
+mod beside;
 mod handing;
 mod objects;
 
@@ -61,6 +62,7 @@ use crate::status::ServeError;
 
 pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
 pub use admission::Admission;
+pub use beside::Beside;
 pub use handing::{Handing, Unanswered};
 use objects::Objects;
 pub use tollfree_transport::RemoteIdentity;
@@ -196,7 +198,7 @@ impl Door {
         Ok(Door { entrance: Entrance::Memory(listener), refusals, objects, sessions: Arc::default() })
     }
 
-    /// Binds `host:port` for business processes of other hosts, which attach over TCP with TLS and show certificates. Of the limits,
+    /// Binds `host:port` for business processes of other hosts, which come over TCP with TLS and show certificates. Of the limits,
     /// [`peers`](Limits::peers) and [`wait`](Limits::wait) are not theirs: [`StreamPolicy`] says who they are, and no thread looks
     /// for what they send. Must be called in a tokio runtime with IO and time.
     ///
@@ -423,9 +425,14 @@ impl ViaSession {
         &self.target.0
     }
 
-    /// Who calls.
+    /// Who calls, as the kernel says. A process of another host has no number and no user here.
     pub fn peer(&self) -> PeerIdentity {
         self.attachment.peer()
+    }
+
+    /// Who calls, if it is a process of another host.
+    pub fn remote(&self) -> Option<&RemoteIdentity> {
+        self.attachment.remote()
     }
 
     /// Gives the session's calls to `service`, with tonic's `UdsConnectInfo` and [`ViaTarget`] in their extensions, until the session ends,

@@ -2,9 +2,9 @@
 //!
 //! # States
 //! ```text
-//! dialer    connect ─► TLS, both certificates ─► !ATTACH ─► ?WELCOME ─► mirror ─► attached
-//!                                                      └──► ?REFUSAL ─► error in the listener's words
-//! listener  accept ─► TLS, both certificates ─► whose is it? ─► ?ATTACH ─► a place, mirror ─► !WELCOME ─► attached
+//! dialer    connect ─► TLS, both certificates ─► !ATTACH or VIA ─► ?WELCOME ─► mirror ─► attached
+//!                                                             └──► ?REFUSAL ─► error in the listener's words
+//! listener  accept ─► TLS, both certificates ─► whose is it? ─► ?ATTACH or VIA ─► a place, mirror ─► !WELCOME ─► attached
 //! ```
 //!
 //! # Trust
@@ -31,7 +31,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::config::Config;
 use crate::handshake::{self, Attached, HandshakeError, Own, Peer, Turn};
-use crate::introduction::{Introduction, Purpose, body_len};
+use crate::introduction::{Purpose, body_len};
 use crate::link::Seed;
 use crate::link::address::StreamAddress;
 use crate::link::certificates::Certificates;
@@ -108,12 +108,20 @@ fn check_protocol(connection: &tokio_rustls::rustls::CommonState) -> Result<(), 
     }
 }
 
-/// The part of the process that attaches. The socket is what the session lives on.
+/// What a region of this side is called.
+fn region_name(role: Role) -> &'static str {
+    match role {
+        Role::Client => "tollfree-client",
+        Role::Server => "tollfree-server",
+    }
+}
+
+/// The part of the business process. The socket is what the session lives on.
 pub(crate) async fn dial(
     address: &StreamAddress,
     certificates: &Certificates,
     config: &Config,
-    introduction: Introduction,
+    purpose: Purpose,
 ) -> Result<(Attached, TcpStream), HandshakeError> {
     handshake::within(config.handshake_timeout, async {
         let tls = certificates.config().map_err(|error| HandshakeError::Certificates(error.to_string()))?;
@@ -121,9 +129,8 @@ pub(crate) async fn dial(
         socket.set_nodelay(true)?;
         let mut stream = TlsConnector::from(tls).connect(address.name(), socket).await.map_err(failed)?;
         check_protocol(stream.get_ref().1)?;
-        let purpose = Purpose::Attach(introduction);
         let (role, body) = (purpose.role(), purpose.body());
-        let own = Own::without_doorbell("tollfree-server", config)?;
+        let own = Own::without_doorbell(region_name(role), config)?;
         let mut hello = offer(purpose.kind(), role, config, &own);
         hello.body_len = (body.len() as u32).into();
         send(&mut stream, &[hello.as_bytes(), &body].concat()).await?;
@@ -172,9 +179,13 @@ pub(crate) async fn accept(
             turn.hear();
             let (purpose, hello) = purpose;
             let place = places.take(&subject)?;
-            let own = Own::without_doorbell("tollfree-client", config)?;
-            let (attached, mirror) = attach(purpose, Role::Client, &hello, own, config)?;
-            let mut welcome = offer(kind::WELCOME, Role::Client, config, &attached.own);
+            let role = match purpose.role() {
+                Role::Client => Role::Server,
+                Role::Server => Role::Client,
+            };
+            let own = Own::without_doorbell(region_name(role), config)?;
+            let (attached, mirror) = attach(purpose, role, &hello, own, config)?;
+            let mut welcome = offer(kind::WELCOME, role, config, &attached.own);
             welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
             welcome.version_max = welcome.version_min;
             send(&mut stream, welcome.as_bytes()).await?;
@@ -208,9 +219,6 @@ async fn ask(
 ) -> Result<(Purpose, Hello), HandshakeError> {
     let hello = read_hello(stream).await?;
     handshake::check_request(&hello, config)?;
-    if hello.kind.get() != kind::ATTACH {
-        return Err(HandshakeError::NotOverStreams);
-    }
     let len = body_len(hello.kind.get(), hello.body_len.get()).map_err(HandshakeError::Malformed)?;
     let mut body = vec![0; len];
     stream.read_exact(&mut body).await.map_err(failed)?;

@@ -163,7 +163,8 @@ impl Lab {
         match &self.engine {
             Engine::Memory { address, .. } => Attachment::attach(address, &self.config, introduction()).await,
             Engine::Stream { address, business, .. } => {
-                Attachment::attach_over(address, business, &self.config, introduction()).await
+                let purpose = Purpose::Attach(introduction());
+                Attachment::connect_over(address, business, &self.config, purpose).await
             }
         }
     }
@@ -185,8 +186,8 @@ impl Lab {
         worker: u32,
     ) -> Result<Attachment, ConnectError> {
         let address = format!("device+tls://localhost:{port}").parse().unwrap();
-        let introduction = Introduction { worker, ..introduction() };
-        Attachment::attach_over(&address, files, &self.config, introduction).await
+        let purpose = Purpose::Attach(Introduction { worker, ..introduction() });
+        Attachment::connect_over(&address, files, &self.config, purpose).await
     }
 
     /// The session of that worker; others that have come before it are let go.

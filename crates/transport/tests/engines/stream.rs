@@ -231,7 +231,7 @@ async fn handshakes_that_make_no_sense_are_refused_in_words() {
         [hello.as_bytes(), &body()].concat()
     };
     let wrong: [(Vec<u8>, u32, &str); 7] = [
-        (with(&|it| it.kind = hello_kind::VIA.into()), reason::MALFORMED, "Server::attach"),
+        (with(&|it| it.kind = hello_kind::VIA.into()), reason::MALFORMED, "a target has"),
         (with(&|it| it.kind = hello_kind::HELLO.into()), reason::MALFORMED, "shepherd"),
         (with(&|it| it.version_min = 9.into()), reason::VERSION, "version"),
         (with(&|it| it.required = (1 << 40).into()), reason::FEATURE, "features"),
@@ -247,6 +247,33 @@ async fn handshakes_that_make_no_sense_are_refused_in_words() {
         assert!(refusal.text().contains(words), "{:?} without {words:?}", refusal.text());
         assert_eq!(refusal.reason.get(), of_reason, "{}", refusal.text());
     }
+    others_go_on(&mut lab).await;
+}
+
+/// A business process that calls, and a shepherd that answers.
+#[tokio::test]
+async fn calls_by_way_of_the_shepherd_go_over_the_same_stream() {
+    let mut lab = Lab::stream().await;
+    let address = format!("device+tls://localhost:{}", lab.port()).parse().unwrap();
+    let purpose = Purpose::Via("group:other".into());
+    let files = lab.business_certificates();
+    let dialled = Attachment::connect_over(&address, &files, &lab.config, purpose.clone());
+    let business = Arc::new(in_time(dialled).await.unwrap());
+    let shepherd = Arc::new(lab.accept().await);
+    assert_eq!((shepherd.purpose(), business.purpose()), (&purpose, &purpose));
+    let serving = tokio::spawn({
+        let shepherd = shepherd.clone();
+        async move { serve(&shepherd).await }
+    });
+    in_time(check_calls(&business, 20)).await;
+    let large = Bytes::from(vec![7; 200_000]);
+    assert_eq!(in_time(call(&business, large.clone())).await, Some(large));
+    // Its end is that of what is under way.
+    let under_way = begin(&business, Bytes::from_static(b"ask")).await.unwrap();
+    serving.abort();
+    shepherd.close("done");
+    ended(&business).await;
+    let _ = in_time(read_message(&under_way)).await;
     others_go_on(&mut lab).await;
 }
 

@@ -211,7 +211,7 @@ async fn over_http2_the_same_bytes_go_inline_and_are_counted() {
         }
         let channel =
             Channel::builder(&*uri).pool(here.clone()).ref_threshold(THRESHOLD).connect().await.unwrap();
-        assert_eq!(channel.path().endpoints[0].payloads, PayloadPath::Http2);
+        assert_eq!(channel.path().endpoints[0].payloads, PayloadPath::NoMemory);
         exercise(Stubs::Direct, channel.clone()).await;
         exercise(Stubs::Tonic, channel.clone()).await;
         let counts = channel.payloads().counts();

@@ -1,0 +1,33 @@
+//! What a shepherd sees of messages that pass its bodies.
+
+use http::Request;
+
+use crate::message::bypass::{Bypass, OfServer};
+use crate::message::translation::Which;
+
+/// Messages of one call that pass beside its bodies: they came as objects, and are handed on as they are. An empty message stands in
+/// for each of them.
+#[derive(Clone, Debug)]
+pub struct Beside(Bypass);
+
+impl Beside {
+    /// Of a call of a [`ViaSession`](crate::shepherd::ViaSession) whose objects may pass. From here on those of more than `len_max`
+    /// bytes don't: they are encoded, and in the bodies like all other messages. To be said before the call's body is read.
+    pub fn of<B>(request: &Request<B>, len_max: usize) -> Option<Beside> {
+        let OfServer(came) = request.extensions().get()?;
+        came.is_relay().then(|| {
+            came.relay_up_to(len_max);
+            Beside(came.clone())
+        })
+    }
+
+    /// The length of the request's message of that number, from 0, if it passes beside the body and has not been sent yet.
+    pub fn request_len(&self, number: u64) -> Option<usize> {
+        self.0.relayed_len(Which::Request, number)
+    }
+
+    /// The same of the answer's.
+    pub fn answer_len(&self, number: u64) -> Option<usize> {
+        self.0.relayed_len(Which::Reply, number)
+    }
+}
