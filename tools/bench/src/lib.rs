@@ -11,6 +11,7 @@
 //! read once at each boundary between calls.
 #![forbid(unsafe_code)]
 
+pub mod certificates;
 pub mod codec;
 pub mod crowd;
 pub mod echo;

@@ -151,8 +151,8 @@ struct ClosedArgs {
 /// What all workloads have.
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// How payloads travel: tonic, inline, ref, ref-copy; shepherd and shepherd-objects, for the hotel [default: the first four; the
-    /// hotel: tonic, inline, shepherd, shepherd-objects]
+    /// How payloads travel: tonic, inline, ref, ref-copy; shepherd, shepherd-objects, shepherd-stream, for the hotel [default: the
+    /// first four; the hotel: tonic, inline, and those with a shepherd]
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     side: Vec<Side>,
 

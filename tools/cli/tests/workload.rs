@@ -106,8 +106,8 @@ fn the_hotel_runs_with_a_shepherd_and_without_and_tells_the_share_of_useful_work
     let scratch = Scratch::new();
     let rows = rows(&scratch, &["workload", "hotel", "--description", "5000", "--inflight", "2"]);
     let sides: Vec<&str> = rows.iter().map(|row| row["side"].as_str().unwrap()).collect();
-    assert_eq!(sides, ["tonic", "inline", "shepherd", "shepherd-objects"]);
-    for (row, count) in rows.iter().zip([7, 7, 8, 8]) {
+    assert_eq!(sides, ["tonic", "inline", "shepherd", "shepherd-objects", "shepherd-stream"]);
+    for (row, count) in rows.iter().zip([7, 7, 8, 8, 8]) {
         let processes = row["rounds"][0]["processes"].as_array().unwrap();
         assert_eq!(processes.len(), count, "six services, the load generator, and perhaps a shepherd");
         let share = field(row, &["useful_share"]);

@@ -1,15 +1,18 @@
 //! Connecting and serving on either stack.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
-use tollfree::WaitPolicy;
+use tollfree::{Transport, WaitPolicy};
+use tollfree_bench::certificates;
 use tonic::transport::Endpoint;
 use tonic::transport::server::Router;
 
+use crate::process::Serving;
 use crate::seat::Seat;
+use crate::side::Side;
 
 /// Pause between two looks at whether the server's socket is there.
 const GLANCE: Duration = Duration::from_millis(1);
@@ -37,7 +40,11 @@ pub(crate) async fn serve_tonic(
 /// A channel of Tollfree's, with the pool where the side has one.
 pub(crate) async fn connect_tollfree(seat: &Seat, address: &str) -> Result<tollfree::Channel, String> {
     let mut builder = match seat.side {
-        side if side.has_shepherd() => tollfree::Channel::builder(meeting_place(seat)).via(address),
+        side if side.has_shepherd() => {
+            let [ca, certificate, key] = certificates(seat);
+            // One of this host wants to see none.
+            tollfree::Channel::builder(meeting_place(seat)?).certificates(ca, certificate, key).via(address)
+        }
         _ => tollfree::Channel::builder(address),
     };
     if let Some(pool) = &seat.pool {
@@ -50,6 +57,10 @@ pub(crate) async fn connect_tollfree(seat: &Seat, address: &str) -> Result<tollf
         builder = builder.wait(WaitPolicy::Park);
     }
     let channel = builder.connect().await.map_err(|error| format!("cannot connect: {error}"))?;
+    let (path, is_far) = (channel.path(), seat.side == Side::ShepherdStream);
+    if is_far != path.endpoints.iter().all(|endpoint| endpoint.transport == Transport::Stream) {
+        return Err(format!("calls to {address} would go another way: {path}"));
+    }
     seat.counters.also_count(channel.payloads());
     Ok(channel)
 }
@@ -105,8 +116,13 @@ const GROUP: &str = "hotel";
 const ATTACH_WAIT_MS: u64 = 30_000;
 
 /// Where services and their shepherd meet.
-fn meeting_place(seat: &Seat) -> String {
-    format!("shm://{}", seat.socket.with_file_name("business.sock").display())
+fn meeting_place(seat: &Seat) -> Result<&str, String> {
+    seat.shepherd.as_deref().ok_or_else(|| "nobody has said where the shepherd is".to_owned())
+}
+
+/// What a service shows and trusts at a shepherd of another host.
+fn certificates(seat: &Seat) -> [PathBuf; 3] {
+    certificates::files(seat.dir(), certificates::BUSINESS)
 }
 
 /// Serves by way of the shepherd.
@@ -117,27 +133,45 @@ pub(crate) async fn attach(
 ) -> Result<(), String> {
     // Calls wait at the shepherd until it is attached.
     ready(format!("group:{GROUP}"));
-    let meeting_place = meeting_place(seat);
-    match server.attach(&meeting_place).group(GROUP).await {
+    let meeting_place = meeting_place(seat)?;
+    let [ca, certificate, key] = certificates(seat);
+    match server.attach(meeting_place).certificates(ca, certificate, key).group(GROUP).await {
         Ok(()) => Err(format!("the shepherd at {meeting_place} let the service go")),
         Err(error) => Err(format!("cannot attach to {meeting_place}: {error}")),
     }
 }
 
 /// Is the shepherd, as the command is: with a thread for each core that it may use.
-pub(crate) fn shepherd(seat: &Seat, ready: impl FnOnce(String)) -> Result<(), String> {
-    let text = format!(
-        "listeners.world.address = \"unix:{}\"\nbusiness.socket = \"{}\"\nlimits.streams = 4096\n\
+pub(crate) fn shepherd(seat: &Seat, ready: impl FnOnce(Serving)) -> Result<(), String> {
+    let mut text = format!(
+        "listeners.world.address = \"unix:{}\"\nbusiness.socket = \"shm://{}\"\nlimits.streams = 4096\n\
          limits.attach_wait_ms = {ATTACH_WAIT_MS}\n",
         seat.socket.display(),
-        meeting_place(seat)
+        seat.dir().join("business.sock").display()
     );
+    if seat.side == Side::ShepherdStream {
+        let [ca, certificate, key] = certificates::files(seat.dir(), "server");
+        text += &format!(
+            "[business.stream]\naddress = \"127.0.0.1:0\"\ncertificate = {certificate:?}\nkey = {key:?}\n\
+             client_ca = {ca:?}\n[groups.{GROUP}]\nsubjects = [\"CN={}\"]\n",
+            certificates::BUSINESS
+        );
+    }
     let config = tollfree_shepherd::Config::from_toml(&text).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the async runtime: {error}"))?;
     runtime.block_on(async {
         let shepherd = tollfree_shepherd::Shepherd::bind(config).await.map_err(|error| error.to_string())?;
-        ready(shepherd.addresses().remove("listeners.world").unwrap_or_default());
+        let mut addresses = shepherd.addresses();
+        let mut of = |name: &str| addresses.remove(name);
+        let meeting_place = match of("business.stream") {
+            // The certificate names the host, and not its number.
+            Some(stream) => {
+                stream.rsplit_once(':').map(|(_, port)| format!("device+tls://{}:{port}", certificates::HOST))
+            }
+            None => of("business"),
+        };
+        ready(Serving { address: of("listeners.world").unwrap_or_default(), meeting_place });
         shepherd.run(std::future::pending()).await;
         Err("the shepherd has stopped".to_owned())
     })

@@ -173,7 +173,9 @@ impl Shape {
     #[must_use]
     pub fn sides(&self) -> &'static [Side] {
         match self {
-            Self::Hotel { .. } => &[Side::Tonic, Side::Inline, Side::Shepherd, Side::ShepherdObjects],
+            Self::Hotel { .. } => {
+                &[Side::Tonic, Side::Inline, Side::Shepherd, Side::ShepherdObjects, Side::ShepherdStream]
+            }
             _ => Side::BETWEEN_PROCESSES,
         }
     }
@@ -277,10 +279,11 @@ impl Plan {
         }
         let others = self.shapes.iter().any(|shape| !shape.sides().contains(&Side::Shepherd));
         if others && self.sides.iter().any(|side| side.has_shepherd()) {
-            return refuse(
-                "a shepherd carries the hotel only: leave out --side shepherd and shepherd-objects"
-                    .to_owned(),
-            );
+            let sides: Vec<_> = Side::BY_SHEPHERD.iter().map(|side| side.name()).collect();
+            return refuse(format!(
+                "a shepherd carries the hotel only: leave out --side {}",
+                sides.join(", ")
+            ));
         }
         if self.shapes.is_empty() || self.pressures.is_empty() || self.sides.is_empty() {
             return refuse("nothing to run: a list has no value".to_owned());

@@ -25,6 +25,7 @@ fn colour(side: Side) -> &'static str {
         Side::RefCopy => "#cc79a7",
         Side::Shepherd => "#e69f00",
         Side::ShepherdObjects => "#56b4e9",
+        Side::ShepherdStream => "#000000",
     }
 }
 

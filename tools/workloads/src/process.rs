@@ -23,7 +23,7 @@ pub(crate) struct Order {
 pub(crate) enum What {
     /// Serve a part, calling others at their addresses. Answers [`Serving`].
     Serve { part: Part, to: Vec<String> },
-    /// Be the shepherd that services attach to. Answers [`Serving`], with the address for the world.
+    /// Be the shepherd that services attach to. Answers [`Serving`], with the addresses for the world and for them.
     Shepherd,
     /// Call, and measure. Answers [`Ready`].
     Load(LoadOrder),
@@ -33,6 +33,8 @@ pub(crate) enum What {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Serving {
     pub(crate) address: String,
+    /// Where services attach, at a shepherd.
+    pub(crate) meeting_place: Option<String>,
 }
 
 /// The load generator's first words: it is connected.
@@ -75,12 +77,15 @@ fn carry_out(starter: &mut Option<Starter>) -> Result<(), BenchError> {
     let done = match &order.what {
         What::Serve { part, to } => {
             let answering = seat.clone();
-            let ready = |address| answer(starter.take().expect("it is ready once"), answering, address);
+            let ready = |address| {
+                let serving = Serving { address, meeting_place: None };
+                answer(starter.take().expect("it is ready once"), answering, serving);
+            };
             runtime.block_on(part.play(&seat, to, ready))
         }
         What::Shepherd => {
             let answering = seat.clone();
-            let ready = |address| answer(starter.take().expect("it is ready once"), answering, address);
+            let ready = |serving| answer(starter.take().expect("it is ready once"), answering, serving);
             carry::shepherd(&seat, ready)
         }
         What::Load(load) => {
@@ -91,8 +96,8 @@ fn carry_out(starter: &mut Option<Starter>) -> Result<(), BenchError> {
 }
 
 /// Says where a service is, and from then on, in a thread of its own, what it has counted.
-fn answer(starter: Starter, seat: Seat, address: String) {
-    starter.say(Serving { address });
+fn answer(starter: Starter, seat: Seat, serving: Serving) {
+    starter.say(serving);
     std::thread::spawn(move || {
         while let Ok(Ask::Tally) = starter.hear() {
             starter.say(seat.tally());

@@ -7,7 +7,7 @@ use tollfree_bench::cores::Cores;
 use tollfree_bench::peer::{Peer, PeerError};
 use tollfree_bench::plan::Malloc;
 use tollfree_bench::workdir::Workdir;
-use tollfree_bench::{BenchError, Machine, rounds};
+use tollfree_bench::{BenchError, Machine, certificates, rounds};
 use tollfree_pool::{Capacity, Coordinator};
 
 use crate::load::{LoadOrder, Measured, Run};
@@ -17,6 +17,7 @@ use crate::report::{LOAD, Report, Round, Row};
 use crate::scene;
 use crate::seat::SeatOrder;
 use crate::services::Work;
+use crate::side::Side;
 use crate::tally::Tally;
 
 /// The hidden command that starts a process of a workload.
@@ -78,12 +79,16 @@ async fn measure(
     let images = images(plan, case.shape, kept)?;
     let dir = Workdir::create()?;
     let pool = case.side.has_pool().then(|| coordinate(case, dir.path())).transpose()?;
-    let order = |name: String, idx: usize, what: What| Order {
+    if case.side == Side::ShepherdStream {
+        certificates::write(dir.path()).map_err(BenchError::Refused)?;
+    }
+    let order = |name: String, idx: usize, shepherd: Option<&String>, what: What| Order {
         seat: SeatOrder {
             side: case.side,
             name,
             dir: dir.path().to_owned(),
             pool: pool.as_ref().map(|(address, _)| address.clone()),
+            shepherd: shepherd.cloned(),
             ref_threshold: plan.ref_threshold,
             park: plan.park,
             message_len_max: case.shape.message_len_max(),
@@ -94,26 +99,26 @@ async fn measure(
     };
     let mut services = Vec::new();
     let mut addresses: Vec<String> = Vec::new();
-    let mut front = None;
+    let (mut front, mut shepherd) = (None, None);
     if case.side.has_shepherd() {
-        let order = order(SHEPHERD.to_owned(), 0, What::Shepherd);
+        let order = order(SHEPHERD.to_owned(), 0, None, What::Shepherd);
         let mut peer = Peer::start(SHEPHERD, &[PEER], malloc, &order).await?;
-        let Serving { address } = peer.hear(START).await?;
-        front = Some(address);
+        let Serving { address, meeting_place } = peer.hear(START).await?;
+        (front, shepherd) = (Some(address), meeting_place);
         services.push(Process { name: SHEPHERD.to_owned(), is_mover: true, peer });
     }
     for (idx, service) in case.shape.services().into_iter().enumerate() {
         let to = service.calls.iter().map(|called| addresses[*called].clone()).collect();
         let name = format!("{}-{idx}", service.part.name());
-        let order = order(name.clone(), idx, What::Serve { part: service.part, to });
+        let order = order(name.clone(), idx, shepherd.as_ref(), What::Serve { part: service.part, to });
         let mut peer = Peer::start(service.part.name(), &[PEER], malloc, &order).await?;
-        let Serving { address } = peer.hear(START).await?;
+        let Serving { address, .. } = peer.hear(START).await?;
         addresses.push(address);
         services.push(Process { name, is_mover: service.part.is_mover(), peer });
     }
     let entry = front.or(addresses.pop()).unwrap_or_default();
     let load = What::Load(LoadOrder { shape: case.shape, entry, images });
-    let order = order(LOAD.to_owned(), services.len(), load);
+    let order = order(LOAD.to_owned(), services.len(), None, load);
     let mut load = Peer::start(LOAD, &[PEER], malloc, &order).await?;
     let Ready {} = load.hear(START).await?;
     let round = take(plan, case.pressure, &mut services, &mut load).await?;

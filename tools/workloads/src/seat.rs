@@ -2,7 +2,7 @@
 //! and how it makes payloads and passes them on.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub(crate) struct SeatOrder {
     pub(crate) dir: PathBuf,
     /// Where the pool's members meet.
     pub(crate) pool: Option<String>,
+    /// Where the shepherd is met.
+    pub(crate) shepherd: Option<String>,
     /// Payloads of at least so many bytes go by ref; the library's default, if not said.
     pub(crate) ref_threshold: Option<usize>,
     /// Tollfree's processes never spin while they wait.
@@ -39,6 +41,7 @@ pub(crate) struct Seat {
     pub(crate) side: Side,
     pub(crate) socket: PathBuf,
     pub(crate) pool: Option<Pool>,
+    pub(crate) shepherd: Option<String>,
     pub(crate) ref_threshold: Option<usize>,
     pub(crate) park: bool,
     pub(crate) message_len_max: usize,
@@ -60,11 +63,17 @@ impl Seat {
             side: order.side,
             socket: order.dir.join(format!("{}.sock", order.name)),
             pool: pool.transpose()?,
+            shepherd: order.shepherd.clone(),
             ref_threshold: order.ref_threshold,
             park: order.park,
             message_len_max: order.message_len_max,
             counters: Arc::default(),
         })
+    }
+
+    /// Where sockets and certificates of all processes are.
+    pub(crate) fn dir(&self) -> &Path {
+        self.socket.parent().unwrap_or(Path::new("."))
     }
 
     pub(crate) fn tally(&self) -> Tally {

@@ -21,12 +21,24 @@ pub enum Side {
     Shepherd,
     /// The same, with handlers that take objects: what they say to each other is neither decoded nor encoded.
     ShepherdObjects,
+    /// As the shepherd's, with the services on other hosts as far as they can tell: they reach it by TCP with TLS.
+    ShepherdStream,
 }
 
 impl Side {
     /// All of them, in the order in which they are measured and shown.
-    pub const ALL: &[Self] =
-        &[Self::Tonic, Self::Inline, Self::Ref, Self::RefCopy, Self::Shepherd, Self::ShepherdObjects];
+    pub const ALL: &[Self] = &[
+        Self::Tonic,
+        Self::Inline,
+        Self::Ref,
+        Self::RefCopy,
+        Self::Shepherd,
+        Self::ShepherdObjects,
+        Self::ShepherdStream,
+    ];
+
+    /// Those with a shepherd.
+    pub(crate) const BY_SHEPHERD: &[Self] = &[Self::Shepherd, Self::ShepherdObjects, Self::ShepherdStream];
 
     /// Those without a process of infrastructure between the services.
     pub(crate) const BETWEEN_PROCESSES: &[Self] = &[Self::Tonic, Self::Inline, Self::Ref, Self::RefCopy];
@@ -41,6 +53,7 @@ impl Side {
             Self::RefCopy => "ref-copy",
             Self::Shepherd => "shepherd",
             Self::ShepherdObjects => "shepherd-objects",
+            Self::ShepherdStream => "shepherd-stream",
         }
     }
 
@@ -48,15 +61,15 @@ impl Side {
     pub(crate) fn speaks_http2(self, address: &str) -> bool {
         match self {
             Self::Tonic => true,
-            // The load generator is the world to a shepherd.
-            Self::Shepherd | Self::ShepherdObjects => address.starts_with("unix:"),
             Self::Inline | Self::Ref | Self::RefCopy => false,
+            // The load generator is the world to a shepherd.
+            _ => address.starts_with("unix:"),
         }
     }
 
     /// Whether calls go by way of a shepherd.
     pub(crate) fn has_shepherd(self) -> bool {
-        matches!(self, Self::Shepherd | Self::ShepherdObjects)
+        Self::BY_SHEPHERD.contains(&self)
     }
 
     /// Whether its processes are members of a pool.
@@ -93,6 +106,9 @@ mod tests {
             assert_eq!(serde_json::to_value(side).unwrap(), side.name());
         }
         let error = "pigeon".parse::<Side>().unwrap_err();
-        assert!(error.contains("tonic, inline, ref, ref-copy, shepherd, shepherd-objects"), "{error}");
+        assert!(
+            error.contains("tonic, inline, ref, ref-copy, shepherd, shepherd-objects, shepherd-stream"),
+            "{error}"
+        );
     }
 }

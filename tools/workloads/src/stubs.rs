@@ -93,9 +93,9 @@ macro_rules! service {
             } else {
                 let service = direct::$server_mod::$server::new(handler).max_decoding_message_size(limit);
                 let server = carry::server(seat).add_service(service);
-                match seat.side {
-                    Side::Shepherd => carry::attach(server, seat, ready).await,
-                    _ => carry::serve_tollfree(server, seat, ready).await,
+                match seat.side.has_shepherd() {
+                    true => carry::attach(server, seat, ready).await,
+                    false => carry::serve_tollfree(server, seat, ready).await,
                 }
             }
         }

@@ -16,7 +16,8 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-use super::{Calls, PATIENCE, Split, SplitMessage, certificates};
+use super::{Calls, PATIENCE, Split, SplitMessage};
+use crate::certificates;
 use crate::fds::FileDescriptorSet;
 use crate::hyperprotobench::{M3, M34, M43};
 use crate::latency::Latencies;

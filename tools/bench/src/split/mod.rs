@@ -7,7 +7,6 @@
 mod accelerated;
 mod act;
 mod beyond;
-mod certificates;
 mod client;
 mod objects;
 mod proxy;
@@ -346,7 +345,7 @@ async fn measure(
     let order = |core, role| Order::Split(Part { case, core, role });
     let place = || dir.path().to_owned();
     if case.side.is_tls() {
-        certificates::write(dir.path()).map_err(BenchError::Refused)?;
+        crate::certificates::write(dir.path()).map_err(BenchError::Refused)?;
     }
     let mut between = None;
     if !case.side.is_direct() {

@@ -6,12 +6,15 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedN
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
 /// Subject of the business process' certificate.
-pub(super) const BUSINESS: &str = "business";
+pub const BUSINESS: &str = "business";
 /// What both certificates name.
-pub(super) const HOST: &str = "localhost";
+pub const HOST: &str = "localhost";
 
 /// Writes an authority's certificate, and one of a server and of a business process.
-pub(super) fn write(dir: &Path) -> Result<(), String> {
+///
+/// # Errors
+/// What the system says.
+pub fn write(dir: &Path) -> Result<(), String> {
     let failed = |error: rcgen::Error| format!("cannot make certificates: {error}");
     let save = |name: &str, text: String| {
         std::fs::write(dir.join(name), text).map_err(|error| format!("cannot write {name}: {error}"))
@@ -32,8 +35,9 @@ pub(super) fn write(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Authority, certificate and key of one of them.
-pub(super) fn files(dir: &Path, name: &str) -> [PathBuf; 3] {
+/// Authority, certificate and key of one of them, of `server` or [`BUSINESS`].
+#[must_use]
+pub fn files(dir: &Path, name: &str) -> [PathBuf; 3] {
     [dir.join("ca.pem"), dir.join(format!("{name}.pem")), dir.join(format!("{name}.key"))]
 }
 
@@ -42,13 +46,13 @@ fn read(file: &Path) -> Result<String, String> {
 }
 
 /// TLS of a plain server.
-pub(super) fn of_server(dir: &Path) -> Result<ServerTlsConfig, String> {
+pub(crate) fn of_server(dir: &Path) -> Result<ServerTlsConfig, String> {
     let [_, certificate, key] = files(dir, "server");
     Ok(ServerTlsConfig::new().identity(Identity::from_pem(read(&certificate)?, read(&key)?)))
 }
 
 /// TLS of its client.
-pub(super) fn of_client(dir: &Path) -> Result<ClientTlsConfig, String> {
+pub(crate) fn of_client(dir: &Path) -> Result<ClientTlsConfig, String> {
     let [ca, ..] = files(dir, "server");
     Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&ca)?)).domain_name(HOST))
 }
