@@ -13,6 +13,7 @@ use tollfree_bench::plan::{Malloc, Message, Placement, Plan, RuntimeKind, Side};
 use tollfree_bench::report::Report;
 
 use crate::bench_codec::CodecArgs;
+use crate::bench_dagger::{LengthsArgs, SharesArgs};
 use crate::bench_notnets::{Fig1Args, Table1Args};
 use crate::bench_paced::{CrowdArgs, PacedArgs};
 use crate::bench_pool::PoolArgs;
@@ -40,6 +41,12 @@ pub(crate) enum Bench {
     /// Repeat NotNets' figure 1a: where the time of an echo call goes, over HTTP/2 and at the levels of Tollfree
     #[command(name = "notnets-fig1")]
     NotNetsFig1(Fig1Args),
+    /// Repeat Dagger's figure 1: the share of networking in a hotel's and a social network's time, against load
+    #[command(name = "dagger-fig1")]
+    DaggerFig1(SharesArgs),
+    /// Repeat Dagger's figure 2: how long requests and replies of both are
+    #[command(name = "dagger-fig2")]
+    DaggerFig2(LengthsArgs),
     /// Count what many idle sessions cost in processor time and memory
     IdleSessions(IdleArgs),
 }
@@ -55,6 +62,8 @@ impl Bench {
             Self::Pool(arguments) => arguments.run(),
             Self::NotNetsTable1(arguments) => arguments.run(),
             Self::NotNetsFig1(arguments) => arguments.run(),
+            Self::DaggerFig1(arguments) => arguments.run(),
+            Self::DaggerFig2(arguments) => arguments.run(),
             Self::IdleSessions(arguments) => arguments.run(),
         }
     }

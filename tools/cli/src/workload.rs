@@ -219,6 +219,7 @@ impl Workload {
         let sides = shapes.first().map_or(Side::ALL, Shape::sides);
         let plan = Plan {
             title: format!("Workload {name}"),
+            figure: None,
             shapes,
             pressures,
             sides: if run.side.is_empty() { sides.to_vec() } else { run.side },

@@ -128,6 +128,59 @@ fn a_shepherd_carries_nothing_but_the_hotel() {
 }
 
 #[test]
+fn networking_has_a_share_of_latency_and_of_processor_time_against_load() {
+    let scratch = Scratch::new();
+    let rows = rows(&scratch, &["bench", "dagger-fig1", "--rate", "500,1000", "--side", "tonic,inline"]);
+    let of = |row: &Value| (row["workload"].clone(), row["side"].clone(), row["rate"].as_f64());
+    let cases: Vec<_> = rows.iter().map(of).collect();
+    assert_eq!(cases.len(), 8, "{cases:?}");
+    assert_eq!(cases[0], ("hotel".into(), "tonic".into(), Some(500.0)));
+    assert_eq!(cases[7], ("social".into(), "inline".into(), Some(1000.0)));
+    for row in &rows {
+        let (networking, useful) = (field(row, &["networking_share"]), field(row, &["useful_share"]));
+        assert!(networking > 0.0 && networking < 1.0 && useful > 0.0 && useful < 1.0, "{row}");
+        // Handlers take no longer than the calls that they are a part of, but for queues of a busy machine.
+        assert!(field(row, &["all", "own_ns"]) < field(row, &["mean_ns"]), "{row}");
+    }
+    let table = saved(&scratch, "table.txt");
+    assert!(table.contains("of latency") && table.contains("social network"), "{table}");
+    assert!(saved(&scratch, "plot.svg").contains("hotel: networking of mean latency"));
+}
+
+#[test]
+fn lengths_of_requests_and_replies_are_told_for_each_service() {
+    let scratch = Scratch::new();
+    assert_eq!(rows(&scratch, &["bench", "dagger-fig2"]).len(), 2);
+    let csv = saved(&scratch, "sizes.csv");
+    let mut counts = std::collections::BTreeMap::<(&str, &str), u64>::new();
+    for line in csv.lines().skip(1) {
+        let [workload, _, what, len, count] = line.split(',').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        assert!(len.parse::<u64>().unwrap() < 10_000, "{line}");
+        *counts.entry((workload, what)).or_default() += count.parse::<u64>().unwrap();
+    }
+    let kinds: Vec<_> = counts.keys().copied().collect();
+    let both = |workload| [(workload, "reply"), (workload, "request")];
+    assert_eq!(kinds, [both("hotel"), both("social network")].concat());
+    assert!(
+        counts.values().all(|count| *count > 0)
+            && counts[&("hotel", "request")] == counts[&("hotel", "reply")]
+    );
+    // A query has three numbers, and a search's answer some descriptions.
+    assert!(csv.contains("hotel,geo-0,request,") && csv.contains("hotel,desk-5,reply,"), "{csv}");
+    let table = saved(&scratch, "table.txt");
+    assert!(table.contains("≤ 256") && table.contains("requests"), "{table}");
+    assert!(saved(&scratch, "plot.svg").contains("messages of at most so many bytes"));
+}
+
+/// A file of the only result.
+fn saved(scratch: &Scratch, name: &str) -> String {
+    let dir = scratch.path().join("bench-out").read_dir().unwrap().next().unwrap().unwrap().path();
+    std::fs::read_to_string(dir.join(name)).unwrap()
+}
+
+#[test]
 fn figure_6_tells_what_the_balancer_copies() {
     for row in rows(&Scratch::new(), &["bench", "pool", "fig6", "--side", "inline,ref"]) {
         let (size, copied) = (field(&row, &["size"]), field(&row, &["movers", "copied_bytes"]));
@@ -199,6 +252,9 @@ fn bad_arguments_are_answered_in_words_with_status_2() {
         (&["bench", "pool", "fig10", "--side", "pigeon"][..], "no such side"),
         (&["bench", "pool", "fig11", "--rounds", "0"][..], "rounds"),
         (&["bench", "pool", "fig5", "--count", "3"][..], "no --count"),
+        (&["bench", "dagger-fig1", "--side", "shepherd"][..], "the hotel only"),
+        (&["bench", "dagger-fig1", "--rate", "0"][..], "0 calls a second"),
+        (&["bench", "dagger-fig2", "--seconds", "0"][..], "seconds"),
         (&["bench", "pool", "fig7", "--side", "ref"][..], "neither --seconds nor --side"),
     ] {
         let done = tollfree(&scratch).args(arguments).output().unwrap();

@@ -54,6 +54,7 @@ impl Figure {
         let sides = shapes[0].sides().to_vec();
         Plan {
             title: title.to_owned(),
+            figure: None,
             shapes,
             pressures,
             sides,

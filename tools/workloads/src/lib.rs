@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod carry;
+mod dagger;
 mod dice;
 mod figures;
 mod load;
@@ -25,18 +26,21 @@ mod seat;
 mod services;
 mod share;
 mod side;
+mod sizes;
 mod slope;
 mod steering;
 mod stubs;
 mod table;
 mod tally;
 
+pub use dagger::DaggerFigure;
 pub use figures::Figure;
 pub use plan::{Case, Plan, Pressure, Shape};
 pub use report::{Comparison, PerCall, Process, Report, Round, Row};
 pub use run::{Step, run};
 pub use services::Work;
 pub use side::Side;
+pub use sizes::{Lengths, Sizes};
 pub use slope::Slope;
 pub use steering::{Remembered, Steered, SteeringModel};
 pub use tally::Tally;

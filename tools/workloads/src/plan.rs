@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tollfree_bench::BenchError;
 use tollfree_bench::plan::bytes_in_words;
 
+use crate::dagger::DaggerFigure;
 use crate::scene;
 use crate::services::{Part, Work};
 use crate::side::Side;
@@ -97,7 +98,9 @@ pub struct Case {
 pub struct Plan {
     /// What the result is called.
     pub title: String,
-    /// Workloads of one kind, in the order of their settings.
+    /// The figure of Dagger's that it is, if it is one.
+    pub figure: Option<DaggerFigure>,
+    /// Workloads of one kind, in the order of their settings; for a figure of Dagger's, of several.
     pub shapes: Vec<Shape>,
     /// How hard.
     pub pressures: Vec<Pressure>,
@@ -328,6 +331,7 @@ mod tests {
     fn plan(shape: Shape) -> Plan {
         Plan {
             title: "test".to_owned(),
+            figure: None,
             shapes: vec![shape],
             pressures: vec![Pressure::Inflight(1), Pressure::Rate(100.0)],
             sides: Side::BETWEEN_PROCESSES.to_vec(),

@@ -46,6 +46,8 @@ pub(crate) struct Ready {}
 pub(crate) enum Ask {
     /// Tell what was counted so far. Answers [`Tally`](crate::Tally).
     Tally,
+    /// Tell how long messages were so far. Answers [`Sizes`](crate::Sizes).
+    Sizes,
     /// Make calls (load generator only). Answers [`Measured`](crate::load::Measured).
     Run(Run),
 }
@@ -99,8 +101,12 @@ fn carry_out(starter: &mut Option<Starter>) -> Result<(), BenchError> {
 fn answer(starter: Starter, seat: Seat, serving: Serving) {
     starter.say(serving);
     std::thread::spawn(move || {
-        while let Ok(Ask::Tally) = starter.hear() {
-            starter.say(seat.tally());
+        loop {
+            match starter.hear() {
+                Ok(Ask::Tally) => starter.say(seat.tally()),
+                Ok(Ask::Sizes) => starter.say(seat.counters.sizes.read()),
+                Ok(Ask::Run(_)) | Err(_) => return,
+            }
         }
     });
 }

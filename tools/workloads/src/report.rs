@@ -9,9 +9,11 @@ use tollfree_bench::latency::{Latencies, Quantiles};
 use tollfree_bench::rounds::Tried;
 use tollfree_bench::{BenchError, Machine, interval, write_files};
 
+use crate::dagger::{self, DaggerFigure};
 use crate::load::Measured;
 use crate::plan::{Case, Plan};
 use crate::side::Side;
+use crate::sizes::Sizes;
 use crate::slope::{Slope, slopes};
 use crate::tally::Tally;
 use crate::{plot, table};
@@ -24,6 +26,8 @@ pub(crate) const LOAD: &str = "load";
 pub struct Report {
     /// What was run.
     pub title: String,
+    /// The figure that it is, where its table and plot are not those of all workloads.
+    pub figure: Option<DaggerFigure>,
     /// Where.
     pub machine: Machine,
     /// Measured seconds per row and round.
@@ -57,6 +61,9 @@ pub struct Row {
     pub all: Option<PerCall>,
     /// The share of useful work in the processor time of all processes but the load generator (NotNets, figure 1b).
     pub useful_share: Option<f64>,
+    /// The share of the mean latency that is no handler's time: what is left when no call is under way, in all services of a request
+    /// together (Dagger, figure 1).
+    pub networking_share: Option<f64>,
     /// What those counted that pass payloads on without a look at them, for each call.
     pub movers: Option<PerCall>,
     /// Beside tonic in the same setting.
@@ -80,6 +87,8 @@ pub struct PerCall {
     pub copied_bytes: Option<f64>,
     /// Processor time of handlers, the calls that they make left out, in nanoseconds.
     pub useful_ns: f64,
+    /// Time of handlers while no call of theirs was under way, in nanoseconds.
+    pub own_ns: f64,
     /// Payload bytes that were sent as refs.
     pub ref_bytes: f64,
     /// Messages that came as linear objects.
@@ -117,6 +126,9 @@ pub struct Process {
     /// What it counted.
     #[serde(flatten)]
     pub tally: Tally,
+    /// How long the messages were of its calls, the warm-up's too.
+    #[serde(skip)]
+    pub sizes: Sizes,
 }
 
 /// A case divided by the same case on another side: below 1 is less time, or fewer calls a second.
@@ -149,7 +161,7 @@ impl Round {
             rate_per_s: latencies.count() as f64 / (elapsed_ns as f64 / 1e9),
             processes: processes
                 .into_iter()
-                .map(|(name, is_mover, tally)| Process { name, is_mover, tally })
+                .map(|(name, is_mover, tally)| Process { name, is_mover, tally, sizes: Sizes::default() })
                 .collect(),
             latencies,
             elapsed_ns,
@@ -187,6 +199,7 @@ impl Row {
             shed: 0,
             all: None,
             useful_share: None,
+            networking_share: None,
             movers: None,
             vs_tonic: None,
             vs_inline: None,
@@ -212,22 +225,26 @@ impl Row {
         self.all = Some(self.per_call(|_| true));
         let services = self.per_call(|process| process.name != LOAD);
         self.useful_share = (services.cpu_ns > 0.0).then(|| services.useful_ns / services.cpu_ns);
+        self.networking_share =
+            self.quantiles.mean_ns.map(|mean_ns| (1.0 - services.own_ns / mean_ns).clamp(0.0, 1.0));
         self.movers = Some(self.per_call(|process| process.is_mover));
     }
 
     fn per_call(&self, counts: impl Fn(&Process) -> bool) -> PerCall {
         let mut sum = Tally::default();
         let processes = self.rounds.iter().flat_map(|round| &round.processes);
-        let mut useful_ns = 0.0;
+        let (mut useful_ns, mut own_ns) = (0.0, 0.0);
         for process in processes.filter(|process| counts(process)) {
             sum.add(process.tally);
             useful_ns += process.tally.useful_ns_of_all();
+            own_ns += process.tally.own_ns_of_all();
         }
         let each = |total: u64| total as f64 / self.quantiles.calls.max(1) as f64;
         PerCall {
             cpu_ns: each(sum.cpu_ns),
             cpu_outside_codec_ns: each(sum.cpu_ns.saturating_sub(sum.codec_ns)),
             useful_ns: useful_ns / self.quantiles.calls.max(1) as f64,
+            own_ns: own_ns / self.quantiles.calls.max(1) as f64,
             copied_bytes: (self.case.side != Side::Tonic).then(|| each(sum.copied_bytes)),
             ref_bytes: each(sum.ref_bytes),
             objects: each(sum.objects),
@@ -267,6 +284,7 @@ impl Report {
         }
         Self {
             title: plan.title.clone(),
+            figure: plan.figure,
             machine,
             seconds: plan.seconds,
             rounds: plan.rounds,
@@ -292,10 +310,11 @@ impl Report {
     /// The result as a table for people.
     #[must_use]
     pub fn table(&self) -> String {
-        table::table(self)
+        self.figure.map_or_else(|| table::table(self), |figure| dagger::table(self, figure))
     }
 
-    /// Writes `rows.json`, `table.txt`, `latencies.csv` and `plot.svg` into a directory, which is made if need be.
+    /// Writes `rows.json`, `table.txt`, `latencies.csv` and `plot.svg` into a directory, which is made if need be; and `sizes.csv`
+    /// where lengths of messages are what is asked.
     ///
     /// # Errors
     /// [`BenchError::Write`].
@@ -306,7 +325,8 @@ impl Report {
             ("latencies.csv", self.csv()),
             ("plot.svg", plot::draw(self)),
         ];
-        write_files(dir, &files)
+        let sizes = (self.figure == Some(DaggerFigure::Fig2)).then(|| ("sizes.csv", dagger::sizes_csv(self)));
+        write_files(dir, &files.into_iter().chain(sizes).collect::<Vec<_>>())
     }
 
     /// Every call that was measured: how many took how long.

@@ -121,7 +121,11 @@ async fn measure(
     let order = order(LOAD.to_owned(), services.len(), None, load);
     let mut load = Peer::start(LOAD, &[PEER], malloc, &order).await?;
     let Ready {} = load.hear(START).await?;
-    let round = take(plan, case.pressure, &mut services, &mut load).await?;
+    let mut round = take(plan, case.pressure, &mut services, &mut load).await?;
+    for (process, told) in services.iter_mut().zip(&mut round.processes) {
+        process.peer.say(&Ask::Sizes).await?;
+        told.sizes = process.peer.hear(PATIENCE).await?;
+    }
     load.stop().await;
     for process in services {
         process.peer.stop().await;

@@ -65,16 +65,16 @@ macro_rules! service {
         #[tonic::async_trait]
         impl<H: $handle> stock::$server_mod::$service for Handler<H> {
             $(async fn $method(&self, request: Request<$in>) -> Result<Response<$out>, Status> {
-                let work = self.handler.$method(request.into_inner());
-                share::handler(&self.counters, work).await.map(Response::new)
+                let work = |request| self.handler.$method(request);
+                share::handler(&self.counters, request.into_inner(), work).await.map(Response::new)
             })+
         }
 
         #[tonic::async_trait]
         impl<H: $handle> direct::$server_mod::$service for Handler<H> {
             $(async fn $method(&self, request: Request<$in>) -> Result<Response<$out>, Status> {
-                let work = self.handler.$method(request.into_inner());
-                share::handler(&self.counters, work).await.map(Response::new)
+                let work = |request| self.handler.$method(request);
+                share::handler(&self.counters, request.into_inner(), work).await.map(Response::new)
             })+
         }
 

@@ -8,6 +8,8 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tollfree::Payloads;
 
+use crate::sizes::SizeCounters;
+
 /// Figures of one process since it began; those of two moments are subtracted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
@@ -30,6 +32,8 @@ pub struct Tally {
     pub measured: u64,
     /// Processor time of the handlers for those, without the calls that they made, in nanoseconds.
     pub useful_ns: u64,
+    /// Time that passed for those while no call of theirs was under way, in nanoseconds.
+    pub own_ns: u64,
 }
 
 impl Tally {
@@ -44,6 +48,7 @@ impl Tally {
             requests: self.requests.saturating_sub(before.requests),
             measured: self.measured.saturating_sub(before.measured),
             useful_ns: self.useful_ns.saturating_sub(before.useful_ns),
+            own_ns: self.own_ns.saturating_sub(before.own_ns),
         }
     }
 
@@ -57,13 +62,23 @@ impl Tally {
         self.requests += other.requests;
         self.measured += other.measured;
         self.useful_ns += other.useful_ns;
+        self.own_ns += other.own_ns;
     }
 
     /// Processor time of the handlers for all requests, by those of which it was measured.
     pub(crate) fn useful_ns_of_all(&self) -> f64 {
+        self.of_all(self.useful_ns)
+    }
+
+    /// Time of the handlers for all requests while no call of theirs was under way, likewise.
+    pub(crate) fn own_ns_of_all(&self) -> f64 {
+        self.of_all(self.own_ns)
+    }
+
+    fn of_all(&self, of_measured: u64) -> f64 {
         match self.measured {
             0 => 0.0,
-            measured => self.useful_ns as f64 * self.requests as f64 / measured as f64,
+            measured => of_measured as f64 * self.requests as f64 / measured as f64,
         }
     }
 }
@@ -75,6 +90,8 @@ pub(crate) struct Counters {
     requests: AtomicU64,
     measured: AtomicU64,
     useful_ns: AtomicU64,
+    own_ns: AtomicU64,
+    pub(crate) sizes: SizeCounters,
     copied_bytes: AtomicU64,
     /// Of each channel and server.
     payloads: Mutex<Vec<Payloads>>,
@@ -90,8 +107,9 @@ impl Counters {
         self.requests.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A handler has worked on a request for so long.
-    pub(crate) fn worked(&self, useful_ns: u64) {
+    /// A handler has worked on a request for so long: by its processor's clock, and by the one on the wall.
+    pub(crate) fn worked(&self, useful_ns: u64, own_ns: u64) {
+        self.own_ns.fetch_add(own_ns, Ordering::Relaxed);
         self.measured.fetch_add(1, Ordering::Relaxed);
         self.useful_ns.fetch_add(useful_ns, Ordering::Relaxed);
     }
@@ -123,6 +141,7 @@ impl Counters {
             requests: self.requests.load(Ordering::Relaxed),
             measured: self.measured.load(Ordering::Relaxed),
             useful_ns: self.useful_ns.load(Ordering::Relaxed),
+            own_ns: self.own_ns.load(Ordering::Relaxed),
         }
     }
 }

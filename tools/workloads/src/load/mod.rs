@@ -103,6 +103,7 @@ async fn attend<C: Caller>(caller: C, seat: &Seat, starter: &Starter) -> Result<
         // Blocks the runtime: nothing is to happen until the starter says so.
         match starter.hear()? {
             Ask::Tally => starter.say(seat.tally()),
+            Ask::Sizes => starter.say(seat.counters.sizes.read()),
             Ask::Run(Run { pressure: Pressure::Inflight(count), time }) => {
                 starter.say(closed::run(&caller, count, time).await?);
             }

@@ -58,7 +58,7 @@ impl<H> Served<H> {
     }
 
     async fn handle<M>(&self, work: impl Future<Output = Result<Owned<M>, Status>>) -> Reply<M> {
-        share::handler(&self.counters, work).await.map(Response::new)
+        share::object_handler(&self.counters, work).await.map(Response::new)
     }
 }
 
