@@ -88,6 +88,9 @@ pub use link::address::{StreamAddress, StreamAddressError};
 #[cfg(feature = "tls")]
 pub use link::certificates::{CertificateError, Certificates};
 #[cfg(feature = "tls")]
+#[doc(hidden)]
+pub use link::feed::{Fed, Feed};
+#[cfg(feature = "tls")]
 pub use link::listener::{StreamListener, StreamPolicy, SubjectOf};
 pub use listener::Listener;
 pub use opening::{Opener, Started};

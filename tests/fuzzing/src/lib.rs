@@ -8,6 +8,7 @@ mod corpus;
 mod handshake;
 mod protobuf;
 mod records;
+mod stream;
 mod thrift;
 mod views;
 
@@ -15,6 +16,7 @@ pub use corpus::{pack, unpack};
 pub use handshake::handshake;
 pub use protobuf::{object, protobuf, table};
 pub use records::{ring, session, violation_by};
+pub use stream::{stream, stream_violation};
 pub use thrift::thrift;
 pub use views::draft;
 
@@ -29,6 +31,7 @@ pub const TARGETS: &[Target] = &[
     ("protobuf", protobuf),
     ("ring", ring),
     ("session", session),
+    ("stream", stream),
     ("table", table),
     ("thrift", thrift),
 ];

@@ -3,16 +3,17 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use tollfree_fuzzing::{TARGETS, draft, pack, unpack, violation_by};
+use tollfree_fuzzing::{TARGETS, draft, pack, stream_violation, unpack, violation_by};
 
 /// Inputs that each corpus had when it was last written: one that has much fewer has lost its reach.
-const INPUT_COUNTS: [(&str, usize); 8] = [
+const INPUT_COUNTS: [(&str, usize); 9] = [
     ("draft", 234),
     ("handshake", 107),
     ("object", 141),
     ("protobuf", 297),
     ("ring", 74),
     ("session", 145),
+    ("stream", 277),
     ("table", 20),
     ("thrift", 72),
 ];
@@ -50,6 +51,28 @@ fn the_sessions_corpus_reaches_what_it_did() {
     let reached: BTreeSet<String> = violations.map(name).collect();
     let missing: Vec<_> = REACHED.iter().filter(|name| !reached.contains(**name)).collect();
     assert!(missing.is_empty(), "no kept input commits {missing:?}; reached {reached:?}");
+}
+
+/// Words of all that a message of a stream can do wrong.
+const STREAM_REACHED: [&str; 7] = [
+    "of no kind",
+    "bits that mean nothing",
+    "completes what was completed",
+    "out of their turn",
+    "more lines than were granted",
+    "completion of what was not written",
+    "more beats",
+];
+
+#[test]
+fn the_streams_corpus_reaches_all_that_can_be_wrong_and_what_is_right() {
+    let file = corpus_of("stream");
+    let outcomes: Vec<_> = unpack(&file).expect("it is whole").into_iter().map(stream_violation).collect();
+    let words: Vec<String> = outcomes.iter().flatten().map(ToString::to_string).collect();
+    for part in STREAM_REACHED {
+        assert!(words.iter().any(|words| words.contains(part)), "no kept input reaches {part:?}: {words:?}");
+    }
+    assert!(outcomes.iter().filter(|outcome| outcome.is_none()).count() > 10);
 }
 
 #[test]

@@ -14,6 +14,7 @@
 
 pub(crate) mod address;
 pub(crate) mod certificates;
+pub(crate) mod feed;
 pub(crate) mod listener;
 mod meet;
 mod places;

@@ -92,6 +92,26 @@ impl<M: WriteMemory> Window<M> {
         window
     }
 
+    /// As one that has sent, and passed, so many lines, and whose peer knows that.
+    pub(crate) fn after(self, sent: RingPos, passed: RingPos) -> Window<M> {
+        Window { sent, told: passed, written: passed, ..self }
+    }
+
+    /// What the session reads.
+    pub(crate) fn mirror(&self) -> &M {
+        &self.mirror
+    }
+
+    /// Bytes of a message that has not come whole.
+    pub(crate) fn partial_len(&self) -> usize {
+        self.partial.len()
+    }
+
+    /// Lines that the peer may still write; less than a ring's.
+    pub(crate) fn granted(&self) -> u64 {
+        (self.ring.line_count() - 1).saturating_sub(self.written.0 - self.told.0)
+    }
+
     /// Has the session ring again: for what it publishes, and for what it passes.
     pub(crate) fn rearm(&mut self) {
         self.waiting = self.waiting.park(true);
@@ -200,7 +220,7 @@ impl<M: WriteMemory> Window<M> {
             return wrong("lines out of their turn");
         }
         // One line stays free, for the empty head behind the last record.
-        if self.written.0 - self.told.0 + line_count >= self.ring.line_count() {
+        if line_count > self.granted() {
             return wrong("more lines than were granted");
         }
         if consumed < self.completed || consumed > self.sent {

@@ -20,9 +20,7 @@ fn memory() -> HeapMemory {
 
 /// A window whose side has sent and passed so much.
 fn window(sent: u64, told: u64) -> Window<HeapMemory> {
-    let mut window = Window::new(Arc::new(memory()), ring(), memory(), ring());
-    (window.sent, window.told, window.written) = (RingPos(sent), RingPos(told), RingPos(told));
-    window
+    Window::new(Arc::new(memory()), ring(), memory(), ring()).after(RingPos(sent), RingPos(told))
 }
 
 fn message(of_kind: u8, at: u64, consumed: u64, load: u32, lines: &[u8]) -> Vec<u8> {
