@@ -13,7 +13,7 @@ const INPUT_COUNTS: [(&str, usize); 9] = [
     ("protobuf", 297),
     ("ring", 74),
     ("session", 145),
-    ("stream", 277),
+    ("stream", 159),
     ("table", 20),
     ("thrift", 72),
 ];

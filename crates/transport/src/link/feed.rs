@@ -20,19 +20,17 @@ pub struct Feed {
 }
 
 /// What has become of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct Fed {
     /// Bytes that wait for the rest of their message.
     pub waiting_len: usize,
     /// Lines that the peer may still write.
     pub granted: u64,
-    /// What the session is shown: the peer's cursor, its load, and its ring.
+    /// What the session is shown beside the ring: the peer's cursor, and its load.
     pub consumed: u64,
     /// As above.
     pub load: u32,
-    /// As above.
-    pub ring: Vec<u8>,
 }
 
 impl std::fmt::Debug for Feed {
@@ -65,14 +63,18 @@ impl Feed {
     /// What has become of it.
     pub fn state(&self) -> Fed {
         let mirror = self.window.mirror();
-        let mut ring = vec![0; self.ring.ring_len];
-        mirror.copy_out(self.ring.ring_off, &mut ring);
         Fed {
             waiting_len: self.window.partial_len(),
             granted: self.window.granted(),
             consumed: mirror.load_u64(CONSUMED_OFF, Ordering::Relaxed),
             load: mirror.load_u32(LOAD_OFF, Ordering::Relaxed),
-            ring,
         }
+    }
+
+    /// The peer's ring, as the session is shown it.
+    pub fn ring(&self) -> Vec<u8> {
+        let mut ring = vec![0; self.ring.ring_len];
+        self.window.mirror().copy_out(self.ring.ring_off, &mut ring);
+        ring
     }
 }
