@@ -33,6 +33,7 @@ mod admission;
 mod beside;
 mod handing;
 mod objects;
+mod places;
 
 use std::fmt;
 use std::sync::Arc;
@@ -118,6 +119,7 @@ impl Limits {
             agent: Some("tollfree-shepherd".into()),
             is_shepherd: true,
             load: true,
+            lending: self.objects,
             ..Config::default()
         };
         let calls = self.calls_per_session.max(1);
