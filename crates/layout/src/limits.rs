@@ -70,3 +70,8 @@ pub const CHUNK_CHARGE: u64 = 64;
 pub const ROPE_REF_COUNT_MAX: usize = 1024;
 /// Ropes that a sender keeps for a peer that has not taken them, unless it says so earlier; further messages go inline.
 pub const ROPE_COUNT_MAX: usize = 1024;
+
+/// The longest that a shepherd can ask a process to look before it sleeps, in microseconds.
+pub const ASKED_SPIN_US_MAX: u32 = 1_000_000;
+/// How long a process looks that is asked to, where it is not said for how long, in microseconds.
+pub const ASKED_LOOK_US: u32 = 10_000;

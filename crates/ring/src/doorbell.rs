@@ -121,6 +121,12 @@ impl<R: ReadMemory> Ringer<R> {
         Ringer { peer, rung: u32::MAX }
     }
 
+    /// After publishing: whether the peer sleeps, for who may put off asking [`should_ring`](Self::should_ring). It has to ask
+    /// that later; a peer that is awake now finds all that was published before it sleeps.
+    pub fn is_peer_parked(&self) -> bool {
+        self.look().is_parked()
+    }
+
     /// After publishing: whether a doorbell has to be sent now. True once an epoch.
     #[inline]
     pub fn should_ring(&mut self) -> bool {

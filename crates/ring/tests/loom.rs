@@ -207,6 +207,44 @@ fn no_record_goes_unnoticed_by_a_sleeper() {
     });
 }
 
+/// A ring that is put off, so that several records share it, and asked for again at the end.
+#[test]
+fn no_record_goes_unnoticed_whose_ring_was_put_off() {
+    model(|| {
+        let (a, b) = (region(), region());
+        let (mut sender, mut receiver) = ends(&a, &b);
+        let (mut waiter, mut ringer) = (Waiter::new(b.clone()), Ringer::new(b.clone()));
+        let bell = Bell::new();
+        let reader = thread::spawn({
+            let bell = bell.clone();
+            move || {
+                let mut next = 0;
+                while next < 2 {
+                    if take(&mut receiver, &mut next) {
+                        continue;
+                    }
+                    waiter.park(false);
+                    if receiver.is_empty() {
+                        bell.sleep();
+                    }
+                    waiter.unpark();
+                }
+            }
+        });
+        let mut is_owed = false;
+        for number in 0..2 {
+            sender.stage(&[&payload(number)]).unwrap();
+            sender.publish();
+            // Who is awake after this finds all of it; who sleeps is rung for it later.
+            is_owed = ringer.is_peer_parked();
+        }
+        if is_owed && ringer.should_ring() {
+            bell.ring();
+        }
+        reader.join().unwrap();
+    });
+}
+
 #[test]
 fn no_room_goes_unnoticed_by_a_sleeper() {
     model(|| {

@@ -174,6 +174,7 @@ impl Core {
             self.reply_times.pause();
             return false;
         };
+        self.heeded.accepted_count += 1;
         let has_more = self.session.has_accepted() || !self.receiving.is_empty();
         self.corked = has_more;
         let first = whole.map(Arrival::Request);

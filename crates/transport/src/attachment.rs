@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::handshake::{self, Attached, HandshakeError, PeerPool};
 use crate::inherited::OfProcess;
 use crate::introduction::{Introduction, Purpose};
+use crate::registers::{Announced, Registers};
 use crate::remote::RemoteIdentity;
 use crate::shared::{Shared, Socket};
 use crate::streak::Streak;
@@ -326,6 +327,19 @@ impl Attachment {
     /// need not be kept any more.
     pub fn look_for_taken(&self) -> bool {
         self.shared.look_for_taken()
+    }
+
+    /// Announces requests in another way from now on (shepherd), and asks the process that has attached to wait for them so, which it
+    /// does when it is about to wait the next time. Nothing is lost by that: what was to wait for more is announced at once.
+    pub fn set_registers(&self, registers: &Registers) {
+        if let Ok(mut core) = self.shared.enter() {
+            core.set_registers(registers, &self.shared.socket);
+        }
+    }
+
+    /// What was announced to the peer so far.
+    pub fn announced(&self) -> Announced {
+        self.shared.enter().map_or_else(|_| Announced::default(), |core| core.announced())
     }
 
     /// Who is at the other end.

@@ -19,16 +19,18 @@ use tollfree_session::{AreaEvent, Closed, Outbound, Received, Role, Session, Vio
 
 use crate::admission::Seat;
 use crate::area::{AreaSender, AreasMapped, area_len};
+use crate::asked::Heeded;
 use crate::clock::now_ns;
 use crate::config::{Config, WaitPolicy};
 use crate::counts;
 use crate::handshake::{Attached, PeerPool};
+use crate::introduction::Purpose;
 use crate::link::Link;
 use crate::load::Load;
 use crate::opening::Turn;
 use crate::patience::Patience;
 use crate::price::Price;
-use crate::publishing::ReplyTimes;
+use crate::publishing::{Gathering, HELD_COUNT_MAX, ReplyTimes};
 use crate::records::{Arrived, Sending};
 use crate::runtime_waiters::{Slot, StreamSlots, WaitKey, Waiters, slot_of};
 use crate::shared::Socket;
@@ -77,10 +79,16 @@ pub(crate) struct Core {
     pub(crate) corked: bool,
     /// By how long the handlers of such calls take, replies wait or don't.
     pub(crate) reply_times: ReplyTimes,
+    /// So many emissions are published while further ones are at hand.
+    pub(crate) held_max: u32,
     /// Frames that tasks of one round of the runtime send are published together, where nobody spins.
     pub(crate) gathers: bool,
     /// Some are held for that: the driver publishes them when the others have had their turn.
     pub(crate) gathering: bool,
+    /// How many are gathered, and how many share a doorbell.
+    pub(crate) batching: Gathering,
+    /// A process that has attached: what its shepherd asks for.
+    pub(crate) heeded: Heeded,
     /// To be called once the lock is released.
     pub(crate) wakes: SmallVec<[Waker; 8]>,
     /// Counts what could end somebody's wait: a task that is looking itself sees here that it has to try again.
@@ -111,6 +119,11 @@ impl Core {
         let load = Load::new(attached.shares_load, own.clone(), peer.clone());
         let own_ring = attached.own.ring;
         let link = attached.link.take().map(|seed| Box::new(Link::new(*seed, own.clone(), own_ring)));
+        let asks = matches!(attached.purpose, Purpose::Attach(_));
+        // The shepherd asks, for it is the client; the process that has attached heeds. On a stream nobody looks in any case.
+        let asker = (asks && link.is_none() && attached.role == Role::Server).then(|| peer.clone());
+        let asking = (asks && attached.role == Role::Client).then(|| own.clone());
+        let gathers = config.is_shepherd && config.wait != WaitPolicy::LowLatency;
         let price = Price::new();
         let patience = Patience::new(config.wait, attached.role, &price);
         let core = Core {
@@ -146,8 +159,11 @@ impl Core {
             held_count: 0,
             corked: false,
             reply_times: ReplyTimes::default(),
-            gathers: config.is_shepherd && config.wait != WaitPolicy::LowLatency,
+            held_max: HELD_COUNT_MAX,
+            gathers,
             gathering: false,
+            batching: Gathering::new(gathers, asking),
+            heeded: Heeded::new(asker),
             news: 0,
             nudge: false,
             area_made: false,

@@ -74,6 +74,8 @@ enum Next {
     Sleep,
     /// Look again, after others had their turn.
     Again,
+    /// The same, after those too that the runtime has yet to hear of: something waits for more, for a bounded time.
+    Later,
     /// The session is over.
     Over,
 }
@@ -129,7 +131,10 @@ impl Driver {
         }
         // When others have had their turn.
         self.owes_look = true;
-        cx.waker().wake_by_ref();
+        match next {
+            Next::Later => _ = pin!(tokio::task::yield_now()).poll(cx),
+            _ => cx.waker().wake_by_ref(),
+        }
         Poll::Pending
     }
 
@@ -280,16 +285,22 @@ impl Driver {
     fn serve(&self, mut core: Entered<'_>) -> Next {
         let socket = &self.shared.socket;
         core.waiter.unpark();
+        let holds = core.round_ended(socket);
         for _ in 0..ROUND_COUNT {
             if core.link().is_some_and(|link| link.owes()) && core.hear(socket) == SocketEvent::Dead {
                 core.hang_up(socket);
             }
             core.poll(socket);
-            core.flush(socket);
+            if !holds {
+                core.flush(socket);
+            }
             core.wake_ready();
             if core.session.closed().is_some() {
                 // The hang-up that follows ends the driver.
                 return Next::Sleep;
+            }
+            if holds {
+                return Next::Later;
             }
             let owes = core.link().is_some_and(|link| link.owes());
             if !owes && (!core.anyone_sleeps() || core.arm()) {
@@ -348,6 +359,8 @@ impl Drop for Driver {
         core.ropes_watched &= self.ropes.is_none();
         core.beats_watched &= self.beat.is_none();
         core.remove_runtime(self.runtime);
+        // Of those that wait for more, this one may have been who sees to it.
+        core.hold_nothing(&self.shared.socket);
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Patience {
     /// When the last wait ended, if that is known; else 0.
     ended_ns: u64,
     work_ns: u64,
+    /// How long the peer has asked this side to look, in nanoseconds, and whether it is to look and not to sleep.
+    asked: Option<(u64, bool)>,
 }
 
 impl Patience {
@@ -48,6 +50,7 @@ impl Patience {
             rang: false,
             ended_ns: 0,
             work_ns: 0,
+            asked: None,
         }
     }
 
@@ -56,9 +59,36 @@ impl Patience {
         self.policy == WaitPolicy::Adaptive
     }
 
-    /// How long to look for what is waited for now.
+    /// How long to look for what is waited for now, in nanoseconds.
     #[inline]
-    pub(crate) fn budget(&self) -> &SpinBudget {
+    pub(crate) fn ns(&self) -> u64 {
+        match self.asked {
+            None => self.budget().ns(),
+            Some((ns, _)) => ns,
+        }
+    }
+
+    /// Whether that is only a probe.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.asked.is_none() && self.budget().is_probe()
+    }
+
+    /// Whether this side is to look because it was asked to, and not because it is worth it.
+    #[inline]
+    pub(crate) fn looks_as_asked(&self) -> bool {
+        self.asked.is_some_and(|(_, looks)| looks)
+    }
+
+    /// The peer asks for another time to look. Policies that are absolute stay.
+    pub(crate) fn ask(&mut self, asked: Option<(u64, bool)>) {
+        if matches!(self.policy, WaitPolicy::Adaptive | WaitPolicy::LowLatency) {
+            self.asked = asked;
+        }
+    }
+
+    /// As it has learnt.
+    #[inline]
+    fn budget(&self) -> &SpinBudget {
         if self.waits_for_sleeper() { &self.asleep } else { &self.awake }
     }
 
@@ -171,6 +201,27 @@ mod tests {
             run(3_000, 4_000, 200);
             let looked = run(3_000, 4_000, 20_000);
             assert!(looked > 19_000, "{looked} of 20000");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_holds_until_it_is_taken_back_and_for_no_policy_that_is_absolute() {
+        let price = Price::new();
+        let mut server = Patience::new(WaitPolicy::Adaptive, Role::Server, &price);
+        let learnt = server.ns();
+        server.ask(Some((7, true)));
+        for _ in 0..100 {
+            server.learn(50_000_000, 1);
+        }
+        assert_eq!((server.ns(), server.is_probe(), server.looks_as_asked()), (7, false, true));
+        server.ask(Some((0, false)));
+        assert_eq!((server.ns(), server.looks_as_asked()), (0, false));
+        server.ask(None);
+        assert!(server.is_probe() && server.ns() <= learnt, "it has learnt meanwhile");
+        for (policy, ns) in [(WaitPolicy::Park, 0), (WaitPolicy::Poll, u64::MAX)] {
+            let mut server = Patience::new(policy, Role::Server, &price);
+            server.ask(Some((7, true)));
+            assert_eq!((server.ns(), server.looks_as_asked()), (ns, false), "{policy:?}");
         }
     }
 

@@ -5,15 +5,21 @@
 //! connection's requests become tasks of one round of the runtime, until all of these had their turn: then the driver publishes.
 //! A `LowLatency` session doesn't gather. Replies of handlers that take long wait for nobody.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use tollfree_kill_points::{Point, here};
+use tollfree_layout::control::ASKED_OFF;
+use tollfree_region::{Region, WriteMemory};
 use tollfree_ring::RecordSender;
 
 use crate::clock::now_ns;
 use crate::core::Core;
+use crate::registers::{Announced, Registers};
 use crate::shared::Socket;
 
-/// Emissions held back at most before they are published together.
-const HELD_COUNT_MAX: u32 = 8;
+/// Emissions held back at most before they are published together, unless the peer asks for another number.
+pub(crate) const HELD_COUNT_MAX: u32 = 8;
 /// The same for those that are gathered from the tasks of one round.
 const GATHERED_COUNT_MAX: u32 = 64;
 /// Replies of handlers that take longer than this are published at once: some times what a doorbell costs, in nanoseconds.
@@ -58,6 +64,49 @@ impl ReplyTimes {
     }
 }
 
+/// After so many rounds in a row that gathered one emission, a call that is under way alone is published at once.
+const LONE_ROUNDS: u32 = 8;
+
+/// How emissions are gathered, and rings put off, as the registers say.
+#[derive(Debug)]
+pub(crate) struct Gathering {
+    /// Whether they are gathered where nothing else is said.
+    by_itself: bool,
+    /// Where this side says what it asks for.
+    asking: Option<Arc<Region>>,
+    /// So many are published together; `None`: those of a round.
+    fixed: Option<u32>,
+    /// So many share a doorbell.
+    ring_batch: u32,
+    hold_ns: u64,
+    /// When the first of those that wait for a fixed number came; 0: none waits.
+    held_since_ns: u64,
+    /// Published to a peer that sleeps, and not rung for.
+    unrung_count: u32,
+    /// Since when; 0: all is rung for.
+    unrung_since_ns: u64,
+    /// Rounds in a row that gathered one emission.
+    lone_rounds: u32,
+    announced: Announced,
+}
+
+impl Gathering {
+    pub(crate) fn new(by_itself: bool, asking: Option<Arc<Region>>) -> Gathering {
+        Gathering {
+            by_itself,
+            asking,
+            fixed: None,
+            ring_batch: 1,
+            hold_ns: 0,
+            held_since_ns: 0,
+            unrung_count: 0,
+            unrung_since_ns: 0,
+            lone_rounds: 0,
+            announced: Announced::default(),
+        }
+    }
+}
+
 impl Core {
     /// Makes everything staged visible, together with small frames that wait, and rings when the peer sleeps.
     #[inline]
@@ -90,17 +139,95 @@ impl Core {
     /// [`Entered`](crate::shared::Entered) publishes what nobody would.
     pub(crate) fn flush_soon(&mut self, socket: &Socket) {
         self.held_count += 1;
-        let most = if self.gathering { GATHERED_COUNT_MAX } else { HELD_COUNT_MAX };
+        if let Some(fixed) = self.batching.fixed {
+            return self.hold(fixed, socket);
+        }
+        let most = if self.gathering { GATHERED_COUNT_MAX } else { self.held_max };
         if self.held_count >= most || (self.corked && self.reply_times.replied(now_ns)) {
             self.flush(socket);
         } else if !self.holds_back() {
-            if !self.gathers || self.waiters.list.is_empty() {
+            if !self.gathers || self.waiters.list.is_empty() || self.is_lone() {
                 self.flush(socket);
             } else {
                 self.gathering = true;
                 self.nudge = true;
             }
         }
+    }
+
+    /// Holds emissions until there is a fixed number of them, or until the first has waited for as long as it may.
+    fn hold(&mut self, fixed: u32, socket: &Socket) {
+        if self.held_count >= fixed || self.waiters.list.is_empty() {
+            self.flush(socket);
+        } else if !self.gathering {
+            self.gathering = true;
+            self.batching.held_since_ns = now_ns();
+            self.nudge = true;
+        }
+    }
+
+    /// Whether the only call under way is one for which gathering has brought nothing lately.
+    #[inline]
+    pub(crate) fn is_lone(&self) -> bool {
+        self.batching.lone_rounds >= LONE_ROUNDS && self.session.live_count() <= 1
+    }
+
+    /// A round is over: what was gathered may go, and what is published may be rung for, unless that is to wait for more.
+    /// Whether it is: the driver looks again when others have had their turn.
+    pub(crate) fn round_ended(&mut self, socket: &Socket) -> bool {
+        let batching = &mut self.batching;
+        if self.gathering && batching.fixed.is_none() {
+            batching.lone_rounds =
+                if self.held_count <= 1 { batching.lone_rounds.saturating_add(1) } else { 0 };
+        }
+        if batching.held_since_ns == 0 && batching.unrung_since_ns == 0 {
+            return false;
+        }
+        let now_ns = now_ns();
+        let is_due = |since_ns: u64| now_ns.saturating_sub(since_ns) >= batching.hold_ns;
+        let (publishes, rings) = (is_due(batching.held_since_ns), is_due(batching.unrung_since_ns));
+        if publishes && self.gathering {
+            self.flush(socket);
+        }
+        if rings && self.batching.unrung_since_ns != 0 {
+            self.ring_for_all(socket);
+        }
+        self.is_holding()
+    }
+
+    /// Whether something waits for more, which the driver sees to.
+    fn is_holding(&self) -> bool {
+        self.batching.held_since_ns != 0 || self.batching.unrung_since_ns != 0
+    }
+
+    /// Publishes, and rings for, all that was to wait for more: nobody would see to it any more.
+    pub(crate) fn hold_nothing(&mut self, socket: &Socket) {
+        if self.gathering || self.batching.held_since_ns != 0 {
+            self.gathering = false;
+            self.flush(socket);
+        }
+        if self.batching.unrung_since_ns != 0 {
+            self.ring_for_all(socket);
+        }
+    }
+
+    /// Announces requests in another way from now on, and asks the peer to wait for them so.
+    pub(crate) fn set_registers(&mut self, registers: &Registers, socket: &Socket) {
+        self.hold_nothing(socket);
+        let batching = &mut self.batching;
+        batching.fixed = registers.fixed_batch().map(u32::from);
+        batching.ring_batch = registers.ring_batch();
+        batching.hold_ns = registers.hold.as_nanos().min(u128::from(u64::MAX)) as u64;
+        batching.lone_rounds = 0;
+        self.gathers = batching.by_itself && batching.fixed.is_none_or(|fixed| fixed > 1);
+        if let Some(own) = &batching.asking {
+            own.store_u64(ASKED_OFF, registers.asked().word(), Ordering::Relaxed);
+        }
+    }
+
+    /// What was announced to the peer so far.
+    pub(crate) fn announced(&self) -> Announced {
+        self.batching.announced
     }
 
     /// Whether something is to be done when the lock is released.
@@ -122,19 +249,57 @@ impl Core {
         if self.corked {
             self.reply_times.published();
         }
-        self.held_count = 0;
+        let count = std::mem::take(&mut self.held_count);
         self.gathering = false;
+        self.batching.held_since_ns = 0;
         let is_loud = std::mem::take(&mut self.sending.is_loud);
         if !self.sending.ring.publish() || !is_loud {
             return;
         }
+        self.batching.announced.publications += 1;
+        self.batching.announced.emissions += u64::from(count);
+        if self.batching.ring_batch > 1 {
+            return self.put_ring_off(count, socket);
+        }
         let rings = self.ringer.should_ring();
         self.patience.said(rings);
         if rings {
-            here(Point::DoorbellDue);
-            self.ring(socket);
-            here(Point::DoorbellRung);
+            self.ring_now(socket);
         }
+    }
+
+    /// Something was published whose ring is to be for more than that.
+    #[inline(never)]
+    fn put_ring_off(&mut self, count: u32, socket: &Socket) {
+        let sleeps = self.ringer.is_peer_parked();
+        self.patience.said(sleeps);
+        if !sleeps {
+            // It looks at the ring before it sleeps, and finds this and what was published before.
+            (self.batching.unrung_count, self.batching.unrung_since_ns) = (0, 0);
+            return;
+        }
+        self.batching.unrung_count += count.max(1);
+        if self.batching.unrung_count >= self.batching.ring_batch || self.waiters.list.is_empty() {
+            self.ring_for_all(socket);
+        } else if self.batching.unrung_since_ns == 0 {
+            self.batching.unrung_since_ns = now_ns();
+            self.nudge = true;
+        }
+    }
+
+    /// Rings for all that was published and not rung for, if the peer still sleeps.
+    fn ring_for_all(&mut self, socket: &Socket) {
+        (self.batching.unrung_count, self.batching.unrung_since_ns) = (0, 0);
+        if self.ringer.should_ring() {
+            self.ring_now(socket);
+        }
+    }
+
+    fn ring_now(&mut self, socket: &Socket) {
+        self.batching.announced.rings += 1;
+        here(Point::DoorbellDue);
+        self.ring(socket);
+        here(Point::DoorbellRung);
     }
 }
 

@@ -393,7 +393,8 @@ impl Shared {
             core.with_runtime(runtime, other, |runtime_waiters, slot| runtime_waiters.queue(other, slot));
         }
         let now = now_ns();
-        let thrifty = core.patience.is_thrifty();
+        core.heed(now);
+        let (thrifty, looks_as_asked) = (core.patience.is_thrifty(), core.patience.looks_as_asked());
         let others_sleep = core.waiters.others_sleep(runtime);
         let dedicated = self.dedicated.load(Ordering::Relaxed);
         let runtime_waiters = core.waiters.find(runtime).expect("found above");
@@ -401,13 +402,13 @@ impl Shared {
             runtime_waiters.wait_began_ns = now;
             core.patience.begins(now);
         }
-        let (budget, is_probe) = (core.patience.budget().ns(), core.patience.budget().is_probe());
+        let (budget, is_probe) = (core.patience.ns(), core.patience.is_probe());
         let runtime_waiters = core.waiters.find(runtime).expect("found above");
         runtime_waiters.looked_at_ns = if dedicated { 0 } else { now };
         let spun = now - runtime_waiters.wait_began_ns;
         if spun >= budget
-            || (budget != u64::MAX && Crowd::is_here(now))
-            || (thrifty && (Crowd::is_around() || allowance::is_tight(now)))
+            || (budget != u64::MAX && !looks_as_asked && Crowd::is_here(now))
+            || (thrifty && ((!looks_as_asked && Crowd::is_around()) || allowance::is_tight(now)))
         {
             // Before the doorbell is armed, which is when the peer may ring.
             core.price.parks();
@@ -614,7 +615,7 @@ impl Core {
     /// How often a thread that has nothing else to do may look within one `poll`. On the peer's own processor it would
     /// only keep the peer from answering.
     fn dedicated_glances(&mut self) -> usize {
-        let worth = (self.patience.budget().ns() / GLANCE_NS).min(DEDICATED_GLANCE_COUNT as u64) as usize;
+        let worth = (self.patience.ns() / GLANCE_NS).min(DEDICATED_GLANCE_COUNT as u64) as usize;
         if worth <= GLANCE_COUNT || self.shares_cpu() { GLANCE_COUNT } else { worth }
     }
 
@@ -637,7 +638,7 @@ impl Core {
     /// What is not worth spinning for is not worth a look.
     #[inline]
     fn is_worth_a_look(&self) -> bool {
-        self.patience.budget().ns() > 0 && !self.gives_way()
+        self.patience.ns() > 0 && !self.gives_way()
     }
 
     /// Whether nobody else seems to want this thread.
@@ -655,7 +656,7 @@ impl Core {
     /// Whether others want this thread's processor, and get it.
     #[inline]
     fn gives_way(&self) -> bool {
-        self.patience.is_thrifty() && Crowd::is_around()
+        self.patience.is_thrifty() && !self.patience.looks_as_asked() && Crowd::is_around()
     }
 
     /// Puts a task to wait for what can't have come yet, where another of its runtime looks at the ring. `false`: it has to

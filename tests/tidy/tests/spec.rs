@@ -21,6 +21,7 @@ fn constants() -> BTreeMap<String, u64> {
         control::WAITING_OFF,
         control::CPU_OFF,
         control::LOAD_OFF,
+        control::ASKED_OFF,
         control::RING_OFF,
         control::CPU_UNKNOWN,
         record::HEAD_LEN,
@@ -110,6 +111,8 @@ fn constants() -> BTreeMap<String, u64> {
         limits::CHUNK_CHARGE,
         limits::ROPE_REF_COUNT_MAX,
         limits::ROPE_COUNT_MAX,
+        limits::ASKED_SPIN_US_MAX,
+        limits::ASKED_LOOK_US,
         rope::ROPE_HEAD_LEN,
         rope::ROPE_ENTRY_LEN,
     ];

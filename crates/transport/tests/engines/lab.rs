@@ -8,6 +8,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
     KeyUsagePurpose,
 };
+use tokio::runtime::Builder;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -16,6 +17,8 @@ use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tollfree_layout::device::PROTOCOL;
 use tollfree_transport::*;
+
+use crate::echo::serve;
 
 /// Within this time what has to happen has happened, however busy the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -87,6 +90,36 @@ impl Authority {
     }
 }
 
+/// Where a business process finds the door.
+#[derive(Clone)]
+enum Place {
+    Memory(Address),
+    Stream(StreamAddress, Certificates),
+}
+
+impl Place {
+    async fn dial(&self, config: &Config) -> Result<Attachment, ConnectError> {
+        match self {
+            Place::Memory(address) => Attachment::attach(address, config, introduction()).await,
+            Place::Stream(address, files) => {
+                Attachment::connect_over(address, files, config, Purpose::Attach(introduction())).await
+            }
+        }
+    }
+}
+
+/// A business process' thread.
+pub(crate) struct Thread(PathBuf);
+
+impl Thread {
+    /// Times that it went to sleep.
+    pub(crate) fn sleeps(&self) -> u64 {
+        let status = std::fs::read_to_string(self.0.join("status")).unwrap();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse().unwrap()
+    }
+}
+
 enum Engine {
     Memory { address: Address, listener: Listener, _directory: tempfile::TempDir },
     Stream { address: StreamAddress, listener: StreamListener, business: Certificates },
@@ -143,6 +176,10 @@ impl Lab {
         Lab { engine, authority: Some(authority), config: Config { load: true, ..Config::default() } }
     }
 
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.engine, Engine::Stream { .. })
+    }
+
     /// Where the stream's listener is.
     pub(crate) fn port(&self) -> u16 {
         match &self.engine {
@@ -160,13 +197,28 @@ impl Lab {
 
     /// What a business process gets that attaches.
     pub(crate) async fn dial(&self) -> Result<Attachment, ConnectError> {
+        self.place().dial(&self.config).await
+    }
+
+    fn place(&self) -> Place {
         match &self.engine {
-            Engine::Memory { address, .. } => Attachment::attach(address, &self.config, introduction()).await,
-            Engine::Stream { address, business, .. } => {
-                let purpose = Purpose::Attach(introduction());
-                Attachment::connect_over(address, business, &self.config, purpose).await
-            }
+            Engine::Memory { address, .. } => Place::Memory(address.clone()),
+            Engine::Stream { address, business, .. } => Place::Stream(address.clone(), business.clone()),
         }
+    }
+
+    /// The shepherd's end of a session with a business process that echoes in a thread, and a runtime, of its own.
+    pub(crate) async fn apart(&mut self) -> (Arc<Attachment>, Thread) {
+        let (place, config) = (self.place(), self.config.clone());
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            tell.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+                serve(&place.dial(&config).await.unwrap()).await;
+            });
+        });
+        let shepherd = Arc::new(self.accept().await);
+        (shepherd, Thread(PathBuf::from("/proc").join(told.recv().unwrap())))
     }
 
     /// The same, by another way or with other files.

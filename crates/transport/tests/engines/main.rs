@@ -32,4 +32,7 @@ engines!(
     a_server_that_drains_answers_what_is_under_way,
     a_reset_at_each_step_ends_calls_and_the_next_session_is_whole,
     what_is_published_before_an_end_is_there,
+    a_fixed_batch_is_published_as_a_whole_or_when_its_time_is_over,
+    a_process_looks_or_sleeps_as_it_is_asked,
+    registers_change_under_load_and_no_call_is_lost,
 );

@@ -2,7 +2,8 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tollfree_transport::*;
@@ -295,4 +296,88 @@ pub(crate) async fn what_is_published_before_an_end_is_there(lab: &mut Lab) {
     in_time(ended).await;
     let why = pair.shepherd.closed().unwrap().to_string();
     assert!(why.contains("all is said"), "{why}");
+}
+
+fn registers(doorbell: &str, batch: &str) -> Registers {
+    let mut registers = Registers::default();
+    (registers.doorbell, registers.batch) = (doorbell.parse().unwrap(), batch.parse().unwrap());
+    registers
+}
+
+pub(crate) async fn a_fixed_batch_is_published_as_a_whole_or_when_its_time_is_over(lab: &mut Lab) {
+    let (shepherd, _) = lab.apart().await;
+    in_time(check_calls(&shepherd, 1)).await;
+    shepherd.set_registers(&registers("auto", "4").with_hold_us(10_000).unwrap());
+    let published = |before: Announced| shepherd.announced().publications - before.publications;
+    for count in [4_usize, 3] {
+        let before = shepherd.announced();
+        let mut streams = Vec::new();
+        for nth in 1..=count {
+            streams.push(begin(&shepherd, numbered(nth, 64).into()).await.unwrap());
+            assert_eq!(published(before), u64::from(nth == 4), "after {nth} of {count}");
+        }
+        for (stream, nth) in streams.iter().zip(1..) {
+            assert_eq!(in_time(read_message(stream)).await, Some(numbered(nth, 64).into()));
+        }
+    }
+}
+
+pub(crate) async fn a_process_looks_or_sleeps_as_it_is_asked(lab: &mut Lab) {
+    let (shepherd, business) = lab.apart().await;
+    let began = Instant::now();
+    loop {
+        let mut slept = Vec::new();
+        for mode in ["doorbell", "coherent:4", "doorbell-batch:2", "inline"] {
+            shepherd.set_registers(&registers(mode, "auto"));
+            // It heeds that when it waits the next time.
+            in_time(check_calls(&shepherd, 3)).await;
+            let before = business.sleeps();
+            for _ in 0..50 {
+                in_time(check_calls(&shepherd, 1)).await;
+                tokio::time::sleep(Duration::from_micros(300)).await;
+            }
+            slept.push(business.sleeps() - before);
+        }
+        // A machine that keeps the process from its processor makes it sleep. On a stream nobody looks: what comes wakes it.
+        let looks = if lab.is_stream() { slept[1].min(slept[3]) > 40 } else { slept[1].max(slept[3]) < 15 };
+        if slept[0].min(slept[2]) > 40 && looks {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "it slept {slept:?} times in 50 calls each");
+    }
+}
+
+pub(crate) async fn registers_change_under_load_and_no_call_is_lost(lab: &mut Lab) {
+    let (shepherd, _) = lab.apart().await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..12)
+        .map(|number| {
+            let (shepherd, is_over) = (shepherd.clone(), is_over.clone());
+            tokio::spawn(async move {
+                for count in 0.. {
+                    let message = Bytes::from(numbered(number * 1000 + count, 64));
+                    assert_eq!(in_time(call(&shepherd, message.clone())).await, Some(message));
+                    if is_over.load(Ordering::SeqCst) {
+                        break;
+                    }
+                }
+            })
+        })
+        .collect();
+    let modes =
+        ["inline", "doorbell-batch:64", "coherent:64", "doorbell", "coherent:1", "doorbell-batch:3", "auto"];
+    for (mode, spin) in modes.iter().zip(["auto", "0", "50"].iter().cycle()) {
+        for batch in ["5", "1", "64", "auto"] {
+            let mut registers = registers(mode, batch);
+            registers.spin = spin.parse().unwrap();
+            registers.poll_load = 1000 * u32::from(batch == "5");
+            shepherd.set_registers(&registers);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    is_over.store(true, Ordering::SeqCst);
+    for caller in callers {
+        in_time(caller).await.expect("each call has its own answer");
+    }
+    assert_eq!(shepherd.live_count(), 0);
 }
