@@ -17,6 +17,7 @@ use crate::config::{Config, Limits};
 use crate::connection::Meter;
 use crate::memory::Charge;
 use crate::metrics::Metrics;
+use crate::monitor::{Stage, Timeline};
 use crate::refusal::{Refusal, Refused};
 use crate::traces::CallSpan;
 use crate::workers::Place;
@@ -193,6 +194,7 @@ impl<B: Body<Data = Bytes, Error: Into<Error>> + Unpin> Body for Asked<B> {
 /// A call's record, from its beginning until its last byte has been handed to HTTP/2.
 pub(crate) struct Record {
     pub(crate) began: Instant,
+    pub(crate) timeline: Timeline,
     pub(crate) path: String,
     pub(crate) call: ServedCall,
     pub(crate) passage: Arc<Passage>,
@@ -217,6 +219,7 @@ impl Drop for Record {
             self.meter.was_reset();
         }
         let code = self.code.unwrap_or(Code::Cancelled);
+        self.timeline.reached(Stage::Written, &self.metrics.monitor);
         if let Some(span) = &mut self.span {
             span.ended(&self.path, self.is_served, code);
         }

@@ -193,16 +193,24 @@ pub(crate) struct Business {
 
 impl Business {
     pub(crate) async fn bind(
-        config: &crate::config::Business,
+        config: &Config,
         tenants: Arc<Tenants>,
         workers: Arc<Workers>,
         metrics: Arc<Metrics>,
         outward: Arc<Outward>,
     ) -> Result<Business, BusinessError> {
-        let (socket, wait) = (config.socket.as_str(), config.wait.into());
-        let (objects, unfit) = (config.objects, config.unfit.into());
-        let limits = Limits { peers: tenants.peers.clone(), wait, objects, unfit, ..Limits::default() };
-        let stream = match &config.stream {
+        let (business, profile) = (&config.business, &config.profile);
+        let (socket, wait) = (business.socket.as_str(), business.wait.into());
+        let limits = Limits {
+            peers: tenants.peers.clone(),
+            wait,
+            objects: business.objects,
+            unfit: business.unfit.into(),
+            ring_len: profile.ring_bytes as usize,
+            area_len: profile.area_bytes as usize,
+            ..Limits::default()
+        };
+        let stream = match &business.stream {
             None => None,
             Some(stream) => Some(bind_stream(stream, limits.clone()).await?),
         };

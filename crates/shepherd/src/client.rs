@@ -17,6 +17,7 @@ const NAME_COUNT_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pairs: Vec<(HeaderName, HeaderValue)>,
+    address: String,
     connection: u64,
 }
 
@@ -27,7 +28,7 @@ impl Client {
     /// Of a new connection.
     pub(crate) fn at(address: &str) -> Client {
         let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-        let mut client = Client { pairs: Vec::new(), connection };
+        let mut client = Client { pairs: Vec::new(), address: address.to_owned(), connection };
         client.say(Caller::ADDRESS, address);
         client
     }
@@ -71,6 +72,11 @@ impl Client {
     /// Its connection, by a number that no other has.
     pub(crate) fn connection(&self) -> u64 {
         self.connection
+    }
+
+    /// Where it is.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     fn say(&mut self, name: HeaderName, text: &str) {

@@ -3,6 +3,7 @@
 //! All values have defaults, so an empty file is a config. Times end in `_ms`, sizes in `_bytes`.
 
 mod checks;
+mod device;
 mod layers;
 mod places;
 mod registers;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tollfree::WaitPolicy;
 
+pub use device::{Device, GroupDevice, Word};
 pub use layers::{ConfigError, Source};
 pub(crate) use registers::Origins;
 pub use registers::Register;
@@ -41,6 +43,10 @@ pub struct Config {
     pub routes: BTreeMap<String, String>,
     /// How requests are spread among the workers of each group.
     pub steering: Steering,
+    /// How requests are announced to the workers of each group, and how these wait for them.
+    pub device: Device,
+    /// What the shepherd is made of.
+    pub profile: Profile,
     /// How business processes' calls to elsewhere are made.
     pub outward: Outward,
     /// What the world may ask for, and business processes of elsewhere.
@@ -146,6 +152,25 @@ pub struct Stream {
     pub client_ca: PathBuf,
 }
 
+/// What a shepherd is made of: it takes a restart to change it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Profile {
+    /// Threads that serve the world and hand calls on. 0: as many as there are processors.
+    pub threads: u32,
+    /// Length of the ring by which each worker gets its calls: a power of two from 4 KiB to 32 KiB.
+    pub ring_bytes: u32,
+    /// Length of the payload area that each worker has for large messages to it: 64 KiB to 16 MiB. It is made with the first one.
+    pub area_bytes: u32,
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        Profile { threads: 0, ring_bytes: 32 << 10, area_bytes: 512 << 10 }
+    }
+}
+
 /// How a shepherd waits for what business processes say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -187,6 +212,8 @@ pub struct Group {
     pub shortcuts: bool,
     /// How its requests are spread among its workers, where not as `steering` says.
     pub steering: GroupSteering,
+    /// How its requests are announced to its workers, where not as `device` says.
+    pub device: GroupDevice,
 }
 
 /// How business processes' calls to elsewhere are made.

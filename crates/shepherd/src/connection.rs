@@ -30,7 +30,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Meter {
     read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
     calls: AtomicU32,
+    calls_total: AtomicU64,
     /// When the last call ended.
     idle_since: Mutex<Instant>,
     resets: Mutex<Bucket>,
@@ -70,7 +72,9 @@ impl Meter {
     pub(crate) fn new(limits: &Limits) -> Meter {
         Meter {
             read_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
             calls: AtomicU32::new(0),
+            calls_total: AtomicU64::new(0),
             idle_since: Mutex::new(Instant::now()),
             resets: Mutex::new(Bucket::new(limits.reset_burst, Duration::from_millis(limits.reset_every_ms))),
             is_stormed: AtomicBool::new(false),
@@ -80,6 +84,18 @@ impl Meter {
 
     fn call_began(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        self.calls_total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Calls under way, calls that there were, bytes that came and bytes that went.
+    pub(crate) fn counts(&self) -> (u32, u64, u64, u64) {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (
+            self.calls.load(Ordering::Relaxed),
+            of(&self.calls_total),
+            of(&self.read_bytes),
+            of(&self.written_bytes),
+        )
     }
 
     pub(crate) fn call_ended(&self) {
@@ -140,7 +156,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
         ready!(self.poll_due(cx));
-        Pin::new(&mut self.inner).poll_write(cx, bytes)
+        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
+        self.meter.written_bytes.fetch_add(written as u64, Ordering::Relaxed);
+        Poll::Ready(Ok(written))
     }
 
     fn poll_write_vectored(
@@ -149,7 +167,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         slices: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
         ready!(self.poll_due(cx));
-        Pin::new(&mut self.inner).poll_write_vectored(cx, slices)
+        let written = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, slices))?;
+        self.meter.written_bytes.fetch_add(written as u64, Ordering::Relaxed);
+        Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -221,11 +241,12 @@ impl Ends {
     }
 }
 
-/// Serves a connection until it ends. `begun_by` is when HTTP/2 must have begun.
+/// Serves a connection of a listener until it ends. `begun_by` is when HTTP/2 must have begun.
 pub(crate) async fn serve<S>(
     gateway: Arc<Gateway>,
     socket: S,
     client: Client,
+    (listener, is_tls): (&str, bool),
     begun_by: Instant,
     mut stopping: watch::Receiver<bool>,
 ) where
@@ -236,6 +257,8 @@ pub(crate) async fn serve<S>(
     let limits = &config.limits;
     let meter = Arc::new(Meter::new(limits));
     let metered = Metered { inner: socket, meter: meter.clone(), is_due: false };
+    let (id, peer) = (client.connection(), client.address().to_owned());
+    let listed = gateway.connections.add(id, listener, peer, is_tls, meter.clone());
     let client = Arc::new(client);
     let service = service_fn({
         let (gateway, meter) = (gateway.clone(), meter.clone());
@@ -278,8 +301,10 @@ pub(crate) async fn serve<S>(
                 Due::Drain(why) => gateway.metrics.refused(why),
             },
             _ = stop, if !is_draining => {}
+            () = listed.connected.closing.notified(), if !is_draining => {}
         }
         is_draining = true;
+        listed.connected.is_draining.store(true, Ordering::Relaxed);
         connection.as_mut().graceful_shutdown();
         due = Instant::now() + Duration::from_millis(gateway.config.load().limits.drain_ms);
     }

@@ -14,12 +14,14 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
 use crate::config::Register;
-use crate::state::StateError;
+use crate::state::{ConnectionState, StateError};
 
 /// Where the state is.
 pub(crate) const STATE: &str = "/state";
 /// Where registers are read and changed.
 pub(crate) const REGISTERS: &str = "/registers";
+/// Where connections are listed and closed.
+pub(crate) const CONNECTIONS: &str = "/connections";
 /// How long a shepherd may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// More than a thousand methods and ten thousand workers need.
@@ -30,6 +32,18 @@ const ANSWER_LEN_MAX: usize = 64 << 20;
 pub(crate) struct Change {
     pub(crate) name: String,
     pub(crate) value: String,
+}
+
+/// Which connection is to be closed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Closing {
+    pub(crate) close: String,
+}
+
+/// Closes a connection.
+pub(crate) async fn close(socket: &str, id: &str) -> Result<ConnectionState, StateError> {
+    let body = serde_json::to_vec(&Closing { close: id.to_owned() }).unwrap_or_default();
+    ask(socket, Method::PUT, CONNECTIONS, body.into()).await
 }
 
 impl Register {

@@ -15,9 +15,11 @@ use crate::bodies::{Answer, Asked, Passage, Record};
 use crate::client::Client;
 use crate::config::Config;
 use crate::connection::Meter;
+use crate::connections::Connections;
 use crate::deadline;
 use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::monitor::{Stage, Timeline};
 use crate::refusal::{Refusal, Refused, not_grpc};
 use crate::reload::Current;
 use crate::traces::Traces;
@@ -29,6 +31,7 @@ const HEALTH: &str = "grpc.health.v1.Health";
 pub(crate) struct Gateway {
     pub(crate) config: Current,
     pub(crate) workers: Arc<Workers>,
+    pub(crate) connections: Arc<Connections>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traces: Option<Traces>,
     pub(crate) health: Health,
@@ -46,8 +49,10 @@ impl Gateway {
         let config = self.config.load_full();
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
         let passage = Arc::new(Passage::default());
+        let began = Instant::now();
         let mut record = Record {
-            began: Instant::now(),
+            began,
+            timeline: Timeline::of(began),
             call: self.metrics.common.serve(&path),
             path,
             passage,
@@ -58,19 +63,22 @@ impl Gateway {
             code: None,
         };
         if !is_grpc(&request) {
-            self.metrics.refused(Refusal::NotGrpc);
+            self.metrics.refused_call(Refusal::NotGrpc, &record.path, "");
+            record.timeline.end();
             record.code = Some(Code::Unknown);
             let (parts, body) = not_grpc(request.method()).into_parts();
             let answer = Answer::new(body, config, record, &parts.headers);
             return Response::from_parts(parts, answer);
         }
         if record.path.split('/').next() == Some(HEALTH) {
+            record.timeline.end();
             return own(self.health.answer(request).await, config, record);
         }
         match self.hand_on(request, client, &config, &mut record).await {
             Ok((response, place)) => own(response, config, record).map(|answer| answer.at(place)),
             Err(Refused { why, status }) => {
-                self.metrics.refused(why);
+                self.metrics.refused_call(why, &record.path, status.message());
+                record.timeline.end();
                 own(status.into_http(), config, record)
             }
         }
@@ -94,10 +102,12 @@ impl Gateway {
             ));
             return Err(Refused { why: Refusal::Headers, status });
         }
+        record.timeline.reached(Stage::Checked, &self.metrics.monitor);
         let connection = client.connection();
         let deadline = deadline::end_of(&parts.headers, record.began);
         let wanted = Wanted { path: &record.path, group: None, connection, began: record.began, deadline };
         let place = self.workers.place_in_time(&wanted).await?;
+        record.timeline.reached(Stage::Placed, &self.metrics.monitor);
         client.sign(&mut parts.headers);
         if !deadline::shrink(&mut parts.headers, record.began) {
             return Err(Refused { why: Refusal::Late, status: deadline::is_over() });
@@ -105,12 +115,14 @@ impl Gateway {
         record.is_served = true;
         let asked = Asked::new(body, config.clone(), record.passage.clone(), place.charge());
         let handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
+        record.timeline.reached(Stage::Handed, &self.metrics.monitor);
         let wanted = Wanted { path: &record.path, group: None, connection, began: record.began, deadline };
         let (handed, place) = self.workers.hand(&wanted, place, handing).await?;
         if let Some(refused) = record.passage.refused(limits) {
             return Err(refused);
         }
         record.passage.answered();
+        record.timeline.reached(Stage::Answered, &self.metrics.monitor);
         let response = match handed {
             Ok(mut response) => {
                 remove_ours(response.headers_mut());
@@ -118,7 +130,9 @@ impl Gateway {
             }
             Err(status) => {
                 tracing::debug!(group = place.group(), path = record.path, %status, "a call did not come to an answer");
-                for_the_world(status).into_http()
+                let status = for_the_world(status);
+                self.metrics.monitor.failed("worker", &record.path, status.message());
+                status.into_http()
             }
         };
         Ok((response, place))

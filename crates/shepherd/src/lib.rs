@@ -23,6 +23,7 @@ mod business;
 mod client;
 mod config;
 mod connection;
+mod connections;
 mod ctl;
 mod deadline;
 mod gateway;
@@ -30,6 +31,7 @@ mod health;
 mod listeners;
 mod memory;
 mod metrics;
+mod monitor;
 mod outward;
 mod page;
 mod passed;
@@ -68,13 +70,16 @@ use crate::workers::Workers;
 
 pub use business::BusinessError;
 pub use config::{
-    Business as BusinessConfig, Config, ConfigError, Group, GroupSteering, Limits, Listener,
-    Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Register, Source, Steering, Stream, Tls,
-    Traces as TracesConfig, Unfit, Wait,
+    Business as BusinessConfig, Config, ConfigError, Device, Group, GroupDevice, GroupSteering, Limits,
+    Listener, Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Profile, Register, Source,
+    Steering, Stream, Tls, Traces as TracesConfig, Unfit, Wait, Word,
 };
 pub use listeners::ListenError;
 pub use reload::{ReloadError, Reloader};
-pub use state::{MethodState, ObjectState, State, StateError, SteeringState, WorkerState};
+pub use state::{
+    ConnectionState, DeviceState, ErrorState, MethodState, ObjectState, StageState, State, StateError,
+    SteeringState, WorkerState,
+};
 pub use tls::TlsError;
 
 /// Why a shepherd can't start.
@@ -177,8 +182,7 @@ impl Shepherd {
             turn: Arc::default(),
         };
         let business =
-            Business::bind(&config.business, tenants, workers.clone(), metrics.clone(), Arc::new(outward))
-                .await?;
+            Business::bind(&config, tenants, workers.clone(), metrics.clone(), Arc::new(outward)).await?;
         let control = match ctl::control_path(socket) {
             // An abstract address has no directory to put it into.
             None => None,
@@ -194,7 +198,14 @@ impl Shepherd {
         let traces = traces.transpose()?;
         let stop = watch::Sender::new(false);
         let health = Health::new(workers.clone(), stop.subscribe());
-        let gateway = Arc::new(Gateway { config: current, workers, metrics, traces, health });
+        let gateway = Arc::new(Gateway {
+            config: current,
+            workers,
+            connections: Arc::default(),
+            metrics,
+            traces,
+            health,
+        });
         Ok(Shepherd { listeners, business, page, control, gateway, stop, reloader })
     }
 

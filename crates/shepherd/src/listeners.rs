@@ -189,8 +189,13 @@ impl Bound {
         if let Some(certificates) = &self.certificates {
             follow.spawn(certificates.clone().follow(self.name.clone(), gateway.metrics.clone()));
         }
-        let entrance =
-            Entrance { gateway, places, certificates: self.certificates.clone(), stopping: stopping.clone() };
+        let entrance = Entrance {
+            listener: self.name.as_str().into(),
+            gateway,
+            places,
+            certificates: self.certificates.clone(),
+            stopping: stopping.clone(),
+        };
         loop {
             let accepted = tokio::select! {
                 accepted = self.socket.accept() => accepted,
@@ -261,6 +266,7 @@ impl Socket {
 
 /// What each newcomer passes.
 struct Entrance {
+    listener: Arc<str>,
     gateway: Arc<Gateway>,
     places: Arc<Places>,
     certificates: Option<Arc<Certificates>>,
@@ -283,13 +289,15 @@ impl Entrance {
                 return;
             }
         };
-        let (gateway, stopping) = (self.gateway.clone(), self.stopping.clone());
+        let (gateway, stopping, listener) =
+            (self.gateway.clone(), self.stopping.clone(), self.listener.clone());
         let begun_by = Instant::now() + Duration::from_millis(gateway.config.load().limits.handshake_ms);
         let config = self.certificates.as_ref().map(|certificates| certificates.current());
         connections.spawn(async move {
             let _admitted = admitted;
             let Some(config) = config else {
-                return connection::serve(gateway, stream, client, begun_by, stopping).await;
+                return connection::serve(gateway, stream, client, (&listener, false), begun_by, stopping)
+                    .await;
             };
             let handshake = tokio::time::timeout_at(begun_by, TlsAcceptor::from(config).accept(stream));
             let stream = match handshake.await {
@@ -305,7 +313,7 @@ impl Entrance {
                 Some(certificate) => client.with_certificate(certificate),
                 None => client,
             };
-            connection::serve(gateway, stream, client, begun_by, stopping).await;
+            connection::serve(gateway, stream, client, (&listener, true), begun_by, stopping).await;
         });
     }
 }

@@ -10,11 +10,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use tollfree::metrics::BOUNDS;
-use tollfree::shepherd::{Fate, Fates};
+use tollfree::shepherd::{Announced, Fate, Fates};
 
-use crate::config::Policy;
+use crate::config::{Device, Policy};
+use crate::monitor::{self, Monitor};
 use crate::refusal::Refusal;
-use crate::state::{MethodState, ObjectState, State};
+use crate::state::{DeviceState, MethodState, ObjectState, State};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
@@ -39,6 +40,15 @@ struct OfMessages {
     became: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Told {
+    group: String,
+    batch: String,
+    doorbell: String,
+    spin_us: String,
+    poll_load: u32,
+}
+
 /// How a group's requests are spread at this moment.
 pub(crate) struct Spread {
     pub(crate) group: String,
@@ -54,6 +64,8 @@ pub(crate) struct Metrics {
     registry: Registry,
     /// Of calls, of sessions with business processes, and of the process.
     pub(crate) common: tollfree::metrics::Metrics,
+    /// How long calls took from stage to stage, and what went wrong last.
+    pub(crate) monitor: Monitor,
     refusals: Family<Reason, Counter>,
     workers: Family<OfGroup, Gauge>,
     outstanding: Family<OfGroup, Gauge>,
@@ -65,6 +77,10 @@ pub(crate) struct Metrics {
     objects: Family<OfMessages, Counter<u64, AtomicU64>>,
     /// What those are made of, by group.
     fates: Mutex<BTreeMap<String, Fates>>,
+    device: Family<Told, Gauge>,
+    publications: Family<OfGroup, Counter>,
+    emissions: Family<OfGroup, Counter>,
+    rings: Family<OfGroup, Counter>,
     outward_targets: Family<OfGroup, Gauge>,
     outward_connections: Family<OfGroup, Gauge>,
     outward_calls: Family<OfGroup, Gauge>,
@@ -80,8 +96,10 @@ impl Metrics {
     pub(crate) fn new() -> Metrics {
         let mut registry = Registry::default();
         let common = tollfree::metrics::Metrics::new(&mut registry);
+        let monitor = Monitor::new(registry.sub_registry_with_prefix("tollfree_shepherd"));
         let metrics = Metrics {
             common,
+            monitor,
             refusals: Family::default(),
             workers: Family::default(),
             outstanding: Family::default(),
@@ -92,6 +110,10 @@ impl Metrics {
             imbalance: Family::default(),
             objects: Family::default(),
             fates: Mutex::default(),
+            device: Family::default(),
+            publications: Family::default(),
+            emissions: Family::default(),
+            rings: Family::default(),
             outward_targets: Family::default(),
             outward_connections: Family::default(),
             outward_calls: Family::default(),
@@ -117,6 +139,23 @@ impl Metrics {
         own.register("imbalance", above, metrics.imbalance.clone());
         let objects = "Messages whose handlers take objects: those that were, and why others went as bytes or were refused";
         own.register("objects", objects, metrics.objects.clone());
+        own.register(
+            "device",
+            "How calls are announced to workers, as the registers have it",
+            metrics.device.clone(),
+        );
+        let announced = [
+            (
+                "publications",
+                "Times that calls, or parts of them, were published for workers",
+                &metrics.publications,
+            ),
+            ("emissions", "Calls, and parts of them, that were published for workers", &metrics.emissions),
+            ("rings", "Times that a worker was rung for what was published, since it slept", &metrics.rings),
+        ];
+        for (name, help, family) in announced {
+            own.register(name, help, family.clone());
+        }
         let outward = [
             ("outward_targets", "Targets elsewhere that are open", &metrics.outward_targets),
             ("outward_connections", "Connections to elsewhere", &metrics.outward_connections),
@@ -145,7 +184,7 @@ impl Metrics {
     }
 
     /// All of them, in OpenMetrics' text form.
-    pub(crate) fn text(&self, spreads: Vec<Spread>) -> String {
+    pub(crate) fn text(&self, spreads: Vec<Spread>, devices: &BTreeMap<String, DeviceState>) -> String {
         // Nothing is left of groups that have gone, and of policies that hold no more.
         self.waiting.clear();
         self.imbalance.clear();
@@ -159,6 +198,18 @@ impl Metrics {
                 let label = OfMessages { group: group.clone(), message: fate.message(), became: fate.name() };
                 self.objects.get_or_create(&label).inner().store(fates.count(fate), Ordering::Relaxed);
             }
+        }
+        self.device.clear();
+        for (group, DeviceState { registers, .. }) in devices {
+            let Device { batch, doorbell, spin_us, poll_load, .. } = registers;
+            let told = Told {
+                group: group.clone(),
+                batch: batch.0.to_string(),
+                doorbell: doorbell.0.to_string(),
+                spin_us: spin_us.0.to_string(),
+                poll_load: *poll_load,
+            };
+            self.device.get_or_create(&told).set(1);
         }
         let mut text = String::new();
         // Writing into a text can't fail.
@@ -196,12 +247,25 @@ impl Metrics {
             latency_bounds_s: BOUNDS.to_vec(),
             methods: methods.collect(),
             refusals: refusals.collect(),
+            stage_bounds_s: monitor::bounds_s(),
+            stages: self.monitor.stages(),
+            errors: self.monitor.errors(),
             ..State::default()
         }
     }
 
     pub(crate) fn refused(&self, reason: Refusal) {
         self.refusals.get_or_create(&Reason { reason }).inc();
+        // Others end as they are meant to.
+        if !matches!(reason, Refusal::Idle | Refusal::Age | Refusal::OutwardIdle) {
+            self.monitor.failed(reason.name(), "", "");
+        }
+    }
+
+    /// The same for a call of which more is known.
+    pub(crate) fn refused_call(&self, reason: Refusal, path: &str, words: &str) {
+        self.refusals.get_or_create(&Reason { reason }).inc();
+        self.monitor.failed(reason.name(), path, words);
     }
 
     pub(crate) fn workers(&self, group: &str) -> Gauge {
@@ -228,6 +292,21 @@ impl Metrics {
             family.get_or_create_owned(&Steered { group: group.to_owned(), policy })
         };
         [of(&self.affinity_hits), of(&self.affinity_misses)]
+    }
+
+    /// Counts what was announced to a group's workers since a count before, and gives all that was.
+    pub(crate) fn announced(&self, group: &str, before: &Announced, now: &Announced) -> DeviceState {
+        let count = |family: &Family<OfGroup, Counter>, before: u64, now: u64| {
+            let counter = family.get_or_create_owned(&OfGroup { group: group.to_owned() });
+            counter.inc_by(now.saturating_sub(before));
+            counter.get()
+        };
+        DeviceState {
+            publications: count(&self.publications, before.publications, now.publications),
+            emissions: count(&self.emissions, before.emissions, now.emissions),
+            rings: count(&self.rings, before.rings, now.rings),
+            ..DeviceState::default()
+        }
     }
 
     pub(crate) fn outward_targets(&self, group: &str) -> Gauge {

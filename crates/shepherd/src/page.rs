@@ -1,5 +1,5 @@
-//! What can be read of a shepherd by HTTP/1.1: `/metrics` on TCP; for its own user, at its control socket, `/state` and `/registers`, which can
-//! be changed there.
+//! What can be read of a shepherd by HTTP/1.1: `/metrics` on TCP; for its own user, at its control socket, `/state`, `/registers`, which can
+//! be changed there, and `/connections`, which can be closed there.
 
 use std::convert::Infallible;
 use std::fs::Permissions;
@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tollfree::PeerPolicy;
 
-use crate::ctl::{Change, REGISTERS, STATE};
+use crate::ctl::{CONNECTIONS, Change, Closing, REGISTERS, STATE};
 use crate::gateway::Gateway;
 use crate::listeners::bind_unix;
 use crate::reload::Reloader;
@@ -101,7 +101,8 @@ impl Page {
     fn content(&self, path: &str) -> Option<(HeaderValue, Bytes)> {
         match self {
             Page::Metrics(_, gateway) if path == METRICS => {
-                Some((TEXT, gateway.metrics.text(gateway.workers.spreads()).into()))
+                let (workers, metrics) = (&gateway.workers, &gateway.metrics);
+                Some((TEXT, metrics.text(workers.spreads(), &workers.devices()).into()))
             }
             Page::Control(control, gateway, _) if path == STATE => {
                 let state = State {
@@ -109,9 +110,14 @@ impl Page {
                     uptime_ms: control.begun.elapsed().as_millis() as u64,
                     groups: gateway.workers.state(),
                     steering: gateway.workers.steering(),
+                    devices: gateway.workers.devices(),
+                    connections_max: gateway.config.load().limits.connections,
                     ..gateway.metrics.state()
                 };
                 Some((JSON, json(&state)))
+            }
+            Page::Control(_, gateway, _) if path == CONNECTIONS => {
+                Some((JSON, json(&gateway.connections.list(&gateway.workers))))
             }
             Page::Control(_, gateway, _) if path == REGISTERS => {
                 Some((JSON, json(&gateway.config.load().registers())))
@@ -123,7 +129,7 @@ impl Page {
     fn paths(&self) -> &'static str {
         match self {
             Page::Metrics(..) => METRICS,
-            Page::Control(..) => "/state and /registers",
+            Page::Control(..) => "/state, /registers and /connections",
         }
     }
 }
@@ -175,26 +181,43 @@ async fn answer(request: Request<Incoming>, page: &Page) -> Response<Full<Bytes>
     };
     match (page, request.method()) {
         (_, &Method::GET) => {}
-        (Page::Control(_, _, reloader), &Method::PUT) if request.uri().path() == REGISTERS => {
+        (Page::Control(_, gateway, reloader), &Method::PUT) if request.uri().path() != STATE => {
+            let is_register = request.uri().path() == REGISTERS;
             let body = Limited::new(request.into_body(), CHANGE_LEN_MAX).collect().await;
             let body = body.map(|body| body.to_bytes()).map_err(|error| error.to_string());
-            let change = body.and_then(|body| {
-                serde_json::from_slice::<Change>(&body)
-                    .map_err(|error| format!("no change of a register: {error}"))
-            });
-            let changed = change.and_then(|Change { name, value }| {
-                reloader.set(&name, &value).map_err(|error| error.to_string())
+            let changed = body.and_then(|body| match is_register {
+                true => change(reloader, &body),
+                false => close(gateway, &body),
             });
             match changed {
-                Ok(register) => content = json(&register),
+                Ok(changed) => content = changed,
                 Err(words) => return refused(StatusCode::UNPROCESSABLE_ENTITY, words),
             }
         }
-        _ => return refused(StatusCode::METHOD_NOT_ALLOWED, "only GET, and PUT for registers\n".to_owned()),
+        _ => {
+            return refused(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "only GET, and PUT for registers and connections\n".to_owned(),
+            );
+        }
     }
     let mut response = Response::new(Full::new(content));
     response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
     response
+}
+
+/// Gives a register another value.
+fn change(reloader: &Reloader, body: &[u8]) -> Result<Bytes, String> {
+    let Change { name, value } =
+        serde_json::from_slice(body).map_err(|error| format!("no change of a register: {error}"))?;
+    reloader.set(&name, &value).map(|register| json(&register)).map_err(|error| error.to_string())
+}
+
+/// Closes a connection.
+fn close(gateway: &Gateway, body: &[u8]) -> Result<Bytes, String> {
+    let Closing { close } =
+        serde_json::from_slice(body).map_err(|error| format!("no connection to be closed: {error}"))?;
+    gateway.connections.close(&close, &gateway.workers).map(|closed| json(&closed))
 }
 
 #[cfg(test)]

@@ -168,6 +168,10 @@ fn keep(old: &Config, new: &mut Config, may_come: impl Fn(u32) -> bool) -> Vec<S
         kept.push("business.unfit".into());
     }
     new.business = old.business.clone();
+    if new.profile != old.profile {
+        kept.push("profile".into());
+        new.profile = old.profile.clone();
+    }
     if new.metrics != old.metrics {
         kept.push("metrics.address".into());
         new.metrics = old.metrics.clone();
@@ -198,7 +202,7 @@ mod tests {
         let of = |text: &str| Config::from_toml(text).unwrap();
         let old = of("listeners.a.address = \"127.0.0.1:1\"\nlisteners.gone.address = \"127.0.0.1:2\"\n");
         let mut new = of("listeners.a.address = \"127.0.0.1:3\"\nlisteners.b.address = \"127.0.0.1:4\"\n\
-             business.socket = \"shm:///x\"\nbusiness.wait = \"low-latency\"\nbusiness.objects = false\nbusiness.unfit = \"refuse\"\nmetrics.address = \"127.0.0.1:5\"\ntraces.ratio = 0.5\nlimits.streams = 7\n\
+             business.socket = \"shm:///x\"\nbusiness.wait = \"low-latency\"\nbusiness.objects = false\nbusiness.unfit = \"refuse\"\nprofile.ring_bytes = 4096\nmetrics.address = \"127.0.0.1:5\"\ntraces.ratio = 0.5\nlimits.streams = 7\n\
              [groups.g]\nusers = [5]\n[groups.h]\nusers = [6]\n");
         let kept = keep(&old, &mut new, |user| user == 5);
         let keys = [
@@ -209,6 +213,7 @@ mod tests {
             "business.wait",
             "business.objects",
             "business.unfit",
+            "profile",
             "metrics.address",
             "traces",
             "groups.h.users",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Policy;
+use crate::config::{Device, Policy};
 use crate::ctl;
 
 /// What a shepherd counts. All counts are since its start; two states make a rate.
@@ -19,6 +19,8 @@ pub struct State {
     pub uptime_ms: u64,
     /// Connections from the world at this moment.
     pub connections: i64,
+    /// How many there may be.
+    pub connections_max: u32,
     /// Upper bounds of [`MethodState::latency_counts`], in seconds.
     pub latency_bounds_s: Vec<f64>,
     /// Who is attached, by group.
@@ -27,10 +29,72 @@ pub struct State {
     pub steering: BTreeMap<String, SteeringState>,
     /// What became of messages whose handlers take objects, by group.
     pub objects: BTreeMap<String, ObjectState>,
+    /// How calls are announced to them, by group.
+    pub devices: BTreeMap<String, DeviceState>,
     /// Calls from the world by method, in the order of their names. Methods that nobody has served are `other`.
     pub methods: Vec<MethodState>,
     /// What was refused or ended, by reason.
     pub refusals: BTreeMap<String, u64>,
+    /// Upper bounds of [`StageState::counts`], in seconds.
+    pub stage_bounds_s: Vec<f64>,
+    /// How long calls took from stage to stage, in the order of the stages.
+    pub stages: Vec<StageState>,
+    /// What went wrong last, the latest first: 32 at most.
+    pub errors: Vec<ErrorState>,
+}
+
+/// How long calls took up to a stage from the one before, of one call in sixteen: `checked` (headers looked at), `placed` (a worker
+/// found, and waited for), `handed` (to the session), `answered` (the worker's answer began), `written` (all of it given to
+/// HTTP/2).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct StageState {
+    /// Its name.
+    pub stage: String,
+    /// How many took how long: up to each of [`State::stage_bounds_s`], and beyond.
+    pub counts: Vec<u64>,
+    /// All together.
+    pub sum_s: f64,
+}
+
+/// Something that went wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ErrorState {
+    /// Milliseconds since then.
+    pub ago_ms: u64,
+    /// Why, as in [`State::refusals`]; `worker` where a call came to no answer of its worker's.
+    pub reason: String,
+    /// Of which method; empty where it was no call.
+    pub method: String,
+    /// What the client was told, where it was told something.
+    pub words: String,
+}
+
+/// A connection from the world, or a session with a worker of a business process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ConnectionState {
+    /// By which it is closed.
+    pub id: String,
+    /// `world`, `world, TLS` or `worker`.
+    pub kind: String,
+    /// The listener, or the group.
+    pub place: String,
+    /// Who is at the other end.
+    pub peer: String,
+    /// Milliseconds since it was opened.
+    pub open_ms: u64,
+    /// Calls under way.
+    pub calls: u32,
+    /// Calls that there were, those under way included.
+    pub calls_total: u64,
+    /// Bytes that came, HTTP/2's own included; of connections from the world.
+    pub received_bytes: Option<u64>,
+    /// Bytes that went; of connections from the world.
+    pub sent_bytes: Option<u64>,
+    /// It takes no further call.
+    pub is_closing: bool,
 }
 
 /// A worker that is attached.
@@ -76,6 +140,20 @@ pub struct ObjectState {
     pub requests: BTreeMap<String, u64>,
     /// Their messages.
     pub answers: BTreeMap<String, u64>,
+}
+
+/// How the calls of a group are announced to its workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DeviceState {
+    /// As the registers have it.
+    pub registers: Device,
+    /// Times that something was published for those who are attached.
+    pub publications: u64,
+    /// What was published then: requests, parts of them, and the like.
+    pub emissions: u64,
+    /// Times that one of them was rung for that, since it slept.
+    pub rings: u64,
 }
 
 /// Calls of one method.
@@ -130,5 +208,24 @@ impl State {
     /// [`StateError`], after at most 10 s.
     pub async fn read(socket: &str) -> Result<State, StateError> {
         ctl::get(socket, ctl::STATE).await
+    }
+}
+
+impl ConnectionState {
+    /// All connections of a shepherd: from the world in the order in which they came, then to workers. As [`State::read`].
+    ///
+    /// # Errors
+    /// [`StateError`], after at most 10 s.
+    pub async fn read_all(socket: &str) -> Result<Vec<ConnectionState>, StateError> {
+        ctl::get(socket, ctl::CONNECTIONS).await
+    }
+
+    /// Closes one by its [`id`](ConnectionState::id). One from the world takes no further call, and ends when those under way are
+    /// answered, or after `limits.drain_ms`. A session with a worker ends at once, calls under way UNAVAILABLE; its process attaches again.
+    ///
+    /// # Errors
+    /// [`StateError::Refused`] where there is none of that name.
+    pub async fn close(socket: &str, id: &str) -> Result<ConnectionState, StateError> {
+        ctl::close(socket, id).await
     }
 }

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use http::Response;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tollfree::shepherd::{Attached, Handing, Unanswered};
+use tollfree::shepherd::{Announced, Attached, Handing, Unanswered};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -20,7 +20,7 @@ use crate::metrics::{Metrics, Spread};
 use crate::peer::Peer;
 use crate::refusal::{Refusal, Refused};
 use crate::reload::Current;
-use crate::state::{SteeringState, WorkerState};
+use crate::state::{ConnectionState, DeviceState, SteeringState, WorkerState};
 use crate::steering::{Asking, Dispatcher, Load, Waiting};
 
 /// Workers that may turn a call away, since they are leaving, before it ends with that.
@@ -35,6 +35,8 @@ pub(crate) struct Worker {
     since: Instant,
     load: Load,
     calls: AtomicU64,
+    /// What was announced to it, as far as that is counted.
+    announced: Mutex<Announced>,
     /// It takes no new calls, and is about to be removed.
     is_leaving: AtomicBool,
 }
@@ -47,6 +49,7 @@ impl Worker {
             since: Instant::now(),
             load: Load::new(id),
             calls: AtomicU64::new(0),
+            announced: Mutex::default(),
             is_leaving: AtomicBool::new(false),
         }
     }
@@ -62,6 +65,27 @@ impl Worker {
             outstanding: self.load.outstanding(),
             calls: self.calls.load(Ordering::Relaxed),
             attached_ms: self.since.elapsed().as_millis() as u64,
+        }
+    }
+
+    /// By which its session is closed.
+    pub(crate) fn connection_id(&self) -> String {
+        format!("w{}", self.load.id())
+    }
+
+    /// Its session, as one of the shepherd's connections.
+    pub(crate) fn connection(&self) -> ConnectionState {
+        ConnectionState {
+            id: self.connection_id(),
+            kind: "worker".to_owned(),
+            place: self.group().to_owned(),
+            peer: format!("{:?}, worker {}", Peer::of_attached(&self.attached), self.attached.worker()),
+            open_ms: self.since.elapsed().as_millis() as u64,
+            calls: self.load.outstanding(),
+            calls_total: self.calls.load(Ordering::Relaxed),
+            received_bytes: None,
+            sent_bytes: None,
+            is_closing: self.is_leaving.load(Ordering::Relaxed),
         }
     }
 
@@ -220,6 +244,9 @@ impl Workers {
         let id = self.count.fetch_add(1, Ordering::Relaxed);
         let worker = Arc::new(Worker::new(attached, dispatcher, id));
         self.change(|table| {
+            // Here, so that a config that comes to hold meanwhile finds it or is found by it.
+            let device = self.config.load().device_of(worker.group());
+            worker.attached.set_registers(&device.registers());
             table.attached.push(worker.clone());
             for service in worker.attached.services() {
                 table.by_service.entry(service.clone()).or_default().push(worker.clone());
@@ -260,6 +287,7 @@ impl Workers {
             }
         });
         self.metrics.workers(worker.group()).dec();
+        self.count_announced(worker);
         // Connections that were this one's are others' now.
         self.serve_waiting(&worker.dispatcher);
     }
@@ -309,13 +337,37 @@ impl Workers {
         self.spreads().into_iter().map(of).collect()
     }
 
-    /// Routes and steers calls as another config says, which is the current one already.
+    /// How the calls of each group are announced to those who are attached, and what was announced so far.
+    pub(crate) fn devices(&self) -> BTreeMap<String, DeviceState> {
+        let config = self.config.load();
+        let mut groups = BTreeMap::new();
+        for worker in &self.table.load().attached {
+            let counted = self.count_announced(worker);
+            let registers = config.device_of(worker.group());
+            groups.insert(worker.group().to_owned(), DeviceState { registers, ..counted });
+        }
+        groups
+    }
+
+    /// Counts what was announced to a worker since that was counted last, and gives the counts of its group.
+    fn count_announced(&self, worker: &Worker) -> DeviceState {
+        let mut counted = worker.announced.lock();
+        let before = std::mem::replace(&mut *counted, worker.attached.announced());
+        self.metrics.announced(worker.group(), &before, &counted)
+    }
+
+    /// Routes, steers and announces calls as another config says, which is the current one already.
     pub(crate) fn configure(self: &Arc<Self>, config: &Config) {
         let dispatchers: Vec<_> = self.dispatchers.lock().values().cloned().collect();
         for dispatcher in &dispatchers {
             dispatcher.rules.change(&config.steering_of(&dispatcher.group));
         }
-        self.change(|table| table.configure(config));
+        self.change(|table| {
+            table.configure(config);
+            for worker in &table.attached {
+                worker.attached.set_registers(&config.device_of(worker.group()).registers());
+            }
+        });
         // There may be room now where there was none.
         for dispatcher in &dispatchers {
             self.serve_waiting(dispatcher);

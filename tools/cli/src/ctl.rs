@@ -1,12 +1,12 @@
 //! `tollfree ctl`: see and change what can be changed in a shepherd that runs.
 
 use clap::{Args, Subcommand};
-use tollfree_shepherd::{Register, StateError};
+use tollfree_shepherd::{ConnectionState, Register, StateError};
 
 use crate::bench::print;
 use crate::failure::Failure;
 
-/// See and change what can be changed in a shepherd that runs: steering and limits
+/// See and change what can be changed in a shepherd that runs: steering, how calls are announced, limits, connections
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A value that was set holds until it is set again, or until the shepherd reads its config again (SIGHUP).
@@ -35,6 +35,21 @@ enum Action {
         /// A number, or a name
         #[arg(allow_hyphen_values = true)]
         value: String,
+    },
+
+    /// List connections from the world and sessions with workers, or look one up
+    Connections {
+        /// The first column of the list
+        id: Option<String>,
+        /// Print a JSON list
+        #[arg(long)]
+        json: bool,
+    },
+
+    /// Close a connection when its calls are answered, or end the session with a worker, which attaches again
+    Close {
+        /// As `connections` names it
+        id: String,
     },
 
     /// List all values, with units, and where each was said
@@ -71,6 +86,25 @@ impl CtlCommand {
                 let register = runtime.block_on(Register::set(socket, &name, &value))?;
                 print(&format!("{name} = {}\n", value_of(&register)))
             }
+            Action::Connections { id, json } => {
+                let mut connections = runtime.block_on(ConnectionState::read_all(socket))?;
+                if let Some(id) = id {
+                    connections.retain(|connection| connection.id == id);
+                    if connections.is_empty() {
+                        let words =
+                            format!("there is no connection {id}; `tollfree ctl connections` lists all");
+                        return Err(Failure::Refused(words));
+                    }
+                }
+                match json {
+                    true => print(&format!("{}\n", serde_json::json!(connections))),
+                    false => print(&connection_table(&connections)),
+                }
+            }
+            Action::Close { id } => {
+                let closed = runtime.block_on(ConnectionState::close(socket, &id))?;
+                print(&format!("{id} is being closed; {} calls are under way\n", closed.calls))
+            }
             Action::Show { json } => {
                 let registers = runtime.block_on(Register::read_all(socket))?;
                 match json {
@@ -86,13 +120,38 @@ fn value_of(register: &Register) -> String {
     register.value.as_str().map_or_else(|| register.value.to_string(), str::to_owned)
 }
 
+fn connection_table(connections: &[ConnectionState]) -> String {
+    let row = |cells: [&str; 9]| {
+        let [id, kind, place, calls, total, received, sent, open, peer] = cells;
+        format!(
+            "{id:<8} {kind:<11} {place:<20} {calls:>9} {total:>11} {received:>13} {sent:>13} {open:>11}  {peer}\n"
+        )
+    };
+    let bytes = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    let head = row(["id", "kind", "place", "under way", "calls", "bytes in", "bytes out", "open ms", "peer"]);
+    let rows = connections.iter().map(|connection| {
+        let closing = if connection.is_closing { " (closing)" } else { "" };
+        row([
+            &connection.id,
+            &connection.kind,
+            &connection.place,
+            &connection.calls.to_string(),
+            &connection.calls_total.to_string(),
+            &bytes(connection.received_bytes),
+            &bytes(connection.sent_bytes),
+            &connection.open_ms.to_string(),
+            &format!("{}{closing}", connection.peer),
+        ])
+    });
+    std::iter::once(head).chain(rows).collect()
+}
+
 fn table(registers: &[Register]) -> String {
     let width = registers.iter().map(|register| register.name.len()).max().unwrap_or(0);
-    let row = |name: &str, value: &str, unit: &str, origin: &str| {
-        format!("{name:<width$} {value:>17} {unit:<11} {origin}\n")
+    let row = |name: &str, value: &str, unit: &str, engine: &str, origin: &str| {
+        format!("{name:<width$} {value:>17} {unit:<11} {engine:<11} {origin}\n")
     };
-    let rows = registers
-        .iter()
-        .map(|register| row(&register.name, &value_of(register), &register.unit, &register.origin));
-    std::iter::once(row("name", "value", "unit", "said by")).chain(rows).collect()
+    let engine = |register: &Register| register.engine.as_deref().map_or("", |_| "memory only").to_owned();
+    let rows = registers.iter().map(|it| row(&it.name, &value_of(it), &it.unit, &engine(it), &it.origin));
+    std::iter::once(row("name", "value", "unit", "engine", "said by")).chain(rows).collect()
 }

@@ -126,8 +126,11 @@ pub(crate) fn log(level: tracing::Level) {
 fn serve(sources: &[Source]) -> Result<(), Failure> {
     let config = Config::read(sources)?;
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| failed(&error))?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if config.profile.threads > 0 {
+        runtime.worker_threads(config.profile.threads as usize);
+    }
+    let runtime = runtime.enable_all().build().map_err(|error| failed(&error))?;
     runtime.block_on(async {
         // From here on a signal is an orderly end, even one that comes before the first client.
         let mut signals =

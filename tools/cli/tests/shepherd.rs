@@ -147,7 +147,23 @@ fn ctl_changes_it(scratch: &Scratch, socket: &str) {
         (&find("limits.idle_ms")["unit"], &find("limits.idle_ms")["origin"]),
         (&"ms".into(), &"default".into())
     );
-    assert!(ctl(&["show"]).1.contains("steering.functions"));
+    let shown = ctl(&["show"]).1;
+    assert!(shown.contains("steering.functions"));
+    let line = |name: &str| shown.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(
+        line("device.spin_us").contains("memory only") && line("device.poll_load").contains("memory only")
+    );
+    assert!(!line("device.batch").contains("memory only"), "{shown}");
+    assert_eq!(ctl(&["set", "device.doorbell", "coherent:4"]).1, "device.doorbell = coherent:4\n");
+    let (code, _, words) = ctl(&["set", "device.batch", "65"]);
+    assert!(code == Some(2) && words.contains("1 to 64"), "{words}");
+    assert_eq!(get("device.batch"), "auto\n");
+    let connections: Value = serde_json::from_str(&ctl(&["connections", "--json"]).1).expect("JSON");
+    assert!(connections.is_array() && ctl(&["connections"]).1.contains("under way"), "{connections}");
+    for arguments in [["connections", "c999999"], ["close", "c999999"]] {
+        let (code, _, words) = ctl(&arguments);
+        assert!(code == Some(2) && words.contains("ctl connections"), "{words}");
+    }
     let absent =
         tollfree(scratch).args(["ctl", "--socket", "shm:///run/no/such.sock", "show"]).output().unwrap();
     assert_eq!(absent.status.code(), Some(1));

@@ -1,4 +1,4 @@
-//! `tollfree bench paced`, `tollfree bench crowd` and `tollfree bench split` from the outside: their results as others read them.
+//! `tollfree bench paced`, `crowd`, `split` and `device` from the outside: their results as others read them.
 
 mod run;
 
@@ -128,4 +128,30 @@ fn split_rows_have_the_fields_that_others_rely_on() {
         let long = if row["message"] == "echo64" { 66 } else { 300 };
         assert!(number(row, "message_bytes") >= long, "{row}");
     }
+}
+
+#[test]
+fn device_rows_have_the_fields_that_others_rely_on() {
+    let axes =
+        ["--mode", "doorbell,doorbell-batch:11,coherent:4", "--inflight", "4", "--placement", "same-core"];
+    let times = ["--seconds", "0.05", "--rounds", "1"];
+    let closed = report(&[&["device"][..], &axes, &times].concat());
+    let rows = closed["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4, "three modes and the floor");
+    for row in rows {
+        assert_eq!((&row["inflight"], &row["rate"], &row["threads"]), (&4.into(), &Value::Null, &1.into()));
+        assert!(row["calls_per_s"].as_f64().unwrap() > 0.0 && row["not_run"] == Value::Null, "{row}");
+        assert!(number(row, "p50_ns") > 0 && number(row, "p50_ns") <= number(row, "p99_ns"), "{row}");
+        if row["mode"] != Value::Null {
+            assert!(row["of_floor"].as_f64().unwrap() > 0.0, "{row}");
+            assert!(row["emissions_per_publication"].as_f64().unwrap() >= 1.0, "{row}");
+            assert!(row["rings_per_call"].as_f64().is_some(), "{row}");
+        }
+    }
+    assert_eq!(closed["bounds"].as_array().unwrap().len(), 2, "{}", closed["bounds"]);
+    let axes = ["--mode", "coherent:4", "--batch", "auto,1", "--rate", "500", "--threads", "2"];
+    let paced = report(&[&["device"][..], &axes, &times].concat());
+    let rows = paced["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["rate"], &rows[1]["batch"]), (2, &500.into(), &1.into()));
+    assert!(rows.iter().all(|row| row["not_run"] == Value::Null && number(row, "calls") > 0), "{rows:?}");
 }

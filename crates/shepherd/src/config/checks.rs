@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Config, steering};
+use super::{Config, device, steering};
 use crate::passed::SCHEME;
 use crate::target::Name;
+
+/// The most threads that a shepherd has.
+const THREADS_MAX: u32 = 1024;
 
 /// What is wrong, and where.
 pub(super) struct Complaint {
@@ -57,7 +60,26 @@ pub(super) fn check(config: &Config) -> Result<(), Complaint> {
         return Err(complaint(&["traces", "ratio"], format!("{ratio} is no share: write 0 to 1")));
     }
     steering::check(&config.steering).map_err(|(key, problem)| complaint(&["steering", key], problem))?;
+    device::check(&config.device).map_err(|(key, problem)| complaint(&["device", key], problem))?;
+    profile(config)?;
     limits(config)
+}
+
+fn profile(config: &Config) -> Result<(), Complaint> {
+    let profile = &config.profile;
+    let wrong = |key, value: u32, instead: &str| {
+        Err(complaint(&["profile", key], format!("{value} is out of bounds: write {instead}")))
+    };
+    if profile.threads > THREADS_MAX {
+        return wrong("threads", profile.threads, "0 to 1024");
+    }
+    if !profile.ring_bytes.is_power_of_two() || !(4 << 10..=32 << 10).contains(&profile.ring_bytes) {
+        return wrong("ring_bytes", profile.ring_bytes, "4096, 8192, 16384 or 32768");
+    }
+    if !(64 << 10..=16 << 20).contains(&profile.area_bytes) {
+        return wrong("area_bytes", profile.area_bytes, "65536 to 16777216");
+    }
+    Ok(())
 }
 
 fn address(address: &str, path: &[&str]) -> Result<(), Complaint> {
@@ -104,6 +126,11 @@ fn groups(config: &Config) -> Result<(), Complaint> {
             && steering::check(&config.steering).is_ok()
         {
             return Err(complaint(&["groups", name, "steering", key], problem));
+        }
+        if let Err((key, problem)) = device::check(&config.device_of(name))
+            && device::check(&config.device).is_ok()
+        {
+            return Err(complaint(&["groups", name, "device", key], problem));
         }
         for target in &group.via {
             via(config, target).map_err(|problem| complaint(&["groups", name, "via"], problem))?;

@@ -21,6 +21,9 @@ pub struct Register {
     pub value: serde_json::Value,
     /// What a number counts; `name` where the value is none.
     pub unit: String,
+    /// The engine that heeds it, where the other doesn't: `memory` for what only workers of this host do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
     /// Where the value was said: a line of a file, a variable, a flag, `ctl`, another register, or `default`.
     pub origin: String,
 }
@@ -46,6 +49,18 @@ const STEERING: [(&str, &str); 5] = [
     ("waiting", "calls"),
 ];
 
+/// Keys of a device, and their units.
+const DEVICE: [(&str, &str); 5] = [
+    ("batch", "calls"),
+    ("doorbell", "name"),
+    ("spin_us", "us"),
+    ("hold_us", "us"),
+    ("poll_load", "calls/s"),
+];
+
+/// Those of them that mean nothing to workers of other hosts, who never look.
+const MEMORY_ONLY: [&str; 2] = ["spin_us", "poll_load"];
+
 fn unit_of_limit(key: &str) -> &'static str {
     match key {
         _ if key.ends_with("_ms") => "ms",
@@ -59,29 +74,48 @@ fn unit_of_limit(key: &str) -> &'static str {
 /// The parts of a register's name.
 pub(super) fn path_of(name: &str) -> Vec<String> {
     // A group's name may have dots.
-    let own = name.strip_prefix("groups.").and_then(|rest| rest.rsplit_once(".steering."));
+    let own = name.strip_prefix("groups.").and_then(|rest| {
+        let (group, key) = rest.rsplit_once('.')?;
+        let section =
+            ["steering", "device"].into_iter().find(|section| group.ends_with(&format!(".{section}")))?;
+        Some([&group[..group.len() - section.len() - 1], section, key])
+    });
     match own {
-        Some((group, key)) => ["groups", group, "steering", key].map(str::to_owned).to_vec(),
+        Some([group, section, key]) => ["groups", group, section, key].map(str::to_owned).to_vec(),
         None => name.split('.').map(str::to_owned).collect(),
     }
 }
 
 impl Config {
-    /// All that can be changed while a shepherd runs: how calls are steered, for all groups and for each that is configured, and limits.
+    /// All that can be changed while a shepherd runs: how calls are steered and announced, for all groups and for each that is
+    /// configured, and limits.
     pub fn registers(&self) -> Vec<Register> {
         let mut registers = Vec::new();
         let mut add = |name: String, value: &serde_json::Value, unit: &str, otherwise: &str| {
             let origin = self.origins.0.get(&name).map_or(otherwise, String::as_str).to_owned();
-            registers.push(Register { name, value: value.clone(), unit: unit.to_owned(), origin });
+            let engine = name
+                .rsplit_once("device.")
+                .and_then(|(_, key)| MEMORY_ONLY.contains(&key).then(|| "memory".into()));
+            registers.push(Register { name, value: value.clone(), unit: unit.to_owned(), engine, origin });
         };
-        let all = json!(self.steering);
+        let of_groups =
+            |group: &String| (group.clone(), json!(self.steering_of(group)), json!(self.device_of(group)));
+        let (all, groups) = ((json!(self.steering), json!(self.device)), self.groups.keys().map(of_groups));
+        let groups: Vec<_> = groups.collect();
         for (key, unit) in STEERING {
-            add(format!("steering.{key}"), &all[key], unit, "default");
+            add(format!("steering.{key}"), &all.0[key], unit, "default");
         }
-        for group in self.groups.keys() {
-            let own = json!(self.steering_of(group));
+        for (key, unit) in DEVICE {
+            add(format!("device.{key}"), &all.1[key], unit, "default");
+        }
+        for (group, steering, device) in groups {
             for (key, unit) in STEERING {
-                add(format!("groups.{group}.steering.{key}"), &own[key], unit, &format!("steering.{key}"));
+                let name = format!("groups.{group}.steering.{key}");
+                add(name, &steering[key], unit, &format!("steering.{key}"));
+            }
+            for (key, unit) in DEVICE {
+                let name = format!("groups.{group}.device.{key}");
+                add(name, &device[key], unit, &format!("device.{key}"));
             }
         }
         for (key, value) in json!(self.limits).as_object().into_iter().flatten() {
@@ -160,6 +194,26 @@ mod tests {
     }
 
     #[test]
+    fn a_group_waits_as_all_do_unless_it_says_otherwise() {
+        let text = "device.batch = 8\ndevice.doorbell = \"coherent:4\"\n[groups.\"a.device.b\"]\ndevice.doorbell = \"inline\"\n";
+        let mut config = read(text);
+        assert_eq!(of(&config, "device.batch"), words("8", "calls", "s.toml:1"));
+        assert_eq!(of(&config, "groups.a.device.b.device.batch"), words("8", "calls", "device.batch"));
+        assert_eq!(of(&config, "groups.a.device.b.device.doorbell"), words("\"inline\"", "name", "s.toml:4"));
+        for (name, value) in [
+            ("groups.a.device.b.device.batch", "auto"),
+            ("device.doorbell", "doorbell-batch:11"),
+            ("device.spin_us", "20"),
+        ] {
+            config = config.with(name, value).unwrap();
+        }
+        assert_eq!(of(&config, "groups.a.device.b.device.batch"), words("\"auto\"", "calls", "ctl"));
+        let (all, own) = (config.device, config.device_of("a.device.b"));
+        assert_eq!([all.doorbell.0.to_string(), own.doorbell.0.to_string()], ["doorbell-batch:11", "inline"]);
+        assert_eq!([all.spin_us.0.to_string(), own.spin_us.0.to_string()], ["20", "20"]);
+    }
+
+    #[test]
     fn each_register_takes_its_own_value_again() {
         let mut config = read("[groups.g]\n");
         for register in config.registers() {
@@ -167,6 +221,7 @@ mod tests {
             let same = config.with(&register.name, &value).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(of(&same, &register.name).2, "ctl");
             assert_eq!((&same.limits, same.steering_of("g")), (&config.limits, config.steering_of("g")));
+            assert_eq!(same.device_of("g"), config.device_of("g"));
             config = same;
         }
     }
@@ -183,6 +238,19 @@ mod tests {
             ("groups.h.steering.depth", "1", &["groups.h.steering.depth", "can't be changed", "ctl show"]),
             ("limits.streams", "0", &["limits.streams", "at least 1"]),
             ("business.wait", "low-latency", &["business.wait", "can't be changed"]),
+            ("device.batch", "0", &["device.batch", "\"0\"", "1 to 64"]),
+            ("device.batch", "65", &["device.batch", "1 to 64"]),
+            ("device.batch", "-1", &["device.batch", "1 to 64"]),
+            ("device.batch", "1.5", &["device.batch"]),
+            ("device.doorbell", "bell", &["device.doorbell", "\"bell\"", "coherent:N"]),
+            ("device.doorbell", "coherent:0", &["device.doorbell", "1 to 64"]),
+            ("device.spin_us", "forever", &["device.spin_us", "1000000"]),
+            ("device.spin_us", "1000001", &["device.spin_us", "1000000"]),
+            ("device.hold_us", "10001", &["device.hold_us", "10000"]),
+            ("device.hold_us", "-1", &["device.hold_us"]),
+            ("device.poll_load", "many", &["device.poll_load", "many"]),
+            ("groups.g.device.doorbell", "doorbell-batch:65", &["groups.g.device.doorbell", "1 to 64"]),
+            ("groups.h.device.batch", "1", &["groups.h.device.batch", "can't be changed"]),
             ("listeners.a.address", "127.0.0.1:1", &["can't be changed"]),
         ] {
             let error = config.with(name, value).expect_err(name).to_string();

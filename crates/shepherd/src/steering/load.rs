@@ -36,6 +36,11 @@ pub struct Load {
 }
 
 impl Load {
+    /// Its number.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Of a new worker; no two workers of a group have the same `id`.
     pub fn new(id: u64) -> Load {
         Load { id, outstanding: AtomicU32::new(0), recent: [const { AtomicU64::new(0) }; FUNCTIONS_MAX] }

@@ -175,3 +175,16 @@ async fn old_connections_are_left_without_a_failed_call() {
     lab.until_figure("tollfree_shepherd_connections", |count| count == 0.0).await;
     lab.client().await.unary(Ask::default()).await.unwrap();
 }
+
+/// The shortest ring and area that there are: large messages go through them in pieces.
+#[tokio::test]
+async fn a_profile_with_short_buffers_carries_large_messages_all_the_same() {
+    let lab = Lab::start("profile.ring_bytes = 4096\nprofile.area_bytes = 65536\n").await;
+    let _attached = lab.attach("default").await;
+    let mut client = lab.client().await;
+    for len in [10, 60_000, 2_000_000] {
+        let answer = client.unary(Ask { body: vec![7; len], ..Ask::default() }).await.unwrap().into_inner();
+        assert_eq!(answer.body, vec![7; len]);
+    }
+    assert_eq!(lab.figure("tollfree_ring_bytes").await, 4096.0);
+}

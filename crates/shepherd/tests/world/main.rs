@@ -1,6 +1,7 @@
 //! The shepherd from outside: gRPC clients that know nothing of it, and peers that mean it no good.
 
 mod calls;
+mod connections;
 mod floods;
 mod identity;
 mod lab;

@@ -62,6 +62,10 @@ async fn nonsense_is_refused_and_the_old_value_stays() {
         ("limits.straems", "1", "ctl show"),
         ("business.wait", "low-latency", "can't be changed"),
         ("groups.other.steering.depth", "1", "can't be changed"),
+        ("device.batch", "0", "1 to 64"),
+        ("device.doorbell", "coherent:65", "1 to 64"),
+        ("device.spin_us", "-5", "1000000"),
+        ("groups.default.device.hold_us", "20000", "10000"),
     ] {
         let error = Register::set(&lab.business(), name, value).await.unwrap_err();
         assert!(matches!(&error, StateError::Refused(words) if words.contains(word)), "{name}: {error}");
@@ -69,11 +73,33 @@ async fn nonsense_is_refused_and_the_old_value_stays() {
     assert_eq!(Register::read_all(&lab.business()).await.unwrap(), before);
 }
 
+#[tokio::test]
+async fn how_calls_are_announced_is_seen_in_state_and_figures() {
+    let lab = Lab::start("device.batch = 4\n[groups.default]\n").await;
+    let _attached = lab.attach("default").await;
+    let mut client = lab.client().await;
+    lab.reloader.set("groups.default.device.doorbell", "doorbell-batch:3").unwrap();
+    for _ in 0..5 {
+        client.unary(Ask::default()).await.unwrap();
+    }
+    let device = &State::read(&lab.business()).await.unwrap().devices["default"];
+    let registers = (device.registers.batch.0.to_string(), device.registers.doorbell.0.to_string());
+    assert_eq!(registers, ("4".into(), "doorbell-batch:3".into()));
+    assert!(device.publications >= 5 && device.emissions >= 5, "{device:?}");
+    let text = lab.page().await;
+    let info = "tollfree_shepherd_device{group=\"default\",batch=\"4\",doorbell=\"doorbell-batch:3\",spin_us=\"auto\",poll_load=\"0\"} 1";
+    assert!(text.contains(info), "{text}");
+    assert!(lab.figure("tollfree_shepherd_publications_total{group=\"default\"}").await >= 5.0);
+}
+
 /// What a register is set to and back, so that each has another value for a while.
 fn other(register: &Register) -> String {
     match (register.name.rsplit('.').next(), register.value.as_u64()) {
         (Some("policy"), _) => "affinity".to_owned(),
         (Some("depth"), _) => "1".to_owned(),
+        (Some("batch"), _) => "5".to_owned(),
+        (Some("doorbell"), _) => "coherent:4".to_owned(),
+        (Some("spin_us"), _) => "20".to_owned(),
         (Some("functions"), Some(count)) => (count % 16 + 1).to_string(),
         (_, Some(count)) => (count + 1).to_string(),
         (_, None) => panic!("{register:?} is no number"),
@@ -120,6 +146,15 @@ async fn each_register_changes_under_load_without_a_lost_call_or_a_pause() {
     for policy in ["round_robin", "static", "affinity", "least_outstanding"] {
         lab.reloader.set("steering.policy", policy).unwrap();
         some_more().await;
+    }
+    for mode in ["inline", "doorbell", "doorbell-batch:11", "coherent:1", "coherent:4", "auto"] {
+        for batch in ["1", "3", "64", "auto"] {
+            lab.reloader.set("device.batch", batch).unwrap();
+            let began = processor_time();
+            lab.reloader.set("groups.default.device.doorbell", mode).unwrap();
+            longest = longest.max(processor_time() - began);
+            some_more().await;
+        }
     }
     is_over.store(true, Ordering::SeqCst);
     while let Some(client) = tokio::time::timeout(PATIENCE, clients.join_next()).await.expect("calls end") {

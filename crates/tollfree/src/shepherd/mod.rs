@@ -65,9 +65,11 @@ pub use admission::Admission;
 pub use beside::Beside;
 pub use handing::{Handing, Unanswered};
 use objects::Objects;
-pub use tollfree_transport::RemoteIdentity;
 #[cfg(feature = "tls")]
 pub use tollfree_transport::StreamPolicy;
+pub use tollfree_transport::{
+    Announced, Batch, DoorbellMode, RegisterError, Registers, RemoteIdentity, Spin,
+};
 
 /// What both ends of a stream say in TLS that they speak (ALPN).
 #[cfg(feature = "tls")]
@@ -94,6 +96,10 @@ pub struct Limits {
     pub objects: bool,
     /// What becomes of requests that can't be handed to such handlers as objects.
     pub unfit: Unfit,
+    /// Length of the ring by which each session is told, in bytes: a power of two from 4 KiB to 32 KiB.
+    pub ring_len: usize,
+    /// Length of the payload area that a session gets for large messages to it, in bytes: 64 KiB to 16 MiB.
+    pub area_len: usize,
 }
 
 impl Default for Limits {
@@ -106,6 +112,8 @@ impl Default for Limits {
             wait: WaitPolicy::default(),
             objects: true,
             unfit: Unfit::default(),
+            ring_len: tollfree_layout::limits::RING_LEN_DEFAULT,
+            area_len: tollfree_layout::limits::AREA_LEN_DEFAULT,
         }
     }
 }
@@ -118,6 +126,8 @@ impl Limits {
             agent: Some("tollfree-shepherd".into()),
             is_shepherd: true,
             load: true,
+            ring_len: self.ring_len,
+            area_len: self.area_len,
             ..Config::default()
         };
         let calls = self.calls_per_session.max(1);
@@ -379,6 +389,16 @@ impl Attached {
     /// What became of messages on their way: how many were handed over, and came back, as objects.
     pub fn payloads(&self) -> PayloadCounts {
         self.endpoint.sharing.payloads.counts()
+    }
+
+    /// Announces calls to this worker in another way from now on, and asks it to wait for them so. No call is lost by that.
+    pub fn set_registers(&self, registers: &Registers) {
+        self.attachment.set_registers(registers);
+    }
+
+    /// What was announced to this worker so far.
+    pub fn announced(&self) -> Announced {
+        self.attachment.announced()
     }
 
     /// Calls under way in this worker.

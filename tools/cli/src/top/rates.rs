@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
-use tollfree_shepherd::{MethodState, ObjectState, State, WorkerState};
+use tollfree_shepherd::{
+    Device, DeviceState, ErrorState, MethodState, ObjectState, StageState, State, WorkerState,
+};
 
 /// An interval, with rates by second and times in milliseconds.
 #[derive(Debug, Serialize)]
@@ -13,11 +15,26 @@ pub(super) struct Rates {
     pub(super) uptime_ms: u64,
     pub(super) interval_ms: u64,
     pub(super) connections: i64,
+    pub(super) connections_max: u32,
     pub(super) calls_per_s: f64,
     pub(super) groups: Vec<GroupRates>,
     pub(super) methods: Vec<MethodRates>,
     /// Those that happened in the interval.
     pub(super) refusals_per_s: BTreeMap<String, f64>,
+    /// How long calls took from stage to stage, in the interval.
+    pub(super) stages: Vec<StageRates>,
+    /// What went wrong last, whenever that was.
+    pub(super) errors: Vec<ErrorState>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct StageRates {
+    pub(super) stage: String,
+    /// Calls that were timed: one in sixteen.
+    pub(super) timed: u64,
+    pub(super) mean_us: Option<f64>,
+    pub(super) p50_us: Option<f64>,
+    pub(super) p99_us: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -31,7 +48,19 @@ pub(super) struct GroupRates {
     pub(super) imbalance: f64,
     /// What became of messages whose handlers take objects, since the shepherd's start.
     pub(super) objects: ObjectState,
+    /// How calls are announced to its workers.
+    pub(super) device: DeviceRates,
     pub(super) workers: Vec<WorkerRates>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct DeviceRates {
+    #[serde(flatten)]
+    pub(super) registers: Device,
+    pub(super) publications_per_s: f64,
+    /// Calls, and parts of them, that were published together.
+    pub(super) emissions_per_publication: Option<f64>,
+    pub(super) rings_per_s: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,6 +103,7 @@ impl Rates {
                 waiting: steering.waiting,
                 imbalance: steering.imbalance,
                 objects: now.objects.get(name).cloned().unwrap_or_default(),
+                device: of_device(before.devices.get(name), now.devices.get(name), by_second),
                 group: name.clone(),
                 calls_per_s: workers.iter().map(|worker| worker.calls_per_s).sum(),
                 outstanding: workers.iter().map(|worker| worker.outstanding).sum(),
@@ -91,6 +121,9 @@ impl Rates {
             uptime_ms: now.uptime_ms,
             interval_ms,
             connections: now.connections,
+            connections_max: now.connections_max,
+            stages: now.stages.iter().map(|stage| of_stage(before, now, stage)).collect(),
+            errors: now.errors.clone(),
             calls_per_s: methods.iter().map(|method| method.calls_per_s).sum(),
             groups: groups.collect(),
             refusals_per_s: refusals.collect(),
@@ -103,16 +136,22 @@ impl Rates {
         let mut text = format!("{}\n\n", self.headline());
         lines(&mut text, GROUPS, &self.group_rows());
         lines(&mut text, METHODS, &self.method_rows());
+        lines(&mut text, STAGES, &self.stage_rows());
         _ = writeln!(text, "{}", self.refusals());
+        for error in self.errors.iter().take(ERRORS_SHOWN) {
+            let ErrorState { ago_ms, reason, method, words, .. } = error;
+            _ = writeln!(text, "{} ago: {reason} {method} {words}", age(*ago_ms));
+        }
         text
     }
 
     pub(super) fn headline(&self) -> String {
         format!(
-            "shepherd {}, up {}: {} connections, {:.1} calls/s",
+            "shepherd {}, up {}: {} of {} connections, {:.1} calls/s",
             self.pid,
             age(self.uptime_ms),
             self.connections,
+            self.connections_max,
             self.calls_per_s
         )
     }
@@ -125,7 +164,7 @@ impl Rates {
         format!("refused: {}", each.collect::<Vec<_>>().join(", "))
     }
 
-    pub(super) fn group_rows(&self) -> Vec<[String; 8]> {
+    pub(super) fn group_rows(&self) -> Vec<[String; 9]> {
         let mut rows = Vec::new();
         for group in &self.groups {
             for worker in &group.workers {
@@ -138,10 +177,21 @@ impl Rates {
                     age(worker.attached_ms),
                     group.policy.to_owned(),
                     group.waiting.to_string(),
+                    group.device.registers.doorbell.0.to_string(),
                 ]);
             }
         }
         rows
+    }
+
+    fn stage_rows(&self) -> Vec<[String; 5]> {
+        let time = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.1}"));
+        let row = |stage: &StageRates| {
+            let times = [stage.mean_us, stage.p50_us, stage.p99_us].map(time);
+            let [mean, p50, p99] = times;
+            [stage.stage.clone(), stage.timed.to_string(), mean, p50, p99]
+        };
+        self.stages.iter().map(row).collect()
     }
 
     pub(super) fn method_rows(&self) -> Vec<[String; 6]> {
@@ -161,7 +211,7 @@ impl Rates {
 }
 
 /// Columns and their widths.
-pub(super) const GROUPS: [(&str, u16); 8] = [
+pub(super) const GROUPS: [(&str, u16); 9] = [
     ("group", 24),
     ("process", 10),
     ("worker", 7),
@@ -170,9 +220,15 @@ pub(super) const GROUPS: [(&str, u16); 8] = [
     ("attached", 10),
     ("steering", 17),
     ("waiting", 7),
+    ("doorbell", 17),
 ];
 pub(super) const METHODS: [(&str, u16); 6] =
     [("method", 44), ("calls/s", 10), ("errors/s", 10), ("p50 ms", 9), ("p90 ms", 9), ("p99 ms", 9)];
+
+const STAGES: [(&str, u16); 5] =
+    [("stage", 24), ("timed calls", 12), ("mean us", 10), ("p50 us", 10), ("p99 us", 10)];
+/// Errors that are told as text.
+const ERRORS_SHOWN: usize = 5;
 
 fn lines<const N: usize>(text: &mut String, header: [(&str, u16); N], rows: &[[String; N]]) {
     line(text, header, &header.map(|(name, _)| name.to_owned()));
@@ -202,6 +258,41 @@ fn of_worker(earlier: &[WorkerState], worker: &WorkerState, by_second: impl Fn(u
         calls_per_s: by_second(worker.calls - calls),
         outstanding: worker.outstanding,
         attached_ms: worker.attached_ms,
+    }
+}
+
+fn of_stage(before: &State, now: &State, stage: &StageState) -> StageRates {
+    let none = StageState::default();
+    let earlier = before.stages.iter().find(|other| other.stage == stage.stage).unwrap_or(&none);
+    let counts = stage.counts.iter().enumerate();
+    let counts: Vec<u64> = counts
+        .map(|(at, count)| count.saturating_sub(earlier.counts.get(at).copied().unwrap_or(0)))
+        .collect();
+    let timed: u64 = counts.iter().sum();
+    let quantile_us = |q| quantile_ms(&now.stage_bounds_s, &counts, q).map(|ms| ms * 1e3);
+    StageRates {
+        stage: stage.stage.clone(),
+        timed,
+        mean_us: (timed > 0).then(|| (stage.sum_s - earlier.sum_s) * 1e6 / timed as f64),
+        p50_us: quantile_us(0.5),
+        p99_us: quantile_us(0.99),
+    }
+}
+
+fn of_device(
+    before: Option<&DeviceState>,
+    now: Option<&DeviceState>,
+    by_second: impl Fn(u64) -> f64,
+) -> DeviceRates {
+    let none = DeviceState::default();
+    let (before, now) = (before.unwrap_or(&none), now.unwrap_or(&none));
+    let publications = now.publications.saturating_sub(before.publications);
+    let emissions = now.emissions.saturating_sub(before.emissions);
+    DeviceRates {
+        registers: now.registers,
+        publications_per_s: by_second(publications),
+        emissions_per_publication: (publications > 0).then(|| emissions as f64 / publications as f64),
+        rings_per_s: by_second(now.rings.saturating_sub(before.rings)),
     }
 }
 
@@ -274,6 +365,10 @@ mod tests {
             "groups": {"a": [{"pid": 1, "uid": 0, "worker": 0, "services": ["x.A"], "outstanding": 0, "calls": 10, "attached_ms": 5}]},
             "steering": {"a": {"policy": "affinity", "waiting": 3, "imbalance": 0.5}},
             "methods": [{"method": "x.A/B", "started": 10, "ended": {"OK": 9, "INTERNAL": 1}, "latency_counts": [10, 0, 0, 0]}],
+            "devices": {"a": {"registers": {"doorbell": "coherent:4"}, "publications": 10, "emissions": 10, "rings": 1}},
+            "connections_max": 9, "stage_bounds_s": [0.001, 0.002],
+            "stages": [{"stage": "placed", "counts": [1, 0, 0], "sum_s": 0.001}],
+            "errors": [{"ago_ms": 5, "reason": "late", "method": "x.A/B", "words": "too late"}],
             "objects": {}, "refusals": {"idle": 1, "age": 0}}"#,
         );
         let mut now = before.clone();
@@ -284,6 +379,9 @@ mod tests {
         now.methods[0].ended.insert("INTERNAL".into(), 5);
         now.methods[0].latency_counts = vec![10, 10, 9, 1];
         now.refusals.insert("idle".into(), 5);
+        let device = now.devices.get_mut("a").unwrap();
+        (device.publications, device.emissions, device.rings) = (20, 50, 5);
+        (now.stages[0].counts, now.stages[0].sum_s) = (vec![1, 2, 0], 0.004);
         (before, now)
     }
 
@@ -301,6 +399,15 @@ mod tests {
         assert_eq!(rates.refusals_per_s, BTreeMap::from([("idle".to_owned(), 2.0)]));
         let text = rates.text();
         assert!(text.contains("x.A/B") && text.contains("refused: idle 2.0/s"), "{text}");
+        let device = &rates.groups[0].device;
+        assert_eq!((device.publications_per_s, device.rings_per_s), (5.0, 2.0));
+        assert_eq!(device.emissions_per_publication, Some(4.0));
+        let stage = &rates.stages[0];
+        assert_eq!((stage.timed, stage.p99_us.map(f64::round)), (2, Some(1990.0)));
+        assert!((stage.mean_us.unwrap() - 1500.0).abs() < 1.0, "{stage:?}");
+        for words in ["coherent:4", "1 of 9 connections", "late x.A/B too late"] {
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     #[test]

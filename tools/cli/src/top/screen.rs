@@ -120,6 +120,7 @@ mod tests {
             "groups": {"orders": [{"pid": 1234, "uid": 0, "worker": 0, "services": [], "outstanding": 3, "calls": 10, "attached_ms": 5}]},
             "steering": {"orders": {"policy": "round_robin", "waiting": 4, "imbalance": 0.0}},
             "methods": [{"method": "acme.v1.Orders/Get", "started": 10, "ended": {"OK": 10}, "latency_counts": [10, 0]}],
+            "devices": {}, "connections_max": 9, "stage_bounds_s": [], "stages": [], "errors": [],
             "objects": {}, "refusals": {}}"#,
         )
         .unwrap();
