@@ -14,6 +14,7 @@
 pub mod certificates;
 pub mod codec;
 pub mod crowd;
+pub mod device;
 pub mod echo;
 pub mod idle;
 pub mod interval;

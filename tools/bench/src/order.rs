@@ -10,7 +10,7 @@ use crate::cores::{self, CoreIdx};
 use crate::latency::Latencies;
 use crate::peer::Starter;
 use crate::plan::{Case, RuntimeKind};
-use crate::{idle, layers, paced, pool, side, split};
+use crate::{device, idle, layers, paced, pool, side, split};
 
 /// An order to a process started as `bench-peer`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub(crate) enum Order {
     Paced(paced::Part),
     /// Be the shepherd of a side, with its socket in this directory; answers [`Serving`].
     Shepherd(PathBuf),
+    /// Play a part at the interface to business processes; see [`device`].
+    Device(device::Part),
     /// Play a part where RPC work is split from business; see [`split`].
     Split(split::Part),
 }
@@ -109,6 +111,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Layers(part) => Some(part.core()),
         Order::Paced(part) => part.core,
         Order::Split(part) => part.core,
+        Order::Device(part) => part.core,
         Order::Idle(_) | Order::Shepherd(_) => None,
     };
     crate::process::raise_file_limit()?;
@@ -127,6 +130,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Paced(part) => paced::act(part, starter),
         Order::Shepherd(dir) => side::tollfree_shortcut::shepherd(dir, starter),
         Order::Split(part) => split::act(part, starter),
+        Order::Device(part) => device::act(part, starter),
     }
 }
 

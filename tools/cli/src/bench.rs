@@ -14,6 +14,7 @@ use tollfree_bench::report::Report;
 
 use crate::bench_codec::CodecArgs;
 use crate::bench_dagger::{LengthsArgs, SharesArgs};
+use crate::bench_device::DeviceArgs;
 use crate::bench_notnets::{Fig1Args, Table1Args};
 use crate::bench_paced::{CrowdArgs, PacedArgs};
 use crate::bench_pool::PoolArgs;
@@ -31,6 +32,8 @@ pub(crate) enum Bench {
     Crowd(CrowdArgs),
     /// Repeat Split gRPC's figure 2: what RPC work costs a business core, inside of it and in a shepherd
     Split(SplitArgs),
+    /// Repeat Dagger's figures 5 and 6: an echo over the interface to business processes, in each mode and batch
+    Device(DeviceArgs),
     /// Time decoding, encoding, verifying and reading messages, beside other protobuf libraries
     Codec(CodecArgs),
     /// Time passing by reference through a memory pool
@@ -58,6 +61,7 @@ impl Bench {
             Self::Paced(arguments) => arguments.run(),
             Self::Crowd(arguments) => arguments.run(),
             Self::Split(arguments) => arguments.run(),
+            Self::Device(arguments) => arguments.run(),
             Self::Codec(arguments) => arguments.run(),
             Self::Pool(arguments) => arguments.run(),
             Self::NotNetsTable1(arguments) => arguments.run(),

@@ -4,6 +4,7 @@
 mod bench;
 mod bench_codec;
 mod bench_dagger;
+mod bench_device;
 mod bench_notnets;
 mod bench_paced;
 mod bench_pool;

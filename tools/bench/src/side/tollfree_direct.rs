@@ -64,6 +64,11 @@ impl AsyncSide for TollfreeDirect {
 /// A caller through such a channel, for a case's bodies and metadata.
 pub(crate) async fn caller(builder: ChannelBuilder, case: Case) -> Result<Caller, String> {
     let channel = builder.connect().await.map_err(|error| format!("cannot connect: {error}"))?;
+    caller_of(channel, case)
+}
+
+/// The same through a channel that is there.
+pub(crate) fn caller_of(channel: Channel, case: Case) -> Result<Caller, String> {
     let client = EchoClient::new(channel.clone()).max_decoding_message_size(limit(case.size));
     match client.way() {
         Way::Direct => {
