@@ -41,7 +41,8 @@ pub const VERSION_MIN: u16 = 1;
 /// The newest version this code speaks.
 pub const VERSION_MAX: u16 = 1;
 /// Feature bits that this code knows: all of [`feature`].
-pub const FEATURES: u64 = feature::LOAD | feature::POOL | feature::UPGRADE | feature::DOORBELL;
+pub const FEATURES: u64 =
+    feature::LOAD | feature::POOL | feature::UPGRADE | feature::DOORBELL | feature::LENDING;
 /// Length of a token, and of the answer to one.
 pub const TOKEN_LEN: usize = 16;
 /// Length of what the workers of one server have in common.
@@ -58,6 +59,8 @@ pub mod feature {
     pub const UPGRADE: u64 = 0x4;
     /// Each side gives the other a doorbell that is rung by reading, as its first word after the handshake.
     pub const DOORBELL: u64 = 0x8;
+    /// The client, a shepherd, may ask the server to join a pool of the shepherd's; what it sends may be a rope of that one then.
+    pub const LENDING: u64 = 0x10;
 }
 
 /// Values of [`Hello::kind`].
@@ -180,7 +183,7 @@ impl Hello {
         hello.kind = kind.into();
         hello.version_min = VERSION_MIN.into();
         hello.version_max = VERSION_MAX.into();
-        hello.features = (FEATURES & !feature::UPGRADE & !feature::DOORBELL).into();
+        hello.features = (FEATURES & !feature::UPGRADE & !feature::DOORBELL & !feature::LENDING).into();
         hello
     }
 

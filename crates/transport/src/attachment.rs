@@ -312,6 +312,12 @@ impl Attachment {
         self.shared.peer_pool
     }
 
+    /// Whether messages to the server, which has attached to a shepherd, may be ropes of a pool that it joins later on
+    /// ([`Config::lending`](crate::Config::lending)).
+    pub fn lends(&self) -> bool {
+        self.shared.lends
+    }
+
     /// Ropes sent that the peer has not taken hold of yet.
     pub fn ropes_in_flight(&self) -> usize {
         self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())

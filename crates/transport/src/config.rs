@@ -121,6 +121,9 @@ pub struct Config {
     /// The name of the pool that this process is a member of, where messages may be ropes of it
     /// ([`Outgoing::rope`](crate::Outgoing::rope)). They may only if the peer names the same one.
     pub pool: Option<[u8; POOL_ID_LEN]>,
+    /// A shepherd, and a server that attaches to one: messages to the server may be ropes of a pool that it joins later on, when the
+    /// shepherd has named it.
+    pub lending: bool,
 }
 
 impl Default for Config {
@@ -143,6 +146,7 @@ impl Default for Config {
             is_shepherd: false,
             via: None,
             pool: None,
+            lending: false,
         }
     }
 }

@@ -128,7 +128,7 @@ impl Core {
         let patience = Patience::new(config.wait, attached.role, &price);
         let core = Core {
             session: Session::new(attached.role, config.limits, attached.peer_limits)
-                .with_ropes(attached.peer_pool == PeerPool::Same),
+                .with_ropes(attached.lends || attached.peer_pool == PeerPool::Same),
             sending: Sending {
                 ring: RingSender::new(own.clone(), peer.clone(), attached.own.ring),
                 area: AreaSender::new(),

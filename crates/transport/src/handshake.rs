@@ -263,6 +263,8 @@ pub(crate) struct Attached {
     /// The server's answer to the token, where one was presented.
     pub(crate) answer: Option<Token>,
     pub(crate) peer_pool: PeerPool,
+    /// Both sides have the feature LENDING.
+    pub(crate) lends: bool,
     pub(crate) agent: String,
     pub(crate) identity: PeerIdentity,
     /// Where the two are on different hosts: how they are connected.
@@ -300,7 +302,7 @@ pub(crate) async fn connect(
         let peer = Peer { identity, pidfd: watch(stream, identity)?, shares_clock: true };
         let own =
             Own::make(if role == Role::Client { "tollfree-client" } else { "tollfree-server" }, config)?;
-        let mut hello = offer(purpose.kind(), role, config, &own);
+        let mut hello = offer(purpose.kind(), purpose, role, config, &own);
         hello.body_len = (body.len() as u32).into();
         if let Some(token) = token {
             put_token(&mut hello, token);
@@ -364,7 +366,7 @@ pub(crate) async fn accept(
         let own = Own::make(name, config)?;
         seat.made(tollfree_region::ReadMemory::len(&own.region));
         let attached = attach(purpose, role, &hello, mapped(fd), own, peer, config)?;
-        let mut welcome = offer(kind::WELCOME, role, config, &attached.own);
+        let mut welcome = offer(kind::WELCOME, &attached.purpose, role, config, &attached.own);
         welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
         welcome.version_max = welcome.version_min;
         if let Some(answer) = &answer {
@@ -479,15 +481,18 @@ impl Own {
     }
 
     /// The features that this side wants to be in force.
-    fn features(&self, config: &Config) -> u64 {
+    fn features(&self, config: &Config, purpose: &Purpose) -> u64 {
         let load = if config.load { feature::LOAD } else { 0 };
         let pool = if config.pool.is_some() { feature::POOL } else { 0 };
         let doorbell = if self.doorbell.is_some() { feature::DOORBELL } else { 0 };
-        load | pool | doorbell
+        // Nobody but a shepherd lends, to those that attach.
+        let lends = config.lending && matches!(purpose, Purpose::Attach(_));
+        let lending = if lends { feature::LENDING } else { 0 };
+        load | pool | doorbell | lending
     }
 }
 
-pub(crate) fn offer(kind: u32, role: Role, config: &Config, own: &Own) -> Hello {
+pub(crate) fn offer(kind: u32, purpose: &Purpose, role: Role, config: &Config, own: &Own) -> Hello {
     let mut hello = Hello::new(kind);
     hello.region_len = (tollfree_region::ReadMemory::len(&own.region) as u32).into();
     hello.ring_len = (own.ring.ring_len as u32).into();
@@ -496,7 +501,7 @@ pub(crate) fn offer(kind: u32, role: Role, config: &Config, own: &Own) -> Hello 
     hello.stream_count = if role == Role::Server { config.limits.stream_count } else { 0 }.into();
     hello.area_len_max = (limits::AREA_LEN_MAX as u32).into();
     hello.metadata_len_max = (config.limits.metadata_len_max as u32).into();
-    hello.features = own.features(config).into();
+    hello.features = own.features(config, purpose).into();
     hello.pool = config.pool.unwrap_or_default();
     hello.set_text(&agent(config));
     hello.clock_ns = now_ns().into();
@@ -617,7 +622,7 @@ pub(crate) fn attach(
         stream_count: theirs.stream_count.get(),
         metadata_len_max: metadata_len_max.min(limits::METADATA_LEN_MAX),
     };
-    let in_force = theirs.features.get() & own.features(config);
+    let in_force = theirs.features.get() & own.features(config, &purpose);
     Ok(Attached {
         role,
         purpose,
@@ -633,6 +638,7 @@ pub(crate) fn attach(
         shares_load: in_force & feature::LOAD != 0,
         gives_doorbells: in_force & feature::DOORBELL != 0,
         answer: None,
+        lends: in_force & feature::LENDING != 0,
         peer_pool: match config.pool {
             Some(own) if theirs.features.get() & feature::POOL != 0 => {
                 if theirs.pool == own {

@@ -91,6 +91,7 @@ pub(crate) struct Shared {
     /// What the side that connected wants.
     pub(crate) purpose: Purpose,
     pub(crate) peer_pool: PeerPool,
+    pub(crate) lends: bool,
     /// Tells of the end of the peer's process, no matter which process holds copies of its socket. Watched like the socket.
     pub(crate) death: Option<Arc<DeathWatch>>,
     pub(crate) clock_shift_ns: i64,
@@ -197,7 +198,8 @@ impl Shared {
         let doorbell = doorbell.map(OwnDoorbell::from_owned_fd_unchecked).transpose()?;
         let remote = attached.link.as_ref().and_then(|link| link.remote.clone());
         let (agent, purpose) = (attached.agent.clone(), attached.purpose.clone());
-        let (clock_shift_ns, peer_pool) = (attached.clock_shift_ns, attached.peer_pool);
+        let (clock_shift_ns, peer_pool, lends) =
+            (attached.clock_shift_ns, attached.peer_pool, attached.lends);
         let (core, load) = Core::new(attached, config);
         Ok(Arc::new(Shared {
             socket: Arc::new(socket),
@@ -208,6 +210,7 @@ impl Shared {
             agent,
             purpose,
             peer_pool,
+            lends,
             death: death.map(Arc::new),
             clock_shift_ns,
             area_idle: config.area_idle,

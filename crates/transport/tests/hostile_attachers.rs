@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use echo::{Echo, alone_for, check_calls, serve};
-use tollfree_layout::handshake::{AttachHead, Hello, PROCESS_ID_LEN, kind, reason};
+use tollfree_layout::handshake::{AttachHead, Hello, PROCESS_ID_LEN, feature, kind, reason};
 use tollfree_layout::limits;
 use tollfree_testkit::{Census, Chance, Door};
 use tollfree_transport::*;
@@ -28,7 +28,7 @@ impl Shepherd {
     fn start(handshake_timeout: Duration) -> Shepherd {
         let directory = tempfile::tempdir().unwrap();
         let address = Address::Path(directory.path().join("shepherd.sock"));
-        let config = Config { is_shepherd: true, handshake_timeout, ..Config::default() };
+        let config = Config { is_shepherd: true, lending: true, handshake_timeout, ..Config::default() };
         let listener = Listener::bind(&address, config).unwrap();
         Shepherd { address, listener, directory }
     }
@@ -157,6 +157,45 @@ fn who_takes_one_for_the_other_is_told() {
         let error = Attachment::connect(&shepherd.address, &Config::default()).await.unwrap_err();
         assert!(!error.kind.is_transient(), "{error}");
         assert!(error.to_string().contains("reach it by Server::attach"), "{error}");
+    });
+}
+
+/// Whoever else says that it knows LENDING is not heard: no session but that of a process that attaches has ropes without a pool of both.
+#[test]
+fn nobody_lends_but_a_shepherd_to_those_that_attach() {
+    alone_for(120, async {
+        let mut shepherd = Shepherd::start(PATIENCE);
+        let server = Echo::start(Config { lending: true, ..Config::default() });
+        let attaching = introduction(b"orders", &[b"shop.Orders"]);
+        let cases: [(u32, &[u8], u64, bool); 4] = [
+            (kind::HELLO, b"", feature::LENDING, false),
+            (kind::VIA, b"group:orders", feature::LENDING, false),
+            (kind::ATTACH, &attaching, 0, false),
+            (kind::ATTACH, &attaching, feature::LENDING, true),
+        ];
+        for (of_kind, body, features, lends) in cases {
+            let mut hello = Door::hello(of_kind, RING_LEN);
+            hello.stream_count = if of_kind == kind::ATTACH { 64 } else { 0 }.into();
+            hello.body_len = (body.len() as u32).into();
+            hello.features = features.into();
+            let region = Door::region(RING_LEN);
+            let path = match of_kind {
+                kind::HELLO => server.address.socket_path(),
+                _ => shepherd.path(),
+            };
+            let (answer, door) = tokio::task::block_in_place(|| {
+                let door = Door::knock(&path).unwrap();
+                door.send(&[hello.as_bytes(), body].concat(), &[region.fd()]).unwrap();
+                (door.recv_hello().unwrap().expect("it is let in").0, door)
+            });
+            assert_eq!(answer.kind.get(), kind::WELCOME, "{}", answer.text());
+            if of_kind != kind::HELLO {
+                assert_eq!(shepherd.accept().await.lends(), lends, "kind {of_kind}, features {features:#x}");
+            }
+            let says_so = answer.features.get() & feature::LENDING != 0;
+            assert_eq!(says_so, of_kind == kind::ATTACH, "kind {of_kind}");
+            drop(door);
+        }
     });
 }
 

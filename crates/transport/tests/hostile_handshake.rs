@@ -267,7 +267,7 @@ fn every_lie_of_a_server_is_an_error_that_names_the_socket() {
             (|h| h.magic = *b"TOLLFRE3", "does not speak Tollfree"),
             (|h| (h.version_min, h.version_max) = (0.into(), 0.into()), "speaks 0 to 0"),
             (|h| (h.version_min, h.version_max) = (2.into(), 3.into()), "speaks 2 to 3"),
-            (|h| h.required = 16.into(), "features 0x10"),
+            (|h| h.required = 32.into(), "features 0x20"),
             (|h| h.kind = kind::HELLO.into(), "another kind"),
             (|h| h.ring_len = 33.into(), "a ring of 33"),
             (|h| h.region_len = u32::MAX.into(), "a region of 4294967295"),

@@ -65,6 +65,7 @@ fn constants() -> BTreeMap<String, u64> {
         handshake::feature::POOL,
         handshake::feature::UPGRADE,
         handshake::feature::DOORBELL,
+        handshake::feature::LENDING,
         handshake::kind::HELLO,
         handshake::kind::WELCOME,
         handshake::kind::REFUSAL,

@@ -2,8 +2,10 @@
 
 mod devices;
 mod idle;
+mod keeper;
 mod kills;
 mod load;
+mod placed;
 mod places;
 #[path = "../world/probe.rs"]
 #[allow(dead_code, reason = "the other suite counts more")]
@@ -51,6 +53,13 @@ async fn as_child() {
             let server = tollfree::Server::builder().add_service(service);
             let uri = format!("shm://{}", role.socket.display());
             server.attach(uri).group(said).workers(1).until(stop).await.unwrap();
+        }
+        "keeper" => {
+            let (service, payloads) = (keeper::Keeper::default(), tollfree::Server::builder());
+            let server = payloads.add_service(service.serve());
+            service.counts(server.payloads());
+            let uri = format!("shm://{}", role.socket.display());
+            server.attach(uri).group(said).until(stop).await.unwrap();
         }
         "intruder" => {
             let called = match tollfree::Channel::connect(said).await {

@@ -80,6 +80,11 @@ impl Place {
         Process::start("taker", &self.business(), &detail)
     }
 
+    /// One whose handler takes objects, and keeps those that it is told to.
+    pub(crate) fn start_keeper(&self) -> Process {
+        Process::start("keeper", &self.business(), "default")
+    }
+
     /// One to be killed when it gets to a point for the `nth` time.
     pub(crate) fn start_armed_business(&self, point: Point, nth: u32) -> Process {
         Process::start("business", &self.business(), &format!("default|{point:?}|{nth}"))

@@ -25,10 +25,10 @@ use crate::lab::{Lab, PATIENCE, PROBE, workers_of};
 use crate::objects::{objects, until_objects};
 use crate::taker::Taker;
 
-const DESCRIBE: &str = "/tollfree.Objects/Describe";
+pub(crate) const DESCRIBE: &str = "/tollfree.Objects/Describe";
 
 /// What a process says of the types of its methods.
-fn description<M1: Message, M2: Message>() -> Vec<u8> {
+pub(crate) fn description<M1: Message, M2: Message>() -> Vec<u8> {
     let table = M1::Compiled::BLOB;
     let len = table.len() as u32;
     let mut bytes = [M1::TYPE_IDX, M2::TYPE_IDX, len].map(u32::to_le_bytes).concat();
@@ -37,7 +37,7 @@ fn description<M1: Message, M2: Message>() -> Vec<u8> {
 }
 
 /// The fingerprint by which a session says so.
-fn types<M1: Message, M2: Message>() -> u64 {
+pub(crate) fn types<M1: Message, M2: Message>() -> u64 {
     Owned::<M1>::fingerprint().rotate_left(32) ^ Owned::<M2>::fingerprint()
 }
 

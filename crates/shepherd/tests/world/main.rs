@@ -15,6 +15,7 @@ mod nested_limits;
 mod objects;
 mod outward;
 mod outward_limits;
+mod placed;
 mod probe;
 mod registers;
 mod reload;

@@ -39,7 +39,7 @@ fn lies(sound: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
 }
 
 /// A call with these objects; code and words that it ended with.
-async fn call(session: &Attachment, method: &str, objects: &[&[u8]]) -> (Code, String) {
+pub(crate) async fn call(session: &Attachment, method: &str, objects: &[&[u8]]) -> (Code, String) {
     let path = format!("/{PROBE}/{method}");
     let mut emission = Emission { headers: Some(Bytes::new()), ..Emission::default() };
     let opening = Opening { path: &path, deadline_ns: 0 };

@@ -45,7 +45,7 @@ pub(crate) async fn handed(lab: &Lab) -> u64 {
 }
 
 /// Asks for a shortcut as a channel does, and does nothing about it. A channel with a service config doesn't ask by itself.
-async fn ask(channel: &mut Channel) -> Result<Response<ResponseBody>, Status> {
+pub(crate) async fn ask(channel: &mut Channel) -> Result<Response<ResponseBody>, Status> {
     say(channel, "Ask").await
 }
 
@@ -57,7 +57,7 @@ async fn say(channel: &mut Channel, method: &str) -> Result<Response<ResponseBod
     Status::from_header_map(response.headers()).map_or(Ok(response), Err)
 }
 
-async fn quiet(lab: &Lab, target: &str) -> Channel {
+pub(crate) async fn quiet(lab: &Lab, target: &str) -> Channel {
     Channel::builder(lab.business()).via(target).service_config("{}").connect().await.unwrap()
 }
 

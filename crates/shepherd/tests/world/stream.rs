@@ -4,9 +4,10 @@ use tollfree_stubs::probe::Ask;
 use tollfree_stubs::probe::probe_server::ProbeServer;
 use tonic::Code;
 
-use crate::lab::{Lab, workers_of};
+use crate::lab::{Lab, PATIENCE, workers_of};
 use crate::probe::Probe;
 use crate::reload::reload;
+use crate::taker::Taker;
 use crate::tls::Authority;
 
 pub(crate) const GROUPS: &str = "[groups.open]\nsubjects = [\"CN=the business\"]\n[groups.closed]\n";
@@ -89,6 +90,31 @@ async fn a_subject_that_is_taken_out_is_let_go_and_comes_back_with_its_right() {
     reload(&lab, &format!("{stream}{GROUPS}")).unwrap();
     lab.until_figure(&workers_of("open"), |count| count == 1.0).await;
     lab.client().await.unary(Ask::default()).await.unwrap();
+}
+
+/// It is of nobody whom the kernel knows, and has no memory in common with the shepherd.
+#[tokio::test]
+async fn a_process_of_another_host_is_lent_nothing_and_gets_copies_of_large_objects() {
+    let (lab, _authority, stream) = start(GROUPS).await;
+    let (_, port) = stream.split('"').nth(1).unwrap().rsplit_once(':').unwrap();
+    let service = tollfree_direct_stubs::objects::probe::probe_server::ProbeServer::new(Taker);
+    let server = tollfree::Server::builder().add_service(service);
+    let payloads = server.payloads();
+    let attaching = server.attach(format!("device+tls://localhost:{port}")).group("open");
+    let [ca, certificate, key] = ["ca.pem", "business.pem", "business.key"].map(|name| lab.file(name));
+    let business = tokio::spawn(attaching.certificates(ca, certificate, key).into_future());
+    lab.until_figure(&workers_of("open"), |count| count == 1.0).await;
+    let (mut client, began) = (lab.client().await, tokio::time::Instant::now());
+    // More than it takes until a process of this host is asked to join a pool, and joins.
+    while payloads.counts().received_objects < 100 {
+        let ask = Ask { body: vec![3; 50_000], ..Ask::default() };
+        assert!(client.unary(ask).await.unwrap().get_ref().body == vec![3; 50_000]);
+        assert!(began.elapsed() < PATIENCE, "{payloads:?}");
+    }
+    let counts = payloads.counts();
+    assert_eq!((counts.received_by_ref, counts.refused_refs), (0, 0));
+    assert!(counts.received_inline >= 100, "{counts:?}");
+    business.abort();
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! Large payloads: whether they go by ref, and what came of it.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tollfree_layout::limits::{OBJECT_LEN_MAX, ROPE_COUNT_MAX};
@@ -24,6 +24,8 @@ pub const REF_THRESHOLD_DEFAULT: usize = 32 * 1024;
 pub const REF_THRESHOLD_ENCODED_DEFAULT: usize = 64 * 1024;
 /// Messages from this length on are encoded into shared memory, in bytes; shorter ones into a buffer that is copied there.
 const LENT_LEN_MIN: usize = 32 * 1024;
+/// From this length on, in bytes, objects of a shepherd's go by ref to a worker that reads them where they lie.
+const PLACED_LEN_MIN: usize = 8 * 1024;
 
 /// What happens to a payload that should go by ref when the pool has no room for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,6 +182,11 @@ pub(crate) struct Sharing {
     threshold_encoded: usize,
     pub(crate) when_full: WhenPoolFull,
     pub(crate) payloads: Payloads,
+    /// A shepherd's, of one worker: the pool in which its objects are placed, once the worker is a member of it.
+    pub(crate) places_in: Arc<OnceLock<Pool>>,
+    /// A worker's, of one session: the pool in which its shepherd places objects, once this process is a member. It sends nothing from
+    /// there.
+    pub(crate) reads_in: Arc<OnceLock<Pool>>,
 }
 
 impl Default for Sharing {
@@ -190,6 +197,8 @@ impl Default for Sharing {
             threshold_encoded: REF_THRESHOLD_ENCODED_DEFAULT,
             when_full: WhenPoolFull::default(),
             payloads: Payloads::default(),
+            places_in: Arc::default(),
+            reads_in: Arc::default(),
         }
     }
 }
@@ -279,10 +288,24 @@ impl Sharing {
     /// The pool, if messages to that peer may be ropes now.
     fn pool_for(&self, peer: PeerPool, outlet: &(impl Outlet + ?Sized)) -> Option<&Pool> {
         let pool = self.pool.as_ref().filter(|_| peer == PeerPool::Same)?;
+        self.may_send_from(pool, outlet).then_some(pool)
+    }
+
+    /// The pool in which an object of this length is placed for the worker at the other end.
+    fn place_for(&self, len: usize, outlet: &(impl Outlet + ?Sized)) -> Option<&Pool> {
+        let pool = self.places_in.get().filter(|_| len >= PLACED_LEN_MIN)?;
+        let may = self.may_send_from(pool, outlet);
+        if !may {
+            add(&self.payloads.counters.pool_full, 1);
+        }
+        may.then_some(pool)
+    }
+
+    fn may_send_from(&self, pool: &Pool, outlet: &(impl Outlet + ?Sized)) -> bool {
         // A peer that never takes what it gets must not make this side keep ever more, and one that never lets go of what it
         // has taken must leave some for others.
         let may = outlet.ropes_in_flight() < ROPE_COUNT_MAX || outlet.look_for_taken();
-        (may && pool.may_share_with(outlet.process()).is_ok()).then_some(pool)
+        may && pool.may_share_with(outlet.process()).is_ok()
     }
 
     /// A message of level 3 as it lies in memory, for a peer that takes it so: a large one by ref, where that can be. `None`: it
@@ -302,8 +325,10 @@ impl Sharing {
             return Ok(None);
         }
         add(&self.payloads.counters.sent_objects, 1);
-        if self.is_large(len) {
-            if let Some(composed) = self.whole(&object, self.pool_for(peer, outlet), outlet)? {
+        let place = self.place_for(len, outlet);
+        if place.is_some() || self.is_large(len) {
+            let pool = place.or_else(|| self.pool_for(peer, outlet));
+            if let Some(composed) = self.whole(&object, pool, outlet)? {
                 self.payloads.sent_by_ref(&composed);
                 return Ok(Some(Outgoing::object_rope(composed.bytes, Keep::new(Kept(composed.refs)))));
             }

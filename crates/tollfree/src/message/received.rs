@@ -50,7 +50,7 @@ pub(crate) enum Mapped {
 pub(crate) fn map(sharing: &Sharing, bytes: Bytes, claim: Claim, limit: usize) -> Result<Mapped, Status> {
     let copied = bytes.len();
     let plan = Plan::parse(bytes).map_err(|error| status::rope(&error))?;
-    let Some(pool) = &sharing.pool else {
+    let Some(pool) = sharing.reads_in.get().or(sharing.pool.as_ref()) else {
         return Err(Status::internal("a message with refs came, and there is no pool here"));
     };
     if plan.len() > limit {

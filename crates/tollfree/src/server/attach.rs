@@ -3,11 +3,12 @@
 use std::fmt;
 use std::future::pending;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tollfree_pool::Pool;
 use tollfree_processor::Trust;
 use tollfree_transport::{Attachment, Config, ConnectError, Introduction, PeerPolicy, Purpose};
 
@@ -15,7 +16,7 @@ use crate::endpoint::delay;
 use crate::endpoint::place::{Files, Misplaced, Place};
 use crate::server::Server;
 use crate::server::control::Control;
-use crate::server::http_handle::Handler;
+use crate::server::joining::Memberships;
 use crate::server::session_task::{Age, ServerContext, SessionTask};
 use crate::server::shortcut::Admitting;
 use crate::status::ServeError;
@@ -142,12 +143,12 @@ impl Attaching {
         Purpose::Attach(introduction.clone())
             .check()
             .map_err(|reason| ServeError::Setting { setting: "attach", reason })?;
-        let config = Config { pool: server.sharing.pool_id(), ..server.config.clone() };
+        let config = Config { pool: server.sharing.pool_id(), lending: true, ..server.config.clone() };
         let trusted = server.trusted_shepherds.clone();
         let duty = Arc::new(ServerContext { age: Age::default(), ..server.duty()? });
         let (stop, stopped) = watch::channel(false);
         let (admitting, mut admitted) = Admitting::new(config.clone(), stopped.clone());
-        let control: Arc<dyn Handler> = Arc::new(Control::new(admitting, duty.services.clone()));
+        let memberships = Memberships::default();
         let (mut workers, mut neighbors) = (JoinSet::new(), JoinSet::new());
         for worker in 0..worker_count {
             let worker = Worker {
@@ -155,7 +156,8 @@ impl Attaching {
                 config: config.clone(),
                 introduction: Introduction { worker, ..introduction.clone() },
                 duty: duty.clone(),
-                control: control.clone(),
+                admitting: admitting.clone(),
+                memberships: memberships.clone(),
                 trusted: trusted.clone(),
             };
             workers.spawn(worker.run(stopped.clone()));
@@ -201,7 +203,8 @@ struct Worker {
     config: Config,
     introduction: Introduction,
     duty: Arc<ServerContext>,
-    control: Arc<dyn Handler>,
+    admitting: Admitting,
+    memberships: Memberships,
     /// Whose shepherds' objects need not be verified. `None`: root's, and this process's own user's.
     trusted: Option<PeerPolicy>,
 }
@@ -235,8 +238,11 @@ impl Worker {
             );
         }
         let attachment = Arc::new(attachment);
+        let reads_in = Arc::<OnceLock<Pool>>::default();
+        let joining = trust.map(|_| self.memberships.joining(reads_in.clone()));
+        let control = Control::new(self.admitting.clone(), self.duty.services.clone(), joining);
         let task = SessionTask::new(attachment.clone(), self.duty.clone());
-        task.of_shepherd(self.control.clone(), trust).run(stopped.clone()).await;
+        task.of_shepherd(Arc::new(control), trust, reads_in).run(stopped.clone()).await;
         attachment.closed().map_or_else(String::new, |closed| closed.to_string())
     }
 

@@ -1,6 +1,6 @@
 //! What a shepherd asks of a process that has attached to it, beside the calls that it hands in.
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
 use tonic::Status;
@@ -10,28 +10,50 @@ use crate::endpoint::shortcut::ADMIT;
 use crate::message::translation::describe;
 use crate::metadata::{GRPC, GRPC_STATUS};
 use crate::server::http_handle::{Handler, HandlerFuture};
+use crate::server::joining::Joining;
 use crate::server::session_task::Services;
 use crate::server::shortcut::Admitting;
 
 /// By which a shepherd asks for the types of a method that is served here with objects.
 pub(crate) const DESCRIBE: &str = "/tollfree.Objects/Describe";
+/// By which a shepherd asks a worker to join the pool in which it places objects for it.
+pub(crate) const JOIN: &str = "/tollfree.Objects/Join";
+/// That pool's address.
+pub(crate) const POOL: HeaderName = HeaderName::from_static("tollfree-pool");
 /// The method's path.
 pub(crate) const METHOD: HeaderName = HeaderName::from_static("tollfree-method");
 
 /// Whether a call is the shepherd's own.
 pub(crate) fn is_control(path: &[u8]) -> bool {
-    path == ADMIT.as_bytes() || path == DESCRIBE.as_bytes()
+    [ADMIT, DESCRIBE, JOIN].iter().any(|own| path == own.as_bytes())
 }
 
 /// Answers those calls.
 pub(crate) struct Control {
     admitting: Admitting,
     services: Services,
+    /// Set where the shepherd is trusted.
+    joining: Option<Joining>,
 }
 
 impl Control {
-    pub(crate) fn new(admitting: Admitting, services: Services) -> Control {
-        Control { admitting, services }
+    pub(crate) fn new(admitting: Admitting, services: Services, joining: Option<Joining>) -> Control {
+        Control { admitting, services, joining }
+    }
+
+    fn join(&self, request: &Request<Body>) -> HandlerFuture {
+        let address = request.headers().get(POOL).and_then(|value| value.to_str().ok()?.parse().ok());
+        let joining = self.joining.clone();
+        Box::pin(async move {
+            let joined = match (joining, address) {
+                (None, _) => {
+                    Err(Status::failed_precondition("this process does not trust its shepherd's objects"))
+                }
+                (_, None) => Err(Status::invalid_argument("tollfree-pool is no address")),
+                (Some(joining), Some(address)) => joining.join(address).await,
+            };
+            joined.map_or_else(Status::into_http, |()| answer(Bytes::new()))
+        })
     }
 
     fn describe(&self, request: &Request<Body>) -> Result<Response<Body>, Status> {
@@ -48,20 +70,28 @@ impl Control {
         framed.put_u8(0);
         framed.put_u32(description.len() as u32);
         framed.put_slice(&description);
-        let ok = HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))]);
-        let body = Full::new(framed.freeze()).with_trailers(std::future::ready(Some(Ok(ok))));
-        let mut response = Response::new(Body::new(body));
-        response.headers_mut().insert(http::header::CONTENT_TYPE, GRPC);
-        Ok(response)
+        Ok(answer(framed.freeze()))
     }
+}
+
+/// An answer with status OK, and these bytes of messages.
+fn answer(framed: Bytes) -> Response<Body> {
+    let ok = HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))]);
+    let body = Full::new(framed).with_trailers(std::future::ready(Some(Ok(ok))));
+    let mut response = Response::new(Body::new(body));
+    response.headers_mut().insert(http::header::CONTENT_TYPE, GRPC);
+    response
 }
 
 impl Handler for Control {
     fn handle(&self, request: Request<Body>) -> HandlerFuture {
-        if request.uri().path() != DESCRIBE {
-            return self.admitting.handle(request);
+        match request.uri().path() {
+            DESCRIBE => {
+                let response = self.describe(&request).unwrap_or_else(Status::into_http);
+                Box::pin(std::future::ready(response))
+            }
+            JOIN => self.join(&request),
+            _ => self.admitting.handle(request),
         }
-        let response = self.describe(&request).unwrap_or_else(Status::into_http);
-        Box::pin(std::future::ready(response))
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod caller;
 pub(crate) mod control;
 pub(crate) mod http_handle;
 pub(crate) mod inline_policy;
+pub(crate) mod joining;
 pub(crate) mod last_words;
 pub(crate) mod layers;
 pub(crate) mod linger;

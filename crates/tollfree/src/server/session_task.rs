@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
 use tollfree_layout::metadata::pairs;
+use tollfree_pool::Pool;
 use tollfree_processor::Trust;
 use tollfree_transport::{Accepted, Arrival, Attachment, Call, Closed, GRPC_PREFIX_LEN, PeerPool, now_ns};
 use tonic::Status;
@@ -155,6 +156,8 @@ struct MethodEntry {
 pub(crate) struct SessionTask {
     attachment: Arc<Attachment>,
     duty: Arc<ServerContext>,
+    /// How payloads are passed in this session.
+    sharing: Arc<Sharing>,
     /// By their indices in the session, of which there is a limited number.
     methods: Vec<Option<MethodEntry>>,
     /// Given to each request: who is at the other end.
@@ -218,9 +221,11 @@ impl SessionTask {
         }
         let worker = duty.worker.as_ref().map(Seat::take);
         let seat = Seat::take(&duty.sessions);
+        let sharing = duty.sharing.clone();
         SessionTask {
             attachment,
             duty,
+            sharing,
             methods: Vec::new(),
             extensions,
             spare: None,
@@ -244,9 +249,18 @@ impl SessionTask {
     }
 
     /// The client is a shepherd that this server has attached to: what it says of callers is true, and whom it names is let in. It
-    /// may be trusted with objects.
-    pub(crate) fn of_shepherd(mut self, control: Arc<dyn Handler>, trust: Option<Trust>) -> SessionTask {
+    /// may be trusted with objects, and name a pool then that these lie in.
+    pub(crate) fn of_shepherd(
+        mut self,
+        control: Arc<dyn Handler>,
+        trust: Option<Trust>,
+        reads_in: Arc<OnceLock<Pool>>,
+    ) -> SessionTask {
         self.trust = trust;
+        let mut sharing = (*self.duty.sharing).clone();
+        sharing.pool = sharing.pool.filter(|_| self.attachment.peer_pool() == PeerPool::Same);
+        sharing.reads_in = reads_in;
+        self.sharing = Arc::new(sharing);
         self.callers = Some(Callers::default());
         self.control = Some(control);
         self
@@ -541,7 +555,7 @@ impl SessionTask {
         call.deadline_ns = self.deadline_ns(asked_ns);
         let is_shortcut = self.callers.as_ref().is_some_and(Callers::is_neighbor);
         let (peer, trust) = (self.attachment.peer_pool(), self.trust);
-        let passing = || Passing { sharing: self.duty.sharing.clone(), peer, is_shortcut, trust };
+        let passing = || Passing { sharing: self.sharing.clone(), peer, is_shortcut, trust };
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
             Some(idx) => {

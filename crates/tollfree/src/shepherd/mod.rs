@@ -33,6 +33,7 @@ mod admission;
 mod beside;
 mod handing;
 mod objects;
+mod places;
 
 use std::fmt;
 use std::sync::Arc;
@@ -128,6 +129,7 @@ impl Limits {
             load: true,
             ring_len: self.ring_len,
             area_len: self.area_len,
+            lending: self.objects,
             ..Config::default()
         };
         let calls = self.calls_per_session.max(1);

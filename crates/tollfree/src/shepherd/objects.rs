@@ -1,7 +1,8 @@
 //! Object mode: which methods of a worker take objects, and the tables by which its requests are made such.
 //!
 //! A worker says with a method's first call that it takes objects of certain types. It is asked for their tables once, while calls
-//! go on as bytes; from then on requests are decoded here, and answers encoded. Each worker's tables are its own: what another
+//! go on as bytes; from then on requests are decoded here, and answers encoded. One that trusts the shepherd is asked to join the pool of
+//! its group, too, and reads large objects there. Each worker's tables are its own: what another
 //! process calls by the same names has nothing to do with them.
 
 use std::collections::HashMap;
@@ -11,12 +12,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body::Body as _;
 use parking_lot::Mutex;
 use tollfree_processor::Processor;
-use tollfree_transport::{Attachment, GRPC_PREFIX_LEN};
+use tollfree_transport::{Attachment, GRPC_PREFIX_LEN, PeerPolicy};
 use tonic::Status;
+use tonic::body::Body;
 
 use crate::endpoint::balance::Picked;
 use crate::endpoint::{Connection, Endpoint};
@@ -25,10 +27,11 @@ use crate::http::shortcut::request;
 use crate::message::encoding::headers_say_encoding;
 use crate::message::fates::{Fate, Fates, Unfit};
 use crate::message::translation::{DESCRIPTION_LEN_MAX, Translation, load, no_tables};
-use crate::server::control::{DESCRIBE, METHOD};
+use crate::server::control::{DESCRIBE, JOIN, METHOD, POOL};
 use crate::shepherd::Attached;
+use crate::shepherd::places::{Place, Places};
 
-/// A description must have come within this time.
+/// An answer must have come within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Methods of a worker whose tables are kept; others' messages go as bytes.
 const METHOD_COUNT_MAX: usize = 1024;
@@ -41,6 +44,8 @@ pub(super) struct Objects {
     wanted: bool,
     unfit: Unfit,
     fates: Fates,
+    /// Where large ones are placed, for all workers.
+    places: Arc<Places>,
     state: Mutex<State>,
 }
 
@@ -70,6 +75,10 @@ struct State {
     methods: HashMap<String, Known>,
     /// Each of them once.
     tables: Vec<(Bytes, Processor)>,
+    /// The worker has been asked to join its group's pool, or is not to be.
+    is_asked: bool,
+    /// That pool, which it has joined.
+    place: Option<Arc<Place>>,
 }
 
 impl fmt::Debug for Objects {
@@ -96,12 +105,13 @@ impl State {
 
 impl Objects {
     pub(super) fn new(wanted: bool, unfit: Unfit, fates: Fates) -> Objects {
-        Objects { wanted, unfit, fates, state: Mutex::default() }
+        Objects { wanted, unfit, fates, places: Arc::default(), state: Mutex::default() }
     }
 
     /// The same for another worker, of which nothing is known yet.
     pub(super) fn anew(&self, fates: Fates) -> Objects {
-        Objects::new(self.wanted, self.unfit, fates)
+        let places = self.places.clone();
+        Objects { places, ..Objects::new(self.wanted, self.unfit, fates) }
     }
 
     /// Whether objects are handed over at all.
@@ -145,6 +155,7 @@ impl Objects {
                 Arc::downgrade(&worker.objects),
                 endpoint,
                 attachment,
+                worker.introduction.group.clone(),
                 path.to_owned(),
                 types,
             ));
@@ -159,37 +170,92 @@ async fn learn(
     objects: Weak<Objects>,
     endpoint: Arc<Endpoint>,
     attachment: Arc<Attachment>,
+    group: Arc<str>,
     path: String,
     types: u64,
 ) {
     let name = endpoint.name.clone();
-    let asked = ask(Picked { endpoint, connection: Connection::Session(attachment) }, &path);
-    let asked = tokio::time::timeout(PATIENCE, asked).await;
-    let asked = asked.unwrap_or_else(|_| Err(format!("the answer has taken longer than {PATIENCE:?}")));
+    let asked = describe(&endpoint, &attachment, &path).await;
     let Some(objects) = objects.upgrade() else { return };
-    let mut state = objects.state.lock();
-    let read = asked.and_then(|description| Translation::read(description, |table| state.load(table)));
-    let said = read.and_then(|translation| match translation.types() == types {
-        true => Ok(translation),
-        false => Err("the tables are of other types than the session said".to_owned()),
-    });
-    match said {
-        Ok(translation) => {
-            tracing::debug!(worker = %name, path, "its messages are handed over as objects");
-            let translation = translation.counted(objects.fates.clone(), objects.unfit);
-            state.methods.insert(path, Known::Here(Arc::new(translation)));
-        }
-        Err(reason) => {
-            tracing::warn!(worker = %name, path, reason, "its messages can't be handed over as objects");
-            state.methods.insert(path, Known::Useless);
+    let is_to_be_asked = objects.learnt(&name, path, types, asked);
+    if is_to_be_asked && attachment.lends() && PeerPolicy::SameUser.allows(attachment.peer().uid) {
+        match objects.lend(&group, &endpoint, &attachment).await {
+            Ok(()) => tracing::debug!(worker = %name, "it reads large objects where they are placed"),
+            Err(reason) => tracing::debug!(worker = %name, reason, "it gets copies of objects"),
         }
     }
 }
 
+impl Objects {
+    /// Has a method's messages changed from now on, as its process has described it. Whether the worker is to be asked to join its group's
+    /// pool: it is the first such method.
+    fn learnt(&self, name: &str, path: String, types: u64, asked: Result<Bytes, String>) -> bool {
+        let mut state = self.state.lock();
+        let read = asked.and_then(|description| Translation::read(description, |table| state.load(table)));
+        let said = read.and_then(|translation| match translation.types() == types {
+            true => Ok(translation),
+            false => Err("the tables are of other types than the session said".to_owned()),
+        });
+        match said {
+            Ok(translation) => {
+                tracing::debug!(worker = %name, path, "its messages are handed over as objects");
+                let translation = translation.counted(self.fates.clone(), self.unfit);
+                state.methods.insert(path, Known::Here(Arc::new(translation)));
+                !std::mem::replace(&mut state.is_asked, true)
+            }
+            Err(reason) => {
+                tracing::warn!(worker = %name, path, reason, "its messages can't be handed over as objects");
+                state.methods.insert(path, Known::Useless);
+                false
+            }
+        }
+    }
+
+    /// Asks a worker to join the pool of its group, and places large objects there from then on.
+    async fn lend(
+        &self,
+        group: &Arc<str>,
+        endpoint: &Arc<Endpoint>,
+        attachment: &Arc<Attachment>,
+    ) -> Result<(), String> {
+        let place = self.places.of(group).await?;
+        ask(endpoint, attachment, JOIN, (POOL, place.address.clone())).await?;
+        // It is asked once.
+        _ = endpoint.sharing.places_in.set(place.pool.clone());
+        self.state.lock().place = Some(place);
+        Ok(())
+    }
+}
+
 /// The description of a method, as its process tells it.
-async fn ask(picked: Picked, path: &str) -> Result<Bytes, String> {
+async fn describe(
+    endpoint: &Arc<Endpoint>,
+    attachment: &Arc<Attachment>,
+    path: &str,
+) -> Result<Bytes, String> {
     let method = HeaderValue::from_str(path).map_err(|_| "the method's path is no header".to_owned())?;
-    let asked = attempt(&picked, None, request(DESCRIBE, Some((METHOD, method)))).await;
+    let mut message = ask(endpoint, attachment, DESCRIBE, (METHOD, method)).await?;
+    if message.len() < GRPC_PREFIX_LEN {
+        return Err("the answer has no message".into());
+    }
+    message.advance(GRPC_PREFIX_LEN);
+    Ok(message)
+}
+
+/// Asks a worker's process for something, within a time limit: all that it answers.
+async fn ask(
+    endpoint: &Arc<Endpoint>,
+    attachment: &Arc<Attachment>,
+    what: &'static str,
+    header: (HeaderName, HeaderValue),
+) -> Result<Bytes, String> {
+    let picked = Picked { endpoint: endpoint.clone(), connection: Connection::Session(attachment.clone()) };
+    let answer = tokio::time::timeout(PATIENCE, answer(picked, request(what, Some(header)))).await;
+    answer.unwrap_or_else(|_| Err(format!("the answer has taken longer than {PATIENCE:?}")))
+}
+
+async fn answer(picked: Picked, request: Request<Body>) -> Result<Bytes, String> {
+    let asked = attempt(&picked, None, request).await;
     let (parts, mut body) = asked.map_err(|failed| failed.status.to_string())?.into_parts();
     if let Some(status) = Status::from_header_map(&parts.headers) {
         return Err(status.to_string());
@@ -204,10 +270,5 @@ async fn ask(picked: Picked, path: &str) -> Result<Bytes, String> {
             message.extend_from_slice(&data);
         }
     }
-    let mut message = message.freeze();
-    if message.len() < GRPC_PREFIX_LEN {
-        return Err("the answer has no message".into());
-    }
-    message.advance(GRPC_PREFIX_LEN);
-    Ok(message)
+    Ok(message.freeze())
 }

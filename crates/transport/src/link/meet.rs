@@ -70,8 +70,8 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<()
     stream.flush().await.map_err(failed)
 }
 
-fn offer(of_kind: u32, role: Role, config: &Config, own: &Own) -> Hello {
-    let mut hello = handshake::offer(of_kind, role, config, own);
+fn offer(of_kind: u32, purpose: &Purpose, role: Role, config: &Config, own: &Own) -> Hello {
+    let mut hello = handshake::offer(of_kind, purpose, role, config, own);
     hello.area_len_max = 0.into();
     hello.features = (hello.features.get() & FEATURES).into();
     hello
@@ -131,7 +131,7 @@ pub(crate) async fn dial(
         check_protocol(stream.get_ref().1)?;
         let (role, body) = (purpose.role(), purpose.body());
         let own = Own::without_doorbell(region_name(role), config)?;
-        let mut hello = offer(purpose.kind(), role, config, &own);
+        let mut hello = offer(purpose.kind(), &purpose, role, config, &own);
         hello.body_len = (body.len() as u32).into();
         send(&mut stream, &[hello.as_bytes(), &body].concat()).await?;
         let answer = read_hello(&mut stream).await?;
@@ -185,7 +185,7 @@ pub(crate) async fn accept(
             };
             let own = Own::without_doorbell(region_name(role), config)?;
             let (attached, mirror) = attach(purpose, role, &hello, own, config)?;
-            let mut welcome = offer(kind::WELCOME, role, config, &attached.own);
+            let mut welcome = offer(kind::WELCOME, &attached.purpose, role, config, &attached.own);
             welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
             welcome.version_max = welcome.version_min;
             send(&mut stream, welcome.as_bytes()).await?;
