@@ -210,6 +210,10 @@ pub struct Group {
     /// Whether those that call it (`group:its-name`) are to meet its process directly while it has one worker: without the
     /// shepherd's figures, spans and word of who calls, but for process and user.
     pub shortcuts: bool,
+    /// A descriptor set with the services whose handlers take objects, and all its imports. Without it, and for services that are not in
+    /// it, its processes are asked for their tables. Read again when the config is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub descriptors: Option<PathBuf>,
     /// How its requests are spread among its workers, where not as `steering` says.
     pub steering: GroupSteering,
     /// How its requests are announced to its workers, where not as `device` says.

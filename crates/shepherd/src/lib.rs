@@ -40,6 +40,7 @@ mod refusal;
 mod reload;
 mod state;
 pub mod steering;
+mod tables;
 mod target;
 mod tls;
 mod traces;
@@ -80,6 +81,7 @@ pub use state::{
     ConnectionState, DeviceState, ErrorState, MethodState, ObjectState, StageState, State, StateError,
     SteeringState, WorkerState,
 };
+pub use tables::DescriptorsError;
 pub use tls::TlsError;
 
 /// Why a shepherd can't start.
@@ -92,6 +94,9 @@ pub enum StartError {
     /// A socket of business processes.
     #[error(transparent)]
     Business(#[from] BusinessError),
+    /// A group's descriptor set.
+    #[error(transparent)]
+    Descriptors(#[from] DescriptorsError),
     /// The page of figures.
     #[error("metrics.address: {address} can't be bound: {source}")]
     Metrics {
@@ -153,6 +158,7 @@ impl Shepherd {
         let metrics = Arc::new(Metrics::new());
         let current: Current = Arc::new(ArcSwap::new(config.clone()));
         let workers = Arc::new(Workers::new(current.clone(), metrics.clone()));
+        workers.use_tables(tables::read(&config)?);
         let tenants = Arc::new(Tenants::new(current.clone()));
         let outward = Outward::new(tenants.clone(), workers.clone(), metrics.clone(), config.outward.clone())
             .map_err(|(key, problem)| StartError::Outward { key, problem })?;

@@ -13,6 +13,7 @@ use crate::business::Tenants;
 use crate::config::{Config, ConfigError, Listener, Register, Source};
 use crate::listeners::ListenError;
 use crate::metrics::Metrics;
+use crate::tables::{self, DescriptorsError};
 use crate::tls::Certificates;
 use crate::workers::Workers;
 
@@ -29,6 +30,9 @@ pub enum ReloadError {
     /// The certificates that it names can't be used.
     #[error(transparent)]
     Certificates(#[from] ListenError),
+    /// A descriptor set that it names can't be used.
+    #[error(transparent)]
+    Descriptors(#[from] DescriptorsError),
 }
 
 /// Gives a running shepherd another config.
@@ -57,7 +61,7 @@ impl Reloader {
     /// New limits of a connection hold for the next connections. Processes that may not be attached any more are let go.
     ///
     /// # Errors
-    /// The new config, or a certificate that it names, is of no use: all stays as it was.
+    /// The new config, or a certificate or descriptor set that it names, is of no use: all stays as it was.
     pub fn reload(&self, sources: &[Source]) -> Result<Vec<String>, ReloadError> {
         let _turn = self.turn.lock();
         let result = Config::read(sources).map_err(ReloadError::from).and_then(|config| self.apply(config));
@@ -108,11 +112,13 @@ impl Reloader {
                 prepared.push((certificates, of_files));
             }
         }
+        let tables = tables::read(&config)?;
         // From here on nothing can fail.
         for (certificates, of_files) in prepared {
             certificates.use_these(of_files);
         }
         self.hold(&Arc::new(config));
+        self.workers.use_tables(tables);
         for worker in self.workers.all() {
             let attached = worker.attached();
             if let Err(reason) = self.tenants.check_attached(attached) {

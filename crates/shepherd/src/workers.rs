@@ -22,6 +22,7 @@ use crate::refusal::{Refusal, Refused};
 use crate::reload::Current;
 use crate::state::{ConnectionState, DeviceState, SteeringState, WorkerState};
 use crate::steering::{Asking, Dispatcher, Load, Waiting};
+use crate::tables::GroupTables;
 
 /// Workers that may turn a call away, since they are leaving, before it ends with that.
 const TURNED_AWAY_MAX: u32 = 16;
@@ -215,6 +216,8 @@ pub(crate) struct Workers {
     /// By group.
     dispatchers: Mutex<HashMap<String, Arc<Dispatcher>>>,
     config: Current,
+    /// By group.
+    tables: ArcSwap<GroupTables>,
     /// Workers that there were.
     count: AtomicU64,
     metrics: Arc<Metrics>,
@@ -231,6 +234,7 @@ impl Workers {
             began: Instant::now(),
             dispatchers: Mutex::default(),
             config,
+            tables: ArcSwap::default(),
             count: AtomicU64::new(0),
             metrics,
         }
@@ -247,6 +251,7 @@ impl Workers {
             // Here, so that a config that comes to hold meanwhile finds it or is found by it.
             let device = self.config.load().device_of(worker.group());
             worker.attached.set_registers(&device.registers());
+            worker.attached.use_tables(self.tables.load().get(worker.group()).cloned());
             table.attached.push(worker.clone());
             for service in worker.attached.services() {
                 table.by_service.entry(service.clone()).or_default().push(worker.clone());
@@ -372,6 +377,17 @@ impl Workers {
         for dispatcher in &dispatchers {
             self.serve_waiting(dispatcher);
         }
+    }
+
+    /// From now on these tables are the operator's. Workers that are attached already have their messages changed by them, too.
+    pub(crate) fn use_tables(self: &Arc<Self>, tables: GroupTables) {
+        self.tables.store(Arc::new(tables));
+        self.change(|table| {
+            let tables = self.tables.load();
+            for worker in &table.attached {
+                worker.attached.use_tables(tables.get(worker.group()).cloned());
+            }
+        });
     }
 
     /// Each worker that is attached.

@@ -40,9 +40,13 @@ impl Client {
     }
 
     async fn call(&mut self, ask: Ask) -> Said {
-        let answer = self.0.unary(ask).await.unwrap().into_inner();
+        self.try_call(ask).await.unwrap()
+    }
+
+    async fn try_call(&mut self, ask: Ask) -> Result<Said, tonic::Status> {
+        let answer = self.0.unary(ask).await?.into_inner();
         let pid = u32::from_le_bytes(answer.body.try_into().unwrap());
-        Said { pid, objects: answer.seen_len, by_ref: answer.seen_count.into() }
+        Ok(Said { pid, objects: answer.seen_len, by_ref: answer.seen_count.into() })
     }
 
     /// The same, as often as it takes until it has come to this process. Others read it.
@@ -65,11 +69,19 @@ impl Client {
     async fn until_placed(&mut self, process: &Process) -> Said {
         let began = Instant::now();
         loop {
-            let said = self.send(READ).await;
-            if said.pid == process.pid().as_raw_nonzero().get() as u32 && said.by_ref > 0 {
-                return said;
+            self.1 += 1;
+            let ask = Ask { body: body(self.1, LEN), lens: vec![READ, self.1], ..Ask::default() };
+            // A call may have gone to a process that was killed just before.
+            let said = match self.try_call(ask).await {
+                Err(status) if status.code() == tonic::Code::Unavailable => Err(status),
+                said => Ok(said.unwrap()),
+            };
+            match said {
+                Ok(said) if said.pid == process.pid().as_raw_nonzero().get() as u32 && said.by_ref > 0 => {
+                    return said;
+                }
+                said => assert!(began.elapsed() < PATIENCE, "no object came by ref: {said:?}"),
             }
-            assert!(began.elapsed() < PATIENCE, "no object came by ref: {said:?}");
         }
     }
 }

@@ -23,6 +23,7 @@ mod shortcuts;
 mod steering;
 mod stream;
 mod stream_via;
+mod tables;
 mod taker;
 mod tenants;
 mod tls;

@@ -58,7 +58,7 @@ pub(crate) enum Which {
 }
 
 /// The two types of a method.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Translation {
     request: Described,
     reply: Described,
@@ -109,9 +109,18 @@ impl Translation {
                 None => Err(format!("a table has no type {type_idx}")),
             }
         };
-        let (request, reply) = (described(request, request_idx)?, described(reply, reply_idx)?);
+        Ok(Translation::between(described(request, request_idx)?, described(reply, reply_idx)?))
+    }
+
+    /// Of a method whose types, which are there, have one table.
+    pub(crate) fn of(processor: &Processor, request_idx: u32, reply_idx: u32) -> Translation {
+        let described = |type_idx| Described { processor: processor.clone(), type_idx };
+        Translation::between(described(request_idx), described(reply_idx))
+    }
+
+    fn between(request: Described, reply: Described) -> Translation {
         let types = Types::join(request.fingerprint(), reply.fingerprint());
-        Ok(Translation { request, reply, types, fates: Fates::default(), unfit: Unfit::default() })
+        Translation { request, reply, types, fates: Fates::default(), unfit: Unfit::default() }
     }
 
     /// The same, which counts what becomes of messages, and has been told what is to become of some.

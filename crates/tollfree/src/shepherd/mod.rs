@@ -34,6 +34,7 @@ mod beside;
 mod handing;
 mod objects;
 mod places;
+mod tables;
 
 use std::fmt;
 use std::sync::Arc;
@@ -66,6 +67,7 @@ pub use admission::Admission;
 pub use beside::Beside;
 pub use handing::{Handing, Unanswered};
 use objects::Objects;
+pub use tables::{MethodTypes, Tables, TablesError};
 #[cfg(feature = "tls")]
 pub use tollfree_transport::StreamPolicy;
 pub use tollfree_transport::{
@@ -336,6 +338,11 @@ impl Attached {
     /// said before a call is handed to it.
     pub fn count_fates(&mut self, fates: &Fates) {
         self.objects = Arc::new(self.objects.anew(fates.clone()));
+    }
+
+    /// Has its methods' messages changed by these tables, where its process has the same types. Calls under way go on as they are.
+    pub fn use_tables(&self, tables: Option<Arc<Tables>>) {
+        self.objects.give(tables);
     }
 
     /// The group that it says it belongs to.

@@ -30,6 +30,7 @@ use crate::message::translation::{DESCRIPTION_LEN_MAX, Translation, load, no_tab
 use crate::server::control::{DESCRIBE, JOIN, METHOD, POOL};
 use crate::shepherd::Attached;
 use crate::shepherd::places::{Place, Places};
+use crate::shepherd::tables::Tables;
 
 /// An answer must have come within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -73,6 +74,8 @@ enum Known {
 #[derive(Default)]
 struct State {
     methods: HashMap<String, Known>,
+    /// What the operator gave for some.
+    given: Option<Arc<Tables>>,
     /// Each of them once.
     tables: Vec<(Bytes, Processor)>,
     /// The worker has been asked to join its group's pool, or is not to be.
@@ -147,41 +150,85 @@ impl Objects {
         if let Some(known) = state.methods.get(path) {
             return known.clone();
         }
-        if state.methods.len() < METHOD_COUNT_MAX {
-            self.fates.add(Fate::First);
-            state.methods.insert(path.to_owned(), Known::Asked);
-            let (endpoint, attachment) = (worker.endpoint.clone(), worker.attachment.clone());
-            tokio::spawn(learn(
-                Arc::downgrade(&worker.objects),
-                endpoint,
-                attachment,
-                worker.introduction.group.clone(),
-                path.to_owned(),
-                types,
-            ));
-            return Known::Asked;
+        if state.methods.len() >= METHOD_COUNT_MAX {
+            return Known::Useless;
         }
-        Known::Useless
+        if let Some(translation) = self.given(&state, path, types, &worker.endpoint.name) {
+            let known = Known::Here(Arc::new(translation));
+            state.methods.insert(path.to_owned(), known.clone());
+            if !std::mem::replace(&mut state.is_asked, true) {
+                tokio::spawn(Learning::of(worker).lend());
+            }
+            return known;
+        }
+        self.fates.add(Fate::First);
+        state.methods.insert(path.to_owned(), Known::Asked);
+        tokio::spawn(Learning::of(worker).learn(path.to_owned(), types));
+        Known::Asked
+    }
+
+    /// What the operator gave for a method, if its process has the same types.
+    fn given(&self, state: &State, path: &str, types: u64, worker: &str) -> Option<Translation> {
+        let given = state.given.as_ref()?.get(path)?;
+        if given.types() != types {
+            tracing::warn!(
+                worker,
+                path,
+                "the descriptors in the config are of other types than its process: it is asked for its own"
+            );
+            return None;
+        }
+        Some(given.clone().counted(self.fates.clone(), self.unfit))
+    }
+
+    /// From now on these are the operator's tables. Methods of which they say something else than before are learnt anew.
+    pub(super) fn give(&self, tables: Option<Arc<Tables>>) {
+        let mut state = self.state.lock();
+        let State { methods, given, .. } = &mut *state;
+        let before = std::mem::replace(given, tables);
+        for path in [&before, &*given].into_iter().flatten().flat_map(|tables| tables.paths()) {
+            methods.remove(path);
+        }
     }
 }
 
-/// Asks a worker for the tables of a method, and has its messages changed from then on.
-async fn learn(
+/// A worker that something is asked of.
+struct Learning {
     objects: Weak<Objects>,
     endpoint: Arc<Endpoint>,
     attachment: Arc<Attachment>,
     group: Arc<str>,
-    path: String,
-    types: u64,
-) {
-    let name = endpoint.name.clone();
-    let asked = describe(&endpoint, &attachment, &path).await;
-    let Some(objects) = objects.upgrade() else { return };
-    let is_to_be_asked = objects.learnt(&name, path, types, asked);
-    if is_to_be_asked && attachment.lends() && PeerPolicy::SameUser.allows(attachment.peer().uid) {
+}
+
+impl Learning {
+    fn of(worker: &Attached) -> Learning {
+        Learning {
+            objects: Arc::downgrade(&worker.objects),
+            endpoint: worker.endpoint.clone(),
+            attachment: worker.attachment.clone(),
+            group: worker.introduction.group.clone(),
+        }
+    }
+
+    /// Asks the worker for the tables of a method, and has its messages changed from then on.
+    async fn learn(self, path: String, types: u64) {
+        let asked = describe(&self.endpoint, &self.attachment, &path).await;
+        let Some(objects) = self.objects.upgrade() else { return };
+        if objects.learnt(&self.endpoint.name, path, types, asked) {
+            self.lend().await;
+        }
+    }
+
+    /// Has the worker's large objects placed where it reads them, if that may be.
+    async fn lend(self) {
+        let Learning { objects, endpoint, attachment, group } = self;
+        if !attachment.lends() || !PeerPolicy::SameUser.allows(attachment.peer().uid) {
+            return;
+        }
+        let (Some(objects), worker) = (objects.upgrade(), endpoint.name.clone()) else { return };
         match objects.lend(&group, &endpoint, &attachment).await {
-            Ok(()) => tracing::debug!(worker = %name, "it reads large objects where they are placed"),
-            Err(reason) => tracing::debug!(worker = %name, reason, "it gets copies of objects"),
+            Ok(()) => tracing::debug!(%worker, "it reads large objects where they are placed"),
+            Err(reason) => tracing::debug!(%worker, reason, "it gets copies of objects"),
         }
     }
 }
