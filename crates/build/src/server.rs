@@ -323,6 +323,13 @@ impl Context<'_> {
                         _ => None,
                     }
                 }
+
+                fn encodings(&self) -> ::tollfree::direct::Encodings {
+                    ::tollfree::direct::Encodings::new(
+                        self.accept_compression_encodings,
+                        self.send_compression_encodings,
+                    )
+                }
             }
         })
     }

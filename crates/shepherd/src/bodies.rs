@@ -50,16 +50,26 @@ impl Passage {
     pub(crate) fn answered(&self) {
         self.is_answered.store(true, Ordering::Relaxed);
     }
+
+    /// A message of the request would have more bytes than it may.
+    pub(crate) fn is_too_long(&self) {
+        self.is_too_long.store(true, Ordering::Relaxed);
+    }
+
+    /// There is no memory for what the request holds.
+    pub(crate) fn is_too_much(&self) {
+        self.is_too_much.store(true, Ordering::Relaxed);
+    }
 }
 
-fn too_much() -> Refused {
+pub(crate) fn too_much() -> Refused {
     let status = Status::resource_exhausted(
         "the calls of this group hold as much memory as limits.memory_bytes allows; try again later",
     );
     Refused { why: Refusal::Memory, status }
 }
 
-fn too_long(what: &str, limit: u64) -> Status {
+pub(crate) fn too_long(what: &str, limit: u64) -> Status {
     Status::resource_exhausted(format!(
         "a message of the {what} is longer than the {limit} bytes that limits.message_bytes allows"
     ))

@@ -22,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::monitor::{Stage, Timeline};
 use crate::refusal::{Refusal, Refused, not_grpc};
 use crate::reload::Current;
+use crate::space::Space;
 use crate::traces::Traces;
 use crate::workers::{Wanted, Workers};
 
@@ -114,7 +115,14 @@ impl Gateway {
         }
         record.is_served = true;
         let asked = Asked::new(body, config.clone(), record.passage.clone(), place.charge());
-        let handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
+        let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
+        let space = handing.says_encoding().then(|| {
+            let charges = [place.charge(), place.charge()];
+            Arc::new(Space::new(config.clone(), record.passage.clone(), self.metrics.clone(), charges))
+        });
+        if let Some(space) = &space {
+            handing = handing.room(space.clone());
+        }
         record.timeline.reached(Stage::Handed, &self.metrics.monitor);
         let wanted = Wanted { path: &record.path, group: None, connection, began: record.began, deadline };
         let (handed, place) = self.workers.hand(&wanted, place, handing).await?;
@@ -122,6 +130,7 @@ impl Gateway {
             return Err(refused);
         }
         record.passage.answered();
+        space.iter().for_each(|space| space.answered());
         record.timeline.reached(Stage::Answered, &self.metrics.monitor);
         let response = match handed {
             Ok(mut response) => {

@@ -38,6 +38,7 @@ mod passed;
 mod peer;
 mod refusal;
 mod reload;
+mod space;
 mod state;
 pub mod steering;
 mod tables;

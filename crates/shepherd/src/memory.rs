@@ -1,7 +1,7 @@
 //! What the calls of each group hold of the shepherd's memory, and the limit of it.
 //!
-//! Counted are headers, the message of a request that is on its way in, what is kept of a request until its answer begins, and the part
-//! of an answer that is on its way out. What sessions and connections may buffer beside it is bounded by calls and credit.
+//! Counted are headers, the message of a request that is on its way in, what is kept of a request until its answer begins, the part
+//! of an answer that is on its way out, and messages that are inflated, or to be deflated, here. What sessions and connections may buffer beside it is bounded by calls and credit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -27,6 +27,7 @@ use crate::memory::Charge;
 use crate::metrics::Metrics;
 use crate::peer::Peer;
 use crate::refusal::{Refusal, Refused};
+use crate::space::Space;
 use crate::target::{Closed, Files, Target};
 use crate::workers::{Place, Wanted, Worker, Workers};
 
@@ -260,9 +261,15 @@ impl Via {
         }
         self.client.sign(request.headers_mut());
         let request = limits.request(request, beside.clone(), place.charge());
-        let handed = self.outward.workers.hand(&wanted, place, Handing::new(request)).await;
+        let mut handing = Handing::new(request);
+        let space = handing.says_encoding().then(|| limits.space([place.charge(), place.charge()]));
+        if let Some(space) = &space {
+            handing = handing.room(space.clone());
+        }
+        let handed = self.outward.workers.hand(&wanted, place, handing).await;
         let (handed, place) = handed.map_err(|refused| self.refused(refused))?;
         limits.check().map_err(|refused| self.refused(refused))?;
+        space.iter().for_each(|space| space.answered());
         let mut response = handed.map_err(for_the_world)?;
         remove_ours(response.headers_mut());
         let answered = place.charge();
@@ -330,6 +337,12 @@ impl Limits {
     fn request(&self, request: Request<Body>, beside: Option<Beside>, charge: Charge) -> Request<Body> {
         let (config, passage) = (self.config.clone(), self.passage.clone());
         request.map(|body| Body::new(Asked::new(body, config, passage, charge).beside(beside)))
+    }
+
+    /// The room of messages that are inflated.
+    fn space(&self, charges: [Charge; 2]) -> Arc<Space> {
+        let (config, passage) = (self.config.clone(), self.passage.clone());
+        Arc::new(Space::new(config, passage, self.metrics.clone(), charges))
     }
 
     /// Whether the request has kept to them up to here, where an answer begins.

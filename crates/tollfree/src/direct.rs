@@ -8,6 +8,7 @@ pub use crate::channel::slot::pass;
 pub use crate::message::codec::{
     Coding, FormCodec, FormDecoder, FormEncoder, Objects, OneCall, Other, Prost, codec,
 };
+pub use crate::message::compression::Encodings;
 pub use crate::message::form::{Form, Ready, Root, Struct, Types, types};
 pub use crate::message::objects::Written;
 pub use crate::server::typed::handler::{Handler, handler, unimplemented};

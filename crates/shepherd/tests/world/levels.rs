@@ -24,7 +24,7 @@ const COUNT: usize = 20;
 const ARENA_LEN_MAX: usize = 1 << 20;
 
 /// Serves one method at either level: it gives back the body, or fails where that is empty, and says more than it may.
-struct Levels;
+pub(crate) struct Levels;
 
 /// What is said with each answer and each failure; a shepherd lets through the last of them.
 fn say_much(said: &mut tonic::metadata::MetadataMap) {

@@ -26,12 +26,15 @@ use crate::objects::{objects, until_objects};
 use crate::taker::Taker;
 
 pub(crate) const DESCRIBE: &str = "/tollfree.Objects/Describe";
+/// What stands before a description's tables.
+const HEAD_LEN: usize = 16;
 
 /// What a process says of the types of its methods.
 pub(crate) fn description<M1: Message, M2: Message>() -> Vec<u8> {
     let table = M1::Compiled::BLOB;
     let len = table.len() as u32;
-    let mut bytes = [M1::TYPE_IDX, M2::TYPE_IDX, len].map(u32::to_le_bytes).concat();
+    // The last of them: no encodings.
+    let mut bytes = [M1::TYPE_IDX, M2::TYPE_IDX, len, 0].map(u32::to_le_bytes).concat();
     bytes.extend_from_slice(table);
     bytes
 }
@@ -102,19 +105,32 @@ fn ask() -> structs::Ask {
 /// Descriptions that are none, and bombs: words that promise millions of types and fields, and more bytes than are read.
 fn bad_descriptions() -> Vec<(String, Vec<u8>)> {
     let sound = description::<Ask, Answer>();
-    let head = sound[..12].to_vec();
+    let head = sound[..HEAD_LEN].to_vec();
+    let with = |at: usize, byte: u8| {
+        let mut bytes = sound.clone();
+        bytes[at] = byte;
+        bytes
+    };
     let mut bad = vec![
         ("nothing".to_owned(), Vec::new()),
         ("half a head".to_owned(), head[..6].to_vec()),
         ("no table".to_owned(), head.clone()),
-        ("half a table".to_owned(), [&head[..8], &100_u32.to_le_bytes(), &sound[12..112]].concat()),
-        ("zeros".to_owned(), [&[0; 8][..], &4096_u32.to_le_bytes(), &[0; 4096]].concat()),
+        ("a head without encodings".to_owned(), head[..12].to_vec()),
+        ("a head that breaks off in its last byte".to_owned(), head[..HEAD_LEN - 1].to_vec()),
+        ("requests in an encoding that does not exist".to_owned(), with(12, 4)),
+        ("answers in an encoding that does not exist".to_owned(), with(13, 0x80)),
+        ("something where zeros are to stand".to_owned(), with(15, 1)),
+        (
+            "half a table".to_owned(),
+            [&head[..8], &100_u32.to_le_bytes(), &[0; 4], &sound[HEAD_LEN..HEAD_LEN + 100]].concat(),
+        ),
+        ("zeros".to_owned(), [&[0; 8][..], &4096_u32.to_le_bytes(), &[0; 4], &[0; 4096]].concat()),
         ("a type that is not there".to_owned(), [&[0xff; 4], &sound[4..]].concat()),
         ("other types".to_owned(), description::<HelloRequest, HelloReply>()),
         ("too much".to_owned(), [&sound[..], &vec![0; 5 << 20]].concat()),
     ];
     // Each word of the table's head, as large as it can be: what it counts or where it leads.
-    for at in (12..76).step_by(4) {
+    for at in (HEAD_LEN..HEAD_LEN + 64).step_by(4) {
         let mut bytes = sound.clone();
         bytes[at..at + 4].fill(0xff);
         bad.push((format!("a huge word at {at}"), bytes));

@@ -1,6 +1,8 @@
 //! The shepherd from outside: gRPC clients that know nothing of it, and peers that mean it no good.
 
 mod calls;
+mod compression;
+mod compression_limits;
 mod connections;
 mod floods;
 mod identity;

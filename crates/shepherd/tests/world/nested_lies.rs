@@ -120,7 +120,7 @@ async fn an_object_that_nobody_has_asked_for_is_internal() {
 /// How the types of the probe's methods are told (spec/wire.md, "Objects").
 fn description() -> Vec<u8> {
     let table = <<Ask as Message>::Compiled as Compiled>::BLOB;
-    let head = [Ask::TYPE_IDX, Answer::TYPE_IDX, table.len() as u32].map(u32::to_le_bytes).concat();
+    let head = [Ask::TYPE_IDX, Answer::TYPE_IDX, table.len() as u32, 0].map(u32::to_le_bytes).concat();
     [&head, table].concat()
 }
 

@@ -6,8 +6,10 @@ use tollfree::{Payloads, Server};
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_shepherd::{Config, Shepherd};
 use tollfree_stubs::probe as structs;
+use tonic::codec::CompressionEncoding::Gzip;
 
 use crate::lab::{Lab, workers_of};
+use crate::nested;
 use crate::objects::{objects, until_objects};
 use crate::reload::reload;
 use crate::taker::Taker;
@@ -66,6 +68,21 @@ async fn a_process_is_not_asked_for_tables_that_the_config_has() {
     assert_eq!(lab.figure(&objects("default", "request", "first")).await, 0.0);
     assert_eq!(lab.figure(&objects("default", "request", "asked")).await, 0.0);
     attached.abort();
+}
+
+/// Descriptors say nothing of compression.
+#[tokio::test]
+async fn a_process_whose_tables_the_config_has_is_asked_for_its_encodings() {
+    let sets = sets();
+    let lab = Lab::start(&descriptors("default", &sets, "right.binpb")).await;
+    let service = ProbeServer::new(Taker).accept_compressed(Gzip).send_compressed(Gzip);
+    let business = nested::attach(&lab, "default", Server::builder().add_service(service)).await;
+    let mut client = lab.client().await.send_compressed(Gzip).accept_compressed(Gzip);
+    until_objects(&mut client, &business.payloads).await;
+    let before = business.payloads.counts().received_objects;
+    assert!(client.unary(ask(&[7; 5000])).await.unwrap().metadata().contains_key("grpc-encoding"));
+    assert_eq!(business.payloads.counts().received_objects, before + 1);
+    assert_eq!(lab.figure(&objects("default", "request", "first")).await, 0.0);
 }
 
 /// As after a change of the service that the config has not followed yet.

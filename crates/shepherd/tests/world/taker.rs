@@ -14,6 +14,15 @@ const ARENA_LEN_MAX: usize = 8 << 20;
 /// Gives back what it gets, and says how much that was.
 pub(crate) struct Taker;
 
+/// What is asked for early is not to be compressed.
+fn plain_if_early<T>(early: bool, answer: T) -> Response<T> {
+    let mut response = Response::new(answer);
+    if early {
+        response.disable_compression();
+    }
+    response
+}
+
 fn answer(ask: &Owned<Ask>) -> Owned<Answer> {
     let mut draft = Draft::<Answer>::new(Arenas::new(ARENA_LEN_MAX, 0).take()).unwrap();
     draft.edit().set_body(ask.view().body()).unwrap();
@@ -26,15 +35,16 @@ impl Probe for Taker {
         if request.get_ref().view().body().is_empty() {
             return Err(Status::invalid_argument("without a body"));
         }
-        Ok(Response::new(answer(request.get_ref())))
+        Ok(plain_if_early(request.get_ref().view().early(), answer(request.get_ref())))
     }
 
     type DownStream = BoxStream<'static, Result<Owned<Answer>, Status>>;
 
     async fn down(&self, request: Request<Owned<Ask>>) -> Result<Response<Self::DownStream>, Status> {
         let ask = request.into_inner();
+        let early = ask.view().early();
         let answers = (0..ask.view().burn_us()).map(move |_| Ok(answer(&ask))).collect::<Vec<_>>();
-        Ok(Response::new(futures_util::stream::iter(answers).boxed()))
+        Ok(plain_if_early(early, futures_util::stream::iter(answers).boxed()))
     }
 
     async fn up(&self, request: Request<Streaming<Owned<Ask>>>) -> Result<Response<Owned<Answer>>, Status> {

@@ -19,6 +19,7 @@ use crate::http::session_attempt::ResponseFuture;
 use crate::message::bypass::{Bypass, OfClient};
 use crate::message::fates::{Fate, Fates};
 use crate::message::framing::Told;
+use crate::message::repacking::Repacking;
 use crate::message::translation::Translation;
 use crate::metadata::{GRPC_MESSAGE, status_code, timeout};
 use crate::metrics::MadeCall;
@@ -52,6 +53,8 @@ pub(crate) struct Replayed {
     made: Option<MadeCall>,
     /// What becomes of its messages, where that is counted for all of them alike.
     fate: Option<(Fates, Fate)>,
+    /// How its messages are inflated, and those of its answer deflated.
+    repacking: Option<Repacking>,
 }
 
 impl Replayed {
@@ -63,7 +66,7 @@ impl Replayed {
         deadline_ns: Option<u64>,
     ) -> Replayed {
         let replay = Replay::new(body, OfClient::of(&extensions));
-        Replayed { uri, headers, extensions, replay, deadline_ns, made: None, fate: None }
+        Replayed { uri, headers, extensions, replay, deadline_ns, made: None, fate: None, repacking: None }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -83,6 +86,19 @@ impl Replayed {
         &self.headers
     }
 
+    /// Its messages are inflated, and those of its answer deflated, or not any more.
+    pub(crate) fn repack(&mut self, repacking: Option<Repacking>) {
+        self.repacking = repacking;
+    }
+
+    /// An answer as its client is to have it.
+    pub(crate) fn repacked(&self, answer: Response<Body>) -> Response<Body> {
+        match &self.repacking {
+            Some(repacking) => repacking.answer(answer),
+            None => answer,
+        }
+    }
+
     /// Counts its messages so, however many there will be.
     pub(crate) fn count(&mut self, fate: Option<(Fates, Fate)>) {
         self.fate = fate;
@@ -96,6 +112,11 @@ impl Replayed {
     /// The request of the next attempt.
     fn request(&self, failed: u32) -> Request<Body> {
         let body = self.replay.again();
+        let mut headers = self.headers.clone();
+        let body = match &self.repacking {
+            Some(repacking) => repacking.request(&mut headers, body),
+            None => body,
+        };
         let body = match self.fate.clone() {
             None => body,
             Some((fates, fate)) => Told::body(body, move |_, _| fates.add(fate)),
@@ -107,7 +128,7 @@ impl Replayed {
         *request.method_mut() = http::Method::POST;
         *request.version_mut() = http::Version::HTTP_2;
         *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers.clone();
+        *request.headers_mut() = headers;
         *request.extensions_mut() = self.extensions.clone();
         if failed > 0 {
             request.headers_mut().insert(PREVIOUS_ATTEMPTS, HeaderValue::from(failed));

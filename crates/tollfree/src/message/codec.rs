@@ -9,6 +9,7 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use crate::message::bypass::{Bypass, OfServer, Past};
+use crate::message::compression::ACCEPT_ENCODING;
 use crate::message::encoding::RECEIVED_LEN_MAX;
 use crate::message::form::{Form, Ready as _, types_of};
 use crate::message::lent::Lent;
@@ -100,6 +101,8 @@ where
 {
     // Not to be found by anybody whom the application gives the extensions to.
     let bypass = request.extensions_mut().remove().map(|OfServer(bypass)| bypass);
+    // tonic compresses for those alone who say that they accept it.
+    let compresses = compresses && request.headers().contains_key(ACCEPT_ENCODING);
     let call = OneCall { bypass, encoding_len_max, decoding_len_max, compresses };
     FormCodec { call, messages: PhantomData }
 }

@@ -17,8 +17,11 @@ pub enum Fate {
     Asked,
     /// A request had no object, since there are no tables of its types that can be used.
     NoTables,
-    /// A request went as bytes, since it was compressed, or its call says how messages may be.
+    /// A request went as bytes, since its call says how messages are compressed or may be, and that is left to the handler's side: the
+    /// server does not take that encoding, or nobody has said that there is room ([`Handing::room`](crate::shepherd::Handing::room)).
     Compressed,
+    /// A request was compressed and can't be inflated. Its call has ended.
+    Garbled,
     /// A request had no object, since that would be longer than objects travel.
     TooLong,
     /// A request went as bytes, since it is no message of its type.
@@ -33,12 +36,13 @@ pub enum Fate {
 
 impl Fate {
     /// Each of them once.
-    pub const ALL: [Fate; 10] = [
+    pub const ALL: [Fate; 11] = [
         Fate::Handed,
         Fate::First,
         Fate::Asked,
         Fate::NoTables,
         Fate::Compressed,
+        Fate::Garbled,
         Fate::TooLong,
         Fate::Malformed,
         Fate::Encoded,
@@ -62,6 +66,7 @@ impl Fate {
             Fate::Asked => "asked",
             Fate::NoTables => "no_tables",
             Fate::Compressed => "compressed",
+            Fate::Garbled => "garbled",
             Fate::TooLong => "too_long",
             Fate::Malformed => "malformed",
             Fate::Bytes => "bytes",

@@ -2,6 +2,7 @@
 
 pub(crate) mod bypass;
 pub(crate) mod codec;
+pub(crate) mod compression;
 pub(crate) mod encoding;
 pub(crate) mod fates;
 pub(crate) mod form;
@@ -12,4 +13,5 @@ pub(crate) mod payloads;
 pub(crate) mod pool_arena;
 pub(crate) mod received;
 pub(crate) mod relay;
+pub(crate) mod repacking;
 pub(crate) mod translation;

@@ -15,13 +15,14 @@ use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, Limits, OwnedObject,
 use tollfree_transport::{Encoded, GRPC_PREFIX_LEN};
 use tonic::Status;
 
+use crate::message::compression::Encodings;
 use crate::message::fates::{Fate, Fates, Unfit};
 use crate::message::form::{Root, Types};
 
 /// The longest description of a method that is taken, in bytes.
 pub(crate) const DESCRIPTION_LEN_MAX: usize = 4 << 20;
-/// What stands before the tables: two type indices, and the length of the request's table.
-const HEAD_LEN: usize = 12;
+/// What stands before the tables: two type indices, the length of the request's table, and encodings.
+const HEAD_LEN: usize = 16;
 /// Arenas that wait to be used again.
 const WAITING_COUNT_MAX: usize = 32;
 /// A longer object is sent from where it lies.
@@ -64,24 +65,51 @@ pub(crate) struct Translation {
     reply: Described,
     /// The fingerprint of both, as [`Types`] has it.
     types: u64,
+    /// `None`: its process has not said so yet.
+    encodings: Option<Encodings>,
     /// What becomes of messages is counted here.
     fates: Fates,
     unfit: Unfit,
 }
 
 /// How a method's types are told, from the process that serves it to its shepherd: type indices of request and reply, the length of the request's
-/// table, that table, and the reply's unless it is the same. Numbers are 4 bytes, little endian.
-pub(crate) fn describe(types: &Types) -> Bytes {
+/// table, the encodings in which its server takes messages and in which it sends them (a byte each, and two of zero), the request's table, and the
+/// reply's unless it is the same. Numbers are 4 bytes, little endian.
+pub(crate) fn describe(types: &Types, encodings: Encodings) -> Bytes {
     let Types { request, reply, .. } = types;
     let mut bytes = BytesMut::with_capacity(HEAD_LEN + request.blob.len());
     bytes.put_u32_le(request.type_idx);
     bytes.put_u32_le(reply.type_idx);
     bytes.put_u32_le(request.blob.len() as u32);
+    bytes.put_slice(&[encodings.accepts, encodings.sends, 0, 0]);
     bytes.put_slice(request.blob);
     if !std::ptr::eq(request.blob, reply.blob) {
         bytes.put_slice(reply.blob);
     }
     bytes.freeze()
+}
+
+/// What stands before the tables of a description.
+struct Head {
+    request_idx: u32,
+    reply_idx: u32,
+    /// Length of the request's table.
+    len: u32,
+    encodings: Encodings,
+}
+
+impl Head {
+    fn read(bytes: &mut Bytes) -> Result<Head, String> {
+        if bytes.len() < HEAD_LEN {
+            return Err("the description of a method breaks off".into());
+        }
+        let (request_idx, reply_idx, len) = (bytes.get_u32_le(), bytes.get_u32_le(), bytes.get_u32_le());
+        let encodings = Encodings::of_bits(bytes.get_u8(), bytes.get_u8());
+        let encodings = encodings
+            .filter(|_| bytes.get_u16_le() == 0)
+            .ok_or("the description of a method names encodings that do not exist")?;
+        Ok(Head { request_idx, reply_idx, len, encodings })
+    }
 }
 
 impl Translation {
@@ -93,10 +121,7 @@ impl Translation {
         mut bytes: Bytes,
         mut load: impl FnMut(Bytes) -> Result<Processor, String>,
     ) -> Result<Translation, String> {
-        if bytes.len() < HEAD_LEN {
-            return Err("the description of a method breaks off".into());
-        }
-        let (request_idx, reply_idx, len) = (bytes.get_u32_le(), bytes.get_u32_le(), bytes.get_u32_le());
+        let Head { request_idx, reply_idx, len, encodings } = Head::read(&mut bytes)?;
         if len as usize > bytes.len() {
             return Err("the description of a method is shorter than its table".into());
         }
@@ -109,23 +134,44 @@ impl Translation {
                 None => Err(format!("a table has no type {type_idx}")),
             }
         };
-        Ok(Translation::between(described(request, request_idx)?, described(reply, reply_idx)?))
+        Ok(Translation::between(
+            described(request, request_idx)?,
+            described(reply, reply_idx)?,
+            Some(encodings),
+        ))
     }
 
     /// Of a method whose types, which are there, have one table.
     pub(crate) fn of(processor: &Processor, request_idx: u32, reply_idx: u32) -> Translation {
         let described = |type_idx| Described { processor: processor.clone(), type_idx };
-        Translation::between(described(request_idx), described(reply_idx))
+        Translation::between(described(request_idx), described(reply_idx), None)
     }
 
-    fn between(request: Described, reply: Described) -> Translation {
+    fn between(request: Described, reply: Described, encodings: Option<Encodings>) -> Translation {
         let types = Types::join(request.fingerprint(), reply.fingerprint());
-        Translation { request, reply, types, fates: Fates::default(), unfit: Unfit::default() }
+        Translation { request, reply, types, encodings, fates: Fates::default(), unfit: Unfit::default() }
     }
 
     /// The same, which counts what becomes of messages, and has been told what is to become of some.
     pub(crate) fn counted(self, fates: Fates, unfit: Unfit) -> Translation {
         Translation { fates, unfit, ..self }
+    }
+
+    /// How the method's server takes and sends messages that are compressed, as far as that is known.
+    pub(crate) fn encodings(&self) -> Option<Encodings> {
+        self.encodings
+    }
+
+    pub(crate) fn with_encodings(self, encodings: Encodings) -> Translation {
+        Translation { encodings: Some(encodings), ..self }
+    }
+
+    /// No more than that of what [`describe`] told.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn read_encodings(description: &Bytes) -> Result<Encodings, String> {
+        Head::read(&mut description.clone()).map(|head| head.encodings)
     }
 
     /// Counts what became of a message.

@@ -65,7 +65,8 @@ impl Control {
         let types = direct.and_then(|found| found.direct.types(method)).ok_or_else(|| {
             Status::not_found(format!("/{service}/{method} is not served with objects here"))
         })?;
-        let description = describe(&types);
+        let encodings = direct.map(|found| found.direct.encodings()).unwrap_or_default();
+        let description = describe(&types, encodings);
         let mut framed = BytesMut::with_capacity(5 + description.len());
         framed.put_u8(0);
         framed.put_u32(description.len() as u32);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body::Body as _;
 use tollfree_transport::Stream;
 use tonic::body::Body;
@@ -17,6 +17,7 @@ use tower_service::Service;
 
 use crate::call::deadline::Deadline;
 use crate::message::bypass::{Bypass, Takes};
+use crate::message::compression::{PLAIN, is_plain};
 use crate::message::framing::Deframer;
 use crate::metadata::status_code;
 use crate::metrics::ServedCall;
@@ -141,7 +142,7 @@ impl HttpHandle {
 
     /// The head of the response. `Some`: there is nothing else to it.
     fn begin_response(&mut self, response: Response<Body>, speech: &mut Speech<Held>) -> Option<Step> {
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
         if parts.status != http::StatusCode::OK {
             // The response is there, as it is over HTTP/2, and ends with what its status means.
             speech.emission.headers = speech.pack(&parts.headers).ok();
@@ -151,6 +152,10 @@ impl HttpHandle {
             // Trailers-only: the status is in the headers, and there is no body.
             speech.end_with_headers(code, &parts.headers, "response metadata");
             return Some(Step::Said);
+        }
+        // A shepherd deflates in this process's place.
+        if is_plain(&parts.extensions) && self.passing.as_ref().is_some_and(|passing| passing.is_shepherd) {
+            parts.headers.insert(PLAIN, HeaderValue::from_static("1"));
         }
         match speech.pack(&parts.headers) {
             Ok(block) => speech.emission.headers = Some(block),

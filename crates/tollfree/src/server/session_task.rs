@@ -555,7 +555,8 @@ impl SessionTask {
         call.deadline_ns = self.deadline_ns(asked_ns);
         let is_shortcut = self.callers.as_ref().is_some_and(Callers::is_neighbor);
         let (peer, trust) = (self.attachment.peer_pool(), self.trust);
-        let passing = || Passing { sharing: self.sharing.clone(), peer, is_shortcut, trust };
+        let is_shepherd = self.control.is_some();
+        let passing = || Passing { sharing: self.sharing.clone(), peer, is_shortcut, is_shepherd, trust };
         let mut unlisted;
         let place = match call.method.map(|method| usize::from(method.0)) {
             Some(idx) => {

@@ -1,5 +1,7 @@
 //! A call on its way to a worker that may turn it away, for it is about to leave.
 
+use std::sync::Arc;
+
 use http::{Request, Response};
 use tonic::Status;
 use tonic::body::Body;
@@ -10,6 +12,8 @@ use crate::endpoint::balance::Picked;
 use crate::http::call::Replayed;
 use crate::http::replay::KEPT_LEN_MAX;
 use crate::message::bypass::{OfClient, OfServer};
+use crate::message::encoding::headers_say_encoding;
+use crate::message::repacking::{Repacking, Room};
 use crate::metadata::timeout;
 use crate::shepherd::Attached;
 use crate::shepherd::objects::Way;
@@ -20,6 +24,9 @@ use crate::shepherd::objects::Way;
 /// answer begins, so that such a call can be handed on.
 pub struct Handing {
     call: Replayed,
+    room: Option<Arc<dyn Room>>,
+    /// It came by a session, so its answer stays on this host, and may pass beside its body.
+    is_relayed: bool,
 }
 
 impl std::fmt::Debug for Handing {
@@ -47,10 +54,27 @@ impl Handing {
         let deadline_ns = timeout(&parts.headers).map(deadline_ns);
         // Of a call that came by a session.
         let came = parts.extensions.remove().and_then(|OfServer(came)| came.onward());
+        let is_relayed = came.is_some();
         if let Some(onward) = came {
             parts.extensions.insert(OfClient(onward));
         }
-        Handing { call: Replayed::new(parts.uri, parts.headers, parts.extensions, body, deadline_ns) }
+        Handing {
+            call: Replayed::new(parts.uri, parts.headers, parts.extensions, body, deadline_ns),
+            room: None,
+            is_relayed,
+        }
+    }
+
+    /// Whether the call says how its messages are compressed, or how those of its answer may be.
+    pub fn says_encoding(&self) -> bool {
+        headers_say_encoding(self.call.headers())
+    }
+
+    /// Has compressed messages inflated, and answers deflated, where the handler takes objects, as long as there is room. Without it, that is
+    /// the business process's, which gets such messages as bytes. Answers to a call that came by a session are not deflated.
+    #[must_use]
+    pub fn room(self, room: Arc<dyn Room>) -> Handing {
+        Handing { room: Some(room), ..self }
     }
 }
 
@@ -61,20 +85,24 @@ impl Attached {
     /// [`Unanswered`] says whether another worker may have the call.
     pub async fn hand(&self, handing: &mut Handing) -> Result<Response<Body>, Unanswered> {
         let (endpoint, connection) = (self.endpoint.clone(), Connection::Session(self.attachment.clone()));
-        let way = self.objects.of(handing.call.path(), handing.call.headers(), self);
-        let (translation, fate) = match way {
-            Way::Plain => (None, None),
-            Way::Objects(translation) => (Some(translation), None),
-            Way::Bytes(fate) => (None, Some((self.objects.fates().clone(), fate))),
+        let way = self.objects.of(handing.call.path(), handing.call.headers(), handing.room.as_ref(), self);
+        let (translation, repacking, fate) = match way {
+            Way::Plain => (None, None, None),
+            Way::Objects(translation, repacking) => (Some(translation), repacking, None),
+            Way::Bytes(fate) => (None, None, Some((self.objects.fates().clone(), fate))),
             Way::Refused(status) => return Err(Unanswered { status, may_be_handed_on: false }),
         };
         handing.call.translate(translation);
+        handing.call.repack(match handing.is_relayed {
+            true => repacking.map(Repacking::of_request),
+            false => repacking,
+        });
         handing.call.count(fate);
         // An attempt that no server has looked at is none to the one that answers.
         match handing.call.attempt(&Picked { endpoint, connection }, 0).await {
             Ok(response) => {
                 handing.call.commit();
-                Ok(response.map(Body::new))
+                Ok(handing.call.repacked(response.map(Body::new)))
             }
             Err(Failed { status, unseen }) => {
                 let may_be_handed_on = unseen && !self.is_open() && handing.call.is_whole();

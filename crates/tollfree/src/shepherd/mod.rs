@@ -79,6 +79,7 @@ pub use tollfree_transport::{
 pub const STREAM_PROTOCOL: &[u8] = tollfree_layout::device::PROTOCOL;
 
 pub use crate::message::fates::{Fate, Fates, Unfit};
+pub use crate::message::repacking::Room;
 
 /// What those who come to a door may have.
 #[derive(Clone, Debug)]

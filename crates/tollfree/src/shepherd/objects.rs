@@ -24,8 +24,10 @@ use crate::endpoint::balance::Picked;
 use crate::endpoint::{Connection, Endpoint};
 use crate::http::call::attempt;
 use crate::http::shortcut::request;
+use crate::message::compression::Encodings;
 use crate::message::encoding::headers_say_encoding;
 use crate::message::fates::{Fate, Fates, Unfit};
+use crate::message::repacking::{Repacking, Room};
 use crate::message::translation::{DESCRIPTION_LEN_MAX, Translation, load, no_tables};
 use crate::server::control::{DESCRIBE, JOIN, METHOD, POOL};
 use crate::shepherd::Attached;
@@ -54,7 +56,8 @@ pub(super) struct Objects {
 pub(super) enum Way {
     /// As they are: the method takes no objects, or its process has not said so yet.
     Plain,
-    Objects(Arc<Translation>),
+    /// As objects, and inflated and deflated as the call says.
+    Objects(Arc<Translation>, Option<Repacking>),
     /// As they are, and what that is counted as.
     Bytes(Fate),
     /// Not at all.
@@ -128,14 +131,29 @@ impl Objects {
     }
 
     /// How the messages of a call are handed to this worker.
-    pub(super) fn of(&self, path: &str, headers: &HeaderMap, worker: &Attached) -> Way {
+    pub(super) fn of(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        room: Option<&Arc<dyn Room>>,
+        worker: &Attached,
+    ) -> Way {
         let types = if self.wanted { worker.attachment.object_types(path) } else { None };
         let Some(types) = types else { return Way::Plain };
         match self.known(path, types, worker) {
             Known::Asked => Way::Bytes(Fate::Asked),
-            // How messages are compressed is left to the handler's side.
-            Known::Here(_) if headers_say_encoding(headers) => Way::Bytes(Fate::Compressed),
-            Known::Here(translation) => Way::Objects(translation),
+            Known::Here(translation) if headers_say_encoding(headers) => {
+                let Some(room) = room else { return Way::Bytes(Fate::Compressed) };
+                let Some(encodings) = translation.encodings() else {
+                    self.ask_encodings(path, types, &translation, worker);
+                    return Way::Bytes(Fate::Asked);
+                };
+                match Repacking::of(headers, encodings, room, &self.fates) {
+                    Some(repacking) => Way::Objects(translation, Some(repacking)),
+                    None => Way::Bytes(Fate::Compressed),
+                }
+            }
+            Known::Here(translation) => Way::Objects(translation, None),
             Known::Useless if self.unfit == Unfit::Refuse => {
                 self.fates.add(Fate::NoTables);
                 Way::Refused(no_tables())
@@ -179,6 +197,13 @@ impl Objects {
             return None;
         }
         Some(given.clone().counted(self.fates.clone(), self.unfit))
+    }
+
+    /// Asks a worker once how it takes and sends messages that are compressed, of which an operator's tables say nothing.
+    fn ask_encodings(&self, path: &str, types: u64, translation: &Translation, worker: &Attached) {
+        let unsaid = translation.clone().with_encodings(Encodings::default());
+        self.state.lock().methods.insert(path.to_owned(), Known::Here(Arc::new(unsaid)));
+        tokio::spawn(Learning::of(worker).learn(path.to_owned(), types));
     }
 
     /// From now on these are the operator's tables. Methods of which they say something else than before are learnt anew.
@@ -238,6 +263,19 @@ impl Objects {
     /// pool: it is the first such method.
     fn learnt(&self, name: &str, path: String, types: u64, asked: Result<Bytes, String>) -> bool {
         let mut state = self.state.lock();
+        if let Some(Known::Here(given)) = state.methods.get(&path) {
+            // The operator's table stays.
+            match asked.and_then(|description| Translation::read_encodings(&description)) {
+                Ok(encodings) => {
+                    let translation = Translation::clone(given).with_encodings(encodings);
+                    state.methods.insert(path, Known::Here(Arc::new(translation)));
+                }
+                Err(reason) => {
+                    tracing::debug!(worker = %name, path, reason, "compressed messages go as bytes")
+                }
+            }
+            return false;
+        }
         let read = asked.and_then(|description| Translation::read(description, |table| state.load(table)));
         let said = read.and_then(|translation| match translation.types() == types {
             true => Ok(translation),

@@ -12,10 +12,11 @@ use bytes::Bytes;
 use http::{Extensions, HeaderMap};
 use tollfree_processor::Trust;
 use tollfree_transport::{Emission, Ending, PeerPool};
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
+use crate::message::compression::{Encodings, is_plain};
 use crate::message::encoding::{Received, decode, pack};
 use crate::message::form::{Form, Types};
 use crate::message::lent::{self, Lent};
@@ -36,6 +37,8 @@ pub struct Passing {
     pub(crate) peer: PeerPool,
     /// The client is a process that a shepherd has led here.
     pub(crate) is_shortcut: bool,
+    /// The client is a shepherd.
+    pub(crate) is_shepherd: bool,
     /// The client is a shepherd whose objects need not be verified.
     pub(crate) trust: Option<Trust>,
 }
@@ -72,6 +75,10 @@ pub trait Direct: Send + Sync + 'static {
     /// A method's types, where its messages may travel as objects.
     fn types(&self, _name: &str) -> Option<Types> {
         None
+    }
+    /// How messages may be compressed.
+    fn encodings(&self) -> Encodings {
+        Encodings::default()
     }
     /// Limit for requests in bytes, where one is set.
     fn max_decoding_message_size(&self) -> Option<usize>;
@@ -150,7 +157,7 @@ where
         };
         let answered = ready!(future.poll(cx));
         Poll::Ready(answered.and_then(|mut response| {
-            let Some(Passing { sharing, peer, is_shortcut, .. }) = &self.passing else {
+            let Some(Passing { sharing, peer, is_shortcut, is_shepherd, .. }) = &self.passing else {
                 return Err(Status::internal("the session has not said how payloads are passed"));
             };
             let len_max = self.encoding_len_max;
@@ -162,6 +169,10 @@ where
                 Some(object) => object,
                 None => lent::send(response.get_mut(), &mut self.lent, sharing, len_max, *peer, outlet)?,
             };
+            if *is_shepherd && is_plain(response.extensions()) {
+                // It deflates in this process's place.
+                response.metadata_mut().insert("tollfree-plain", MetadataValue::from_static("1"));
+            }
             let block = pack(&without_ours(response.metadata().as_ref(), *is_shortcut))
                 .map_err(|error| Status::resource_exhausted(format!("response metadata: {error}")))?;
             if !block.is_empty() {
