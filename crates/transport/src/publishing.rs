@@ -249,7 +249,8 @@ impl Core {
         if self.corked {
             self.reply_times.published();
         }
-        let count = std::mem::take(&mut self.held_count);
+        // What is published as soon as it is written was not held.
+        let count = std::mem::take(&mut self.held_count).max(1);
         self.gathering = false;
         self.batching.held_since_ns = 0;
         let is_loud = std::mem::take(&mut self.sending.is_loud);

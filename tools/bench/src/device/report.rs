@@ -36,7 +36,7 @@ pub struct DeviceReport {
     pub bounds: Vec<String>,
 }
 
-/// What all rounds of a case measured together. Null where nothing was.
+/// What the rounds of a case measured. Null where nothing was.
 #[derive(Debug, Serialize)]
 pub struct DeviceRow {
     /// Which.
@@ -46,11 +46,11 @@ pub struct DeviceRow {
     pub calls_per_s: Option<f64>,
     /// The same as a share of the floor's with as many in flight.
     pub of_floor: Option<f64>,
-    /// Median latency in nanoseconds.
+    /// Median latency in nanoseconds, as this and the next are in the median of the rounds.
     pub p50_ns: Option<u64>,
     /// 99 of 100 calls took no longer.
     pub p99_ns: Option<u64>,
-    /// The longest in nanoseconds.
+    /// The longest of all rounds in nanoseconds.
     pub longest_ns: Option<u64>,
     /// Calls that were measured.
     pub calls: u64,
@@ -78,13 +78,18 @@ impl DeviceRow {
         }
         let quantile =
             |latencies: &Latencies, share| (latencies.count() > 0).then(|| latencies.quantile_ns(share));
+        let of_rounds = |share| {
+            let rounds = tried.rounds.iter().filter_map(|round| quantile(&round.latencies, share));
+            median(rounds.map(|ns| ns as f64).collect()).map(|ns| ns as u64)
+        };
+        let (p50_ns, p99_ns) = (of_rounds(0.5), of_rounds(0.99));
         let each = |count: u64, of: u64| (of > 0).then(|| count as f64 / of as f64);
         DeviceRow {
             case: tried.case,
             calls_per_s: median(tried.rounds.iter().map(Driven::rate).collect()),
             of_floor: None,
-            p50_ns: quantile(&all.latencies, 0.5),
-            p99_ns: quantile(&all.latencies, 0.99),
+            p50_ns,
+            p99_ns,
             longest_ns: quantile(&all.latencies, 1.0),
             calls: all.latencies.count(),
             emissions_per_publication: each(all.emissions, all.publications),
