@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer as TakerServer;
 use tollfree_stubs::probe::Ask;
 use tollfree_stubs::probe::probe_client::ProbeClient;
+use tonic::codec::CompressionEncoding::Gzip;
 use tonic::transport::Channel;
 
-use crate::lab::{Lab, PATIENCE};
+use crate::lab::{Lab, PATIENCE, workers_of};
+use crate::taker::Taker;
 
 const HANDED_ON: &str = "tollfree_shepherd_handed_on_total";
 
@@ -47,6 +50,60 @@ async fn no_call_fails_while_business_processes_come_and_go() {
             assert!(began.elapsed() < PATIENCE, "calls stand still");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+    is_over.store(true, Ordering::SeqCst);
+    while let Some(ended) = clients.join_next().await {
+        ended.unwrap();
+    }
+}
+
+/// Compressed calls, one after the other, until it is told to stop; none may fail, and each is answered whole.
+async fn compressed_load(client: ProbeClient<Channel>, is_over: Arc<AtomicBool>) {
+    let mut client = client.send_compressed(Gzip).accept_compressed(Gzip);
+    let ask = |len: usize| Ask { body: vec![len as u8; len], ..Ask::default() };
+    while !is_over.load(Ordering::SeqCst) {
+        let answer = client.unary(ask(3001)).await.expect("a call of a client that knows nothing of workers");
+        assert!(answer.into_inner().body == ask(3001).body);
+        let asks = futures_util::stream::iter([ask(3000), ask(20_000), ask(1)]);
+        let answer = client.up(asks).await.expect("a stream").into_inner();
+        assert!(answer.body == [ask(3000).body, ask(20_000).body, ask(1).body].concat());
+    }
+}
+
+/// The shepherd inflates for each process that it knows, and not yet for the next: a call that is handed on goes there as it came.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_compressed_call_fails_while_processes_that_take_objects_come_and_go() {
+    let lab = Lab::start("").await;
+    let attach = async || {
+        let before = lab.figure(&workers_of("default")).await;
+        let service = TakerServer::new(Taker).accept_compressed(Gzip).send_compressed(Gzip);
+        let server = tollfree::Server::builder().add_service(service);
+        let payloads = server.payloads();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let attaching = server.attach(lab.business()).group("default").workers(1);
+        let task = tokio::spawn(attaching.until(async { drop(stopped.await) }).into_future());
+        lab.until_figure(&workers_of("default"), |count| count > before).await;
+        (payloads, stop, task)
+    };
+    let mut attached = attach().await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        clients.spawn(compressed_load(lab.client().await, is_over.clone()));
+    }
+    let began = tokio::time::Instant::now();
+    let mut rounds = 0;
+    while lab.figure(HANDED_ON).await < 1.0 || rounds < 5 {
+        while attached.0.counts().received_objects < 20 {
+            assert!(began.elapsed() < PATIENCE, "no request comes as an object in round {rounds}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let next = attach().await;
+        let (_, stop, task) = std::mem::replace(&mut attached, next);
+        drop(stop);
+        tokio::time::timeout(PATIENCE, task).await.expect("it ends").unwrap().unwrap();
+        rounds += 1;
+        assert!(began.elapsed() < PATIENCE, "no call met a leaving process in {rounds} rounds");
     }
     is_over.store(true, Ordering::SeqCst);
     while let Some(ended) = clients.join_next().await {
