@@ -8,7 +8,7 @@ use tollfree::PeerPolicy;
 use tollfree::shepherd::{Arrival, Attached, Door, Limits, StreamPolicy};
 
 use crate::client::Client;
-use crate::config::{Config, Tls};
+use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::outward::{Outward, Via};
 use crate::peer::Peer;
@@ -164,12 +164,7 @@ async fn bind_stream(
     stream: &crate::config::Stream,
     limits: Limits,
 ) -> Result<(Door, Arc<Certificates>), BusinessError> {
-    let files = Tls {
-        certificate: stream.certificate.clone(),
-        key: stream.key.clone(),
-        client_ca: Some(stream.client_ca.clone()),
-    };
-    let certificates = Arc::new(Certificates::read(&files, Protocol::Device)?);
+    let certificates = Arc::new(Certificates::read(&stream.files(), Protocol::Device)?);
     let current = certificates.clone();
     let policy = StreamPolicy {
         tls: Arc::new(move || current.current()),

@@ -26,6 +26,7 @@ mod connection;
 mod connections;
 mod ctl;
 mod deadline;
+mod files;
 mod gateway;
 mod health;
 mod listeners;

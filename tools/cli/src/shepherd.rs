@@ -101,7 +101,8 @@ impl ShepherdCommand {
         match self.command {
             None => serve(&self.said.sources()),
             Some(ShepherdSubcommand::Config(ConfigCommand::Check(said))) => {
-                said.read()?;
+                let config = said.read()?;
+                config.check_files().map_err(|error| Failure::Refused(error.to_string()))?;
                 print("the config can be used\n")
             }
             Some(ShepherdSubcommand::Config(ConfigCommand::Show(show))) => {

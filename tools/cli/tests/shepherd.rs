@@ -97,6 +97,16 @@ fn configs_are_checked_and_shown() {
     let limits = &shown["limits"];
     assert_eq!([&limits["streams"], &limits["connections"], &limits["idle_ms"]], [5, 7, 9]);
     assert_eq!(limits["header_bytes"], 16384);
+    // So are the files that it names.
+    let tls = "[listeners.world]\naddress = \"127.0.0.1:0\"\ntls = { certificate = \"gone.pem\", key = \"gone.pem\" }\n";
+    let descriptors = "[groups.shop]\ndescriptors = \"gone.binpb\"\n";
+    for (text, said) in [(tls, "listeners.world.tls"), (descriptors, "groups.shop.descriptors: gone.binpb")] {
+        std::fs::write(&config, text).unwrap();
+        let bad = run(&["check"]);
+        let words = String::from_utf8_lossy(&bad.stderr).into_owned();
+        assert_eq!(bad.status.code(), Some(2), "{words}");
+        assert!(words.contains(said), "{words}");
+    }
 }
 
 fn top_looks_at_it(scratch: &Scratch, socket: &str, pid: u32) {
