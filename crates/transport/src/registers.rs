@@ -4,7 +4,7 @@
 //! # Who does what
 //! The shepherd's side holds requests back, publishes them and rings ([`crate::publishing`]). How the process waits is its own
 //! business: it is asked by a word in the shepherd's control page ([`crate::asked`]). It says by its `waiting` word whether it
-//! looks, and whoever finds it asleep rings, in every mode: so a process that does otherwise than it was asked, or is changed
+//! looks, and a sender that finds it asleep rings, in every mode: so a process that does otherwise than it was asked, or is changed
 //! over at any moment, loses no request.
 
 use std::fmt;

@@ -160,7 +160,7 @@ fn who_takes_one_for_the_other_is_told() {
     });
 }
 
-/// Whoever else says that it knows LENDING is not heard: no session but that of a process that attaches has ropes without a pool of both.
+/// LENDING counts for nothing from any other peer: no session but that of a process that attaches has ropes without a pool of both.
 #[test]
 fn nobody_lends_but_a_shepherd_to_those_that_attach() {
     alone_for(120, async {

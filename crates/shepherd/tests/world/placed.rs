@@ -203,7 +203,7 @@ async fn who_comes_by_a_shortcut_is_not_trusted_as_the_shepherd_is() {
     let after = payloads.counts();
     assert_eq!(after.received_objects - before.received_objects, 1, "it came as an object");
     assert_eq!(after.received_by_ref, before.received_by_ref, "and as a copy");
-    // Words of it lead elsewhere: what trust would read, or crash of. The first 24 bytes are looked at whoever is trusted.
+    // Words of it lead elsewhere: what trust would read, or crash of. The first 24 bytes are looked at in any case.
     let mut unsound = 0;
     for at in (24..200).step_by(4) {
         let mut object = sound.clone();

@@ -194,7 +194,7 @@ pub(crate) struct Part {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
-    /// Has the door, in `dir`; says where, and calls whoever attaches.
+    /// Has the door, in `dir`; says where, and calls each process that attaches.
     Drive { dir: PathBuf, warm_up: Duration, measure: Duration },
     /// Attaches and echoes.
     Work { address: String },
