@@ -51,23 +51,27 @@ pub(crate) fn stop<T: Watched>(
     stopped
 }
 
-/// What was received for a stream will not be read: its ropes are given back.
+/// A stream is about to be forgotten. What was received for it will not be read: its ropes are given back. Who waits for its
+/// news is [kept](Session::next_abandoned) to be woken: no stream takes somebody's place to wait along.
 #[inline]
-pub(crate) fn drop_ropes<T>(stream: &mut Stream<T>, ropes: &mut Ropes) {
+pub(crate) fn leave<T: Watched>(stream: &mut Stream<T>, ropes: &mut Ropes, abandoned: &mut Vec<T>) {
     if ropes.agreed {
         stream.inbox.clear().for_each(|rope| ropes.take(rope));
+    }
+    if stream.user.waits_to_read() || stream.user.waits_to_write() {
+        abandoned.push(std::mem::take(&mut stream.user));
     }
 }
 
 impl<T: Watched> Session<T> {
     /// The application lets go of a stream. One that has not ended is cancelled at the peer with `code`.
     pub fn forget(&mut self, id: StreamId, code: u16) {
-        let ropes = &mut self.ropes;
+        let Session { ropes, abandoned, .. } = self;
         let removed = self.streams.remove_if(id, |stream| {
             if stream.live {
                 return false;
             }
-            drop_ropes(stream, ropes);
+            leave(stream, ropes, abandoned);
             true
         });
         match removed {
@@ -163,7 +167,7 @@ impl<T: Watched> Session<T> {
         self.closed = Some(reason);
         for unseen in std::mem::take(&mut self.unseen) {
             self.end_stream(unseen.id, End::SessionClosed);
-            self.streams.remove(unseen.id);
+            self.remove_stream(unseen.id);
         }
         let ids: Vec<StreamId> = self.streams.ids().collect();
         for id in ids {

@@ -243,7 +243,7 @@ impl<T: Watched> Session<T> {
         self.check_emission(out.record_len_max(), FRAME_HEAD_LEN, emission)?;
         // Credit and cancellations go before messages, which may fill the ring time and again.
         if self.stage_pending(out).is_err() {
-            return Ok(Progress::NeedRoom);
+            return self.needs_room(id, emission);
         }
         let Some(stream) = self.streams.get_mut(id) else { return Err(EmitError::Ended) };
         let mut budget =
@@ -262,6 +262,17 @@ impl<T: Watched> Session<T> {
             self.session_is_short |= self.send_credit < charge(self.crumb_len);
         }
         Ok(progress)
+    }
+
+    /// What a sender waits for while small frames find no room. One whose call has ended waits for nothing: what lacks room may
+    /// be the cancellation of that very call, and nobody would wake the sender.
+    #[cold]
+    fn needs_room(&self, id: StreamId, emission: &Emission) -> Result<Progress, EmitError> {
+        match self.streams.get(id) {
+            Some(_) if emission.is_empty() => Ok(Progress::Done),
+            Some(stream) if stream.send != SendHalf::Closed => Ok(Progress::NeedRoom),
+            _ => Err(EmitError::Ended),
+        }
     }
 
     /// Ends a call whose server has said its last word. Whether it has ended, and nothing of it is left to read.

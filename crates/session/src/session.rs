@@ -8,7 +8,7 @@ use tollfree_layout::{AreaIdx, MethodIdx, RopeIdx, StreamId};
 
 use crate::arrival::{Arrival, End, Part};
 use crate::credit::{charge, charge_of};
-use crate::ending::drop_ropes;
+use crate::ending::leave;
 use crate::error::Closed;
 use crate::frame_builder::CRUMB_LEN;
 use crate::objects::Types;
@@ -136,6 +136,8 @@ pub struct Session<T> {
     /// Of the server's methods, by their indices, as far as it has said something of them (client).
     pub(crate) types: Vec<Types>,
     pub(crate) ready: VecDeque<StreamId>,
+    /// The transport's parts of streams that were forgotten while somebody waited for their news.
+    pub(crate) abandoned: Vec<T>,
     /// Some stream waits, and the session's credit may be what it waits for.
     pub(crate) session_is_short: bool,
     pub(crate) unseen: VecDeque<Unseen>,
@@ -181,6 +183,7 @@ impl<T: Watched> Session<T> {
             ropes: Ropes::default(),
             types: Vec::new(),
             ready: VecDeque::new(),
+            abandoned: Vec::new(),
             session_is_short: false,
             unseen: VecDeque::new(),
             areas_offered: Vec::new(),
@@ -262,9 +265,9 @@ impl<T: Watched> Session<T> {
 
     /// Forgets a stream, and what of it was not read.
     pub(crate) fn remove_stream(&mut self, id: StreamId) -> bool {
-        let ropes = &mut self.ropes;
+        let Session { ropes, abandoned, .. } = self;
         let removed = self.streams.remove_if(id, |stream| {
-            drop_ropes(stream, ropes);
+            leave(stream, ropes, abandoned);
             true
         });
         removed.is_some()
@@ -288,9 +291,15 @@ impl<T: Watched> Session<T> {
         self.stream_count_max.saturating_sub(self.live_count) as usize
     }
 
-    /// Whether [`next_ready`](Session::next_ready) may have something to give.
+    /// Whether [`next_ready`](Session::next_ready) or [`next_abandoned`](Session::next_abandoned) may have something to give.
     pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.abandoned.is_empty()
+    }
+
+    /// The transport's part of a stream that was forgotten while somebody waited for its news: they are to be woken, and find
+    /// that the stream is gone. No news of it follow.
+    pub fn next_abandoned(&mut self) -> Option<T> {
+        self.abandoned.pop()
     }
 
     /// The stream whose news are oldest among those that changed since they were last given. News that nobody waited for

@@ -366,6 +366,10 @@ impl Core {
                 self.wake(WaitKey::Write(ready.id));
             }
         }
+        while let Some(mut slots) = self.session.next_abandoned() {
+            self.news += 1;
+            self.wakes.extend([slots.read.take(), slots.write.take()].into_iter().flatten());
+        }
         if self.accept.waiting && (self.session.has_accepted() || self.is_over()) {
             self.wake(WaitKey::Accept);
         }
@@ -725,16 +729,18 @@ impl Core {
         self.waiters = waiters;
     }
 
-    /// A stream is let go of; tells the peer if it had not ended.
+    /// A stream is let go of; tells the peer if it had not ended. Whoever waits on it is woken: another task may be in the middle
+    /// of sending on it, read it, or watch for its end.
     pub(crate) fn forget(&mut self, id: StreamId, code: u16, socket: &Socket) {
-        // Another task may be in the middle of sending on it, or watch for its end.
-        if let Some(waker) = self.slot(WaitKey::Write(id)).and_then(Slot::take) {
-            self.wakes.push(waker);
-        }
-        self.leave(WaitKey::Read(id));
-        self.leave(WaitKey::Write(id));
         self.session.forget(id, code);
         here(Point::StreamForgotten);
+        // Also for a task that looks at this moment, and does not wait.
+        self.news += 1;
+        let keys = [WaitKey::Read(id), WaitKey::Write(id)];
+        keys.into_iter().for_each(|key| self.leave(key));
+        if !self.wants_room.is_empty() {
+            self.wants_room.retain(|key| !keys.contains(key));
+        }
         self.sweep_queues();
         self.wake_ready();
         if self.session.has_pending() {

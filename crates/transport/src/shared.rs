@@ -389,6 +389,11 @@ impl Shared {
         let duty = core.with_runtime(runtime, key, |runtime_waiters, slot| {
             runtime_waiters.wait(key, slot, cx.waker(), replaceable)
         });
+        let Some(duty) = duty else {
+            // The call has ended since it was looked at: the next attempt finds that.
+            drop(core);
+            return poll_again(cx);
+        };
         if duty != WaiterRole::Poll {
             return Poll::Pending;
         }
@@ -678,22 +683,21 @@ impl Core {
         let wait = |runtime_waiters: &mut RuntimeWaiters, slot: &mut Slot| {
             runtime_waiters.wait(key, slot, cx.waker(), false)
         };
-        self.with_runtime(runtime, key, wait) == WaiterRole::Follow
+        self.with_runtime(runtime, key, wait) == Some(WaiterRole::Follow)
     }
 
-    /// Borrows a runtime and a slot at once; they live in different parts of the core.
+    /// Borrows a runtime and a slot at once; they live in different parts of the core. `None`, and nothing done, for the key of
+    /// a stream that is gone: nobody can wait under it.
     fn with_runtime<R>(
         &mut self,
         runtime: runtime::Id,
         key: WaitKey,
         act: impl FnOnce(&mut RuntimeWaiters, &mut Slot) -> R,
-    ) -> R {
+    ) -> Option<R> {
         let Core { session, opens, accept, waiters, .. } = self;
         let runtime_waiters = waiters.find(runtime).expect("the caller has found or made it");
-        match slot_of(session, opens, accept, key) {
-            Some(slot) => act(runtime_waiters, slot),
-            None => act(runtime_waiters, &mut Slot::default()),
-        }
+        let slot = slot_of(session, opens, accept, key)?;
+        Some(act(runtime_waiters, slot))
     }
 
     /// A key has what it waited for.

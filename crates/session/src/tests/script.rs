@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 
 use crate::Arrival;
 use crate::frame::head;
+use crate::stream::Watched;
 use crate::{
     AreaFault, Emission, EmitError, Full, Inbound, Limits, Outbound, Part, Progress, Received, Role, Session,
     Violation,
@@ -105,6 +106,11 @@ impl Script {
     }
 
     pub(crate) fn send(&self, session: &mut Session<()>) -> Result<Received, Violation> {
+        self.send_to(session)
+    }
+
+    /// The same to a session of which somebody keeps something for each stream.
+    pub(crate) fn send_to<T: Watched>(&self, session: &mut Session<T>) -> Result<Received, Violation> {
         session.receive(&Record(self.bytes()))
     }
 }

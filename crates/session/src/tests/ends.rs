@@ -1,0 +1,147 @@
+//! Nobody waits on a call that has ended.
+
+use bytes::Bytes;
+use tollfree_layout::StreamId;
+use tollfree_layout::frame::events;
+
+use crate::stream::Watched;
+use crate::tests::script::{LIMITS, Script, Sink};
+use crate::{Closed, Emission, EmitError, Ending, Opening, Outgoing, Progress, Role, Session};
+
+const ONE: StreamId = StreamId(1);
+const TWO: StreamId = StreamId(2);
+
+/// Who waits on a stream, by a name.
+#[derive(Debug, Default, PartialEq)]
+struct Waits {
+    reader: Option<&'static str>,
+    writer: Option<&'static str>,
+}
+
+impl Watched for Waits {
+    fn waits_to_read(&self) -> bool {
+        self.reader.is_some()
+    }
+
+    fn waits_to_write(&self) -> bool {
+        self.writer.is_some()
+    }
+}
+
+fn session<T: Watched>(role: Role) -> Session<T> {
+    Session::new(role, LIMITS, LIMITS)
+}
+
+fn message(len: usize) -> Emission {
+    Emission { message: Some(Outgoing::new(vec![3; len].into(), false)), ..Emission::default() }
+}
+
+/// A client with a call under way, of which a message is yet to come.
+fn calling<T: Watched>() -> (Session<T>, Sink) {
+    let (mut client, mut out) = (session(Role::Client), Sink::new());
+    let opening = Opening { path: "/a", deadline_ns: 0 };
+    assert_eq!(client.open(&mut out, opening, &mut Emission::default()), Ok(Ok(ONE)));
+    (client, out)
+}
+
+/// A server with a call under way, whose headers are sent.
+fn answering<T: Watched>() -> (Session<T>, Sink) {
+    let (mut server, mut out) = (session(Role::Server), Sink::new());
+    Script::opening(1).send_to(&mut server).unwrap();
+    server.accept().unwrap();
+    let mut headers = Emission { headers: Some(Bytes::new()), ..Emission::default() };
+    assert_eq!(server.send(&mut out, ONE, &mut headers), Ok(Progress::Done));
+    (server, out)
+}
+
+/// What ends a call: how, and whether the session still remembers it then.
+type End = (&'static str, fn(&mut Session<()>));
+
+const ENDS: [End; 5] = [
+    ("cancelled", |session| session.cancel(ONE, 1)),
+    ("let go of", |session| session.forget(ONE, 1)),
+    ("cancelled by the peer", |session| drop(Script::new(events::CANCEL, 1).code(1).send(session))),
+    ("settled", |session| drop(session.settle(ONE))),
+    ("forgotten after its end", |session| {
+        session.cancel(ONE, 1);
+        session.forget(ONE, 1);
+    }),
+];
+
+#[test]
+fn a_sender_does_not_wait_for_room_for_the_cancellation_of_its_own_call() {
+    for (role, (mut session, mut out)) in [(Role::Client, calling::<()>()), (Role::Server, answering())] {
+        // Something is to be said first that there is no room for, as when the peer stands still.
+        out.room = 0;
+        session.cancel(ONE, 1);
+        assert!(session.has_pending());
+        assert_eq!(session.send(&mut out, ONE, &mut message(100)), Err(EmitError::Ended), "{role:?}");
+        session.forget(ONE, 1);
+        assert_eq!(session.send(&mut out, ONE, &mut message(100)), Err(EmitError::Ended), "{role:?}");
+        assert_eq!(session.send(&mut out, ONE, &mut Emission::default()), Err(EmitError::Ended));
+    }
+}
+
+#[test]
+fn whatever_ends_a_call_and_whatever_lacks_room_its_sender_does_not_wait() {
+    for (end, ends) in ENDS {
+        for (role, (mut session, mut out)) in [(Role::Client, calling()), (Role::Server, answering())] {
+            if end == "settled" {
+                let ending = Some(Ending::Trailers { code: 5, block: Bytes::new() });
+                let mut last = Emission { ending, ..Emission::default() };
+                let Role::Server = role else { continue };
+                assert_eq!(session.send(&mut out, ONE, &mut last), Ok(Progress::Done));
+            }
+            out.room = 0;
+            // A frame of the session's own, that waits already.
+            session.offer_area(tollfree_layout::AreaIdx(0), 65_536);
+            assert_eq!(
+                session.send(&mut out, ONE, &mut message(100)),
+                if end == "settled" { Err(EmitError::Ended) } else { Ok(Progress::NeedRoom) },
+                "{role:?}: a call under way waits for room"
+            );
+            ends(&mut session);
+            assert!(session.has_pending());
+            assert_eq!(
+                session.send(&mut out, ONE, &mut message(100)),
+                Err(EmitError::Ended),
+                "{role:?} {end}"
+            );
+        }
+    }
+}
+
+#[test]
+fn who_has_nothing_to_say_needs_no_room() {
+    let (mut client, mut out) = calling::<()>();
+    client.offer_area(tollfree_layout::AreaIdx(0), 65_536);
+    out.room = 0;
+    assert_eq!(client.send(&mut out, ONE, &mut Emission::default()), Ok(Progress::Done));
+    assert_eq!(client.send(&mut out, ONE, &mut message(1)), Ok(Progress::NeedRoom));
+}
+
+#[test]
+fn who_waits_on_a_stream_that_is_forgotten_is_given_back_to_be_woken() {
+    for (role, (mut session, _)) in [(Role::Client, calling()), (Role::Server, answering())] {
+        *session.user_mut(ONE).unwrap() = Waits { reader: Some("reader"), writer: Some("writer") };
+        session.forget(ONE, 1);
+        assert!(session.has_ready(), "{role:?}");
+        let abandoned = session.next_abandoned();
+        assert_eq!(abandoned, Some(Waits { reader: Some("reader"), writer: Some("writer") }), "{role:?}");
+        assert!(session.next_abandoned().is_none() && session.next_ready().is_none(), "{role:?}: once");
+    }
+}
+
+#[test]
+fn nobody_is_given_back_of_a_stream_that_nobody_waits_on_or_that_lives() {
+    let (mut client, mut out) = calling::<Waits>();
+    let opening = Opening { path: "/a", deadline_ns: 0 };
+    assert_eq!(client.open(&mut out, opening, &mut Emission::default()), Ok(Ok(TWO)));
+    client.user_mut(TWO).unwrap().reader = Some("reader");
+    client.forget(ONE, 1);
+    assert!(!client.has_ready());
+    client.end_session(Closed::HungUp);
+    let ready = client.next_ready().unwrap();
+    assert!(ready.id == TWO && ready.read && !ready.write);
+    assert!(client.next_abandoned().is_none(), "the session still remembers it, for its reader");
+}
