@@ -86,6 +86,8 @@ pub(crate) enum Wait {
     No,
     /// Until the session says that the stream is ready for writing.
     Credit,
+    /// Until the peer has read, or the session says the same.
+    Room,
 }
 
 /// What one end says on a call.
@@ -238,6 +240,11 @@ impl Hearing {
     /// A regular end: everything that was said must have been heard.
     pub(crate) fn is_complete(&self, said: &Talk) -> bool {
         self.heard_count == said.said_count && (self.partial.is_none() || said.aborted)
+    }
+
+    /// Told that there is something to read.
+    pub(crate) fn wake(&mut self) {
+        self.waits = false;
     }
 
     pub(crate) fn is_over(&self) -> bool {

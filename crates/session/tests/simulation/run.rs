@@ -25,6 +25,7 @@ fn story(world: &mut World) -> Step {
             world.audit()?;
         }
     }
+    world.still = None;
     world.say(|| "no more calls".to_owned());
     world.to_open = 0;
     settle(world, false)?;
@@ -53,15 +54,30 @@ fn story(world: &mut World) -> Step {
         call.client.emission = Emission::default();
         call.server.emission = Emission::default();
     }
+    check_senders(world)?;
     check_empty(world)
 }
 
 fn one(world: &mut World) -> Step {
-    let role = if world.rng.one_in(2) { Role::Client } else { Role::Server };
+    let mut role = if world.rng.one_in(2) { Role::Client } else { Role::Server };
     let some = world.rng.below(world.calls.len());
     let any = !world.calls.is_empty();
+    if let Some((still, left)) = &mut world.still {
+        let still = *still;
+        *left -= 1;
+        if *left == 0 {
+            world.still = None;
+            world.say(|| format!("{still:?} goes on"));
+        }
+        role = still.peer();
+        if any && world.rng.one_in(12) {
+            world.forget(role, some);
+        }
+    }
+    let is_still = |role| world.still.is_some_and(|(still, _)| still == role);
+    let (client_goes, server_goes) = (!is_still(Role::Client), !is_still(Role::Server));
     match world.rng.below(400) {
-        0..=39 if world.to_open > 0 => world.open()?,
+        0..=39 if world.to_open > 0 && client_goes => world.open()?,
         40..=129 if any => world.send(role, some)?,
         130..=219 if any => {
             let call = &world.calls[some];
@@ -83,15 +99,20 @@ fn one(world: &mut World) -> Step {
         }
         300..=329 => world.wake(role),
         330..=349 => world.stage_pending(role),
-        350..=373 => world.accept()?,
+        350..=373 if server_goes => world.accept()?,
         374..=389 => world.offer_or_drop_area(role),
         390..=393 if any => world.cancel(role, some),
         394..=396 if any => world.forget(role, some),
-        397 if world.rng.one_in(3) => {
+        397 if server_goes && world.rng.one_in(3) => {
             world.server.session.drain();
             world.say(|| "drain".to_owned());
         }
         398 if world.rng.one_in(4) => world.end(role),
+        399 if world.still.is_none() && world.rng.one_in(2) => {
+            let count = 20 + world.rng.below(300);
+            world.still = Some((role, count));
+            world.say(|| format!("{role:?} stands still for {count} steps"));
+        }
         _ => {}
     }
     Ok(())
@@ -174,9 +195,32 @@ fn check_done(world: &World, all: bool) -> Step {
     Ok(())
 }
 
+/// Everybody who sends has said everything, or has learnt that nobody listens any more.
+fn check_senders(world: &World) -> Step {
+    for call in &world.calls {
+        for (role, talk) in [(Role::Client, &call.client), (Role::Server, &call.server)] {
+            let has_begun = role == Role::Client || call.accepted;
+            if has_begun && !talk.done && !talk.cut_off {
+                return Err(format!("the sender of {} at the {role:?} never ends: {:?}", call.id, talk.wait));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn check_empty(world: &mut World) -> Step {
     for (name, side) in [("client", &mut world.client), ("server", &mut world.server)] {
         drop(side.session.take_spent());
+        let (readers, writers) = (&side.readers, &side.writers);
+        if !readers.is_empty() || !writers.is_empty() {
+            return Err(format!("{name} leaves readers of {readers:?} and writers of {writers:?} waiting"));
+        }
+        if side.session.next_ready().is_some() || side.session.next_abandoned().is_some() {
+            return Err(format!("{name} has news for somebody"));
+        }
+        if side.session.has_accepted() || !side.untaken.is_empty() {
+            return Err(format!("{name} keeps calls that nobody accepts, or ropes that nobody takes"));
+        }
         let session = &side.session;
         let (in_flight, kept) = (session.ropes_in_flight(), side.keeping.count());
         if in_flight != 0 || kept != 0 {
@@ -186,7 +230,7 @@ fn check_empty(world: &mut World) -> Step {
             return Err(format!("{name} keeps {} streams", session.stream_count()));
         }
         let credit = session.credit(StreamId::SESSION).ok_or("the session has credit")?;
-        if credit.recv + credit.owed != credit.window || credit.unread != 0 {
+        if credit.recv + credit.owed != credit.window || credit.unread + credit.unsent != 0 {
             return Err(format!("{name} has lost credit: {credit:?}"));
         }
         if !world.hung_up && side.out.in_flight().next().is_some() {

@@ -84,6 +84,12 @@ impl Wire {
         self.descriptors = self.descriptors.checked_sub(1).expect("an offer follows its descriptor");
     }
 
+    /// Whether the longest record would find room now.
+    #[allow(dead_code, reason = "for the simulation; the hostile peer shares this file")]
+    pub(crate) fn has_room(&self) -> bool {
+        self.used + lines_len(self.record_len_max) <= self.ring_len
+    }
+
     /// Lets the receiver see all that is staged.
     pub(crate) fn publish(&mut self) {
         self.published = self.records.len();

@@ -6,18 +6,35 @@ use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events};
 use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
 use tollfree_session::{
     Accepted, AreaEvent, Arrival, Closed, EmitError, End, Ending, Limits, Opening, Part, Progress, Received,
-    Role, Session,
+    Role, Session, Watched,
 };
 
-use super::call::{Call, Hearing, Keeping, Talk, block};
+use super::call::{Call, Hearing, Keeping, Talk, Wait, block};
 use super::rng::Rng;
 use super::wire::Wire;
 
 pub(crate) type Step = Result<(), String>;
 
+/// Who waits on a stream, as a transport notes it there.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    reads: Option<StreamId>,
+    writes: Option<StreamId>,
+}
+
+impl Watched for Waits {
+    fn waits_to_read(&self) -> bool {
+        self.reads.is_some()
+    }
+
+    fn waits_to_write(&self) -> bool {
+        self.writes.is_some()
+    }
+}
+
 /// One end: its session and the wire it writes.
 pub(crate) struct Side {
-    pub(crate) session: Session<()>,
+    pub(crate) session: Session<Waits>,
     pub(crate) out: Wire,
     next_area: u32,
     /// The area offered last, while it may come into use.
@@ -28,6 +45,9 @@ pub(crate) struct Side {
     pub(crate) untaken: Vec<RopeIdx>,
     /// What is kept for the ropes that it has sent, or is about to.
     pub(crate) keeping: Keeping,
+    /// Those who wait for news of a stream, and were not woken: readers, and writers.
+    pub(crate) readers: BTreeSet<StreamId>,
+    pub(crate) writers: BTreeSet<StreamId>,
 }
 
 pub(crate) struct World {
@@ -44,6 +64,8 @@ pub(crate) struct World {
     /// Counts everything that moved.
     pub(crate) moves: u64,
     pub(crate) hung_up: bool,
+    /// The side that does nothing for so many steps.
+    pub(crate) still: Option<(Role, usize)>,
 }
 
 const PATHS: [&str; 3] = ["/a.A/One", "/b.Long.Package/AnotherMethod", "/c/C"];
@@ -55,6 +77,44 @@ impl Side {
         rope.into_iter().for_each(|rope| self.session.take_rope(rope));
         drop(self.session.take_spent());
         rope.is_some()
+    }
+
+    /// A reader waits until it is woken. It can't on a stream that is gone.
+    fn wait_to_read(&mut self, id: StreamId) -> Step {
+        let Some(waits) = self.session.user_mut(id) else {
+            return Err(format!("the reader of {id} waits, and {id} is gone"));
+        };
+        waits.reads = Some(id);
+        self.readers.insert(id);
+        Ok(())
+    }
+
+    /// A writer waits until it is woken. It can't on a call that has ended.
+    fn wait_to_write(&mut self, id: StreamId) -> Step {
+        let is_live = self.session.is_live(id);
+        match self.session.user_mut(id) {
+            Some(waits) if is_live => waits.writes = Some(id),
+            _ => return Err(format!("the writer of {id} waits, and {id} has ended")),
+        }
+        self.writers.insert(id);
+        Ok(())
+    }
+
+    /// Those who are to be woken: readers, and writers.
+    fn woken(&mut self) -> (Vec<StreamId>, Vec<StreamId>) {
+        let (mut readers, mut writers) = (Vec::new(), Vec::new());
+        while let Some(ready) = self.session.next_ready() {
+            let waits = self.session.user_mut(ready.id).expect("news are of streams that exist");
+            readers.extend(waits.reads.take_if(|_| ready.read));
+            writers.extend(waits.writes.take_if(|_| ready.write));
+        }
+        while let Some(waits) = self.session.next_abandoned() {
+            readers.extend(waits.reads);
+            writers.extend(waits.writes);
+        }
+        readers.iter().for_each(|id| _ = self.readers.remove(id));
+        writers.iter().for_each(|id| _ = self.writers.remove(id));
+        (readers, writers)
     }
 }
 
@@ -83,6 +143,8 @@ impl World {
             unanswered: Vec::new(),
             untaken: Vec::new(),
             keeping: Keeping::default(),
+            readers: BTreeSet::new(),
+            writers: BTreeSet::new(),
         };
         let client_word = Limits { stream_count: 0, ..local };
         let client = side(&mut rng, Role::Client, client_word, remote);
@@ -99,6 +161,7 @@ impl World {
             seen: BTreeSet::new(),
             moves: 0,
             hung_up: false,
+            still: None,
         }
     }
 
@@ -223,12 +286,13 @@ impl World {
         let (more_parts, heard_first) = (self.rng.below(8), self.rng.one_in(4));
         let call = &mut self.calls[idx];
         let id = call.id;
+        // A sender is a task of its own: that its call was let go of, it has to learn from the session.
         let (talk, forgot) = match role {
             Role::Client => (&mut call.client, call.client_forgot),
-            Role::Server if !call.may_answer() => return Ok(()),
+            Role::Server if !call.may_answer() && !call.server_forgot => return Ok(()),
             Role::Server => (&mut call.server, call.server_forgot),
         };
-        if talk.done || forgot || talk.cut_off || talk.wait != super::call::Wait::No {
+        if talk.done || talk.cut_off || talk.wait != Wait::No {
             return Ok(());
         }
         talk.fill(id.0, joined);
@@ -253,15 +317,23 @@ impl World {
         talk.note(had_message);
         let mut aborted = talk.aborted;
         match &staged {
+            Ok(progress) if forgot => {
+                return Err(format!("{role:?}: {id} is gone, and its sender learns {progress:?}"));
+            }
+            Ok(Progress::NeedRoom) => {
+                talk.wait = Wait::Room;
+                side.wait_to_write(id)?;
+            }
             Ok(Progress::NeedCredit) => {
-                talk.wait = super::call::Wait::Credit;
+                talk.wait = Wait::Credit;
+                side.wait_to_write(id)?;
                 // A server may get tired of waiting, in the middle of a message or before it.
                 if role == Role::Server && talk.emission.headers.is_none() && self.rng.one_in(6) {
                     talk.abort(4);
                     aborted = true;
                 }
             }
-            Ok(Progress::Done | Progress::Partly | Progress::NeedRoom) => {}
+            Ok(Progress::Done | Progress::Partly) => {}
             Err(EmitError::Ended | EmitError::Closed(_)) => talk.cut_off = true,
             other => return Err(format!("{role:?} stages {id}: {other:?}")),
         }
@@ -334,7 +406,7 @@ impl World {
                     return Err(format!("{role:?} {id}: the end has come, and is not given"));
                 }
                 hears.waits = true;
-                return Ok(());
+                return side.wait_to_read(id);
             };
             let is_known = side.session.user_mut(id).is_some();
             let came_as = match &arrival {
@@ -435,6 +507,14 @@ impl World {
             self.moves += 1;
         }
         hears.end = Some(end.clone());
+        // Of a request that has ended, a cancellation may yet be heard.
+        let side = match role {
+            Role::Client => &mut self.client,
+            Role::Server => &mut self.server,
+        };
+        if side.session.user_mut(id).is_some() {
+            side.wait_to_read(id)?;
+        }
         let name = match end {
             End::HalfClosed => "HalfClosed",
             End::Trailers { .. } => "Trailers",
@@ -599,19 +679,33 @@ impl World {
         if same { Ok(()) } else { Err(format!("{accepted:?} is not what was opened")) }
     }
 
-    /// Wakes each task that waits for what has changed.
+    /// Wakes each task that waits for what has changed, and those that wait for room if there is some.
     pub(crate) fn wake(&mut self, role: Role) {
-        while let Some(ready) = self.side(role).session.next_ready() {
-            let Some(call) = self.calls.get_mut(ready.id.0 as usize - 1) else { continue };
-            let (hears, talk) = match role {
-                Role::Client => (&mut call.client_hears, &mut call.client),
-                Role::Server => (&mut call.server_hears, &mut call.server),
-            };
-            if ready.read {
-                hears.waits = false;
+        let side = self.side(role);
+        let (readers, mut writers) = side.woken();
+        let room_came = side.out.has_room() || side.session.closed().is_some();
+        if room_came {
+            let waiting = std::mem::take(&mut side.writers);
+            for id in &waiting {
+                // A wait for credit ends, too: it is just tried again.
+                if let Some(waits) = side.session.user_mut(*id) {
+                    waits.writes = None;
+                }
             }
-            if ready.write {
-                talk.wait = super::call::Wait::No;
+            writers.extend(waiting);
+        }
+        for id in readers {
+            let call = &mut self.calls[id.0 as usize - 1];
+            match role {
+                Role::Client => call.client_hears.wake(),
+                Role::Server => call.server_hears.wake(),
+            }
+        }
+        for id in writers {
+            let call = &mut self.calls[id.0 as usize - 1];
+            match role {
+                Role::Client => call.client.wait = Wait::No,
+                Role::Server => call.server.wait = Wait::No,
             }
         }
     }
@@ -642,6 +736,15 @@ impl World {
     pub(crate) fn forget(&mut self, role: Role, idx: usize) {
         let call = &mut self.calls[idx];
         let id = call.id;
+        let waits = match role {
+            Role::Client => call.client.wait,
+            Role::Server => call.server.wait,
+        };
+        let (had, was_full) = (self.side(role).session.is_live(id), !self.side(role).out.has_room());
+        if had && was_full && waits == Wait::Room && self.still.is_some() {
+            self.see("dropped while the peer stood still and the sender waited for room");
+        }
+        let call = &mut self.calls[idx];
         match role {
             Role::Client => {
                 call.client_cancelled |= !call.client_hears.is_over();
