@@ -9,6 +9,7 @@ mod addresses;
 mod calls;
 mod carrier;
 mod concurrency;
+mod ended;
 mod endings;
 mod faults;
 mod features;
