@@ -4,6 +4,7 @@
 
 mod document;
 mod frame;
+mod rendezvous;
 mod side;
 
 use std::path::Path;
