@@ -24,7 +24,7 @@ use rustix::rand::GetRandomFlags;
 use tollfree_layout::MemberIdx;
 use tollfree_layout::pool::{PoolMessage, SECRET_LEN, pool_kind, pool_reason};
 use tollfree_region::GivenFd;
-use tollfree_rendezvous::{Address, PeerIdentity, Rendezvous, Seldom, socket};
+use tollfree_rendezvous::{Address, PeerIdentity, PeerPolicy, Rendezvous, Seldom, socket};
 
 use crate::agent::timespec;
 use crate::config::Capacity;
@@ -212,7 +212,7 @@ impl Office {
             socket::leave(&socket);
         };
         match PeerIdentity::of(&socket) {
-            Ok(newcomer) if newcomer.uid == rustix::process::geteuid().as_raw() => {}
+            Ok(newcomer) if PeerPolicy::SameUser.allows(newcomer.uid) => {}
             Ok(_) => return refuse(pool_reason::USER),
             Err(error) => {
                 tracing::warn!(%error, "nobody can tell who a newcomer is");

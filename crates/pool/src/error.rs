@@ -30,12 +30,14 @@ pub enum JoinError {
         source: io::Error,
     },
     /// The coordinator belongs to another user.
-    #[error("the pool at {address} is coordinated by user {uid}; only this process's own user is allowed")]
+    #[error("the pool at {address} is coordinated by user {uid}, and this process trusts {policy}")]
     User {
         /// Where.
         address: Address,
         /// Who.
         uid: u32,
+        /// Whom it trusts.
+        policy: &'static str,
     },
     /// The coordinator says no.
     #[error("the pool at {address} refuses this process: {reason}")]

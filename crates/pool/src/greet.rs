@@ -17,7 +17,7 @@ use tollfree_layout::MemberIdx;
 use tollfree_layout::pool::{
     ExtentShape, POOL_ID_LEN, POOL_MAGIC, POOL_VERSION, PoolMessage, SECRET_LEN, pool_kind,
 };
-use tollfree_rendezvous::{Address, PeerIdentity};
+use tollfree_rendezvous::{Address, PeerIdentity, PeerPolicy};
 
 use crate::agent::timespec;
 use crate::error::{JoinError, Refusal};
@@ -70,8 +70,9 @@ pub(crate) fn ask(address: &Address, until: Instant, word: &PoolMessage) -> Resu
     let failed = |source| JoinError::Connect { address: address.clone(), source };
     let socket = dial(address, until).map_err(failed)?;
     let coordinator = PeerIdentity::of(&socket).map_err(failed)?;
-    if coordinator.uid != rustix::process::geteuid().as_raw() {
-        return Err(JoinError::User { address: address.clone(), uid: coordinator.uid });
+    if !PeerPolicy::SameUser.allows(coordinator.uid) {
+        let policy = PeerPolicy::SameUser.words();
+        return Err(JoinError::User { address: address.clone(), uid: coordinator.uid, policy });
     }
     post(&socket, word, &[]).map_err(failed)?;
     Ok(socket)

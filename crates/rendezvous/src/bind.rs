@@ -1,38 +1,19 @@
 //! The socket at which clients and server meet: bound by exactly one server, and never in the way of the next.
-//!
-//! # Crash
-//! A server that was killed leaves its socket file. The next one holds a lock (`flock`, gone with its holder) on a file beside
-//! it, `.NAME.lock`, which only the server's user can open: a lock on the directory could be held up by any reader of it. It
-//! takes the file away when it is done; one that a killed server has left is in nobody's way. Under the lock it connects to
-//! the socket to see whether a living process listens, and only then replaces it. Of two
-//! servers that start at once, one gets the address and the other a clear error. On shutdown the file is removed only
-//! if it is still the one that this server made.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use tollfree_kill_points::{Point, here};
+use rustix::net::SocketType;
 
 use crate::address::Address;
-use crate::liveness::Liveness;
 use crate::offered_socket::FileId;
-use crate::socket::PeerIdentity;
+use crate::socket_file::{Listening, SocketFile, SocketMode, listen_at};
 
 /// Clients that may wait to be accepted, where the kernel allows as many; as the standard library asks for.
-const BACKLOG: i32 = -1;
-/// Longest that a start waits for another at the same address.
-const BIND_PATIENCE: Duration = Duration::from_secs(2);
-/// Longest that a shutdown does; the file it leaves then is in nobody's way.
-const UNBIND_PATIENCE: Duration = Duration::from_millis(50);
+pub(crate) const BACKLOG: i32 = -1;
 
 /// Why an address could not be bound.
 #[derive(Debug, thiserror::Error)]
@@ -40,10 +21,14 @@ const UNBIND_PATIENCE: Duration = Duration::from_millis(50);
 pub enum BindError {
     /// A live server has it.
     #[error("{0} is in use by a running server")]
-    InUse(Address),
+    InUse(String),
     /// Something that is no socket lies there.
-    #[error("{path} exists and is not a socket; it is not touched")]
+    #[error(
+        "{address} can't be bound: {path} exists and is no socket, so it is left alone; remove it or choose another path"
+    )]
     NotASocket {
+        /// The address asked for.
+        address: String,
         /// The path.
         path: PathBuf,
     },
@@ -51,7 +36,7 @@ pub enum BindError {
     #[error("the directory of {address} can't be used: {source}")]
     Directory {
         /// The address asked for.
-        address: Address,
+        address: String,
         /// What the kernel said.
         source: io::Error,
     },
@@ -62,7 +47,7 @@ pub enum BindError {
     #[error("{address} can't be served: {source}")]
     Memory {
         /// The address asked for.
-        address: Address,
+        address: String,
         /// What is in the way.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -70,7 +55,7 @@ pub enum BindError {
     #[error("{address} can't be bound: {source}")]
     Io {
         /// The address asked for.
-        address: Address,
+        address: String,
         /// What the kernel said.
         source: io::Error,
     },
@@ -81,14 +66,8 @@ pub enum BindError {
 pub struct Rendezvous {
     listener: StdListener,
     file: Option<SocketFile>,
-    /// Whose it is: a child of `fork` that drops this must leave the file.
+    /// Whose it is: a child of `fork` has it too.
     pid: u32,
-}
-
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    id: FileId,
 }
 
 impl Rendezvous {
@@ -97,33 +76,39 @@ impl Rendezvous {
     /// # Errors
     /// [`BindError::InUse`] where a live server has it; others where the directory or the kernel objects.
     pub fn bind(address: &Address) -> Result<Rendezvous, BindError> {
-        let io = |source| BindError::Io { address: address.clone(), source };
-        let bound = match address {
-            Address::Abstract(name) => {
-                let name = SocketAddr::from_abstract_name(name.as_bytes()).map_err(io)?;
-                match StdListener::bind_addr(&name) {
-                    Ok(listener) => Rendezvous { listener, file: None, pid: std::process::id() },
-                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                        return Err(BindError::InUse(address.clone()));
-                    }
-                    Err(error) => return Err(io(error)),
-                }
-            }
+        let io = |source| BindError::Io { address: address.to_string(), source };
+        let name = match address {
+            Address::Abstract(name) => SocketAddr::from_abstract_name(name.as_bytes()).map_err(io)?,
             Address::Path(path) => {
-                let _lock = Lock::take(path, BIND_PATIENCE)
-                    .map_err(|source| BindError::Directory { address: address.clone(), source })?;
-                here(Point::DirectoryLocked);
-                clear_stale(address, path)?;
-                let listener = StdListener::bind(path).map_err(io)?;
-                here(Point::SocketBound);
-                let found = std::fs::symlink_metadata(path).map_err(io)?;
-                let id = FileId { device: found.dev(), inode: found.ino() };
-                let file = SocketFile { path: path.clone(), id };
-                Rendezvous { listener, file: Some(file), pid: std::process::id() }
+                let name = address.to_string();
+                return listen_at(&name, path, SocketMode::Umask, Listening::ByItsStarter)
+                    .map(Rendezvous::with_file);
             }
         };
-        bound.listener.set_nonblocking(true).map_err(io)?;
-        Ok(bound)
+        let listener = StdListener::bind_addr(&name).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse(address.to_string()),
+            _ => io(error),
+        })?;
+        listener.set_nonblocking(true).map_err(io)?;
+        Ok(Rendezvous { listener, file: None, pid: std::process::id() })
+    }
+
+    /// The same at a path for what is no session: HTTP/2, a control socket. Errors name it as `unix:PATH`.
+    ///
+    /// # Errors
+    /// As [`bind`](Rendezvous::bind).
+    pub fn bind_unix(path: &Path, mode: SocketMode) -> Result<Rendezvous, BindError> {
+        let name = format!("unix:{}", path.display());
+        listen_at(&name, path, mode, Listening::ByAnybody).map(Rendezvous::with_file)
+    }
+
+    fn with_file((listener, file): (StdListener, SocketFile)) -> Rendezvous {
+        Rendezvous { listener, file: Some(file), pid: std::process::id() }
+    }
+
+    /// The listener, which never blocks, and its file, which is removed when that is dropped.
+    pub fn into_parts(self) -> (StdListener, Option<SocketFile>) {
+        (self.listener, self.file)
     }
 
     /// A socket that another process may have bound and that listens already. Its file is not removed here.
@@ -137,7 +122,7 @@ impl Rendezvous {
             (_, Some(name)) => Address::Abstract(String::from_utf8_lossy(name).into()),
             _ => return Err(BindError::Passed("it has no name that clients could connect to")),
         };
-        let io = |source: io::Error| BindError::Io { address: address.clone(), source };
+        let io = |source: io::Error| BindError::Io { address: address.to_string(), source };
         let kind = rustix::net::sockopt::socket_type(&listener).map_err(|error| io(error.into()))?;
         let listens = rustix::net::sockopt::socket_acceptconn(&listener).map_err(|error| io(error.into()))?;
         if kind != SocketType::STREAM || !listens {
@@ -161,77 +146,13 @@ impl Rendezvous {
 
     /// Which file the socket is; an abstract name has none.
     pub fn file_id(&self) -> Option<FileId> {
-        self.file.as_ref().map(|file| file.id)
+        self.file.as_ref().map(SocketFile::id)
     }
 
     /// The listening socket; accepting never blocks.
     pub fn listener(&self) -> &StdListener {
         &self.listener
     }
-}
-
-impl Drop for Rendezvous {
-    fn drop(&mut self) {
-        let Some(file) = self.file.as_ref().filter(|_| !self.is_inherited()) else { return };
-        let Ok(_lock) = Lock::take(&file.path, UNBIND_PATIENCE) else { return };
-        if let Ok(found) = std::fs::symlink_metadata(&file.path)
-            && (FileId { device: found.dev(), inode: found.ino() }) == file.id
-        {
-            here(Point::SocketUnbinding);
-            let _ = std::fs::remove_file(&file.path);
-        }
-    }
-}
-
-/// Holds off other servers of the same address while one looks and binds; milliseconds at most.
-struct Lock {
-    path: PathBuf,
-    file: OwnedFd,
-}
-
-impl Lock {
-    fn take(socket: &Path, patience: Duration) -> io::Result<Lock> {
-        let name = socket.file_name().unwrap_or_default().to_string_lossy();
-        let path = socket.with_file_name(format!(".{name}.lock"));
-        let began = Instant::now();
-        loop {
-            if let Some(file) = try_lock(&path)? {
-                return Ok(Lock { path, file });
-            }
-            if began.elapsed() > patience {
-                let text = format!("another server that starts or ends holds the lock {}", path.display());
-                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // While it is held: a server that opened it meanwhile finds that it has no name any more, and begins anew.
-        let _ = std::fs::remove_file(&self.path);
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
-    }
-}
-
-/// The file, locked, if nobody else has it. It is this user's, and nobody else's to open.
-fn try_lock(path: &Path) -> io::Result<Option<OwnedFd>> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
-    let opened = rustix::fs::fstat(&file)?;
-    if opened.st_uid != rustix::process::geteuid().as_raw() || opened.st_mode & 0o077 != 0 {
-        let text = format!("{} is not this user's alone: remove it", path.display());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
-    }
-    match rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    }
-    // Its holder may have taken it away between.
-    let is_same = |named: std::fs::Metadata| named.dev() == opened.st_dev && named.ino() == opened.st_ino;
-    Ok(std::fs::symlink_metadata(path).is_ok_and(is_same).then_some(file))
 }
 
 /// Whether nobody can connect to a socket that listens any more. Accepting would never end, and find nobody.
@@ -242,54 +163,12 @@ fn is_shut_down(listener: &StdListener) -> bool {
     poll(&mut looked, Some(&now)).is_ok_and(|_| looked[0].revents().intersects(gone))
 }
 
-/// Who is behind a socket that takes connections.
-enum Listening {
-    /// The process that listens, as far as can be told.
-    Alive,
-    /// Nobody who would ever accept: the server has died, and a process that it forked keeps its socket open.
-    Died,
-}
-
-/// Whether somebody listens. Never waits: a stopped server's backlog may be full.
-fn knock(path: &Path) -> Result<Listening, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(match Liveness::of(&socket, listening_pid(&socket)) {
-        Liveness::Dead => Listening::Died,
-        _ => Listening::Alive,
-    })
-}
-
-/// The process that listens at the other end of a socket, or 0 where that can't be told.
-fn listening_pid(socket: &OwnedFd) -> i32 {
-    PeerIdentity::of(socket).map_or(0, |listening| listening.pid)
-}
-
-/// Removes a socket file that nobody listens on; anything else stays and is an error.
-fn clear_stale(address: &Address, path: &Path) -> Result<(), BindError> {
-    let io = |source| BindError::Io { address: address.clone(), source };
-    let found = match std::fs::symlink_metadata(path) {
-        Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io(error)),
-    };
-    if !found.file_type().is_socket() {
-        return Err(BindError::NotASocket { path: path.into() });
-    }
-    match knock(path) {
-        Ok(Listening::Alive) => Err(BindError::InUse(address.clone())),
-        Ok(Listening::Died) | Err(Errno::CONNREFUSED) => {
-            tracing::info!(%address, "replacing the socket that a dead server left behind");
-            std::fs::remove_file(path).map_err(io)
-        }
-        // No permission, a full backlog, another kind of socket: somebody is there.
-        Err(_) => Err(BindError::InUse(address.clone())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::{FlockOperation, Mode, OFlags};
+
     use super::*;
 
     fn address(directory: &tempfile::TempDir) -> Address {

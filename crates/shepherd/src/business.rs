@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollfree::PeerPolicy;
-use tollfree::shepherd::{Arrival, Attached, Door, Limits, StreamPolicy};
+use tollfree::shepherd::{Arrival, Attached, Door, Limits, StreamPolicy, is_listed, is_same_user, own_user};
 
 use crate::client::Client;
 use crate::config::Config;
@@ -31,7 +31,8 @@ fn peers(config: &Config) -> PeerPolicy {
     if users.is_empty() {
         return PeerPolicy::SameUser;
     }
-    users.push(rustix::process::geteuid().as_raw());
+    // Not where it is an id that others have too: nobody listed them.
+    users.extend(Some(own_user()).filter(|user| is_same_user(*user, own_user())));
     PeerPolicy::Users(users)
 }
 
@@ -84,7 +85,7 @@ impl Tenants {
                 group.subjects.iter().any(|subject| **subject == *remote.subject)
             }
             (None, Peer::Remote(_)) => false,
-            (Some(group), Peer::Local(peer)) if !group.users.is_empty() => group.users.contains(&peer.uid),
+            (Some(group), Peer::Local(peer)) if !group.users.is_empty() => is_listed(peer.uid, &group.users),
             (Some(_), Peer::Local(peer)) => PeerPolicy::SameUser.allows(peer.uid),
             (None, Peer::Local(_)) => config.groups.is_empty(),
         }

@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
+use tollfree::shepherd::{is_master_of, own_user};
 
 use crate::config::Register;
 use crate::state::{ConnectionState, StateError};
@@ -106,6 +107,12 @@ type Answer = Result<(StatusCode, Bytes), String>;
 
 async fn connect(control: &Path, method: Method, path: &'static str, body: Bytes) -> io::Result<Answer> {
     let stream = UnixStream::connect(control).await?;
+    // Whom a shepherd answers, by the same rule: what somebody else's process says here is not the shepherd's.
+    let user = stream.peer_cred()?.uid();
+    if !is_master_of(own_user(), user) {
+        let words = format!("a process of user {user} listens there, and only that user and root may ask it");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, words));
+    }
     Ok(exchange(stream, method, path, body).await)
 }
 

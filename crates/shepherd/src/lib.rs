@@ -50,7 +50,6 @@ mod watchdog;
 mod workers;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +57,7 @@ use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tollfree::shepherd::BindError;
 
 use crate::business::{Business, Tenants};
 use crate::gateway::Gateway;
@@ -108,13 +108,8 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// The socket at which its state is read.
-    #[error("the control socket {path} can't be bound: {source}", path = .path.display())]
-    Control {
-        /// Next to `business.socket`.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    #[error("the control socket, next to business.socket: {0}")]
+    Control(BindError),
     /// The collector of traces.
     #[error("traces.endpoint: {endpoint} can't be used: {source}")]
     Traces {
@@ -194,10 +189,7 @@ impl Shepherd {
         let control = match ctl::control_path(socket) {
             // An abstract address has no directory to put it into.
             None => None,
-            Some(path) => {
-                let bound = Control::bind(path.clone()).await;
-                Some(bound.map_err(|source| StartError::Control { path, source })?)
-            }
+            Some(path) => Some(Control::bind(path).await.map_err(StartError::Control)?),
         };
         let traces = config.traces.endpoint.as_ref().map(|endpoint| {
             Traces::new(endpoint, &config.traces)

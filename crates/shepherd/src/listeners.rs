@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
+use tollfree::shepherd::{BindError, SocketFile, SocketMode, bind_unix};
 
 use crate::client::{Client, counted_by};
 use crate::config::Listener;
@@ -41,6 +42,14 @@ pub enum ListenError {
         address: String,
         /// What the system said.
         source: io::Error,
+    },
+    /// The path can't be bound.
+    #[error("listeners.{listener}.address: {source}")]
+    Unix {
+        /// The listener's name.
+        listener: String,
+        /// What is in the way; it names the path.
+        source: BindError,
     },
     /// No TLS.
     #[error("listeners.{listener}.tls: {source}")]
@@ -113,8 +122,11 @@ impl Drop for Admitted {
 
 enum Socket {
     Tcp(TcpListener),
-    /// With the file that is its own; none where the service manager keeps it.
-    Unix(UnixListener, Option<PathBuf>),
+    /// The file goes with this; there is none where the service manager keeps it.
+    Unix {
+        listener: UnixListener,
+        _file: Option<SocketFile>,
+    },
 }
 
 /// A bound listener.
@@ -138,10 +150,13 @@ impl Bound {
         let socket = if let Some(name) = address.strip_prefix(passed::SCHEME) {
             passed.take(name).map(|socket| match socket {
                 passed::Socket::Tcp(listener) => Socket::Tcp(listener),
-                passed::Socket::Unix(listener) => Socket::Unix(listener, None),
+                passed::Socket::Unix(listener) => Socket::Unix { listener, _file: None },
             })
         } else if let Some(path) = address.strip_prefix("unix:") {
-            bind_unix(Path::new(path)).await.map(|listener| Socket::Unix(listener, Some(path.into())))
+            let bound = bind_unix(Path::new(path), SocketMode::Umask).await;
+            let (listener, _file) =
+                bound.map_err(|source| ListenError::Unix { listener: name.into(), source })?;
+            Ok(Socket::Unix { listener, _file })
         } else {
             TcpListener::bind(address).await.map(Socket::Tcp)
         };
@@ -169,7 +184,7 @@ impl Bound {
                 Ok(address) => format!("{scheme}://{address}"),
                 Err(error) => format!("{scheme}://({error})"),
             },
-            Socket::Unix(listener, _) => {
+            Socket::Unix { listener, .. } => {
                 let address = listener.local_addr().ok();
                 let path = address.as_ref().and_then(|address| address.as_pathname());
                 path.map_or_else(|| "unix:".into(), |path| format!("unix:{}", path.display()))
@@ -215,26 +230,8 @@ impl Bound {
                 }
             }
         }
-        if let Socket::Unix(_, Some(path)) = &self.socket {
-            _ = std::fs::remove_file(path);
-        }
         drop(self);
         while connections.join_next().await.is_some() {}
-    }
-}
-
-/// Takes the place of a socket that nobody serves any more.
-pub(crate) async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let answer = UnixStream::connect(path).await;
-            if answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-                std::fs::remove_file(path)?;
-                return UnixListener::bind(path);
-            }
-            Err(error)
-        }
-        bound => bound,
     }
 }
 
@@ -252,7 +249,7 @@ impl Socket {
                 _ = stream.set_nodelay(true);
                 Ok((Stream::Tcp(stream), Client::at(&address.to_string()), Some(address)))
             }
-            Socket::Unix(listener, _) => {
+            Socket::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
                 let address = match stream.peer_cred() {
                     Ok(peer) => format!("unix:pid={},uid={}", peer.pid().unwrap_or_default(), peer.uid()),

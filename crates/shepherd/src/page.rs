@@ -2,9 +2,7 @@
 //! be changed there, and `/connections`, which can be closed there.
 
 use std::convert::Infallible;
-use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,11 +18,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tollfree::PeerPolicy;
+use tollfree::shepherd::{BindError, SocketFile, SocketMode, bind_unix, is_master_of, own_user};
 
 use crate::ctl::{CONNECTIONS, Change, Closing, REGISTERS, STATE};
 use crate::gateway::Gateway;
-use crate::listeners::bind_unix;
 use crate::reload::Reloader;
 use crate::state::State;
 
@@ -50,38 +47,28 @@ pub(crate) enum Page {
 pub(crate) struct Control {
     listener: UnixListener,
     path: PathBuf,
+    /// Goes with this.
+    _file: Option<SocketFile>,
     begun: Instant,
 }
 
 impl Control {
-    pub(crate) async fn bind(path: PathBuf) -> io::Result<Control> {
-        let listener = bind_unix(&path).await?;
-        std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-        Ok(Control { listener, path, begun: Instant::now() })
+    pub(crate) async fn bind(path: PathBuf) -> Result<Control, BindError> {
+        let (listener, file) = bind_unix(&path, SocketMode::Exact(0o600)).await?;
+        Ok(Control { listener, path, _file: file, begun: Instant::now() })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next reader whom the shepherd answers. The file's mode keeps others out once it is set; this keeps them out before.
+    /// The next reader whom the shepherd answers. The file's mode keeps others out; this does so where they reach it all the same.
     async fn accept(&self) -> io::Result<UnixStream> {
         let (stream, _) = self.listener.accept().await?;
-        match may_ask(stream.peer_cred()?.uid()) {
+        match is_master_of(stream.peer_cred()?.uid(), own_user()) {
             true => Ok(stream),
             false => Err(io::ErrorKind::PermissionDenied.into()),
         }
-    }
-}
-
-/// Whether a user may see and change what the shepherd does: its own, and root.
-fn may_ask(user: u32) -> bool {
-    user == 0 || PeerPolicy::SameUser.allows(user)
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -218,15 +205,4 @@ fn close(gateway: &Gateway, body: &[u8]) -> Result<Bytes, String> {
     let Closing { close } =
         serde_json::from_slice(body).map_err(|error| format!("no connection to be closed: {error}"))?;
     gateway.connections.close(&close, &gateway.workers).map(|closed| json(&closed))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_own_user_and_root_may_ask() {
-        let own = rustix::process::geteuid().as_raw();
-        assert!(may_ask(own) && may_ask(0) && !may_ask(own + 1) && !may_ask(u32::MAX));
-    }
 }

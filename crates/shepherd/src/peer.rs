@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tollfree::PeerIdentity;
-use tollfree::shepherd::{Attached, RemoteIdentity, ViaSession};
+use tollfree::shepherd::{Attached, RemoteIdentity, ViaSession, is_same_user};
 
 use crate::client::Client;
 
@@ -34,7 +34,7 @@ impl Peer {
     pub(crate) fn is_same_process(&self, other: &Peer) -> bool {
         match (self, other) {
             (Peer::Local(one), Peer::Local(other)) => {
-                one.pid != 0 && (one.pid, one.uid) == (other.pid, other.uid)
+                one.pid != 0 && one.pid == other.pid && is_same_user(one.uid, other.uid)
             }
             (Peer::Remote(one), Peer::Remote(other)) => one.subject == other.subject,
             _ => false,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tollfree_layout::limits;
 use tollfree_layout::pool::POOL_ID_LEN;
+use tollfree_rendezvous::PeerPolicy;
 use tollfree_session::Limits;
 
 use crate::admission::{Quotas, Refusals};
@@ -24,61 +25,6 @@ pub enum WaitPolicy {
     Poll,
     /// Never spin: for cores that must not.
     Park,
-}
-
-/// Which users may be at the other end.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub enum PeerPolicy {
-    /// This process's own effective user, and nobody else (root neither).
-    #[default]
-    SameUser,
-    /// These user ids.
-    Users(Vec<u32>),
-    /// Everyone who can reach the socket.
-    Anyone,
-}
-
-impl PeerPolicy {
-    /// Whether a user may.
-    pub fn allows(&self, uid: u32) -> bool {
-        match self {
-            PeerPolicy::SameUser => uid == rustix::process::geteuid().as_raw() && is_one_user(uid),
-            PeerPolicy::Users(users) => users.contains(&uid),
-            PeerPolicy::Anyone => true,
-        }
-    }
-
-    /// The policy for messages to people.
-    pub(crate) fn words(&self) -> &'static str {
-        match self {
-            PeerPolicy::SameUser if !is_one_user(rustix::process::geteuid().as_raw()) => {
-                "its own user only, who is not known in this user namespace"
-            }
-            PeerPolicy::SameUser => "its own user only",
-            PeerPolicy::Users(_) => "only those listed",
-            PeerPolicy::Anyone => "everybody",
-        }
-    }
-}
-
-/// The number by which the kernel shows every user that a user namespace has no number for, unless told otherwise.
-const OVERFLOW_UID: u32 = 65534;
-
-/// That number as this system has it.
-fn overflow_uid() -> u32 {
-    let told = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
-    told.and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW_UID)
-}
-
-/// Whether a user id stands for one user here, and not for all those that this process's user namespace doesn't map.
-fn is_one_user(uid: u32) -> bool {
-    (uid != overflow_uid() && uid != OVERFLOW_UID)
-        || std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_everybody(&map))
-}
-
-/// Whether a map of user ids leaves nobody out, as that of the first user namespace does.
-fn maps_everybody(map: &str) -> bool {
-    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// Settings of one side of a session. The defaults suit most; each is measured in the bench.
@@ -169,20 +115,6 @@ impl Config {
             tokens: None,
             via: None,
             ..self.clone()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_number_stands_for_all_users_that_are_not_mapped() {
-        assert!(is_one_user(0) && is_one_user(1000));
-        assert!(maps_everybody("         0          0 4294967295\n"));
-        for map in ["", "0 1000 1", "0 100000 65536", "0 0 1\n1 100000 65536"] {
-            assert!(!maps_everybody(map), "{map}");
         }
     }
 }

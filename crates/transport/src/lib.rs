@@ -73,6 +73,7 @@ mod silence;
 mod socket_events;
 mod streak;
 mod tokens;
+mod unix_listener;
 mod waiting;
 
 pub use accepted::{Accepted, Call};
@@ -81,7 +82,7 @@ pub use attachment::{Attachment, Backlog, ConnectError, ConnectErrorKind};
 pub use call::{Arrival, Chunk, Incoming, Part, Stream};
 pub use claim::Claim;
 pub use clock::{now_ns, tick_ns};
-pub use config::{Config, PeerPolicy, WaitPolicy};
+pub use config::{Config, WaitPolicy};
 pub use counts::{Waits, peer_deaths, waits};
 pub use handshake::{HandshakeError, PeerPool};
 pub use introduction::{Introduction, Purpose};
@@ -101,9 +102,11 @@ pub use remote::RemoteIdentity;
 pub use tokens::{Token, TokenError, Tokens};
 pub use tollfree_region::RangeWriter;
 pub use tollfree_rendezvous::{
-    Address, AddressError, BeneathError, BindError, FileId, OfferedSocket, PeerIdentity,
+    Address, AddressError, BeneathError, BindError, FileId, OfferedSocket, PeerIdentity, PeerPolicy,
+    SocketFile, SocketMode, is_listed, is_master_of, is_same_user, own_user,
 };
 pub use tollfree_session::{
     Closed, Emission, EmitError, Encoded, End, Ending, GRPC_PREFIX_LEN, Keep, Limits, OBJECT_PREFIX, Opening,
     Outgoing, Parts, Unencoded, Whole, Written, join,
 };
+pub use unix_listener::bind_unix;

@@ -45,7 +45,7 @@ impl Listener {
     /// share memory at all is found out here, not by its first client.
     pub fn bind(address: &Address, config: Config) -> Result<Listener, BindError> {
         handshake::check_memory(&config)
-            .map_err(|source| BindError::Memory { address: address.clone(), source: source.into() })?;
+            .map_err(|source| BindError::Memory { address: address.to_string(), source: source.into() })?;
         Listener::start(address.clone(), Rendezvous::bind(address)?, OfProcess::new, config)
     }
 
@@ -56,7 +56,7 @@ impl Listener {
     pub fn adopt(listener: std::os::unix::net::UnixListener, config: Config) -> Result<Listener, BindError> {
         let (address, rendezvous) = Rendezvous::adopt(listener)?;
         handshake::check_memory(&config)
-            .map_err(|source| BindError::Memory { address: address.clone(), source: source.into() })?;
+            .map_err(|source| BindError::Memory { address: address.to_string(), source: source.into() })?;
         Listener::start(address, rendezvous, OfProcess::shared, config)
     }
 
@@ -66,7 +66,7 @@ impl Listener {
         hold: fn(UnixListener) -> OfProcess<UnixListener>,
         config: Config,
     ) -> Result<Listener, BindError> {
-        let io = |source| BindError::Io { address: address.clone(), source };
+        let io = |source| BindError::Io { address: address.to_string(), source };
         let socket = UnixListener::from_std(rendezvous.listener().try_clone().map_err(io)?).map_err(io)?;
         let (sender, attached) = mpsc::channel(1);
         let closing = Arc::<Notify>::default();

@@ -22,6 +22,7 @@ mod probe;
 mod registers;
 mod reload;
 mod shortcuts;
+mod sockets;
 mod steering;
 mod stream;
 mod stream_via;

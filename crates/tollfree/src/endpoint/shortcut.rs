@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
-use tollfree_transport::{Attachment, Config, PeerIdentity};
+use tollfree_transport::{Attachment, Config, PeerIdentity, is_same_user};
 
 use crate::endpoint::Endpoint;
 
@@ -133,7 +133,7 @@ pub(crate) fn read_process(text: &str) -> Option<(i32, u32)> {
 
 /// Whether somebody is a process that was named. A number of 0 names none: the kernel shows it for what it can't show.
 pub(crate) fn is_process(peer: PeerIdentity, (pid, uid): (i32, u32)) -> bool {
-    pid > 0 && (peer.pid, peer.uid) == (pid, uid)
+    pid > 0 && peer.pid == pid && is_same_user(peer.uid, uid)
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollfree_pool::Pool;
 use tollfree_processor::Trust;
-use tollfree_transport::{Attachment, Config, ConnectError, Introduction, PeerPolicy, Purpose};
+use tollfree_transport::{
+    Attachment, Config, ConnectError, Introduction, PeerPolicy, Purpose, is_master_of, own_user,
+};
 
 use crate::endpoint::delay;
 use crate::endpoint::place::{Files, Misplaced, Place};
@@ -213,7 +215,7 @@ impl Worker {
     /// Whether a shepherd of this user is trusted with objects.
     fn trust(&self, uid: u32) -> Option<Trust> {
         let is_trusted = match &self.trusted {
-            None => uid == 0 || PeerPolicy::SameUser.allows(uid),
+            None => is_master_of(uid, own_user()),
             Some(policy) => policy.allows(uid),
         };
         is_trusted.then(Trust::as_own_code)

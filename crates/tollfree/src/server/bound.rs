@@ -1,17 +1,16 @@
 //! What a server serves: addresses that are bound, and connections that somebody else accepts.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
-use tollfree_transport::{Address, Config, Listener, Tokens};
+use tollfree_transport::{Address, Config, Listener, SocketFile, SocketMode, Tokens, bind_unix};
 use tonic::service::Routes;
 use tonic::transport::server::{Connected, TcpIncoming};
 
@@ -25,39 +24,9 @@ use crate::status::ServeError;
 /// An address that is bound and not yet served.
 pub(crate) enum Bound {
     Shm(Listener),
-    Unix(String, UnixListener, UnixFile),
+    /// With its file, which goes when that is dropped.
+    Unix(String, UnixListener, Option<SocketFile>),
     Tcp(String, TcpListener, Box<tonic::transport::Server>),
-}
-
-/// Removes the file of a `unix:` socket when its server ends, if it is still the one that this server made.
-pub(crate) struct UnixFile {
-    path: PathBuf,
-    inode: u64,
-}
-
-impl Drop for UnixFile {
-    fn drop(&mut self) {
-        if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Binds a `unix:` socket; one that a killed server left, on which nobody listens, is replaced.
-async fn bind_unix(path: &str) -> io::Result<(UnixListener, UnixFile)> {
-    let bound = match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-            if !UnixStream::connect(path).await.is_err_and(refused) {
-                return Err(error);
-            }
-            std::fs::remove_file(path)?;
-            UnixListener::bind(path)
-        }
-        bound => bound,
-    };
-    let inode = std::fs::symlink_metadata(path).map(|found| found.ino());
-    Ok((bound?, UnixFile { path: path.into(), inode: inode? }))
 }
 
 /// Binds an address of sessions. Another server that starts or ends there holds a lock, which is waited for: not on a thread of the
@@ -82,7 +51,7 @@ impl Bound {
         }
         if let Some(path) = uri.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            let (listener, file) = bind_unix(path).await.map_err(socket)?;
+            let (listener, file) = bind_unix(Path::new(path), SocketMode::Umask).await?;
             return Ok(Bound::Unix(uri.into(), listener, file));
         }
         if let Some(host) = uri.strip_prefix("http://") {

@@ -33,6 +33,27 @@ async fn http2_and_sessions_recognise_each_other() {
     assert!(http.client().unary(Ask::default()).await.is_ok());
 }
 
+/// A regular file, and a symbolic link to a dead server's socket, which by itself would be replaced.
+#[tokio::test]
+async fn what_is_no_socket_is_left_alone_at_every_kind_of_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::write(at("file"), "precious").unwrap();
+    drop(UnixListener::bind(at("stale")).unwrap());
+    std::os::unix::fs::symlink(at("stale"), at("link")).unwrap();
+    for scheme in ["unix:", "unix://", "shm://"] {
+        for name in ["file", "link"] {
+            let uri = format!("{scheme}{}", at(name).display());
+            let server = Server::builder().add_service(ProbeServer::new(Probe::new(Witness::default())));
+            let error = server.serve(&uri).await.unwrap_err().to_string();
+            assert!(error.contains(at(name).to_str().unwrap()) && error.contains("no socket"), "{error}");
+        }
+    }
+    assert_eq!(std::fs::read(at("file")).unwrap(), b"precious");
+    assert!(at("stale").exists() && std::fs::symlink_metadata(at("link")).unwrap().is_symlink());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 3, "and no lock is left");
+}
+
 #[tokio::test]
 async fn one_server_answers_on_every_kind_of_address() {
     let directory = tempfile::tempdir().unwrap();
