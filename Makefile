@@ -86,6 +86,7 @@ nightly: ## Run the tests of kills, stops, cut connections and hostile neighbors
 		SOAK_SEED=$$(date +%s) SOAK_SECONDS=120 cargo test --quiet --release --package tollfree-direct-stubs \
 			--test soak -- --nocapture --include-ignored || exit 1; \
 		IDLE_COUNT=100 cargo test --quiet --release --package tollfree-shepherd --test processes || exit 1; \
+		IDLE_SESSIONS=3000 cargo test --quiet --release --package tollfree --test idle || exit 1; \
 		$(MAKE) --no-print-directory conformance DIFFERENTIAL_FLAGS="--seconds 120 --seed $$(date +%s)000" || exit 1; \
 		REFUSED_ALL=1 cargo test --quiet --release --package tollfree-direct-stubs --test refused || exit 1; \
 		TOLLFREE_SEED_COUNT=500 cargo test --quiet --release --package tollfree-pool --lib simulation || exit 1; done

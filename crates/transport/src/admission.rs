@@ -11,6 +11,9 @@
 //! number; a user by the id that the kernel vouches for. A process that is visible by neither counts for its user only.
 //! Memory of a session that has ended stays charged to this process for as long as the client keeps its descriptor or its
 //! mapping, which nobody here can see. So it counts for ten minutes, whatever the client did with it.
+//!
+//! Payload areas that sessions have count beside it, from when they are made: together they stay below half of a quota. So an
+//! area can always be given up, and the areas that were given up never keep a session out.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -89,7 +92,9 @@ impl Process {
 #[derive(Debug, Default)]
 struct Account {
     session_count: u32,
-    /// Bytes of ended sessions, by the minute in which they ended.
+    /// Bytes of payload areas that its sessions have.
+    areas_len: u64,
+    /// Bytes of ended sessions and of areas that were given up, by the minute in which that was.
     ended: [u64; ENDED_MINUTES],
     /// The minute that was looked at last.
     minute: u64,
@@ -117,6 +122,11 @@ impl Account {
         self.turn_to(minute);
         self.ended[(self.minute % ENDED_MINUTES as u64) as usize] += len;
     }
+
+    /// Whether one more area may be made: half of the quota is left for sessions.
+    fn has_room(&mut self, minute: u64, len: u64, quota: u64) -> bool {
+        self.areas_len + self.ended_len(minute) + len <= quota / 2
+    }
 }
 
 #[derive(Debug, Default)]
@@ -138,8 +148,10 @@ pub(crate) struct Seat {
     ledger: Arc<Ledger>,
     process: Option<Process>,
     uid: u32,
-    /// Bytes that this side has made for the session and not given up.
+    /// Bytes that this side has made for the session and not given up, but for payload areas.
     held_len: u64,
+    /// Bytes of its payload areas.
+    areas_len: u64,
 }
 
 fn minute_now() -> u64 {
@@ -200,7 +212,7 @@ impl Ledger {
             account.session_count += 1;
         }
         user.session_count += 1;
-        Ok(Seat { ledger: self.clone(), process, uid, held_len: 0 })
+        Ok(Seat { ledger: self.clone(), process, uid, held_len: 0, areas_len: 0 })
     }
 }
 
@@ -246,9 +258,9 @@ impl Book {
         }
     }
 
-    fn accounts(&mut self, seat: &Seat) -> impl Iterator<Item = &mut Account> {
-        let process = seat.process.and_then(|process| self.processes.get_mut(&process));
-        process.into_iter().chain(self.users.get_mut(&seat.uid))
+    fn accounts(&mut self, process: Option<Process>, uid: u32) -> impl Iterator<Item = &mut Account> {
+        let process = process.and_then(|process| self.processes.get_mut(&process));
+        process.into_iter().chain(self.users.get_mut(&uid))
     }
 }
 
@@ -258,49 +270,51 @@ impl Seat {
         self.held_len += len as u64;
     }
 
-    /// Part of it was given up here; the client may keep it for as long as it likes.
-    pub(crate) fn gave_up(&mut self, len: usize) {
-        let len = self.held_len.min(len as u64);
-        self.held_len -= len;
-        self.count_ended(len, 0);
-    }
-
-    /// Whether so much of what the process or its user may leave behind is spent that what could be given up is better kept: it
-    /// would have to be made anew.
-    pub(crate) fn is_scarce(&self) -> bool {
-        self.spent_share(4)
-    }
-
-    /// Whether half of it is spent: no payload area is made any more, so that the other half is left for sessions.
-    pub(crate) fn is_spent(&self) -> bool {
-        self.spent_share(2)
-    }
-
-    fn spent_share(&self, share: u64) -> bool {
-        let (quotas, minute) = (&self.ledger.quotas, minute_now());
+    /// Counts a payload area that is to be made, if the process and its user may have one more. Locks the book.
+    pub(crate) fn reserve_area(&mut self, len: usize) -> bool {
+        let (quotas, minute, len) = (&self.ledger.quotas, minute_now(), len as u64);
         let mut book = self.ledger.book.lock();
         let of_process = self.process.and_then(|process| book.processes.get_mut(&process));
-        if of_process
-            .is_some_and(|account| account.ended_len(minute) >= quotas.ended_memory_per_process / share)
-        {
-            return true;
+        if of_process.is_some_and(|account| !account.has_room(minute, len, quotas.ended_memory_per_process)) {
+            return false;
         }
         let of_user = book.users.get_mut(&self.uid);
-        of_user.is_some_and(|account| account.ended_len(minute) >= quotas.ended_memory_per_user / share)
+        if of_user.is_some_and(|account| !account.has_room(minute, len, quotas.ended_memory_per_user)) {
+            return false;
+        }
+        for account in book.accounts(self.process, self.uid) {
+            account.areas_len += len;
+        }
+        self.areas_len += len;
+        true
     }
 
-    fn count_ended(&self, len: u64, ended_count: u32) {
+    /// An area that was counted could not be made: nobody has it.
+    pub(crate) fn return_area(&mut self, len: usize) {
+        self.end(0, self.areas_len.min(len as u64), 0);
+    }
+
+    /// An area was given up here; the client may keep it for as long as it likes.
+    pub(crate) fn gave_up_area(&mut self, len: usize) {
+        let len = self.areas_len.min(len as u64);
+        self.end(0, len, len);
+    }
+
+    /// Counts what the session has no more (sessions, bytes of its areas), and what may be kept of it.
+    fn end(&mut self, session_count: u32, areas_len: u64, kept_len: u64) {
         let minute = minute_now();
-        for account in self.ledger.book.lock().accounts(self) {
-            account.add_ended(minute, len);
-            account.session_count = account.session_count.saturating_sub(ended_count);
+        self.areas_len -= areas_len;
+        for account in self.ledger.book.lock().accounts(self.process, self.uid) {
+            account.areas_len = account.areas_len.saturating_sub(areas_len);
+            account.session_count = account.session_count.saturating_sub(session_count);
+            account.add_ended(minute, kept_len);
         }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.count_ended(self.held_len, 1);
+        self.end(1, self.areas_len, self.held_len + self.areas_len);
     }
 }
 
@@ -347,14 +361,7 @@ mod tests {
         let minute = minute_now();
         let leave = |pid| {
             let mut seat = ledger.admit_at(process(pid), 7, minute).unwrap();
-            seat.made(300);
-            seat.made(300);
-            seat.made(400);
-            seat.gave_up(300);
-            // The user of both has spent more.
-            assert!(seat.is_scarce() && (!seat.is_spent() || pid == 2));
-            seat.gave_up(300);
-            assert!(seat.is_spent());
+            seat.made(1000);
         };
         leave(1);
         assert_eq!(setting(ledger.admit_at(process(1), 7, minute)), "ended_memory_per_process");
@@ -363,6 +370,25 @@ mod tests {
         ledger.admit_at(process(1), 8, minute + 8).unwrap_err();
         ledger.admit_at(process(1), 8, minute + 12).unwrap();
         ledger.admit_at(process(3), 7, minute + 12).unwrap();
+    }
+
+    #[test]
+    fn areas_had_and_given_up_take_half_and_keep_no_session_out() {
+        let ledger = ledger(10, 10, 1000);
+        let seat = |pid| ledger.admit_at(process(pid), 7, minute_now()).unwrap();
+        let mut seats = [seat(1), seat(1), seat(2)];
+        assert!(seats[0].reserve_area(250) && seats[1].reserve_area(250));
+        assert!(!seats[0].reserve_area(1), "half of the process's is spent by areas that are in use");
+        seats[0].return_area(250);
+        assert!(seats[0].reserve_area(250), "what came to nothing counts no more");
+        assert!(seats[2].reserve_area(500), "another process has its own");
+        assert!(!seat(3).reserve_area(1), "half of the user's is spent");
+        for seat in &mut seats {
+            seat.gave_up_area(500);
+            assert!(!seat.reserve_area(1), "what was given up may be kept");
+        }
+        drop(seats);
+        let _newcomers = [seat(1), seat(2), seat(3)];
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //! # States
 //! ```text
 //! sender    None ──long message──► Offered ──?ACCEPT──► Live ──idle──► None (!DROP)
-//!                                     └──?REFUSE──► Refused (inline from then on)
+//!            │                        └──?REFUSE──► Refused (inline from then on)
+//!            └──none to be had now──► None (inline for a while)
 //! receiver  None ──?OFFER, fd──► Mapped (!ACCEPT) ──?DROP──► None
 //! ```
 //!
@@ -29,6 +30,11 @@ use tollfree_session::AreaFault;
 
 /// Areas of the peer mapped at once: the one in use, and one that takes its place.
 const MAPPED_COUNT_MAX: usize = 2;
+/// Chunks that would have gone into an area, before one is asked for again that was not to be had.
+const PUT_OFF_COUNT: u32 = 1024;
+/// Each area that a session makes is kept idle four times as long as the one before, up to 64 times as long as the first: making one
+/// costs more than keeping it where messages come now and then.
+const PATIENCE_STEPS_MAX: u32 = 3;
 
 /// The length of the areas that this side makes: whole pages within what it and the peer take, 0 for none.
 pub(crate) fn area_len(wanted: usize, peer_max: usize) -> usize {
@@ -58,6 +64,8 @@ pub(crate) struct AreaSender {
     next_idx: u32,
     /// A message was long enough to want an area.
     wanted: bool,
+    /// So many chunks more go inline before one is wanted.
+    put_off: u32,
     /// Something was placed since this was last asked.
     used: bool,
     /// Bytes ever placed (with what was skipped at the end), and of these, given back.
@@ -74,6 +82,7 @@ impl AreaSender {
             state: State::None,
             next_idx: 0,
             wanted: false,
+            put_off: 0,
             used: false,
             tail: 0,
             head: 0,
@@ -88,7 +97,16 @@ impl AreaSender {
     }
 
     pub(crate) fn want(&mut self) {
-        self.wanted = true;
+        match self.put_off {
+            0 => self.wanted = true,
+            _ => self.put_off -= 1,
+        }
+    }
+
+    /// None is to be had now: messages go inline for a while.
+    pub(crate) fn put_off(&mut self) {
+        self.wanted = false;
+        self.put_off = PUT_OFF_COUNT;
     }
 
     /// An area was made and its fd sent. Gives the index to offer it under.
@@ -100,7 +118,7 @@ impl AreaSender {
         idx
     }
 
-    /// None could be made: messages go inline from now on.
+    /// None can be made: messages go inline from now on.
     pub(crate) fn give_up(&mut self) {
         self.state = State::Refused;
         self.wanted = false;
@@ -112,6 +130,8 @@ impl AreaSender {
             State::Offered(offered, region) if offered == idx => {
                 self.state = if accepted { State::Live(idx, region) } else { State::Refused };
                 self.used = true;
+                // Chunks that came before the answer wanted this one, and no other.
+                self.wanted = false;
                 (self.head, self.tail) = (0, 0);
                 self.placed.clear();
                 true
@@ -128,9 +148,9 @@ impl AreaSender {
         matches!(self.state, State::Live(..))
     }
 
-    /// Whether there is an area, or will be one when the peer agrees.
-    pub(crate) fn exists(&self) -> bool {
-        matches!(self.state, State::Offered(..) | State::Live(..))
+    /// After how many idle times of the first area the present one is given up.
+    pub(crate) fn patience(&self) -> u32 {
+        4_u32.pow(self.next_idx.saturating_sub(1).min(PATIENCE_STEPS_MAX))
     }
 
     /// Gives the area up if nothing was placed since the last time this was asked.
@@ -347,5 +367,42 @@ mod tests {
         assert_eq!(sender.take_idle(), Some(AreaIdx(0)));
         assert_eq!(sender.take_idle(), None);
         assert!(!sender.is_live());
+    }
+
+    #[test]
+    fn chunks_that_come_before_the_answer_want_no_second_area() {
+        let mut sender = AreaSender::new();
+        let idx = sender.offered(Region::create("test", AREA_LEN_MIN).unwrap());
+        sender.want();
+        assert!(sender.answered(idx, true));
+        assert!(sender.take_idle().is_none() && sender.take_idle().is_some());
+        assert!(!sender.is_wanted(), "the area was given up because nobody needed it");
+    }
+
+    #[test]
+    fn areas_that_are_made_again_and_again_are_kept_longer() {
+        let mut sender = AreaSender::new();
+        let mut next = || {
+            let idx = sender.offered(Region::create("test", AREA_LEN_MIN).unwrap());
+            assert!(sender.answered(idx, true));
+            let patience = sender.patience();
+            assert!(sender.take_idle().is_none() && sender.take_idle().is_some());
+            patience
+        };
+        assert_eq!([next(), next(), next(), next(), next()], [1, 4, 16, 64, 64]);
+    }
+
+    #[test]
+    fn an_area_that_is_not_to_be_had_is_wanted_again_later() {
+        let mut sender = AreaSender::new();
+        sender.want();
+        assert!(sender.is_wanted());
+        sender.put_off();
+        for _ in 0..PUT_OFF_COUNT {
+            sender.want();
+            assert!(!sender.is_wanted());
+        }
+        sender.want();
+        assert!(sender.is_wanted());
     }
 }

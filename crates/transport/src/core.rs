@@ -95,7 +95,7 @@ pub(crate) struct Core {
     pub(crate) news: u64,
     /// The drivers are to look after the session once the lock is released.
     pub(crate) nudge: bool,
-    /// An area was just made: a driver has to see to its end.
+    /// An area was just accepted: a driver has to see to its end.
     pub(crate) area_made: bool,
     /// A driver looks now and then whether the peer has taken ropes.
     pub(crate) ropes_watched: bool,
@@ -428,10 +428,14 @@ impl Core {
     }
 
     pub(crate) fn make_area(&mut self, socket: &Socket) {
-        let is_spent = self.seat.as_ref().is_some_and(Seat::is_spent);
-        if self.area_len == 0 || is_spent {
-            tracing::debug!(is_spent, "no payload area: large messages of this session go through the ring");
+        if self.area_len == 0 {
             self.sending.area.give_up();
+            return;
+        }
+        let area_len = self.area_len;
+        if self.seat.as_mut().is_some_and(|seat| !seat.reserve_area(area_len)) {
+            tracing::debug!("no payload area now: large messages of this session go through the ring");
+            self.sending.area.put_off();
             return;
         }
         let made = Region::create("tollfree-area", self.area_len)
@@ -448,16 +452,14 @@ impl Core {
             Ok(region) => {
                 here(Point::AreaSent);
                 let idx = self.sending.area.offered(region);
-                if let Some(seat) = &mut self.seat {
-                    seat.made(self.area_len);
-                }
                 self.session.offer_area(idx, self.area_len as u32);
                 here(Point::AreaOffered);
-                self.area_made = true;
-                self.nudge = true;
             }
             Err(reason) => {
                 tracing::warn!(%reason, "no payload area: large messages of this session go through the ring");
+                if let Some(seat) = &mut self.seat {
+                    seat.return_area(area_len);
+                }
                 self.sending.area.give_up();
             }
         }
@@ -485,8 +487,13 @@ impl Core {
             AreaEvent::Accepted(area) if self.sending.area.answered(area, true) => {
                 here(Point::AreaAccepted);
                 self.wake_room();
+                self.area_made = true;
+                self.nudge = true;
             }
             AreaEvent::Refused(area) if self.sending.area.answered(area, false) => {
+                if let Some(seat) = &mut self.seat {
+                    seat.gave_up_area(self.area_len);
+                }
                 if let Some(unsaid) = NO_AREA.turn() {
                     tracing::warn!(
                         unsaid,
@@ -579,15 +586,12 @@ impl Core {
         self.wake_ready();
     }
 
-    /// Gives the payload area up when nothing went through it for a while.
-    pub(crate) fn drop_idle_area(&mut self, socket: &Socket) {
-        // Given up and made anew too often, it is kept: the peer may keep each one.
-        if self.seat.as_ref().is_some_and(Seat::is_scarce) {
-            return;
-        }
+    /// Gives the payload area up when nothing went through it for a while. After how many idle times to look again, where there is
+    /// still one.
+    pub(crate) fn drop_idle_area(&mut self, socket: &Socket) -> Option<u32> {
         if let Some(area) = self.sending.area.take_idle() {
             if let Some(seat) = &mut self.seat {
-                seat.gave_up(self.area_len);
+                seat.gave_up_area(self.area_len);
             }
             self.session.drop_area(area);
             here(Point::AreaDropping);
@@ -596,6 +600,7 @@ impl Core {
             // The peer may be idle without having parked; this is worth one wake-up.
             self.ring(socket);
         }
+        self.sending.area.is_live().then(|| self.sending.area.patience())
     }
 
     /// Whether the peer's waiting thread runs on this processor; also says so to the peer.

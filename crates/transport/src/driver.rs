@@ -259,7 +259,7 @@ impl Driver {
     fn called(&mut self) -> Next {
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
         if std::mem::take(&mut core.area_made) {
-            self.area = Some(Instant::now() + self.shared.area_idle);
+            self.area = Some(Instant::now() + self.shared.area_idle * core.sending.area.patience());
         }
         if core.wants_rope_watch() {
             core.ropes_watched = true;
@@ -342,9 +342,8 @@ impl Driver {
 
     fn look_at_area(&mut self) -> Next {
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
-        core.drop_idle_area(&self.shared.socket);
-        let exists = core.sending.area.exists();
-        self.area = exists.then(|| Instant::now() + self.shared.area_idle);
+        let again = core.drop_idle_area(&self.shared.socket);
+        self.area = again.map(|patience| Instant::now() + self.shared.area_idle * patience);
         Next::Sleep
     }
 }

@@ -239,6 +239,46 @@ fn what_sessions_leave_behind_is_bounded() {
     });
 }
 
+/// Areas of a server's length that are mapped in this process.
+fn area_count(len: usize) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let is_one = |line: &&str| {
+        let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let [from, to] = [from, to].map(|at| usize::from_str_radix(at, 16).unwrap());
+        line.contains("tollfree-area") && to - from == len
+    };
+    maps.lines().filter(is_one).count()
+}
+
+/// Areas of three sessions spend the process's share of them, and are given up.
+#[test]
+fn areas_that_were_given_up_keep_no_session_out_and_later_messages_go_through_the_ring() {
+    alone_for(300, async {
+        let area_len = Config::default().area_len;
+        let quotas = Quotas { ended_memory_per_process: 6 * area_len as u64, ..Quotas::default() };
+        let short = Config { area_idle: Duration::from_millis(100), quotas, ..Config::default() };
+        let server = Echo::start(short);
+        let large = bytes::Bytes::from(vec![1; 1 << 20]);
+        // Its own areas have another length.
+        let client = Config { area_len: area_len / 2, ..patient() };
+        let (mut clients, mut had_count) = (Vec::new(), 0);
+        for idx in 0..6 {
+            let client = Attachment::connect(&server.address, &client).await.unwrap();
+            let answered = at_last("a large call", echo::call(&client, large.clone())).await;
+            assert_eq!(answered, Some(large.clone()));
+            let had_area = area_count(area_len) > 0;
+            assert!(!had_area || idx < 3, "session {idx} has an area that nobody pays for");
+            had_count += usize::from(had_area);
+            until("the area is given up", || area_count(area_len) == 0).await;
+            clients.push(client);
+        }
+        assert!(had_count > 0, "no session had an area");
+        for client in &clients {
+            at_last("calls of those who are in", check_calls(client, 3)).await;
+        }
+    });
+}
+
 #[test]
 fn silent_connections_by_the_thousand_keep_no_newcomer_out() {
     alone_for(300, async {

@@ -204,7 +204,8 @@ impl Server {
 
     /// How much memory, in bytes, may have been made for sessions and payload areas of one client process that ended within the
     /// last ten minutes (256 MiB unless this says otherwise). The client may keep it for as long as it lives, and this process
-    /// is charged with it. A session has some 36 KiB.
+    /// is charged with it. A session has some 36 KiB. The areas that its sessions have count too, and none is made beyond half of this:
+    /// long messages go through the ring then.
     pub fn ended_memory_per_process(mut self, len: u64) -> Server {
         self.config.quotas.ended_memory_per_process = len;
         self

@@ -139,10 +139,14 @@ impl Limits {
         config.limits.stream_count = calls;
         config.limits.session_window =
             config.limits.stream_window.saturating_mul(calls.into()).saturating_add(WINDOW_RESERVE);
+        // As many workers as usual may have areas, however long these are.
+        let usual = Quotas::default();
+        let times = (self.area_len / tollfree_layout::limits::AREA_LEN_DEFAULT).max(1) as u64;
         config.quotas = Quotas {
             sessions_per_process: self.sessions_per_process,
             sessions_per_user: self.sessions_per_user,
-            ..Quotas::default()
+            ended_memory_per_process: times * usual.ended_memory_per_process,
+            ended_memory_per_user: times * usual.ended_memory_per_user,
         };
         config
     }
