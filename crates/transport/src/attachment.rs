@@ -19,7 +19,7 @@ use crate::handshake::{self, Attached, HandshakeError, PeerPool};
 use crate::inherited::OfProcess;
 use crate::introduction::{Introduction, Purpose};
 use crate::registers::{Announced, Registers};
-use crate::remote::RemoteIdentity;
+use crate::remote::{LocalPeer, RemoteIdentity};
 use crate::shared::{Shared, Socket};
 use crate::streak::Streak;
 use crate::tokens;
@@ -83,6 +83,8 @@ pub struct Backlog {
 pub struct Attachment {
     pub(crate) shared: Arc<Shared>,
     pub(crate) accepts: Streak,
+    /// Set where the session is one over memory.
+    local: Option<LocalPeer>,
     /// The peer's end of the socket, where the system said it.
     peer_addr: Option<Arc<SocketAddr>>,
     peer_cred: Option<UCred>,
@@ -249,6 +251,7 @@ impl Attachment {
         let socket = Socket::from_owned_fd_unchecked(socket.into_std()?.into())?;
         let mut attachment = Attachment::begin(attached, socket, config)?;
         (attachment.peer_addr, attachment.peer_cred) = (peer_addr, peer_cred);
+        attachment.local = Some(LocalPeer::of_memory(attachment.shared.identity));
         Ok(attachment)
     }
 
@@ -256,7 +259,7 @@ impl Attachment {
         let shared = Shared::new(attached, socket, config)?;
         shared.start_driver(&Handle::current())?;
         here(Point::SessionBegun);
-        Ok(Attachment { shared, accepts: Streak::default(), peer_addr: None, peer_cred: None })
+        Ok(Attachment { shared, accepts: Streak::default(), local: None, peer_addr: None, peer_cred: None })
     }
 
     /// Why the session is over, if it is.
@@ -351,6 +354,11 @@ impl Attachment {
     /// Who is at the other end.
     pub fn peer(&self) -> PeerIdentity {
         self.shared.identity
+    }
+
+    /// Who is at the other end, where that is a process of this host. `None`: the session is one over a byte stream, at either end.
+    pub fn local_peer(&self) -> Option<LocalPeer> {
+        self.local
     }
 
     /// Who is at the other end, where that is a process of another host: its identity has no process and no user then.

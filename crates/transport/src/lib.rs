@@ -98,7 +98,7 @@ pub use link::listener::{StreamListener, StreamPolicy, SubjectOf};
 pub use listener::Listener;
 pub use opening::{Opener, Started};
 pub use registers::{Announced, Batch, DoorbellMode, RegisterError, Registers, Spin};
-pub use remote::RemoteIdentity;
+pub use remote::{LocalPeer, RemoteIdentity};
 pub use tokens::{Token, TokenError, Tokens};
 pub use tollfree_region::RangeWriter;
 pub use tollfree_rendezvous::{

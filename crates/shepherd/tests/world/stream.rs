@@ -1,8 +1,20 @@
 //! Business processes of other hosts: whose certificate lets them into which group, and what becomes of them.
 
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tollfree::shepherd::{Arrival, Door, Limits, STREAM_PROTOCOL, StreamPolicy};
 use tollfree_stubs::probe::Ask;
+use tollfree_stubs::probe::probe_client::ProbeClient;
 use tollfree_stubs::probe::probe_server::ProbeServer;
-use tonic::Code;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower_service::Service;
 
 use crate::lab::{Lab, PATIENCE, workers_of};
 use crate::probe::Probe;
@@ -137,5 +149,66 @@ async fn a_process_of_another_host_comes_back_to_the_next_shepherd() {
     let next = Lab::start(&format!("{stream}{GROUPS}")).await;
     next.until_figure(&workers_of("open"), |count| count == 1.0).await;
     next.client().await.unary(Ask::default()).await.unwrap();
+    business.abort();
+}
+
+/// The TLS of a shepherd that is none of ours.
+fn tls(lab: &Lab) -> Arc<ServerConfig> {
+    let provider = Arc::new(ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(lab.file("ca.pem")).unwrap()).unwrap();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .unwrap()
+        .with_client_cert_verifier(verifier.build().unwrap())
+        .with_single_cert(
+            vec![CertificateDer::from_pem_file(lab.file("localhost.pem")).unwrap()],
+            PrivateKeyDer::from_pem_file(lab.file("localhost.key")).unwrap(),
+        )
+        .unwrap();
+    config.alpn_protocols = vec![STREAM_PROTOCOL.to_vec()];
+    Arc::new(config)
+}
+
+/// It has no right on the host of the process that has attached to it: neither to have somebody let in there, nor to share memory.
+#[tokio::test]
+async fn a_shepherd_of_another_host_has_nobody_let_in_and_shares_no_memory() {
+    // For its certificates.
+    let (lab, _authority, _) = start(GROUPS).await;
+    let config = tls(&lab);
+    let policy = StreamPolicy {
+        tls: Arc::new(move || config.clone()),
+        subject: Arc::new(|_| Some("CN=the business".into())),
+    };
+    let mut door = Door::bind_stream("127.0.0.1:0", policy, Limits::default()).await.unwrap();
+    let uri = door.address().replace("tcp+tls://127.0.0.1", "device+tls://localhost");
+    let server = tollfree::Server::builder().add_service(ProbeServer::new(Probe::default()));
+    let [ca, certificate, key] = ["ca.pem", "business.pem", "business.key"].map(|name| lab.file(name));
+    let attaching = server.attach(uri).group("open").certificates(ca, certificate, key);
+    let business = tokio::spawn(attaching.into_future());
+    let arrival = tokio::time::timeout(PATIENCE, door.accept()).await.expect("it attaches");
+    let Some(Arrival::Attached(attached)) = arrival else { panic!("{arrival:?}") };
+    let process = format!("pid={},uid={}", std::process::id(), rustix::process::geteuid().as_raw());
+    for (path, name, value) in [
+        ("/tollfree.Shortcut/Admit", "tollfree-process", &*process),
+        ("/tollfree.Objects/Join", "tollfree-pool", "shm-abstract:tollfree-no-pool"),
+    ] {
+        let request = http::Request::post(format!("http://localhost{path}"))
+            .header("content-type", "application/grpc")
+            .header(name, value)
+            .body(Body::empty())
+            .unwrap();
+        let answer = tokio::time::timeout(PATIENCE, attached.channel().call(request)).await;
+        let answer = answer.expect("it answers").unwrap();
+        assert!(!answer.headers().contains_key("tollfree-offer"), "{path}: {:?}", answer.headers());
+        let status = Status::from_header_map(answer.headers()).expect("nothing but a status");
+        assert_eq!(status.code(), Code::FailedPrecondition, "{path}: {status}");
+        assert!(status.message().contains("another host"), "{path}: {status}");
+    }
+    // Nor does a shepherd's own code ask for it.
+    let caller = tollfree::PeerIdentity { pid: std::process::id() as i32, uid: 0, gid: 0 };
+    assert_eq!(attached.admit(caller).await.unwrap_err().code(), Code::FailedPrecondition);
+    ProbeClient::new(attached.channel()).unary(Ask::default()).await.expect("calls go on");
     business.abort();
 }

@@ -11,13 +11,13 @@ use tokio::task::JoinSet;
 use tollfree_pool::Pool;
 use tollfree_processor::Trust;
 use tollfree_transport::{
-    Attachment, Config, ConnectError, Introduction, PeerPolicy, Purpose, is_master_of, own_user,
+    Attachment, Config, ConnectError, Introduction, LocalPeer, PeerPolicy, Purpose, is_master_of, own_user,
 };
 
 use crate::endpoint::delay;
 use crate::endpoint::place::{Files, Misplaced, Place};
 use crate::server::Server;
-use crate::server::control::Control;
+use crate::server::control::{Control, LocalRights};
 use crate::server::joining::Memberships;
 use crate::server::session_task::{Age, ServerContext, SessionTask};
 use crate::server::shortcut::Admitting;
@@ -212,8 +212,9 @@ struct Worker {
 }
 
 impl Worker {
-    /// Whether a shepherd of this user is trusted with objects.
-    fn trust(&self, uid: u32) -> Option<Trust> {
+    /// Whether a shepherd is trusted with objects. One of another host has no user that a kernel vouches for.
+    fn trust(&self, shepherd: LocalPeer) -> Option<Trust> {
+        let uid = shepherd.identity().uid;
         let is_trusted = match &self.trusted {
             None => is_master_of(uid, own_user()),
             Some(policy) => policy.allows(uid),
@@ -223,12 +224,8 @@ impl Worker {
 
     /// Serves one session, and says why it ended.
     async fn serve(&self, attachment: Attachment, stopped: &watch::Receiver<bool>, is_news: bool) -> String {
-        let trust = match &self.place {
-            Place::Memory(_) => self.trust(attachment.peer().uid),
-            // No kernel vouches for the user of another host's process.
-            #[cfg(feature = "tls")]
-            Place::Stream(..) => None,
-        };
+        let local = attachment.local_peer();
+        let trust = local.and_then(|shepherd| self.trust(shepherd));
         if is_news {
             tracing::info!(
                 address = %self.place,
@@ -242,7 +239,8 @@ impl Worker {
         let attachment = Arc::new(attachment);
         let reads_in = Arc::<OnceLock<Pool>>::default();
         let joining = trust.map(|_| self.memberships.joining(reads_in.clone()));
-        let control = Control::new(self.admitting.clone(), self.duty.services.clone(), joining);
+        let rights = local.map(|shepherd| LocalRights::of(shepherd, self.admitting.clone(), joining));
+        let control = Control::new(self.duty.services.clone(), rights);
         let task = SessionTask::new(attachment.clone(), self.duty.clone());
         task.of_shepherd(Arc::new(control), trust, reads_in).run(stopped.clone()).await;
         attachment.closed().map_or_else(String::new, |closed| closed.to_string())

@@ -3,6 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
+use tollfree_transport::LocalPeer;
 use tonic::Status;
 use tonic::body::Body;
 
@@ -28,17 +29,17 @@ pub(crate) fn is_control(path: &[u8]) -> bool {
     [ADMIT, DESCRIBE, JOIN].iter().any(|own| path == own.as_bytes())
 }
 
-/// Answers those calls.
-pub(crate) struct Control {
+/// What only a shepherd of this host may ask for: that one of the host's processes is let in, and that memory of the host is shared.
+pub(crate) struct LocalRights {
     admitting: Admitting,
-    services: Services,
     /// Set where the shepherd is trusted.
     joining: Option<Joining>,
 }
 
-impl Control {
-    pub(crate) fn new(admitting: Admitting, services: Services, joining: Option<Joining>) -> Control {
-        Control { admitting, services, joining }
+impl LocalRights {
+    /// Those of a shepherd that the kernel has named.
+    pub(crate) fn of(_: LocalPeer, admitting: Admitting, joining: Option<Joining>) -> LocalRights {
+        LocalRights { admitting, joining }
     }
 
     fn join(&self, request: &Request<Body>) -> HandlerFuture {
@@ -54,6 +55,19 @@ impl Control {
             };
             joined.map_or_else(Status::into_http, |()| answer(Bytes::new()))
         })
+    }
+}
+
+/// Answers those calls.
+pub(crate) struct Control {
+    services: Services,
+    /// `None`: the shepherd is one of another host.
+    local: Option<LocalRights>,
+}
+
+impl Control {
+    pub(crate) fn new(services: Services, local: Option<LocalRights>) -> Control {
+        Control { services, local }
     }
 
     fn describe(&self, request: &Request<Body>) -> Result<Response<Body>, Status> {
@@ -86,13 +100,15 @@ fn answer(framed: Bytes) -> Response<Body> {
 
 impl Handler for Control {
     fn handle(&self, request: Request<Body>) -> HandlerFuture {
-        match request.uri().path() {
-            DESCRIBE => {
-                let response = self.describe(&request).unwrap_or_else(Status::into_http);
-                Box::pin(std::future::ready(response))
-            }
-            JOIN => self.join(&request),
-            _ => self.admitting.handle(request),
-        }
+        let answered = match (request.uri().path(), &self.local) {
+            (DESCRIBE, _) => self.describe(&request).unwrap_or_else(Status::into_http),
+            (JOIN, Some(local)) => return local.join(&request),
+            (_, Some(local)) => return local.admitting.handle(request),
+            (_, None) => Status::failed_precondition(
+                "the shepherd is on another host: it lets in no process of this one, and shares no memory with it",
+            )
+            .into_http(),
+        };
+        Box::pin(std::future::ready(answered))
     }
 }

@@ -39,10 +39,12 @@ impl Attached {
     /// # Errors
     /// The process' status, or UNAVAILABLE where it names no socket.
     pub async fn admit(&self, caller: PeerIdentity) -> Result<Admission, Status> {
-        let is_known = caller.pid > 0 && self.attachment.peer().pid > 0;
+        let elsewhere = || Status::failed_precondition("the process that is called is on another host");
+        let called = self.attachment.local_peer().ok_or_else(elsewhere)?.identity();
+        let is_known = caller.pid > 0 && called.pid > 0;
         let named = |process| process_value(process).filter(|_| is_known);
         let unseen = || Status::failed_precondition("the two processes are not of one pid namespace");
-        let (caller, process) = named(caller).zip(named(self.attachment.peer())).ok_or_else(unseen)?;
+        let (caller, process) = named(caller).zip(named(called)).ok_or_else(unseen)?;
         let connection = Connection::Session(self.attachment.clone());
         let picked = Picked { endpoint: self.endpoint.clone(), connection };
         let asked = attempt(&picked, None, shortcut::request(ADMIT, Some((PROCESS, caller)))).await;

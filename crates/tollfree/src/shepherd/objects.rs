@@ -247,7 +247,9 @@ impl Learning {
     /// Has the worker's large objects placed where it reads them, if that may be.
     async fn lend(self) {
         let Learning { objects, endpoint, attachment, group } = self;
-        if !attachment.lends() || !PeerPolicy::SameUser.allows(attachment.peer().uid) {
+        let is_own =
+            attachment.local_peer().is_some_and(|worker| PeerPolicy::SameUser.allows(worker.identity().uid));
+        if !attachment.lends() || !is_own {
             return;
         }
         let (Some(objects), worker) = (objects.upgrade(), endpoint.name.clone()) else { return };
