@@ -1,4 +1,4 @@
-//! Warnings that others can cause as often as they like, and that are said now and then.
+//! Lines of the log that others can cause as often as they like, and that are written now and then.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ const BURST: u32 = 10;
 /// What one more costs in time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How often one warning was said, and how often it was not. One for each place that warns, as a `static`.
+/// How often one line was written, and how often it was not. One for each place that writes, as a `static`; or one for each of those
+/// that cause it, where these are few.
 ///
 /// # Example
 /// ```
@@ -31,9 +32,14 @@ struct Said {
     unsaid: u64,
 }
 
+impl Default for Seldom {
+    fn default() -> Seldom {
+        Seldom::new()
+    }
+}
+
 impl Seldom {
     /// Nothing was said yet.
-    #[allow(clippy::new_without_default, reason = "for statics only")]
     pub const fn new() -> Seldom {
         Seldom { said: Mutex::new(Said { left: BURST, since: None, unsaid: 0 }) }
     }

@@ -5,17 +5,23 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollfree::PeerPolicy;
-use tollfree::shepherd::{Arrival, Attached, Door, Limits, StreamPolicy, is_listed, is_same_user, own_user};
+use tollfree::shepherd::{
+    Arrival, Attached, Door, Limits, Seldom, StreamPolicy, is_listed, is_same_user, own_user,
+};
 
 use crate::client::Client;
 use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::notices::Notices;
 use crate::outward::{Outward, Via};
 use crate::peer::Peer;
 use crate::refusal::Refusal;
 use crate::reload::Current;
 use crate::tls::{Certificates, Protocol, TlsError};
 use crate::workers::Workers;
+
+/// Processes that may not attach.
+static REFUSED: Seldom = Seldom::new();
 
 /// Which users may attach to which groups, and with what.
 pub(crate) struct Tenants {
@@ -185,6 +191,8 @@ pub(crate) struct Business {
     workers: Arc<Workers>,
     metrics: Arc<Metrics>,
     outward: Arc<Outward>,
+    arrivals: Notices,
+    departures: Arc<Notices>,
 }
 
 impl Business {
@@ -214,7 +222,8 @@ impl Business {
         for door in std::iter::once(&door).chain(stream.as_ref().map(|(door, _)| door)) {
             door.metrics(&metrics.common);
         }
-        Ok(Business { door, stream, socket: socket.into(), tenants, workers, metrics, outward })
+        let (socket, arrivals, departures) = (socket.into(), Notices::default(), Arc::default());
+        Ok(Business { door, stream, socket, tenants, workers, metrics, outward, arrivals, departures })
     }
 
     /// Where processes of other hosts attach.
@@ -278,20 +287,32 @@ impl Business {
     fn attach(&self, attached: Attached, mut let_go: watch::Receiver<bool>, members: &mut JoinSet<()>) {
         if let Err(reason) = self.tenants.check_attached(&attached) {
             self.metrics.refused(Refusal::Attach);
-            tracing::warn!(process = ?attached.process(), group = attached.group(), reason, "a process may not attach");
+            if let Some(unsaid) = REFUSED.turn() {
+                tracing::warn!(
+                    process = ?attached.process(),
+                    group = attached.group(),
+                    reason,
+                    unsaid,
+                    "a process may not attach"
+                );
+            }
             attached.close(reason);
             return;
         }
         let worker = self.workers.add(attached);
         let attached = worker.attached();
-        tracing::info!(
-            process = ?attached.process(),
-            worker = attached.worker(),
-            group = attached.group(),
-            services = ?attached.services(),
-            "attached"
-        );
-        let workers = self.workers.clone();
+        if let Some(unsaid) = self.arrivals.turn(&self.tenants.config().load(), attached.group()) {
+            tracing::info!(
+                process = ?attached.process(),
+                worker = attached.worker(),
+                group = attached.group(),
+                services = ?attached.services(),
+                unsaid,
+                "attached"
+            );
+        }
+        let (workers, departures, tenants) =
+            (self.workers.clone(), self.departures.clone(), self.tenants.clone());
         members.spawn(async move {
             let attached = worker.attached();
             tokio::select! {
@@ -299,7 +320,9 @@ impl Business {
                 _ = let_go.wait_for(|go| *go) => {}
             }
             workers.remove(&worker);
-            tracing::info!(process = ?attached.process(), worker = attached.worker(), "gone");
+            if let Some(unsaid) = departures.turn(&tenants.config().load(), attached.group()) {
+                tracing::info!(process = ?attached.process(), worker = attached.worker(), unsaid, "gone");
+            }
         });
     }
 }

@@ -33,6 +33,7 @@ mod listeners;
 mod memory;
 mod metrics;
 mod monitor;
+mod notices;
 mod outward;
 mod page;
 mod passed;

@@ -25,6 +25,7 @@ use crate::deadline;
 use crate::gateway::{call as hand_on, for_the_world};
 use crate::memory::Charge;
 use crate::metrics::Metrics;
+use crate::notices::Notices;
 use crate::peer::Peer;
 use crate::refusal::{Refusal, Refused};
 use crate::space::Space;
@@ -41,6 +42,7 @@ pub(crate) struct Outward {
     common: Files,
     config: config::Outward,
     accounts: Accounts,
+    shortcuts: Notices,
 }
 
 impl Outward {
@@ -75,7 +77,8 @@ impl Outward {
             checked.map_err(|why| (format!("outward.targets.\"{name}\""), why))?;
         }
         let accounts = Accounts::new(tenants.config().clone(), metrics.clone());
-        Ok(Outward { tenants, workers, metrics, files, common, config, accounts })
+        let shortcuts = Notices::default();
+        Ok(Outward { tenants, workers, metrics, files, common, config, accounts, shortcuts })
     }
 
     /// The worker that calls to a group would all go to, where they need no shepherd between.
@@ -195,7 +198,9 @@ impl Via {
         };
         let admission = worker.attached().admit(process).await.map_err(for_the_world)?;
         self.outward.metrics.shortcuts.inc();
-        tracing::info!(peer = ?self.peer, group, process = ?worker.attached().process(), "a shortcut");
+        if let Some(unsaid) = self.outward.shortcuts.turn(&self.outward.tenants.config().load(), group) {
+            tracing::info!(peer = ?self.peer, group, process = ?worker.attached().process(), unsaid, "a shortcut");
+        }
         let (group, mut let_go) = (group.to_owned(), self.let_go.clone());
         let (outward, limits) = (self.outward.clone(), self.limits());
         let response = admission.answer(async move {

@@ -44,6 +44,7 @@ const UNLEARNT_COUNT_MAX: u32 = 7;
 /// What a peer does that is logged.
 static VIOLATED: Seldom = Seldom::new();
 static NO_AREA: Seldom = Seldom::new();
+static NOT_MADE: Seldom = Seldom::new();
 
 /// Everything under the lock.
 pub(crate) struct Core {
@@ -456,9 +457,15 @@ impl Core {
                 here(Point::AreaOffered);
             }
             Err(reason) => {
-                tracing::warn!(%reason, "no payload area: large messages of this session go through the ring");
                 if let Some(seat) = &mut self.seat {
                     seat.return_area(area_len);
+                }
+                if let Some(unsaid) = NOT_MADE.turn() {
+                    tracing::warn!(
+                        %reason,
+                        unsaid,
+                        "no payload area: large messages of this session go through the ring"
+                    );
                 }
                 self.sending.area.give_up();
             }

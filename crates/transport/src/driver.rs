@@ -15,12 +15,14 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tollfree_kill_points::{Point, here};
-use tollfree_rendezvous::Doorbell;
+use tollfree_rendezvous::{Doorbell, Seldom};
 use tollfree_session::{Closed, Violation};
 
 use crate::liveness::DeathWatch;
 use crate::shared::{Entered, OwnDoorbell, Shared, Socket};
 use crate::socket_events::SocketEvent;
+
+static SILENT: Seldom = Seldom::new();
 
 /// A poller that has not looked at the ring for this long is not counted on any more.
 const TICK: Duration = Duration::from_millis(2);
@@ -216,7 +218,14 @@ impl Driver {
             return Next::Over;
         }
         if !core.beat(&self.shared.socket) {
-            tracing::warn!(silence = ?self.shared.silence, "nothing comes from a peer of another host: it is taken for dead");
+            if let Some(unsaid) = SILENT.turn() {
+                let silence = self.shared.silence;
+                tracing::warn!(
+                    ?silence,
+                    unsaid,
+                    "nothing comes from a peer of another host: it is taken for dead"
+                );
+            }
             drop(core);
             return self.hung_up();
         }

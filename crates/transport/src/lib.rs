@@ -102,7 +102,7 @@ pub use remote::{LocalPeer, RemoteIdentity};
 pub use tokens::{Token, TokenError, Tokens};
 pub use tollfree_region::RangeWriter;
 pub use tollfree_rendezvous::{
-    Address, AddressError, BeneathError, BindError, FileId, OfferedSocket, PeerIdentity, PeerPolicy,
+    Address, AddressError, BeneathError, BindError, FileId, OfferedSocket, PeerIdentity, PeerPolicy, Seldom,
     SocketFile, SocketMode, is_listed, is_master_of, is_same_user, own_user,
 };
 pub use tollfree_session::{

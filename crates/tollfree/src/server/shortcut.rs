@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Frame;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use tollfree_transport::{Address, Config, Listener, PeerPolicy, Token};
+use tollfree_transport::{Address, Config, Listener, PeerPolicy, Seldom, Token};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -25,6 +25,9 @@ use crate::server::session_task::{ServerContext, SessionTask};
 
 /// Processes that are let in, or may come, at once.
 const ADMITTED_COUNT_MAX: usize = 256;
+
+static NOT_NAMED: Seldom = Seldom::new();
+static LET_IN: Seldom = Seldom::new();
 
 /// Answers the shepherd that names a process.
 #[derive(Clone)]
@@ -107,7 +110,9 @@ impl Admitted {
                 came = self.listener.accept() => match came {
                     Some(attachment) if is_process(attachment.peer(), self.process) => break attachment,
                     Some(other) => {
-                        tracing::warn!(peer = ?other.peer(), "a process came by a shortcut that is another's");
+                        if let Some(unsaid) = NOT_NAMED.turn() {
+                            tracing::warn!(peer = ?other.peer(), unsaid, "a process came by a shortcut that is another's");
+                        }
                         other.close("this socket is there for another process");
                     }
                     None => return,
@@ -116,7 +121,10 @@ impl Admitted {
             }
         };
         self.listener.close();
-        tracing::info!(peer = ?attachment.peer(), "a process that the shepherd has named calls by a shortcut");
+        if let Some(unsaid) = LET_IN.turn() {
+            let peer = attachment.peer();
+            tracing::info!(?peer, unsaid, "a process that the shepherd has named calls by a shortcut");
+        }
         SessionTask::new(attachment, duty).of_neighbor().run(self.revoked).await;
     }
 }

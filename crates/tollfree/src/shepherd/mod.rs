@@ -71,7 +71,8 @@ pub use tables::{MethodTypes, Tables, TablesError};
 #[cfg(feature = "tls")]
 pub use tollfree_transport::StreamPolicy;
 pub use tollfree_transport::{
-    Announced, Batch, BindError, DoorbellMode, RegisterError, Registers, RemoteIdentity, SocketFile, SocketMode, Spin, bind_unix, is_listed, is_master_of, is_same_user, own_user,
+    Announced, Batch, BindError, DoorbellMode, RegisterError, Registers, RemoteIdentity, Seldom, SocketFile,
+    SocketMode, Spin, bind_unix, is_listed, is_master_of, is_same_user, own_user,
 };
 
 /// What both ends of a stream say in TLS that they speak (ALPN).

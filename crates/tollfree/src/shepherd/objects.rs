@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body::Body as _;
 use parking_lot::Mutex;
 use tollfree_processor::Processor;
-use tollfree_transport::{Attachment, GRPC_PREFIX_LEN, PeerPolicy};
+use tollfree_transport::{Attachment, GRPC_PREFIX_LEN, PeerPolicy, Seldom};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -40,6 +40,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const METHOD_COUNT_MAX: usize = 1024;
 /// Bytes of a worker's tables together.
 const TABLES_LEN_MAX: usize = 16 << 20;
+
+static OTHER_TYPES: Seldom = Seldom::new();
+static USELESS: Seldom = Seldom::new();
 
 /// What is known of a worker's methods.
 pub(super) struct Objects {
@@ -189,11 +192,14 @@ impl Objects {
     fn given(&self, state: &State, path: &str, types: u64, worker: &str) -> Option<Translation> {
         let given = state.given.as_ref()?.get(path)?;
         if given.types() != types {
-            tracing::warn!(
-                worker,
-                path,
-                "the descriptors in the config are of other types than its process: it is asked for its own"
-            );
+            if let Some(unsaid) = OTHER_TYPES.turn() {
+                tracing::warn!(
+                    worker,
+                    path,
+                    unsaid,
+                    "the descriptors in the config are of other types than its process: it is asked for its own"
+                );
+            }
             return None;
         }
         Some(given.clone().counted(self.fates.clone(), self.unfit))
@@ -291,7 +297,9 @@ impl Objects {
                 !std::mem::replace(&mut state.is_asked, true)
             }
             Err(reason) => {
-                tracing::warn!(worker = %name, path, reason, "its messages can't be handed over as objects");
+                if let Some(unsaid) = USELESS.turn() {
+                    tracing::warn!(worker = %name, path, reason, unsaid, "its messages can't be handed over as objects");
+                }
                 state.methods.insert(path, Known::Useless);
                 false
             }
