@@ -33,3 +33,4 @@ mod taker;
 mod tenants;
 mod tls;
 mod traces;
+mod unasked;

@@ -153,15 +153,13 @@ pub(crate) fn past(
     data: Bytes,
     sharing: &Sharing,
 ) -> Result<Bytes, Status> {
-    match bypass {
-        Some(bypass) if bypass.is_for_objects() && is_object(&data) => {
-            give_object(bypass, number, data.slice(GRPC_PREFIX_LEN..), sharing)
-        }
-        _ => {
-            count_bytes(bypass, &data);
-            Ok(data)
-        }
+    if !is_object(&data) {
+        count_bytes(bypass, &data);
+        return Ok(data);
     }
+    // Its bytes are no message to whoever reads the body.
+    let bypass = bypass.filter(|bypass| bypass.is_for_objects()).ok_or_else(unasked)?;
+    give_object(bypass, number, data.slice(GRPC_PREFIX_LEN..), sharing)
 }
 
 /// Counts a message that came as bytes where an object would have been encoded.
@@ -387,8 +385,8 @@ impl Inflow {
             self.count += u64::from(first);
             let is_object = first && is_object(&bytes);
             let objects_limit = self.objects_limit();
-            if let Some(limit) = objects_limit.filter(|_| is_object && rope.is_none()) {
-                return self.join(bytes, last, sharing, limit);
+            if is_object && rope.is_none() {
+                return self.join(bytes, last, sharing, objects_limit.ok_or_else(unasked)?);
             }
             if first && !is_object {
                 count_bytes(self.bypass.as_ref(), &bytes);

@@ -642,9 +642,8 @@ impl SessionTask {
         if let Some(bypass) = &bypass {
             request.extensions_mut().insert(OfServer(bypass.clone()));
         }
-        // Whether an object is taken is known when the service has been called.
-        let has_object = bypass.as_ref().is_some_and(Bypass::is_for_objects)
-            && arrival.as_ref().is_some_and(Arrival::has_object);
+        // Whether an object is taken is known when the service has been called. Its bytes are no message to one that takes none.
+        let has_object = arrival.as_ref().is_some_and(Arrival::has_object);
         let request_or_rest = match arrival {
             Some(arrival) if !has_object => arrival.into_request().map_err(Some),
             rest => Err(rest),
