@@ -15,6 +15,8 @@ use tonic::{Code, Status};
 
 use crate::config::{Config, Limits};
 use crate::connection::Meter;
+use crate::header_list;
+use crate::inside::Inside;
 use crate::memory::Charge;
 use crate::metrics::Metrics;
 use crate::monitor::{Stage, Timeline};
@@ -260,7 +262,7 @@ pub(crate) enum Came {
     Frame(Frame<Bytes>),
     /// The shepherd ends it, and has counted why.
     Refused(Status),
-    Failed(Status),
+    Failed(Inside),
     End,
 }
 
@@ -335,7 +337,7 @@ impl Limited {
             }
             Some(Err(status)) => {
                 self.end();
-                Poll::Ready(Came::Failed(status))
+                Poll::Ready(Came::Failed(status.into()))
             }
             None => {
                 self.end();
@@ -403,14 +405,24 @@ impl Body for Answer {
             Came::Frame(mut frame) => {
                 if let Some(trailers) = frame.trailers_mut() {
                     tollfree::shepherd::remove_ours(trailers);
+                    let max = this.record.meter.header_list_max(this.body.config.limits.header_bytes);
+                    if let Err(status) = header_list::check(trailers, max) {
+                        this.record.metrics.refused_call(
+                            Refusal::AnswerHeaders,
+                            &this.record.path,
+                            status.message(),
+                        );
+                        return this.end(&status);
+                    }
                     this.record.heed(trailers);
                     this.place = None;
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             Came::Refused(status) => this.end(&status),
-            Came::Failed(status) => {
-                let status = crate::gateway::for_the_world(status);
+            Came::Failed(inside) => {
+                let group = this.place.as_ref().map_or("", Place::group);
+                let status = inside.told(group, &this.record.path);
                 this.end(&status)
             }
             Came::End => {

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::client::Client;
 use crate::config::Limits;
 use crate::gateway::Gateway;
+use crate::greeting::Greeting;
 use crate::refusal::Refusal;
 
 /// What HTTP/2 begins with: the preface, and the head of a SETTINGS frame.
@@ -29,6 +30,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// What a connection does, as its limits see it.
 #[derive(Debug)]
 pub(crate) struct Meter {
+    /// The longest header list that the client says it takes; `u32::MAX` where it doesn't say.
+    header_list_max: AtomicU32,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
     calls: AtomicU32,
@@ -71,6 +74,7 @@ impl Bucket {
 impl Meter {
     pub(crate) fn new(limits: &Limits) -> Meter {
         Meter {
+            header_list_max: AtomicU32::new(u32::MAX),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
             calls: AtomicU32::new(0),
@@ -85,6 +89,11 @@ impl Meter {
     fn call_began(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.calls_total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The longest header list that the client takes, in bytes by HTTP/2's count, where that is less than `limit`.
+    pub(crate) fn header_list_max(&self, limit: u32) -> u32 {
+        self.header_list_max.load(Ordering::Relaxed).min(limit)
     }
 
     /// Calls under way, calls that there were, bytes that came and bytes that went.
@@ -121,6 +130,7 @@ impl Meter {
 struct Metered<S> {
     inner: S,
     meter: Arc<Meter>,
+    greeting: Greeting,
     /// The others had their turn since the last flush.
     is_due: bool,
 }
@@ -145,6 +155,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buffer);
         self.meter.read_bytes.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
+        if !self.greeting.is_over()
+            && let Some(max) = self.greeting.read(&buffer.filled()[before..])
+        {
+            self.meter.header_list_max.store(max, Ordering::Relaxed);
+        }
         polled
     }
 }
@@ -256,7 +271,7 @@ pub(crate) async fn serve<S>(
     let config = gateway.config.load_full();
     let limits = &config.limits;
     let meter = Arc::new(Meter::new(limits));
-    let metered = Metered { inner: socket, meter: meter.clone(), is_due: false };
+    let metered = Metered { inner: socket, meter: meter.clone(), greeting: Greeting::new(), is_due: false };
     let (id, peer) = (client.connection(), client.address().to_owned());
     let listed = gateway.connections.add(id, listener, peer, is_tls, meter.clone());
     let client = Arc::new(client);

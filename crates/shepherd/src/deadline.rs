@@ -1,9 +1,11 @@
-//! The time that a call is given, and what is left of it.
+//! The time that a call is given, what is left of it, and waiting no longer than that.
 
 use std::time::{Duration, Instant};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tonic::Status;
+
+use crate::refusal::{Refusal, Refused};
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
@@ -21,9 +23,33 @@ pub(crate) fn end_of(headers: &HeaderMap, began: Instant) -> Option<Instant> {
     began.checked_add(headers.get(&GRPC_TIMEOUT).and_then(timeout_of)?)
 }
 
-/// The words for a call whose time was over before a worker could have it.
-pub(crate) fn is_over() -> Status {
-    Status::deadline_exceeded("the call's time was over before it could be handed on")
+/// What a call ends with whose time was over before somebody could have it.
+pub(crate) fn late() -> Refused {
+    let status = Status::deadline_exceeded("the call's time was over before it could be handed on");
+    Refused { why: Refusal::Late, status }
+}
+
+/// Waits for what a call waits for, and no longer than its deadline.
+///
+/// # Errors
+/// [`late`].
+pub(crate) async fn in_time<T>(
+    deadline: Option<Instant>,
+    what: impl Future<Output = T>,
+) -> Result<T, Refused> {
+    tokio::select! {
+        biased;
+        done = what => Ok(done),
+        () = until(deadline) => Err(late()),
+    }
+}
+
+/// Resolves at a time; never without one.
+pub(crate) async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Up to eight digits and a unit.

@@ -17,7 +17,9 @@ use crate::config::Config;
 use crate::connection::Meter;
 use crate::connections::Connections;
 use crate::deadline;
+use crate::header_list;
 use crate::health::Health;
+use crate::inside::Inside;
 use crate::metrics::Metrics;
 use crate::monitor::{Stage, Timeline};
 use crate::refusal::{Refusal, Refused, not_grpc};
@@ -95,7 +97,7 @@ impl Gateway {
     ) -> Result<(Response<Body>, crate::workers::Place), Refused> {
         let limits = &config.limits;
         let (mut parts, body) = request.into_parts();
-        let len = header_len(&parts);
+        let len = header_list::len_of_request(&parts);
         if len > limits.header_bytes as usize {
             let limit = limits.header_bytes;
             let status = Status::resource_exhausted(format!(
@@ -111,7 +113,7 @@ impl Gateway {
         record.timeline.reached(Stage::Placed, &self.metrics.monitor);
         client.sign(&mut parts.headers);
         if !deadline::shrink(&mut parts.headers, record.began) {
-            return Err(Refused { why: Refusal::Late, status: deadline::is_over() });
+            return Err(deadline::late());
         }
         record.is_served = true;
         let asked = Asked::new(body, config.clone(), record.passage.clone(), place.charge());
@@ -135,11 +137,13 @@ impl Gateway {
         let response = match handed {
             Ok(mut response) => {
                 remove_ours(response.headers_mut());
+                let max = record.meter.header_list_max(limits.header_bytes);
+                header_list::check(response.headers(), max)
+                    .map_err(|status| Refused { why: Refusal::AnswerHeaders, status })?;
                 response
             }
-            Err(status) => {
-                tracing::debug!(group = place.group(), path = record.path, %status, "a call did not come to an answer");
-                let status = for_the_world(status);
+            Err(inside) => {
+                let status = inside.told(place.group(), &record.path);
                 self.metrics.monitor.failed("worker", &record.path, status.message());
                 status.into_http()
             }
@@ -155,21 +159,11 @@ fn own(response: Response<Body>, config: Arc<Config>, record: Record) -> Respons
 }
 
 /// Makes a call by a channel.
-pub(crate) async fn call(mut channel: Channel, request: Request<Body>) -> Result<Response<Body>, Status> {
+pub(crate) async fn call(mut channel: Channel, request: Request<Body>) -> Result<Response<Body>, Inside> {
     std::future::poll_fn(|cx| channel.poll_ready(cx)).await?;
     let mut response = channel.call(request).await?.map(Body::new);
     remove_ours(response.headers_mut());
     Ok(response)
-}
-
-/// A status that Tollfree made, for those outside: it says nothing of sockets and processes in here.
-pub(crate) fn for_the_world(status: Status) -> Status {
-    match status.code() {
-        Code::Unavailable => {
-            Status::unavailable("the process that was to answer this call has ended, or takes no more calls")
-        }
-        _ => status,
-    }
 }
 
 fn is_grpc(request: &Request<Incoming>) -> bool {
@@ -178,13 +172,4 @@ fn is_grpc(request: &Request<Incoming>) -> bool {
     // `application/grpc-web` is something else.
     request.method() == http::Method::POST
         && rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
-}
-
-/// As HTTP/2 counts it (RFC 9113, 6.5.2).
-fn header_len(parts: &http::request::Parts) -> usize {
-    let fields: usize =
-        parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
-    let target = parts.uri.path_and_query().map_or(0, |path| path.as_str().len());
-    let authority = parts.uri.authority().map_or(0, |authority| authority.as_str().len());
-    fields + target + authority + 4 * 32 + 30
 }

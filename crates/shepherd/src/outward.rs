@@ -22,7 +22,9 @@ use crate::business::Tenants;
 use crate::client::Client;
 use crate::config::{self, Config};
 use crate::deadline;
-use crate::gateway::{call as hand_on, for_the_world};
+use crate::gateway::call as hand_on;
+use crate::header_list;
+use crate::inside::Inside;
 use crate::memory::Charge;
 use crate::metrics::Metrics;
 use crate::notices::Notices;
@@ -31,6 +33,9 @@ use crate::refusal::{Refusal, Refused};
 use crate::space::Space;
 use crate::target::{Closed, Files, Target};
 use crate::workers::{Place, Wanted, Worker, Workers};
+
+/// What the log calls the way to a shortcut.
+const SHORTCUT: &str = "a shortcut";
 
 /// The way out, for all groups.
 pub(crate) struct Outward {
@@ -182,7 +187,7 @@ impl Via {
     ///
     /// # Errors
     /// Why it is not let in; calls go through the shepherd then.
-    async fn shorten(self) -> Result<Response<Answered>, Status> {
+    async fn shorten(self, deadline: Option<Instant>) -> Result<Response<Answered>, Status> {
         let Some(group) = self.target.strip_prefix("group:").filter(|_| self.account().is_some()) else {
             return Err(Status::permission_denied(format!(
                 "no group of this process may call {}",
@@ -196,7 +201,9 @@ impl Via {
         let Some(seat) = Seat::take(&self.is_short) else {
             return Err(Status::resource_exhausted("this session has a shortcut already"));
         };
-        let admission = worker.attached().admit(process).await.map_err(for_the_world)?;
+        let admitted = deadline::in_time(deadline, worker.attached().admit(process)).await;
+        let admission = admitted.map_err(|late| self.refused(late))?;
+        let admission = admission.map_err(|status| Inside::from(status).told(group, SHORTCUT))?;
         self.outward.metrics.shortcuts.inc();
         if let Some(unsaid) = self.outward.shortcuts.turn(&self.outward.tenants.config().load(), group) {
             tracing::info!(peer = ?self.peer, group, process = ?worker.attached().process(), unsaid, "a shortcut");
@@ -210,7 +217,8 @@ impl Via {
                 () = outward.met_otherwise(&self.peer, &group, &worker) => {}
             }
         });
-        Ok(response.map(|body| Answered { body: limits.answer(body), _held: None }))
+        let (to, path) = (self.target.clone(), SHORTCUT.to_owned());
+        Ok(response.map(|body| Answered { body: limits.answer(body), to, path, _held: None }))
     }
 
     fn limits(&self) -> Limits {
@@ -222,10 +230,11 @@ impl Via {
     }
 
     async fn call_out(self, mut request: Request<Body>) -> Result<Response<Answered>, Status> {
-        if Admission::is_asked_for(&request) {
-            return self.shorten().await;
-        }
         let began = Instant::now();
+        let deadline = deadline::end_of(request.headers(), began);
+        if Admission::is_asked_for(&request) {
+            return self.shorten(deadline).await;
+        }
         let target = &*self.target;
         let Some(account) = self.account() else {
             return Err(Status::permission_denied(format!(
@@ -233,37 +242,45 @@ impl Via {
             )));
         };
         let call = account.call()?;
-        let deadline = deadline::end_of(request.headers(), began);
-        if !deadline::shrink(request.headers_mut(), began) {
-            return Err(deadline::is_over());
-        }
-        let shrunk = Instant::now();
         let limits = self.limits();
         let message_bytes = usize::try_from(limits.config.limits.message_bytes).unwrap_or(usize::MAX);
         let beside = Beside::of(&request, message_bytes);
+        let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
         let Some(group) = target.strip_prefix("group:") else {
             remove_ours(request.headers_mut());
+            let (len, max) = (header_list::len_of(request.headers()), limits.config.limits.header_bytes);
+            if len > max as usize {
+                let status = Status::resource_exhausted(format!(
+                    "the request's headers have {len} bytes by HTTP/2's count; limits.header_bytes allows {max}"
+                ));
+                return Err(self.refused(Refused { why: Refusal::Headers, status }));
+            }
             let used = self.outward.target(&account, target)?;
-            let channel = used.target().channel().await.map_err(|closed| match closed {
-                Closed::Unknown(why) => Status::unavailable(format!("{target} can't be called: {why}")),
+            let channel = deadline::in_time(deadline, used.target().channel()).await;
+            let channel = channel.map_err(|late| self.refused(late))?.map_err(|closed| match closed {
+                Closed::Unknown => Status::unavailable(format!(
+                    "{target} can't be called: no address of it can be found; the shepherd's log says why"
+                )),
                 Closed::Crowded => account.no_connection(target),
             })?;
+            // The channel holds the call to what is left now.
+            self.shrink(&mut request, began)?;
             let [asked, answered] = [(); 2].map(|()| self.outward.workers.charge(account.group()));
             let response = hand_on(channel, limits.request(request, None, asked)).await;
             limits.check().map_err(|refused| self.refused(refused))?;
-            let response = response?;
+            let response = response.map_err(|inside| inside.told(target, &path))?;
             let held = Held { _call: call, _account: account, _used: Some(used), _place: None };
-            return Ok(response
-                .map(|body| Answered { body: limits.answer(body).charged(answered), _held: Some(held) }));
+            let to = self.target.clone();
+            return Ok(response.map(|body| {
+                let body = limits.answer(body).charged(answered);
+                Answered { body, to, path, _held: Some(held) }
+            }));
         };
-        let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
         let connection = self.client.connection();
         let wanted = Wanted { path: &path, group: Some(group), connection, began, deadline };
         let place =
             self.outward.workers.place_in_time(&wanted).await.map_err(|refused| self.refused(refused))?;
-        if !deadline::shrink(request.headers_mut(), shrunk) {
-            return Err(self.refused(Refused { why: Refusal::Late, status: deadline::is_over() }));
-        }
+        self.shrink(&mut request, began)?;
         self.client.sign(request.headers_mut());
         let request = limits.request(request, beside.clone(), place.charge());
         let mut handing = Handing::new(request);
@@ -275,14 +292,21 @@ impl Via {
         let (handed, place) = handed.map_err(|refused| self.refused(refused))?;
         limits.check().map_err(|refused| self.refused(refused))?;
         space.iter().for_each(|space| space.answered());
-        let mut response = handed.map_err(for_the_world)?;
+        let mut response = handed.map_err(|inside| inside.told(group, &path))?;
         remove_ours(response.headers_mut());
         let answered = place.charge();
         let held = Held { _call: call, _account: account, _used: None, _place: Some(place) };
+        let to = self.target.clone();
         Ok(response.map(|body| {
             let body = limits.answer(body).charged(answered).beside(beside);
-            Answered { body, _held: Some(held) }
+            Answered { body, to, path, _held: Some(held) }
         }))
+    }
+
+    /// Leaves a request the time that it has left of what it was given when it `began`.
+    fn shrink(&self, request: &mut Request<Body>, began: Instant) -> Result<(), Status> {
+        let is_late = !deadline::shrink(request.headers_mut(), began);
+        if is_late { Err(self.refused(deadline::late())) } else { Ok(()) }
     }
 
     fn refused(&self, refused: Refused) -> Status {
@@ -364,6 +388,9 @@ impl Limits {
 /// An answer's body, with what the call has.
 pub(crate) struct Answered {
     body: Limited,
+    /// Where the call went.
+    to: Arc<str>,
+    path: String,
     _held: Option<Held>,
 }
 
@@ -382,7 +409,8 @@ impl http_body::Body for Answered {
                 }
                 Some(Ok(frame))
             }
-            Came::Refused(status) | Came::Failed(status) => Some(Err(status)),
+            Came::Refused(status) => Some(Err(status)),
+            Came::Failed(inside) => Some(Err(inside.told(&self.to, &self.path))),
             Came::End => None,
         })
     }

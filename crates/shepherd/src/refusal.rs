@@ -21,6 +21,8 @@ pub(crate) enum Refusal {
     Resets,
     /// Headers too long.
     Headers,
+    /// An answer's headers or trailers too long.
+    AnswerHeaders,
     /// A message too long.
     Message,
     /// A group's calls hold too much memory.
@@ -50,7 +52,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 20] = [
+    pub(crate) const ALL: [Refusal; 21] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
         Refusal::Handshake,
@@ -58,6 +60,7 @@ impl Refusal {
         Refusal::Age,
         Refusal::Resets,
         Refusal::Headers,
+        Refusal::AnswerHeaders,
         Refusal::Message,
         Refusal::Memory,
         Refusal::NotGrpc,
@@ -82,6 +85,7 @@ impl Refusal {
             Refusal::Age => "age",
             Refusal::Resets => "resets",
             Refusal::Headers => "headers",
+            Refusal::AnswerHeaders => "answer_headers",
             Refusal::Message => "message",
             Refusal::Memory => "memory",
             Refusal::NotGrpc => "not_grpc",

@@ -33,8 +33,8 @@ pub(crate) struct Files {
 enum Found {
     NotYet,
     Some,
-    /// There has never been one; why.
-    None(String),
+    /// There has never been one; the log says why.
+    None,
     /// The group has no connection left for one.
     Crowded,
 }
@@ -42,8 +42,8 @@ enum Found {
 /// Why a target can't be called now.
 #[derive(Debug)]
 pub(crate) enum Closed {
-    /// In words.
-    Unknown(String),
+    /// No address is known; the log says why.
+    Unknown,
     /// The group has no connection left for it.
     Crowded,
 }
@@ -152,7 +152,7 @@ impl Target {
         let mut found = self.found.clone();
         let known = found.wait_for(|found| !matches!(found, Found::NotYet)).await;
         match known.as_deref() {
-            Ok(Found::None(why)) => Err(Closed::Unknown(why.clone())),
+            Ok(Found::None) => Err(Closed::Unknown),
             Ok(Found::Crowded) => Err(Closed::Crowded),
             // The task that looks ends with the channel alone.
             _ => Ok(self.channel.clone()),
@@ -229,7 +229,7 @@ impl Addresses {
                         "the addresses of a target can't be found"
                     );
                     if self.known.is_empty() {
-                        say.send_replace(Found::None(why));
+                        say.send_replace(Found::None);
                     }
                     let pause = retry;
                     retry = (2 * retry).min(self.hosts.every.max(RETRY));

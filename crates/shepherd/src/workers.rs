@@ -15,6 +15,7 @@ use tonic::body::Body;
 
 use crate::config::Config;
 use crate::deadline;
+use crate::inside::Inside;
 use crate::memory::Charge;
 use crate::metrics::{Metrics, Spread};
 use crate::peer::Peer;
@@ -519,7 +520,8 @@ impl Workers {
                 return Err(refused);
             }
             // At the end of the time, the next turn is the last one.
-            _ = tokio::time::timeout(left, changed.changed()).await;
+            let change = tokio::time::timeout(left, changed.changed());
+            _ = deadline::in_time(wanted.deadline, change).await?;
         }
     }
 
@@ -558,10 +560,8 @@ impl Workers {
                 biased;
                 // An entry stays in the queue until it has a place.
                 Ok(place) = &mut entry.granted => return Some(Ok(place)),
-                () = until(wanted.deadline) => {
-                    return Some(Err(Refused { why: Refusal::Late, status: deadline::is_over() }));
-                }
-                () = until(nobody_until) => return refused.map(Err),
+                () = deadline::until(wanted.deadline) => return Some(Err(deadline::late())),
+                () = deadline::until(nobody_until) => return refused.map(Err),
                 _ = changed.changed() => {}
             }
         }
@@ -582,7 +582,7 @@ impl Workers {
         wanted: &Wanted<'_>,
         mut place: Place,
         mut handing: Handing,
-    ) -> Result<(Result<Response<Body>, Status>, Place), Refused> {
+    ) -> Result<(Result<Response<Body>, Inside>, Place), Refused> {
         let mut turned_away = 0;
         loop {
             match place.hand(&mut handing).await {
@@ -591,7 +591,7 @@ impl Workers {
                     self.metrics.handed_on.inc();
                     place = self.place_in_time(wanted).await?;
                 }
-                handed => return Ok((handed.map_err(|unanswered| unanswered.status), place)),
+                handed => return Ok((handed.map_err(|unanswered| unanswered.status.into()), place)),
             }
         }
     }
@@ -619,13 +619,5 @@ fn nobody(table: &Table, service: &str) -> Refused {
             why: Refusal::Unimplemented,
             status: Status::unimplemented(format!("there is no service {service} here")),
         },
-    }
-}
-
-/// Never without a time.
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time.into()).await,
-        None => std::future::pending().await,
     }
 }

@@ -34,6 +34,7 @@ mod metrics;
 mod server;
 pub mod shepherd;
 mod status;
+mod trouble;
 mod typed;
 
 pub use call::routing::WaitForReady;

@@ -8,6 +8,8 @@ use tollfree_pool::{AllocError, RefError, RopeError};
 use tollfree_transport::{BindError, Closed, ConnectError, ConnectErrorKind, EmitError};
 use tonic::{Code, Status};
 
+use crate::trouble::Trouble;
+
 /// A session that ended under a call. The outcome of the call is unknown: it may have been served.
 pub(crate) fn closed(closed: &Closed, peer: &str) -> Status {
     let told = format!("session with {peer}: {closed}");
@@ -20,10 +22,22 @@ fn sourced(mut status: Status, source: impl Error + Send + Sync + 'static) -> St
     status
 }
 
+/// A status whose words are about what the call carries, and about nothing else: anybody may read them.
+pub(crate) fn of_content(code: Code, words: impl Into<String>) -> Status {
+    sourced(Status::new(code, words), Trouble::Content)
+}
+
+/// What a shepherd says of messages for which there is no room: its words are about them.
+#[cold]
+pub(crate) fn of_room(status: Status) -> Status {
+    sourced(status, Trouble::Content)
+}
+
 /// A call that could not be sent.
 pub(crate) fn emit(error: EmitError, peer: &str) -> Status {
-    match error {
-        EmitError::Closed(reason) => closed(&reason, peer),
+    let trouble = Trouble::from(&error);
+    let status = match error {
+        EmitError::Closed(reason) => return closed(&reason, peer),
         EmitError::Ended => Status::cancelled("the call has ended"),
         EmitError::Draining => Status::unavailable(format!("{peer} is shutting down")),
         EmitError::MetadataLen { .. } | EmitError::MessageLen { .. } => {
@@ -33,7 +47,8 @@ pub(crate) fn emit(error: EmitError, peer: &str) -> Status {
             Status::internal(format!("not sent to {peer}: {error}"))
         }
         _ => Status::unavailable(format!("not sent to {peer}: {error}")),
-    }
+    };
+    sourced(status, trouble)
 }
 
 /// A server that could not be reached.
@@ -131,17 +146,28 @@ fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) 
 pub(crate) fn cancelled(code: u16, refused: bool, peer: &str) -> Status {
     let code = Code::from_i32(code.into());
     if refused {
-        return Status::new(code, format!("{peer} did not take the call; it is safe to send it again"));
+        let told = format!("{peer} did not take the call; it is safe to send it again");
+        return sourced(Status::new(code, told), Trouble::NotTaken);
     }
     match code {
-        Code::DeadlineExceeded => Status::deadline_exceeded("the deadline has passed"),
-        code => Status::new(code, format!("{peer} cancelled the call")),
+        Code::DeadlineExceeded => deadline(),
+        code => sourced(Status::new(code, format!("{peer} cancelled the call")), Trouble::Cancelled),
     }
+}
+
+/// A process that had connected by itself, and can't be called any more.
+pub(crate) fn gone(peer: &str) -> Status {
+    sourced(Status::unavailable(format!("{peer}: it has gone, or takes no more calls")), Trouble::Gone)
+}
+
+/// A call that the peer has ended, and said nothing of how.
+pub(crate) fn unsaid(peer: &str) -> Status {
+    sourced(Status::internal(format!("{peer} ended the call without a status")), Trouble::NoStatus)
 }
 
 /// The deadline of a call has passed here.
 pub(crate) fn deadline() -> Status {
-    Status::deadline_exceeded("the deadline has passed")
+    sourced(Status::deadline_exceeded("the deadline has passed"), Trouble::Late)
 }
 
 /// A payload for which the pool has no room, where that is to be said. Who has what of the pool isn't the caller's business.
@@ -150,26 +176,27 @@ pub(crate) fn pool_full(shortage: &AllocError) -> Status {
         AllocError::Exhausted { len, by, .. } => format!("the pool has no {len} bytes for it: {by}"),
         other => other.to_string(),
     };
-    Status::resource_exhausted(format!("a payload was to go by ref, and {told}"))
+    of_content(Code::ResourceExhausted, format!("a payload was to go by ref, and {told}"))
 }
 
 /// A received message whose refs can't be had.
 pub(crate) fn refs(error: &RefError) -> Status {
     let told = format!("a ref in the message is of no use: {error}");
-    match error {
-        error if error.is_forbidden() => Status::permission_denied(told),
-        RefError::Stale => Status::failed_precondition(told),
-        RefError::Full | RefError::Region(_) => Status::resource_exhausted(told),
+    let code = match error {
+        error if error.is_forbidden() => Code::PermissionDenied,
+        RefError::Stale => Code::FailedPrecondition,
+        RefError::Full | RefError::Region(_) => Code::ResourceExhausted,
         RefError::Gone | RefError::Coordinator | RefError::Timeout(_) | RefError::Refused(_) => {
-            Status::unavailable(told)
+            Code::Unavailable
         }
-        _ => Status::internal(told),
-    }
+        _ => Code::Internal,
+    };
+    of_content(code, told)
 }
 
 /// A received message that says it has refs, and makes no sense.
 pub(crate) fn rope(error: &RopeError) -> Status {
-    Status::internal(format!("protocol error: {error}"))
+    of_content(Code::Internal, format!("protocol error: {error}"))
 }
 
 /// Why a server does not serve.

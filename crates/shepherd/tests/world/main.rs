@@ -1,10 +1,12 @@
 //! The shepherd from outside: gRPC clients that know nothing of it, and peers that mean it no good.
 
+mod answers;
 mod calls;
 mod compression;
 mod compression_limits;
 mod connections;
 mod crowds;
+mod deadlines;
 mod floods;
 mod identity;
 mod lab;
@@ -20,9 +22,10 @@ mod outward;
 mod outward_limits;
 mod placed;
 mod probe;
-mod registers;
 mod raw;
+mod registers;
 mod reload;
+mod secrets;
 mod shortcuts;
 mod sockets;
 mod steering;

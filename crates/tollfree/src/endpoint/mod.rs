@@ -394,7 +394,7 @@ impl Endpoint {
 
     /// Why no calls can be made at a process that had connected by itself.
     fn gone(&self) -> Status {
-        Status::unavailable(format!("{}: it has gone, or takes no more calls", self.name))
+        status::gone(&self.name)
     }
 
     async fn dial(&self, dial: Option<&(Place, Config)>) -> Result<Attachment, Unreached> {

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use http::uri::PathAndQuery;
 use http_body::Body as _;
 use tollfree_transport::{Attachment, Emission, EmitError, Ending, Outgoing};
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
 
 use crate::http::response_body::ClientCall;
 use crate::message::bypass::{Bypass, Large, Takes};
@@ -116,7 +116,10 @@ impl RequestSender {
                 }
                 Some(Err(error)) => return Poll::Ready(Err(error)),
                 None if self.deframer.is_partial() => {
-                    return Poll::Ready(Err(Status::internal("the request ends in the middle of a message")));
+                    return Poll::Ready(Err(status::of_content(
+                        Code::Internal,
+                        "the request ends in the middle of a message",
+                    )));
                 }
                 None => self.end(),
             }

@@ -49,7 +49,7 @@ pub(crate) fn end_status(stream: &Stream, end: End, peer: &str) -> Status {
         End::Cancelled { code, refused } => status::cancelled(code, refused, peer),
         _ => match stream.session_closed() {
             Some(closed) => status::closed(&closed, peer),
-            None => Status::internal(format!("{peer} ended the call without a status")),
+            None => status::unsaid(peer),
         },
     }
 }
@@ -173,7 +173,7 @@ impl ResponseBody {
                 self.ended = true;
                 Err(call.end_status(end))
             }
-            Step::Headers => Err(Status::internal("response headers came twice")),
+            Step::Headers => Err(status::of_content(Code::Internal, "response headers came twice")),
         }))
     }
 

@@ -91,8 +91,9 @@ impl ResponseFuture {
         request: Request<Body>,
     ) -> Result<ResponseFuture, Status> {
         let (parts, body) = request.into_parts();
-        let headers = pack(&parts.headers)
-            .map_err(|error| Status::resource_exhausted(format!("request metadata: {error}")))?;
+        let headers = pack(&parts.headers).map_err(|error| {
+            status::of_content(Code::ResourceExhausted, format!("request metadata: {error}"))
+        })?;
         let path = parts.uri.path_and_query().cloned();
         let path = path.ok_or_else(|| Status::internal("a request without a path"))?;
         let emission = Emission { headers: Some(headers), ..Emission::default() };
@@ -358,7 +359,9 @@ impl ResponseFuture {
                 return Poll::Ready(Err(Failed { status, unseen }));
             }
             Incoming::Chunk(_) => {
-                return Poll::Ready(Err(Status::internal("a message before the headers").into()));
+                return Poll::Ready(Err(
+                    status::of_content(Code::Internal, "a message before the headers").into()
+                ));
             }
         };
         Poll::Ready(Ok(Some(response)))

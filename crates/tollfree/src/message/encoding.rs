@@ -7,12 +7,13 @@ use tollfree_layout::metadata::{BlockError, pairs};
 use tollfree_pool::Rope;
 use tollfree_processor::Trust;
 use tollfree_transport::{Chunk, Claim, Encoded, OBJECT_PREFIX, Whole, join};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::message::form::{Form, Ready, unasked};
 use crate::message::payloads::Sharing;
 use crate::message::received::{self, Fetching, Mapped, rope_len_max};
 use crate::metadata::{self};
+use crate::status::of_content;
 
 /// tonic's limit for received messages where none is set.
 pub(crate) const RECEIVED_LEN_MAX: usize = 4 * 1024 * 1024;
@@ -33,14 +34,18 @@ pub(crate) fn encode(message: impl Ready, len: usize) -> Encoded {
 pub(crate) fn check_len(len: usize, len_max: Option<usize>) -> Result<(), Status> {
     let limit = len_max.unwrap_or(usize::MAX);
     if len > limit {
-        return Err(Status::out_of_range(format!(
-            "Error, encoded message length too large: found {len} bytes, the limit is: {limit} bytes"
-        )));
+        return Err(of_content(
+            Code::OutOfRange,
+            format!(
+                "Error, encoded message length too large: found {len} bytes, the limit is: {limit} bytes"
+            ),
+        ));
     }
     if len > u32::MAX as usize {
-        return Err(Status::resource_exhausted(format!(
-            "Cannot return body with more than 4GB of data but got {len} bytes"
-        )));
+        return Err(of_content(
+            Code::ResourceExhausted,
+            format!("Cannot return body with more than 4GB of data but got {len} bytes"),
+        ));
     }
     Ok(())
 }
@@ -212,7 +217,8 @@ fn prefix(bytes: &mut impl Buf) -> Result<(bool, usize), Status> {
     match flag {
         0 => Ok((false, len)),
         OBJECT_PREFIX => Ok((true, len)),
-        _ => Err(Status::internal(
+        _ => Err(of_content(
+            Code::Internal,
             "protocol error: received message with compressed-flag but no grpc-encoding was specified",
         )),
     }
@@ -277,9 +283,10 @@ pub(crate) fn in_one(rope: Rope) -> Bytes {
 }
 
 pub(crate) fn too_long(len: usize, limit: usize) -> Status {
-    Status::out_of_range(format!(
-        "Error, decoded message length too large: found {len} bytes, the limit is: {limit} bytes"
-    ))
+    of_content(
+        Code::OutOfRange,
+        format!("Error, decoded message length too large: found {len} bytes, the limit is: {limit} bytes"),
+    )
 }
 
 const _: () = assert!(PREFIX_LEN == 5);

@@ -7,9 +7,10 @@ use prost::Message;
 use tollfree_pool::Rope;
 use tollfree_processor::Trust;
 use tollfree_transport::Encoded;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::message::codec::Prost;
+use crate::status::of_content;
 
 /// A form in which messages of type `M` are had.
 pub trait Form<M>: Send + Sync + 'static
@@ -180,7 +181,8 @@ where
 /// An object came where none was asked for.
 #[cold]
 pub(crate) fn unasked() -> Status {
-    Status::internal(
+    of_content(
+        Code::Internal,
         "the message came as a linear object, and this end has not said that it takes those here: the peer is to send it \
          encoded",
     )
@@ -188,5 +190,5 @@ pub(crate) fn unasked() -> Status {
 
 #[cold]
 fn undecodable(error: prost::DecodeError) -> Status {
-    Status::internal(error.to_string())
+    of_content(Code::Internal, error.to_string())
 }

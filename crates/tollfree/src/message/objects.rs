@@ -9,11 +9,12 @@ use tollfree_pool::Rope;
 use tollfree_processor::typed::{Compiled, Message, Owned};
 use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, EncodeError, Limits, OwnError, Slot, Trust};
 use tollfree_transport::Encoded;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::message::codec::Objects;
 use crate::message::encoding::too_long;
 use crate::message::form::{Form, Ready, Root};
+use crate::status::of_content;
 
 /// Longest object that a message is decoded into, in bytes. prost's structs have no limit but memory.
 const OBJECT_LEN_MAX: usize = 1 << 30;
@@ -146,9 +147,10 @@ fn staged<M: Message>(mut from: impl Buf) -> Result<Owned<M>, Status> {
     let len = from.remaining();
     let mut slot: Slot = ARENAS.take_for_good();
     let room = slot.stage(len).ok_or_else(|| {
-        Status::resource_exhausted(format!(
-            "a message of {len} bytes does not fit into an object of at most {OBJECT_LEN_MAX} bytes"
-        ))
+        of_content(
+            Code::ResourceExhausted,
+            format!("a message of {len} bytes does not fit into an object of at most {OBJECT_LEN_MAX} bytes"),
+        )
     })?;
     from.copy_to_slice(room);
     Owned::decode_staged(slot, &Limits::default()).map_err(undecodable)
@@ -157,33 +159,42 @@ fn staged<M: Message>(mut from: impl Buf) -> Result<Owned<M>, Status> {
 #[cold]
 fn undecodable(error: DecodeError) -> Status {
     match error {
-        DecodeError::ArenaExhausted { path, .. } => Status::resource_exhausted(format!(
-            "{path}: the message's object would be longer than {OBJECT_LEN_MAX} bytes; send less in one message"
-        )),
-        error => Status::internal(error.to_string()),
+        DecodeError::ArenaExhausted { path, .. } => of_content(
+            Code::ResourceExhausted,
+            format!(
+                "{path}: the message's object would be longer than {OBJECT_LEN_MAX} bytes; send less in one message"
+            ),
+        ),
+        error => of_content(Code::Internal, error.to_string()),
     }
 }
 
 #[cold]
 fn unsound(error: OwnError) -> Status {
     match error {
-        OwnError::Exhausted { .. } => Status::resource_exhausted(error.to_string()),
-        error => Status::internal(format!("the message came as a linear object that is refused: {error}")),
+        OwnError::Exhausted { .. } => of_content(Code::ResourceExhausted, error.to_string()),
+        error => of_content(
+            Code::Internal,
+            format!("the message came as a linear object that is refused: {error}"),
+        ),
     }
 }
 
 #[cold]
 fn behind(len: usize, whole: usize) -> Status {
-    Status::internal(format!(
-        "the message came as a linear object of {len} bytes, with {} bytes behind it",
-        whole.saturating_sub(len)
-    ))
+    of_content(
+        Code::Internal,
+        format!(
+            "the message came as a linear object of {len} bytes, with {} bytes behind it",
+            whole.saturating_sub(len)
+        ),
+    )
 }
 
 #[cold]
 fn unencodable(error: EncodeError) -> Status {
     match error {
-        EncodeError::TooLong => Status::resource_exhausted(error.to_string()),
-        error => Status::internal(error.to_string()),
+        EncodeError::TooLong => of_content(Code::ResourceExhausted, error.to_string()),
+        error => of_content(Code::Internal, error.to_string()),
     }
 }

@@ -15,14 +15,14 @@ use tollfree_pool::{Patience, Plan, Pool, RefError, Rope};
 use tollfree_transport::{
     Chunk, Claim, Closed, End, GRPC_PREFIX_LEN, Incoming, OBJECT_PREFIX, Part, Stream, join,
 };
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::message::bypass::{Bypass, Past};
 use crate::message::encoding::{RECEIVED_LEN_MAX, in_one, too_long};
 use crate::message::fates::Fate;
 use crate::message::form::unasked;
 use crate::message::payloads::{Payloads, Sharing};
-use crate::status;
+use crate::status::{self, of_content};
 
 /// Longest rope, as it travels, of a message of `len` bytes.
 pub(crate) fn rope_len_max(len: usize) -> usize {
@@ -51,7 +51,7 @@ pub(crate) fn map(sharing: &Sharing, bytes: Bytes, claim: Claim, limit: usize) -
     let copied = bytes.len();
     let plan = Plan::parse(bytes).map_err(|error| status::rope(&error))?;
     let Some(pool) = sharing.reads_in.get().or(sharing.pool.as_ref()) else {
-        return Err(Status::internal("a message with refs came, and there is no pool here"));
+        return Err(of_content(Code::Internal, "a message with refs came, and there is no pool here"));
     };
     if plan.len() > limit {
         return Err(too_long(plan.len(), limit));
@@ -145,8 +145,11 @@ pub(crate) enum Step {
 /// An empty message in gRPC's framing.
 const EMPTY: Bytes = Bytes::from_static(&[0; GRPC_PREFIX_LEN]);
 
-/// Puts an object past a body that stands in for it, where its prefix says that it is one and the body's reader takes such; all
-/// of it is here. What its reader is given instead.
+/// Puts an object past a body that stands in for it, where its prefix says that it is one; all of it is here. What its reader is
+/// given instead.
+///
+/// # Errors
+/// INTERNAL for an object that the body's reader has not asked for, or that is not sound.
 pub(crate) fn past(
     bypass: Option<&Bypass>,
     number: u64,
@@ -234,7 +237,10 @@ impl Gathering {
         let is_due = !self.told && self.to == To::Body;
         let Some(len) = Plan::stated_len(&self.pieces).filter(|_| is_due) else { return Ok(None) };
         if self.len > rope_len_max(len) {
-            return Err(Status::internal("protocol error: a message with refs is longer than without"));
+            return Err(of_content(
+                Code::Internal,
+                "protocol error: a message with refs is longer than without",
+            ));
         }
         self.told = true;
         let mut prefix = BytesMut::with_capacity(GRPC_PREFIX_LEN);

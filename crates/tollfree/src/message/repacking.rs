@@ -9,13 +9,14 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use tollfree_transport::GRPC_PREFIX_LEN;
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
 
 use crate::message::compression::{ACCEPT_ENCODING, Deflater, ENCODING, Encoding, Encodings, PLAIN};
 use crate::message::fates::{Fate, Fates};
 use crate::message::framing::{Deframer, Lengths};
 use crate::metadata::GRPC_STATUS;
+use crate::status::{of_content, of_room};
 
 /// Bytes that are made before it is asked whether there is room for more.
 const PIECE_LEN: usize = 16 * 1024;
@@ -154,19 +155,20 @@ impl Repacked {
                     }
                     let len = from.read(&mut piece).map_err(|error| {
                         self.fates.add(Fate::Garbled);
-                        Status::internal(format!("a compressed message can't be inflated: {error}"))
+                        of_content(Code::Internal, format!("a compressed message can't be inflated: {error}"))
                     })?;
                     if len == 0 {
                         break (std::mem::take(framed), false);
                     }
-                    self.room.inflated(framed.len() - GRPC_PREFIX_LEN + len)?;
+                    self.room.inflated(framed.len() - GRPC_PREFIX_LEN + len).map_err(of_room)?;
                     framed.put_slice(&piece[..len]);
                     made += len;
                 }
             }
             Some(Work::Deflating(to, rest)) => {
-                let refused =
-                    |error: std::io::Error| Status::internal(format!("an answer can't be deflated: {error}"));
+                let refused = |error: std::io::Error| {
+                    of_content(Code::Internal, format!("an answer can't be deflated: {error}"))
+                };
                 // Its room is known since it began.
                 to.write_all(&rest.split_to(rest.len().min(DEFLATED_AT_ONCE))).map_err(refused)?;
                 if !rest.is_empty() {
@@ -176,8 +178,9 @@ impl Repacked {
             }
         };
         self.work = None;
-        let len = u32::try_from(framed.len() - GRPC_PREFIX_LEN)
-            .map_err(|_| Status::resource_exhausted("a message has more than 4 GB in its other form"))?;
+        let len = u32::try_from(framed.len() - GRPC_PREFIX_LEN).map_err(|_| {
+            of_content(Code::ResourceExhausted, "a message has more than 4 GB in its other form")
+        })?;
         let mut prefix = &mut framed[..GRPC_PREFIX_LEN];
         prefix.put_u8(is_compressed.into());
         prefix.put_u32(len);
@@ -192,7 +195,7 @@ impl Repacked {
         }
         let mut longest = 0;
         self.lengths.pass(data, |_, len| longest = longest.max(len));
-        if longest == 0 { Ok(()) } else { self.room.to_deflate(longest) }
+        if longest == 0 { Ok(()) } else { self.room.to_deflate(longest).map_err(of_room) }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Status>> {
@@ -212,7 +215,8 @@ impl Repacked {
             }
             if !self.deframer.is_partial() {
                 // What was given before has gone on.
-                if self.inflates { self.room.inflated(0)? } else { self.room.to_deflate(0)? }
+                let emptied = if self.inflates { self.room.inflated(0) } else { self.room.to_deflate(0) };
+                emptied.map_err(of_room)?;
             }
             match ready!(Pin::new(&mut self.body).poll_frame(cx)).transpose()? {
                 Some(frame) => match frame.into_data() {
@@ -223,7 +227,10 @@ impl Repacked {
                     Err(trailers) => return Poll::Ready(Ok(Some(trailers))),
                 },
                 None if self.deframer.is_partial() => {
-                    return Poll::Ready(Err(Status::internal("the body ends in the middle of a message")));
+                    return Poll::Ready(Err(of_content(
+                        Code::Internal,
+                        "the body ends in the middle of a message",
+                    )));
                 }
                 None => return Poll::Ready(Ok(None)),
             }

@@ -13,11 +13,12 @@ use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_layout::table::Table;
 use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, Limits, OwnedObject, Processor};
 use tollfree_transport::{Encoded, GRPC_PREFIX_LEN};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::message::compression::Encodings;
 use crate::message::fates::{Fate, Fates, Unfit};
 use crate::message::form::{Root, Types};
+use crate::status::of_content;
 
 /// The longest description of a method that is taken, in bytes.
 pub(crate) const DESCRIPTION_LEN_MAX: usize = 4 << 20;
@@ -215,9 +216,12 @@ impl Translation {
         match (fate, self.unfit) {
             // The handler's side says what is wrong with it.
             (Fate::Malformed, _) | (_, Unfit::Bytes) => Ok(()),
-            (Fate::TooLong, Unfit::Refuse) => Err(Status::resource_exhausted(format!(
-                "the message's object would be longer than the {OBJECT_LEN_MAX} bytes that are handed over; send less in one message"
-            ))),
+            (Fate::TooLong, Unfit::Refuse) => Err(of_content(
+                Code::ResourceExhausted,
+                format!(
+                    "the message's object would be longer than the {OBJECT_LEN_MAX} bytes that are handed over; send less in one message"
+                ),
+            )),
             (_, Unfit::Refuse) => Err(no_tables()),
         }
     }
@@ -235,7 +239,10 @@ impl Translation {
             if which == Which::Reply {
                 self.count(Fate::Unsound);
             }
-            Status::internal(format!("the {what} came as a linear object that is refused: {reason}"))
+            of_content(
+                Code::Internal,
+                format!("the {what} came as a linear object that is refused: {reason}"),
+            )
         };
         let owned = processor
             .verify_held(*type_idx, object.clone(), Limits::default().depth)
@@ -255,8 +262,9 @@ impl Translation {
         let verified = owned.object();
         // Taken out meanwhile, so that nothing finds it in use.
         let mut buffer = BUFFER.try_with(Cell::take).ok().flatten().unwrap_or_default();
-        let bytes =
-            verified.encode(&mut buffer).map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        let bytes = verified
+            .encode(&mut buffer)
+            .map_err(|error| of_content(Code::ResourceExhausted, error.to_string()))?;
         if which == Which::Reply {
             self.count(Fate::Encoded);
         }
@@ -273,7 +281,8 @@ impl Translation {
 
 /// The status of a request that was to be handed over as an object of types that nobody can tell.
 pub(crate) fn no_tables() -> Status {
-    Status::resource_exhausted(
+    of_content(
+        Code::ResourceExhausted,
         "the message can't be handed over as an object: its process has no tables of the method's types that can be used",
     )
 }

@@ -63,6 +63,7 @@ use crate::server::{bound, layers};
 use crate::status::ServeError;
 
 pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
+pub use crate::trouble::for_outside;
 pub use admission::Admission;
 pub use beside::Beside;
 pub use handing::{Handing, Unanswered};
