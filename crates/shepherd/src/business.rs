@@ -171,7 +171,7 @@ async fn bind_stream(
     stream: &crate::config::Stream,
     limits: Limits,
 ) -> Result<(Door, Arc<Certificates>), BusinessError> {
-    let certificates = Arc::new(Certificates::read(&stream.files(), Protocol::Device)?);
+    let certificates = Arc::new(Certificates::read(&stream.files(), Protocol::Device).await?);
     let current = certificates.clone();
     let policy = StreamPolicy {
         tls: Arc::new(move || current.current()),

@@ -13,11 +13,11 @@ impl Config {
     pub fn check_files(&self) -> Result<(), StartError> {
         for (name, listener) in &self.listeners {
             let Some(files) = &listener.tls else { continue };
-            Certificates::read(files, Protocol::Http2)
+            Certificates::check(files, Protocol::Http2)
                 .map_err(|source| ListenError::Tls { listener: name.clone(), source })?;
         }
         if let Some(stream) = &self.business.stream {
-            Certificates::read(&stream.files(), Protocol::Device).map_err(BusinessError::Certificates)?;
+            Certificates::check(&stream.files(), Protocol::Device).map_err(BusinessError::Certificates)?;
         }
         tables::read(self)?;
         Ok(())

@@ -61,14 +61,14 @@ use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tollfree::shepherd::BindError;
+use tollfree::shepherd::{BindError, aside};
 
 use crate::business::{Business, Tenants};
 use crate::gateway::Gateway;
 use crate::health::Health;
 use crate::listeners::{Bound, Places};
 use crate::metrics::Metrics;
-use crate::outward::Outward;
+use crate::outward::{Outward, OutwardFiles};
 use crate::page::{Control, Page};
 use crate::passed::Passed;
 use crate::reload::Current;
@@ -89,6 +89,7 @@ pub use state::{
 };
 pub use tables::DescriptorsError;
 pub use tls::TlsError;
+pub use tollfree::shepherd::read_file;
 
 /// Why a shepherd can't start.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +104,9 @@ pub enum StartError {
     /// A group's descriptor set.
     #[error(transparent)]
     Descriptors(#[from] DescriptorsError),
+    /// There is no thread to read files on.
+    #[error("the files that the config names can't be read: {0}")]
+    Files(std::io::Error),
     /// The page of figures.
     #[error("metrics.address: {address} can't be bound: {source}")]
     Metrics {
@@ -159,10 +163,19 @@ impl Shepherd {
         let metrics = Arc::new(Metrics::new());
         let current: Current = Arc::new(ArcSwap::new(config.clone()));
         let workers = Arc::new(Workers::new(current.clone(), metrics.clone()));
-        workers.use_tables(tables::read(&config)?);
+        let named = config.clone();
+        let files = aside(move || (tables::read(&named), OutwardFiles::read(&named.outward))).await;
+        let (tables, outward_files) = files.map_err(StartError::Files)?;
+        workers.use_tables(tables?);
         let tenants = Arc::new(Tenants::new(current.clone()));
-        let outward = Outward::new(tenants.clone(), workers.clone(), metrics.clone(), config.outward.clone())
-            .map_err(|(key, problem)| StartError::Outward { key, problem })?;
+        let outward_files = outward_files.map_err(|(key, problem)| StartError::Outward { key, problem })?;
+        let outward = Outward::new(
+            tenants.clone(),
+            workers.clone(),
+            metrics.clone(),
+            config.outward.clone(),
+            outward_files,
+        );
         let mut passed = Passed::to_this_process();
         let mut listeners = Vec::new();
         for (name, listener) in &config.listeners {
@@ -187,6 +200,7 @@ impl Shepherd {
                 .filter_map(|bound: &Bound| Some((bound.name().to_owned(), bound.certificates()?.clone())))
                 .collect(),
             turn: Arc::default(),
+            reloading: Arc::default(),
         };
         let business =
             Business::bind(&config, tenants, workers.clone(), metrics.clone(), Arc::new(outward)).await?;

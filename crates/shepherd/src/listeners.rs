@@ -142,10 +142,14 @@ impl Bound {
         listener: &Listener,
         passed: &mut Passed,
     ) -> Result<Bound, ListenError> {
-        let certificates =
-            listener.tls.as_ref().map(|files| Certificates::read(files, Protocol::Http2)).transpose();
-        let certificates =
-            certificates.map_err(|source| ListenError::Tls { listener: name.into(), source })?.map(Arc::new);
+        let certificates = match &listener.tls {
+            None => None,
+            Some(files) => {
+                let read = Certificates::read(files, Protocol::Http2).await;
+                let read = read.map_err(|source| ListenError::Tls { listener: name.into(), source })?;
+                Some(Arc::new(read))
+            }
+        };
         let address = &*listener.address;
         let socket = if let Some(name) = address.strip_prefix(passed::SCHEME) {
             passed.take(name).map(|socket| match socket {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use http::{Request, Response};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tollfree::shepherd::{Admission, Beside, Handing, remove_ours};
+use tollfree::shepherd::{Admission, Beside, Handing, read_file, remove_ours};
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
@@ -32,6 +32,7 @@ use crate::peer::Peer;
 use crate::refusal::{Refusal, Refused};
 use crate::space::Space;
 use crate::target::{Closed, Files, Target};
+use crate::tls::CERTIFICATE_LEN_MAX;
 use crate::workers::{Place, Wanted, Worker, Workers};
 
 /// What the log calls the way to a shortcut.
@@ -51,39 +52,18 @@ pub(crate) struct Outward {
 }
 
 impl Outward {
-    /// Must be called in a tokio runtime. What is wrong with targets that have settings is said now.
-    ///
-    /// # Errors
-    /// What can't be read or can't be meant, and the key that says it.
+    /// Must be called in a tokio runtime.
     pub(crate) fn new(
         tenants: Arc<Tenants>,
         workers: Arc<Workers>,
         metrics: Arc<Metrics>,
         config: config::Outward,
-    ) -> Result<Outward, (String, String)> {
-        let read = |key: &str, file: &Option<PathBuf>| {
-            let Some(file) = file else { return Ok(None) };
-            let bytes = std::fs::read(file);
-            bytes
-                .map(Some)
-                .map_err(|error| (key.to_owned(), format!("{} can't be read: {error}", file.display())))
-        };
-        let common = Files { ca: read("outward.ca", &config.ca)?, identity: None };
-        let mut files = HashMap::new();
-        for (name, target) in &config.targets {
-            let key = |key: &str| format!("outward.targets.\"{name}\".{key}");
-            let ca = read(&key("ca"), &target.ca)?.or_else(|| common.ca.clone());
-            let certificate = read(&key("certificate"), &target.certificate)?;
-            let identity = certificate.zip(read(&key("key"), &target.key)?);
-            files.insert(name.clone(), Files { ca, identity });
-        }
-        for (name, target) in &config.targets {
-            let checked = Target::check(name, target, files.get(name).unwrap_or(&common));
-            checked.map_err(|why| (format!("outward.targets.\"{name}\""), why))?;
-        }
+        files: OutwardFiles,
+    ) -> Outward {
         let accounts = Accounts::new(tenants.config().clone(), metrics.clone());
+        let OutwardFiles { files, common } = files;
         let shortcuts = Notices::default();
-        Ok(Outward { tenants, workers, metrics, files, common, config, accounts, shortcuts })
+        Outward { tenants, workers, metrics, files, common, config, accounts, shortcuts }
     }
 
     /// The worker that calls to a group would all go to, where they need no shepherd between.
@@ -123,6 +103,40 @@ impl Outward {
             let files = self.files.get(name).unwrap_or(&self.common);
             Target::open(name, &config, files, connections, self.tenants.changes())
         })
+    }
+}
+
+/// The files of targets, as they are when the shepherd starts.
+pub(crate) struct OutwardFiles {
+    files: HashMap<String, Files>,
+    common: Files,
+}
+
+impl OutwardFiles {
+    /// Reads them, which blocks the thread. What is wrong with targets that have settings is said now.
+    ///
+    /// # Errors
+    /// What can't be read or can't be meant, and the key that says it.
+    pub(crate) fn read(config: &config::Outward) -> Result<OutwardFiles, (String, String)> {
+        let read = |key: &str, file: &Option<PathBuf>| {
+            let Some(file) = file else { return Ok(None) };
+            let bytes = read_file(file, CERTIFICATE_LEN_MAX);
+            bytes.map(Some).map_err(|error| (key.to_owned(), format!("{} {error}", file.display())))
+        };
+        let common = Files { ca: read("outward.ca", &config.ca)?, identity: None };
+        let mut files = HashMap::new();
+        for (name, target) in &config.targets {
+            let key = |key: &str| format!("outward.targets.\"{name}\".{key}");
+            let ca = read(&key("ca"), &target.ca)?.or_else(|| common.ca.clone());
+            let certificate = read(&key("certificate"), &target.certificate)?;
+            let identity = certificate.zip(read(&key("key"), &target.key)?);
+            files.insert(name.clone(), Files { ca, identity });
+        }
+        for (name, target) in &config.targets {
+            let checked = Target::check(name, target, files.get(name).unwrap_or(&common));
+            checked.map_err(|why| (format!("outward.targets.\"{name}\""), why))?;
+        }
+        Ok(OutwardFiles { files, common })
     }
 }
 

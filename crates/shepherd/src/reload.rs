@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use tollfree::shepherd::aside;
 
 use crate::business::Tenants;
 use crate::config::{Config, ConfigError, Listener, Register, Source};
 use crate::listeners::ListenError;
 use crate::metrics::Metrics;
-use crate::tables::{self, DescriptorsError};
-use crate::tls::Certificates;
+use crate::tables::{self, DescriptorsError, GroupTables};
+use crate::tls::{Certificates, Prepared};
 use crate::workers::Workers;
 
 /// The config that holds now.
@@ -27,6 +28,9 @@ pub enum ReloadError {
     /// The new one makes no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// There is no thread to read files on.
+    #[error("the config can't be read: {0}")]
+    Files(std::io::Error),
     /// The certificates that it names can't be used.
     #[error(transparent)]
     Certificates(#[from] ListenError),
@@ -44,8 +48,10 @@ pub struct Reloader {
     pub(crate) metrics: Arc<Metrics>,
     /// By listener.
     pub(crate) certificates: BTreeMap<String, Arc<Certificates>>,
-    /// One reload at a time.
+    /// One change at a time.
     pub(crate) turn: Arc<Mutex<()>>,
+    /// One reload at a time: it waits for files.
+    pub(crate) reloading: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl std::fmt::Debug for Reloader {
@@ -58,13 +64,18 @@ impl Reloader {
     /// Reads the config again and has the shepherd use it. Returns the keys that have changed and need a restart: they stay as they were. The
     /// outcome is logged, and a failure counted.
     ///
+    /// Files are read aside: it takes as long as they do, 5 s each at most, and no thread of the runtime waits for them. Dropped before that, it has
+    /// changed nothing. Must be called in a tokio runtime.
+    ///
     /// New limits of a connection hold for the next connections. Processes that may not be attached any more are let go.
     ///
     /// # Errors
     /// The new config, or a certificate or descriptor set that it names, is of no use: all stays as it was.
-    pub fn reload(&self, sources: &[Source]) -> Result<Vec<String>, ReloadError> {
-        let _turn = self.turn.lock();
-        let result = Config::read(sources).map_err(ReloadError::from).and_then(|config| self.apply(config));
+    pub async fn reload(&self, sources: &[Source]) -> Result<Vec<String>, ReloadError> {
+        let _one = self.reloading.lock().await;
+        let (own, sources) = (self.clone(), sources.to_vec());
+        let read = aside(move || own.read(&sources)).await.map_err(ReloadError::Files);
+        let result = read.and_then(|next| next).map(|next| self.apply(next));
         match &result {
             Ok(kept) if kept.is_empty() => tracing::info!("the config was read again"),
             Ok(kept) => {
@@ -100,25 +111,31 @@ impl Reloader {
         self.tenants.changed();
     }
 
-    fn apply(&self, mut config: Config) -> Result<Vec<String>, ReloadError> {
-        let old = self.current.load_full();
-        let kept = keep(&old, &mut config, self.tenants.may_come());
-        let mut prepared = Vec::new();
+    /// Reads all that another config needs. Blocks the thread.
+    fn read(&self, sources: &[Source]) -> Result<Next, ReloadError> {
+        let mut config = Config::read(sources)?;
+        let kept = keep(&self.current.load_full(), &mut config, self.tenants.may_come());
+        let mut certificates = Vec::new();
         for (name, listener) in &config.listeners {
-            if let (Some(certificates), Some(files)) = (self.certificates.get(name), &listener.tls) {
-                let of_files = certificates.prepare(files);
+            if let (Some(known), Some(files)) = (self.certificates.get(name), &listener.tls) {
+                let of_files = known.prepare(files);
                 let of_files =
                     of_files.map_err(|source| ListenError::Tls { listener: name.clone(), source })?;
-                prepared.push((certificates, of_files));
+                certificates.push((known.clone(), of_files));
             }
         }
         let tables = tables::read(&config)?;
-        // From here on nothing can fail.
-        for (certificates, of_files) in prepared {
+        Ok(Next { config, kept, certificates, tables })
+    }
+
+    /// Which keys need a restart.
+    fn apply(&self, next: Next) -> Vec<String> {
+        let _turn = self.turn.lock();
+        for (certificates, of_files) in next.certificates {
             certificates.use_these(of_files);
         }
-        self.hold(&Arc::new(config));
-        self.workers.use_tables(tables);
+        self.hold(&Arc::new(next.config));
+        self.workers.use_tables(next.tables);
         for worker in self.workers.all() {
             let attached = worker.attached();
             if let Err(reason) = self.tenants.check_attached(attached) {
@@ -126,8 +143,17 @@ impl Reloader {
                 attached.close(reason);
             }
         }
-        Ok(kept)
+        next.kept
     }
+}
+
+/// Another config with what its files hold, of which nothing can fail any more.
+struct Next {
+    config: Config,
+    /// Keys that need a restart.
+    kept: Vec<String>,
+    certificates: Vec<(Arc<Certificates>, Prepared)>,
+    tables: GroupTables,
 }
 
 /// Puts back what can't change in a running shepherd, and names what was to.

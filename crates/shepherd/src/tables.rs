@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tollfree::shepherd::{MethodTypes, Tables};
+use tollfree::shepherd::{MethodTypes, Tables, read_file};
 use tollfree_schema::Schema;
 
 use crate::config::Config;
@@ -28,7 +28,7 @@ pub struct DescriptorsError {
     pub problem: String,
 }
 
-/// Reads the descriptor sets of all groups.
+/// Reads the descriptor sets of all groups, which blocks the thread.
 ///
 /// # Errors
 /// The first that is of no use.
@@ -37,7 +37,7 @@ pub(crate) fn read(config: &Config) -> Result<GroupTables, DescriptorsError> {
     for (group, file) in
         config.groups.iter().filter_map(|(name, group)| Some((name, group.descriptors.as_ref()?)))
     {
-        let of_group = read_file(file).map_err(|problem| DescriptorsError {
+        let of_group = tables_in(file).map_err(|problem| DescriptorsError {
             group: group.clone(),
             file: file.clone(),
             problem,
@@ -48,12 +48,8 @@ pub(crate) fn read(config: &Config) -> Result<GroupTables, DescriptorsError> {
     Ok(tables)
 }
 
-fn read_file(file: &Path) -> Result<Tables, String> {
-    let len = std::fs::metadata(file).map_err(|error| error.to_string())?.len();
-    if len > LEN_MAX {
-        return Err(format!("it has {len} bytes, and no more than {LEN_MAX} are read"));
-    }
-    of_set(&std::fs::read(file).map_err(|error| error.to_string())?)
+fn tables_in(file: &Path) -> Result<Tables, String> {
+    of_set(&read_file(file, LEN_MAX).map_err(|error| error.to_string())?)
 }
 
 fn of_set(set: &[u8]) -> Result<Tables, String> {

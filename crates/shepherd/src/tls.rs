@@ -11,13 +11,15 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ALL_VERSIONS, RootCertStore, ServerConfig, SupportedProtocolVersion};
-use tollfree::shepherd::STREAM_PROTOCOL;
+use tollfree::shepherd::{STREAM_PROTOCOL, aside, read_file};
 
 use crate::config::Tls;
 use crate::metrics::Metrics;
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The longest file of certificates or keys that is read, in bytes: several times what all authorities of a system have together.
+pub(crate) const CERTIFICATE_LEN_MAX: u64 = 4 << 20;
 
 /// Why a listener has no TLS, or keeps the certificates that it has.
 #[derive(Debug, thiserror::Error)]
@@ -80,12 +82,22 @@ pub(crate) struct Prepared {
 type Look = Vec<Option<(SystemTime, u64)>>;
 
 impl Certificates {
-    pub(crate) fn read(files: &Tls, protocol: Protocol) -> Result<Certificates, TlsError> {
-        let current = ArcSwap::new(server_config(files, protocol)?);
+    /// Reads the files aside.
+    pub(crate) async fn read(files: &Tls, protocol: Protocol) -> Result<Certificates, TlsError> {
+        let own = files.clone();
+        let config = aside(move || server_config(&own, protocol)).await;
+        let config =
+            config.map_err(|error| file(&files.certificate, format!("can't be read: {error}")))??;
+        let current = ArcSwap::new(config);
         Ok(Certificates { protocol, files: ArcSwap::from_pointee(files.clone()), current })
     }
 
-    /// What other files hold, to be used from a later moment on.
+    /// Whether files can be used. Blocks the thread.
+    pub(crate) fn check(files: &Tls, protocol: Protocol) -> Result<(), TlsError> {
+        server_config(files, protocol).map(drop)
+    }
+
+    /// What other files hold, to be used from a later moment on. Blocks the thread.
     pub(crate) fn prepare(&self, files: &Tls) -> Result<Prepared, TlsError> {
         Ok(Prepared { files: Arc::new(files.clone()), config: server_config(files, self.protocol)? })
     }
@@ -100,6 +112,7 @@ impl Certificates {
         self.current.load_full()
     }
 
+    /// Blocks the thread.
     fn look(&self) -> Look {
         let files = self.files.load();
         let files = [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()];
@@ -110,27 +123,34 @@ impl Certificates {
         files.into_iter().flatten().map(look).collect()
     }
 
+    /// What the files hold, if they have changed. Blocks the thread.
+    fn news(&self, seen: Option<&Look>) -> (Look, Option<Result<Prepared, TlsError>>) {
+        let look = self.look();
+        let is_news = seen.is_some_and(|seen| *seen != look);
+        (look, is_news.then(|| self.prepare(&self.files.load())))
+    }
+
     /// Reads the files again whenever they have changed, until it is dropped. What can't be read leaves all as it is.
     pub(crate) async fn follow(self: Arc<Self>, listener: String, metrics: Arc<Metrics>) {
-        let mut seen = self.look();
+        let mut seen = None;
         loop {
+            let (own, before) = (self.clone(), seen.clone());
+            if let Ok((look, news)) = aside(move || own.news(before.as_ref())).await {
+                match news {
+                    None => {}
+                    Some(Ok(prepared)) => {
+                        self.use_these(prepared);
+                        tracing::info!(listener, "certificates were read again");
+                    }
+                    // A certificate is often there before its key: the next look finds both.
+                    Some(Err(error)) => {
+                        metrics.reload_failures.inc();
+                        tracing::error!(listener, %error, "the new certificates are of no use; the old ones stay");
+                    }
+                }
+                seen = Some(look);
+            }
             tokio::time::sleep(LOOK_EVERY).await;
-            let look = self.look();
-            if look == seen {
-                continue;
-            }
-            match self.prepare(&self.files.load()) {
-                Ok(prepared) => {
-                    self.use_these(prepared);
-                    tracing::info!(listener, "certificates were read again");
-                }
-                // A certificate is often there before its key: the next look finds both.
-                Err(error) => {
-                    metrics.reload_failures.inc();
-                    tracing::error!(listener, %error, "the new certificates are of no use; the old ones stay");
-                }
-            }
-            seen = look;
         }
     }
 }
@@ -139,8 +159,12 @@ fn file(file: &Path, problem: impl Into<String>) -> TlsError {
     TlsError::File { file: file.to_owned(), problem: problem.into() }
 }
 
+fn bytes_of(path: &Path) -> Result<Vec<u8>, TlsError> {
+    read_file(path, CERTIFICATE_LEN_MAX).map_err(|error| file(path, error.to_string()))
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes_of(path)?).collect();
     let read = read.map_err(|error| file(path, format!("can't be read as PEM: {error}")))?;
     if read.is_empty() {
         return Err(file(path, "holds no certificate: it needs a block that begins with BEGIN CERTIFICATE"));
@@ -150,7 +174,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 
 fn server_config(tls: &Tls, protocol: Protocol) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&tls.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&tls.key)
+    let key = PrivateKeyDer::from_pem_slice(&bytes_of(&tls.key)?)
         .map_err(|error| file(&tls.key, format!("can't be read as a PEM key: {error}")))?;
     let (name, versions) = protocol.of_tls();
     let provider = Arc::new(ring::default_provider());

@@ -47,6 +47,7 @@ mod config;
 mod core;
 mod counts;
 mod driver;
+mod files;
 mod handshake;
 mod inbox;
 mod inherited;
@@ -84,6 +85,7 @@ pub use claim::Claim;
 pub use clock::{now_ns, tick_ns};
 pub use config::{Config, WaitPolicy};
 pub use counts::{Waits, peer_deaths, waits};
+pub use files::{FileError, aside, read_file};
 pub use handshake::{HandshakeError, PeerPool};
 pub use introduction::{Introduction, Purpose};
 #[cfg(feature = "tls")]

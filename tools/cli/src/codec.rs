@@ -11,12 +11,15 @@ use serde::Serialize;
 use tollfree_json::Unknown;
 use tollfree_processor::{Arena, EncodeBuffer, Limits, Object, Processor};
 use tollfree_schema::Schema;
+use tollfree_shepherd::read_file;
 
 use crate::bench::print;
 use crate::failure::Failure;
 
 /// Longest input and largest object, in bytes: protobuf's own limit, and that of objects.
 const INPUT_LIMIT: u64 = i32::MAX as u64;
+/// The longest descriptor set, in bytes: as a shepherd reads.
+const DESCRIPTOR_SET_LEN_MAX: u64 = 64 << 20;
 const OBJECT_LIMIT: usize = u32::MAX as usize;
 
 /// What `tollfree codec` can do.
@@ -64,8 +67,8 @@ impl Source {
     /// The engine for the descriptor set, and the index of the type.
     fn engine(&self) -> Result<(Processor, u32), Failure> {
         let path = self.descriptor_set.display();
-        let bytes = std::fs::read(&self.descriptor_set)
-            .map_err(|error| Failure::Refused(format!("cannot read the descriptor set {path}: {error}")))?;
+        let bytes = read_file(&self.descriptor_set, DESCRIPTOR_SET_LEN_MAX)
+            .map_err(|error| Failure::Refused(format!("the descriptor set {path} {error}")))?;
         let table = Schema::from_descriptor_set(&bytes)
             .and_then(|schema| schema.compile())
             .map_err(|error| Failure::Refused(format!("the descriptor set {path}: {error}")))?;

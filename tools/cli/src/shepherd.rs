@@ -139,18 +139,30 @@ fn serve(sources: &[Source]) -> Result<(), Failure> {
         let [Ok(terminate), Ok(interrupt), Ok(hangup)] = &mut signals else {
             return Err(Failure::Failed("cannot listen for signals".into()));
         };
-        let shepherd = Shepherd::bind(config).await.map_err(|error| failed(&error))?;
+        let shepherd = tokio::select! {
+            bound = Shepherd::bind(config) => bound.map_err(|error| failed(&error))?,
+            // Files that the config names may take their time.
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+        };
         let reloader = shepherd.reloader();
         let addresses = serde_json::json!(shepherd.addresses());
         tracing::info!(%addresses, "ready");
         let stop = async {
-            loop {
-                tokio::select! {
-                    _ = terminate.recv() => break,
-                    _ = interrupt.recv() => break,
-                    // The outcome is in the log, whatever it is.
-                    _ = hangup.recv() => { _ = reloader.reload(sources); }
+            let reloads = async {
+                loop {
+                    // Where no more signals come, none will.
+                    if hangup.recv().await.is_none() {
+                        std::future::pending::<()>().await;
+                    }
+                    // The outcome is in the log, whatever it is. The end waits for no file.
+                    _ = reloader.reload(sources).await;
                 }
+            };
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = reloads => {}
             }
             tracing::info!("stopping");
         };

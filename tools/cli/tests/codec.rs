@@ -178,7 +178,7 @@ fn files_that_are_not_there_are_refused() {
     fails(
         &codec(&scratch, "decode", "shop.Order", &[], b""),
         2,
-        &["cannot read the descriptor set set.binpb"],
+        &["the descriptor set set.binpb can't be read"],
     );
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }

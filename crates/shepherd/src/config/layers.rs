@@ -6,6 +6,7 @@ use figment::error::Kind;
 use figment::providers::{Env, Serialized};
 use figment::value::Value;
 use figment::{Figment, Profile};
+use tollfree::shepherd::read_file;
 
 use super::places::{line_at, line_of, line_of_all};
 use super::registers::path_of;
@@ -13,6 +14,8 @@ use super::{Config, checks};
 
 /// Environment variables that say something begin so; `__` stands between the parts of a key.
 const PREFIX: &str = "TOLLFREE_SHEPHERD_";
+/// The longest file that is read, in bytes.
+const LEN_MAX: u64 = 4 << 20;
 
 /// Where a part of a config comes from.
 #[derive(Clone, Debug)]
@@ -98,8 +101,9 @@ pub(super) fn read(sources: &[Source]) -> Result<Config, ConfigError> {
         figment = match source {
             Source::File(path) => {
                 let name = path.display().to_string();
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| whole_file(&name, format!("can't be read: {error}")))?;
+                let bytes = read_file(path, LEN_MAX).map_err(|error| whole_file(&name, error.to_string()))?;
+                let text = String::from_utf8(bytes)
+                    .map_err(|error| whole_file(&name, format!("is no text: {error}")))?;
                 with_text(figment, name, text, &mut texts)?
             }
             Source::Text { name, text } => with_text(figment, name.clone(), text.clone(), &mut texts)?,

@@ -7,6 +7,7 @@ mod compression_limits;
 mod connections;
 mod crowds;
 mod deadlines;
+mod files;
 mod floods;
 mod identity;
 mod lab;

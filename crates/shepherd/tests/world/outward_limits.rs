@@ -154,7 +154,7 @@ async fn connections_of_a_group_are_limited() {
     assert_eq!(lab.refused("outward_connections").await, 1.0);
     assert_eq!(lab.figure(&of("default", "outward_connections")).await, 1.0);
     // With more of them, what was left out follows: long before names are looked up again.
-    reload(&lab, &config(3, 300_000)).unwrap();
+    reload(&lab, &config(3, 300_000)).await.unwrap();
     one.until_open(1).await;
     two.until_open(1).await;
     call_in_time(&lab, &three.target()).await;

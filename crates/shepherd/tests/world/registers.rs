@@ -43,7 +43,7 @@ async fn a_register_holds_until_the_config_is_read_again() {
     let state = State::read(&lab.business()).await.unwrap();
     assert_eq!(state.steering["default"].policy, tollfree_shepherd::Policy::Affinity);
 
-    reload(&lab, "").unwrap();
+    reload(&lab, "").await.unwrap();
     assert_eq!(register(&lab, "limits.message_bytes").await, words("4194304", "default"));
     assert_eq!(register(&lab, "steering.policy").await, words("\"least_outstanding\"", "default"));
     send(2000).await.unwrap();

@@ -13,8 +13,9 @@ use crate::lab::{Lab, PATIENCE, workers_of};
 const FAILURES: &str = "tollfree_shepherd_config_reload_failures_total";
 
 /// Reads another config, with the sockets that the lab has.
-pub(crate) fn reload(lab: &Lab, more: &str) -> Result<Vec<String>, ReloadError> {
-    lab.reloader.reload(&[Source::Text { name: "new.toml".into(), text: format!("{}{more}", lab.sockets) }])
+pub(crate) async fn reload(lab: &Lab, more: &str) -> Result<Vec<String>, ReloadError> {
+    let text = format!("{}{more}", lab.sockets);
+    lab.reloader.reload(&[Source::Text { name: "new.toml".into(), text }]).await
 }
 
 fn sized(len: usize) -> Ask {
@@ -33,17 +34,17 @@ async fn limits_routes_and_groups_change_while_it_runs() {
 
     let other = "limits.message_bytes = 1000\nlimits.attach_wait_ms = 1\n[groups.a]\n[groups.b]\n[routes]\n\
                  \"tollfree.probe.v1.Probe\" = \"b\"\n";
-    assert_eq!(reload(&lab, other).unwrap(), Vec::<String>::new());
+    assert_eq!(reload(&lab, other).await.unwrap(), Vec::<String>::new());
     client.unary(sized(500)).await.unwrap();
     assert_eq!((begun(&a.probe), begun(&b.probe)), (1, 1), "the same connection, another route");
     assert_eq!(client.unary(sized(5000)).await.unwrap_err().code(), Code::ResourceExhausted);
 
     // A group that is gone is let go, and comes back when it is there again.
-    reload(&lab, "limits.attach_wait_ms = 1\n[groups.b]\n").unwrap();
+    reload(&lab, "limits.attach_wait_ms = 1\n[groups.b]\n").await.unwrap();
     lab.until_figure(&workers_of("a"), |count| count == 0.0).await;
     client.unary(sized(5000)).await.unwrap();
     assert_eq!(begun(&b.probe), 2);
-    reload(&lab, "[groups.a]\nservices = [\"tollfree.probe.v1.Probe\"]\n[groups.b]\n").unwrap();
+    reload(&lab, "[groups.a]\nservices = [\"tollfree.probe.v1.Probe\"]\n[groups.b]\n").await.unwrap();
     lab.until_figure(&workers_of("b"), |count| count == 0.0).await;
     lab.until_figure(&workers_of("a"), |count| count == 1.0).await;
     client.unary(sized(5000)).await.unwrap();
@@ -60,13 +61,13 @@ async fn nonsense_changes_nothing_and_is_said() {
         ("limits.message_bytes = 1\nlimits.straems = 1\n", "limits.straems"),
         ("limits.message_bytes = \n", "no TOML"),
     ] {
-        let error = reload(&lab, nonsense).unwrap_err().to_string();
+        let error = reload(&lab, nonsense).await.unwrap_err().to_string();
         assert!(error.contains(words), "{error:?} without {words:?}");
         client.unary(sized(5000)).await.unwrap();
     }
     assert_eq!(lab.figure(FAILURES).await, 3.0);
     let missing = Source::File(lab.file("none.toml"));
-    assert!(lab.reloader.reload(&[missing]).unwrap_err().to_string().contains("can't be read"));
+    assert!(lab.reloader.reload(&[missing]).await.unwrap_err().to_string().contains("can't be read"));
     client.unary(sized(5000)).await.unwrap();
 }
 
@@ -76,7 +77,7 @@ async fn what_needs_a_restart_is_named() {
     let lab = Lab::start("").await;
     let _attached = lab.attach("default").await;
     let other = "listeners.more.address = \"127.0.0.1:0\"\nlimits.message_bytes = 1000\n";
-    assert_eq!(reload(&lab, other).unwrap(), ["listeners.more"]);
+    assert_eq!(reload(&lab, other).await.unwrap(), ["listeners.more"]);
     assert_eq!(lab.client().await.unary(sized(5000)).await.unwrap_err().code(), Code::ResourceExhausted);
 }
 
@@ -101,10 +102,10 @@ async fn what_a_group_may_call_changes_for_open_channels() {
         }
     };
     until(Code::PermissionDenied).await;
-    reload(&lab, &config("via = [\"http://127.0.0.1:1\"]\n")).unwrap();
+    reload(&lab, &config("via = [\"http://127.0.0.1:1\"]\n")).await.unwrap();
     // Allowed now, and nobody is there.
     until(Code::Unavailable).await;
-    reload(&lab, &config("")).unwrap();
+    reload(&lab, &config("")).await.unwrap();
     until(Code::PermissionDenied).await;
     attached.stop().await;
 }

@@ -146,10 +146,10 @@ async fn without_the_key_calls_go_through_the_shepherd_and_say_why() {
     client.unary(Ask::default()).await.unwrap();
     assert_eq!(handed(&lab).await, 1);
     // A config that has it, and then not any more, holds at once for what stands.
-    reload(&lab, SHORT).unwrap();
+    reload(&lab, SHORT).await.unwrap();
     until_path(&channel, "by a shortcut").await;
     client.unary(Ask::default()).await.unwrap();
-    reload(&lab, "[groups.default]\n").unwrap();
+    reload(&lab, "[groups.default]\n").await.unwrap();
     until_path(&channel, "without a shortcut").await;
     client.unary(Ask::default()).await.unwrap();
     assert_eq!(handed(&lab).await, 2);

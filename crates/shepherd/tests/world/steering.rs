@@ -198,12 +198,12 @@ async fn policies_change_with_the_config_and_figures_follow() {
     call(4).await;
     assert_eq!((begun(&one), begun(&other), lab.figure(hits).await), (2, 2, 0.0));
 
-    reload(&lab, "steering.policy = \"affinity\"\nsteering.imbalance = 4\n").unwrap();
+    reload(&lab, "steering.policy = \"affinity\"\nsteering.imbalance = 4\n").await.unwrap();
     call(6).await;
     assert_eq!(begun(&one).max(begun(&other)), 8, "all at one worker");
     assert_eq!((lab.figure(hits).await, lab.figure(misses).await), (5.0, 1.0));
 
-    reload(&lab, "[groups.default.steering]\npolicy = \"static\"\n").unwrap();
+    reload(&lab, "[groups.default.steering]\npolicy = \"static\"\n").await.unwrap();
     let before = (begun(&one), begun(&other));
     call(5).await;
     let now = (begun(&one), begun(&other));
@@ -222,11 +222,11 @@ async fn the_depth_changes_while_calls_wait() {
     let client = lab.client().await;
     let mut calls: Vec<_> = (0..3).map(|_| held(&client, None)).collect();
     until("all begin", || live(&attached) == 3).await;
-    reload(&lab, "steering.depth = 1\n").unwrap();
+    reload(&lab, "steering.depth = 1\n").await.unwrap();
     calls.extend((0..2).map(|_| held(&client, None)));
     lab.until_figure(&waiting("least_outstanding"), |figure| figure == 2.0).await;
     assert_eq!(live(&attached), 3);
-    reload(&lab, "").unwrap();
+    reload(&lab, "").await.unwrap();
     until("who waited begins", || live(&attached) == 5).await;
     attached.probe.gate.notify_waiters();
     for call in calls {

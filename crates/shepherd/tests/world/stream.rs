@@ -95,11 +95,11 @@ async fn a_subject_that_is_taken_out_is_let_go_and_comes_back_with_its_right() {
     let _business = attach(&lab, &stream, "open");
     lab.until_figure(&workers_of("open"), |count| count == 1.0).await;
     let attach_wait = "limits.attach_wait_ms = 1\n";
-    reload(&lab, &format!("{stream}{attach_wait}[groups.open]\n[groups.closed]\n")).unwrap();
+    reload(&lab, &format!("{stream}{attach_wait}[groups.open]\n[groups.closed]\n")).await.unwrap();
     lab.until_figure(&workers_of("open"), |count| count == 0.0).await;
     let error = lab.client().await.unary(Ask::default()).await.unwrap_err();
     assert!(matches!(error.code(), Code::Unavailable | Code::Unimplemented), "{error}");
-    reload(&lab, &format!("{stream}{GROUPS}")).unwrap();
+    reload(&lab, &format!("{stream}{GROUPS}")).await.unwrap();
     lab.until_figure(&workers_of("open"), |count| count == 1.0).await;
     lab.client().await.unary(Ask::default()).await.unwrap();
 }

@@ -156,7 +156,7 @@ async fn a_right_that_is_taken_away_ends_and_comes_back() {
     let (lab, _authority, stream) = start(&group(&format!("\"{target}\""))).await;
     let mut client = via(&lab, &stream, "business", &target).await;
     client.unary(Ask::default()).await.unwrap();
-    reload(&lab, &format!("{stream}[groups.open]\n")).unwrap();
+    reload(&lab, &format!("{stream}[groups.open]\n")).await.unwrap();
     let begun = tokio::time::Instant::now();
     loop {
         match client.unary(Ask::default()).await {
@@ -164,7 +164,7 @@ async fn a_right_that_is_taken_away_ends_and_comes_back() {
             outcome => assert!(begun.elapsed() < PATIENCE, "{outcome:?}"),
         }
     }
-    reload(&lab, &format!("{stream}{}", group(&format!("\"{target}\"")))).unwrap();
+    reload(&lab, &format!("{stream}{}", group(&format!("\"{target}\"")))).await.unwrap();
     while let Err(status) = client.unary(Ask::default()).await {
         assert!(begun.elapsed() < PATIENCE, "{status}");
     }

@@ -134,11 +134,11 @@ async fn a_set_that_comes_by_a_new_config_is_used_and_one_of_no_use_changes_noth
     for (name, said) in
         [("none.binpb", "malformed"), ("empty.binpb", "no service"), ("gone.binpb", "No such file")]
     {
-        let refused = reload(&lab, &descriptors("default", &sets, name)).unwrap_err().to_string();
+        let refused = reload(&lab, &descriptors("default", &sets, name)).await.unwrap_err().to_string();
         assert!(refused.contains("groups.default.descriptors") && refused.contains(said), "{refused}");
     }
     for name in ["right.binpb", "other.binpb", "right.binpb"] {
-        reload(&lab, &descriptors("default", &sets, name)).unwrap();
+        reload(&lab, &descriptors("default", &sets, name)).await.unwrap();
         let before = payloads.counts().received_objects;
         let began = tokio::time::Instant::now();
         while payloads.counts().received_objects == before {

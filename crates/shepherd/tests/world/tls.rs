@@ -40,7 +40,7 @@ fn write(lab: &std::path::Path, (certificate, key): &(String, String)) {
     std::fs::write(lab.join("certificate.pem"), certificate).unwrap();
 }
 
-async fn start(authority: &Authority, with_clients: bool) -> Lab {
+pub(crate) async fn start(authority: &Authority, with_clients: bool) -> Lab {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), &authority.sign("localhost"));
     std::fs::write(directory.path().join("ca.pem"), authority.0.pem()).unwrap();

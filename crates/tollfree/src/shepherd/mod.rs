@@ -72,8 +72,9 @@ pub use tables::{MethodTypes, Tables, TablesError};
 #[cfg(feature = "tls")]
 pub use tollfree_transport::StreamPolicy;
 pub use tollfree_transport::{
-    Announced, Batch, BindError, DoorbellMode, RegisterError, Registers, RemoteIdentity, Seldom, SocketFile,
-    SocketMode, Spin, bind_unix, is_listed, is_master_of, is_same_user, own_user,
+    Announced, Batch, BindError, DoorbellMode, FileError, RegisterError, Registers, RemoteIdentity, Seldom,
+    SocketFile, SocketMode, Spin, aside, bind_unix, is_listed, is_master_of, is_same_user, own_user,
+    read_file,
 };
 
 /// What both ends of a stream say in TLS that they speak (ALPN).

@@ -30,6 +30,7 @@ use tollfree_session::Role;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::config::Config;
+use crate::files::aside;
 use crate::handshake::{self, Attached, HandshakeError, Own, Peer, Turn};
 use crate::introduction::{Purpose, body_len};
 use crate::link::Seed;
@@ -124,7 +125,9 @@ pub(crate) async fn dial(
     purpose: Purpose,
 ) -> Result<(Attached, TcpStream), HandshakeError> {
     handshake::within(config.handshake_timeout, async {
-        let tls = certificates.config().map_err(|error| HandshakeError::Certificates(error.to_string()))?;
+        let certificates = certificates.clone();
+        let tls = aside(move || certificates.config()).await?;
+        let tls = tls.map_err(|error| HandshakeError::Certificates(error.to_string()))?;
         let socket = TcpStream::connect(address.to_connect()).await?;
         socket.set_nodelay(true)?;
         let mut stream = TlsConnector::from(tls).connect(address.name(), socket).await.map_err(failed)?;

@@ -300,6 +300,9 @@ async fn certificates_of_no_use_attach_nobody() {
     let mut lab = Lab::stream().await;
     let (good, authority) = (lab.business_certificates(), lab.authority.take().unwrap());
     let others = Authority::new();
+    let fifo = good.ca.with_file_name("odd.pem");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, rustix::fs::Mode::RWXU, 0).unwrap();
     let foreign = Certificates { ca: good.ca.clone(), ..others.sign("business", false) };
     let cases = [
         (authority.sign("expired", true), "certificate"),
@@ -307,6 +310,10 @@ async fn certificates_of_no_use_attach_nobody() {
         (Certificates { ca: others.sign("x", false).ca, ..good.clone() }, "certificate"),
         (Certificates { certificate: "/nonexistent.pem".into(), ..good.clone() }, "nonexistent"),
         (Certificates { key: good.certificate.clone(), ..good.clone() }, "key"),
+        // Nobody waits for one who writes.
+        (Certificates { ca: fifo.clone(), ..good.clone() }, "odd.pem: is a fifo"),
+        (Certificates { certificate: fifo.clone(), ..good.clone() }, "odd.pem: is a fifo"),
+        (Certificates { key: fifo, ..good.clone() }, "odd.pem: is a fifo"),
     ];
     for (files, words) in cases {
         let error = refused(&lab, &files).await;
