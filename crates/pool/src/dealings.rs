@@ -371,8 +371,10 @@ mod tests {
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
+    use rustix::process::PidfdFlags;
     use tollfree_layout::pool::RefHead;
-    use tollfree_region::Origin;
+    use tollfree_region::{Origin, ReadMemory as _};
+    use tollfree_testkit::hollow;
     use zerocopy::{FromZeros, IntoBytes};
 
     use crate::config::Config;
@@ -416,6 +418,43 @@ mod tests {
         dealings.give_up_fetches(&inner);
         assert!(matches!(look(), Poll::Ready(Err(FetchFault::Coordinator))));
         assert!(matches!(inner.fetch(&wire()), Err(RefError::Coordinator)), "nobody is there to ask");
+    }
+
+    /// The life of this process, as a member's.
+    fn life() -> GivenFd {
+        let pidfd = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap();
+        GivenFd::from(pidfd)
+    }
+
+    #[test]
+    fn an_extent_whose_readers_would_pay_for_its_pages_is_not_mapped() {
+        let (inner, mut dealings) = member();
+        let shape = ExtentShape::of_data(1 << 16).unwrap();
+        let good = OwnExtent::create(inner.id, OWNER, ONE, shape).unwrap();
+        let mut head = [0; 64];
+        good.region.copy_out(0, &mut head);
+        let message = PoolMessage::new(pool_kind::MAPPED).about(OWNER, ONE).of(1 << 16);
+        dealings.hear(&inner, &message, vec![hollow(&head, shape.file_len()).into(), life()]);
+        assert_eq!(kinds(&mut dealings), [pool_kind::UNMAPPED]);
+        let fd = good.fd.try_clone().unwrap();
+        dealings.hear(&inner, &message, vec![fd.into(), life()]);
+        assert_eq!(kinds(&mut dealings), [pool_kind::ROW], "one that has its pages is");
+    }
+
+    #[test]
+    fn a_row_whose_owner_would_pay_for_its_pages_is_not_looked_at() {
+        let (inner, mut dealings) = member();
+        dealings.hear(&inner, &PoolMessage::new(pool_kind::GRANT).of(1 << 16), Vec::new());
+        let idx = dealings.letters()[0].message.extent();
+        dealings.hear(&inner, &PoolMessage::new(pool_kind::EXTENT_OK).about(MemberIdx(1), idx), Vec::new());
+        let row_len = inner.heap.lock().row_len(idx).unwrap();
+        _ = kinds(&mut dealings);
+        let message = PoolMessage::new(pool_kind::ROW).about(OWNER, idx).row(1);
+        dealings.hear(&inner, &message, vec![hollow(&[], row_len).into(), life()]);
+        assert_eq!(kinds(&mut dealings), [pool_kind::NOT_HAD]);
+        let row = tollfree_region::Region::create("row", row_len).unwrap();
+        dealings.hear(&inner, &message, vec![row.fd().try_clone_to_owned().unwrap().into(), life()]);
+        assert_eq!(kinds(&mut dealings), [pool_kind::ROW_OK], "one that has its pages is");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub enum RegionError {
     /// The system's policy does not let this process share memory. Trying again will not help.
     #[error(
         "this process may not share memory: {step} is forbidden ({source}); \
-         let its seccomp profile or security module allow memfd_create, fcntl, fallocate, mmap and madvise"
+         let its seccomp profile or security module allow memfd_create, fcntl, ftruncate, fstatfs, fallocate, mmap and madvise"
     )]
     Forbidden {
         /// The operation that was refused.
@@ -74,7 +74,18 @@ pub enum PeerFault {
         /// Length announced, in bytes.
         expected: usize,
     },
-    /// Sparse: reading it could fail with SIGBUS.
+    /// It has more memory than it is long: some lies behind its end, where nobody reads, in place of pages that would be
+    /// made by whoever reads them.
+    #[error(
+        "{reserved} bytes of memory are reserved for its {len} bytes; its creator must reserve none behind its end"
+    )]
+    Excess {
+        /// Bytes that have memory behind them.
+        reserved: u64,
+        /// Length in bytes.
+        len: usize,
+    },
+    /// Sparse: reading it could fail with SIGBUS, or would make its pages at the reader's expense.
     #[error("only {reserved} of its {len} bytes are reserved; its creator has to fallocate all of it first")]
     Sparse {
         /// Bytes that have memory behind them.
@@ -85,6 +96,9 @@ pub enum PeerFault {
     /// Passed without the right to read it.
     #[error("it is not open for reading")]
     Unreadable,
+    /// Passed without the right to write it, so that nothing can be cut off behind its end.
+    #[error("it is not open for writing; its creator has to pass the descriptor that memfd_create gave it")]
+    Unwritable,
 }
 
 /// A set of seals that prints as their names.

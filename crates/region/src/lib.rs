@@ -9,7 +9,7 @@
 //! ```text
 //! creator:  memfd ──ftruncate──► sized ──mmap──► mapped ──fallocate──► reserved ──F_ADD_SEALS──► sealed ──drop──► unmapped
 //!                                                                                                │ fd()
-//! peer:                              received ──seals, then length and blocks──► checked ──mmap──► mapped ──drop──► unmapped
+//! peer:                              received ──seals, length, blocks──► checked ──mmap──► mapped ──drop──► unmapped
 //! ```
 //! An error on any step goes back to nothing. The order matters: the creator's mapping has to exist before the seal
 //! that forbids writable ones, and a length means nothing before the seal that fixes it.

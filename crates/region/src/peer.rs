@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
+use rustix::param::page_size;
 
 use crate::error::{PeerFault, RegionError, Seals};
 use crate::given::{GivenFd, GivenKind, memory_stat, reserved};
@@ -15,10 +16,16 @@ use crate::mapping::Mapping;
 use crate::memory::ReadMemory;
 use crate::own::SEALS;
 
+/// What the kernel calls the file system that plain memory belongs to (`linux/magic.h`); memory of huge pages has another, whose pages
+/// are counted otherwise.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+/// Longest page that the kernel may put at the end of plain memory, in bytes.
+const LARGE_PAGE_LEN: u64 = 2 << 20;
+
 /// A peer's memory, readable here and writable by the peer alone.
 ///
-/// Its seals and its reserved pages are checked before it is mapped, so that reading never faults: the peer cannot
-/// truncate it or punch holes in it, and it stays mapped after the peer's death. Dropping unmaps it.
+/// Its seals and its reserved pages are checked before it is mapped, so that reading never faults and costs this process no
+/// memory: the peer cannot truncate it or punch holes in it, and it stays mapped after the peer's death. Dropping unmaps it.
 #[derive(Debug)]
 pub struct PeerRegion {
     mapping: Mapping,
@@ -28,8 +35,8 @@ impl PeerRegion {
     /// Maps the peer's region behind `fd`, which is closed in any case. Waits for nobody, whatever `fd` is.
     ///
     /// # Errors
-    /// [`RegionError::Peer`] with what is wrong with the fd: not sealed shared memory, not of `expected_len` bytes,
-    /// or sparse. Others as for [`Region::create`](crate::Region::create).
+    /// [`RegionError::Peer`] with what is wrong with the fd: not sealed shared memory, not open for reading and writing, not of
+    /// `expected_len` bytes, sparse, or with memory behind its end. Others as for [`Region::create`](crate::Region::create).
     pub fn map(fd: impl Into<GivenFd>, expected_len: usize) -> Result<PeerRegion, RegionError> {
         PeerRegion::map_given(&fd.into(), expected_len)
     }
@@ -77,6 +84,11 @@ impl From<PeerFault> for Refusal {
 
 /// Seals first: only memory has any, so no file system is asked for them, and size and blocks say nothing while the peer can
 /// still change them.
+///
+/// The kernel counts a file's blocks and doesn't tell where they lie: neither does `SEEK_HOLE`, which takes pages for holes that are
+/// reserved and not written yet. Blocks behind the end would pass for those of pages within, which the first reader would make, and be
+/// charged with. Setting a file's length to what it is frees what lies behind its end (`shmem_setattr` in the kernel), so all that is
+/// counted then lies within.
 fn check(fd: &GivenFd, expected_len: usize) -> Result<(), Refusal> {
     let seals = match fd.kind() {
         GivenKind::Memory(seals) => seals,
@@ -91,16 +103,37 @@ fn check(fd: &GivenFd, expected_len: usize) -> Result<(), Refusal> {
     if !seals.contains(wanted) {
         return Err(PeerFault::Unsealed { missing: Seals(wanted.difference(seals)) }.into());
     }
+    let system = rustix::fs::fstatfs(fd.as_fd()).map_err(|errno| Refusal::Errno("fstatfs", errno))?;
+    if system.f_type != TMPFS_MAGIC {
+        return Err(PeerFault::Kind("memory of huge pages").into());
+    }
     let stat = memory_stat(fd.as_fd()).map_err(|errno| Refusal::Errno("statx", errno))?;
     let found = stat.stx_size;
     if found == 0 || u64::try_from(expected_len) != Ok(found) {
         return Err(PeerFault::Length { found, expected: expected_len }.into());
     }
-    let reserved = reserved(&stat);
-    if reserved < found {
-        return Err(PeerFault::Sparse { reserved, len: expected_len }.into());
+    // A large page at the end may reach beyond it; what is freed here is this much at most.
+    let most = found.next_multiple_of(LARGE_PAGE_LEN);
+    let before = reserved(&stat);
+    if before < found {
+        return Err(PeerFault::Sparse { reserved: before, len: expected_len }.into());
     }
-    Ok(())
+    if before > most {
+        return Err(PeerFault::Excess { reserved: before, len: expected_len }.into());
+    }
+    rustix::fs::ftruncate(fd.as_fd(), found).map_err(|errno| match errno {
+        Errno::INVAL | Errno::BADF => PeerFault::Unwritable.into(),
+        errno => Refusal::Errno("ftruncate", errno),
+    })?;
+    let stat = memory_stat(fd.as_fd()).map_err(|errno| Refusal::Errno("statx", errno))?;
+    match reserved(&stat) {
+        after if after < found => Err(PeerFault::Sparse { reserved: after, len: expected_len }.into()),
+        // A large page that could not be split.
+        after if after > found.next_multiple_of(page_size() as u64) => {
+            Err(PeerFault::Excess { reserved: after, len: expected_len }.into())
+        }
+        _ => Ok(()),
+    }
 }
 
 impl ReadMemory for PeerRegion {

@@ -92,6 +92,53 @@ fn a_sparse_region_is_refused() {
     assert_eq!(fault_of(holey, LEN), PeerFault::Sparse { reserved: 4096, len: LEN });
 }
 
+/// Memory of `len` bytes that are not reserved, with as much reserved behind its end.
+fn beyond(len: usize, within: usize) -> OwnedFd {
+    let fd = memfd(len, false, SealFlags::empty());
+    if within > 0 {
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, within as u64).unwrap();
+    }
+    let behind = (len - within) as u64;
+    rustix::fs::fallocate(&fd, FallocateFlags::KEEP_SIZE, len as u64 + (64 << 20), behind).unwrap();
+    rustix::fs::fcntl_add_seals(&fd, ALL).unwrap();
+    fd
+}
+
+#[test]
+fn memory_behind_the_end_does_not_pass_for_pages_within() {
+    assert_eq!(fault_of(beyond(LEN, 0), LEN), PeerFault::Sparse { reserved: 0, len: LEN });
+    let fault = fault_of(beyond(LEN, 4096), LEN);
+    assert_eq!(fault, PeerFault::Sparse { reserved: 4096, len: LEN });
+    // What is good otherwise is good without it, and nothing is kept behind the end.
+    let more = memfd(LEN, true, SealFlags::empty());
+    rustix::fs::fallocate(&more, FallocateFlags::KEEP_SIZE, LEN as u64, 1 << 20).unwrap();
+    rustix::fs::fcntl_add_seals(&more, ALL).unwrap();
+    let kept = more.try_clone().unwrap();
+    PeerRegion::map(more, LEN).unwrap();
+    assert_eq!(rustix::fs::fstat(&kept).unwrap().st_blocks * 512, LEN as i64);
+}
+
+#[test]
+fn so_much_behind_the_end_that_freeing_it_takes_time_is_refused() {
+    let more = memfd(LEN, true, SealFlags::empty());
+    rustix::fs::fallocate(&more, FallocateFlags::KEEP_SIZE, LEN as u64, 4 << 20).unwrap();
+    rustix::fs::fcntl_add_seals(&more, ALL).unwrap();
+    let reserved = (4 << 20) + LEN as u64;
+    assert_eq!(fault_of(more, LEN), PeerFault::Excess { reserved, len: LEN });
+}
+
+#[test]
+fn memory_of_huge_pages_is_refused() {
+    let huge = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    let Ok(fd) = rustix::fs::memfd_create("hostile", huge) else {
+        println!("skipped: this kernel has no huge pages");
+        return;
+    };
+    rustix::fs::ftruncate(&fd, 2 << 20).unwrap();
+    rustix::fs::fcntl_add_seals(&fd, ALL).unwrap();
+    assert_eq!(fault_of(fd, 2 << 20), PeerFault::Kind("memory of huge pages"));
+}
+
 #[test]
 fn other_kinds_of_fd_are_refused() {
     let kind = |fd: OwnedFd, word: &str| match fault_of(fd, LEN) {
@@ -128,7 +175,7 @@ fn regular_files_are_refused() {
 }
 
 #[test]
-fn a_good_region_without_the_right_to_read_is_refused() {
+fn a_good_region_without_the_right_to_read_and_to_write_is_refused() {
     let region = Region::create("hostile", LEN).unwrap();
     let reopen = |flags| {
         let path = format!("/proc/self/fd/{}", region.fd().as_fd().as_raw_fd());
@@ -136,5 +183,6 @@ fn a_good_region_without_the_right_to_read_is_refused() {
     };
     assert_eq!(fault_of(reopen(OFlags::WRONLY), LEN), PeerFault::Unreadable);
     assert_eq!(fault_of(reopen(OFlags::PATH), LEN), PeerFault::Unreadable);
-    PeerRegion::map(reopen(OFlags::RDONLY), LEN).unwrap();
+    assert_eq!(fault_of(reopen(OFlags::RDONLY), LEN), PeerFault::Unwritable);
+    PeerRegion::map(reopen(OFlags::RDWR), LEN).unwrap();
 }

@@ -12,7 +12,7 @@ use tollfree_layout::frame::{control, events};
 use tollfree_layout::handshake::{Hello, reason};
 use tollfree_layout::limits;
 use tollfree_region::Region;
-use tollfree_testkit::{Census, Door, Frame, HostilePeer};
+use tollfree_testkit::{Census, Door, Frame, HostilePeer, hollow};
 use tollfree_transport::*;
 
 #[test]
@@ -123,6 +123,29 @@ fn areas_that_a_peer_offers_are_bounded() {
         });
         let closed = server.next_end().await;
         assert!(matches!(closed, Closed::Violation(_)), "{closed}");
+        check_calls(&honest, 3).await;
+        before.assert_back();
+    });
+}
+
+#[test]
+fn an_area_whose_reader_would_pay_for_its_pages_ends_the_session() {
+    alone_for(60, async {
+        let server = Echo::start(Config::default());
+        let honest = server.connect().await;
+        check_calls(&honest, 3).await;
+        let before = Census::take();
+        let path = server.path();
+        tokio::task::block_in_place(|| {
+            let mut peer = HostilePeer::client(&path).unwrap();
+            let area = hollow(&[], limits::AREA_LEN_MIN);
+            peer.send_fds(&[area.as_fd()]).unwrap();
+            let offer = Frame::new(events::CONTROL, 0, 0).code(control::AREA_OFFER);
+            peer.send(&offer.chunk_len(limits::AREA_LEN_MIN as u32)).unwrap();
+            peer.door().wait_for_hang_up().unwrap();
+        });
+        let closed = server.next_end().await;
+        assert!(matches!(closed, Closed::Violation(_)) && closed.to_string().contains("payload area"), "{closed}");
         check_calls(&honest, 3).await;
         before.assert_back();
     });

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use echo::{Echo, alone_for, check_calls};
 use tollfree_layout::handshake::{Hello, feature, kind, reason};
 use tollfree_layout::limits;
-use tollfree_testkit::{Census, Chance, Door};
+use tollfree_testkit::{Census, Chance, Door, hollow};
 use tollfree_transport::*;
 use zerocopy::IntoBytes;
 
@@ -53,7 +53,7 @@ fn every_lie_of_a_client_is_refused_in_words() {
         let file = File::open("/proc/self/exe").unwrap();
         let (pipe, _pipe_end) = std::io::pipe().unwrap();
         let (pair, _pair_end) = std::os::unix::net::UnixStream::pair().unwrap();
-        let unsealed = unsealed(RING_LEN + 4096);
+        let (unsealed, hollow) = (unsealed(RING_LEN + 4096), hollow(&[], RING_LEN + 4096));
         let fd = region.fd();
         let with = |edit: &dyn Fn(&mut Hello)| {
             let mut hello = hello();
@@ -182,6 +182,7 @@ fn every_lie_of_a_client_is_refused_in_words() {
             ("socket", plain.clone(), vec![pair.as_fd()], reason::REGION, "a socket"),
             ("file", plain.clone(), vec![file.as_fd()], reason::REGION, "fd "),
             ("unsealed", plain.clone(), vec![unsealed.as_fd()], reason::REGION, "lacks the seals"),
+            ("hollow", plain.clone(), vec![hollow.as_fd()], reason::REGION, "only 0 of its 36864 bytes"),
         ];
         for (what, bytes, fds, reason, words) in &cases {
             let path = server.path();
@@ -192,7 +193,7 @@ fn every_lie_of_a_client_is_refused_in_words() {
             assert!(answer.text().contains(words), "{what}: \"{}\" lacks \"{words}\"", answer.text());
         }
         check_calls(&honest, 10).await;
-        drop((region, other, null, directory, file, pipe, _pipe_end, pair, _pair_end, unsealed));
+        drop((region, other, null, directory, file, pipe, _pipe_end, pair, _pair_end, unsealed, hollow));
         before.assert_back();
         assert_eq!(server.sessions.lock().unwrap().len(), 1, "no lie became a session");
     });
@@ -314,6 +315,13 @@ fn every_lie_of_a_server_is_an_error_that_names_the_socket() {
         })
         .await;
         assert!(bare.contains("without the descriptor"), "{bare}");
+        let empty = refused_by_client(|door| {
+            let region = hollow(&[], RING_LEN + 4096);
+            door.send(Door::hello(kind::WELCOME, RING_LEN).as_bytes(), &[region.as_fd()]).unwrap();
+            door.wait_for_hang_up().unwrap();
+        })
+        .await;
+        assert!(empty.contains("only 0 of its 36864 bytes"), "{empty}");
         before.assert_back();
     });
 }

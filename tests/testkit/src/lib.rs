@@ -4,7 +4,7 @@
 //! door becomes after a good handshake, and can break everything that follows. [`Shim`] stands between two honest peers and
 //! changes what they announce. [`Census`] counts what a process holds,
 //! [`TimeLimit`] ends a test that hangs, even one that never yields; [`Process`] is the test program once more, to be stopped
-//! or killed; a [`SilentFile`] and a [`LingeringSocket`] are descriptors whose `close` waits; a [`Saboteur`] has system calls of a process fail; [`fork()`], [`forbid()`] and [`free_address()`] are what the names say.
+//! or killed; a [`SilentFile`] and a [`LingeringSocket`] are descriptors whose `close` waits; [`hollow()`] memory has its pages where nobody reads; a [`Saboteur`] has system calls of a process fail; [`fork()`], [`forbid()`] and [`free_address()`] are what the names say.
 #![forbid(unsafe_code)]
 
 mod census;
@@ -14,6 +14,7 @@ mod forbid;
 mod fork;
 mod frames;
 mod free;
+mod hollow;
 mod limit;
 mod peer;
 mod process;
@@ -28,6 +29,7 @@ pub use forbid::{Call, forbid};
 pub use fork::{Forked, fork};
 pub use frames::{Frame, opening_of};
 pub use free::free_address;
+pub use hollow::hollow;
 pub use limit::{Alone, TimeLimit, alone};
 pub use peer::{Flipper, HostilePeer};
 pub use process::{Process, Role, stop_child};
