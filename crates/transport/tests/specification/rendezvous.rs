@@ -164,7 +164,8 @@ fn of_both_implementations_that_start_at_once_exactly_one_wins_and_lives() {
             let strangers = [(); 2].map(|()| {
                 scope.spawn(|| {
                     barrier.wait();
-                    Stranger::bind(&path, || {})
+                    // Long enough for others to get in between, where they can.
+                    Stranger::bind(&path, || std::thread::sleep(Duration::from_millis(2)))
                 })
             });
             let references = runtimes.each_ref().map(|runtime| {
