@@ -186,6 +186,8 @@ pub mod pool_reason {
     pub const MALFORMED: u32 = 8;
     /// The kernel doesn't let the coordinator watch the member's process.
     pub const LIFE: u32 = 9;
+    /// The pool is for those who were invited, and this one was not.
+    pub const INVITATION: u32 = 10;
 }
 
 /// The header of an extent.

@@ -28,8 +28,9 @@ use crate::config::Config;
 use crate::coordinator::Coordinator;
 use crate::dealings::Dealings;
 use crate::error::JoinError;
-use crate::greet::{Known, greet};
+use crate::greet::{Entry, Known, greet};
 use crate::inner::Inner;
+use crate::invitation::Invitation;
 use crate::link::{Came, Inbox, Link, post};
 use crate::register::RETURN_GRACE;
 
@@ -52,11 +53,12 @@ pub(crate) fn join(
     address: &Address,
     config: Config,
     coordinator: Option<Coordinator>,
+    invitation: Option<&Invitation>,
 ) -> Result<Arc<Inner>, JoinError> {
     let system = |what| move |source: std::io::Error| JoinError::System { what, source };
     let origin = Origin::current().map_err(system("to notice forks"))?;
     let link = Arc::new(Link::new().map_err(system("an eventfd"))?);
-    let (socket, welcome) = greet(address, config.patience, None)?;
+    let (socket, welcome) = greet(address, config.patience, invitation.map_or(Entry::New, Entry::Invited))?;
     crate::steps::reached("joined");
     let inner = Arc::new(Inner::new(&welcome, config, origin, link.clone()));
     let agent = Agent {
@@ -230,7 +232,7 @@ impl Agent {
     }
 
     fn rejoin(&mut self, inner: &Arc<Inner>) {
-        match greet(&self.address, GREET_LIMIT, Some(self.known)) {
+        match greet(&self.address, GREET_LIMIT, Entry::Back(self.known)) {
             Ok((socket, _)) => {
                 self.socket = Some(socket);
                 self.retry_at = None;

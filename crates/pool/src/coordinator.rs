@@ -20,9 +20,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
-use rustix::rand::GetRandomFlags;
 use tollfree_layout::MemberIdx;
-use tollfree_layout::pool::{PoolMessage, SECRET_LEN, pool_kind, pool_reason};
+use tollfree_layout::pool::{POOL_ID_LEN, PoolMessage, SECRET_LEN, pool_kind, pool_reason};
 use tollfree_region::GivenFd;
 use tollfree_rendezvous::{Address, PeerIdentity, PeerPolicy, Rendezvous, Seldom, socket};
 
@@ -30,14 +29,15 @@ use crate::agent::timespec;
 use crate::config::Capacity;
 use crate::error::JoinError;
 use crate::greet::name_at;
+use crate::invitation::{Inviter, random};
 use crate::link::{Came, Inbox, post};
 use crate::register::{DeskIdx, FirstWord, Kernel, Process, Register};
 
-/// How long a connection may take to join.
-const JOIN_LIMIT: Duration = Duration::from_secs(5);
+/// How long a connection may take to join: it says JOIN as soon as it is connected.
+const JOIN_LIMIT: Duration = Duration::from_secs(2);
 /// Messages of a member that are read before others have their turn.
 const MESSAGE_COUNT: usize = 64;
-/// Connections at a time that haven't joined yet.
+/// Connections at a time that haven't joined yet; for a further one the oldest gives way.
 const NEWCOMER_COUNT_MAX: usize = 64;
 /// Answers that wait for a member before no more of its requests are read.
 const BACKLOG_MAX: usize = 64;
@@ -59,6 +59,14 @@ impl Coordinator {
     /// # Errors
     /// [`JoinError::Bind`], [`JoinError::Settings`], [`JoinError::System`].
     pub fn start(address: &Address, capacity: Capacity) -> Result<Coordinator, JoinError> {
+        Coordinator::start_for(address, capacity, Door::Open)
+    }
+
+    pub(crate) fn start_for(
+        address: &Address,
+        capacity: Capacity,
+        door: Door,
+    ) -> Result<Coordinator, JoinError> {
         capacity.check().map_err(JoinError::Settings)?;
         let system = |what| move |source: io::Error| JoinError::System { what, source };
         let rendezvous = Rendezvous::bind(address)?;
@@ -70,6 +78,7 @@ impl Coordinator {
             rendezvous,
             stop: stop.clone(),
             register: Register::new(name, capacity, Instant::now()),
+            door,
             desks: HashMap::new(),
             last_desk: 0,
             rest_until: None,
@@ -106,6 +115,29 @@ impl Drop for Coordinator {
     }
 }
 
+/// Who of its user's processes may join a pool.
+#[derive(Debug)]
+pub(crate) enum Door {
+    /// All.
+    Open,
+    /// Those that were invited. Nobody comes back whom this coordinator doesn't know: it takes no other's place.
+    Invited(Inviter),
+}
+
+impl Door {
+    /// Whether a first message may make its sender a member, as far as it is no nonsense.
+    fn admits(&self, message: &PoolMessage, register: &Register<Arc<GivenFd>>) -> bool {
+        let Door::Invited(inviter) = self else { return true };
+        match message.kind.get() {
+            pool_kind::JOIN if message.pool == [0; POOL_ID_LEN] => {
+                inviter.redeem(&message.secret, Instant::now())
+            }
+            pool_kind::JOIN => register.knows(message.member(), &message.secret),
+            _ => true,
+        }
+    }
+}
+
 /// A connection.
 struct Desk {
     socket: UnixStream,
@@ -122,6 +154,7 @@ struct Office {
     rendezvous: Rendezvous,
     stop: Arc<OwnedFd>,
     register: Register<Arc<GivenFd>>,
+    door: Door,
     desks: HashMap<DeskIdx, Desk>,
     last_desk: DeskIdx,
     /// Out of descriptors: no accepting before this.
@@ -219,8 +252,14 @@ impl Office {
                 return refuse(pool_reason::BUSY);
             }
         }
-        if self.desks.keys().filter(|idx| !self.has_joined(**idx)).count() >= NEWCOMER_COUNT_MAX {
-            return refuse(pool_reason::BUSY);
+        // Those who join say so at once. Who came first and has said nothing yet gives way; what it has said meanwhile counts.
+        let mut silent: Vec<_> = self.desks.keys().copied().filter(|idx| !self.has_joined(*idx)).collect();
+        if silent.len() >= NEWCOMER_COUNT_MAX {
+            silent.sort_unstable();
+            self.serve(silent[0]);
+            if !self.has_joined(silent[0]) {
+                self.refuse(silent[0], pool_reason::BUSY);
+            }
         }
         self.last_desk += 1;
         let desk = Desk {
@@ -277,7 +316,11 @@ impl Office {
 
     fn newcomer(&mut self, idx: DeskIdx, message: &PoolMessage, has_fds: bool) {
         let Some(desk) = self.desks.get_mut(&idx).filter(|desk| !desk.is_shown) else { return };
-        match self.register.first_word(idx, message, has_fds, &Newcomer(&desk.socket)) {
+        let first = match self.door.admits(message, &self.register) {
+            true => self.register.first_word(idx, message, has_fds, &Newcomer(&desk.socket)),
+            false => FirstWord::Refused(pool_reason::INVITATION),
+        };
+        match first {
             FirstWord::Member { welcome, before } => {
                 desk.unsent.push_back((welcome, Vec::new()));
                 if let Some(before) = before {
@@ -288,10 +331,14 @@ impl Office {
                 desk.unsent = shown.into_iter().map(|message| (message, Vec::new())).collect();
                 desk.is_shown = true;
             }
-            FirstWord::Refused(reason) => {
-                let _ = post(&desk.socket, &PoolMessage::new(pool_kind::REFUSAL).because(reason), &[]);
-                self.desks.remove(&idx);
-            }
+            FirstWord::Refused(reason) => self.refuse(idx, reason),
+        }
+    }
+
+    /// Sends away one that has not joined.
+    fn refuse(&mut self, idx: DeskIdx, reason: u32) {
+        if let Some(desk) = self.desks.remove(&idx) {
+            let _ = post(&desk.socket, &PoolMessage::new(pool_kind::REFUSAL).because(reason), &[]);
         }
     }
 
@@ -414,9 +461,4 @@ impl Kernel<Arc<GivenFd>> for Newcomer<'_> {
         })?;
         Ok(secret)
     }
-}
-
-fn random(bytes: &mut [u8]) -> Result<(), rustix::io::Errno> {
-    let count = rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut *bytes, GetRandomFlags::empty()))?;
-    if count < bytes.len() { Err(rustix::io::Errno::AGAIN) } else { Ok(()) }
 }

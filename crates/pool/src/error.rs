@@ -90,6 +90,8 @@ pub enum Refusal {
     Malformed,
     /// The kernel doesn't let the coordinator watch the member's process.
     Life,
+    /// The pool is for those who were invited.
+    Invitation,
 }
 
 impl Refusal {
@@ -103,6 +105,7 @@ impl Refusal {
             pool_reason::BUSY => Refusal::Busy,
             pool_reason::USER => Refusal::User,
             pool_reason::LIFE => Refusal::Life,
+            pool_reason::INVITATION => Refusal::Invitation,
             _ => Refusal::Malformed,
         }
     }
@@ -121,6 +124,9 @@ impl std::fmt::Display for Refusal {
             }
             Refusal::User => "only its own user is allowed",
             Refusal::Malformed => "the request was malformed",
+            Refusal::Invitation => {
+                "it lets in only processes that were invited, each invitation once and within 30 s"
+            }
             Refusal::Life => "the kernel does not let it watch this process (is pidfd_open forbidden there?)",
         })
     }

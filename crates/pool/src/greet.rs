@@ -22,6 +22,7 @@ use tollfree_rendezvous::{Address, PeerIdentity, PeerPolicy};
 use crate::agent::timespec;
 use crate::error::{JoinError, Refusal};
 use crate::extent::PoolId;
+use crate::invitation::Invitation;
 use crate::link::{Came, Inbox, post};
 
 /// What a member says of itself when it comes back.
@@ -32,14 +33,34 @@ pub(crate) struct Known {
     pub(crate) secret: [u8; SECRET_LEN],
 }
 
-/// Connects and joins; comes back to a pool, if `known`.
+/// As what somebody comes to a coordinator.
+#[derive(Clone, Copy)]
+pub(crate) enum Entry<'i> {
+    /// Any process of its user.
+    New,
+    /// One that was invited.
+    Invited(&'i Invitation),
+    /// A member that was there before.
+    Back(Known),
+}
+
+/// Connects and joins, or comes back.
 pub(crate) fn greet(
     address: &Address,
     limit: Duration,
-    known: Option<Known>,
+    entry: Entry<'_>,
 ) -> Result<(UnixStream, PoolMessage), JoinError> {
     let until = Instant::now() + limit;
-    let socket = ask(address, until, &join_word(known))?;
+    let (word, known) = match entry {
+        Entry::New => (join_word(None), None),
+        Entry::Invited(invitation) => {
+            let mut word = join_word(None);
+            word.secret = invitation.0;
+            (word, None)
+        }
+        Entry::Back(known) => (join_word(Some(known)), Some(known)),
+    };
+    let socket = ask(address, until, &word)?;
     let answer = answer(address, &socket, &mut Inbox::new(), until, limit)?;
     match answer.kind.get() {
         _ if answer.version.get() != POOL_VERSION => {

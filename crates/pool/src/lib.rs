@@ -12,7 +12,7 @@
 //! go make no system call.
 //!
 //! # Trust
-//! Members of a pool trust each other with each other's bytes: every member can read all of every extent that it maps. None
+//! Every process of the coordinator's user may join, unless the pool was made by [`Pool::create_by_invitation`]. Members of a pool trust each other with each other's bytes: every member can read all of every extent that it maps. None
 //! can write another's. An owner that breaks the protocol can change bytes under its own readers.
 //!
 //! # Example
@@ -53,6 +53,7 @@ mod heap;
 mod held;
 pub mod holds;
 mod inner;
+mod invitation;
 mod ledger;
 mod link;
 mod overlay;
@@ -75,6 +76,7 @@ pub use config::{Capacity, Config, WhenShort};
 pub use coordinator::Coordinator;
 pub use counts::{Counts, Holder, Room, Usage};
 pub use error::{AllocError, JoinError, RefError, Refusal, Shortage};
+pub use invitation::{Invitation, Inviter, NoInvitation};
 pub use overlay::{Overlay, OverlayError};
 pub use patience::Patience;
 pub use payload::{Payload, WriteError};

@@ -10,10 +10,11 @@ use tollfree_rendezvous::Address;
 
 use crate::buffer::Buffer;
 use crate::config::{Capacity, Config};
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, Door};
 use crate::counts::{Counts, Room, Usage};
 use crate::error::{AllocError, JoinError, RefError};
 use crate::inner::{Fetch, Inner};
+use crate::invitation::{Invitation, Inviter};
 use crate::refs::Ref;
 
 /// This process's membership of a pool. Cloning is cheap; all clones, and all refs and buffers that came of them, are one
@@ -38,7 +39,24 @@ impl Pool {
     /// [`JoinError::Bind`] where the address is in use; others as for [`join`](Self::join).
     pub fn create(address: &Address, capacity: Capacity, config: Config) -> Result<Pool, JoinError> {
         let coordinator = Coordinator::start(address, capacity)?;
-        crate::agent::join(address, config, Some(coordinator)).map(Pool::of)
+        crate::agent::join(address, config, Some(coordinator), None).map(Pool::of)
+    }
+
+    /// The same for a pool that nobody else joins but those who are [invited](Inviter::invite), be they of the same user or not invited any more:
+    /// [`join_by_invitation`](Self::join_by_invitation). A coordinator that takes this one's place later on would be another pool's.
+    ///
+    /// # Errors
+    /// As for [`create`](Self::create).
+    pub fn create_by_invitation(
+        address: &Address,
+        capacity: Capacity,
+        config: Config,
+    ) -> Result<(Pool, Inviter), JoinError> {
+        let inviter = Inviter::default();
+        let coordinator = Coordinator::start_for(address, capacity, Door::Invited(inviter.clone()))?;
+        let own = inviter.invite()?;
+        let joined = crate::agent::join(address, config, Some(coordinator), Some(&own))?;
+        Ok((Pool::of(joined), inviter))
     }
 
     /// Joins the pool that is coordinated at `address`. Waits for the coordinator's answer, at most
@@ -48,7 +66,20 @@ impl Pool {
     /// # Errors
     /// [`JoinError`], which names the address.
     pub fn join(address: &Address, config: Config) -> Result<Pool, JoinError> {
-        crate::agent::join(address, config, None).map(Pool::of)
+        crate::agent::join(address, config, None, None).map(Pool::of)
+    }
+
+    /// Joins a pool that only those join who were invited. Waits as [`join`](Self::join) does.
+    ///
+    /// # Errors
+    /// [`JoinError::Refused`] with [`Refusal::Invitation`](crate::Refusal::Invitation) where the invitation is not good, or not any more. Others as for
+    /// [`join`](Self::join).
+    pub fn join_by_invitation(
+        address: &Address,
+        invitation: &Invitation,
+        config: Config,
+    ) -> Result<Pool, JoinError> {
+        crate::agent::join(address, config, None, Some(invitation)).map(Pool::of)
     }
 
     /// Memory to produce `len` bytes into. If there is none, *the thread* waits, as long as [`Config::when_short`] says: a

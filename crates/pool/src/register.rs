@@ -140,6 +140,11 @@ impl<F: Clone> Register<F> {
         Ok(message.pool)
     }
 
+    /// Whether it is a member's secret.
+    pub(crate) fn knows(&self, member: MemberIdx, secret: &[u8; SECRET_LEN]) -> bool {
+        self.ledger.secret_of(member) == Some(*secret)
+    }
+
     /// A secret whose number nobody has.
     fn new_secret(&self, kernel: &impl Kernel<F>) -> Result<[u8; SECRET_LEN], u32> {
         loop {
