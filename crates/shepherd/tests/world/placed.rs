@@ -12,7 +12,7 @@ use tollfree::{Payloads, Server};
 use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_layout::metadata::pairs;
-use tollfree_pool::{Composed, Pool};
+use tollfree_pool::{Address, Composed, JoinError, Pool, Refusal};
 use tollfree_stubs::probe as structs;
 use tollfree_transport::{Arrival, Attachment, Config, Emission, Ending, Introduction, Keep, Outgoing};
 use tonic::{Code, Status};
@@ -74,10 +74,17 @@ impl Sender {
                     Outgoing::new(description::<Ask, Answer>().into(), false)
                 }
                 (_, path) if path == JOIN.as_bytes() => {
-                    let address =
-                        pairs(&call.headers).flatten().find(|(name, _)| name.as_bytes() == b"tollfree-pool");
-                    let address = std::str::from_utf8(address.unwrap().1).unwrap().parse().unwrap();
-                    let pool = tokio::task::spawn_blocking(move || Pool::join(&address, Default::default()));
+                    let said = |wanted: &str| {
+                        let found = pairs(&call.headers)
+                            .flatten()
+                            .find(|(name, _)| name.as_bytes() == wanted.as_bytes());
+                        std::str::from_utf8(found.unwrap().1).unwrap().to_owned()
+                    };
+                    let address = said("tollfree-pool").parse().unwrap();
+                    let invitation = said("tollfree-invitation").parse().unwrap();
+                    let pool = tokio::task::spawn_blocking(move || {
+                        Pool::join_by_invitation(&address, &invitation, Default::default())
+                    });
                     assert!(joined.set(pool.await.unwrap().unwrap()).is_ok(), "it is asked once");
                     Outgoing::new(Bytes::new(), false)
                 }
@@ -229,5 +236,33 @@ async fn who_comes_by_a_shortcut_is_not_trusted_as_the_shepherd_is() {
     drop(opener);
     assert_eq!(payloads.counts().refused_refs, 0);
     // The shepherd's session is another one.
+    lab.client().await.unary(long()).await.unwrap();
+}
+
+/// Where a group's pool is can be read in `/proc/net/unix`. A process of the shepherd's own user that never attached joins none of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_not_invited_joins_no_groups_pool() {
+    let lab = Lab::start("").await;
+    let (payloads, _business) = attach(&lab).await;
+    until_placed(&lab, &payloads).await;
+    let listed = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let names = listed.lines().filter_map(|line| line.split_once('@'));
+    let names: HashSet<_> =
+        names.map(|(_, name)| name).filter(|name| name.starts_with("tollfree-objects-")).collect();
+    let mut refused = 0;
+    for name in names {
+        let address: Address = format!("shm-abstract:{name}").parse().unwrap();
+        let joined = tokio::task::spawn_blocking(move || Pool::join(&address, Default::default())).await;
+        match joined.unwrap() {
+            Err(JoinError::Refused { reason, .. }) => {
+                assert_eq!(reason, Refusal::Invitation);
+                refused += 1;
+            }
+            // Another test's, which has ended meanwhile.
+            Err(JoinError::Connect { .. } | JoinError::NotACoordinator(_)) => {}
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    assert!(refused > 0, "this shepherd's is among them");
     lab.client().await.unary(long()).await.unwrap();
 }

@@ -136,14 +136,17 @@ fn offer(headers: &HeaderMap) -> Option<(Address, (i32, u32))> {
 }
 
 /// A request without a message.
-pub(crate) fn request(path: &'static str, header: Option<(HeaderName, HeaderValue)>) -> Request<Body> {
+pub(crate) fn request(
+    path: &'static str,
+    headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+) -> Request<Body> {
     let mut request = Request::new(Body::empty());
     *request.method_mut() = http::Method::POST;
     *request.version_mut() = http::Version::HTTP_2;
     *request.uri_mut() = Uri::from_static(path);
     request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
     request.headers_mut().insert(CONTENT_TYPE, GRPC);
-    request.headers_mut().extend(header);
+    request.headers_mut().extend(headers);
     request
 }
 

@@ -21,6 +21,8 @@ pub(crate) const DESCRIBE: &str = "/tollfree.Objects/Describe";
 pub(crate) const JOIN: &str = "/tollfree.Objects/Join";
 /// That pool's address.
 pub(crate) const POOL: HeaderName = HeaderName::from_static("tollfree-pool");
+/// By what it joins there.
+pub(crate) const INVITATION: HeaderName = HeaderName::from_static("tollfree-invitation");
 /// The method's path.
 pub(crate) const METHOD: HeaderName = HeaderName::from_static("tollfree-method");
 
@@ -43,15 +45,18 @@ impl LocalRights {
     }
 
     fn join(&self, request: &Request<Body>) -> HandlerFuture {
-        let address = request.headers().get(POOL).and_then(|value| value.to_str().ok()?.parse().ok());
+        let text = |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let address = text(POOL).and_then(|text| text.parse().ok());
+        let invitation = text(INVITATION).and_then(|text| text.parse().ok());
         let joining = self.joining.clone();
         Box::pin(async move {
-            let joined = match (joining, address) {
-                (None, _) => {
+            let joined = match (joining, address, invitation) {
+                (None, ..) => {
                     Err(Status::failed_precondition("this process does not trust its shepherd's objects"))
                 }
-                (_, None) => Err(Status::invalid_argument("tollfree-pool is no address")),
-                (Some(joining), Some(address)) => joining.join(address).await,
+                (_, None, _) => Err(Status::invalid_argument("tollfree-pool is no address")),
+                (.., None) => Err(Status::invalid_argument("tollfree-invitation is no invitation")),
+                (Some(joining), Some(address), Some(invitation)) => joining.join(address, invitation).await,
             };
             joined.map_or_else(Status::into_http, |()| answer(Bytes::new()))
         })

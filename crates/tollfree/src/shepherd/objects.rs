@@ -29,7 +29,7 @@ use crate::message::encoding::headers_say_encoding;
 use crate::message::fates::{Fate, Fates, Unfit};
 use crate::message::repacking::{Repacking, Room};
 use crate::message::translation::{DESCRIPTION_LEN_MAX, Translation, load, no_tables};
-use crate::server::control::{DESCRIBE, JOIN, METHOD, POOL};
+use crate::server::control::{DESCRIBE, INVITATION, JOIN, METHOD, POOL};
 use crate::shepherd::Attached;
 use crate::shepherd::places::{Place, Places};
 use crate::shepherd::tables::Tables;
@@ -314,7 +314,8 @@ impl Objects {
         attachment: &Arc<Attachment>,
     ) -> Result<(), String> {
         let place = self.places.of(group).await?;
-        ask(endpoint, attachment, JOIN, (POOL, place.address.clone())).await?;
+        let invited = [(POOL, place.address.clone()), (INVITATION, place.invite()?)];
+        ask(endpoint, attachment, JOIN, invited).await?;
         // It is asked once.
         _ = endpoint.sharing.places_in.set(place.pool.clone());
         self.state.lock().place = Some(place);
@@ -329,7 +330,7 @@ async fn describe(
     path: &str,
 ) -> Result<Bytes, String> {
     let method = HeaderValue::from_str(path).map_err(|_| "the method's path is no header".to_owned())?;
-    let mut message = ask(endpoint, attachment, DESCRIBE, (METHOD, method)).await?;
+    let mut message = ask(endpoint, attachment, DESCRIBE, [(METHOD, method)]).await?;
     if message.len() < GRPC_PREFIX_LEN {
         return Err("the answer has no message".into());
     }
@@ -342,10 +343,10 @@ async fn ask(
     endpoint: &Arc<Endpoint>,
     attachment: &Arc<Attachment>,
     what: &'static str,
-    header: (HeaderName, HeaderValue),
+    headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
 ) -> Result<Bytes, String> {
     let picked = Picked { endpoint: endpoint.clone(), connection: Connection::Session(attachment.clone()) };
-    let answer = tokio::time::timeout(PATIENCE, answer(picked, request(what, Some(header)))).await;
+    let answer = tokio::time::timeout(PATIENCE, answer(picked, request(what, headers))).await;
     answer.unwrap_or_else(|_| Err(format!("the answer has taken longer than {PATIENCE:?}")))
 }
 
