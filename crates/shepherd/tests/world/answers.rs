@@ -1,4 +1,6 @@
-//! Answers whose metadata are too long for the client: that call ends, and the others of the connection go on.
+//! Metadata of workers that are too long for HTTP/2's other end: that call ends, and the others of the connection go on.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tollfree_stubs::probe::Ask;
@@ -8,7 +10,8 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 
 use crate::lab::{Lab, PATIENCE};
-use crate::raw::{Deed, headers, message, pairs, trailers, worker};
+use crate::outward::{serve, via};
+use crate::raw::{self, Deed, headers, message, pairs, trailers, worker};
 
 /// Two groups that one connection calls.
 const ROUTES: &str = "[groups.calm]\n[groups.loud]\n[routes]\n\"tollfree.probe.v1.Probe/Unary\" = \"calm\"\n\
@@ -53,8 +56,8 @@ async fn answer(block: Bytes, max: Option<u32>) {
     let lab = Lab::start(ROUTES).await;
     let calm = lab.attach("calm").await;
     let all = deeds(&block);
-    let (count, next) = (all.len(), std::sync::atomic::AtomicUsize::new(0));
-    let next = move || next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    let (count, next) = (all.len(), AtomicUsize::new(0));
+    let next = move || next.fetch_add(1, Ordering::SeqCst);
     let _loud = worker(&lab, "loud", move |_| all[next() % all.len()].clone()).await;
     let mut endpoint = Endpoint::try_from(lab.uri.clone()).unwrap();
     if let Some(max) = max {
@@ -105,4 +108,29 @@ async fn an_answer_that_its_client_takes_passes_whole() {
     let trailers = answers.get_mut().trailers().await.unwrap().unwrap();
     assert_eq!(trailers.get_all("x-some").iter().count(), 100);
     assert_eq!(lab.refused("answer_headers").await, 0.0);
+}
+
+/// A group's calls to a target have its connections in common.
+#[tokio::test]
+async fn a_request_to_elsewhere_with_many_short_pairs_ends_its_call_and_not_the_connection() {
+    let (address, elsewhere) = serve(tollfree::Server::builder()).await;
+    let target = format!("http://{address}");
+    let lab = Lab::start(&format!("[groups.default]\nvia = [\"{target}\"]\n")).await;
+    let mut client = via(&lab, &target).await;
+    let under_way = tokio::spawn(async move { client.unary(Ask { wait_ms: 1, ..Ask::default() }).await });
+    let begun = tokio::time::Instant::now();
+    while elsewhere.live.load(Ordering::SeqCst) == 0 {
+        assert!(begun.elapsed() < PATIENCE, "the call does not come");
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    let session = raw::via(&lab, &target).await;
+    for _ in 0..3 {
+        let (code, words) = raw::call(&session, "Unary", many(), Vec::new(), 0).await;
+        assert_eq!(code, Code::ResourceExhausted, "{words}");
+        assert!(words.contains("limits.header"), "{words}");
+    }
+    assert_eq!(lab.refused("headers").await, 3.0);
+    assert_eq!(elsewhere.begun.load(Ordering::SeqCst), 1);
+    elsewhere.gate.notify_one();
+    under_way.await.unwrap().expect("another call to the same server goes on");
 }

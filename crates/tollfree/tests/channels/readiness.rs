@@ -181,3 +181,38 @@ async fn a_herd_backs_off_and_comes_back() {
         assert_eq!(in_time("a client comes back", call).await.unwrap().unwrap(), "open");
     }
 }
+
+/// Whatever a call waits for: a handshake that is not answered, a server on HTTP/2 that says nothing, a place in a session. It does not
+/// wait for a server that can't be reached at all: that it has to say itself.
+#[tokio::test]
+async fn a_call_waits_to_connect_and_for_a_place_until_its_deadline() {
+    const SHORT: Option<Duration> = Some(Duration::from_millis(100));
+    let street = Street::new();
+    let (silent, silent_http) = ("silent", "silent_http");
+    let _doors = [silent, silent_http].map(|name| tokio::net::UnixListener::bind(street.path(name)).unwrap());
+    let tcp = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let http = format!("http://{}", tcp.local_addr().unwrap());
+    for uri in [street.shm(silent), street.unix(silent_http), http] {
+        for (what, channel) in channels(&street, &uri) {
+            for waits in [false, true] {
+                let called = in_time(what, hello_that_waits(&channel, waits, SHORT)).await;
+                let status = called.unwrap_err();
+                assert_eq!(status.code(), Code::DeadlineExceeded, "{uri}, {what}, waits: {waits}: {status}");
+            }
+        }
+    }
+    let host = Host::new("full");
+    let server = Server::builder().add_service(host.service()).concurrency_limit_per_session(1);
+    let _place = Place::with(&street.shm("full"), server).await;
+    let channel = Channel::connect(street.shm("full")).await.unwrap();
+    let first = crate::place::call(&channel, "hold");
+    until("the first call begins", || host.seen_count("hold") == 1).await;
+    for waits in [false, true] {
+        let status = in_time("a place", hello_that_waits(&channel, waits, SHORT)).await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    }
+    assert_eq!(host.seen().len(), 1, "nobody else was served");
+    host.let_go(1);
+    assert_eq!(in_time("the first call", first).await.unwrap().unwrap(), "full");
+    assert_eq!(hello_that_waits(&channel, false, None).await.unwrap(), "full", "no place is lost");
+}
