@@ -15,7 +15,8 @@
 //!   48 | session_window    | clock_ns                | stream_count | area_len_max |  72
 //!   72 | metadata_len_max  | reason     | text_len   | body_len                |  88
 //!   88 | text (120)                                                            |  208
-//!  208 | pool (16)               | token (16)              | reserved             |  256
+//!  208 | pool (16)               | token (16)              | tcp_client (16)      |  256
+//!  256 | tcp_server (16)         | ports                   | reserved             |  288
 //! ```
 //!
 //! An introduction behind ATTACH is an [`AttachHead`], the name of the group, and the services' names, each after a byte that
@@ -45,6 +46,8 @@ pub const FEATURES: u64 =
     feature::LOAD | feature::POOL | feature::UPGRADE | feature::DOORBELL | feature::LENDING;
 /// Length of a token, and of the answer to one.
 pub const TOKEN_LEN: usize = 16;
+/// Length of an IP address in a message.
+pub const TCP_ADDRESS_LEN: usize = 16;
 /// Length of what the workers of one server have in common.
 pub const PROCESS_ID_LEN: usize = 16;
 
@@ -93,6 +96,8 @@ pub mod reason {
     pub const MALFORMED: u32 = 6;
     /// The token is not one that the server has given out, or not any more.
     pub const TOKEN: u32 = 7;
+    /// The server gave the token out over another connection than the client's.
+    pub const ENDS: u32 = 8;
 }
 
 /// A handshake message.
@@ -139,8 +144,17 @@ pub struct Hello {
     pub pool: [u8; POOL_ID_LEN],
     /// With [`feature::UPGRADE`]: the token in a HELLO, the answer to it in a WELCOME. Otherwise zero; ignored.
     pub token: [u8; TOKEN_LEN],
+    /// With [`feature::UPGRADE`], in a HELLO: the client's address in the TCP connection by which the token came, as its own
+    /// kernel says it; an IPv4 address is mapped into IPv6. All four fields are zero where the client doesn't say.
+    pub tcp_client: [u8; TCP_ADDRESS_LEN],
+    /// The server's address in that connection.
+    pub tcp_server: [u8; TCP_ADDRESS_LEN],
+    /// The client's port in it.
+    pub tcp_client_port: U16,
+    /// The server's port in it.
+    pub tcp_server_port: U16,
     /// Zero; ignored.
-    pub tail: [u8; 16],
+    pub tail: [u8; 12],
 }
 
 /// How the introduction of a process that attaches begins.
@@ -173,6 +187,8 @@ const _: () = {
     assert!(
         offset_of!(Hello, text) == 88 && offset_of!(Hello, pool) == 208 && offset_of!(Hello, token) == 224
     );
+    assert!(offset_of!(Hello, tcp_client) == 240 && offset_of!(Hello, tcp_server) == 256);
+    assert!(offset_of!(Hello, tcp_client_port) == 272 && offset_of!(Hello, tcp_server_port) == 274);
 };
 
 impl Hello {

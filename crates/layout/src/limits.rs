@@ -24,7 +24,7 @@ pub const AREA_LEN_MAX: usize = 16 * 1024 * 1024;
 pub const AREA_CHUNK_SHARE: usize = 4;
 
 /// Both handshake messages have this length.
-pub const HELLO_LEN: usize = 256;
+pub const HELLO_LEN: usize = 288;
 /// Longest text (agent, refusal) inside a handshake message.
 pub const HELLO_TEXT_MAX: usize = 120;
 /// Longest introduction at a shepherd.

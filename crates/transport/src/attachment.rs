@@ -161,18 +161,18 @@ impl Attachment {
         Ok(attachment)
     }
 
-    /// Connects to a socket that a server has named, with a token that it gave. The attachment comes with the answer to
-    /// the token: whether it is the answer of that server is still to be asked.
+    /// Connects to a socket that a server has named, with a ticket that it gave. The attachment comes with the answer to
+    /// its token: whether it is the answer of that server is still to be asked.
     ///
     /// # Errors
     /// [`ConnectError`], which names the socket. It is one, too, when the token is refused or not answered.
     pub async fn connect_with(
         socket: &OfferedSocket,
         config: &Config,
-        token: &tokens::Token,
+        ticket: &tokens::Ticket,
     ) -> Result<(Attachment, tokens::Token), ConnectError> {
         let path = socket.socket_path();
-        let met = Attachment::meet(socket.address(), &path, config, &Purpose::Call, Some(token)).await?;
+        let met = Attachment::meet(socket.address(), &path, config, &Purpose::Call, Some(ticket)).await?;
         let (attachment, Some(answer)) = met else {
             return Err(ConnectError {
                 address: socket.address().to_string(),
@@ -187,7 +187,7 @@ impl Attachment {
         path: &Path,
         config: &Config,
         purpose: &Purpose,
-        token: Option<&tokens::Token>,
+        ticket: Option<&tokens::Ticket>,
     ) -> Result<(Attachment, Option<tokens::Token>), ConnectError> {
         let error = |kind| ConnectError { address: address.to_string(), kind };
         let dialled = dial(path, config.handshake_timeout, STARTING).await;
@@ -203,7 +203,7 @@ impl Attachment {
             })
         })?;
         here(Point::Connected);
-        let attached = handshake::connect(&socket, config, purpose, token).await;
+        let attached = handshake::connect(&socket, config, purpose, ticket).await;
         let attached = attached.map_err(|kind| error(kind.into()))?;
         let answer = attached.answer;
         let attachment = Attachment::new(attached, socket.into_inner(), config)

@@ -36,10 +36,11 @@ use zerocopy::IntoBytes;
 use crate::admission::{Ledger, Seat};
 use crate::clock::now_ns;
 use crate::config::Config;
+use crate::ends::Ends;
 use crate::inbox::Inbox;
 use crate::introduction::{Purpose, body_len};
 use crate::link::Seed;
-use crate::tokens::{Token, TokenError};
+use crate::tokens::{Ticket, Token, TokenError};
 
 /// Why two processes did not become a session.
 #[derive(Debug, thiserror::Error)]
@@ -168,6 +169,7 @@ impl HandshakeError {
             HandshakeError::Region(error) if error.is_peer_fault() => reason::REGION,
             HandshakeError::Size { .. } => reason::REGION,
             HandshakeError::Token(TokenError::Random(_)) => reason::BUSY,
+            HandshakeError::Token(TokenError::Ends(_)) => reason::ENDS,
             HandshakeError::Token(_) => reason::TOKEN,
             HandshakeError::Region(_)
             | HandshakeError::Io(_)
@@ -289,12 +291,12 @@ fn agent(config: &Config) -> String {
     config.agent.iter().map(|agent| format!("{agent} ")).chain([library]).collect()
 }
 
-/// The part of the side that connects, on a connected socket. A token that is presented has to be answered.
+/// The part of the side that connects, on a connected socket. A ticket that is presented has to be answered.
 pub(crate) async fn connect(
     stream: &UnixStream,
     config: &Config,
     purpose: &Purpose,
-    token: Option<&Token>,
+    ticket: Option<&Ticket>,
 ) -> Result<Attached, HandshakeError> {
     let (role, body) = (purpose.role(), purpose.body());
     within(config.handshake_timeout, async {
@@ -304,8 +306,11 @@ pub(crate) async fn connect(
             Own::make(if role == Role::Client { "tollfree-client" } else { "tollfree-server" }, config)?;
         let mut hello = offer(purpose.kind(), purpose, role, config, &own);
         hello.body_len = (body.len() as u32).into();
-        if let Some(token) = token {
-            put_token(&mut hello, token);
+        if let Some(ticket) = ticket {
+            put_token(&mut hello, &ticket.token);
+            if let Some(ends) = ticket.ends {
+                ends.put(&mut hello);
+            }
             // A server that knows no tokens is not the one that gave this.
             hello.required = feature::UPGRADE.into();
         }
@@ -323,8 +328,8 @@ pub(crate) async fn connect(
         }
         let (answer, fd) = inbox.take();
         check_answer(&answer)?;
-        let answered = token.and_then(|_| token_of(&answer));
-        if token.is_some() && answered.is_none() {
+        let answered = ticket.and_then(|_| token_of(&answer));
+        if ticket.is_some() && answered.is_none() {
             return Err(HandshakeError::NoAnswer);
         }
         let attached = attach(purpose.clone(), role, &answer, mapped(fd), own, peer, config)?;
@@ -569,7 +574,7 @@ fn token_of(hello: &Hello) -> Option<Token> {
 fn redeem(hello: &Hello, config: &Config) -> Result<Option<Token>, TokenError> {
     let Some(token) = token_of(hello) else { return Ok(None) };
     match &config.tokens {
-        Some(tokens) => tokens.redeem(&token).map(Some),
+        Some(tokens) => tokens.redeem(&Ticket { token, ends: Ends::of(hello) }).map(Some),
         None => Err(TokenError::NoneGiven),
     }
 }

@@ -47,6 +47,7 @@ mod config;
 mod core;
 mod counts;
 mod driver;
+mod ends;
 mod files;
 mod handshake;
 mod inbox;
@@ -85,6 +86,7 @@ pub use claim::Claim;
 pub use clock::{now_ns, tick_ns};
 pub use config::{Config, WaitPolicy};
 pub use counts::{Waits, peer_deaths, waits};
+pub use ends::Ends;
 pub use files::{FileError, aside, read_file};
 pub use handshake::{HandshakeError, PeerPool};
 pub use introduction::{Introduction, Purpose};
@@ -101,7 +103,7 @@ pub use listener::Listener;
 pub use opening::{Opener, Started};
 pub use registers::{Announced, Batch, DoorbellMode, RegisterError, Registers, Spin};
 pub use remote::{LocalPeer, RemoteIdentity};
-pub use tokens::{Token, TokenError, Tokens};
+pub use tokens::{Ticket, Token, TokenError, Tokens};
 pub use tollfree_region::RangeWriter;
 pub use tollfree_rendezvous::{
     Address, AddressError, BeneathError, BindError, FileId, OfferedSocket, PeerIdentity, PeerPolicy, Seldom,

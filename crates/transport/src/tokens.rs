@@ -8,20 +8,23 @@
 //!
 //! # Trust
 //! A process that knows a token may present it, so it is worth no more than the right to be answered: a session that a token
-//! began is one like any other. The answer proves to the client that the process at the socket is the server that gave the
+//! began is one like any other. A client presents it together with the ends of its own connection, as its kernel says them, and the
+//! server compares them with those of the connection by which it gave the token out. So a process that passes another server's
+//! token on leads nobody to that server. The answer proves to the client that the process at the socket is the server that gave the
 //! token, since nobody else can say by the way that the token came which answer it got. How many tokens are kept is
 //! bounded, in all and for each connection; a client that asks for many crowds out its own oldest first.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::rand::GetRandomFlags;
 use tollfree_layout::handshake::TOKEN_LEN;
+
+use crate::ends::Ends;
 
 /// A token is good for this long, its answer included.
 const TOKEN_LIFE: Duration = Duration::from_secs(10);
@@ -94,6 +97,15 @@ impl FromStr for Token {
     }
 }
 
+/// What a client presents at a socket that a server has offered it over TCP.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket {
+    /// The token that came over TCP.
+    pub token: Token,
+    /// The ends of the client's connection by which it came. `None`: it may have come by another, for instance a proxy's.
+    pub ends: Option<Ends>,
+}
+
 /// What is wrong with a token.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -104,6 +116,9 @@ pub enum TokenError {
     /// The server doesn't know it.
     #[error("this server does not know the token: given out by another, presented before, or too old")]
     Unknown,
+    /// The server gave it out over another connection than the client's.
+    #[error("the token was given out over another connection, with the ends {0}")]
+    Ends(Ends),
     /// Not 32 hexadecimal digits.
     #[error("a token has 32 hexadecimal digits")]
     Text,
@@ -116,8 +131,8 @@ pub enum TokenError {
 struct Given {
     token: Token,
     at: Instant,
-    /// The client's end of the connection by which it went.
-    peer: SocketAddr,
+    /// The connection by which it went.
+    ends: Ends,
     /// Set when it was presented.
     answer: Option<Token>,
 }
@@ -136,39 +151,46 @@ impl fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// A new token for the client at the other end of a connection.
+    /// A new token for the client at the other end of a connection, whose ends are as this server sees them.
     ///
     /// # Errors
     /// When the system has no random bytes.
-    pub fn issue(&self, peer: SocketAddr) -> io::Result<Token> {
-        self.issue_at(peer, Instant::now())
+    pub fn issue(&self, ends: Ends) -> io::Result<Token> {
+        self.issue_at(ends, Instant::now())
     }
 
-    fn issue_at(&self, peer: SocketAddr, now: Instant) -> io::Result<Token> {
+    fn issue_at(&self, ends: Ends, now: Instant) -> io::Result<Token> {
         let token = Token::random()?;
         let mut given = self.given.lock();
         forget_old(&mut given, now);
-        if given.iter().filter(|given| given.peer == peer).count() >= PEER_TOKEN_COUNT_MAX {
-            let oldest = given.iter().position(|given| given.peer == peer);
+        if given.iter().filter(|given| given.ends == ends).count() >= PEER_TOKEN_COUNT_MAX {
+            let oldest = given.iter().position(|given| given.ends == ends);
             oldest.and_then(|oldest| given.remove(oldest));
         } else if given.len() >= TOKEN_COUNT_MAX {
             given.pop_front();
         }
-        given.push_back(Given { token, at: now, peer, answer: None });
+        given.push_back(Given { token, at: now, ends, answer: None });
         Ok(token)
     }
 
     /// Takes a token that a client presents, once, and answers it.
-    pub(crate) fn redeem(&self, token: &Token) -> Result<Token, TokenError> {
-        self.redeem_at(token, Instant::now())
+    pub(crate) fn redeem(&self, ticket: &Ticket) -> Result<Token, TokenError> {
+        self.redeem_at(ticket, Instant::now())
     }
 
-    fn redeem_at(&self, token: &Token, now: Instant) -> Result<Token, TokenError> {
+    fn redeem_at(&self, ticket: &Ticket, now: Instant) -> Result<Token, TokenError> {
         let answer = Token::random().map_err(TokenError::Random)?;
         let mut given = self.given.lock();
         forget_old(&mut given, now);
-        let known = given.iter_mut().find(|given| given.token == *token && given.answer.is_none());
-        known.ok_or(TokenError::Unknown)?.answer = Some(answer);
+        let is_known = |given: &Given| given.token == ticket.token && given.answer.is_none();
+        let idx = given.iter().position(is_known).ok_or(TokenError::Unknown)?;
+        let known = &mut given[idx];
+        let seen = known.ends;
+        if ticket.ends.is_some_and(|ends| ends != seen) {
+            given.remove(idx);
+            return Err(TokenError::Ends(seen));
+        }
+        known.answer = Some(answer);
         Ok(answer)
     }
 
@@ -195,8 +217,13 @@ fn forget_old(given: &mut VecDeque<Given>, now: Instant) {
 mod tests {
     use super::*;
 
-    fn peer(port: u16) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], port))
+    fn peer(port: u16) -> Ends {
+        Ends::new(([127, 0, 0, 1], port).into(), ([127, 0, 0, 1], 443).into())
+    }
+
+    /// Presented by the client of a connection.
+    fn by(port: u16, token: Token) -> Ticket {
+        Ticket { token, ends: Some(peer(port)) }
     }
 
     #[test]
@@ -206,9 +233,9 @@ mod tests {
         let first = tokens.issue(peer(2)).unwrap();
         let last = (0..2 * TOKEN_COUNT_MAX).map(|_| tokens.issue(peer(2)).unwrap()).last().unwrap();
         assert_eq!(tokens.given.lock().len(), 1 + PEER_TOKEN_COUNT_MAX);
-        assert!(tokens.redeem(&first).is_err());
-        tokens.redeem(&last).unwrap();
-        tokens.redeem(&honest).unwrap();
+        assert!(tokens.redeem(&by(2, first)).is_err());
+        tokens.redeem(&by(2, last)).unwrap();
+        tokens.redeem(&by(1, honest)).unwrap();
     }
 
     #[test]
@@ -217,13 +244,24 @@ mod tests {
         let (token, other) = (tokens.issue(peer(1)).unwrap(), tokens.issue(peer(1)).unwrap());
         assert_ne!(token, other);
         assert!(tokens.confirm(&token).is_none(), "a token is no answer");
-        let answer = tokens.redeem(&token).unwrap();
+        let answer = tokens.redeem(&by(1, token)).unwrap();
         assert_ne!(answer, token, "who only knows the token does not know the answer");
-        assert!(matches!(tokens.redeem(&token), Err(TokenError::Unknown)), "a replay");
-        assert!(matches!(tokens.redeem(&answer), Err(TokenError::Unknown)), "an answer is no token");
+        assert!(matches!(tokens.redeem(&by(1, token)), Err(TokenError::Unknown)), "a replay");
+        assert!(matches!(tokens.redeem(&by(1, answer)), Err(TokenError::Unknown)), "an answer is no token");
         assert_eq!(tokens.confirm(&answer), Some(token));
-        assert!(tokens.confirm(&answer).is_none() && tokens.redeem(&token).is_err());
-        tokens.redeem(&other).unwrap();
+        assert!(tokens.confirm(&answer).is_none() && tokens.redeem(&by(1, token)).is_err());
+        tokens.redeem(&by(1, other)).unwrap();
+    }
+
+    #[test]
+    fn a_token_that_came_by_anothers_connection_is_refused_and_gone() {
+        let tokens = Tokens::default();
+        let given = tokens.issue(peer(1)).unwrap();
+        assert!(matches!(tokens.redeem(&by(2, given)), Err(TokenError::Ends(seen)) if seen == peer(1)));
+        assert!(matches!(tokens.redeem(&by(1, given)), Err(TokenError::Unknown)), "it was presented");
+        // One whose client doesn't mind by which connection it came.
+        let given = tokens.issue(peer(1)).unwrap();
+        tokens.redeem(&Ticket { token: given, ends: None }).unwrap();
     }
 
     #[test]
@@ -232,10 +270,10 @@ mod tests {
         let in_time = now + TOKEN_LIFE;
         let late = in_time + Duration::from_millis(1);
         let [first, second, third] = [0, 1, 2].map(|_| tokens.issue_at(peer(1), now).unwrap());
-        let answer = tokens.redeem_at(&first, in_time).unwrap();
-        let other = tokens.redeem_at(&second, in_time).unwrap();
+        let answer = tokens.redeem_at(&by(1, first), in_time).unwrap();
+        let other = tokens.redeem_at(&by(1, second), in_time).unwrap();
         assert_eq!(tokens.confirm_at(&answer, in_time), Some(first));
-        assert!(tokens.redeem_at(&third, late).is_err());
+        assert!(tokens.redeem_at(&by(1, third), late).is_err());
         assert!(tokens.confirm_at(&other, late).is_none());
         assert!(tokens.given.lock().is_empty());
     }
@@ -247,8 +285,8 @@ mod tests {
         let asked = (0..TOKEN_COUNT_MAX).map(|idx| tokens.issue(peer(1 + idx as u16)).unwrap());
         let last = asked.last().unwrap();
         assert_eq!(tokens.given.lock().len(), TOKEN_COUNT_MAX);
-        assert!(tokens.redeem(&first).is_err());
-        tokens.redeem(&last).unwrap();
+        assert!(tokens.redeem(&by(0, first)).is_err());
+        tokens.redeem(&by(TOKEN_COUNT_MAX as u16, last)).unwrap();
     }
 
     #[test]

@@ -145,7 +145,10 @@ fn an_area_whose_reader_would_pay_for_its_pages_ends_the_session() {
             peer.door().wait_for_hang_up().unwrap();
         });
         let closed = server.next_end().await;
-        assert!(matches!(closed, Closed::Violation(_)) && closed.to_string().contains("payload area"), "{closed}");
+        assert!(
+            matches!(closed, Closed::Violation(_)) && closed.to_string().contains("payload area"),
+            "{closed}"
+        );
         check_calls(&honest, 3).await;
         before.assert_back();
     });

@@ -108,7 +108,13 @@ fn every_lie_of_an_attacher_is_refused_in_words() {
         let cases: Vec<Case<'_>> = vec![
             ("HELLO", request(kind::HELLO, b""), vec![fd], reason::MALFORMED, "a shepherd listens"),
             ("kind 6", with(|h| h.kind = 6.into()), vec![fd], reason::MALFORMED, "another kind"),
-            ("no end", endless[..256].to_vec(), vec![fd], reason::MALFORMED, "longer than 8 KiB"),
+            (
+                "no end",
+                endless[..limits::HELLO_LEN].to_vec(),
+                vec![fd],
+                reason::MALFORMED,
+                "longer than 8 KiB",
+            ),
             ("nothing", attach(b""), vec![fd], reason::MALFORMED, "middle of a name"),
             ("cut", attach(&whole[..whole.len() - 1]), vec![fd], reason::MALFORMED, "middle of a name"),
             ("more", attach(&[&whole[..], &whole].concat()), vec![fd], reason::MALFORMED, "goes on"),
@@ -210,7 +216,8 @@ fn an_attacher_that_falls_silent_is_given_up() {
         let bytes = request(kind::ATTACH, &introduction(b"orders", &[b"shop.Orders"]));
         let path = shepherd.path();
         tokio::task::block_in_place(|| {
-            for len in [100, 256, 257, 256 + 24, bytes.len() - 1] {
+            let whole = limits::HELLO_LEN;
+            for len in [100, whole, whole + 1, whole + 24, bytes.len() - 1] {
                 let region = Door::region(RING_LEN);
                 let door = Door::knock(&path).unwrap();
                 door.send(&bytes[..len], &[region.fd()]).unwrap();

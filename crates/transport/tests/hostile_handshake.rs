@@ -61,7 +61,7 @@ fn every_lie_of_a_client_is_refused_in_words() {
             hello.as_bytes().to_vec()
         };
         let plain = with(&|_| {});
-        let zero = &[0u8; 256];
+        let zero = &[0u8; limits::HELLO_LEN];
         /// What, bytes, descriptors; the reason and words of the refusal.
         type Case<'a> = (&'a str, Vec<u8>, Vec<BorrowedFd<'a>>, u32, &'a str);
         let cases: Vec<Case<'_>> = vec![
@@ -349,10 +349,10 @@ fn random_first_messages_never_panic_nor_leak() {
                     bytes[at] = chance.pick(&[0, 1, 2, 0x10, 0x7f, 0x80, 0xff, any]);
                 }
                 if chance.below(8) == 0 {
-                    let len = 8 + chance.below(248) as usize;
+                    let len = 8 + chance.below(limits::HELLO_LEN as u64 - 8) as usize;
                     bytes = [&bytes[..8], &chance.bytes(len)].concat();
-                    bytes.truncate(256);
-                    bytes.resize(256, 0);
+                    bytes.truncate(limits::HELLO_LEN);
+                    bytes.resize(limits::HELLO_LEN, 0);
                 }
                 let door = Door::knock(&path).unwrap();
                 let fds = [region.fd(), region.fd()];

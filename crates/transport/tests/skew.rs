@@ -113,7 +113,9 @@ fn unknown_features_are_passed_over_and_required_ones_refused() {
                 hello.body_len = u32::MAX.into();
                 hello.pool = [0xff; 16];
                 hello.token = [0xff; 16];
-                hello.tail = [0xff; 16];
+                (hello.tcp_client, hello.tcp_server) = ([0xff; 16], [0xff; 16]);
+                (hello.tcp_client_port, hello.tcp_server_port) = (9.into(), 9.into());
+                hello.tail = [0xff; 12];
             })
             .await;
             client.unwrap_or_else(|error| panic!("{kind}: {error}"));

@@ -60,6 +60,7 @@ fn constants() -> BTreeMap<String, u64> {
         handshake::VERSION_MAX,
         handshake::FEATURES,
         handshake::TOKEN_LEN,
+        handshake::TCP_ADDRESS_LEN,
         handshake::PROCESS_ID_LEN,
         handshake::feature::LOAD,
         handshake::feature::POOL,
@@ -78,6 +79,7 @@ fn constants() -> BTreeMap<String, u64> {
         handshake::reason::BUSY,
         handshake::reason::MALFORMED,
         handshake::reason::TOKEN,
+        handshake::reason::ENDS,
         metadata::NAME_LEN_MAX,
         metadata::VALUE_LEN_MAX,
         limits::LINE_LEN,
@@ -248,6 +250,10 @@ fn structures_are_those_of_the_code() {
         text,
         pool,
         token,
+        tcp_client,
+        tcp_server,
+        tcp_client_port,
+        tcp_server_port,
         tail
     );
     let head = fields!(

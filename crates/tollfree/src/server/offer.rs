@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderMap, HeaderValue, Request, Response};
-use tollfree_transport::{Address, FileId, Listener, Token, Tokens};
+use tollfree_transport::{Address, Ends, FileId, Listener, Token, Tokens};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::transport::server::TcpConnectInfo;
 use tower_service::Service;
 
-use crate::endpoint::upgrade::{ANSWER, ASK, CONFIRM, Ends, FILE, OFFER, SEEN, TOKEN, plain};
+use crate::endpoint::upgrade::{ANSWER, ASK, CONFIRM, FILE, OFFER, TOKEN};
 
 /// A socket that a server offers.
 #[derive(Debug)]
@@ -57,11 +57,10 @@ impl Offer {
                         "only clients on the server's host are told of its socket",
                     ));
                 }
-                let token = self.tokens.issue(plain(client));
+                let token = self.tokens.issue(Ends::new(client, server));
                 let token = token.map_err(|error| Status::unavailable(format!("no token now: {error}")))?;
                 reply.insert(OFFER, self.address.clone());
                 reply.insert(FILE, value(self.file.to_string())?);
-                reply.insert(SEEN, value(Ends { client, server }.to_string())?);
                 reply.insert(TOKEN, value(token.to_string())?);
             }
             CONFIRM => {

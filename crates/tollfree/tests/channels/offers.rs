@@ -6,6 +6,7 @@ use std::future::{Ready, ready};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -56,9 +57,6 @@ impl Service<Request<Body>> for Forger {
             self.confirm_count.fetch_add(1, Ordering::SeqCst);
             return ready(Ok(Status::not_found("as the real one says").into_http()));
         }
-        let seen = request.extensions().get::<TcpConnectInfo>().unwrap();
-        let seen = format!("{} {}", seen.remote_addr().unwrap(), seen.local_addr().unwrap());
-        response.headers_mut().insert("tollfree-seen", seen.parse().unwrap());
         for (name, value) in &*self.offer.lock().unwrap() {
             response.headers_mut().insert(*name, value.parse().unwrap());
         }
@@ -195,6 +193,73 @@ async fn a_server_that_does_not_answer_the_token_is_not_trusted() {
     assert!(rogue.seen().is_empty());
 }
 
+/// Passes on what its clients ask to another server, and what that answers, as its own.
+#[derive(Clone)]
+struct Relay {
+    to: tonic::transport::Channel,
+    confirm_count: Arc<AtomicUsize>,
+}
+
+impl NamedService for Relay {
+    const NAME: &'static str = "tollfree.Upgrade";
+}
+
+impl Service<Request<Body>> for Relay {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let is_confirm = request.uri().path().ends_with("Confirm");
+        self.confirm_count.fetch_add(usize::from(is_confirm), Ordering::SeqCst);
+        let client = request.extensions().get::<TcpConnectInfo>().unwrap().clone();
+        let (mut to, mut passed_on) = (self.to.clone(), Request::new(Body::empty()));
+        *passed_on.method_mut() = http::Method::POST;
+        *passed_on.uri_mut() = request.uri().path().parse().unwrap();
+        *passed_on.headers_mut() = request.headers().clone();
+        Box::pin(async move {
+            let (mut head, body) = to.ready().await.unwrap().call(passed_on).await.unwrap().into_parts();
+            // What a client of an earlier day compared.
+            let seen = format!("{} {}", client.remote_addr().unwrap(), client.local_addr().unwrap());
+            head.headers.insert("tollfree-seen", seen.parse().unwrap());
+            Ok(Response::from_parts(head, body))
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_passes_on_anothers_offer_leads_nobody_there() {
+    let victim = Both::open().await;
+    let (http, liar) = (victim.street.http(), Host::new("liar"));
+    let endpoint = tonic::transport::Endpoint::try_from(victim.http.clone()).unwrap();
+    let relay = Relay { to: endpoint.connect().await.unwrap(), confirm_count: Arc::default() };
+    let server = Server::builder().add_service(liar.service()).add_service(relay.clone());
+    let _place = Place::with_many(&[&http], server).await;
+    let builder = || Channel::builder(&*http).upgrade_directory(victim.street.path(""));
+    let channel = builder().connect().await.unwrap();
+    let stays = "something stands between the client and the server";
+    until_stays(&channel, stays).await;
+    for _ in 0..20 {
+        assert_eq!(hello(&channel, "x").await.unwrap(), "liar", "calls go where they were sent");
+    }
+    let strict = builder().upgrade(Upgrade::Required).connect_lazy().unwrap();
+    let status = hello(&strict, "strict").await.unwrap_err();
+    assert!(status.code() == Code::Unavailable && status.message().contains(stays), "{status}");
+    // The reason shows both connections: the client's to the liar, and the liar's to the victim.
+    let [liars, victims] = [&http, &victim.http].map(|http| http.strip_prefix("http://").unwrap().to_owned());
+    assert!(status.message().contains(&liars) && status.message().contains(&victims), "{status}");
+    assert!(victim.host.seen().is_empty(), "{:?}", victim.host.seen());
+    assert_eq!(relay.confirm_count.load(Ordering::SeqCst), 0, "nothing is asked after a refusal");
+    // Who talks to the victim itself moves over.
+    let own =
+        Channel::builder(&*victim.http).upgrade_directory(victim.street.path("")).connect().await.unwrap();
+    until_over(&own).await;
+}
+
 #[tokio::test]
 async fn an_offer_of_nothing_or_nonsense_is_not_taken() {
     let forgery = Forgery::open().await;
@@ -236,9 +301,11 @@ async fn a_token_is_of_use_once() {
         tollfree_transport::OfferedSocket::find(&directories, &socket, file(&socket).parse().unwrap())
             .unwrap()
     };
+    // Whoever came by it doesn't say by which connection.
+    let ticket = tollfree_transport::Ticket { token, ends: None };
     let present = async || {
         let config = tollfree_transport::Config::default();
-        tollfree_transport::Attachment::connect_with(&beneath(), &config, &token).await
+        tollfree_transport::Attachment::connect_with(&beneath(), &config, &ticket).await
     };
     let (_session, answer) = present().await.unwrap();
     let error = present().await.unwrap_err();

@@ -2,9 +2,10 @@
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -44,6 +45,18 @@ fn with_token(of_kind: u32, token: u128) -> Hello {
     hello.features = feature::UPGRADE.into();
     hello.required = if of_kind == kind::HELLO { feature::UPGRADE } else { 0 }.into();
     hello.token = token.to_be_bytes();
+    hello
+}
+
+/// The same with the ends of the connection by which the token came.
+fn with_ends(client: SocketAddr, server: SocketAddr) -> Hello {
+    let bytes = |address: SocketAddr| match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    let mut hello = with_token(kind::HELLO, TOKEN);
+    (hello.tcp_client, hello.tcp_client_port) = (bytes(client), client.port().into());
+    (hello.tcp_server, hello.tcp_server_port) = (bytes(server), server.port().into());
     hello
 }
 
@@ -128,6 +141,10 @@ fn vector(name: &str, hello: &Hello) -> Value {
         "reason": hello.reason.get(),
         "text": hello.text(),
         "token": hex(&hello.token),
+        "tcp_client": hex(&hello.tcp_client),
+        "tcp_server": hex(&hello.tcp_server),
+        "tcp_client_port": hello.tcp_client_port.get(),
+        "tcp_server_port": hello.tcp_server_port.get(),
         "hex": hex(hello.as_bytes()),
     })
 }
@@ -213,7 +230,7 @@ fn send(socket: &UnixStream, bytes: &[u8], fd: Option<BorrowedFd<'_>>) {
 
 /// What a server says to these bytes.
 fn answer(name: &str, bytes: &[u8], region_len: Option<usize>) -> Hello {
-    let address = SocketAddr::from_abstract_name(name).expect("a short name");
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name).expect("a short name");
     let socket = UnixStream::connect_addr(&address).expect("the server listens");
     socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a time that isn't 0");
     let region = region_len.map(|len| Region::create("vector", len).expect("a small region"));
@@ -278,6 +295,14 @@ async fn handshake_messages_are_as_written_down() {
         vector("a server agrees", &message(kind::WELCOME)),
         vector("a server declines", &refusal()),
         vector("a client asks, with a token", &with_token(kind::HELLO, TOKEN)),
+        vector(
+            "a client asks, with a token and the ends of its connection",
+            &with_ends("127.0.0.1:50000".parse().unwrap(), "127.0.0.1:443".parse().unwrap()),
+        ),
+        vector(
+            "the same over IPv6",
+            &with_ends("[2001:db8::7]:50000".parse().unwrap(), "[2001:db8::7]:443".parse().unwrap()),
+        ),
         vector("a server agrees, and answers the token", &with_token(kind::WELCOME, !TOKEN)),
         vector_with_body("a process attaches to a shepherd", &attach),
         vector_with_body("a client calls by way of a shepherd", &via),

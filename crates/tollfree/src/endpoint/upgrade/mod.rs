@@ -4,10 +4,11 @@
 //! ```text
 //! client                                                server, over TCP      the same server, at its socket
 //!   POST /tollfree.Upgrade/Ask ──────────────────────────►
-//!     ◄──── tollfree-offer, -file, -seen, -token ──────────
-//!   is it the connection that the server sees? does the socket lie
-//!   in a directory of mine? is it the file that was meant?
-//!   HELLO with the token ─────────────────────────────────────────────────────────────►
+//!     ◄──── tollfree-offer, -file, -token ─────────────────
+//!   does the socket lie in a directory of mine? is it the file that
+//!   was meant?
+//!   HELLO with the token, and the ends of the connection ─────────────────────────────►
+//!                                    is it the connection by which the token went out?
 //!     ◄────────────────────────────────────────────────────── WELCOME with an answer ────
 //!   POST /tollfree.Upgrade/Confirm, tollfree-answer ──────►
 //!     ◄──── tollfree-token: the one that was answered so ───
@@ -18,7 +19,6 @@
 mod mover;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use http::HeaderName;
@@ -36,8 +36,6 @@ pub(crate) const CONFIRM: &str = "/tollfree.Upgrade/Confirm";
 pub(crate) const OFFER: HeaderName = HeaderName::from_static("tollfree-offer");
 /// Which file the socket is.
 pub(crate) const FILE: HeaderName = HeaderName::from_static("tollfree-file");
-/// The two ends of the connection, as the server sees them.
-pub(crate) const SEEN: HeaderName = HeaderName::from_static("tollfree-seen");
 /// What the client is to present at the socket.
 pub(crate) const TOKEN: HeaderName = HeaderName::from_static("tollfree-token");
 /// What the client was answered there.
@@ -139,24 +137,6 @@ fn variable(is_secure: bool, value: Option<OsString>) -> OsString {
     }
 }
 
-/// The two ends of a TCP connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ends {
-    pub(crate) client: SocketAddr,
-    pub(crate) server: SocketAddr,
-}
-
-/// An address written in one way, whichever family the socket was made for.
-pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
-impl std::fmt::Display for Ends {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", plain(self.client), plain(self.server))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,14 +187,5 @@ mod tests {
             let error = plan(None, given, variable).unwrap_err();
             assert!(error.contains("\"run\"") && error.contains("absolute"), "{error}");
         }
-    }
-
-    #[test]
-    fn ends_are_written_alike_whatever_the_family_of_the_socket() {
-        let ends = |client: &str, server: &str| {
-            Ends { client: client.parse().unwrap(), server: server.parse().unwrap() }.to_string()
-        };
-        assert_eq!(ends("[::ffff:127.0.0.1]:5", "127.0.0.1:6"), "127.0.0.1:5 127.0.0.1:6");
-        assert_eq!(ends("[::1]:5", "[::1]:6"), "[::1]:5 [::1]:6");
     }
 }

@@ -15,12 +15,16 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-use tollfree_transport::{Attachment, Config, FileId, OfferedSocket, Token};
+use tollfree_layout::handshake::reason;
+use tollfree_transport::{
+    Attachment, Config, ConnectError, ConnectErrorKind, Ends, FileId, HandshakeError, OfferedSocket, Ticket,
+    Token,
+};
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
 
-use crate::endpoint::upgrade::{ANSWER, ASK, CONFIRM, Ends, FILE, OFFER, Plan, SEEN, TOKEN};
+use crate::endpoint::upgrade::{ANSWER, ASK, CONFIRM, FILE, OFFER, Plan, TOKEN};
 use crate::endpoint::{Connection, Endpoint, chance};
 use crate::metadata::GRPC;
 use crate::status;
@@ -184,22 +188,18 @@ impl Mover {
         };
         let name = &endpoint.name;
         let offer = Offered::read(&say(&mut channel, name, ASK, None).await?)?;
-        if !self.through_proxies {
-            let own = self.ends.borrow().map(|ends| ends.to_string()).unwrap_or_default();
-            if own != offer.seen {
-                return Err(format!(
-                    "something stands between the client and the server, a proxy or a translation of addresses: the \
-                     connection has the ends {own} here and {} there",
-                    offer.seen
-                ));
-            }
-        }
+        let ends = match self.through_proxies {
+            true => None,
+            // Without any the server would have nothing to compare.
+            false => Some((*self.ends.borrow()).ok_or("the ends of the connection are not known here")?),
+        };
         let path = offer.address.strip_prefix("shm://").unwrap_or_default();
         let socket = OfferedSocket::find(&self.directories, Path::new(path), offer.file)
             .map_err(|error| format!("the server's offer is no good: {error}"))?;
         let config = Config { pool: endpoint.sharing.pool_id(), ..self.config.clone() };
-        let met = Attachment::connect_with(&socket, &config, &offer.token).await;
-        let (session, answer) = met.map_err(|error| format!("the server's offer is no good: {error}"))?;
+        let ticket = Ticket { token: offer.token, ends };
+        let met = Attachment::connect_with(&socket, &config, &ticket).await;
+        let (session, answer) = met.map_err(|error| refused(error, ends))?;
         let answer = HeaderValue::try_from(answer.to_string()).map_err(|_| "not a header")?;
         let confirmed = say(&mut channel, name, CONFIRM, Some((ANSWER, answer))).await?;
         if confirmed.get(TOKEN).is_none_or(|token| token.as_bytes() != offer.token.to_string().as_bytes()) {
@@ -216,7 +216,6 @@ impl Mover {
 struct Offered {
     address: String,
     file: FileId,
-    seen: String,
     token: Token,
 }
 
@@ -233,10 +232,22 @@ impl Offered {
         let bad = |name: HeaderName| format!("the server's offer has no {name}, or one that can't be read");
         let file = text(FILE).and_then(|file| file.parse().ok()).ok_or_else(|| bad(FILE))?;
         let token = text(TOKEN).and_then(|token| token.parse().ok()).ok_or_else(|| bad(TOKEN))?;
-        let seen = text(SEEN).ok_or_else(|| bad(SEEN))?;
         let address =
             text(OFFER).filter(|address| address.starts_with("shm:///")).ok_or_else(|| bad(OFFER))?;
-        Ok(Offered { address: address.into(), file, seen: seen.into(), token })
+        Ok(Offered { address: address.into(), file, token })
+    }
+}
+
+/// Why a server that was offered can't be met.
+fn refused(error: ConnectError, ends: Option<Ends>) -> String {
+    match (&error.kind, ends) {
+        (ConnectErrorKind::Handshake(HandshakeError::Refused { reason: reason::ENDS, text }), Some(ends)) => {
+            format!(
+                "something stands between the client and the server, a proxy, a translation of addresses, or a server that offers \
+             another's socket: the connection has the ends {ends} here, and {text}"
+            )
+        }
+        _ => format!("the server's offer is no good: {error}"),
     }
 }
 
@@ -311,7 +322,7 @@ impl Service<Uri> for Connector {
             let connected = connecting.await?;
             let socket = connected.inner();
             ends.send_replace(match (socket.local_addr(), socket.peer_addr()) {
-                (Ok(client), Ok(server)) => Some(Ends { client, server }),
+                (Ok(client), Ok(server)) => Some(Ends::new(client, server)),
                 _ => None,
             });
             Ok(connected)
