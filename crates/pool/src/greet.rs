@@ -95,7 +95,11 @@ pub(crate) fn ask(address: &Address, until: Instant, word: &PoolMessage) -> Resu
         let policy = PeerPolicy::SameUser.words();
         return Err(JoinError::User { address: address.clone(), uid: coordinator.uid, policy });
     }
-    post(&socket, word, &[]).map_err(failed)?;
+    match post(&socket, word, &[]) {
+        // It has been refused before it said anything: why, it can read.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        posted => drop(posted.map_err(failed)?),
+    }
     Ok(socket)
 }
 

@@ -47,7 +47,8 @@ fn constants_are_those_of_the_code() {
         NOT_HAD, WATCHED, MAP_FAILED, SURPLUS, TAKE_BACK, RETURNED, DROP, UNMAPPED, PRESENT, RESUMED, WANTED, GIVE,
         LEAVE, LEFT, SHOW, SHOWN, SHOWN_MEMBER];
     let standings = named![standing: ATTACHED, RETURNING, CUT_OFF];
-    let reasons = named![pool_reason: GONE, QUOTA, CAPACITY, POOL, VERSION, BUSY, USER, MALFORMED, LIFE];
+    let reasons =
+        named![pool_reason: GONE, QUOTA, CAPACITY, POOL, VERSION, BUSY, USER, MALFORMED, LIFE, INVITATION];
     let count = numbers.len() + kinds.len() + reasons.len() + standings.len();
     let declared = declared_in(&["pool"]);
     assert_eq!(count + 2, declared.len(), "all that the layout declares, and the two magics: {declared:?}");
