@@ -102,6 +102,9 @@ pub(crate) fn listen_at(
     listening: Listening,
 ) -> Result<(StdListener, SocketFile), BindError> {
     let io = |source| BindError::Io { address: address.to_owned(), source };
+    if path.file_name().is_none() {
+        return Err(io(io::Error::new(io::ErrorKind::InvalidInput, "the path names no file")));
+    }
     let _lock = Lock::take(path, BIND_PATIENCE)
         .map_err(|source| BindError::Directory { address: address.to_owned(), source })?;
     here(Point::DirectoryLocked);
@@ -222,6 +225,10 @@ mod tests {
             assert!(error.to_string().contains(at(name).to_str().unwrap()), "{error}");
             let after = std::fs::symlink_metadata(at(name)).unwrap();
             assert_eq!((before.ino(), before.file_type()), (after.ino(), after.file_type()), "{name}");
+        }
+        for path in ["", "/", ".."] {
+            let error = bind_unix(Path::new(path)).unwrap_err().to_string();
+            assert!(error.contains("names no file"), "{path:?}: {error}");
         }
         assert_eq!(std::fs::read(at("file")).unwrap(), b"precious");
         assert!(at("stale").exists() && !at("nothing").exists());
