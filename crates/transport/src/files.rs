@@ -9,7 +9,8 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,8 +24,8 @@ const LATE_COUNT_MAX: usize = 8;
 /// Bytes that are read at once.
 const PIECE_LEN: usize = 64 << 10;
 
-/// Readers at work.
-static READERS: AtomicUsize = AtomicUsize::new(0);
+/// How many of those there are.
+static LATE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Why a file was not read. Whoever shows it says which.
 #[derive(Debug, thiserror::Error)]
@@ -52,46 +53,39 @@ pub enum FileError {
 /// # Errors
 /// [`FileError`], which doesn't say the path.
 pub fn read_file(path: &Path, len_max: u64) -> Result<Vec<u8>, FileError> {
-    read_within(path, len_max, PATIENCE, (read, &READERS))
+    read_within(path, len_max, PATIENCE, (read, &LATE_COUNT))
 }
 
-/// What reads, given the time until which anybody waits for it, and how many of its kind are at work.
+/// What reads, given the time until which anybody waits for it, and how many of its kind are late.
 type Reader = (fn(&Path, u64, Instant) -> Result<Vec<u8>, FileError>, &'static AtomicUsize);
 
 fn read_within(path: &Path, len_max: u64, patience: Duration, reader: Reader) -> Result<Vec<u8>, FileError> {
-    let (read, at_work) = reader;
-    let count = at_work.load(Ordering::Relaxed);
+    let (read, late) = reader;
+    let count = late.load(Ordering::Relaxed);
     if count >= LATE_COUNT_MAX {
         return Err(FileError::TooMany(count));
     }
     let (sender, receiver) = mpsc::sync_channel(1);
     let (path, until) = (path.to_owned(), Instant::now() + patience);
-    let counted = Counted::among(at_work);
+    // Whichever is first, its end or its being given up.
+    let is_settled = Arc::new(AtomicBool::new(false));
+    let settled = is_settled.clone();
     thread::Builder::new().name("tollfree-file".to_owned()).spawn(move || {
-        let outcome = read(&path, len_max, until);
-        drop(counted);
-        let _ = sender.send(outcome);
+        let _ = sender.send(read(&path, len_max, until));
+        if settled.swap(true, Ordering::AcqRel) {
+            late.fetch_sub(1, Ordering::Relaxed);
+        }
     })?;
     match receiver.recv_timeout(patience) {
         Ok(outcome) => outcome,
-        Err(RecvTimeoutError::Timeout) => Err(FileError::TooSlow(patience)),
+        Err(RecvTimeoutError::Timeout) => {
+            late.fetch_add(1, Ordering::Relaxed);
+            if is_settled.swap(true, Ordering::AcqRel) {
+                late.fetch_sub(1, Ordering::Relaxed);
+            }
+            Err(FileError::TooSlow(patience))
+        }
         Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("its reader has failed").into()),
-    }
-}
-
-/// One that is at work.
-struct Counted(&'static AtomicUsize);
-
-impl Counted {
-    fn among(at_work: &'static AtomicUsize) -> Counted {
-        at_work.fetch_add(1, Ordering::Relaxed);
-        Counted(at_work)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -195,7 +189,7 @@ mod tests {
     /// A file system that does not answer is waited for only so long, and what it holds is bounded.
     #[test]
     fn a_file_system_that_does_not_answer_is_given_up_and_so_are_many() {
-        static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+        static LATE: AtomicUsize = AtomicUsize::new(0);
         let patience = Duration::from_millis(20);
         fn never(_: &Path, _: u64, _: Instant) -> Result<Vec<u8>, FileError> {
             loop {
@@ -204,13 +198,39 @@ mod tests {
         }
         let mut slow = 0;
         let last = loop {
-            match read_within(Path::new("/"), 1, patience, (never, &AT_WORK)) {
+            match read_within(Path::new("/"), 1, patience, (never, &LATE)) {
                 Err(FileError::TooSlow(limit)) => slow += 1 + usize::from(limit != patience),
                 last => break last,
             }
             assert!(slow <= LATE_COUNT_MAX);
         };
         assert!(matches!(last, Err(FileError::TooMany(LATE_COUNT_MAX..))), "{last:?}");
+    }
+
+    /// Those that are read at once are in nobody's way, and one that was given up counts until it ends.
+    #[test]
+    fn only_readers_that_were_given_up_count() {
+        static LATE: AtomicUsize = AtomicUsize::new(0);
+        fn slow(_: &Path, _: u64, until: Instant) -> Result<Vec<u8>, FileError> {
+            thread::sleep(until.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)));
+            Ok(Vec::new())
+        }
+        thread::scope(|scope| {
+            let readers = [(); 4 * LATE_COUNT_MAX]
+                .map(|()| scope.spawn(|| read_within(Path::new("/"), 1, PATIENCE, (slow, &LATE))));
+            readers.map(|reader| reader.join().unwrap().unwrap());
+        });
+        fn later(_: &Path, _: u64, until: Instant) -> Result<Vec<u8>, FileError> {
+            thread::sleep(until.saturating_duration_since(Instant::now()) + Duration::from_millis(20));
+            Ok(Vec::new())
+        }
+        let given_up = read_within(Path::new("/"), 1, Duration::from_millis(10), (later, &LATE));
+        assert!(matches!(given_up, Err(FileError::TooSlow(_))), "{given_up:?}");
+        let began = Instant::now();
+        while LATE.load(Ordering::Relaxed) > 0 {
+            assert!(began.elapsed() < Duration::from_secs(20), "it counts for ever");
+            thread::yield_now();
+        }
     }
 
     #[test]

@@ -109,6 +109,45 @@ fn configs_are_checked_and_shown() {
     }
 }
 
+/// A FIFO in place of a config, of what it names, or of a codec's descriptor set: each command says so and ends, though nobody ever writes to it.
+#[test]
+fn no_command_waits_for_what_is_no_file() {
+    let scratch = Scratch::new();
+    let fifo = scratch.path().join("odd");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let config = scratch.path().join("shepherd.toml");
+    let socket = scratch.path().join("business.sock");
+    let text = format!(
+        "business.socket = \"shm://{}\"\n[listeners.world]\naddress = \"127.0.0.1:0\"\n\
+         tls = {{ certificate = \"odd\", key = \"odd\" }}\n",
+        socket.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let commands: [(&[&str], &str); 5] = [
+        (&["shepherd", "--config", "odd"], "odd"),
+        (&["shepherd", "config", "check", "--config", "odd"], "odd"),
+        (&["shepherd", "config", "check", "--config", "shepherd.toml"], "listeners.world.tls: odd"),
+        (&["shepherd", "--config", "shepherd.toml"], "listeners.world.tls: odd"),
+        (&["codec", "decode", "--descriptor-set", "odd", "--type", "a.B"], "the descriptor set odd"),
+    ];
+    for (arguments, named) in commands {
+        let mut child = tollfree(&scratch).args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let began = std::time::Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if began.elapsed() > std::time::Duration::from_secs(30) {
+                child.kill().unwrap();
+                panic!("{arguments:?} waits for a file");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        let ended = child.wait_with_output().unwrap();
+        let words = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success(), "{words}");
+        assert!(words.contains(named) && words.contains("is a FIFO"), "{arguments:?}: {words}");
+    }
+}
+
 fn top_looks_at_it(scratch: &Scratch, socket: &str, pid: u32) {
     let top = |arguments: &[&str]| {
         tollfree(scratch).args(["top", socket, "--interval", "0.05"]).args(arguments).output().unwrap()
