@@ -86,14 +86,15 @@ async fn a_call_that_is_cancelled_while_it_waits_gives_its_place_up() {
     let lab = Lab::start("steering = { depth = 1, waiting = 1 }\n").await;
     let _worker = worker(&lab, "default", |_| Deed::Nothing).await;
     let waiting = "tollfree_shepherd_waiting{group=\"default\",policy=\"least_outstanding\"}";
-    let spawn = async || {
-        let mut client = lab.client().await;
+    let client = lab.client().await;
+    let spawn = || {
+        let mut client = client.clone();
         tokio::spawn(async move { client.unary(Ask::default()).await })
     };
-    let _first = spawn().await;
+    let _first = spawn();
     lab.until_figure("tollfree_shepherd_outstanding{group=\"default\"}", |count| count == 1.0).await;
     for _ in 0..3 {
-        let second = spawn().await;
+        let second = spawn();
         lab.until_figure(waiting, |count| count == 1.0).await;
         second.abort();
         lab.until_figure(waiting, |count| count == 0.0).await;
