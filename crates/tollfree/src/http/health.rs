@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::sync::Notify;
+use tollfree_transport::Seldom;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -55,10 +56,14 @@ pub(crate) fn watch<'a>(
         let mut client = HealthClient::new(Fixed(picked));
         let mut pause = PAUSE_FIRST;
         let mut last = None;
+        // A server may change its mind as often as it likes.
+        let lines = Seldom::new();
         let mut say = |healthy: bool, why: &str| {
             endpoint.set_health(if healthy { Health::Good } else { Health::Bad });
             if last.replace(healthy) != Some(healthy) {
-                tracing::info!(address = %endpoint.name, service, healthy, why, "health");
+                if let Some(unsaid) = lines.turn() {
+                    tracing::info!(address = %endpoint.name, service, healthy, why, unsaid, "health");
+                }
                 changed.notify_waiters();
             }
         };
