@@ -20,18 +20,21 @@ fn config() -> Config {
 /// The memberships of a server's sessions, by where each pool is. Workers with the same shepherd are one member.
 #[derive(Clone, Default)]
 pub(crate) struct Memberships {
-    known: Arc<Mutex<HashMap<Address, Weak<Turn<Vec<Member>>>>>>,
+    known: Arc<Mutex<HashMap<Address, Weak<Line>>>>,
 }
 
 /// A session that has joined: what keeps the membership in it.
 type Member = Weak<OnceLock<Pool>>;
+
+/// The sessions that have joined one pool. Whoever is about to join it holds the lock.
+type Line = Turn<Vec<Member>>;
 
 /// What one session needs for that.
 #[derive(Clone)]
 pub(crate) struct Joining {
     memberships: Memberships,
     /// It joins once, and one pool at a time.
-    turn: Arc<Turn<Option<Arc<Turn<Vec<Member>>>>>>,
+    turn: Arc<Turn<Option<Arc<Line>>>>,
     /// Where the session finds the pool then.
     reads_in: Arc<OnceLock<Pool>>,
 }
@@ -43,7 +46,7 @@ impl Memberships {
     }
 
     /// The sessions that have joined a pool, or are about to.
-    fn at(&self, address: &Address) -> Arc<Turn<Vec<Member>>> {
+    fn at(&self, address: &Address) -> Arc<Line> {
         let mut known = self.known.lock();
         known.retain(|_, members| members.strong_count() > 0);
         let at = known.get(address).and_then(Weak::upgrade).unwrap_or_default();

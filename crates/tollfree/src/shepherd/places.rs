@@ -51,10 +51,13 @@ impl Place {
     }
 }
 
+/// Where a group's pool is, if it has one. Whoever makes it holds the lock.
+type Slot = Turn<Weak<Place>>;
+
 /// The pools of all groups that have workers.
 #[derive(Default)]
 pub(super) struct Places {
-    by_group: Mutex<HashMap<Arc<str>, Arc<Turn<Weak<Place>>>>>,
+    by_group: Mutex<HashMap<Arc<str>, Arc<Slot>>>,
 }
 
 impl Places {
