@@ -23,6 +23,8 @@ mod numbers;
 pub mod pool;
 pub mod record;
 pub mod rope;
+#[doc(hidden)]
+pub mod steps;
 pub mod table;
 
 pub use numbers::{

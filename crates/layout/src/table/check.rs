@@ -5,19 +5,69 @@ use super::{
     Text, TypeRow,
 };
 use crate::linear::{ALIGN, PRESENCE_OFF, presence_words, slot_align, slot_len};
+use crate::steps;
 
 type Rule = Result<(), &'static str>;
 
+/// How often the bytes of the table may be referred to as names: what is looked through while loading is bounded by it.
+const NAMES_PER_BYTE: u64 = 8;
+
+/// The text section, and how many bytes of it rows may still refer to. Without such a bound many rows could refer to one
+/// long text, and each check and each fingerprint would look through it as often.
+struct Texts<'t> {
+    section: &'t [u8],
+    names_left: u64,
+    defaults_left: u64,
+}
+
+impl<'t> Texts<'t> {
+    fn new(t: &'t Loaded) -> Texts<'t> {
+        let at = t.header.section_offsets()[4];
+        let len = t.blob.len() as u64;
+        Texts {
+            section: t.blob.get(at..).unwrap_or(&[]),
+            names_left: NAMES_PER_BYTE * len,
+            defaults_left: len,
+        }
+    }
+
+    fn range(&self, text: Text) -> Result<&'t [u8], &'static str> {
+        let start = text.off as usize;
+        let end = start.checked_add(text.len as usize).ok_or("a text's range overflows")?;
+        self.section.get(start..end).ok_or("a text lies outside the text section")
+    }
+
+    fn name(&mut self, text: Text) -> Rule {
+        let bytes = self.range(text)?;
+        let left = self.names_left.checked_sub(bytes.len() as u64);
+        self.names_left = left.ok_or("the names of all rows together are longer than 8 times the table")?;
+        is_utf8(bytes)
+    }
+
+    fn default(&mut self, text: Text, utf8: bool) -> Rule {
+        let bytes = self.range(text)?;
+        let left = self.defaults_left.checked_sub(bytes.len() as u64);
+        self.defaults_left = left.ok_or("the defaults of all fields together are longer than the table")?;
+        if utf8 { is_utf8(bytes) } else { Ok(()) }
+    }
+}
+
+fn is_utf8(bytes: &[u8]) -> Rule {
+    steps::take_bytes(bytes.len());
+    std::str::from_utf8(bytes).map_err(|_| "a name or a string's default is not UTF-8").map(|_| ())
+}
+
 pub(super) fn all(t: &Loaded) -> Result<(), TableError> {
+    let mut texts = Texts::new(t);
     let mut next_field = 0;
     for (idx, row) in t.types.iter().enumerate() {
         let type_idx = idx as u32;
-        type_row(t, row, &mut next_field).map_err(|rule| TableError::Type { type_idx, rule })?;
+        type_row(t, &mut texts, row, &mut next_field).map_err(|rule| TableError::Type { type_idx, rule })?;
         let first = row.first_field as usize;
         let fields = &t.fields[first..first + row.field_count as usize];
         for (at, field) in fields.iter().enumerate() {
             let field_idx = (first + at) as u32;
-            field_row(t, row, field).map_err(|rule| TableError::Field { field_idx, rule })?;
+            field_row(t, &mut texts, row, field).map_err(|rule| TableError::Field { field_idx, rule })?;
         }
         type_fields(row, fields).map_err(|rule| TableError::Type { type_idx, rule })?;
     }
@@ -26,7 +76,8 @@ pub(super) fn all(t: &Loaded) -> Result<(), TableError> {
     }
     let mut next_value = 0;
     for (idx, row) in t.enums.iter().enumerate() {
-        enum_row(t, row, &mut next_value).map_err(|rule| TableError::Enum { enum_idx: idx as u32, rule })?;
+        let enum_idx = idx as u32;
+        enum_row(t, &mut texts, row, &mut next_value).map_err(|rule| TableError::Enum { enum_idx, rule })?;
     }
     if next_value != t.values.len() as u64 {
         return Err(TableError::Enum { enum_idx: t.enums.len() as u32, rule: "values belong to no enum" });
@@ -34,21 +85,8 @@ pub(super) fn all(t: &Loaded) -> Result<(), TableError> {
     containers_end(t)
 }
 
-fn name(t: &Loaded, text: Text) -> Rule {
-    let bytes = text_range(t, text)?;
-    std::str::from_utf8(bytes).map_err(|_| "a name is not UTF-8").map(|_| ())
-}
-
-fn text_range(t: &Loaded, text: Text) -> Result<&[u8], &'static str> {
-    let at = t.header.section_offsets()[4];
-    let section = t.blob.get(at..).unwrap_or(&[]);
-    let start = text.off as usize;
-    let end = start.checked_add(text.len as usize).ok_or("a text's range overflows")?;
-    section.get(start..end).ok_or("a text lies outside the text section")
-}
-
-fn type_row(t: &Loaded, row: &TypeRow, next_field: &mut u64) -> Rule {
-    name(t, row.name)?;
+fn type_row(t: &Loaded, texts: &mut Texts<'_>, row: &TypeRow, next_field: &mut u64) -> Rule {
+    texts.name(row.name)?;
     if u64::from(row.first_field) != *next_field {
         return Err("its fields do not follow those of the type before");
     }
@@ -72,9 +110,10 @@ fn type_row(t: &Loaded, row: &TypeRow, next_field: &mut u64) -> Rule {
     Ok(())
 }
 
-fn field_row(t: &Loaded, owner: &TypeRow, f: &FieldRow) -> Rule {
-    name(t, f.name)?;
-    name(t, f.json_name)?;
+fn field_row(t: &Loaded, texts: &mut Texts<'_>, owner: &TypeRow, f: &FieldRow) -> Rule {
+    steps::take(1);
+    texts.name(f.name)?;
+    texts.name(f.json_name)?;
     if f.number > MAX_NUMBER {
         return Err("its number is above 2^29 - 1");
     }
@@ -104,7 +143,7 @@ fn field_row(t: &Loaded, owner: &TypeRow, f: &FieldRow) -> Rule {
         return Err("a message field has explicit presence");
     }
     aux(t, f)?;
-    default(t, f)?;
+    default(texts, f)?;
     let head_len = PRESENCE_OFF + 4 * presence_words(owner.field_count);
     let list = f.label.is_list();
     if !f.slot_off.is_multiple_of(slot_align(f.kind, list)) {
@@ -165,7 +204,7 @@ fn aux(t: &Loaded, f: &FieldRow) -> Rule {
     Ok(())
 }
 
-fn default(t: &Loaded, f: &FieldRow) -> Rule {
+fn default(texts: &mut Texts<'_>, f: &FieldRow) -> Rule {
     let stated = f.has(FieldRow::DEFAULT);
     if stated && (f.label.is_list() || f.kind == Kind::Message) {
         return Err("lists and messages have no default");
@@ -174,8 +213,7 @@ fn default(t: &Loaded, f: &FieldRow) -> Rule {
         return Err("its default is not stated");
     }
     match f.kind {
-        Kind::String => name(t, f.default_text()),
-        Kind::Bytes => text_range(t, f.default_text()).map(|_| ()),
+        Kind::String | Kind::Bytes => texts.default(f.default_text(), f.kind == Kind::String),
         _ => Ok(()),
     }
 }
@@ -203,6 +241,7 @@ fn type_fields(row: &TypeRow, fields: &[FieldRow]) -> Rule {
 }
 
 fn slots_apart(row: &TypeRow, fields: &[FieldRow]) -> Rule {
+    steps::take(fields.len());
     let head_len = PRESENCE_OFF + 4 * presence_words(row.field_count);
     let mut taken: Vec<(u32, u32, u32)> = vec![(0, head_len, 0)];
     for f in fields {
@@ -225,8 +264,8 @@ fn slots_apart(row: &TypeRow, fields: &[FieldRow]) -> Rule {
     Ok(())
 }
 
-fn enum_row(t: &Loaded, row: &EnumRow, next_value: &mut u64) -> Rule {
-    name(t, row.name)?;
+fn enum_row(t: &Loaded, texts: &mut Texts<'_>, row: &EnumRow, next_value: &mut u64) -> Rule {
+    texts.name(row.name)?;
     if row.flags & !EnumRow::CLOSED != 0 {
         return Err("it has unknown flags, or its reserved word is not zero");
     }
@@ -240,7 +279,7 @@ fn enum_row(t: &Loaded, row: &EnumRow, next_value: &mut u64) -> Rule {
     }
     let values = &t.values[first..*next_value as usize];
     for value in values {
-        name(t, value.name)?;
+        texts.name(value.name)?;
     }
     if values.windows(2).any(|pair| pair[0].number > pair[1].number) {
         return Err("its values are not in ascending order of their numbers");
@@ -258,6 +297,7 @@ fn containers_end(t: &Loaded) -> Result<(), TableError> {
     for start in (0..t.types.len() as u32).filter(|idx| synthetic(*idx)) {
         let mut stack = vec![start];
         while let Some(&idx) = stack.last() {
+            steps::take(1);
             if state[idx as usize] != NEW {
                 state[idx as usize] = DONE;
                 stack.pop();

@@ -7,6 +7,7 @@
 use super::rows::{EnumRow, FieldRow, Fingerprint};
 use super::{Kind, NO_AUX, Table};
 use crate::linear::VERSION;
+use crate::steps;
 use std::collections::HashMap;
 
 /// Indices in the order in which they are met, each once.
@@ -31,6 +32,7 @@ impl Met {
 pub(super) fn of_type(table: &Table, root: u32) -> u64 {
     let mut print = Fingerprint::default();
     let mut add = |words: &[u32]| {
+        steps::take(words.len());
         for word in words {
             print = print.take_in(&word.to_le_bytes());
         }

@@ -174,3 +174,76 @@ fn every_truncation_is_refused() {
         assert!(Table::load(&good[..len]).is_err());
     }
 }
+
+/// A table of nothing but one enum whose values all have the same name, as long as `text`.
+fn values_of_one_text(count: usize, text: &[u8]) -> Vec<u8> {
+    let name = Text { off: 0, len: text.len() as u32 };
+    let enums = vec![EnumRow { name: Text::default(), first_value: 0, value_count: count as u32, flags: 0 }];
+    let values = (0..count).map(|number| ValueRow { number: number as i32, name }).collect();
+    let header = TableHeader {
+        enum_count: 1,
+        value_count: count as u32,
+        text_len: text.len() as u32,
+        ..TableHeader::default()
+    };
+    blob(&(header, vec![], vec![], enums, values, text.to_vec()))
+}
+
+/// Steps that loading may take for each byte of the blob, and beside that.
+const STEPS: (u64, u64) = (1, 1000);
+
+fn few_steps(bytes: &[u8]) -> Result<Table, TableError> {
+    let (loaded, steps) = crate::steps::of(|| Table::load(bytes));
+    let allowed = STEPS.0 * bytes.len() as u64 + STEPS.1;
+    assert!(steps <= allowed, "{steps} steps for {} bytes", bytes.len());
+    loaded
+}
+
+#[test]
+fn names_may_share_a_text_but_not_make_the_loader_look_through_it_again_and_again() {
+    few_steps(&values_of_one_text(1000, &[b'a'; 12 * 7])).unwrap();
+    for (count, len) in [(1000, 12 * 9), (1000, 12_000), (10_000, 120_000)] {
+        let refused = few_steps(&values_of_one_text(count, &vec![b'a'; len])).unwrap_err().to_string();
+        assert!(refused.contains("names of all rows together"), "{refused}");
+    }
+}
+
+/// They are looked through again for each fingerprint.
+#[test]
+fn defaults_that_share_a_long_text_are_refused() {
+    let (header, ..) = sample();
+    let fields_of_one_text = |kind, count: u32, len: usize| {
+        let field = |number| FieldRow {
+            number,
+            kind,
+            label: Label::Explicit,
+            flags: FieldRow::DEFAULT,
+            slot_off: (8 + 4 * (count / 32) + 8 * number).next_multiple_of(8),
+            aux_idx: NO_AUX,
+            oneof_off: 0,
+            default_bits: (len as u64) << 32,
+            name: Text::default(),
+            json_name: Text::default(),
+        };
+        let fields: Vec<FieldRow> = (1..=count).map(field).collect();
+        let record_len = fields[fields.len() - 1].slot_off + 8;
+        let types =
+            vec![TypeRow { name: Text::default(), first_field: 0, field_count: count, record_len, flags: 0 }];
+        let header = TableHeader {
+            type_count: 1,
+            field_count: count,
+            text_len: len as u32,
+            enum_count: 0,
+            value_count: 0,
+            ..header
+        };
+        blob(&(header, types, fields, vec![], vec![], vec![b'a'; len]))
+    };
+    for kind in [Kind::String, Kind::Bytes] {
+        let table = few_steps(&fields_of_one_text(kind, 1000, 48)).unwrap();
+        let (_, steps) = crate::steps::of(|| table.type_fingerprint(0));
+        assert!(steps <= 2 * table.blob().len() as u64, "{steps}");
+        let refused = few_steps(&fields_of_one_text(kind, 1000, 10_000)).unwrap_err().to_string();
+        assert!(refused.contains("defaults of all fields together"), "{refused}");
+    }
+}
