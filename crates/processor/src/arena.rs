@@ -9,6 +9,7 @@
 
 use bytes::Bytes;
 use tollfree_layout::linear::{HEADER_LEN, MAX_OBJECT_LEN};
+use tollfree_layout::steps;
 use zerocopy::IntoBytes;
 
 /// Bytes that stay free behind the last object byte, so that short copies may overshoot.
@@ -193,6 +194,7 @@ impl<'m> Arena<'m> {
         if len > self.own.len() * 8 {
             let target = len.max(self.own.len() * 16).max(4096).min(limit.next_multiple_of(8));
             let target_words = target.div_ceil(8);
+            steps::take_bytes(target);
             self.own.try_reserve_exact(target_words - self.own.len()).ok()?;
             self.own.resize(target_words, 0);
         }

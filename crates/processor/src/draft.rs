@@ -15,12 +15,13 @@ pub use list::EditList;
 
 use crate::arenas::Slot;
 use crate::owned::OwnedObject;
-use crate::plan::Plan;
+use crate::plan::{FieldPlan, Plan, ones};
 use crate::processor::Processor;
 use std::collections::HashSet;
 use thiserror::Error;
 use tollfree_layout::linear::{
-    ALIGN, HEADER_LEN, Header, LIST_HEADER_LEN, MAX_OBJECT_LEN, MAX_STRING_LEN, SPAN_LEN, slot_len,
+    ALIGN, HEADER_LEN, Header, LIST_HEADER_LEN, MAX_OBJECT_LEN, MAX_STRING_LEN, PRESENCE_BITS, PRESENCE_OFF,
+    SPAN_LEN, slot_len,
 };
 use tollfree_layout::table::{Kind, Label};
 
@@ -262,9 +263,9 @@ impl Build {
 
     /// Overwrites a record and all below it.
     fn erase_record(&mut self, plan: &Plan, rec: u32, type_idx: u32) {
-        for (field_idx, field) in (0..).zip(plan.fields_of(type_idx)) {
-            if self.word(rec + field.presence_off) & field.presence_bit != 0 {
-                self.erase(plan, rec, type_idx, field_idx);
+        for (word_idx, check) in (0..).zip(plan.checks_of(type_idx)) {
+            for bit in ones(self.word(rec + PRESENCE_OFF + 4 * word_idx) & check.fields) {
+                self.erase(plan, rec, type_idx, PRESENCE_BITS * word_idx + bit);
             }
         }
         let unknown = self.word(rec);
@@ -281,21 +282,33 @@ impl Build {
         if !plan.types[type_idx as usize].reaches_maps {
             return;
         }
-        for field in plan.fields_of(type_idx) {
-            if field.kind != Kind::Message || self.word(rec + field.presence_off) & field.presence_bit == 0 {
-                continue;
+        for (word_idx, check) in (0..).zip(plan.checks_of(type_idx)) {
+            for bit in ones(self.word(rec + PRESENCE_OFF + 4 * word_idx) & check.pieces) {
+                self.settle_below(
+                    plan,
+                    rec,
+                    &plan.fields_of(type_idx)[(PRESENCE_BITS * word_idx + bit) as usize],
+                );
             }
-            let at = self.word(rec + field.slot_off);
-            if !field.label.is_list() {
-                self.settle_maps(plan, at, field.aux_idx);
-                continue;
-            }
-            if field.label == Label::Map {
-                self.settle_map(plan, at, field.aux_idx, field.elem_len);
-            }
-            for idx in 0..self.word(at) {
-                self.settle_maps(plan, at + LIST_HEADER_LEN + idx * field.elem_len, field.aux_idx);
-            }
+        }
+    }
+
+    /// The same in what a field leads to that is present.
+    fn settle_below(&mut self, plan: &Plan, rec: u32, field: &FieldPlan) {
+        if field.kind != Kind::Message
+            || !plan.types[field.aux_idx as usize].reaches_maps && field.label != Label::Map
+        {
+            return;
+        }
+        let at = self.word(rec + field.slot_off);
+        if !field.label.is_list() {
+            return self.settle_maps(plan, at, field.aux_idx);
+        }
+        if field.label == Label::Map {
+            self.settle_map(plan, at, field.aux_idx, field.elem_len);
+        }
+        for idx in 0..self.word(at) {
+            self.settle_maps(plan, at + LIST_HEADER_LEN + idx * field.elem_len, field.aux_idx);
         }
     }
 

@@ -38,6 +38,7 @@ use program::{Memo, Step, Word, learn};
 use std::mem::MaybeUninit;
 use thiserror::Error;
 use tollfree_layout::linear::LIST_HEADER_LEN;
+use tollfree_layout::steps;
 use write::{put, put_end, put_tag, scalar, tagged_varint, u32_at, u64_at, zigzag32, zigzag64};
 
 /// Bytes that stay free below the write position.
@@ -233,6 +234,7 @@ impl Writer {
             return None;
         }
         let total = total.max(2 * self.bytes.len()).max(1024);
+        steps::take_bytes(total);
         let mut larger = Vec::new();
         larger.try_reserve_exact(total).ok()?;
         larger.resize(total, 0);
@@ -326,8 +328,9 @@ impl Writer {
                 ($word_off:expr) => {{
                     let word_off: u32 = $word_off;
                     let word = self.words.byte_add(word_off as usize);
+                    steps::take(1);
                     at = self.room(at, 0)?;
-                    if u64_at(rec) != (*word).key {
+                    if !u64_at(rec) != (*word).key {
                         at = self.other(at, rec, word_off)?;
                     }
                     next = (*word).first;
@@ -373,6 +376,7 @@ impl Writer {
             }
             enter!(word_off);
             loop {
+                steps::take(1);
                 let step = &*next;
                 next = next.add(1);
                 let slot = rec.add(step.slot_off as usize);
@@ -488,7 +492,7 @@ impl Writer {
             let word = self.words.byte_add(word_off as usize);
             let bits = u32_at(rec.add((*word).off as usize));
             if (*word).held != u64::from(bits) + 1 {
-                learn(&(*self.plan).steps, word, word_off, bits);
+                learn(&(*self.plan).steps, word, word_off, rec);
                 self.learnt = true;
             }
         }
@@ -553,6 +557,7 @@ impl Writer {
         // SAFETY: a block of spans.
         unsafe {
             let block = self.base.add(block);
+            steps::take(u32_at(block) as usize);
             for idx in (0..u32_at(block) as usize).rev() {
                 (at, _) = self.bytes(at, block.add(LIST_HEADER + 8 * idx))?;
             }
@@ -566,6 +571,7 @@ impl Writer {
         // SAFETY: as `fields`: the block holds `count` elements of `elem_len` bytes.
         unsafe {
             let count = u32_at(self.base.add(block)) as usize;
+            steps::take(count);
             let first = block + LIST_HEADER;
             if step.encode >= op::PACKED {
                 return self.packed::<BITS>(at, step, first, count);

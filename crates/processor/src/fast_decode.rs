@@ -13,6 +13,7 @@ use crate::utf8;
 use crate::varint::{load64, unzigzag, varint};
 use crate::{arena::SLOP, plan::NONE};
 use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN};
+use tollfree_layout::steps;
 
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
 
@@ -81,6 +82,7 @@ pub(crate) unsafe fn run<const ALIAS: bool, const COUNTED: bool>(
         }
         enter!();
         loop {
+            steps::take(1);
             if p >= stop {
                 // The end of a message that needs no completion, inside another that is no group.
                 if p != end || height == 0 || plan.types.get_unchecked(ty as usize).finish != 0 {

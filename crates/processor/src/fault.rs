@@ -3,6 +3,8 @@
 use crate::decode::{Frame, MERGED};
 use crate::limits::DecodeError;
 use crate::plan::Plan;
+use std::borrow::Cow;
+use tollfree_layout::table::{Table, Text};
 
 /// What went wrong, as the engine notes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,13 +45,35 @@ pub(crate) struct Step {
     pub element_idx: Option<u32>,
 }
 
+/// A longer name is cut in a path, in bytes.
+const NAME_LEN_MAX: u32 = 256;
+/// Where a path has become longer than this, steps up to the last one are left out, in bytes.
+const PATH_LEN_MAX: usize = 2048;
+
+/// A name of the table, cut if it is too long. (A table that came from elsewhere may have names of megabytes, and a path leads
+/// through hundreds of them.)
+fn name_of(table: &Table, name: Text) -> Cow<'_, str> {
+    if name.len <= NAME_LEN_MAX {
+        return table.text(name).into();
+    }
+    let cut = String::from_utf8_lossy(table.text_bytes(Text { len: NAME_LEN_MAX, ..name }));
+    format!("{}…", cut.trim_end_matches(char::REPLACEMENT_CHARACTER)).into()
+}
+
 /// `Type.outer.inner[3].name`.
 pub(crate) fn path(plan: &Plan, root: u32, steps: &[Step]) -> String {
     let table = &plan.table;
-    let mut out = table.text(table.types()[root as usize].name).to_owned();
-    for step in steps {
+    let mut out = name_of(table, table.types()[root as usize].name).into_owned();
+    let mut is_cut = false;
+    for (idx, step) in steps.iter().enumerate() {
+        if out.len() > PATH_LEN_MAX && idx + 1 < steps.len() {
+            if !std::mem::replace(&mut is_cut, true) {
+                out.push_str(".…");
+            }
+            continue;
+        }
         out.push('.');
-        out.push_str(table.text(table.fields_of(step.type_idx)[step.field_idx as usize].name));
+        out.push_str(&name_of(table, table.fields_of(step.type_idx)[step.field_idx as usize].name));
         if let Some(idx) = step.element_idx {
             out.push_str(&format!("[{idx}]"));
         }

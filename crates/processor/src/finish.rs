@@ -11,10 +11,11 @@ use crate::arena::Arena;
 use crate::decode::{Frame, SINGULAR};
 use crate::fault::{self, Step, Why};
 use crate::list::Cursor;
-use crate::plan::{FieldPlan, Plan, finish, op};
+use crate::plan::{FieldPlan, Plan, TypePlan, finish, ones, op};
 use crate::{tail, varint};
 use std::collections::HashSet;
-use tollfree_layout::linear::{LIST_HEADER_LEN, slot_len};
+use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_BITS, PRESENCE_OFF, slot_len};
+use tollfree_layout::steps;
 use tollfree_layout::table::Kind;
 
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
@@ -66,8 +67,9 @@ pub(crate) fn entry_is_known(plan: &Plan, map: &FieldPlan, entry: &[u8]) -> bool
     known
 }
 
-/// Completes the record at `s.rec`: a map entry has both its fields, a map each key once (unless the record is
-/// `merged` into, see [`all_maps`]); notes whether a required field is missing.
+/// Completes the record at `s.rec`: a map entry has both its fields, a map each key once; notes whether a required field is
+/// missing. What a `merged` record has is looked at once, when all is read: merging costs two bytes, a look as many steps as the
+/// type has words or the maps have entries.
 ///
 /// # Safety
 /// The cursor's invariant; the record is of type `type_idx`.
@@ -103,7 +105,7 @@ pub(crate) unsafe fn record<const ALIAS: bool>(
             maps(plan, s, type_idx, s.rec);
         }
         if plan_type.finish & finish::REQUIRED != 0 {
-            *missing |= first_missing(plan, s.base, type_idx, s.rec).is_some();
+            *missing |= merged || first_missing(plan, s.base, type_idx, s.rec).is_some();
         }
     }
     Ok(())
@@ -111,7 +113,8 @@ pub(crate) unsafe fn record<const ALIAS: bool>(
 
 /// Leaves the last entry of each key in the maps of one record.
 unsafe fn maps(plan: &Plan, s: &Cursor, type_idx: u32, rec: usize) {
-    for field in plan.fields_of(type_idx).iter().filter(|field| field.ops[2] == op::MAP) {
+    for field in plan.maps_of(type_idx) {
+        steps::take(1);
         // SAFETY: the slot of a map holds 0 or the offset of a block of entries.
         unsafe {
             let block = s.word(rec + field.slot_off as usize) as usize;
@@ -130,19 +133,67 @@ pub(crate) unsafe fn all_maps(plan: &Plan, s: &Cursor, type_idx: u32, rec: usize
     // SAFETY: presence bits are set only for slots that hold a record's or a block's offset.
     unsafe {
         maps(plan, s, type_idx, rec);
-        for (field, row) in plan.fields_of(type_idx).iter().zip(plan.table.fields_of(type_idx)) {
-            let present = s.word(rec + field.presence_off as usize) & field.presence_bit != 0;
-            if row.kind != Kind::Message || !present {
+        each_child(
+            plan,
+            s.base,
+            type_idx,
+            rec,
+            |plan| plan.reaches_maps,
+            |child| {
+                all_maps(plan, s, child.type_idx, child.rec);
+                None::<()>
+            },
+        );
+    }
+}
+
+/// A record inside another.
+struct Child {
+    rec: usize,
+    type_idx: u32,
+    /// The outer type's field, and which element of it if it is a list.
+    field_idx: u32,
+    element_idx: Option<u32>,
+}
+
+/// Shows `each` the records inside a record whose types are `wanted`, by ascending number, until it gives something. It looks at no more than
+/// the record's presence words and what they have: a type may have many more fields than that.
+///
+/// # Safety
+/// `rec` is a complete record of type `type_idx` of the object at `base`.
+unsafe fn each_child<T>(
+    plan: &Plan,
+    base: *const u8,
+    type_idx: u32,
+    rec: usize,
+    wanted: fn(&TypePlan) -> bool,
+    mut each: impl FnMut(Child) -> Option<T>,
+) -> Option<T> {
+    // SAFETY: presence bits are set only for slots that hold a record's or a block's offset.
+    let word = |at: usize| unsafe { base.add(at).cast::<u32>().read_unaligned() };
+    for (word_idx, check) in (0u32..).zip(plan.checks_of(type_idx)) {
+        let present = word(rec + (PRESENCE_OFF + 4 * word_idx) as usize);
+        for bit in ones(present & check.pieces) {
+            let field_idx = PRESENCE_BITS * word_idx + bit;
+            let field = &plan.fields_of(type_idx)[field_idx as usize];
+            if field.kind != Kind::Message || !wanted(&plan.types[field.aux_idx as usize]) {
                 continue;
             }
-            let slot = s.word(rec + field.slot_off as usize) as usize;
-            let list = row.label.is_list();
-            let (first, count) = if list { (slot + LIST_HEADER, s.word(slot)) } else { (slot, 1) };
-            for idx in 0..count as usize {
-                all_maps(plan, s, field.aux_idx, first + idx * field.elem_len as usize);
+            let slot = word(rec + field.slot_off as usize) as usize;
+            let list = field.label.is_list();
+            let (first, count) = if list { (slot + LIST_HEADER, word(slot)) } else { (slot, 1) };
+            for idx in 0..count {
+                let rec = first + idx as usize * field.elem_len as usize;
+                let child =
+                    Child { rec, type_idx: field.aux_idx, field_idx, element_idx: list.then_some(idx) };
+                let found = each(child);
+                if found.is_some() {
+                    return found;
+                }
             }
         }
     }
+    None
 }
 
 /// The bytes by which keys of a map are compared.
@@ -170,6 +221,7 @@ pub(crate) unsafe fn last_of_each_key(plan: &Plan, s: &Cursor, map: &FieldPlan, 
     // SAFETY: the block holds `count` entries.
     unsafe {
         let count = s.word(block) as usize;
+        steps::take(count);
         let entry = |idx: usize| block + LIST_HEADER + idx * stride;
         let key = |idx: usize| key(s.base, entry(idx), key_field, key_row.kind);
         if count < 2 || count <= 8 && (1..count).all(|a| (0..a).all(|b| key(a) != key(b))) {
@@ -196,6 +248,7 @@ unsafe fn first_missing(plan: &Plan, base: *const u8, type_idx: u32, rec: usize)
         return None;
     }
     for word in 0..plan_type.presence_words {
+        steps::take(1);
         let required = plan.required[(plan_type.first_required + word) as usize];
         // SAFETY: the record has this many presence words.
         let present = unsafe { base.add(rec + 4 + 4 * word as usize).cast::<u32>().read_unaligned() };
@@ -232,39 +285,32 @@ pub(crate) unsafe fn find_missing(
     rec: usize,
     frames: &mut Vec<Frame>,
 ) -> Option<(u32, u32)> {
-    // SAFETY: presence bits are set only for slots that hold a record's or a block's offset.
+    // SAFETY: the caller's promise.
     unsafe {
         if let Some(field_idx) = first_missing(plan, base, type_idx, rec) {
             return Some((type_idx, field_idx));
         }
-        let word = |at: usize| base.add(at).cast::<u32>().read_unaligned();
-        for (field_idx, field) in plan.fields_of(type_idx).iter().enumerate() {
-            let row = &plan.table.fields_of(type_idx)[field_idx];
-            if row.kind != Kind::Message
-                || !plan.types[field.aux_idx as usize].reaches_required
-                || word(rec + field.presence_off as usize) & field.presence_bit == 0
-            {
-                continue;
-            }
-            let slot = word(rec + field.slot_off as usize) as usize;
-            let list = row.label.is_list();
-            let (first, count) = if list { (slot + LIST_HEADER, word(slot)) } else { (slot, 1) };
-            for idx in 0..count {
+        each_child(
+            plan,
+            base,
+            type_idx,
+            rec,
+            |plan| plan.reaches_required,
+            |child| {
                 frames.push(Frame {
                     rec: rec as u32,
                     end: 0,
                     type_idx,
-                    field_idx: field_idx as u32,
-                    element_idx: if list { idx } else { SINGULAR },
+                    field_idx: child.field_idx,
+                    element_idx: child.element_idx.unwrap_or(SINGULAR),
                     group: 0,
                 });
-                let child = first + idx as usize * field.elem_len as usize;
-                if let Some(found) = find_missing(plan, base, field.aux_idx, child, frames) {
-                    return Some(found);
+                let found = find_missing(plan, base, child.type_idx, child.rec, frames);
+                if found.is_none() {
+                    frames.pop();
                 }
-                frames.pop();
-            }
-        }
+                found
+            },
+        )
     }
-    None
 }

@@ -8,6 +8,7 @@ use crate::fault::Why;
 use crate::plan::FieldPlan;
 use crate::varint;
 use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN, SPAN_LEN};
+use tollfree_layout::steps;
 
 /// Where the engine reads and writes. Always handed on by reference: a copy in wide pieces waits for the narrow stores
 /// that it was written with.
@@ -108,6 +109,7 @@ impl Cursor {
 /// `len` + [`SLOP`] bytes are there.
 #[inline(always)]
 pub(crate) unsafe fn zero(at: *mut u8, len: usize) {
+    steps::take_bytes(len);
     // SAFETY: the caller's.
     unsafe {
         at.cast::<[u64; 8]>().write_unaligned([0; 8]);
@@ -164,6 +166,7 @@ pub(crate) unsafe fn grow_block<const ALIAS: bool>(
 ) -> Result<usize, Why> {
     let capacity = (u64::from(count) + u64::from(run)).max(2 * u64::from(count));
     let need = block_len(capacity, elem_len);
+    steps::take_bytes(count as usize * elem_len as usize);
     // SAFETY: the caller's invariant; the old block lies below `cur` and the new one above it; it holds
     // `capacity` elements, `count` of which are copied. Noticed by the interleaved-lists test.
     unsafe {
@@ -188,6 +191,7 @@ pub(crate) fn run_ahead(input: &[u8], field: &FieldPlan, tag: u64, from: usize, 
     let mut at = from;
     let mut count = 0u32;
     loop {
+        steps::take(1);
         let word = match input.get(at..at + 8) {
             Some(bytes) => u64::from_le_bytes([
                 bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7],
@@ -248,6 +252,7 @@ pub(crate) unsafe fn keep_unknown<const ALIAS: bool>(
     from: usize,
     to: usize,
 ) -> Result<(), Why> {
+    steps::take_bytes(to - from);
     // SAFETY: `from..to` lies in the input; it was consumed, so the invariant gives room for its copy.
     unsafe {
         if ALIAS {

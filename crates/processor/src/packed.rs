@@ -9,6 +9,7 @@ use crate::pairs;
 use crate::plan::{FieldPlan, Plan, op, tag_bytes};
 use crate::varint::{self, unzigzag, varint};
 use tollfree_layout::linear::LIST_HEADER_LEN;
+use tollfree_layout::steps;
 
 /// Why a run was not read, at which byte of the input, and which element of the list is to blame.
 pub(crate) struct Broken {
@@ -33,6 +34,7 @@ pub(crate) unsafe fn run<const ALIAS: bool>(
     input: *const u8,
     len: usize,
 ) -> Result<(), Broken> {
+    steps::take(1 + len);
     let (at, end) = (s.pos - len, s.pos);
     let broken = |why, offset, element_idx| Broken { why, offset, element_idx };
     // SAFETY: the run lies in the input.

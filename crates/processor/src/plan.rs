@@ -6,6 +6,7 @@
 use crate::encode::Steps;
 use std::sync::OnceLock;
 use tollfree_layout::linear::{PRESENCE_BITS, PRESENCE_OFF, presence_words, value_len};
+use tollfree_layout::steps;
 use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
 
 /// Marks a number that the type does not have.
@@ -122,7 +123,12 @@ pub(crate) struct TypePlan {
     pub reaches_maps: bool,
     /// It, or a type below it, has fields that protobuf has no form for.
     pub unsupported: bool,
-    pub has_oneofs: bool,
+    /// Its part of [`Plan::oneofs`]: where the tag words of its oneofs lie.
+    pub first_oneof: u32,
+    pub oneof_count: u32,
+    /// Its part of [`Plan::maps`]: which of its fields are maps.
+    pub first_map: u32,
+    pub map_count: u32,
     /// Its last presence word, among those of all types.
     pub last_word: u32,
 }
@@ -154,11 +160,23 @@ pub(crate) struct Plan {
     pub enums: Box<[EnumPlan]>,
     pub thrift: crate::thrift::ThriftPlan,
     pub enum_bits: Box<[u64]>,
+    pub oneofs: Box<[u32]>,
+    pub maps: Box<[u16]>,
     /// One for each presence word of each type, as [`TypePlan::last_word`] counts them.
     pub checks: Box<[WordCheck]>,
     pub steps: Steps,
     /// Of each type that was asked for.
     fingerprints: Box<[OnceLock<u64>]>,
+}
+
+/// The places of the bits that are set, from the lowest on.
+pub(crate) fn ones(mut bits: u32) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        steps::take(1);
+        let place = bits.trailing_zeros();
+        bits &= bits.wrapping_sub(1);
+        (place < 32).then_some(place)
+    })
 }
 
 /// What a verifier looks at in a presence word.
@@ -174,19 +192,21 @@ pub(crate) struct WordCheck {
     pub pieces: u32,
     /// Required fields.
     pub required: u32,
+    /// Members of oneofs.
+    pub members: u32,
 }
 
 impl Plan {
     pub(crate) fn new(table: Table) -> Plan {
         let mut types = Vec::with_capacity(table.types().len());
-        let (mut dense, mut required) = (Vec::new(), Vec::new());
+        let mut parts = Parts::default();
         let mut first_word = 0;
         for (idx, row) in table.types().iter().enumerate() {
-            let t = type_plan(table.fields_of(idx as u32), row, first_word, &mut dense, &mut required);
+            let t = type_plan(table.fields_of(idx as u32), row, first_word, &mut parts);
             first_word += t.presence_words;
             types.push(t);
         }
-        spread(&table, &mut types);
+        spread_marks(&table, &mut types);
         let mut fields = Vec::with_capacity(table.fields().len());
         for row in table.types() {
             let own = row.first_field as usize..(row.first_field + row.field_count) as usize;
@@ -194,6 +214,7 @@ impl Plan {
                 fields.push(field_plan(&table, field, bit as u32));
             }
         }
+        let Parts { dense, required, oneofs, maps } = parts;
         let mut enum_bits = Vec::new();
         let enums =
             (0..table.enums().len() as u32).map(|idx| enum_plan(&table, idx, &mut enum_bits)).collect();
@@ -203,6 +224,8 @@ impl Plan {
             types: types.into(),
             fields: fields.into(),
             dense: dense.into(),
+            oneofs: oneofs.into(),
+            maps: maps.into(),
             required: required.into(),
             enums,
             thrift: crate::thrift::ThriftPlan::new(&table),
@@ -216,6 +239,30 @@ impl Plan {
     #[inline(always)]
     pub(crate) fn fingerprint(&self, type_idx: u32) -> u64 {
         *self.fingerprints[type_idx as usize].get_or_init(|| self.table.type_fingerprint(type_idx))
+    }
+
+    /// Bytes of memory that this and the table take.
+    pub(crate) fn memory_len(&self) -> usize {
+        let Plan { table, types, fields, dense, required, enums, thrift, enum_bits, .. } = self;
+        let Plan { oneofs, maps, checks, steps, fingerprints, .. } = self;
+        let derived = size_of_val(&**types) + size_of_val(&**fields) + size_of_val(&**dense);
+        let looked_up = size_of_val(&**required) + size_of_val(&**enums) + size_of_val(&**enum_bits);
+        let checked = size_of_val(&**oneofs) + size_of_val(&**maps) + size_of_val(&**checks);
+        let engines = thrift.memory_len() + steps.memory_len() + size_of_val(&**fingerprints);
+        size_of::<Plan>() + table.memory_len() + derived + looked_up + checked + engines
+    }
+
+    /// The maps among a type's fields.
+    pub(crate) fn maps_of(&self, type_idx: u32) -> impl Iterator<Item = &FieldPlan> {
+        let plan = &self.types[type_idx as usize];
+        let maps = &self.maps[plan.first_map as usize..(plan.first_map + plan.map_count) as usize];
+        maps.iter().map(move |idx| &self.fields_of(type_idx)[usize::from(*idx)])
+    }
+
+    /// What is looked at in each presence word of a type.
+    pub(crate) fn checks_of(&self, type_idx: u32) -> &[WordCheck] {
+        let plan = &self.types[type_idx as usize];
+        &self.checks[(plan.last_word + 1 - plan.presence_words) as usize..=plan.last_word as usize]
     }
 
     /// The fields of a type.
@@ -259,13 +306,18 @@ impl Plan {
     }
 }
 
-fn type_plan(
-    fields: &[FieldRow],
-    row: &TypeRow,
-    first_word: u32,
-    dense: &mut Vec<u16>,
-    required: &mut Vec<u32>,
-) -> TypePlan {
+/// What all types have one behind the other.
+#[derive(Default)]
+struct Parts {
+    dense: Vec<u16>,
+    required: Vec<u32>,
+    oneofs: Vec<u32>,
+    maps: Vec<u16>,
+}
+
+fn type_plan(fields: &[FieldRow], row: &TypeRow, first_word: u32, parts: &mut Parts) -> TypePlan {
+    steps::take(1 + fields.len());
+    let Parts { dense, required, oneofs, maps } = parts;
     let words = presence_words(row.field_count);
     let mut finish = 0;
     if row.flags & TypeRow::MAP_ENTRY != 0 {
@@ -282,6 +334,13 @@ fn type_plan(
             required[first_required as usize + bit / 32] |= 1 << (bit % 32);
         }
     }
+    let (first_oneof, first_map) = (oneofs.len() as u32, maps.len() as u32);
+    let mut tags: Vec<u32> = fields.iter().map(|field| field.oneof_off).filter(|off| *off != 0).collect();
+    tags.sort_unstable();
+    tags.dedup();
+    oneofs.extend(tags);
+    let of_maps = fields.iter().enumerate().filter(|(_, field)| field.label == Label::Map);
+    maps.extend(of_maps.map(|(idx, _)| idx as u16));
     // Direct look-up as far as it is at least a quarter full; beyond it, a binary search.
     let first_dense = dense.len() as u32;
     let dense_len = (1..=fields.len())
@@ -308,7 +367,10 @@ fn type_plan(
         first_required,
         reaches_required: finish & finish::REQUIRED != 0,
         reaches_maps: finish & finish::MAPS != 0,
-        has_oneofs: fields.iter().any(|field| field.oneof_off != 0),
+        first_oneof,
+        oneof_count: oneofs.len() as u32 - first_oneof,
+        first_map,
+        map_count: maps.len() as u32 - first_map,
         unsupported: row.flags & TypeRow::BOX != 0
             || fields.iter().any(|field| field.number == 0 || matches!(field.kind, Kind::I8 | Kind::I16))
             || row.flags & TypeRow::MAP_ENTRY != 0 && !is_plain_entry(fields),
@@ -321,23 +383,55 @@ fn is_plain_entry(fields: &[FieldRow]) -> bool {
         && fields.first().is_some_and(|key| key.kind != Kind::Message)
 }
 
-/// Hands what holds for a type on to every type that contains it.
-fn spread(table: &Table, types: &mut [TypePlan]) {
-    loop {
-        let mut changed = false;
-        for idx in 0..types.len() {
-            let of = |t: &TypePlan| [t.reaches_required, t.reaches_maps, t.unsupported];
-            let mut all = of(&types[idx]);
-            for field in table.fields_of(idx as u32).iter().filter(|field| field.kind == Kind::Message) {
-                let below = of(&types[field.aux_idx as usize]);
-                all = std::array::from_fn(|which| all[which] | below[which]);
-            }
-            let own = &mut types[idx];
-            changed |= all != of(own);
-            [own.reaches_required, own.reaches_maps, own.unsupported] = all;
+/// Has each type know what holds for those below it.
+fn spread_marks(table: &Table, types: &mut [TypePlan]) {
+    const REQUIRED: u8 = 1;
+    const MAPS: u8 = 2;
+    const UNSUPPORTED: u8 = 4;
+    let mark = |t: &TypePlan| {
+        u8::from(t.reaches_required) * REQUIRED
+            + u8::from(t.reaches_maps) * MAPS
+            + u8::from(t.unsupported) * UNSUPPORTED
+    };
+    let mut marks: Vec<u8> = types.iter().map(mark).collect();
+    spread(table, &mut marks);
+    for (t, mark) in types.iter_mut().zip(marks) {
+        t.reaches_required = mark & REQUIRED != 0;
+        t.reaches_maps = mark & MAPS != 0;
+        t.unsupported = mark & UNSUPPORTED != 0;
+    }
+}
+
+/// Hands what holds for a type, a bit of `marks` each, on to every type that contains it. A type is looked at again only when a
+/// bit has come to it, so the work is linear in the table, however long its chains of types are.
+pub(crate) fn spread(table: &Table, marks: &mut [u8]) {
+    // The types that contain each, one behind the other: those of type `idx` lie from `starts[idx]` to the next one's start.
+    let targets = |idx: usize| {
+        let messages = table.fields_of(idx as u32).iter().filter(|field| field.kind == Kind::Message);
+        messages.map(|field| field.aux_idx as usize)
+    };
+    let mut starts = vec![0u32; marks.len() + 1];
+    (0..marks.len()).flat_map(targets).for_each(|target| starts[target + 1] += 1);
+    for idx in 1..starts.len() {
+        starts[idx] += starts[idx - 1];
+    }
+    let mut next = starts.clone();
+    let mut containing = vec![0u32; starts[marks.len()] as usize];
+    for idx in 0..marks.len() {
+        for target in targets(idx) {
+            containing[next[target] as usize] = idx as u32;
+            next[target] += 1;
         }
-        if !changed {
-            return;
+    }
+    let mut waiting: Vec<usize> = (0..marks.len()).filter(|idx| marks[*idx] != 0).collect();
+    while let Some(idx) = waiting.pop() {
+        for outer in &containing[starts[idx] as usize..starts[idx + 1] as usize] {
+            steps::take(1);
+            let outer = *outer as usize;
+            if marks[idx] & !marks[outer] != 0 {
+                marks[outer] |= marks[idx];
+                waiting.push(outer);
+            }
         }
     }
 }
@@ -432,9 +526,12 @@ fn word_checks(t: &TypePlan, fields: &[FieldPlan], required: &[u32]) -> impl Ite
     let own = &fields[t.first_field as usize..(t.first_field + t.field_count) as usize];
     (0..t.presence_words).map(|word_idx| {
         let required = required.get(word_idx as usize).copied().unwrap_or_default();
-        let mut check = WordCheck { fields: 0, texts: 0, spans: 0, pieces: 0, required };
+        let mut check = WordCheck { fields: 0, texts: 0, spans: 0, pieces: 0, required, members: 0 };
         for (bit, field) in own.iter().skip((word_idx * PRESENCE_BITS) as usize).take(32).enumerate() {
             check.fields |= 1 << bit;
+            if field.oneof_off != 0 {
+                check.members |= 1 << bit;
+            }
             match field.single {
                 Some(Kind::String) if field.is_text() => check.texts |= 1 << bit,
                 Some(Kind::String | Kind::Bytes) => check.spans |= 1 << bit,

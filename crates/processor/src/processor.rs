@@ -58,6 +58,21 @@ impl Processor {
         &self.plan.table
     }
 
+    /// Bytes of memory that the table and all that is derived from it take: up to some 10 times the table's own.
+    #[must_use]
+    pub fn memory_len(&self) -> usize {
+        self.plan.memory_len()
+    }
+
+    /// What objects with a root of this type carry ([`Table::type_fingerprint`]). It is computed when it is first asked for.
+    ///
+    /// # Panics
+    /// If there is no such type.
+    #[must_use]
+    pub fn fingerprint(&self, type_idx: u32) -> u64 {
+        self.plan.fingerprint(type_idx)
+    }
+
     /// Index of the type with this full name.
     #[must_use]
     pub fn type_by_name(&self, name: &str) -> Option<u32> {
@@ -122,7 +137,7 @@ impl Processor {
         let limits = Limits { depth: limits.depth.min(DEEPEST), ..*limits };
         let longest = limits.input_len.min(i32::MAX as u32);
         if len > longest as usize {
-            let path = self.plan.table.text(self.plan.table.types()[type_idx as usize].name).to_owned();
+            let path = fault::path(&self.plan, type_idx, &[]);
             return Err(DecodeError::Limit { path, offset: 0, what: "bytes of input", limit: longest });
         }
         // The object takes the arena; what was staged there serves once.

@@ -5,6 +5,7 @@ use crate::fault::Why;
 use crate::utf8;
 use crate::varint;
 use std::mem::MaybeUninit;
+use tollfree_layout::steps;
 
 /// Bytes of input that the patched tail repeats at most, and bytes it has in all.
 pub(crate) const REPEATED: usize = 64;
@@ -117,6 +118,7 @@ pub(crate) fn skip(
     let mut groups = Vec::new();
     let (mut number, mut wire_type) = (number, wire_type);
     loop {
+        steps::take(1);
         if at > end {
             return Err(Why::Truncated);
         }

@@ -23,6 +23,7 @@ use tollfree_layout::linear::{
     ALIGN, HEADER_LEN, Header, HeaderError, LIST_HEADER_LEN, MAX_STRING_LEN, PRESENCE_BITS, PRESENCE_OFF,
     SPAN_LEN, UNKNOWN_OFF,
 };
+use tollfree_layout::steps;
 use tollfree_layout::table::Kind;
 
 /// Why bytes are not a sound object.
@@ -249,6 +250,7 @@ impl<'c> Check<'c> {
             return Err("a string leads out of the object");
         }
         self.claim(len)?;
+        steps::take_bytes(len as usize);
         if utf8 && !utf8::is_text(self.bytes, off as usize, len as usize) {
             return Err("a string is not UTF-8");
         }
@@ -287,7 +289,9 @@ impl<'c> Check<'c> {
                 self.spans(unknown, false).map_err(|(rule, _)| here(rule))?;
             }
             let first = t.last_word + 1 - t.presence_words;
+            steps::take(1);
             for word_idx in 0..t.presence_words {
+                steps::take(1);
                 debug_assert!(((first + word_idx) as usize) < plan.checks.len());
                 let check = plan.checks.get_unchecked((first + word_idx) as usize);
                 let present = own.word(PRESENCE_OFF + 4 * word_idx);
@@ -300,6 +304,7 @@ impl<'c> Check<'c> {
                     ($bits:expr, |$idx:ident, $field:ident| $check:expr) => {
                         let mut bits = $bits;
                         while bits != 0 {
+                            steps::take(1);
                             let $idx = first_field + bits.trailing_zeros();
                             bits &= bits - 1;
                             debug_assert!($idx < t.first_field + t.field_count);
@@ -322,8 +327,8 @@ impl<'c> Check<'c> {
                         .map_err(|found| found.of(rec, type_idx, idx - t.first_field))?;
                 });
             }
-            if t.has_oneofs {
-                self.oneof_tags(own, type_idx).map_err(here)?;
+            if t.oneof_count != 0 {
+                self.oneof_tags(own, type_idx, t).map_err(here)?;
             }
         }
         Ok(())
@@ -339,25 +344,40 @@ impl<'c> Check<'c> {
         Ok(())
     }
 
+    /// Whether the members that are present are just those that the tags name. The work is one step for each oneof and for each presence
+    /// word: a oneof may have more members than the record has bytes.
+    ///
     /// # Safety
     /// The record is of this type, which the plan has.
-    unsafe fn oneof_tags(&self, own: Own<'_>, type_idx: u32) -> Rule<()> {
+    unsafe fn oneof_tags(&self, own: Own<'_>, type_idx: u32, t: &TypePlan) -> Rule<()> {
+        const DIFFER: &str = "a oneof's tag and the presence of its members differ";
         let fields = self.plan.fields_of(type_idx);
-        for field in fields.iter().filter(|field| field.oneof_off != 0) {
-            // SAFETY: tag and presence words of a field of this type.
-            let (tag, present) = unsafe { (own.word(field.oneof_off), own.word(field.presence_off)) };
-            let present = present & field.presence_bit != 0;
-            if (tag == field.number) != present {
-                return Err("a oneof's tag and the presence of its members differ");
+        let mut chosen_count = 0;
+        let first = t.first_oneof as usize;
+        for tag_off in &self.plan.oneofs[first..first + t.oneof_count as usize] {
+            steps::take(1);
+            // SAFETY: the tag word of a oneof of this type.
+            let tag = unsafe { own.word(*tag_off) };
+            if tag == 0 {
+                continue;
             }
-            if tag != 0 && !present {
-                let chosen = self.plan.field_idx(type_idx, tag).map(|idx| &fields[idx as usize]);
-                if chosen.is_none_or(|chosen| chosen.oneof_off != field.oneof_off) {
-                    return Err("a oneof's tag names none of its members");
-                }
+            let chosen = self.plan.field_idx(type_idx, tag).map(|idx| &fields[idx as usize]);
+            let chosen = chosen.filter(|chosen| chosen.oneof_off == *tag_off);
+            let chosen = chosen.ok_or("a oneof's tag names none of its members")?;
+            // SAFETY: the presence word of a field of this type.
+            if unsafe { own.word(chosen.presence_off) } & chosen.presence_bit == 0 {
+                return Err(DIFFER);
             }
+            chosen_count += 1;
         }
-        Ok(())
+        let mut present_count = 0;
+        for (word_idx, check) in (0u32..).zip(self.plan.checks_of(type_idx)) {
+            // SAFETY: a presence word of this type.
+            let present = unsafe { own.word(PRESENCE_OFF + 4 * word_idx) };
+            present_count += (present & check.members).count_ones();
+        }
+        // Each tag's member is present; so another one is, if there are more.
+        if present_count == chosen_count { Ok(()) } else { Err(DIFFER) }
     }
 
     /// The record, list or map at `at` that a slot of this field leads to.

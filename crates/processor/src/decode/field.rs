@@ -7,6 +7,7 @@ use crate::plan::{FieldPlan, Plan, op};
 use crate::varint::{load64, unzigzag, varint, varint32};
 use crate::{copy, finish, packed, tail, utf8};
 use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN};
+use tollfree_layout::steps;
 
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
 
@@ -25,6 +26,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
     /// Reads one field, or the first of several in a row with the same tag. True if it was the group's end.
     #[inline(always)]
     pub(super) unsafe fn field(&mut self) -> Result<bool, Why> {
+        steps::take(1);
         let start = self.s.pos;
         self.field_idx = NO_FIELD;
         if self.place.fields_left == 0 {
@@ -359,6 +361,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
         // SAFETY: the length is held against the end; the cursor's invariant gives room for a copy, and 64 bytes.
         unsafe {
             let len = self.length()?;
+            steps::take_bytes(len);
             let from = self.s.buf.wrapping_add(self.s.pos);
             let readable = self.s.readable - self.s.pos;
             self.s.pos += len;
@@ -454,6 +457,7 @@ impl<'e, const ALIAS: bool> Engine<'e, '_, ALIAS> {
             let (block, mut count, capacity) = self.block(field)?;
             let to = self.s.base.add(block + LIST_HEADER).cast::<T>();
             loop {
+                steps::take(1);
                 let value = match read(self) {
                     Ok(value) => value,
                     Err(why) => {

@@ -38,25 +38,22 @@ pub(crate) struct Step {
     pub encode: u8,
 }
 
-/// One presence word of one type.
+/// One presence word of one type. All zeroes: nothing was learnt yet.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Word {
-    /// How a record begins that has no unknown fields, and for whose presence word the steps are there. [`NO_KEY`] in types
-    /// of several words.
+    /// How a record begins that has no unknown fields, and for whose presence word the steps are there: the complement of its
+    /// first eight bytes. Zero before anything was learnt, and in types of several words: no record begins like that, for its
+    /// unknown fields would lie behind the longest object.
     pub key: u64,
     /// The steps for it.
     pub first: *mut Step,
     /// The word that the steps are for, and one more: zero if there are none.
     pub held: u64,
-    /// Where it lies in the record.
+    /// Where it lies in the record, once something was learnt.
     pub off: u32,
-    /// The step of the field that its lowest bit stands for, among the plan's.
-    steps_from: u32,
 }
 
-/// No record begins like this: its unknown fields would lie behind the longest object.
-const NO_KEY: u64 = u64::MAX;
 /// No plan's number.
 pub(super) const NO_PLAN: u64 = 0;
 
@@ -100,6 +97,11 @@ impl Steps {
         // One for each type, of which the first is the plan's: see `Plan::type_number`.
         let number = NUMBER.fetch_add(types.len() as u64 + 1, std::sync::atomic::Ordering::Relaxed);
         Steps { number, words: words.into(), steps: steps.into() }
+    }
+
+    /// Bytes of memory that they take.
+    pub(crate) fn memory_len(&self) -> usize {
+        size_of_val(&*self.words) + size_of_val(&*self.steps)
     }
 
     /// The number, which no other plan has.
@@ -148,10 +150,12 @@ const MEMOS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Memo {
     number: u64,
-    words: Vec<Word>,
-    /// Where the words' steps lie. (Zeroes of this form cost nothing until they are touched.)
-    _kept: Vec<[u64; 4]>,
+    /// The words, and behind them where their steps lie. Zeroes of this form cost nothing until they are touched: to turn to another
+    /// plan costs the same, however large its table is.
+    room: Vec<[u64; 4]>,
 }
+
+const _: () = assert!(size_of::<Word>() == size_of::<[u64; 4]>() && align_of::<Word>() == align_of::<u64>());
 
 impl Memo {
     /// The one for these steps.
@@ -161,50 +165,47 @@ impl Memo {
             return &mut memos[0];
         }
         memos.truncate(MEMOS - 1);
-        let mut kept = vec![[0; 4]; steps.steps.len() + steps.words.len()];
-        let first = kept.as_mut_ptr().cast::<Step>();
         // Behind the steps of each word there is room for an end.
-        let words = steps.words.iter().enumerate().map(|(idx, word)| Word {
-            key: NO_KEY,
-            first: first.wrapping_add(word.steps_from as usize + idx),
-            held: 0,
-            off: word.off,
-            steps_from: word.steps_from,
-        });
-        memos.insert(0, Memo { number: steps.number, words: words.collect(), _kept: kept });
+        let room = vec![[0; 4]; steps.words.len() + steps.steps.len() + steps.words.len()];
+        memos.insert(0, Memo { number: steps.number, room });
         &mut memos[0]
     }
 
     /// The first of its words.
     pub(crate) fn words(&mut self) -> *mut Word {
-        self.words.as_mut_ptr()
+        self.room.as_mut_ptr().cast()
     }
 }
 
-/// Puts the steps for these bits together.
+/// Puts the steps for this record together.
 ///
 /// # Safety
-/// `word` is the one at `own` in a [`Memo`] of these steps; it has `bits` for fields only.
+/// `word` is the one at `own` in a [`Memo`] of these steps; `rec` is a sound record of its type.
 #[inline(never)]
-pub(super) unsafe fn learn(steps: &Steps, word: *mut Word, own: u32, bits: u32) {
+pub(super) unsafe fn learn(steps: &Steps, word: *mut Word, own: u32, rec: *const u8) {
+    let word_idx = own as usize / size_of::<Word>();
+    let plan = &steps.words[word_idx];
     // SAFETY: the caller's promise; see "Soundness".
     unsafe {
-        let word = &mut *word;
-        word.held = u64::from(bits) + 1;
-        if steps.words[own as usize / size_of::<Word>()].only {
-            word.key = u64::from(bits) << 32;
-        }
-        let from = steps.steps.as_ptr().add(word.steps_from as usize);
-        let mut to = word.first;
+        let bits = rec.add(plan.off as usize).cast::<u32>().read_unaligned();
+        let kept = word.sub(word_idx).add(steps.words.len()).cast::<Step>();
+        let mut to = kept.add(plan.steps_from as usize + word_idx);
+        word.write(Word {
+            key: if plan.only { !(u64::from(bits) << 32) } else { 0 },
+            first: to,
+            held: u64::from(bits) + 1,
+            off: plan.off,
+        });
+        let from = steps.steps.as_ptr().add(plan.steps_from as usize);
         let mut rest = bits;
         while rest != 0 {
             let bit = 31 - rest.leading_zeros();
             rest &= !(1 << bit);
-            debug_assert!(word.steps_from + bit < steps.steps.len() as u32);
+            debug_assert!(plan.steps_from + bit < steps.steps.len() as u32);
             to.write(from.add(bit as usize).read());
             to = to.add(1);
         }
-        let op = if word.off == PRESENCE_OFF { op::STEP_END } else { op::STEP_WORD };
+        let op = if plan.off == PRESENCE_OFF { op::STEP_END } else { op::STEP_WORD };
         to.write(Step { op, own, ..Step::default() });
     }
 }

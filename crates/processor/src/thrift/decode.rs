@@ -22,6 +22,7 @@ use crate::list::{Cursor, block_len, zero};
 use crate::plan::{NONE, Plan};
 use crate::{copy, finish, utf8};
 use tollfree_layout::linear::{HEADER_LEN, LIST_HEADER_LEN, PRESENCE_OFF};
+use tollfree_layout::steps;
 
 const LIST_HEADER: usize = LIST_HEADER_LEN as usize;
 
@@ -254,6 +255,7 @@ unsafe fn record<W: Wire, const ALIAS: bool>(
         let dense = plan.dense.as_ptr().add(t.first_dense as usize);
         let (mut last, mut known_count) = (0, 0);
         loop {
+            steps::take(1);
             let mut s = cx.source(at.pos);
             let mut field = FieldStart::default();
             check!(cx, s.pos, W::field(&mut s, last, &mut field));
@@ -320,6 +322,7 @@ unsafe fn complete(cx: &mut Context<'_, '_>, at: At, type_idx: u32, rec: usize, 
         return at;
     }
     for word_idx in 0..cx.plan.types[type_idx as usize].presence_words {
+        steps::take(1);
         let word = rec + PRESENCE_OFF as usize + 4 * word_idx as usize;
         // SAFETY: the record has this many presence words.
         let present = unsafe { cx.base.add(word).cast::<u32>().read_unaligned() };
@@ -450,6 +453,7 @@ unsafe fn list<W: Wire, const ALIAS: bool>(
             return cx.fail(Why::Element, s.pos);
         }
         check!(cx, s.pos, holds(&s, W::least(elem), count));
+        steps::take(count as usize);
         at.pos = s.pos;
         let first = check!(cx, at.pos, block::<ALIAS>(cx, &mut at, f, slot, count));
         // The arena may have moved, and a staged input with it.
@@ -552,6 +556,7 @@ unsafe fn map<W: Wire, const ALIAS: bool>(
         }
         let Some(depth) = depth.checked_sub(1) else { return cx.fail(Why::Depth, s.pos) };
         check!(cx, s.pos, holds(&s, W::least(key_code) + W::least(value_code), count));
+        steps::take(count as usize);
         at.pos = s.pos;
         let first = check!(cx, at.pos, block::<ALIAS>(cx, &mut at, f, slot, count));
         if (key_code, value_code) == (code::STRING, code::STRING) {

@@ -7,6 +7,7 @@ use crate::encode::EncodeError;
 use crate::object::Object;
 use crate::plan::Plan;
 use crate::view::{Record, Value};
+use tollfree_layout::steps;
 
 /// Longest message, and longest string or container: Thrift's lengths are signed.
 const LONGEST: usize = i32::MAX as usize;
@@ -181,6 +182,7 @@ impl Writer<'_> {
     fn record<E: Emit>(&mut self, record: Record<'_>) -> Result<(), EncodeError> {
         let mut last = 0;
         for idx in 0..record.rows().len() {
+            steps::take(1);
             let Some(value) = record.get(idx as u32) else { continue };
             let f = self.fields_of(record.type_idx())[idx];
             if let (true, Value::Bool(value)) = (E::BOOL_IN_HEADER, value) {

@@ -1,5 +1,6 @@
 //! What the Thrift engines need of each type and field, derived once from the table.
 
+use crate::plan::spread;
 use tollfree_layout::linear::{PRESENCE_OFF, presence_words, value_len};
 use tollfree_layout::table::{FieldRow, Kind, Label, Table, TypeRow};
 
@@ -97,25 +98,22 @@ impl ThriftPlan {
                 first_required,
             });
         }
-        spread(table, &mut types);
+        spread_unsupported(table, &mut types);
         ThriftPlan { types: types.into(), fields: fields.into(), required: required.into() }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_len(&self) -> usize {
+        size_of_val(&*self.types) + size_of_val(&*self.fields) + size_of_val(&*self.required)
     }
 }
 
 /// A type with an unsupported one below it is unsupported.
-fn spread(table: &Table, types: &mut [ThriftType]) {
-    loop {
-        let mut changed = false;
-        for idx in 0..types.len() {
-            let below = table.fields_of(idx as u32).iter().filter(|field| field.kind == Kind::Message);
-            let supported = types[idx].supported
-                && below.into_iter().all(|field| types[field.aux_idx as usize].supported);
-            changed |= supported != types[idx].supported;
-            types[idx].supported = supported;
-        }
-        if !changed {
-            return;
-        }
+fn spread_unsupported(table: &Table, types: &mut [ThriftType]) {
+    let mut marks: Vec<u8> = types.iter().map(|t| u8::from(!t.supported)).collect();
+    spread(table, &mut marks);
+    for (t, mark) in types.iter_mut().zip(marks) {
+        t.supported = mark == 0;
     }
 }
 

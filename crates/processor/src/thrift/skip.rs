@@ -3,6 +3,7 @@
 use super::plan::code;
 use super::wire::{FieldStart, Source, Wire, take};
 use crate::fault::Why;
+use tollfree_layout::steps;
 
 /// Reads over a value of this type; structs and containers nest at most `depth` deep in it. A bool field's value
 /// in the header is the caller's. Gives the position behind the value; on an error, the one where it was noticed.
@@ -17,6 +18,7 @@ pub(super) unsafe fn skip<W: Wire>(mut s: Source, of: u8, depth: u32) -> (usize,
 }
 
 unsafe fn over<W: Wire>(s: &mut Source, of: u8, depth: u32) -> Result<(), Why> {
+    steps::take(1);
     // SAFETY: the caller's; each step holds what it reads against the input's end.
     unsafe {
         let inner = || depth.checked_sub(1).ok_or(Why::Depth);
