@@ -98,9 +98,11 @@ impl<'a> Linker<'a> {
         let (message, features) = self.pending[idx];
         let name = self.schema.messages[idx].name.clone();
         // A oneof that only carries a proto3 `optional` field is spelling, not structure.
-        let real_oneofs: Vec<usize> = (0..message.oneofs.len())
-            .filter(|at| message.fields.iter().any(|f| f.oneof_index == Some(*at) && !f.proto3_optional))
-            .collect();
+        let mut is_real = vec![false; message.oneofs.len()];
+        for at in message.fields.iter().filter(|f| !f.proto3_optional).filter_map(|f| f.oneof_index) {
+            is_real.get_mut(at).into_iter().for_each(|real| *real = true);
+        }
+        let real_oneofs: Vec<usize> = (0..is_real.len()).filter(|at| is_real[*at]).collect();
         let mut fields = Vec::with_capacity(message.fields.len());
         for field in &message.fields {
             let mut around = features;
@@ -111,7 +113,8 @@ impl<'a> Linker<'a> {
                     problem: format!("oneof {at} does not exist"),
                 })?;
                 around = around.with(&oneof.features);
-                oneof_idx = real_oneofs.iter().position(|real| *real == at);
+                // In ascending order.
+                oneof_idx = real_oneofs.binary_search(&at).ok();
             }
             fields.push(self.field(&name, field, around, message.map_entry, oneof_idx)?);
         }
