@@ -11,6 +11,7 @@ mod records;
 mod stream;
 mod thrift;
 mod views;
+mod work;
 
 pub use corpus::{pack, unpack};
 pub use handshake::handshake;

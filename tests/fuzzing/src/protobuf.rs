@@ -6,12 +6,14 @@ use std::sync::LazyLock;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage, Value};
 use tollfree_layout::linear::{HEADER_LEN, Header};
+use tollfree_layout::steps;
 use tollfree_layout::table::{Fingerprint, HEADER_LEN as TABLE_HEADER_LEN, Table};
 use tollfree_processor::thrift::Protocol;
 use tollfree_processor::{Arena, DecodeError, EncodeBuffer, Limits, Processor};
 use tollfree_schema::Schema;
 
 use crate::views;
+use crate::work::{hold, within};
 
 /// Types that the first byte of an input chooses from. `t3.Plain` comes first: it is the one that prost is asked about.
 const TYPES: [&str; 4] = ["t3.Plain", "t3.All", "t2.All", "t2.Must"];
@@ -86,6 +88,11 @@ fn decode_all_ways(processor: &Processor, type_name: &str, input: &[u8]) -> Resu
     // The same for all inputs, so that what it remembers of one meets the others.
     let mut buffer = BUFFER.take();
     staged.stage(input.len()).expect("inputs are short").copy_from_slice(input);
+    let taken = steps::of(|| drop(processor.decode_staged(type_idx, &mut staged, &limits()).map(|_| ()))).1;
+    hold("decoding", taken, input.len() + staged.capacity());
+    staged.stage(input.len()).expect("inputs are short").copy_from_slice(input);
+    let taken = steps::of(|| drop(processor.decode(type_idx, input, &mut copied, &limits()).map(|_| ()))).1;
+    hold("decoding", taken, input.len() + copied.capacity());
     let other = processor.decode_staged(type_idx, &mut staged, &limits());
     let object = match (processor.decode(type_idx, input, &mut copied, &limits()), &other) {
         (Ok(object), Ok(_)) => object,
@@ -97,12 +104,14 @@ fn decode_all_ways(processor: &Processor, type_name: &str, input: &[u8]) -> Resu
             panic!("copying: {:?}, aliasing: {:?}", copying.map(|_| ()), aliasing.as_ref().map(|_| ()))
         }
     };
-    let bytes = object.encode(&mut buffer).expect("it is short").to_vec();
+    let (bytes, taken) = steps::of(|| object.encode(&mut buffer).expect("it is short").to_vec());
+    hold("encoding", taken, object.bytes().len() + bytes.len());
     let other = other.expect("looked at above");
     assert_eq!(other.encode(&mut buffer).expect("it is short"), bytes, "aliasing differs from copying");
     for object in [object, other] {
         let moved = object.bytes().to_vec();
-        let verified = processor.verify(type_idx, &moved, 1000).expect("the decoder's object is sound");
+        let verified = within("verifying", moved.len(), || processor.verify(type_idx, &moved, 1000));
+        let verified = verified.expect("the decoder's object is sound");
         assert_eq!(verified.encode(&mut buffer).expect("it is short"), bytes);
         assert_eq!(format!("{:?}", verified.root()), format!("{:?}", object.root()));
     }
@@ -131,13 +140,16 @@ pub fn object(data: &[u8]) {
         fingerprint: processor.table().type_fingerprint(type_idx),
     };
     bytes[..HEADER_LEN as usize].copy_from_slice(&header.to_bytes());
-    let verified = processor.verify(type_idx, &bytes, 100);
+    let verified = within("verifying", bytes.len(), || processor.verify(type_idx, &bytes, 100));
+    let owned = || processor.verify_held(type_idx, bytes.clone().into(), 100).map(|_| ());
+    _ = within("looking for what is missing", 2 * bytes.len(), owned);
     views::object(TYPES[usize::from(*choice) % TYPES.len()], &bytes, verified.is_ok());
     let Ok(object) = verified else { return };
     let text = format!("{:?}", object.root());
     assert_eq!(text, format!("{:?}", object.root()));
     let mut buffer = BUFFER.take();
-    object.encode(&mut buffer).expect("an object of a few bytes encodes to a few");
+    let (encoded, taken) = steps::of(|| object.encode(&mut buffer).map(<[u8]>::len));
+    hold("encoding", taken, bytes.len() + encoded.expect("an object of a few bytes encodes to a few"));
     BUFFER.set(buffer);
 }
 
@@ -154,24 +166,42 @@ pub fn table(data: &[u8]) {
         let fingerprint = Fingerprint::of_blob(&blob);
         blob[56..64].copy_from_slice(&fingerprint.to_le_bytes());
     }
-    let Ok(table) = Table::load(&blob) else { return };
+    let Ok(table) = within("loading", blob.len(), || Table::load(&blob)) else { return };
     assert_eq!(Table::load(table.blob()).map(|again| again.fingerprint()), Ok(table.fingerprint()));
-    let processor = Processor::new(table);
+    let processor = within("making ready", blob.len(), || Processor::new(table));
     for type_idx in 0..processor.table().types().len().min(8) as u32 {
+        within("a fingerprint", blob.len(), || processor.fingerprint(type_idx));
         let mut arena = Arena::with_limit(1 << 20);
+        let taken =
+            steps::of(|| drop(processor.decode(type_idx, message, &mut arena, &limits()).map(|_| ()))).1;
+        hold("decoding", taken, message.len() + arena.capacity());
         if let Ok(object) = processor.decode(type_idx, message, &mut arena, &limits()) {
             let verified =
                 processor.verify(type_idx, object.bytes(), 1000).expect("the decoder's object is sound");
             assert_eq!(format!("{:?}", verified.root()), format!("{:?}", object.root()));
-            verified.encode(&mut EncodeBuffer::new()).expect("it was decoded from protobuf");
+            let mut buffer = EncodeBuffer::new();
+            let (encoded, taken) = steps::of(|| verified.encode(&mut buffer).map(<[u8]>::len));
+            hold("encoding", taken, object.bytes().len() + encoded.expect("it was decoded from protobuf"));
         }
         for protocol in [Protocol::Compact, Protocol::Binary] {
+            let mut decode = || {
+                drop(
+                    processor
+                        .decode_thrift(protocol, type_idx, message, 0, &mut arena, &limits())
+                        .map(|_| ()),
+                );
+            };
+            let taken = steps::of(&mut decode).1;
+            hold("decoding Thrift", taken, message.len() + arena.capacity());
             let decoded = processor.decode_thrift(protocol, type_idx, message, 0, &mut arena, &limits());
             let Ok((object, _)) = decoded else { continue };
             let verified =
                 processor.verify(type_idx, object.bytes(), 1000).expect("the decoder's object is sound");
             assert_eq!(format!("{:?}", verified.root()), format!("{:?}", object.root()));
-            verified.encode_thrift(protocol, &mut Vec::new()).expect("it was decoded from Thrift");
+            let mut out = Vec::new();
+            let (encoded, taken) = steps::of(|| verified.encode_thrift(protocol, &mut out));
+            encoded.expect("it was decoded from Thrift");
+            hold("encoding Thrift", taken, object.bytes().len() + out.len());
         }
     }
 }

@@ -11,6 +11,8 @@ use std::sync::LazyLock;
 use tollfree_processor::Processor;
 use tollfree_processor::thrift::Protocol;
 
+use crate::work::within;
+
 const TYPES: [&str; 4] = ["test.All", "test.Node", "test.Choice", "test.Inner"];
 const PROTOCOLS: [Protocol; 3] = [Protocol::Compact, Protocol::Binary, Protocol::BinaryOld];
 
@@ -27,5 +29,8 @@ pub fn thrift(data: &[u8]) {
     }
     let type_name = TYPES[choice / 2 % TYPES.len()];
     let type_idx = PROCESSOR.type_by_name(type_name).expect("the schema has it");
-    peer::agree(&PROCESSOR, PROTOCOLS[choice % 2], type_idx, input);
+    // It decodes, verifies and encodes several times.
+    within("all of it", 1024 * input.len() + 65_536, || {
+        peer::agree(&PROCESSOR, PROTOCOLS[choice % 2], type_idx, input);
+    });
 }

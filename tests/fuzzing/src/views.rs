@@ -9,6 +9,8 @@ use tollfree_view_stubs::kinds::prost::t3::all::Choice;
 use tollfree_view_stubs::kinds::t2;
 use tollfree_view_stubs::kinds::t3::{self, AllMut};
 
+use crate::work::within;
+
 const ARENA_LIMIT: usize = 1 << 24;
 
 /// The message of an input by its type's generated views: `ours` is what the processor alone makes of it.
@@ -109,9 +111,12 @@ pub fn draft(data: &[u8]) {
     let mut model = All::default();
     let kept_model = All { f_string: "kept".into(), r_string: vec!["é".into()], ..All::default() };
     let kept = Owned::<t3::All>::from_prost(&kept_model, Arena::with_limit(1 << 16)).expect("there is room");
-    build(&mut draft.edit(), &mut model, &mut steps, &(kept, kept_model), 0);
+    // Each byte of the input may have a few hundred copied.
+    within("building", limit + 256 * data.len(), || {
+        build(&mut draft.edit(), &mut model, &mut steps, &(kept, kept_model), 0);
+    });
     assert_eq!(draft.edit().view().to_prost().as_ref(), Ok(&model), "while it is built");
-    let built = match draft.freeze() {
+    let built = match within("completing", 2 * limit, || draft.freeze()) {
         Ok(built) => built,
         Err(DraftError::Exhausted { .. }) => return,
         Err(error) => panic!("{error}"),
