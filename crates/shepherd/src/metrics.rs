@@ -128,7 +128,7 @@ impl Metrics {
         own.register("refusals", "What was refused or ended, by reason", metrics.refusals.clone());
         own.register("workers", "Workers attached", metrics.workers.clone());
         own.register("outstanding", "Calls under way at business processes", metrics.outstanding.clone());
-        let held = "What the calls of a group hold of the shepherd's memory";
+        let held = "What the calls of a group, and the tables of its workers, hold of the shepherd's memory";
         own.register_with_unit("memory", held, Unit::Bytes, metrics.memory.clone());
         let hits = metrics.affinity_hits.clone();
         own.register("affinity_hits", "Calls to a worker that had their method lately", hits);

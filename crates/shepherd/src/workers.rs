@@ -16,7 +16,7 @@ use tonic::body::Body;
 use crate::config::Config;
 use crate::deadline;
 use crate::inside::Inside;
-use crate::memory::Charge;
+use crate::memory::{Charge, Kept};
 use crate::metrics::{Metrics, Spread};
 use crate::peer::Peer;
 use crate::refusal::{Refusal, Refused};
@@ -246,6 +246,8 @@ impl Workers {
         attached.metrics(&self.metrics.common);
         attached.count_fates(&self.metrics.fates(attached.group()));
         let dispatcher = self.dispatcher(attached.group());
+        let kept = Kept::new(attached.group(), &dispatcher.memory, &self.config, &self.metrics);
+        attached.count_holdings(Arc::new(kept));
         let id = self.count.fetch_add(1, Ordering::Relaxed);
         let worker = Arc::new(Worker::new(attached, dispatcher, id));
         self.change(|table| {

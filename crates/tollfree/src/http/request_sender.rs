@@ -4,17 +4,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http_body::Body as _;
-use tollfree_transport::{Attachment, Emission, EmitError, Ending, Outgoing};
+use tokio::task::{JoinError, JoinHandle};
+use tollfree_transport::{Attachment, Emission, EmitError, Encoded, Ending, Outgoing};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::http::response_body::ClientCall;
+use crate::message::aside;
 use crate::message::bypass::{Bypass, Large, Takes};
 use crate::message::encoding::says_encoding;
 use crate::message::framing::Deframer;
 use crate::message::payloads::Sharing;
+use crate::message::translation::Translation;
 use crate::status;
 
 /// Sends a request body message by message.
@@ -39,6 +43,36 @@ pub(crate) struct RequestSender {
     past: Option<Arc<dyn Large>>,
     /// Where the method's stubs take objects.
     objects: Option<Objects>,
+    /// The message at hand is as it came: it was not made what the session takes yet.
+    is_raw: bool,
+    /// It is decoded elsewhere.
+    decoding: Option<Box<Decoding>>,
+}
+
+/// A message that is to be handed over as an object takes up to some 15 ns a byte to decode: a longer one is decoded on a thread that serves
+/// no calls, in bytes.
+const DECODED_HERE: usize = 256 * 1024;
+
+/// A message's object, once it is decoded.
+enum Decoding {
+    Begun(JoinHandle<Result<Result<Option<Encoded>, Status>, JoinError>>),
+    Done(Result<Option<Encoded>, Status>),
+}
+
+impl Decoding {
+    fn begin(translation: &Translation, message: Bytes) -> Decoding {
+        let translation = translation.clone();
+        Decoding::Begun(aside::begin(move || translation.object(&message)))
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Decoding::Begun(task) = self {
+            let failed = |error: JoinError| Err(Status::internal(format!("decoding has failed: {error}")));
+            let joined = ready!(Pin::new(task).poll(cx));
+            *self = Decoding::Done(joined.and_then(|decoded| decoded).unwrap_or_else(failed));
+        }
+        Poll::Ready(())
+    }
 }
 
 /// Whether messages go as objects in the session that a request goes to.
@@ -63,6 +97,7 @@ impl Objects {
 
 impl RequestSender {
     pub(crate) fn new(body: Body, emission: Emission, bypass: Option<Bypass>) -> RequestSender {
+        let is_raw = emission.message.is_some();
         RequestSender {
             body,
             deframer: Deframer::default(),
@@ -76,6 +111,8 @@ impl RequestSender {
             count: 0,
             past: None,
             objects: None,
+            is_raw,
+            decoding: None,
         }
     }
 
@@ -90,7 +127,29 @@ impl RequestSender {
         RequestSender { ended: true, past, ..RequestSender::new(Body::empty(), emission, None) }
     }
 
-    /// Moves the next message of the body, or its end, into the emission. Pending: the body has nothing now.
+    /// Whether a message is decoded elsewhere, before which nothing of it may be sent.
+    pub(crate) fn is_decoding(&self) -> bool {
+        self.decoding.as_deref().is_some_and(|decoding| matches!(decoding, Decoding::Begun(_)))
+    }
+
+    /// Has a long message that is to go as an object decoded elsewhere. Ready: there is none, or it is decoded.
+    fn poll_decoded(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.decoding.is_none()
+            && self.past.is_none()
+            && self.objects.as_ref().is_some_and(|objects| objects.taken == Some(true))
+            && let Some(translation) = self.bypass.as_ref().and_then(Bypass::translation)
+            && let Some(message) = &self.emission.message
+            && message.len() > DECODED_HERE
+            && !message.compressed
+            && !message.is_begun()
+        {
+            self.decoding = Some(Box::new(Decoding::begin(translation, message.to_bytes())));
+        }
+        self.decoding.as_mut().map_or(Poll::Ready(()), |decoding| decoding.poll(cx))
+    }
+
+    /// Moves the next message of the body, or its end, into the emission. Pending: the body has nothing now, or the message is decoded
+    /// elsewhere.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         while self.emission.message.is_none() && !self.ended {
             if let (Some(objects), Some(bypass)) = (&mut self.objects, &self.bypass) {
@@ -98,11 +157,9 @@ impl RequestSender {
             }
             if let Some(message) = self.deframer.next() {
                 self.emission.message = Some(message);
+                self.is_raw = true;
                 self.past = self.bypass.as_ref().and_then(|bypass| bypass.take_out(self.count));
                 self.count += 1;
-                if let Err(refused) = self.wrap() {
-                    return Poll::Ready(Err(refused));
-                }
                 break;
             }
             if let Some(failure) = self.failed.take() {
@@ -124,6 +181,10 @@ impl RequestSender {
                 None => self.end(),
             }
         }
+        if self.is_raw {
+            ready!(self.poll_decoded(cx));
+            return Poll::Ready(self.wrap());
+        }
         Poll::Ready(Ok(()))
     }
 
@@ -135,6 +196,8 @@ impl RequestSender {
 
     /// The same for this session. A message that came past tonic is encoded for it.
     fn wrap_for(&mut self, sharing: &Sharing, session: &Attachment) -> Result<(), Status> {
+        self.is_raw = false;
+        let decoding = self.decoding.take().map(|decoding| *decoding);
         let message = &mut self.emission.message;
         let taken = self.objects.as_ref().and_then(|objects| objects.taken);
         if taken == Some(false) && message.is_some() {
@@ -158,9 +221,10 @@ impl RequestSender {
             && let Some(translation) = translation
             && let Some(whole) = message.as_ref().filter(|whole| !whole.is_begun())
         {
-            let object = match whole.compressed {
-                true => None,
-                false => translation.object(&whole.to_bytes())?,
+            let object = match decoding {
+                _ if whole.compressed => None,
+                Some(Decoding::Done(object)) => object?,
+                _ => translation.object(&whole.to_bytes())?,
             };
             if let Some(object) = object
                 && let Some(object) = sharing.object(object, None, session.peer_pool(), session)?
@@ -200,10 +264,13 @@ impl RequestSender {
         self.objects =
             types.map(|types| Objects { session: session.clone(), path: path.clone(), types, taken: None });
         self.session = None;
+        // It may be of other types there.
+        self.decoding = None;
         if std::mem::take(&mut self.addressed)
             && let Some(plain) = self.plain.take()
         {
             self.emission.message = Some(plain);
+            self.is_raw = true;
         }
     }
 
@@ -232,7 +299,7 @@ impl RequestSender {
     /// Sends all of the body. Ready when it is sent, or can't be any more.
     fn poll_send(&mut self, cx: &mut Context<'_>, call: &ClientCall) -> Poll<Result<(), Status>> {
         loop {
-            if !self.emission.is_empty() {
+            if !self.emission.is_empty() && !self.is_decoding() {
                 match ready!(call.stream.poll_emit(cx, &mut self.emission)) {
                     Ok(()) => self.past = None,
                     // The reader learns how the call ended.
@@ -240,7 +307,7 @@ impl RequestSender {
                     Err(error) => return Poll::Ready(Err(status::emit(error, &call.peer))),
                 }
             }
-            if self.ended {
+            if self.ended && !self.is_decoding() {
                 return Poll::Ready(Ok(()));
             }
             match self.poll_fill(cx) {

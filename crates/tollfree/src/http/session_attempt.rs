@@ -179,8 +179,10 @@ impl ResponseFuture {
         let State::Open(attachment, opener) = &mut self.state else { unreachable!("the caller has matched") };
         let sender = self.sender.as_mut().expect("kept until opened");
         // A first message that is there already goes in the first frame; headers don't wait for one that isn't.
-        if let Poll::Ready(Err(error)) = sender.poll_fill(cx) {
-            return Poll::Ready(Err(error.into()));
+        match sender.poll_fill(cx) {
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+            Poll::Pending if sender.is_decoding() => return Poll::Pending,
+            Poll::Pending | Poll::Ready(Ok(())) => {}
         }
         sender.look_ahead(cx);
         if sender.ended && self.keeps && self.kept.is_none() {

@@ -48,7 +48,7 @@ struct Described {
 
 impl Described {
     fn fingerprint(&self) -> u64 {
-        self.processor.table().type_fingerprint(self.type_idx)
+        self.processor.fingerprint(self.type_idx)
     }
 }
 
@@ -114,7 +114,7 @@ impl Head {
 }
 
 impl Translation {
-    /// What [`describe`] told. `load` gives a table's processor, which may be an earlier one.
+    /// What [`describe`] told. `load` gives a table's processor, which may be an earlier one. As much work as the tables are long.
     ///
     /// # Errors
     /// What is wrong with it.

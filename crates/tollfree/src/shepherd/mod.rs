@@ -34,6 +34,7 @@ mod beside;
 mod handing;
 mod objects;
 mod places;
+mod shelves;
 mod tables;
 
 use std::fmt;
@@ -68,6 +69,7 @@ pub use admission::Admission;
 pub use beside::Beside;
 pub use handing::{Handing, Unanswered};
 use objects::Objects;
+pub use shelves::Holdings;
 pub use tables::{MethodTypes, Tables, TablesError};
 #[cfg(feature = "tls")]
 pub use tollfree_transport::StreamPolicy;
@@ -346,6 +348,14 @@ impl Attached {
     /// said before a call is handed to it.
     pub fn count_fates(&mut self, fates: &Fates) {
         self.objects = Arc::new(self.objects.anew(fates.clone()));
+    }
+
+    /// Has it counted elsewhere what its process makes the shepherd hold: tables of its types, and methods that take objects. To be said
+    /// before a call is handed to it.
+    pub fn count_holdings(&mut self, holdings: Arc<dyn Holdings>) {
+        let mut objects = self.objects.anew(self.objects.fates().clone());
+        objects.count_holdings(holdings);
+        self.objects = Arc::new(objects);
     }
 
     /// Has its methods' messages changed by these tables, where its process has the same types. Calls under way go on as they are.

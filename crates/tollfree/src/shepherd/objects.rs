@@ -15,7 +15,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body::Body as _;
 use parking_lot::Mutex;
-use tollfree_processor::Processor;
+use tokio::sync::Semaphore;
 use tollfree_transport::{Attachment, GRPC_PREFIX_LEN, PeerPolicy, Seldom};
 use tonic::Status;
 use tonic::body::Body;
@@ -28,18 +28,19 @@ use crate::message::compression::Encodings;
 use crate::message::encoding::headers_say_encoding;
 use crate::message::fates::{Fate, Fates, Unfit};
 use crate::message::repacking::{Repacking, Room};
-use crate::message::translation::{DESCRIPTION_LEN_MAX, Translation, load, no_tables};
+use crate::message::translation::{DESCRIPTION_LEN_MAX, Translation, no_tables};
 use crate::server::control::{DESCRIBE, INVITATION, JOIN, METHOD, POOL};
 use crate::shepherd::Attached;
 use crate::shepherd::places::{Place, Places};
+use crate::shepherd::shelves::{Description, Held, Holdings, Shelved, Shelves};
 use crate::shepherd::tables::Tables;
 
 /// An answer must have come within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Methods of a worker whose tables are kept; others' messages go as bytes.
 const METHOD_COUNT_MAX: usize = 1024;
-/// Bytes of a worker's tables together.
-const TABLES_LEN_MAX: usize = 16 << 20;
+/// What is counted for a method that takes objects, beside its path, in bytes.
+const METHOD_LEN: usize = 512;
 
 static OTHER_TYPES: Seldom = Seldom::new();
 static USELESS: Seldom = Seldom::new();
@@ -52,6 +53,13 @@ pub(super) struct Objects {
     fates: Fates,
     /// Where large ones are placed, for all workers.
     places: Arc<Places>,
+    /// Tables of all workers.
+    shelves: Arc<Shelves>,
+    /// Those of this one.
+    tables: Arc<Mutex<Vec<Arc<Shelved>>>>,
+    holdings: Option<Arc<dyn Holdings>>,
+    /// The worker is asked for one description at a time: each may be long.
+    describing: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
@@ -77,13 +85,17 @@ enum Known {
     Here(Arc<Translation>),
 }
 
+/// A method that takes objects.
+struct Method {
+    known: Known,
+    _held: Held,
+}
+
 #[derive(Default)]
 struct State {
-    methods: HashMap<String, Known>,
+    methods: HashMap<String, Method>,
     /// What the operator gave for some.
     given: Option<Arc<Tables>>,
-    /// Each of them once.
-    tables: Vec<(Bytes, Processor)>,
     /// The worker has been asked to join its group's pool, or is not to be.
     is_asked: bool,
     /// That pool, which it has joined.
@@ -96,31 +108,31 @@ impl fmt::Debug for Objects {
     }
 }
 
-impl State {
-    /// The processor of a table, which methods of one schema have in common.
-    fn load(&mut self, table: Bytes) -> Result<Processor, String> {
-        if let Some((_, processor)) = self.tables.iter().find(|(known, _)| *known == table) {
-            return Ok(processor.clone());
-        }
-        let len: usize = self.tables.iter().map(|(known, _)| known.len()).sum();
-        if len + table.len() > TABLES_LEN_MAX {
-            return Err(format!("the tables of this worker would have more than {TABLES_LEN_MAX} bytes"));
-        }
-        let processor = load(&table)?;
-        self.tables.push((table, processor.clone()));
-        Ok(processor)
-    }
-}
-
 impl Objects {
     pub(super) fn new(wanted: bool, unfit: Unfit, fates: Fates) -> Objects {
-        Objects { wanted, unfit, fates, places: Arc::default(), state: Mutex::default() }
+        Objects {
+            wanted,
+            unfit,
+            fates,
+            places: Arc::default(),
+            shelves: Arc::default(),
+            tables: Arc::default(),
+            holdings: None,
+            describing: Arc::new(Semaphore::new(1)),
+            state: Mutex::default(),
+        }
     }
 
     /// The same for another worker, of which nothing is known yet.
     pub(super) fn anew(&self, fates: Fates) -> Objects {
-        let places = self.places.clone();
-        Objects { places, ..Objects::new(self.wanted, self.unfit, fates) }
+        let (places, shelves) = (self.places.clone(), self.shelves.clone());
+        let holdings = self.holdings.clone();
+        Objects { places, shelves, holdings, ..Objects::new(self.wanted, self.unfit, fates) }
+    }
+
+    /// What the worker makes the shepherd hold is counted there.
+    pub(super) fn count_holdings(&mut self, holdings: Arc<dyn Holdings>) {
+        self.holdings = Some(holdings);
     }
 
     /// Whether objects are handed over at all.
@@ -168,22 +180,23 @@ impl Objects {
     /// What is known of a method. It is asked for by the first call after the process has said that it takes objects.
     fn known(&self, path: &str, types: u64, worker: &Attached) -> Known {
         let mut state = self.state.lock();
-        if let Some(known) = state.methods.get(path) {
-            return known.clone();
+        if let Some(method) = state.methods.get(path) {
+            return method.known.clone();
         }
-        if state.methods.len() >= METHOD_COUNT_MAX {
+        let mut held = Held::nothing(self.holdings.as_ref());
+        if state.methods.len() >= METHOD_COUNT_MAX || held.add(METHOD_LEN + path.len()).is_err() {
             return Known::Useless;
         }
         if let Some(translation) = self.given(&state, path, types, &worker.endpoint.name) {
             let known = Known::Here(Arc::new(translation));
-            state.methods.insert(path.to_owned(), known.clone());
+            state.methods.insert(path.to_owned(), Method { known: known.clone(), _held: held });
             if !std::mem::replace(&mut state.is_asked, true) {
                 tokio::spawn(Learning::of(worker).lend());
             }
             return known;
         }
         self.fates.add(Fate::First);
-        state.methods.insert(path.to_owned(), Known::Asked);
+        state.methods.insert(path.to_owned(), Method { known: Known::Asked, _held: held });
         tokio::spawn(Learning::of(worker).learn(path.to_owned(), types));
         Known::Asked
     }
@@ -208,7 +221,9 @@ impl Objects {
     /// Asks a worker once how it takes and sends messages that are compressed, of which an operator's tables say nothing.
     fn ask_encodings(&self, path: &str, types: u64, translation: &Translation, worker: &Attached) {
         let unsaid = translation.clone().with_encodings(Encodings::default());
-        self.state.lock().methods.insert(path.to_owned(), Known::Here(Arc::new(unsaid)));
+        if let Some(method) = self.state.lock().methods.get_mut(path) {
+            method.known = Known::Here(Arc::new(unsaid));
+        }
         tokio::spawn(Learning::of(worker).learn(path.to_owned(), types));
     }
 
@@ -243,9 +258,13 @@ impl Learning {
 
     /// Asks the worker for the tables of a method, and has its messages changed from then on.
     async fn learn(self, path: String, types: u64) {
-        let asked = describe(&self.endpoint, &self.attachment, &path).await;
         let Some(objects) = self.objects.upgrade() else { return };
-        if objects.learnt(&self.endpoint.name, path, types, asked) {
+        let (describing, holdings) = (objects.describing.clone(), objects.holdings.clone());
+        drop(objects);
+        let Ok(_turn) = describing.acquire().await else { return };
+        let asked = describe(&self.endpoint, &self.attachment, &path, Held::nothing(holdings.as_ref())).await;
+        let Some(objects) = self.objects.upgrade() else { return };
+        if objects.learnt(&self.endpoint.name, &self.group, path, types, asked).await {
             self.lend().await;
         }
     }
@@ -269,38 +288,50 @@ impl Learning {
 impl Objects {
     /// Has a method's messages changed from now on, as its process has described it. Whether the worker is to be asked to join its group's
     /// pool: it is the first such method.
-    fn learnt(&self, name: &str, path: String, types: u64, asked: Result<Bytes, String>) -> bool {
-        let mut state = self.state.lock();
-        if let Some(Known::Here(given)) = state.methods.get(&path) {
+    async fn learnt(
+        &self,
+        name: &str,
+        group: &Arc<str>,
+        path: String,
+        types: u64,
+        asked: Result<Description, String>,
+    ) -> bool {
+        if let Some(Method { known: Known::Here(given), .. }) = self.state.lock().methods.get_mut(&path) {
             // The operator's table stays.
-            match asked.and_then(|description| Translation::read_encodings(&description)) {
-                Ok(encodings) => {
-                    let translation = Translation::clone(given).with_encodings(encodings);
-                    state.methods.insert(path, Known::Here(Arc::new(translation)));
-                }
+            match asked.and_then(|description| Translation::read_encodings(&description.bytes)) {
+                Ok(encodings) => *given = Arc::new(Translation::clone(given).with_encodings(encodings)),
                 Err(reason) => {
                     tracing::debug!(worker = %name, path, reason, "compressed messages go as bytes")
                 }
             }
             return false;
         }
-        let read = asked.and_then(|description| Translation::read(description, |table| state.load(table)));
+        let read = match asked {
+            Ok(description) => {
+                let shelf = self.shelves.of(group);
+                shelf.read(description, self.tables.clone(), self.holdings.clone()).await
+            }
+            Err(reason) => Err(reason),
+        };
         let said = read.and_then(|translation| match translation.types() == types {
             true => Ok(translation),
             false => Err("the tables are of other types than the session said".to_owned()),
         });
+        let mut state = self.state.lock();
+        // The operator may have given tables meanwhile: the method's next call sees to it.
+        let asked = state.methods.get_mut(&path).map(|method| &mut method.known);
+        let Some(known) = asked.filter(|known| matches!(known, Known::Asked)) else { return false };
         match said {
             Ok(translation) => {
                 tracing::debug!(worker = %name, path, "its messages are handed over as objects");
-                let translation = translation.counted(self.fates.clone(), self.unfit);
-                state.methods.insert(path, Known::Here(Arc::new(translation)));
+                *known = Known::Here(Arc::new(translation.counted(self.fates.clone(), self.unfit)));
                 !std::mem::replace(&mut state.is_asked, true)
             }
             Err(reason) => {
                 if let Some(unsaid) = USELESS.turn() {
                     tracing::warn!(worker = %name, path, reason, unsaid, "its messages can't be handed over as objects");
                 }
-                state.methods.insert(path, Known::Useless);
+                *known = Known::Useless;
                 false
             }
         }
@@ -315,7 +346,7 @@ impl Objects {
     ) -> Result<(), String> {
         let place = self.places.of(group).await?;
         let invited = [(POOL, place.address.clone()), (INVITATION, place.invite()?)];
-        ask(endpoint, attachment, JOIN, invited).await?;
+        ask(endpoint, attachment, JOIN, invited, &mut Held::nothing(self.holdings.as_ref())).await?;
         // It is asked once.
         _ = endpoint.sharing.places_in.set(place.pool.clone());
         self.state.lock().place = Some(place);
@@ -328,29 +359,31 @@ async fn describe(
     endpoint: &Arc<Endpoint>,
     attachment: &Arc<Attachment>,
     path: &str,
-) -> Result<Bytes, String> {
+    mut held: Held,
+) -> Result<Description, String> {
     let method = HeaderValue::from_str(path).map_err(|_| "the method's path is no header".to_owned())?;
-    let mut message = ask(endpoint, attachment, DESCRIBE, [(METHOD, method)]).await?;
-    if message.len() < GRPC_PREFIX_LEN {
+    let mut bytes = ask(endpoint, attachment, DESCRIBE, [(METHOD, method)], &mut held).await?;
+    if bytes.len() < GRPC_PREFIX_LEN {
         return Err("the answer has no message".into());
     }
-    message.advance(GRPC_PREFIX_LEN);
-    Ok(message)
+    bytes.advance(GRPC_PREFIX_LEN);
+    Ok(Description { bytes, _held: held })
 }
 
-/// Asks a worker's process for something, within a time limit: all that it answers.
+/// Asks a worker's process for something, within a time limit: all that it answers, which is `held` from then on.
 async fn ask(
     endpoint: &Arc<Endpoint>,
     attachment: &Arc<Attachment>,
     what: &'static str,
     headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+    held: &mut Held,
 ) -> Result<Bytes, String> {
     let picked = Picked { endpoint: endpoint.clone(), connection: Connection::Session(attachment.clone()) };
-    let answer = tokio::time::timeout(PATIENCE, answer(picked, request(what, headers))).await;
+    let answer = tokio::time::timeout(PATIENCE, answer(picked, request(what, headers), held)).await;
     answer.unwrap_or_else(|_| Err(format!("the answer has taken longer than {PATIENCE:?}")))
 }
 
-async fn answer(picked: Picked, request: Request<Body>) -> Result<Bytes, String> {
+async fn answer(picked: Picked, request: Request<Body>, held: &mut Held) -> Result<Bytes, String> {
     let asked = attempt(&picked, None, request).await;
     let (parts, mut body) = asked.map_err(|failed| failed.status.to_string())?.into_parts();
     if let Some(status) = Status::from_header_map(&parts.headers) {
@@ -363,6 +396,7 @@ async fn answer(picked: Picked, request: Request<Body>) -> Result<Bytes, String>
             if message.len() + data.len() > DESCRIPTION_LEN_MAX {
                 return Err(format!("the description has more than {DESCRIPTION_LEN_MAX} bytes"));
             }
+            held.add(data.len())?;
             message.extend_from_slice(&data);
         }
     }
