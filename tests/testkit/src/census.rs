@@ -23,15 +23,20 @@ impl Census {
         Census { fd_count: fds, map_count }
     }
 
+    /// Whether it is no more than at another count.
+    pub fn is_within(&self, other: &Census) -> bool {
+        self.fd_count <= other.fd_count && self.map_count <= other.map_count
+    }
+
     /// Waits until the process holds no more than at this count.
     ///
     /// # Panics
-    /// When it still does after ten seconds.
+    /// When it still does after thirty seconds.
     pub fn assert_back(self) {
         let began = Instant::now();
         loop {
             let now = Census::take();
-            if now.fd_count <= self.fd_count && now.map_count <= self.map_count {
+            if now.is_within(&self) {
                 return;
             }
             assert!(began.elapsed() < Duration::from_secs(30), "leaked: {self:?} before, {now:?} now");

@@ -7,7 +7,6 @@ use crate::stubs::probe::Ask;
 use crate::stubs::probe::probe_client::ProbeClient;
 use futures_util::stream::{self, Stream, StreamExt};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tollfree_testkit::{Chance, stop_child};
 use tonic::{Code, Request, Status};
@@ -16,14 +15,14 @@ use crate::carrier::{AnyChannel, connect};
 use crate::lab::{Lab, Way, until};
 use crate::peers::start_child;
 
+/// Tasks of this runtime that are not over.
+fn alive() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
 const LONG: usize = 1 << 20;
 /// Calls to a server that stands still. Two thirds of those that are no streams have a few bytes each.
 const CALL_COUNT: usize = 120;
-
-/// Tasks of the test's runtime that are not over.
-fn alive() -> usize {
-    Handle::current().metrics().num_alive_tasks()
-}
 
 /// Messages of a request that come after a pause, and whether anybody still holds them.
 struct Late(Arc<()>);

@@ -106,8 +106,10 @@ async fn a_server_that_hangs_up_is_not_stormed() {
     let listener = UnixListener::bind(&path).unwrap();
     let dialled = Arc::new(AtomicUsize::new(0));
     let count = dialled.clone();
-    std::thread::spawn(move || {
-        while let Ok((socket, _)) = listener.accept() {
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+    let hanging_up = tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
             count.fetch_add(1, Ordering::SeqCst);
             drop(socket);
         }
@@ -133,6 +135,7 @@ async fn a_server_that_hangs_up_is_not_stormed() {
     for caller in callers {
         failed += caller.await.unwrap();
     }
+    hanging_up.abort();
     let dialled = dialled.load(Ordering::SeqCst);
     println!("{failed} calls failed, {dialled} times dialled");
     assert!(failed > 500, "{failed} calls: no storm");

@@ -45,7 +45,35 @@ pub(crate) struct Lab {
     pub(crate) witness: Witness,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     server: tokio::task::JoinHandle<Result<(), tollfree::ServeError>>,
-    _directory: tempfile::TempDir,
+    shepherd: Option<Shepherd>,
+    directory: Option<tempfile::TempDir>,
+    way: Way,
+}
+
+/// A task that runs until this is dropped.
+struct Shepherd(tokio::task::JoinHandle<()>);
+
+impl Drop for Shepherd {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Drop for Lab {
+    /// No handler may be left when the test is over, while the session still stands.
+    fn drop(&mut self) {
+        let Some(stop) = self.stop.take().filter(|_| !std::thread::panicking()) else { return };
+        let witness = self.witness.clone();
+        let standing = (self.channel.clone(), stop, self.shepherd.take(), self.directory.take());
+        if !self.way.is_ours() {
+            // tonic's own transport goes on with a request after the one who made it has gone.
+            return tokio::leave_tasks_uncounted();
+        }
+        tokio::afterwards(async move {
+            until("no handler is left", || witness.live() == 0).await;
+            drop(standing);
+        });
+    }
 }
 
 impl Lab {
@@ -89,8 +117,9 @@ impl Lab {
         }
         let serving = uris.clone();
         let stopped = async { drop(stopped.await) };
+        let mut shepherd = None;
         let server = if matches!(way, Way::Shepherded | Way::Streamed) {
-            tokio::spawn(crate::shepherd::run(uri.clone()));
+            shepherd = Some(Shepherd(tokio::spawn(crate::shepherd::run(uri.clone()))));
             tokio::spawn(crate::carrier::attach(server, way, &uri).until(stopped).into_future())
         } else if way == Way::Worker {
             tokio::task::spawn_blocking(move || server.serve_blocking_with_shutdown(&serving[0], stopped))
@@ -101,7 +130,8 @@ impl Lab {
             })
         };
         let channel = connect(way, &uri).await;
-        Lab { uri, uris, channel, witness, stop: Some(stop), server, _directory: directory }
+        let directory = Some(directory);
+        Lab { uri, uris, channel, witness, stop: Some(stop), server, shepherd, directory, way }
     }
 
     pub(crate) fn client(&self) -> ProbeClient<AnyChannel> {

@@ -5,6 +5,9 @@
 //! shepherd, and over HTTP/2 on a Unix socket, which is tonic's own; each on a current-thread and a multi-thread runtime. So every
 //! assertion is first of all true of tonic.
 
+// Each test counts what it leaves behind.
+extern crate tollfree_counting as tokio;
+
 mod addresses;
 mod calls;
 mod carrier;

@@ -1,6 +1,9 @@
 //! The suite that tonic's stubs pass (`crates/tollfree/tests/conformance`), with the stubs that `tollfree-build` generates
 //! on both ends: what is observed must be the same.
 
+// Each test counts what it leaves behind.
+extern crate tollfree_counting as tokio;
+
 mod carrier;
 mod ours;
 
@@ -8,6 +11,8 @@ mod ours;
 mod calls;
 #[path = "../../../../crates/tollfree/tests/conformance/concurrency.rs"]
 mod concurrency;
+#[path = "../../../../crates/tollfree/tests/conformance/ended.rs"]
+mod ended;
 #[path = "../../../../crates/tollfree/tests/conformance/endings.rs"]
 mod endings;
 #[path = "../../../../crates/tollfree/tests/conformance/features.rs"]

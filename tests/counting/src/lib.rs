@@ -1,0 +1,16 @@
+//! tokio for suites of tests, with runtimes that count what each test leaves behind. For tests only.
+//!
+//! A suite has in its first file
+//! ```text
+//! extern crate tollfree_counting as tokio;
+//! ```
+//! and every `#[tokio::test]` of it, whoever adds one, fails if it leaves a task, and the last one that runs at a time if the process
+//! has more descriptors, or more regions mapped, than before the first.
+#![forbid(unsafe_code)]
+
+pub mod runtime;
+mod under_way;
+
+pub use tokio::*;
+
+pub use crate::under_way::{afterwards, leave_tasks_uncounted};
