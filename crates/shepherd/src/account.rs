@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::task::JoinHandle;
 use tonic::Status;
 
 use crate::metrics::Metrics;
@@ -74,6 +75,16 @@ struct Open {
     target: Target,
     calls: Mutex<Calls>,
     _counted: Counted,
+    _closing: Closing,
+}
+
+/// The task that closes a target when it is idle, until the target is closed or its account is gone.
+struct Closing(JoinHandle<()>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A target's calls under way.
@@ -174,10 +185,10 @@ impl Account {
         let target = open(self.connections.clone());
         let target = target.map_err(|why| Status::unavailable(format!("{name} can't be called: {why}")))?;
         let calls = Mutex::new(Calls { count: 0, idle_since: Instant::now() });
-        let open = Arc::new(Open { target, calls, _counted: counted });
+        let closing = Closing(tokio::spawn(close_when_idle(Arc::downgrade(self), name.to_owned())));
+        let open = Arc::new(Open { target, calls, _counted: counted, _closing: closing });
         let used = Used::new(&open);
         targets.insert(name.to_owned(), open);
-        tokio::spawn(close_when_idle(Arc::downgrade(self), name.to_owned()));
         Ok(used)
     }
 
