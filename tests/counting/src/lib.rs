@@ -13,4 +13,4 @@ mod under_way;
 
 pub use tokio::*;
 
-pub use crate::under_way::{afterwards, leave_tasks_uncounted};
+pub use crate::under_way::{afterwards, leave_tasks_uncounted, spawn_for_test};

@@ -37,6 +37,17 @@ pub fn afterwards(check: impl Future<Output = ()> + 'static) {
     CHECKS.with_borrow_mut(|checks| checks.push(Box::pin(check)));
 }
 
+/// Spawns a task that goes on for as long as its test, and is ended then: it is not counted.
+pub fn spawn_for_test<F>(task: F) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let task = tokio::spawn(task);
+    let ends = task.abort_handle();
+    afterwards(async move { ends.abort() });
+    task
+}
+
 /// Looks at all of that.
 pub(crate) async fn look() {
     loop {

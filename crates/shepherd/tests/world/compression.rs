@@ -247,7 +247,7 @@ async fn an_encoding_that_the_server_does_not_take_is_refused_as_tonic_does() {
     let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
     let stock = tonic::transport::Server::builder()
         .add_service(Level1Server::new(Probe::default()).accept_compressed(Gzip).send_compressed(Gzip));
-    tokio::spawn(stock.serve_with_incoming(incoming));
+    tokio::spawn_for_test(stock.serve_with_incoming(incoming));
     let endpoint = tonic::transport::Endpoint::try_from(format!("http://{address}")).unwrap();
     let stock = endpoint.connect().await.unwrap();
     let before = business.payloads.counts().received_objects;

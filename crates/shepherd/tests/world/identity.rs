@@ -38,7 +38,7 @@ async fn nobody_but_a_shepherd_names_a_caller() {
     let lab = Lab::start("").await;
     let uri = format!("shm://{}", lab.file("own.sock").display());
     let server = tollfree::Server::builder().add_service(ProbeServer::new(Probe::default()));
-    let serving = tokio::spawn(server.serve(uri.clone()));
+    let serving = tokio::spawn_for_test(server.serve(uri.clone()));
     let channel = tollfree::Channel::builder(&uri).wait_for_ready(true).connect_lazy().unwrap();
     let mut client = ProbeClient::new(channel);
     for _ in 0..3 {

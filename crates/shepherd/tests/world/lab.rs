@@ -1,6 +1,7 @@
 //! A shepherd, business processes as tasks of this process, and what reads its figures.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,7 +22,7 @@ pub(crate) const PROBE: &str = "tollfree.probe.v1.Probe";
 
 /// A running shepherd.
 pub(crate) struct Lab {
-    pub(crate) directory: tempfile::TempDir,
+    pub(crate) directory: Arc<tempfile::TempDir>,
     /// `http://` or `https://` and the address of the listener.
     pub(crate) uri: String,
     pub(crate) reloader: Reloader,
@@ -30,6 +31,51 @@ pub(crate) struct Lab {
     metrics: String,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     running: JoinHandle<()>,
+}
+
+/// Figures of what calls hold while they are under way, and clients while they are connected.
+const HELD: [&str; 5] = ["memory_bytes", "outstanding", "outward_calls", "waiting", "connections"];
+
+impl Drop for Lab {
+    /// What its calls have left is counted when the test is over, and the shepherd still runs.
+    fn drop(&mut self) {
+        let Some(stop) = self.stop.take().filter(|_| !std::thread::panicking()) else { return };
+        let (metrics, directory) = (self.metrics.clone(), self.directory.clone());
+        tokio::afterwards(async move {
+            let begun = tokio::time::Instant::now();
+            loop {
+                let held = held(&page(&metrics).await);
+                if held.is_empty() {
+                    break;
+                }
+                assert!(begun.elapsed() < PATIENCE, "calls that have ended hold {held:?}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            drop((stop, directory));
+        });
+    }
+}
+
+/// Those of a page's figures by which something is held.
+fn held(page: &str) -> Vec<String> {
+    let is_held = |line: &&str| {
+        let (name, value) = line.rsplit_once(' ').unwrap_or_default();
+        let name = name.split('{').next().and_then(|name| name.strip_prefix("tollfree_shepherd_"));
+        name.is_some_and(|name| HELD.contains(&name)) && value.parse::<f64>().is_ok_and(|value| value != 0.0)
+    };
+    page.lines().filter(is_held).map(str::to_owned).collect()
+}
+
+/// All figures, from a page.
+async fn page(metrics: &str) -> String {
+    let rest = metrics.strip_prefix("http://").unwrap();
+    let (host, path) = rest.split_once('/').unwrap();
+    let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
+    stream.write_all(format!("GET /{path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await.unwrap();
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    page
 }
 
 impl Lab {
@@ -51,7 +97,7 @@ impl Lab {
         let reloader = shepherd.reloader();
         let running = tokio::spawn(shepherd.run(async { drop(stopped.await) }));
         Lab {
-            directory,
+            directory: Arc::new(directory),
             uri: addresses["listeners.world"].clone(),
             reloader,
             sockets,
@@ -108,14 +154,7 @@ impl Lab {
 
     /// All figures.
     pub(crate) async fn page(&self) -> String {
-        let rest = self.metrics.strip_prefix("http://").unwrap();
-        let (host, path) = rest.split_once('/').unwrap();
-        let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
-        stream.write_all(format!("GET /{path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
-        let mut page = String::new();
-        stream.read_to_string(&mut page).await.unwrap();
-        assert!(page.starts_with("HTTP/1.1 200"), "{page}");
-        page
+        page(&self.metrics).await
     }
 
     /// One of them by its name and labels, 0 if it isn't there.

@@ -364,7 +364,7 @@ async fn two_groups_have_the_same_type_names_and_other_tables() {
     let servers = [("older", older), ("later", Server::builder().add_service(LaterServer::new(Nested)))];
     for (group, server) in servers {
         let attaching = server.attach(lab.business()).group(group).workers(1);
-        tokio::spawn(async move { drop(attaching.await) });
+        tokio::spawn_for_test(async move { drop(attaching.await) });
         lab.until_figure(&workers_of(group), |count| count == 1.0).await;
     }
     let mut client = lab.client().await;

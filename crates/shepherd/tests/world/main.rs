@@ -1,6 +1,9 @@
 //! The shepherd from outside: gRPC clients that know nothing of it, and peers that mean it no good.
 
 mod answers;
+// Each test counts what it leaves behind.
+extern crate tollfree_counting as tokio;
+
 mod calls;
 mod compression;
 mod compression_limits;
@@ -8,6 +11,7 @@ mod connections;
 mod crowds;
 mod deadlines;
 mod files;
+mod ended;
 mod floods;
 mod identity;
 mod lab;

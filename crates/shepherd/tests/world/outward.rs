@@ -54,7 +54,7 @@ async fn allowed_targets_are_called_by_http2() {
     let address = tollfree_testkit::free_address();
     let server = tollfree::Server::builder().add_service(ProbeServer::new(probe.clone()));
     let served = format!("http://{address}");
-    tokio::spawn(async move { server.serve(&*served).await });
+    tokio::spawn_for_test(async move { server.serve(&*served).await });
     let lab = Lab::start(&format!("[groups.default]\nvia = [\"http://{address}\"]\n")).await;
     let mut client = via(&lab, &format!("http://{address}")).await;
     let begun = tokio::time::Instant::now();
@@ -78,7 +78,7 @@ pub(crate) async fn serve(server: tollfree::Server) -> (std::net::SocketAddr, Pr
     let (probe, address) = (Probe::default(), tollfree_testkit::free_address());
     let server = server.add_service(ProbeServer::new(probe.clone()));
     let scheme = format!("http://{address}");
-    tokio::spawn(async move { server.serve(&*scheme).await });
+    tokio::spawn_for_test(async move { server.serve(&*scheme).await });
     listens(address).await;
     (address, probe)
 }
@@ -168,7 +168,7 @@ async fn targets_are_shown_the_certificate_of_the_config() {
     let ca = tonic::transport::Certificate::from_pem(authority.0.pem());
     let tls = tonic::transport::ServerTlsConfig::new().identity(identity).client_ca_root(ca);
     let server = tollfree::Server::builder().tls_config(tls).add_service(ProbeServer::new(probe.clone()));
-    tokio::spawn(async move { server.serve(&*format!("https://{address}")).await });
+    tokio::spawn_for_test(async move { server.serve(&*format!("https://{address}")).await });
     listens(address).await;
     let target = format!("https://localhost:{}", address.port());
     let with = |more: &str| {

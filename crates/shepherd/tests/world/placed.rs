@@ -187,7 +187,7 @@ async fn attach(lab: &Lab) -> (Payloads, JoinHandle<()>) {
     let server = Server::builder().add_service(ProbeServer::new(Taker));
     let payloads = server.payloads();
     let attaching = server.attach(lab.business()).group("default").workers(1);
-    let task = tokio::spawn(async move { drop(attaching.await) });
+    let task = tokio::spawn_for_test(async move { drop(attaching.await) });
     lab.until_figure(&workers_of("default"), |count| count == 1.0).await;
     (payloads, task)
 }

@@ -22,7 +22,7 @@ type Call = JoinHandle<Result<Answer, Status>>;
 /// A call that ends when the gate of the probe is opened for it.
 fn held(client: &ProbeClient<Channel>, timeout: Option<Duration>) -> Call {
     let mut client = client.clone();
-    tokio::spawn(async move {
+    tokio::spawn_for_test(async move {
         let mut request = Request::new(Ask { wait_ms: 1, ..Ask::default() });
         if let Some(timeout) = timeout {
             request.set_timeout(timeout);

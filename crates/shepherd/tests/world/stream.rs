@@ -61,7 +61,7 @@ pub(crate) fn attach(
     let attaching = server.attach(device(stream)).group(group);
     let files = ["ca.pem", "business.pem", "business.key"].map(|name| lab.file(name));
     let [ca, certificate, key] = files;
-    tokio::spawn(attaching.certificates(ca, certificate, key).into_future())
+    tokio::spawn_for_test(attaching.certificates(ca, certificate, key).into_future())
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ async fn told() -> (Lab, mpsc::UnboundedReceiver<Span>) {
     let address = listener.local_addr().unwrap();
     let (sender, spans) = mpsc::unbounded_channel();
     let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(Collector(sender)));
-    tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
+    tokio::spawn_for_test(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
     (Lab::start(&format!("traces.endpoint = \"http://{address}\"\n")).await, spans)
 }
 
