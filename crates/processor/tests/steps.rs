@@ -240,7 +240,6 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
     #[test]
-    #[cfg_attr(miri, ignore = "too much work")]
     fn no_message_costs_more_than_its_bytes(parts in prop::collection::vec((part(), 1usize..300), 1..6)) {
         let mut input: Vec<u8> = parts.iter().flat_map(|(part, times)| part.repeat(*times)).collect();
         input.truncate(50_000);
