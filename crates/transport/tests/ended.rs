@@ -4,10 +4,10 @@ mod echo;
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use echo::{accept, check_calls, soon};
+use echo::{accept, check_calls, nobody_is_left, soon};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 use tollfree_testkit::TimeLimit;
@@ -83,18 +83,6 @@ fn run(test: impl Future<Output = ()>) {
         test.await;
         nobody_is_left(0).await;
     });
-}
-
-async fn nobody_is_left(before: usize) {
-    let began = Instant::now();
-    loop {
-        let alive = Handle::current().metrics().num_alive_tasks();
-        if alive <= before {
-            return;
-        }
-        assert!(began.elapsed() < Duration::from_secs(10), "{alive} tasks, and {before} before");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }
 
 fn message(len: usize) -> Emission {

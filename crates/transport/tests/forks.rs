@@ -195,8 +195,9 @@ fn a_clients_child_does_not_hide_its_death() {
 
 #[test]
 fn a_servers_child_does_not_hide_its_death_nor_keep_its_address() {
+    // The child looks for a file there, until after the test.
+    let directory = tempfile::tempdir().unwrap();
     alone_for(60, async {
-        let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s.sock");
         let address = Address::Path(path.clone());
         let mut server = Process::start("server with a child", &path, "");

@@ -59,9 +59,9 @@ fn pass_in_every_way(path: &Path, given: BorrowedFd<'_>) {
 
 #[test]
 fn descriptors_that_never_answer_hold_up_nobody() {
-    // One thread for all sessions: whatever holds it up holds up everybody.
-    let server = Apart::start(Config::default());
     alone_for(300, async {
+        // One thread for all sessions: whatever holds it up holds up everybody.
+        let server = tokio::task::block_in_place(|| Apart::start(Config::default()));
         let path = server.echo().path();
         let honest = server.echo().connect().await;
         check_calls(&honest, 3).await;

@@ -8,7 +8,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tollfree_testkit::Census;
 use tollfree_transport::*;
 
 /// gRPC's prefix before the first chunk of a message.
@@ -277,9 +278,30 @@ pub(crate) async fn quiet_call(attachment: &Attachment) -> Stream {
 }
 
 /// Runs a test that no other test of the process may run beside, as it counts what the process holds: other tests'
-/// runtimes hold descriptors too.
+/// runtimes hold descriptors too. In the end no task, descriptor or mapped region may be left that was not there before.
 pub(crate) fn alone_for(seconds: u64, test: impl Future<Output = ()>) {
     let (_alone, _limit) = (tollfree_testkit::alone(), tollfree_testkit::TimeLimit::seconds(seconds));
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(test);
+    let before = Census::take();
+    runtime.block_on(async {
+        test.await;
+        nobody_is_left(0).await;
+    });
+    before.assert_back();
+}
+
+/// Waits until no more tasks of this runtime are left than there were.
+pub(crate) async fn nobody_is_left(before: usize) {
+    let began = Instant::now();
+    loop {
+        let alive = Handle::current().metrics().num_alive_tasks();
+        if alive <= before {
+            return;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{alive} tasks are left, and there were {before} before"
+        );
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
