@@ -54,14 +54,14 @@ fn answering<T: Watched>() -> (Session<T>, Sink) {
     (server, out)
 }
 
-/// What ends a call: how, and whether the session still remembers it then.
+/// What ends a call, by a name.
 type End = (&'static str, fn(&mut Session<()>));
 
 const ENDS: [End; 5] = [
     ("cancelled", |session| session.cancel(ONE, 1)),
     ("let go of", |session| session.forget(ONE, 1)),
-    ("cancelled by the peer", |session| drop(Script::new(events::CANCEL, 1).code(1).send(session))),
-    ("settled", |session| drop(session.settle(ONE))),
+    ("cancelled by the peer", |session| _ = Script::new(events::CANCEL, 1).code(1).send(session)),
+    ("settled", |session| _ = session.settle(ONE)),
     ("forgotten after its end", |session| {
         session.cancel(ONE, 1);
         session.forget(ONE, 1);
