@@ -140,21 +140,22 @@ mod tests {
     #[test]
     fn workers_have_a_quarter_of_the_limit_and_calls_the_rest() {
         let memory = Arc::new(Memory::new(Gauge::default()));
-        let config = Config::from_toml("limits.memory_bytes = 4000\n").unwrap();
+        let config =
+            Config::from_toml("limits.message_bytes = 100000\nlimits.memory_bytes = 400000\n").unwrap();
         let config: Current = Arc::new(ArcSwap::from_pointee(config));
         let kept = Kept::new("shop", &memory, &config, &Arc::new(Metrics::new()));
         let mut charge = Charge::none(&memory);
-        kept.add(1000).unwrap();
+        kept.add(100_000).unwrap();
         let refused = kept.add(1).unwrap_err();
-        assert!(refused.contains("group shop") && refused.contains("1000 bytes"), "{refused}");
-        assert!(charge.set(3000, 4000) && !charge.set(3001, 4000));
-        kept.remove(600);
-        assert!(charge.set(3600, 4000));
+        assert!(refused.contains("group shop") && refused.contains("100000 bytes"), "{refused}");
+        assert!(charge.set(300_000, 400_000) && !charge.set(300_001, 400_000));
+        kept.remove(60_000);
+        assert!(charge.set(360_000, 400_000));
         kept.add(1).unwrap_err();
-        assert_eq!(memory.gauge.get(), 4000);
-        assert!(charge.set(0, 4000));
-        kept.add(600).unwrap();
-        kept.remove(1000);
+        assert_eq!(memory.gauge.get(), 400_000);
+        assert!(charge.set(0, 400_000));
+        kept.add(60_000).unwrap();
+        kept.remove(100_000);
         assert_eq!((memory.kept.load(Ordering::Relaxed), memory.held.load(Ordering::Relaxed)), (0, 0));
         assert_eq!(memory.gauge.get(), 0);
     }
