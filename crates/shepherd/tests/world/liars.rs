@@ -175,7 +175,7 @@ async fn a_description_that_is_none_or_a_bomb_leaves_calls_with_bytes() {
 async fn calls_whose_tables_are_of_no_use_are_refused_where_the_config_says_so() {
     let lab = Lab::start("business.unfit = \"refuse\"\n").await;
     let mut client = lab.client().await;
-    let _liar = lie(&lab, types::<Ask, Answer>(), Some(vec![7; 100]), Vec::new()).await;
+    let liar = lie(&lab, types::<Ask, Answer>(), Some(vec![7; 100]), Vec::new()).await;
     let began = tokio::time::Instant::now();
     let refused = loop {
         match client.unary(ask()).await {
@@ -188,6 +188,7 @@ async fn calls_whose_tables_are_of_no_use_are_refused_where_the_config_says_so()
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     assert!(refused.message().contains("no tables"), "{refused}");
     assert!(lab.figure(&objects("default", "request", "no_tables")).await >= 1.0);
+    leave(&lab, liar).await;
 }
 
 /// The wait is bounded, and no call waits.
@@ -195,7 +196,7 @@ async fn calls_whose_tables_are_of_no_use_are_refused_where_the_config_says_so()
 async fn a_description_that_never_comes_leaves_calls_with_bytes() {
     let lab = Lab::start("").await;
     let mut client = lab.client().await;
-    let _liar = lie(&lab, types::<Ask, Answer>(), None, Vec::new()).await;
+    let liar = lie(&lab, types::<Ask, Answer>(), None, Vec::new()).await;
     for _ in 0..10 {
         assert_eq!(client.unary(ask()).await.unwrap().get_ref().body, b"bytes");
     }
@@ -206,6 +207,7 @@ async fn a_description_that_never_comes_leaves_calls_with_bytes() {
         assert!(began.elapsed() < PATIENCE, "it is waited for without end");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
+    leave(&lab, liar).await;
 }
 
 /// What a process answers with is verified in memory of the shepherd's own, whatever its tables say.
@@ -254,6 +256,7 @@ async fn an_answer_that_is_no_sound_object_is_internal_and_ends_that_call_only()
     }
     assert_eq!(lab.figure(&unsound).await, refused);
     assert!(!liar.is_finished(), "the session goes on");
+    leave(&lab, liar).await;
 }
 
 /// A service that takes messages of one type, and says that they are of another.

@@ -130,10 +130,11 @@ async fn tables_that_would_hold_more_than_the_groups_part_are_refused() {
     let limit = 4 * (table.len() + 100_000);
     let lab = Lab::start(&format!("limits.memory_bytes = {limit}\n{ROUTES}")).await;
     let honest = lab.attach("good").await;
-    let _liar = lie_in(&lab, "evil", types(&table), Some(described(&table)), Vec::new()).await;
+    let liar = lie_in(&lab, "evil", types(&table), Some(described(&table)), Vec::new()).await;
     assert!(!until_known(&lab).await);
     assert_eq!(lab.refused("memory").await, 1.0);
     lab.until_figure(memory, |held| held < 10_000.0).await;
+    liar.abort();
     honest.abort();
 }
 
