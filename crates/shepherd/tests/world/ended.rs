@@ -17,6 +17,7 @@ use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::{Code, Request, Status};
 
+use crate::compression::{MEMORY, only_tables};
 use crate::lab::{Lab, PATIENCE, workers_of};
 use crate::nested::{Back, ask};
 use crate::outward::via;
@@ -79,7 +80,8 @@ fn alive() -> usize {
 
 /// Waits until a group holds nothing, and as many tasks run as before.
 async fn nothing_is_left(lab: &Lab, before: usize) {
-    for figure in ["memory_bytes", "outstanding", "outward_calls"] {
+    lab.until_figure(MEMORY, only_tables).await;
+    for figure in ["outstanding", "outward_calls"] {
         lab.until_figure(&format!("tollfree_shepherd_{figure}{{group=\"default\"}}"), |held| held == 0.0)
             .await;
     }
