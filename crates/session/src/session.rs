@@ -283,6 +283,11 @@ impl<T: Watched> Session<T> {
         !self.unseen.is_empty()
     }
 
+    /// How many calls may be under way at once.
+    pub fn stream_count_max(&self) -> u32 {
+        self.stream_count_max
+    }
+
     /// How often [`open`](Session::open) would not answer now that too many calls are under way.
     pub fn may_open_count(&self) -> usize {
         if self.closed.is_some() || self.drain.is_some() {

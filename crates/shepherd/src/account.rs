@@ -15,6 +15,7 @@ use tonic::Status;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::reload::Current;
+use crate::shares::Owner;
 use crate::target::Target;
 
 /// How many of something a group has at the moment.
@@ -118,6 +119,8 @@ impl Drop for Used {
 /// One group's.
 pub(crate) struct Account {
     group: String,
+    /// As who it shares in the groups that it calls.
+    owner: Owner,
     config: Current,
     metrics: Arc<Metrics>,
     calls: Arc<Count>,
@@ -132,6 +135,7 @@ impl Account {
             Connections { count: Count::new(metrics.outward_connections(group)), config: config.clone() };
         Account {
             group: group.to_owned(),
+            owner: Owner::Group(group.into()),
             calls: Count::new(metrics.outward_calls(group)),
             targets: Count::new(metrics.outward_targets(group)),
             connections,
@@ -144,6 +148,11 @@ impl Account {
     /// Whose it is.
     pub(crate) fn group(&self) -> &str {
         &self.group
+    }
+
+    /// As who it shares in the groups that it calls.
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
     }
 
     /// One more call under way.
@@ -204,11 +213,12 @@ impl Account {
 
     /// Beyond a limit is what the group has; what to do there instead.
     fn refused(&self, why: Refusal, has: &str, instead: &str) -> Status {
-        self.metrics.refused(why);
         let (group, key) = (&self.group, why.name());
-        Status::resource_exhausted(format!(
+        let words = format!(
             "the group {group} {has} by way of the shepherd; limits.{key} allows no more: {instead}, or raise the limit in the shepherd's config"
-        ))
+        );
+        self.metrics.refused_inside(why, group, &words);
+        Status::resource_exhausted(words)
     }
 
     /// Closes a target without a call for as long as the config allows; else says when to look again.
@@ -224,7 +234,7 @@ impl Account {
         }
         let open = targets.remove(name);
         drop(targets);
-        self.metrics.refused(Refusal::OutwardIdle);
+        self.metrics.ended(Refusal::OutwardIdle);
         tracing::debug!(group = self.group, target = name, "closed: there was no call for too long");
         drop(open);
         None

@@ -1,7 +1,10 @@
 //! The two bodies of a call on their way through: counted, held to the limit of messages, and otherwise untouched.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -13,6 +16,8 @@ use tollfree::metrics::ServedCall;
 use tollfree::shepherd::{Beside, Handing};
 use tonic::{Code, Status};
 
+use crate::arrival::Pace;
+use crate::client::Client;
 use crate::config::{Config, Limits};
 use crate::connection::Meter;
 use crate::header_list;
@@ -27,48 +32,72 @@ use crate::workers::Place;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// What both directions of a call know of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Passage {
+    client: Arc<Client>,
     received_bytes: AtomicU64,
     /// Those of them that are messages.
     message_bytes: AtomicU64,
-    is_too_long: AtomicBool,
-    /// Its group would hold too much memory.
-    is_too_much: AtomicBool,
+    /// The limit that ended it.
+    ended: OnceLock<Refusal>,
     /// An answer has begun: nothing of the request is kept for another worker.
     is_answered: AtomicBool,
 }
 
 impl Passage {
+    /// Of a client's call.
+    pub(crate) fn new(client: &Arc<Client>) -> Passage {
+        Passage {
+            client: client.clone(),
+            received_bytes: AtomicU64::new(0),
+            message_bytes: AtomicU64::new(0),
+            ended: OnceLock::new(),
+            is_answered: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Why a call ends that brought more than it may, whatever else became of it.
     pub(crate) fn refused(&self, limits: &Limits) -> Option<Refused> {
-        if self.is_too_long.load(Ordering::Relaxed) {
-            let status = too_long("request", limits.message_bytes);
-            return Some(Refused { why: Refusal::Message, status });
-        }
-        self.is_too_much.load(Ordering::Relaxed).then(too_much)
+        Some(match self.ended.get()? {
+            Refusal::Message => {
+                Refused { why: Refusal::Message, status: too_long("request", limits.message_bytes) }
+            }
+            Refusal::Slow => too_slow(limits),
+            why => too_much(*why),
+        })
     }
 
     pub(crate) fn answered(&self) {
         self.is_answered.store(true, Ordering::Relaxed);
     }
 
-    /// A message of the request would have more bytes than it may.
-    pub(crate) fn is_too_long(&self) {
-        self.is_too_long.store(true, Ordering::Relaxed);
-    }
-
-    /// There is no memory for what the request holds.
-    pub(crate) fn is_too_much(&self) {
-        self.is_too_much.store(true, Ordering::Relaxed);
+    /// The request breaks a limit; the first that it breaks counts.
+    pub(crate) fn end(&self, why: Refusal) {
+        _ = self.ended.set(why);
     }
 }
 
-pub(crate) fn too_much() -> Refused {
-    let status = Status::resource_exhausted(
-        "the calls of this group hold as much memory as limits.memory_bytes allows; try again later",
-    );
-    Refused { why: Refusal::Memory, status }
+/// There is no memory for what a call holds: in its group, or in its client's share.
+pub(crate) fn too_much(why: Refusal) -> Refused {
+    let status = Status::resource_exhausted(match why {
+        Refusal::MemoryShare => {
+            "this client's calls hold as much memory as its share of limits.memory_bytes allows in this group; make fewer calls at once"
+        }
+        _ => "the calls of this group hold as much memory as limits.memory_bytes allows; try again later",
+    });
+    Refused { why, status }
+}
+
+fn too_slow(limits: &Limits) -> Refused {
+    let status = Status::resource_exhausted(format!(
+        "a message of the request came more slowly than the {} bytes a second that limits.min_bytes_per_s asks for, over {} ms",
+        limits.min_bytes_per_s, limits.arrival_grace_ms
+    ));
+    Refused { why: Refusal::Slow, status }
 }
 
 pub(crate) fn too_long(what: &str, limit: u64) -> Status {
@@ -93,6 +122,11 @@ impl Lengths {
     /// Whether the next byte begins a message.
     fn is_between(&self) -> bool {
         self.left == 0 && self.prefix_len == 0
+    }
+
+    /// Whether a message has come whole.
+    fn has_whole(&self) -> bool {
+        self.count > u64::from(self.left > 0)
     }
 
     /// Bytes of messages since this was asked last.
@@ -128,7 +162,11 @@ impl Lengths {
 /// A request's body.
 pub(crate) struct Asked<B> {
     inner: B,
+    /// What came before it had a place.
+    first: Option<Piece>,
+    others: VecDeque<Piece>,
     lengths: Lengths,
+    pace: Pace,
     config: Arc<Config>,
     passage: Arc<Passage>,
     charge: Charge,
@@ -137,9 +175,22 @@ pub(crate) struct Asked<B> {
     beside: Option<Beside>,
 }
 
+type Piece = Result<Frame<Bytes>, Error>;
+
 impl<B> Asked<B> {
     pub(crate) fn new(inner: B, config: Arc<Config>, passage: Arc<Passage>, charge: Charge) -> Asked<B> {
-        Asked { inner, lengths: Lengths::default(), config, passage, charge, at_hand: 0, beside: None }
+        Asked {
+            inner,
+            first: None,
+            others: VecDeque::new(),
+            lengths: Lengths::default(),
+            pace: Pace::default(),
+            config,
+            passage,
+            charge,
+            at_hand: 0,
+            beside: None,
+        }
     }
 
     /// Messages may pass beside it.
@@ -149,12 +200,85 @@ impl<B> Asked<B> {
     }
 
     /// Charges what is held of the request now.
-    fn charge(&mut self) -> bool {
+    fn charge(&mut self) -> Result<(), Refusal> {
         let received = self.passage.received_bytes.load(Ordering::Relaxed);
         let is_kept =
             received <= Handing::KEPT_LEN_MAX as u64 && !self.passage.is_answered.load(Ordering::Relaxed);
         let held = self.at_hand + if is_kept { received } else { 0 };
         self.charge.set(held, self.config.limits.memory_bytes)
+    }
+
+    /// What a limit that is broken ends it with.
+    fn refuse(&mut self, why: Refusal) -> Poll<Option<Piece>> {
+        self.passage.end(why);
+        let refused = self.passage.refused(&self.config.limits);
+        Poll::Ready(refused.map(|refused| Err(refused.status.into())))
+    }
+}
+
+impl<B: Body<Data = Bytes, Error: Into<Error>> + Unpin> Asked<B> {
+    /// Waits for the rest of the first message where it has begun to come. Whether there is something that a worker could begin with, or
+    /// the request has ended.
+    pub(crate) async fn arrive(&mut self) -> bool {
+        poll_fn(|cx| {
+            while !self.lengths.has_whole() {
+                let piece = match self.poll_inner(cx) {
+                    Poll::Ready(Some(piece)) => piece,
+                    Poll::Ready(None) => break,
+                    // Nothing has come but headers.
+                    Poll::Pending if self.first.is_none() => return Poll::Ready(false),
+                    Poll::Pending => return Poll::Pending,
+                };
+                let goes_on = piece.as_ref().is_ok_and(Frame::is_data);
+                match self.first {
+                    None => self.first = Some(piece),
+                    Some(_) => self.others.push_back(piece),
+                }
+                if !goes_on {
+                    break;
+                }
+            }
+            Poll::Ready(true)
+        })
+        .await
+    }
+
+    /// The next that comes in.
+    fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
+        if self.lengths.is_between() && self.at_hand > 0 {
+            // More is asked for when the message has been sent on.
+            self.at_hand = 0;
+            // No more than before.
+            _ = self.charge();
+        }
+        let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
+            let is_slow =
+                !self.lengths.is_between() && self.pace.poll_too_slow(cx, &self.config.limits).is_ready();
+            return if is_slow { self.refuse(Refusal::Slow) } else { Poll::Pending };
+        };
+        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+            let first = self.lengths.count;
+            let keeps = self.lengths.keep_to(data, self.config.limits.message_bytes);
+            let beside: usize = self.beside.as_ref().map_or(0, |beside| {
+                (first..self.lengths.count).filter_map(|number| beside.request_len(number)).sum()
+            });
+            let len = (data.len() + beside) as u64;
+            match self.lengths.is_between() {
+                true => self.pace.rest(),
+                false => self.pace.came(len),
+            }
+            self.passage.received_bytes.fetch_add(len, Ordering::Relaxed);
+            let passed = self.lengths.take_passed() + beside as u64;
+            self.passage.message_bytes.fetch_add(passed, Ordering::Relaxed);
+            if !keeps {
+                return self.refuse(Refusal::Message);
+            }
+            self.at_hand += len;
+            if let Err(why) = self.charge() {
+                return self.refuse(why);
+            }
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 }
 
@@ -164,42 +288,26 @@ impl<B: Body<Data = Bytes, Error: Into<Error>> + Unpin> Body for Asked<B> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.get_mut();
-        if this.lengths.is_between() && this.at_hand > 0 {
-            // More is asked for when the message has been sent on.
-            this.at_hand = 0;
-            this.charge();
+        match this.first.take().or_else(|| this.others.pop_front()) {
+            Some(piece) => Poll::Ready(Some(piece)),
+            None => this.poll_inner(cx),
         }
-        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
-        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
-            let limit = this.config.limits.message_bytes;
-            let first = this.lengths.count;
-            let keeps = this.lengths.keep_to(data, limit);
-            let beside: usize = this.beside.as_ref().map_or(0, |beside| {
-                (first..this.lengths.count).filter_map(|number| beside.request_len(number)).sum()
-            });
-            let len = (data.len() + beside) as u64;
-            this.passage.received_bytes.fetch_add(len, Ordering::Relaxed);
-            let passed = this.lengths.take_passed() + beside as u64;
-            this.passage.message_bytes.fetch_add(passed, Ordering::Relaxed);
-            if !keeps {
-                this.passage.is_too_long.store(true, Ordering::Relaxed);
-                return Poll::Ready(Some(Err(too_long("request", limit).into())));
-            }
-            this.at_hand += len;
-            if !this.charge() {
-                this.passage.is_too_much.store(true, Ordering::Relaxed);
-                return Poll::Ready(Some(Err(too_much().status.into())));
-            }
-        }
-        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.first.is_none() && self.others.is_empty() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let len =
+            |piece: &Piece| piece.as_ref().ok().and_then(Frame::data_ref).map_or(0, |data| data.len() as u64);
+        let here: u64 = self.first.iter().chain(&self.others).map(len).sum();
+        let (inner, mut hint) = (self.inner.size_hint(), SizeHint::new());
+        if let Some(most) = inner.upper() {
+            hint.set_upper(most.saturating_add(here));
+        }
+        hint.set_lower(inner.lower().saturating_add(here));
+        hint
     }
 }
 
@@ -295,7 +403,7 @@ impl Limited {
     }
 
     fn refuse(&mut self, refused: Refused) -> Poll<Came> {
-        self.metrics.refused(refused.why);
+        self.metrics.refused(refused.why, self.passage.client(), "", refused.status.message());
         self.end();
         Poll::Ready(Came::Refused(refused.status))
     }
@@ -304,7 +412,8 @@ impl Limited {
         let Some(inner) = &mut self.inner else { return Poll::Ready(Came::End) };
         let limits = &self.config.limits;
         if let Some(charge) = &mut self.charge {
-            charge.set(0, limits.memory_bytes);
+            // Less never fails.
+            _ = charge.set(0, limits.memory_bytes);
         }
         let frame = ready!(Pin::new(inner).poll_frame(cx));
         let goes_on = |frame: &Result<Frame<Bytes>, Status>| frame.as_ref().is_ok_and(Frame::is_data);
@@ -329,9 +438,9 @@ impl Limited {
                 });
                 let held = (data.len() + beside) as u64;
                 if let Some(charge) = &mut self.charge
-                    && !charge.set(held, limits.memory_bytes)
+                    && let Err(why) = charge.set(held, limits.memory_bytes)
                 {
-                    return self.refuse(too_much());
+                    return self.refuse(too_much(why));
                 }
                 Poll::Ready(Came::Frame(frame))
             }
@@ -407,8 +516,9 @@ impl Body for Answer {
                     tollfree::shepherd::remove_ours(trailers);
                     let max = this.record.meter.header_list_max(this.body.config.limits.header_bytes);
                     if let Err(status) = header_list::check(trailers, max) {
-                        this.record.metrics.refused_call(
+                        this.record.metrics.refused(
                             Refusal::AnswerHeaders,
+                            this.record.passage.client(),
                             &this.record.path,
                             status.message(),
                         );

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollfree::PeerPolicy;
-use tollfree::shepherd::{
-    Arrival, Attached, Door, Limits, Seldom, StreamPolicy, is_listed, is_same_user, own_user,
-};
+use tollfree::shepherd::{Arrival, Attached, Door, Limits, StreamPolicy, is_listed, is_same_user, own_user};
 
 use crate::client::Client;
 use crate::config::Config;
@@ -19,9 +17,6 @@ use crate::refusal::Refusal;
 use crate::reload::Current;
 use crate::tls::{Certificates, Protocol, TlsError};
 use crate::workers::Workers;
-
-/// Processes that may not attach.
-static REFUSED: Seldom = Seldom::new();
 
 /// Which users may attach to which groups, and with what.
 pub(crate) struct Tenants {
@@ -286,16 +281,8 @@ impl Business {
 
     fn attach(&self, attached: Attached, mut let_go: watch::Receiver<bool>, members: &mut JoinSet<()>) {
         if let Err(reason) = self.tenants.check_attached(&attached) {
-            self.metrics.refused(Refusal::Attach);
-            if let Some(unsaid) = REFUSED.turn() {
-                tracing::warn!(
-                    process = ?attached.process(),
-                    group = attached.group(),
-                    reason,
-                    unsaid,
-                    "a process may not attach"
-                );
-            }
+            let who = (attached.process(), attached.group());
+            self.metrics.refused_inside(Refusal::Attach, &who, reason);
             attached.close(reason);
             return;
         }

@@ -3,12 +3,15 @@
 //! Headers that begin with `tollfree-` are the shepherd's: those that come from outside are removed, in both directions.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tollfree::shepherd::{Caller, remove_ours};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::shares::{Claimant, Owner};
 
 /// Names of a certificate that are handed on.
 const NAME_COUNT_MAX: usize = 16;
@@ -19,18 +22,77 @@ pub(crate) struct Client {
     pairs: Vec<(HeaderName, HeaderValue)>,
     address: String,
     connection: u64,
+    /// With whom its connection shares.
+    owner: Option<Owner>,
+    /// What its connection holds of groups.
+    claimant: Arc<Claimant>,
+    class: Class,
+}
+
+/// What kind of address a client has: a label of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    /// Of this host, by IP.
+    Loopback,
+    /// Of a private network: RFC 1918, link-local addresses, and unique local ones of IPv6.
+    Private,
+    /// Of any other network.
+    Public,
+    /// At a Unix socket.
+    Unix,
+    /// A business process that calls by way of the shepherd.
+    Business,
+}
+
+impl Class {
+    /// Its name in figures.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Class::Loopback => "loopback",
+            Class::Private => "private",
+            Class::Public => "public",
+            Class::Unix => "unix",
+            Class::Business => "business",
+        }
+    }
+
+    /// Of an address as [`counted_by`] gives it.
+    pub(crate) fn of(address: IpAddr) -> Class {
+        let is_private = match address {
+            IpAddr::V4(address) => address.is_private() || address.is_link_local(),
+            IpAddr::V6(address) => address.is_unique_local() || address.is_unicast_link_local(),
+        };
+        // A /64 stands for all of its addresses.
+        match address {
+            _ if address.is_loopback() || address.is_unspecified() => Class::Loopback,
+            _ if is_private => Class::Private,
+            _ => Class::Public,
+        }
+    }
 }
 
 /// The connections that there were.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 impl Client {
-    /// Of a new connection.
-    pub(crate) fn at(address: &str) -> Client {
+    /// Of a new connection, which shares with nobody.
+    pub(crate) fn at(address: &str, class: Class) -> Client {
         let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-        let mut client = Client { pairs: Vec::new(), address: address.to_owned(), connection };
+        let mut client = Client {
+            pairs: Vec::new(),
+            address: address.to_owned(),
+            connection,
+            owner: None,
+            claimant: Arc::default(),
+            class,
+        };
         client.say(Caller::ADDRESS, address);
         client
+    }
+
+    /// As one of all connections of an owner.
+    pub(crate) fn of_owner(self, owner: Option<Owner>) -> Client {
+        Client { owner, ..self }
     }
 
     /// With the name by which a business process of another host is let in.
@@ -67,6 +129,21 @@ impl Client {
             GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
             _ => None,
         })
+    }
+
+    /// With whom it shares.
+    pub(crate) fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+
+    /// What its connection holds of groups.
+    pub(crate) fn claimant(&self) -> &Claimant {
+        &self.claimant
+    }
+
+    /// What kind of address it has.
+    pub(crate) fn class(&self) -> Class {
+        self.class
     }
 
     /// Its connection, by a number that no other has.
@@ -129,7 +206,7 @@ mod tests {
         }
         headers.append("tollfree-offer", HeaderValue::from_static("forged"));
         headers.append("x-tollfree-offer", HeaderValue::from_static("kept"));
-        Client::at("192.0.2.1:5").sign(&mut headers);
+        Client::at("192.0.2.1:5", Class::Public).sign(&mut headers);
         assert_eq!(headers.len(), 2, "{headers:?}");
         assert_eq!(headers[Caller::ADDRESS], "192.0.2.1:5");
     }
@@ -137,7 +214,7 @@ mod tests {
     #[test]
     fn text_of_any_kind_fits_into_a_header() {
         assert_eq!(percent_encoded("CN=Zoë 100%\n"), "CN=Zo%C3%AB 100%25%0A");
-        assert!(Client::at("x").with_certificate(b"nonsense").pairs.len() == 1);
+        assert!(Client::at("x", Class::Unix).with_certificate(b"nonsense").pairs.len() == 1);
     }
 
     #[test]
@@ -148,5 +225,13 @@ mod tests {
         assert_eq!(of("[::ffff:192.0.2.1]:1"), of("192.0.2.1:1"));
         assert_eq!(of("[2001:db8::1]:1"), of("[2001:db8::2:2]:1"));
         assert_ne!(of("[2001:db8:0:1::1]:1"), of("[2001:db8::1]:1"));
+    }
+
+    #[test]
+    fn addresses_are_of_few_classes() {
+        let of = |address: &str| Class::of(counted_by(address.parse().unwrap())).name();
+        let addresses = ["127.0.0.1:1", "[::1]:1", "10.1.2.3:1", "[fd00::1]:1", "[fe80::1]:1", "8.8.8.8:1"];
+        let classes = ["loopback", "loopback", "private", "private", "private", "public"];
+        assert_eq!(addresses.map(of), classes);
     }
 }

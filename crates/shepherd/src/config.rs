@@ -70,6 +70,10 @@ pub struct Listener {
     /// TLS. Without it, plain HTTP/2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    /// Whether many clients come by one address, as from a balancer: each connection then has a share of a group's places and memory of its own,
+    /// and `limits.connections_per_address` does not hold.
+    #[serde(default)]
+    pub shared_addresses: bool,
 }
 
 /// Certificates of a listener. The files are read again when they change.
@@ -290,6 +294,12 @@ pub struct Limits {
     pub message_bytes: u64,
     /// What the calls of one group may hold of the shepherd's memory.
     pub memory_bytes: u64,
+    /// How long a call waits for a place at a group's workers while its client holds its share of them.
+    pub place_wait_ms: u64,
+    /// How fast a message must come that has begun to, on average over each `arrival_grace_ms`.
+    pub min_bytes_per_s: u64,
+    /// How long a message may come more slowly, or not at all.
+    pub arrival_grace_ms: u64,
     /// Until when TLS and HTTP/2 must have begun.
     pub handshake_ms: u64,
     /// How long a connection may be without a call.
@@ -321,6 +331,9 @@ impl Default for Limits {
             reset_every_ms: 10,
             message_bytes: 4 << 20,
             memory_bytes: 256 << 20,
+            place_wait_ms: 5000,
+            min_bytes_per_s: 512,
+            arrival_grace_ms: 20_000,
             handshake_ms: 10_000,
             idle_ms: 300_000,
             age_ms: 0,

@@ -276,7 +276,7 @@ pub(crate) async fn serve<S>(
     let listed = gateway.connections.add(id, listener, peer, is_tls, meter.clone());
     let client = Arc::new(client);
     let service = service_fn({
-        let (gateway, meter) = (gateway.clone(), meter.clone());
+        let (gateway, client, meter) = (gateway.clone(), client.clone(), meter.clone());
         move |request| {
             meter.call_began();
             let (gateway, client, meter) = (gateway.clone(), client.clone(), meter.clone());
@@ -301,19 +301,17 @@ pub(crate) async fn serve<S>(
                 return;
             }
             () = meter.storm.notified() => {
-                gateway.metrics.refused(Refusal::Resets);
-                tracing::debug!("a connection is closed: too many of its calls were reset");
-                return;
+                let words = "the connection is closed: too many of its calls were reset";
+                return gateway.metrics.refused(Refusal::Resets, &client, "", words);
             }
             // What is left then is cut off.
             () = tokio::time::sleep_until(due), if is_draining => return,
             () = tokio::time::sleep_until(due), if !is_draining => match ends.due(&meter, Instant::now()) {
                 Due::Nothing(next) => { due = next; continue }
                 Due::Cut(why) => {
-                    gateway.metrics.refused(why);
-                    return;
+                    return gateway.metrics.refused(why, &client, "", "HTTP/2 did not begin in time");
                 }
-                Due::Drain(why) => gateway.metrics.refused(why),
+                Due::Drain(why) => gateway.metrics.ended(why),
             },
             _ = stop, if !is_draining => {}
             () = listed.connected.closing.notified(), if !is_draining => {}

@@ -11,6 +11,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
 
+use crate::arrival;
 use crate::bodies::{Answer, Asked, Passage, Record};
 use crate::client::Client;
 use crate::config::Config;
@@ -45,13 +46,13 @@ impl Gateway {
     pub(crate) async fn answer(
         &self,
         mut request: Request<Incoming>,
-        client: &Client,
+        client: &Arc<Client>,
         meter: Arc<Meter>,
     ) -> Response<Answer> {
         // One config for all of the call.
         let config = self.config.load_full();
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
-        let passage = Arc::new(Passage::default());
+        let passage = Arc::new(Passage::new(client));
         let began = Instant::now();
         let mut record = Record {
             began,
@@ -66,7 +67,7 @@ impl Gateway {
             code: None,
         };
         if !is_grpc(&request) {
-            self.metrics.refused_call(Refusal::NotGrpc, &record.path, "");
+            self.metrics.refused(Refusal::NotGrpc, client, &record.path, "it is no call of gRPC's");
             record.timeline.end();
             record.code = Some(Code::Unknown);
             let (parts, body) = not_grpc(request.method()).into_parts();
@@ -80,7 +81,7 @@ impl Gateway {
         match self.hand_on(request, client, &config, &mut record).await {
             Ok((response, place)) => own(response, config, record).map(|answer| answer.at(place)),
             Err(Refused { why, status }) => {
-                self.metrics.refused_call(why, &record.path, status.message());
+                self.metrics.refused(why, client, &record.path, status.message());
                 record.timeline.end();
                 own(status.into_http(), config, record)
             }
@@ -106,17 +107,23 @@ impl Gateway {
             return Err(Refused { why: Refusal::Headers, status });
         }
         record.timeline.reached(Stage::Checked, &self.metrics.monitor);
-        let connection = client.connection();
-        let deadline = deadline::end_of(&parts.headers, record.began);
-        let wanted = Wanted { path: &record.path, group: None, connection, began: record.began, deadline };
-        let place = self.workers.place_in_time(&wanted).await?;
+        let passage = record.passage.clone();
+        let mut wanted = Wanted {
+            path: &record.path,
+            group: None,
+            client,
+            owner: client.owner(),
+            has_message: false,
+            began: record.began,
+            deadline: deadline::end_of(&parts.headers, record.began),
+        };
+        let asked = |charge| Asked::new(body, config.clone(), passage.clone(), charge);
+        let (place, asked) = arrival::place(&self.workers, &mut wanted, (&passage, limits), asked).await?;
         record.timeline.reached(Stage::Placed, &self.metrics.monitor);
         client.sign(&mut parts.headers);
         if !deadline::shrink(&mut parts.headers, record.began) {
             return Err(deadline::late());
         }
-        record.is_served = true;
-        let asked = Asked::new(body, config.clone(), record.passage.clone(), place.charge());
         let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
         let space = handing.says_encoding().then(|| {
             let charges = [place.charge(), place.charge()];
@@ -126,7 +133,6 @@ impl Gateway {
             handing = handing.room(space.clone());
         }
         record.timeline.reached(Stage::Handed, &self.metrics.monitor);
-        let wanted = Wanted { path: &record.path, group: None, connection, began: record.began, deadline };
         let (handed, place) = self.workers.hand(&wanted, place, handing).await?;
         if let Some(refused) = record.passage.refused(limits) {
             return Err(refused);
@@ -136,6 +142,8 @@ impl Gateway {
         record.timeline.reached(Stage::Answered, &self.metrics.monitor);
         let response = match handed {
             Ok(mut response) => {
+                // Not before: a client may make up a method's name, and be gone before the worker says so.
+                record.is_served = true;
                 remove_ours(response.headers_mut());
                 let max = record.meter.header_list_max(limits.header_bytes);
                 header_list::check(response.headers(), max)

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod arrival;
 mod bodies;
 mod business;
 mod client;
@@ -26,6 +27,7 @@ mod connection;
 mod connections;
 mod ctl;
 mod deadline;
+mod descriptors;
 mod files;
 mod gateway;
 mod greeting;
@@ -43,6 +45,7 @@ mod passed;
 mod peer;
 mod refusal;
 mod reload;
+mod shares;
 mod space;
 mod state;
 pub mod steering;
@@ -81,6 +84,7 @@ pub use config::{
     Listener, Metrics as MetricsConfig, Outward as OutwardConfig, Policy, Profile, Register, Source,
     Steering, Stream, Tls, Traces as TracesConfig, Unfit, Wait, Word,
 };
+pub use descriptors::raise_descriptor_limit;
 pub use listeners::ListenError;
 pub use reload::{ReloadError, Reloader};
 pub use state::{
@@ -89,7 +93,7 @@ pub use state::{
 };
 pub use tables::DescriptorsError;
 pub use tls::TlsError;
-pub use tollfree::shepherd::read_file;
+pub use tollfree::shepherd::{Seldom, read_file};
 
 /// Why a shepherd can't start.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +164,7 @@ impl Shepherd {
     /// [`StartError`] names the key of the config.
     pub async fn bind(config: Config) -> Result<Shepherd, StartError> {
         let config = Arc::new(config);
+        descriptors::warn_if_short(&config);
         let metrics = Arc::new(Metrics::new());
         let current: Current = Arc::new(ArcSwap::new(config.clone()));
         let workers = Arc::new(Workers::new(current.clone(), metrics.clone()));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +14,24 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
-use tollfree::shepherd::{BindError, SocketFile, SocketMode, bind_unix};
+use tollfree::shepherd::{BindError, Seldom, SocketFile, SocketMode, bind_unix};
 
-use crate::client::{Client, counted_by};
+use crate::client::{Class, Client, counted_by};
 use crate::config::Listener;
 use crate::connection;
+use crate::descriptors;
 use crate::gateway::Gateway;
 use crate::metrics::Metrics;
 use crate::passed::{self, Passed};
 use crate::refusal::Refusal;
 use crate::reload::Current;
+use crate::shares::Owner;
 use crate::tls::{Certificates, Protocol, TlsError};
 
-/// How long nobody is accepted after that has failed, as it does without a free descriptor.
-const PAUSE: Duration = Duration::from_millis(50);
+/// How long nobody is accepted after that has failed, as it does without a free descriptor: at first, and when it fails again and again.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+static NOT_ACCEPTED: Seldom = Seldom::new();
 
 /// Why a listener can't be had.
 #[derive(Debug, thiserror::Error)]
@@ -85,10 +89,11 @@ impl Places {
         Places { config, taken: Mutex::default(), metrics }
     }
 
+    /// Where `address` is none, those that come share with nobody, or are of this host.
     fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Admitted, Refusal> {
         let config = self.config.load();
         let mut taken = self.taken.lock();
-        if taken.count >= config.limits.connections {
+        if taken.count >= descriptors::connections_max(&config) {
             return Err(Refusal::Connections);
         }
         if let Some(address) = address {
@@ -215,6 +220,7 @@ impl Bound {
             certificates: self.certificates.clone(),
             stopping: stopping.clone(),
         };
+        let mut pause = PAUSE;
         loop {
             let accepted = tokio::select! {
                 accepted = self.socket.accept() => accepted,
@@ -222,17 +228,18 @@ impl Bound {
                 _ = stopping.wait_for(|stop| *stop) => break,
             };
             match accepted {
-                Ok((Stream::Tcp(stream), client, address)) => {
-                    entrance.enter(stream, client, address, &mut connections)
-                }
-                Ok((Stream::Unix(stream), client, address)) => {
-                    entrance.enter(stream, client, address, &mut connections)
-                }
+                Ok((Stream::Tcp(stream), client)) => entrance.enter(stream, client, &mut connections),
+                Ok((Stream::Unix(stream), client)) => entrance.enter(stream, client, &mut connections),
                 Err(error) => {
-                    tracing::warn!(listener = self.name, %error, "nobody can be let in at the moment");
-                    tokio::time::sleep(PAUSE).await;
+                    if let Some(unsaid) = NOT_ACCEPTED.turn() {
+                        tracing::warn!(listener = self.name, %error, unsaid, "nobody can be let in at the moment");
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (2 * pause).min(PAUSE_MAX);
+                    continue;
                 }
             }
+            pause = PAUSE;
         }
         drop(self);
         while connections.join_next().await.is_some() {}
@@ -245,21 +252,26 @@ enum Stream {
 }
 
 impl Socket {
-    async fn accept(&self) -> io::Result<(Stream, Client, Option<SocketAddr>)> {
+    async fn accept(&self) -> io::Result<(Stream, Client)> {
         match self {
             Socket::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 // Without it, an answer waits for the client's acknowledgement of the one before.
                 _ = stream.set_nodelay(true);
-                Ok((Stream::Tcp(stream), Client::at(&address.to_string()), Some(address)))
+                let counted = counted_by(address);
+                let client = Client::at(&address.to_string(), Class::of(counted));
+                Ok((Stream::Tcp(stream), client.of_owner(Some(Owner::Address(counted)))))
             }
             Socket::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
-                let address = match stream.peer_cred() {
-                    Ok(peer) => format!("unix:pid={},uid={}", peer.pid().unwrap_or_default(), peer.uid()),
-                    Err(_) => "unix:".to_owned(),
+                let (address, owner) = match stream.peer_cred() {
+                    Ok(peer) => {
+                        let (pid, uid) = (peer.pid().unwrap_or_default(), peer.uid());
+                        (format!("unix:pid={pid},uid={uid}"), Some(Owner::User(uid)))
+                    }
+                    Err(_) => ("unix:".to_owned(), None),
                 };
-                Ok((Stream::Unix(stream), Client::at(&address), None))
+                Ok((Stream::Unix(stream), Client::at(&address, Class::Unix).of_owner(owner)))
             }
         }
     }
@@ -275,14 +287,24 @@ struct Entrance {
 }
 
 impl Entrance {
-    fn enter<S>(&self, stream: S, client: Client, address: Option<SocketAddr>, connections: &mut JoinSet<()>)
+    fn enter<S>(&self, stream: S, client: Client, connections: &mut JoinSet<()>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let admitted = match self.places.admit(address.map(counted_by)) {
+        let listener = self.gateway.config.load().listeners.get(&*self.listener).cloned();
+        let client = match listener.is_some_and(|listener| listener.shared_addresses) {
+            true => client.of_owner(None),
+            false => client,
+        };
+        let address = match client.owner() {
+            Some(Owner::Address(address)) => Some(*address),
+            _ => None,
+        };
+        let admitted = match self.places.admit(address) {
             Ok(admitted) => admitted,
             Err(why) => {
-                self.gateway.metrics.refused(why);
+                let words = format!("too many connections: limits.{} are open already", why.name());
+                self.gateway.metrics.refused(why, &client, "", &words);
                 if self.certificates.is_none() {
                     // Best effort, and never waited for: what doesn't fit into the socket is not said.
                     send_away(stream, why);
@@ -304,10 +326,13 @@ impl Entrance {
             let stream = match handshake.await {
                 Ok(Ok(stream)) => stream,
                 Ok(Err(error)) => {
-                    tracing::debug!(%error, "a TLS handshake came to nothing");
-                    return gateway.metrics.refused(Refusal::Handshake);
+                    let words = format!("a TLS handshake came to nothing: {error}");
+                    return gateway.metrics.refused(Refusal::Handshake, &client, "", &words);
                 }
-                Err(_) => return gateway.metrics.refused(Refusal::Handshake),
+                Err(_) => {
+                    let words = "a TLS handshake was not over in time";
+                    return gateway.metrics.refused(Refusal::Handshake, &client, "", words);
+                }
             };
             let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
             let client = match shown {

@@ -10,8 +10,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use tollfree::metrics::BOUNDS;
-use tollfree::shepherd::{Announced, Fate, Fates};
+use tollfree::shepherd::{Announced, Fate, Fates, Seldom};
 
+use crate::client::Client;
 use crate::config::{Device, Policy};
 use crate::monitor::{self, Monitor};
 use crate::refusal::Refusal;
@@ -21,6 +22,16 @@ use crate::state::{DeviceState, MethodState, ObjectState, State};
 struct Reason {
     reason: Refusal,
 }
+
+/// Refusals that are due to a client, by what kind of address it has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Caused {
+    reason: Refusal,
+    client: &'static str,
+}
+
+/// Each reason is logged at a rate of its own.
+static LOGGED: [Seldom; Refusal::ALL.len()] = [const { Seldom::new() }; Refusal::ALL.len()];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfGroup {
@@ -67,6 +78,7 @@ pub(crate) struct Metrics {
     /// How long calls took from stage to stage, and what went wrong last.
     pub(crate) monitor: Monitor,
     refusals: Family<Reason, Counter>,
+    client_refusals: Family<Caused, Counter>,
     workers: Family<OfGroup, Gauge>,
     outstanding: Family<OfGroup, Gauge>,
     memory: Family<OfGroup, Gauge>,
@@ -101,6 +113,7 @@ impl Metrics {
             common,
             monitor,
             refusals: Family::default(),
+            client_refusals: Family::default(),
             workers: Family::default(),
             outstanding: Family::default(),
             memory: Family::default(),
@@ -126,6 +139,8 @@ impl Metrics {
         };
         let own = registry.sub_registry_with_prefix("tollfree_shepherd");
         own.register("refusals", "What was refused or ended, by reason", metrics.refusals.clone());
+        let caused = "The same for those that a client caused, by what kind of address it has";
+        own.register("client_refusals", caused, metrics.client_refusals.clone());
         own.register("workers", "Workers attached", metrics.workers.clone());
         own.register("outstanding", "Calls under way at business processes", metrics.outstanding.clone());
         let held = "What the calls of a group, and the tables of its workers, hold of the shepherd's memory";
@@ -254,18 +269,58 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn refused(&self, reason: Refusal) {
+    /// Something that ends as it is meant to.
+    pub(crate) fn ended(&self, reason: Refusal) {
         self.refusals.get_or_create(&Reason { reason }).inc();
-        // Others end as they are meant to.
-        if !matches!(reason, Refusal::Idle | Refusal::Age | Refusal::OutwardIdle) {
-            self.monitor.failed(reason.name(), "", "");
+    }
+
+    /// Counts what a client is refused, or is ended of it, and logs it now and then. `path` is empty where it is no call.
+    pub(crate) fn refused(&self, reason: Refusal, client: &Client, path: &str, words: &str) {
+        self.refusals.get_or_create(&Reason { reason }).inc();
+        let caused = Caused { reason, client: client.class().name() };
+        self.client_refusals.get_or_create(&caused).inc();
+        self.monitor.failed(reason.name(), path, words);
+        if let Some(unsaid) = LOGGED[reason as usize].turn() {
+            let (reason, client) = (reason.name(), client.address());
+            tracing::warn!(reason, client, path, words, unsaid, "a client was refused something");
         }
     }
 
-    /// The same for a call of which more is known.
-    pub(crate) fn refused_call(&self, reason: Refusal, path: &str, words: &str) {
+    /// Counts what a process or a group of the config's is refused.
+    pub(crate) fn refused_inside(&self, reason: Refusal, who: &dyn std::fmt::Debug, words: &str) {
         self.refusals.get_or_create(&Reason { reason }).inc();
-        self.monitor.failed(reason.name(), path, words);
+        self.monitor.failed(reason.name(), "", words);
+        if let Some(unsaid) = LOGGED[reason as usize].turn() {
+            let reason = reason.name();
+            tracing::warn!(reason, ?who, words, unsaid, "a process was refused something");
+        }
+    }
+
+    /// Removes all figures of a group, of which nothing is left.
+    pub(crate) fn forget(&self, group: &str) {
+        let label = OfGroup { group: group.to_owned() };
+        for family in [
+            &self.workers,
+            &self.outstanding,
+            &self.memory,
+            &self.outward_targets,
+            &self.outward_connections,
+            &self.outward_calls,
+        ] {
+            family.remove(&label);
+        }
+        for family in [&self.publications, &self.emissions, &self.rings] {
+            family.remove(&label);
+        }
+        let steered = Steered { group: group.to_owned(), policy: Policy::Affinity.name() };
+        for family in [&self.affinity_hits, &self.affinity_misses] {
+            family.remove(&steered);
+        }
+        self.fates.lock().remove(group);
+        for fate in Fate::ALL {
+            let (message, became) = (fate.message(), fate.name());
+            self.objects.remove(&OfMessages { group: group.to_owned(), message, became });
+        }
     }
 
     pub(crate) fn workers(&self, group: &str) -> Gauge {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tollfree::shepherd::{Admission, Beside, Handing, read_file, remove_ours};
@@ -153,7 +153,7 @@ struct Payer {
 pub(crate) struct Via {
     outward: Arc<Outward>,
     target: Arc<str>,
-    client: Client,
+    client: Arc<Client>,
     peer: Peer,
     payer: Arc<Mutex<Payer>>,
     /// Its shortcut stands.
@@ -172,15 +172,15 @@ impl Via {
         let via = Via {
             outward: outward.clone(),
             target: target.into(),
-            client: peer.client(),
+            client: Arc::new(peer.client()),
             peer,
             payer: Arc::default(),
             is_short: Arc::default(),
             let_go,
         };
         if via.account().is_none() {
-            outward.metrics.refused(Refusal::Target);
-            tracing::warn!(peer = ?via.peer, target, "a process may not call there");
+            let words = format!("no group of this process may call {target}");
+            outward.metrics.refused(Refusal::Target, &via.client, "", &words);
         }
         via
     }
@@ -216,7 +216,7 @@ impl Via {
             return Err(Status::resource_exhausted("this session has a shortcut already"));
         };
         let admitted = deadline::in_time(deadline, worker.attached().admit(process)).await;
-        let admission = admitted.map_err(|late| self.refused(late))?;
+        let admission = admitted.map_err(|late| self.refused("", late))?;
         let admission = admission.map_err(|status| Inside::from(status).told(group, SHORTCUT))?;
         self.outward.metrics.shortcuts.inc();
         if let Some(unsaid) = self.outward.shortcuts.turn(&self.outward.tenants.config().load(), group) {
@@ -238,7 +238,7 @@ impl Via {
     fn limits(&self) -> Limits {
         Limits {
             config: self.outward.tenants.config().load_full(),
-            passage: Arc::default(),
+            passage: Arc::new(Passage::new(&self.client)),
             metrics: self.outward.metrics.clone(),
         }
     }
@@ -267,21 +267,25 @@ impl Via {
                 let status = Status::resource_exhausted(format!(
                     "the request's headers have {len} bytes by HTTP/2's count; limits.header_bytes allows {max}"
                 ));
-                return Err(self.refused(Refused { why: Refusal::Headers, status }));
+                return Err(self.refused(&path, Refused { why: Refusal::Headers, status }));
             }
             let used = self.outward.target(&account, target)?;
             let channel = deadline::in_time(deadline, used.target().channel()).await;
-            let channel = channel.map_err(|late| self.refused(late))?.map_err(|closed| match closed {
-                Closed::Unknown => Status::unavailable(format!(
-                    "{target} can't be called: no address of it can be found; the shepherd's log says why"
-                )),
-                Closed::Crowded => account.no_connection(target),
-            })?;
+            let channel =
+                channel.map_err(|late| self.refused(&path, late))?.map_err(|closed| match closed {
+                    Closed::Unknown => Status::unavailable(format!(
+                        "{target} can't be called: no address of it can be found; the shepherd's log says why"
+                    )),
+                    Closed::Crowded => account.no_connection(target),
+                })?;
             // The channel holds the call to what is left now.
-            self.shrink(&mut request, began)?;
-            let [asked, answered] = [(); 2].map(|()| self.outward.workers.charge(account.group()));
-            let response = hand_on(channel, limits.request(request, None, asked)).await;
-            limits.check().map_err(|refused| self.refused(refused))?;
+            let charge = |()| self.outward.workers.charge(account.group(), &self.client, account.owner());
+            let [asked, answered] = [(); 2].map(charge);
+            let (mut parts, body) = request.into_parts();
+            self.shrink(&mut parts.headers, &path, began)?;
+            let request = Request::from_parts(parts, Body::new(limits.asked(body, None, asked)));
+            let response = hand_on(channel, request).await;
+            limits.check().map_err(|refused| self.refused(&path, refused))?;
             let response = response.map_err(|inside| inside.told(target, &path))?;
             let held = Held { _call: call, _account: account, _used: Some(used), _place: None };
             let to = self.target.clone();
@@ -290,21 +294,30 @@ impl Via {
                 Answered { body, to, path, _held: Some(held) }
             }));
         };
-        let connection = self.client.connection();
-        let wanted = Wanted { path: &path, group: Some(group), connection, began, deadline };
-        let place =
-            self.outward.workers.place_in_time(&wanted).await.map_err(|refused| self.refused(refused))?;
-        self.shrink(&mut request, began)?;
-        self.client.sign(request.headers_mut());
-        let request = limits.request(request, beside.clone(), place.charge());
-        let mut handing = Handing::new(request);
+        let (mut parts, body) = request.into_parts();
+        let wanted = Wanted {
+            path: &path,
+            group: Some(group),
+            client: &self.client,
+            owner: Some(account.owner()),
+            // Objects pass beside the body: nothing of it is read before it is known whether they are wanted.
+            has_message: true,
+            began,
+            deadline,
+        };
+        let place = self.outward.workers.place_in_time(&wanted).await;
+        let place = place.map_err(|refused| self.refused(&path, refused))?;
+        let asked = limits.asked(body, beside.clone(), place.charge());
+        self.shrink(&mut parts.headers, &path, began)?;
+        self.client.sign(&mut parts.headers);
+        let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
         let space = handing.says_encoding().then(|| limits.space([place.charge(), place.charge()]));
         if let Some(space) = &space {
             handing = handing.room(space.clone());
         }
         let handed = self.outward.workers.hand(&wanted, place, handing).await;
-        let (handed, place) = handed.map_err(|refused| self.refused(refused))?;
-        limits.check().map_err(|refused| self.refused(refused))?;
+        let (handed, place) = handed.map_err(|refused| self.refused(&path, refused))?;
+        limits.check().map_err(|refused| self.refused(&path, refused))?;
         space.iter().for_each(|space| space.answered());
         let mut response = handed.map_err(|inside| inside.told(group, &path))?;
         remove_ours(response.headers_mut());
@@ -318,13 +331,13 @@ impl Via {
     }
 
     /// Leaves a request the time that it has left of what it was given when it `began`.
-    fn shrink(&self, request: &mut Request<Body>, began: Instant) -> Result<(), Status> {
-        let is_late = !deadline::shrink(request.headers_mut(), began);
-        if is_late { Err(self.refused(deadline::late())) } else { Ok(()) }
+    fn shrink(&self, headers: &mut HeaderMap, path: &str, began: Instant) -> Result<(), Status> {
+        let is_late = !deadline::shrink(headers, began);
+        if is_late { Err(self.refused(path, deadline::late())) } else { Ok(()) }
     }
 
-    fn refused(&self, refused: Refused) -> Status {
-        self.outward.metrics.refused(refused.why);
+    fn refused(&self, path: &str, refused: Refused) -> Status {
+        self.outward.metrics.refused(refused.why, &self.client, path, refused.status.message());
         refused.status
     }
 }
@@ -377,9 +390,8 @@ struct Limits {
 }
 
 impl Limits {
-    fn request(&self, request: Request<Body>, beside: Option<Beside>, charge: Charge) -> Request<Body> {
-        let (config, passage) = (self.config.clone(), self.passage.clone());
-        request.map(|body| Body::new(Asked::new(body, config, passage, charge).beside(beside)))
+    fn asked(&self, body: Body, beside: Option<Beside>, charge: Charge) -> Asked<Body> {
+        Asked::new(body, self.config.clone(), self.passage.clone(), charge).beside(beside)
     }
 
     /// The room of messages that are inflated.

@@ -1,10 +1,12 @@
 //! What can be read of a shepherd by HTTP/1.1: `/metrics` on TCP; for its own user, at its control socket, `/state`, `/registers`, which can
 //! be changed there, and `/connections`, which can be closed there.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,19 +18,23 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tollfree::shepherd::{BindError, SocketFile, SocketMode, bind_unix, is_master_of, own_user};
 
 use crate::ctl::{CONNECTIONS, Change, Closing, REGISTERS, STATE};
+use crate::descriptors;
 use crate::gateway::Gateway;
 use crate::reload::Reloader;
 use crate::state::State;
 
-/// Readers at once; further ones wait.
-const READERS: usize = 16;
+/// Readers at once; where another comes, the oldest gives way.
+const READERS: usize = 64;
+/// How long one may take to ask.
+const HEAD_PATIENCE: Duration = Duration::from_secs(2);
 /// How long one may take for everything.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long nobody is accepted after that has failed.
+const PAUSE: Duration = Duration::from_millis(50);
 const TEXT: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
@@ -89,6 +95,7 @@ impl Page {
         match self {
             Page::Metrics(_, gateway) if path == METRICS => {
                 let (workers, metrics) = (&gateway.workers, &gateway.metrics);
+                workers.forget_departed();
                 Some((TEXT, metrics.text(workers.spreads(), &workers.devices()).into()))
             }
             Page::Control(control, gateway, _) if path == STATE => {
@@ -98,7 +105,7 @@ impl Page {
                     groups: gateway.workers.state(),
                     steering: gateway.workers.steering(),
                     devices: gateway.workers.devices(),
-                    connections_max: gateway.config.load().limits.connections,
+                    connections_max: descriptors::connections_max(&gateway.config.load()),
                     ..gateway.metrics.state()
                 };
                 Some((JSON, json(&state)))
@@ -125,35 +132,61 @@ fn json(content: &impl serde::Serialize) -> Bytes {
     serde_json::to_vec(content).unwrap_or_default().into()
 }
 
-/// Serves until it is dropped.
-pub(crate) async fn serve(page: Page) {
-    let page = Arc::new(page);
-    let readers = Arc::new(Semaphore::new(READERS));
-    let mut connections = JoinSet::new();
-    loop {
-        // The semaphore is never closed.
-        let Ok(permit) = readers.clone().acquire_owned().await else { return };
-        let stream = tokio::select! {
-            accepted = page.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-        };
-        let Ok(stream) = stream else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        let page = page.clone();
-        connections.spawn(async move {
-            let service = service_fn(move |request| {
-                let page = page.clone();
-                async move { Ok::<_, Infallible>(answer(request, &page).await) }
-            });
+/// Those who read, the oldest first.
+#[derive(Default)]
+struct Readers {
+    tasks: JoinSet<()>,
+    /// With whether it has asked for something.
+    list: VecDeque<(AbortHandle, Arc<AtomicBool>)>,
+}
+
+impl Readers {
+    /// Makes room for one more: the oldest that has asked for nothing yet gives way, or else the oldest.
+    fn make_room(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+        self.list.retain(|(task, _)| !task.is_finished());
+        if self.list.len() >= READERS {
+            let silent = self.list.iter().position(|(_, has_asked)| !has_asked.load(Ordering::Relaxed));
+            if let Some((task, _)) = self.list.remove(silent.unwrap_or(0)) {
+                task.abort();
+            }
+        }
+    }
+
+    fn add(&mut self, stream: Box<dyn Io>, page: &Arc<Page>) {
+        self.make_room();
+        let (page, has_asked) = (page.clone(), Arc::<AtomicBool>::default());
+        let asks = has_asked.clone();
+        let service = service_fn(move |request| {
+            asks.store(true, Ordering::Relaxed);
+            let page = page.clone();
+            async move { Ok::<_, Infallible>(answer(request, &page).await) }
+        });
+        let task = self.tasks.spawn(async move {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_PATIENCE)
                 .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service);
             _ = tokio::time::timeout(PATIENCE, connection).await;
-            drop(permit);
         });
+        self.list.push_back((task, has_asked));
+    }
+}
+
+/// Serves until it is dropped.
+pub(crate) async fn serve(page: Page) {
+    let (page, mut readers) = (Arc::new(page), Readers::default());
+    loop {
+        match page.accept().await {
+            Ok(stream) => readers.add(stream, &page),
+            // Another user's process: the next may be the own user's.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            // As without a free descriptor.
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+        // It has its turn before others that come can take its place.
+        tokio::task::yield_now().await;
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use tollfree::PeerIdentity;
 use tollfree::shepherd::{Attached, RemoteIdentity, ViaSession, is_same_user};
 
-use crate::client::Client;
+use crate::client::{Class, Client};
 
 /// One that has come to a door. Nothing of it is its own word.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,10 +44,11 @@ impl Peer {
     /// As those are told of it whom it calls.
     pub(crate) fn client(&self) -> Client {
         match self {
-            Peer::Local(process) => Client::at(&format!("shm:pid={},uid={}", process.pid, process.uid)),
-            Peer::Remote(remote) => {
-                Client::at(&format!("device:{}", remote.address)).with_subject(&remote.subject)
+            Peer::Local(process) => {
+                Client::at(&format!("shm:pid={},uid={}", process.pid, process.uid), Class::Business)
             }
+            Peer::Remote(remote) => Client::at(&format!("device:{}", remote.address), Class::Business)
+                .with_subject(&remote.subject),
         }
     }
 }

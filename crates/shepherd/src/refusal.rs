@@ -27,6 +27,12 @@ pub(crate) enum Refusal {
     Message,
     /// A group's calls hold too much memory.
     Memory,
+    /// A client's share of a group's places is used up.
+    Places,
+    /// A client's share of a group's memory is used up.
+    MemoryShare,
+    /// A message comes too slowly.
+    Slow,
     /// Not gRPC.
     NotGrpc,
     /// No such service.
@@ -52,7 +58,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 21] = [
+    pub(crate) const ALL: [Refusal; 24] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
         Refusal::Handshake,
@@ -63,6 +69,9 @@ impl Refusal {
         Refusal::AnswerHeaders,
         Refusal::Message,
         Refusal::Memory,
+        Refusal::Places,
+        Refusal::MemoryShare,
+        Refusal::Slow,
         Refusal::NotGrpc,
         Refusal::Unimplemented,
         Refusal::Absent,
@@ -88,6 +97,9 @@ impl Refusal {
             Refusal::AnswerHeaders => "answer_headers",
             Refusal::Message => "message",
             Refusal::Memory => "memory",
+            Refusal::Places => "places",
+            Refusal::MemoryShare => "memory_share",
+            Refusal::Slow => "slow",
             Refusal::NotGrpc => "not_grpc",
             Refusal::Unimplemented => "unimplemented",
             Refusal::Absent => "absent",

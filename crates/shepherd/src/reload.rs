@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tollfree::shepherd::aside;
+use tollfree::shepherd::{Seldom, aside};
 
 use crate::business::Tenants;
 use crate::config::{Config, ConfigError, Listener, Register, Source};
+use crate::descriptors;
 use crate::listeners::ListenError;
 use crate::metrics::Metrics;
 use crate::tables::{self, DescriptorsError, GroupTables};
@@ -20,6 +21,8 @@ use crate::workers::Workers;
 
 /// The config that holds now.
 pub(crate) type Current = Arc<ArcSwap<Config>>;
+
+static LET_GO: Seldom = Seldom::new();
 
 /// Why a shepherd keeps its config.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +109,7 @@ impl Reloader {
 
     /// From here on a config holds.
     fn hold(&self, config: &Arc<Config>) {
+        descriptors::warn_if_short(config);
         self.current.store(config.clone());
         self.workers.configure(config);
         self.tenants.changed();
@@ -139,7 +143,9 @@ impl Reloader {
         for worker in self.workers.all() {
             let attached = worker.attached();
             if let Err(reason) = self.tenants.check_attached(attached) {
-                tracing::warn!(process = ?attached.process(), group = attached.group(), reason, "let go");
+                if let Some(unsaid) = LET_GO.turn() {
+                    tracing::warn!(process = ?attached.process(), group = attached.group(), reason, unsaid, "let go");
+                }
                 attached.close(reason);
             }
         }

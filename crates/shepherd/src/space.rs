@@ -45,7 +45,8 @@ impl Space {
         let mut inflated = self.inflated.lock();
         inflated.kept = Some(0);
         let held = inflated.at_hand;
-        inflated.charge.set(held, self.config.limits.memory_bytes);
+        // No more than before.
+        _ = inflated.charge.set(held, self.config.limits.memory_bytes);
     }
 }
 
@@ -53,7 +54,7 @@ impl Room for Space {
     fn inflated(&self, len: usize) -> Result<(), Status> {
         let limits = &self.config.limits;
         if len as u64 > limits.message_bytes {
-            self.passage.is_too_long();
+            self.passage.end(Refusal::Message);
             return Err(too_long("request", limits.message_bytes));
         }
         let mut inflated = self.inflated.lock();
@@ -61,9 +62,9 @@ impl Room for Space {
             inflated.kept = Some(inflated.at_hand);
         }
         let held = len as u64 + inflated.kept.unwrap_or(0);
-        if !inflated.charge.set(held, limits.memory_bytes) {
-            self.passage.is_too_much();
-            return Err(too_much().status);
+        if let Err(why) = inflated.charge.set(held, limits.memory_bytes) {
+            self.passage.end(why);
+            return Err(too_much(why).status);
         }
         inflated.at_hand = len as u64;
         Ok(())
@@ -73,12 +74,12 @@ impl Room for Space {
         let limits = &self.config.limits;
         let refused = if len as u64 > limits.message_bytes {
             Refused { why: Refusal::Message, status: too_long("answer", limits.message_bytes) }
-        } else if !self.deflated.lock().set(len as u64, limits.memory_bytes) {
-            too_much()
+        } else if let Err(why) = self.deflated.lock().set(len as u64, limits.memory_bytes) {
+            too_much(why)
         } else {
             return Ok(());
         };
-        self.metrics.refused(refused.why);
+        self.metrics.refused(refused.why, self.passage.client(), "", refused.status.message());
         Err(refused.status)
     }
 }
@@ -88,16 +89,19 @@ mod tests {
     use prometheus_client::metrics::gauge::Gauge;
 
     use super::*;
+    use crate::client::{Class, Client};
     use crate::memory::Memory;
+    use crate::shares::Shares;
 
     #[test]
     fn what_is_inflated_is_held_to_both_limits_and_given_back() {
         let limits = "limits.message_bytes = 100000\nlimits.memory_bytes = 150000\n";
         let config = Arc::new(Config::from_toml(limits).unwrap());
         let gauge = Gauge::default();
-        let memory = Arc::new(Memory::new(gauge.clone()));
-        let charges = [Charge::none(&memory), Charge::none(&memory)];
-        let (passage, metrics) = (Arc::new(Passage::default()), Arc::new(Metrics::new()));
+        let shares = Arc::new(Shares::new(Memory::new(gauge.clone())));
+        let client = Arc::new(Client::at("x", Class::Unix));
+        let charges = [(); 2].map(|()| Charge::none(&client.claimant().stake(&shares, None)));
+        let (passage, metrics) = (Arc::new(Passage::new(&client)), Arc::new(Metrics::new()));
         let space = Space::new(config.clone(), passage.clone(), metrics, charges);
         assert!(
             space.inflated(10_000).is_ok() && space.inflated(90_000).is_ok() && space.inflated(0).is_ok()
@@ -109,8 +113,11 @@ mod tests {
         assert_eq!(gauge.get(), 150_000, "no more than the limit");
         space.answered();
         assert_eq!(gauge.get(), 60_000);
-        assert!(space.inflated(0).is_ok() && space.inflated(101_000).is_err());
-        assert_eq!(passage.refused(&config.limits).unwrap().why, Refusal::Message);
+        assert!(
+            space.inflated(0).is_ok()
+                && space.inflated(101_000).unwrap_err().message().contains("message_bytes")
+        );
+        assert_eq!(passage.refused(&config.limits).unwrap().why, Refusal::Memory, "the first limit counts");
         assert!(space.inflated(100_000).is_ok() && space.to_deflate(50_000).is_ok());
         assert!(space.to_deflate(51_000).is_err() && space.to_deflate(101_000).is_err());
         assert_eq!(gauge.get(), 150_000);

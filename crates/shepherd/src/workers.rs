@@ -13,6 +13,7 @@ use tollfree::shepherd::{Announced, Attached, Handing, Unanswered};
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::client::Client;
 use crate::config::Config;
 use crate::deadline;
 use crate::inside::Inside;
@@ -21,6 +22,7 @@ use crate::metrics::{Metrics, Spread};
 use crate::peer::Peer;
 use crate::refusal::{Refusal, Refused};
 use crate::reload::Current;
+use crate::shares::{Claim, Crowd, Owner, Shares, Stake, Turn};
 use crate::state::{ConnectionState, DeviceState, SteeringState, WorkerState};
 use crate::steering::{Asking, Dispatcher, Load, Waiting};
 use crate::tables::GroupTables;
@@ -30,12 +32,17 @@ const TURNED_AWAY_MAX: u32 = 16;
 /// Services that are remembered after the last process that served them has gone.
 const KNOWN_COUNT_MAX: usize = 4096;
 
+/// Groups that the config does not name, and that figures show after their last process has gone.
+const GROUPS_KNOWN_MAX: usize = 64;
+
 /// A worker that is attached: one session of a business process.
 pub(crate) struct Worker {
     attached: Attached,
     dispatcher: Arc<Dispatcher>,
     since: Instant,
     load: Load,
+    /// Calls that its process takes at once.
+    places: u32,
     calls: AtomicU64,
     /// What was announced to it, as far as that is counted.
     announced: Mutex<Announced>,
@@ -46,6 +53,7 @@ pub(crate) struct Worker {
 impl Worker {
     fn new(attached: Attached, dispatcher: Arc<Dispatcher>, id: u64) -> Worker {
         Worker {
+            places: attached.call_count_max(),
             attached,
             dispatcher,
             since: Instant::now(),
@@ -100,20 +108,27 @@ impl Worker {
     }
 }
 
-/// A call's place at a worker, until it is dropped.
-pub(crate) struct Place {
+/// A call's part of a worker's room, until it is dropped.
+pub(crate) struct Spot {
     worker: Arc<Worker>,
     workers: Arc<Workers>,
 }
 
+/// A call's place at a worker, until it is dropped.
+pub(crate) struct Place {
+    // Given back before the claim, so that whoever waits for that finds room.
+    spot: Spot,
+    claim: Claim,
+}
+
 impl Place {
     pub(crate) fn group(&self) -> &str {
-        self.worker.group()
+        self.spot.worker.group()
     }
 
     /// For memory that the call holds.
     pub(crate) fn charge(&self) -> Charge {
-        Charge::none(&self.worker.dispatcher.memory)
+        Charge::none(self.claim.stake())
     }
 
     /// Has the worker answer a call.
@@ -121,15 +136,16 @@ impl Place {
     /// # Errors
     /// [`Unanswered`]; where the call may be handed on, this worker gets no further one.
     async fn hand(&self, handing: &mut Handing) -> Result<Response<Body>, Unanswered> {
-        let handed = self.worker.attached.hand(handing).await;
+        let worker = &self.spot.worker;
+        let handed = worker.attached.hand(handing).await;
         if handed.as_ref().is_err_and(|unanswered| unanswered.may_be_handed_on) {
-            self.worker.is_leaving.store(true, Ordering::Relaxed);
+            worker.is_leaving.store(true, Ordering::Relaxed);
         }
         handed
     }
 }
 
-impl Drop for Place {
+impl Drop for Spot {
     fn drop(&mut self) {
         self.worker.load.end();
         let dispatcher = &self.worker.dispatcher;
@@ -147,7 +163,11 @@ pub(crate) struct Wanted<'w> {
     /// Whose it is to be, whatever the routes say.
     pub(crate) group: Option<&'w str>,
     /// The connection that it came by.
-    pub(crate) connection: u64,
+    pub(crate) client: &'w Client,
+    /// Whose share of the group it counts in, besides its connection's.
+    pub(crate) owner: Option<&'w Owner>,
+    /// A message of the request is here, or its end.
+    pub(crate) has_message: bool,
     pub(crate) began: Instant,
     pub(crate) deadline: Option<Instant>,
 }
@@ -155,6 +175,11 @@ pub(crate) struct Wanted<'w> {
 impl Wanted<'_> {
     fn service(&self) -> &str {
         service_of(self.path)
+    }
+
+    /// What its connection holds of a group.
+    fn stake(&self, shares: &Arc<Shares>) -> Arc<Stake> {
+        self.client.claimant().stake(shares, self.owner)
     }
 }
 
@@ -167,7 +192,9 @@ enum Unplaced {
     /// There is nobody for it.
     Nobody(Refused),
     /// It has to wait for one of this group.
-    Full(Arc<Dispatcher>),
+    Full(Arc<Dispatcher>, Claim),
+    /// Its client holds as much of this group as it may.
+    Crowded(Arc<Dispatcher>, Crowd),
 }
 
 /// Whether a service has somebody who serves it.
@@ -205,6 +232,16 @@ impl Table {
         }
         self.routes = Arc::new(routes);
         self.patience = Duration::from_millis(config.limits.attach_wait_ms);
+    }
+
+    /// Says to each group how many calls its workers may have at once.
+    fn count_places(&self) {
+        let mut groups: BTreeMap<&str, (&Dispatcher, u64)> = BTreeMap::new();
+        for worker in &self.attached {
+            let group = groups.entry(worker.group()).or_insert((&worker.dispatcher, 0));
+            group.1 += u64::from(worker.dispatcher.rules.places_of(worker.places));
+        }
+        groups.into_values().for_each(|(dispatcher, places)| dispatcher.shares.set_capacity(places));
     }
 }
 
@@ -246,7 +283,7 @@ impl Workers {
         attached.metrics(&self.metrics.common);
         attached.count_fates(&self.metrics.fates(attached.group()));
         let dispatcher = self.dispatcher(attached.group());
-        let kept = Kept::new(attached.group(), &dispatcher.memory, &self.config, &self.metrics);
+        let kept = Kept::new(attached.group(), &dispatcher.shares, &self.config, &self.metrics);
         attached.count_holdings(Arc::new(kept));
         let id = self.count.fetch_add(1, Ordering::Relaxed);
         let worker = Arc::new(Worker::new(attached, dispatcher, id));
@@ -270,16 +307,45 @@ impl Workers {
 
     fn dispatcher(&self, group: &str) -> Arc<Dispatcher> {
         let mut dispatchers = self.dispatchers.lock();
-        // A group that nobody is of any more, and no call, begins anew.
-        dispatchers.retain(|_, dispatcher| !dispatcher.is_unused());
+        self.forget_departed_of(&mut dispatchers);
         let begun =
             || Arc::new(Dispatcher::new(group, &self.config.load().steering_of(group), &self.metrics));
         dispatchers.entry(group.to_owned()).or_insert_with(begun).clone()
     }
 
+    /// Forgets groups, and their figures, that the config does not name, that nobody is of, and that have no call.
+    pub(crate) fn forget_departed(&self) {
+        self.forget_departed_of(&mut self.dispatchers.lock());
+    }
+
+    fn forget_departed_of(&self, dispatchers: &mut HashMap<String, Arc<Dispatcher>>) {
+        let config = self.config.load();
+        let mut known = 0;
+        dispatchers.retain(|group, dispatcher| {
+            // Without groups in the config, processes give them what names they like.
+            known += 1;
+            let is_known = match config.groups.is_empty() {
+                true => known <= GROUPS_KNOWN_MAX,
+                false => config.groups.contains_key(group),
+            };
+            let stays = is_known || !dispatcher.is_unused();
+            if !stays {
+                self.metrics.forget(group);
+            }
+            stays
+        });
+    }
+
     /// For memory that a group's call to elsewhere holds.
-    pub(crate) fn charge(&self, group: &str) -> Charge {
-        Charge::none(&self.dispatcher(group).memory)
+    pub(crate) fn charge(&self, group: &str, client: &Client, owner: &Owner) -> Charge {
+        let shares = &self.dispatcher(group).shares;
+        Charge::none(&client.claimant().stake(shares, Some(owner)))
+    }
+
+    /// For memory that a call holds before it has a place. None where nobody would get the call.
+    pub(crate) fn charge_before(&self, wanted: &Wanted<'_>) -> Option<Charge> {
+        let dispatcher = self.standing_of(wanted).ok()?;
+        Some(Charge::none(&wanted.stake(&dispatcher.shares)))
     }
 
     pub(crate) fn remove(self: &Arc<Self>, worker: &Arc<Worker>) {
@@ -304,6 +370,7 @@ impl Workers {
         let mut changes = self.changes.lock();
         let mut table = Table::clone(&self.table.load());
         change(&mut table);
+        table.count_places();
         self.table.store(Arc::new(table));
         *changes += 1;
         self.version.send_replace(*changes);
@@ -330,7 +397,7 @@ impl Workers {
         let spread = |(group, (dispatcher, count, sum, most)): (&str, (&Dispatcher, u32, u32, u32))| Spread {
             group: group.to_owned(),
             policy: dispatcher.rules.policy(),
-            waiting: dispatcher.queue.len(),
+            waiting: dispatcher.shares.waiting() as u32,
             imbalance: f64::from(most) - f64::from(sum) / f64::from(count),
         };
         groups.into_iter().map(spread).collect()
@@ -452,19 +519,32 @@ impl Workers {
         (workers, wanted.group.or_else(routed).or_else(first))
     }
 
-    /// Who gets a call.
-    fn place(self: &Arc<Self>, wanted: &Wanted<'_>) -> Result<Place, Unplaced> {
+    /// Who gets a call, which may have a claim already.
+    fn place(self: &Arc<Self>, wanted: &Wanted<'_>, claim: Option<Claim>) -> Result<Place, Unplaced> {
         let table = self.table.load();
         let (workers, group) = Workers::serving(&table, wanted);
         let Some(first) = members(workers, group).next() else {
             return Err(Unplaced::Nobody(nobody(&table, wanted.service())));
         };
         let dispatcher = &first.dispatcher;
-        let asking = Asking { path: wanted.path, connection: wanted.connection };
+        let claim = match claim.filter(|claim| claim.stake().is_of(&dispatcher.shares)) {
+            Some(claim) => claim,
+            // Where the workers have a bound of their own, what they can work on waits for them, and not for its client's share.
+            None if wanted.has_message && !dispatcher.rules.is_unbounded() => {
+                wanted.stake(&dispatcher.shares).pass()
+            }
+            None => wanted
+                .stake(&dispatcher.shares)
+                .claim()
+                .map_err(|crowd| Unplaced::Crowded(dispatcher.clone(), crowd))?,
+        };
+        let asking = Asking { path: wanted.path, connection: wanted.client.connection() };
         let begun = || self.begin(members(workers, group), dispatcher, &asking);
         let is_direct = dispatcher.rules.is_unbounded() && dispatcher.queue.is_empty();
-        let place = if is_direct { begun() } else { dispatcher.queue.if_nobody_waits(begun) };
-        place.ok_or_else(|| Unplaced::Full(dispatcher.clone()))
+        match if is_direct { begun() } else { dispatcher.queue.if_nobody_waits(begun) } {
+            Some(spot) => Ok(Place { spot, claim }),
+            None => Err(Unplaced::Full(dispatcher.clone(), claim)),
+        }
     }
 
     /// Has one of a group's workers begin a request.
@@ -473,21 +553,21 @@ impl Workers {
         members: impl Iterator<Item = &'t Arc<Worker>> + Clone,
         dispatcher: &Dispatcher,
         asking: &Asking<'_>,
-    ) -> Option<Place> {
+    ) -> Option<Spot> {
         let chosen = dispatcher.rules.choose(asking, members.map(|worker| (&worker.load, worker)))?;
         chosen.begin();
         dispatcher.count(chosen.hit);
         let worker = chosen.worker;
         worker.calls.fetch_add(1, Ordering::Relaxed);
         dispatcher.outstanding.inc();
-        Some(Place { worker: worker.clone(), workers: self.clone() })
+        Some(Spot { worker: worker.clone(), workers: self.clone() })
     }
 
     /// Has requests begin that wait for a group's workers, for as long as there is room.
     fn serve_waiting(self: &Arc<Self>, dispatcher: &Dispatcher) {
         let table = self.table.load();
         let group = Some(dispatcher.group.as_str());
-        let place = |waiting: &Waiting<Place>| {
+        let place = |waiting: &Waiting<Spot>| {
             let workers = table.by_service.get(service_of(&waiting.path)).map_or(&[][..], Vec::as_slice);
             let asking = Asking { path: &waiting.path, connection: waiting.connection };
             self.begin(members(workers, group), dispatcher, &asking)
@@ -500,14 +580,31 @@ impl Workers {
     /// Who gets a call. Where nobody is there who serves it, waits until somebody is, for as long as the config says; where all have as
     /// much as they may, waits until one has room.
     pub(crate) async fn place_in_time(self: &Arc<Self>, wanted: &Wanted<'_>) -> Result<Place, Refused> {
-        let mut changed = None;
+        self.place_again(wanted, None).await
+    }
+
+    /// The same for a call that may have a claim already, since it had a place.
+    async fn place_again(
+        self: &Arc<Self>,
+        wanted: &Wanted<'_>,
+        mut claim: Option<Claim>,
+    ) -> Result<Place, Refused> {
+        let is_again = claim.is_some();
+        let (mut changed, mut turn) = (None, None);
         loop {
-            let refused = match self.place(wanted) {
+            let refused = match self.place(wanted, claim.take()) {
                 Ok(place) => return Ok(place),
-                Err(Unplaced::Full(dispatcher)) => match self.wait_in_queue(wanted, &dispatcher).await {
-                    Some(placed) => return placed,
-                    None => continue,
-                },
+                Err(Unplaced::Full(dispatcher, claim)) => {
+                    turn = None;
+                    match self.wait_in_queue(wanted, &dispatcher, claim, is_again).await {
+                        Some(placed) => return placed,
+                        None => continue,
+                    }
+                }
+                Err(Unplaced::Crowded(dispatcher, crowd)) => {
+                    self.wait_for_share(wanted, &dispatcher, crowd, &mut turn).await?;
+                    continue;
+                }
                 Err(Unplaced::Nobody(refused)) => refused,
             };
             let Some(changed) = &mut changed else {
@@ -527,21 +624,52 @@ impl Workers {
         }
     }
 
+    /// Waits until a client may hold one more place of a group, for as long as `limits.place_wait_ms`, and the call's deadline, allow.
+    async fn wait_for_share(
+        &self,
+        wanted: &Wanted<'_>,
+        dispatcher: &Arc<Dispatcher>,
+        crowd: Crowd,
+        turn: &mut Option<(Turn, Instant)>,
+    ) -> Result<(), Refused> {
+        let Some((turn, since)) = turn else {
+            *turn = Some((turn_in(dispatcher, &wanted.stake(&dispatcher.shares))?, Instant::now()));
+            // From here on no place that comes free is missed: the next look decides.
+            return Ok(());
+        };
+        let mut changed = self.changed();
+        let limit_ms = self.config.load().limits.place_wait_ms;
+        tokio::select! {
+            biased;
+            () = turn.freed(crowd) => Ok(()),
+            () = deadline::until(wanted.deadline) => Err(deadline::late()),
+            () = deadline::until(since.checked_add(Duration::from_millis(limit_ms))) => {
+                let status = Status::resource_exhausted(format!(
+                    "this client has as many calls under way as its share of the group's places allows, and none of them ended within {limit_ms} ms; make fewer calls at once"
+                ));
+                Err(Refused { why: Refusal::Places, status })
+            }
+            _ = changed.changed() => Ok(()),
+        }
+    }
+
     /// Waits in a group's queue. None where the call is to be placed anew, since another group has its service now.
     async fn wait_in_queue(
         self: &Arc<Self>,
         wanted: &Wanted<'_>,
         dispatcher: &Arc<Dispatcher>,
+        claim: Claim,
+        is_again: bool,
     ) -> Option<Result<Place, Refused>> {
         let mut changed = self.changed();
-        let limit = dispatcher.rules.waiting();
-        let Some(mut entry) = dispatcher.queue.enter(wanted.path, wanted.connection, wanted.began, limit)
-        else {
-            let status = Status::resource_exhausted(format!(
-                "{limit} calls wait for the workers of this group, as many as steering.waiting allows; try again later"
-            ));
-            return Some(Err(Refused { why: Refusal::Waiting, status }));
+        let _turn = match turn_in(dispatcher, claim.stake()) {
+            Ok(turn) => turn,
+            Err(refused) => return Some(Err(refused)),
         };
+        // A call that a worker has turned away goes first.
+        let order = (!is_again).then(|| claim.stake().order());
+        let connection = wanted.client.connection();
+        let mut entry = dispatcher.queue.enter(wanted.path, connection, wanted.began, order);
         // There may be room since the look that led here.
         self.serve_waiting(dispatcher);
         let mut nobody_since = None;
@@ -561,7 +689,7 @@ impl Workers {
             tokio::select! {
                 biased;
                 // An entry stays in the queue until it has a place.
-                Ok(place) = &mut entry.granted => return Some(Ok(place)),
+                Ok(spot) = &mut entry.granted => return Some(Ok(Place { spot, claim })),
                 () = deadline::until(wanted.deadline) => return Some(Err(deadline::late())),
                 () = deadline::until(nobody_until) => return refused.map(Err),
                 _ = changed.changed() => {}
@@ -591,7 +719,9 @@ impl Workers {
                 Err(unanswered) if unanswered.may_be_handed_on && turned_away < TURNED_AWAY_MAX => {
                     turned_away += 1;
                     self.metrics.handed_on.inc();
-                    place = self.place_in_time(wanted).await?;
+                    let Place { spot, claim } = place;
+                    drop(spot);
+                    place = self.place_again(wanted, Some(claim)).await?;
                 }
                 handed => return Ok((handed.map_err(|unanswered| unanswered.status.into()), place)),
             }
@@ -607,6 +737,17 @@ fn members<'t>(
     workers
         .iter()
         .filter(move |worker| Some(worker.group()) == group && !worker.is_leaving.load(Ordering::Relaxed))
+}
+
+/// A turn to wait for something of a group.
+fn turn_in(dispatcher: &Dispatcher, stake: &Arc<Stake>) -> Result<Turn, Refused> {
+    let limit = dispatcher.rules.waiting();
+    stake.wait(limit).ok_or_else(|| {
+        let status = Status::resource_exhausted(format!(
+            "as many calls wait in this group as this client may have there, of the {limit} that steering.waiting allows; try again later"
+        ));
+        Refused { why: Refusal::Waiting, status }
+    })
 }
 
 fn nobody(table: &Table, service: &str) -> Refused {

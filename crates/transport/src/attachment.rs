@@ -391,6 +391,11 @@ impl Attachment {
         self.shared.enter().map_or(0, |core| core.session.live_count())
     }
 
+    /// Calls that may be under way at once.
+    pub fn call_count_max(&self) -> u32 {
+        self.shared.enter().map_or(0, |core| core.session.stream_count_max())
+    }
+
     /// Sends what is held back, before something that may take long.
     pub fn flush(&self) {
         if let Ok(mut core) = self.shared.enter()

@@ -202,6 +202,7 @@ fn limits(config: &Config) -> Result<(), Complaint> {
         ("reset_every_ms", limits.reset_every_ms, 1),
         ("message_bytes", limits.message_bytes, 1),
         ("memory_bytes", limits.memory_bytes, 64 << 10),
+        ("arrival_grace_ms", limits.arrival_grace_ms, 1),
         ("handshake_ms", limits.handshake_ms, 1),
         ("idle_ms", limits.idle_ms, 1),
         ("outward_targets", limits.outward_targets.into(), 1),

@@ -65,6 +65,7 @@ fn unit_of_limit(key: &str) -> &'static str {
     match key {
         _ if key.ends_with("_ms") => "ms",
         _ if key.ends_with("_bytes") => "bytes",
+        _ if key.ends_with("_bytes_per_s") => "bytes/s",
         "connections" | "connections_per_address" | "outward_connections" => "connections",
         "outward_targets" => "targets",
         _ => "calls",

@@ -10,14 +10,16 @@ use super::rules::Rules;
 use crate::config::Steering;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::workers::Place;
+use crate::shares::Shares;
+use crate::workers::Spot;
 
 /// One group's.
 pub(crate) struct Dispatcher {
     pub(crate) group: String,
     pub(crate) rules: Rules,
-    pub(crate) queue: Arc<Queue<Place>>,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) queue: Arc<Queue<Spot>>,
+    /// What each client holds of the group.
+    pub(crate) shares: Arc<Shares>,
     pub(crate) outstanding: Gauge,
     hits: Counter,
     misses: Counter,
@@ -32,7 +34,7 @@ impl Dispatcher {
             group: group.to_owned(),
             rules: Rules::new(steering),
             queue: Arc::default(),
-            memory: Arc::new(Memory::new(metrics.memory(group))),
+            shares: Arc::new(Shares::new(Memory::new(metrics.memory(group)))),
             outstanding: metrics.outstanding(group),
         }
     }
@@ -48,6 +50,6 @@ impl Dispatcher {
 
     /// Whether it can be forgotten: no worker, no call and no body of one has it.
     pub(crate) fn is_unused(self: &Arc<Dispatcher>) -> bool {
-        Arc::strong_count(self) == 1 && Arc::strong_count(&self.memory) == 1
+        Arc::strong_count(self) == 1 && self.shares.are_unused()
     }
 }

@@ -12,5 +12,5 @@ mod rules;
 
 pub(crate) use dispatcher::Dispatcher;
 pub use load::{FUNCTIONS_MAX, Function, Load};
-pub(crate) use queue::Waiting;
+pub(crate) use queue::{Order, Waiting};
 pub use rules::{Asking, Chosen, Rules};

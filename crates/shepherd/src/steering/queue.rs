@@ -1,21 +1,28 @@
 //! The central queue of a group: requests that wait in the shepherd for a worker with room.
 //!
-//! Who waits has an entry, in order of arrival. Whoever makes room takes entries out, each with a place at a worker, and sends each its
-//! place when the lock is free again. An entry whose request has gone is taken out by that request.
+//! Who waits has an entry. Clients have their turns one after the other, and the requests of one client in order of arrival
+//! ([start-time fair queueing][1], in which each request costs the same). Whoever makes room takes entries out, each with a place at a
+//! worker, and sends each its place when the lock is free again. An entry whose request has gone is taken out by that request.
+//!
+//! [1]: https://doi.org/10.1109/90.649569
 //!
 //! No request is forgotten: one enters the queue and looks for room after that, and a worker has room and looks at the queue after that. Both
 //! are sequentially consistent, so one of them sees the other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-/// Before which others a request is: when it began, and a number that no other has.
-pub(crate) type Rank = (Instant, u64);
+/// Before which others a request is: in which round of the clients, when it began, and a number that no other has.
+pub(crate) type Rank = (u64, Instant, u64);
+
+/// The round of a client's last request in a queue.
+#[derive(Debug, Default)]
+pub(crate) struct Order(AtomicU64);
 
 /// A request that waits.
 pub(crate) struct Waiting<P> {
@@ -25,9 +32,11 @@ pub(crate) struct Waiting<P> {
     pub(crate) grant: oneshot::Sender<P>,
 }
 
-/// All that wait, in order of arrival.
+/// All that wait, in the order of their turns.
 pub(crate) struct Entries<P> {
     by_rank: BTreeMap<Rank, Waiting<P>>,
+    /// The round of the last that was served.
+    round: u64,
     next: u64,
 }
 
@@ -40,7 +49,7 @@ pub(crate) struct Queue<P> {
 
 impl<P> Default for Queue<P> {
     fn default() -> Queue<P> {
-        let entries = Entries { by_rank: BTreeMap::new(), next: 0 };
+        let entries = Entries { by_rank: BTreeMap::new(), round: 0, next: 0 };
         Queue { entries: Mutex::new(entries), len: AtomicU32::new(0) }
     }
 }
@@ -54,24 +63,27 @@ impl<P> Queue<P> {
         self.len() == 0
     }
 
-    /// Lets a request wait behind those that began before it, until the entry is dropped. None where `limit` requests wait.
+    /// Lets a request wait, until the entry is dropped, behind others of its client's, and those of the same round that began before it; without
+    /// an `order`, behind no others than such.
     pub(crate) fn enter(
         self: &Arc<Queue<P>>,
         path: &str,
         connection: u64,
         began: Instant,
-        limit: u32,
-    ) -> Option<Entry<P>> {
+        order: Option<&Order>,
+    ) -> Entry<P> {
         let (grant, granted) = oneshot::channel();
         let mut entries = self.lock();
-        if entries.by_rank.len() >= limit as usize {
-            return None;
-        }
-        let rank = (began, entries.next);
+        let round = order.map_or(0, |Order(last)| {
+            let round = entries.round.max(last.load(Ordering::Relaxed) + 1);
+            last.store(round, Ordering::Relaxed);
+            round
+        });
+        let rank = (round, began, entries.next);
         entries.next += 1;
         entries.by_rank.insert(rank, Waiting { path: path.into(), connection, grant });
         self.len.store(entries.by_rank.len() as u32, Ordering::SeqCst);
-        Some(Entry { queue: self.clone(), rank, granted })
+        Entry { queue: self.clone(), rank, granted }
     }
 
     /// Does what `place` does unless somebody waits; until it is done, nobody enters the queue or leaves it.
@@ -104,6 +116,7 @@ impl<P> Queue<P> {
             match place(waiting) {
                 Some(place) => {
                     let waiting = entries.by_rank.remove(&rank);
+                    entries.round = entries.round.max(rank.0);
                     self.len.store(entries.by_rank.len() as u32, Ordering::SeqCst);
                     granted.extend(waiting.map(|waiting| (waiting.grant, place)));
                 }
@@ -143,19 +156,14 @@ mod tests {
 
     use super::*;
 
-    fn enter(queue: &Arc<Queue<u32>>, path: &str, began: Instant) -> Option<Entry<u32>> {
-        queue.enter(path, 0, began, 3)
-    }
-
     #[test]
     fn the_oldest_that_fits_goes_first_and_who_has_gone_is_passed_over() {
-        let queue = Arc::new(Queue::default());
-        let now = Instant::now();
-        let mut first = enter(&queue, "a", now).unwrap();
-        let mut second = enter(&queue, "b", now).unwrap();
-        // Handed on by a worker that has left it: older than both.
-        let mut older = enter(&queue, "b", now - Duration::from_secs(1)).unwrap();
-        assert!(enter(&queue, "b", now).is_none(), "three wait");
+        let queue: Arc<Queue<u32>> = Arc::new(Queue::default());
+        let (now, client) = (Instant::now(), Order::default());
+        let mut first = queue.enter("a", 0, now, Some(&client));
+        let mut second = queue.enter("b", 0, now, Some(&client));
+        // Handed on by a worker that has left it: before both.
+        let mut older = queue.enter("b", 0, now, None);
 
         let mut left = 1;
         queue.serve(
@@ -196,9 +204,32 @@ mod tests {
         }
         let queue: Arc<Queue<Place>> = Arc::new(Queue::default());
         let given_back = Arc::new(AtomicU32::new(0));
-        let entry = queue.enter("a", 0, Instant::now(), 1).unwrap();
+        let entry = queue.enter("a", 0, Instant::now(), None);
         queue.serve(|_| Some(Place(given_back.clone())), || false);
         drop(entry);
         assert_eq!(given_back.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_client_with_many_requests_holds_up_no_other() {
+        let queue: Arc<Queue<u32>> = Arc::new(Queue::default());
+        let (now, greedy, other) = (Instant::now(), Order::default(), Order::default());
+        let mut many: Vec<_> = (0..50).map(|_| queue.enter("a", 0, now, Some(&greedy))).collect();
+        let serve = || {
+            let mut left = 1;
+            queue.serve(
+                |_| {
+                    left -= 1;
+                    (left == 0).then_some(7)
+                },
+                || true,
+            );
+        };
+        (0..3).for_each(|_| serve());
+        assert!(many[2].granted.try_recv().is_ok() && many[3].granted.try_recv().is_err());
+        let mut one = queue.enter("a", 0, now + Duration::from_secs(1), Some(&other));
+        (0..2).for_each(|_| serve());
+        assert!(one.granted.try_recv().is_ok(), "its turn is the next but one, at the latest");
+        assert!(many[4].granted.try_recv().is_err());
     }
 }

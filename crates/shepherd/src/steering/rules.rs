@@ -90,6 +90,14 @@ impl Rules {
         self.depth.load(Ordering::SeqCst) == 0
     }
 
+    /// How many requests a worker may have that takes `most` at once.
+    pub(crate) fn places_of(&self, most: u32) -> u32 {
+        match self.depth.load(Ordering::SeqCst) {
+            0 => most,
+            depth => depth.min(most),
+        }
+    }
+
     /// Whether a worker may have one more.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
         let depth = self.depth.load(Ordering::SeqCst);

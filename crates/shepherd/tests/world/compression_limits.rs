@@ -71,7 +71,7 @@ async fn bombs_hold_no_more_memory_than_the_limit_and_give_it_back() {
         }
     })
     .await;
-    assert_eq!(lab.refused("memory").await, 40.0);
+    assert_eq!(lab.refused_memory().await, 40.0);
     lab.until_figure(MEMORY, only_tables).await;
     let mut client = lab.client().await.send_compressed(Gzip).accept_compressed(Gzip);
     client.unary(ask(500_000)).await.unwrap();

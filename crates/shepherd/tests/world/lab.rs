@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tollfree_shepherd::{Config, Reloader, Shepherd};
 use tollfree_stubs::probe::probe_client::ProbeClient;
@@ -70,12 +70,17 @@ fn held(page: &str) -> Vec<String> {
 async fn page(metrics: &str) -> String {
     let rest = metrics.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_once('/').unwrap();
-    let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
-    stream.write_all(format!("GET /{path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).await.unwrap();
+    let page = get(tokio::net::TcpStream::connect(host).await.unwrap(), &format!("/{path}")).await;
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
     page
+}
+
+/// An answer of HTTP/1.1, head and body.
+async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> String {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
 }
 
 impl Lab {
@@ -157,6 +162,16 @@ impl Lab {
         page(&self.metrics).await
     }
 
+    /// `host:port` of the page of figures.
+    pub(crate) fn metrics_address(&self) -> &str {
+        self.metrics.strip_prefix("http://").unwrap().split('/').next().unwrap()
+    }
+
+    /// What the control socket answers.
+    pub(crate) async fn control(&self, path: &str) -> String {
+        get(tokio::net::UnixStream::connect(self.file("business.sock.control")).await.unwrap(), path).await
+    }
+
     /// One of them by its name and labels, 0 if it isn't there.
     pub(crate) async fn figure(&self, name: &str) -> f64 {
         let page = self.page().await;
@@ -167,6 +182,11 @@ impl Lab {
     /// How many were refused for a reason.
     pub(crate) async fn refused(&self, reason: &str) -> f64 {
         self.figure(&format!("tollfree_shepherd_refusals_total{{reason=\"{reason}\"}}")).await
+    }
+
+    /// How many were refused for want of memory, of the group's or of a client's share.
+    pub(crate) async fn refused_memory(&self) -> f64 {
+        self.refused("memory").await + self.refused("memory_share").await
     }
 
     pub(crate) async fn until_figure(&self, name: &str, holds: impl Fn(f64) -> bool) {

@@ -63,7 +63,7 @@ async fn messages_to_groups_and_to_elsewhere_are_limited_in_both_directions() {
 async fn hold_memory_to_its_limit(lab: &Lab, target: &str) {
     let mut client = via(lab, target).await;
     let memory = "tollfree_shepherd_memory_bytes{group=\"default\"}";
-    let before = lab.refused("memory").await;
+    let before = lab.refused_memory().await;
     // What is kept of a request until its answer begins, for each of them.
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -78,7 +78,7 @@ async fn hold_memory_to_its_limit(lab: &Lab, target: &str) {
     }
     let status = client.unary(sized(100_000)).await.unwrap_err();
     refused(&status, "limits.memory_bytes");
-    assert!(lab.refused("memory").await > before);
+    assert!(lab.refused_memory().await > before);
     for (sender, call) in held {
         drop(sender);
         assert_eq!(call.await.unwrap().unwrap().into_inner().seen_len, 100_000);
@@ -93,7 +93,7 @@ async fn memory_that_calls_to_groups_and_to_elsewhere_hold_is_limited() {
     let (address, _probe) = serve(Server::builder()).await;
     let target = format!("http://{address}");
     let lab =
-        Lab::start(&format!("limits.memory_bytes = 450000\n[groups.default]\nvia = [\"{target}\"]\n")).await;
+        Lab::start(&format!("limits.memory_bytes = 540000\n[groups.default]\nvia = [\"{target}\"]\n")).await;
     let attached = lab.attach("default").await;
     hold_memory_to_its_limit(&lab, "group:default").await;
     assert_eq!(attached.probe.live.load(Ordering::SeqCst), 0);

@@ -36,7 +36,7 @@ async fn half_a_request(lab: &Lab) -> (h2::client::ResponseFuture, h2::SendStrea
 /// What one group's calls hold of memory is limited, and no other group's calls notice.
 #[tokio::test]
 async fn memory_is_limited_by_group() {
-    let lab = Lab::start(&format!("limits.memory_bytes = 700000\n{GROUPS}")).await;
+    let lab = Lab::start(&format!("limits.memory_bytes = 900000\n{GROUPS}")).await;
     let _hostile = lab.attach("hostile").await;
     let _honest = lab.attach("honest").await;
     let mut client = lab.client().await;
@@ -48,7 +48,7 @@ async fn memory_is_limited_by_group() {
     assert_eq!(answer.headers()["grpc-status"], "8");
     let words = answer.headers()["grpc-message"].to_str().unwrap();
     assert!(words.contains("limits.memory_bytes"), "{words}");
-    assert_eq!(lab.refused("memory").await, 1.0);
+    assert_eq!(lab.refused("memory_share").await, 1.0);
     for _ in 0..5 {
         let answer = client.unary(Ask { body: vec![1; 200_000], ..Ask::default() }).await.unwrap();
         assert_eq!(answer.into_inner().body.len(), 200_000);

@@ -433,6 +433,11 @@ impl Attached {
         self.attachment.live_count()
     }
 
+    /// Calls that may be under way in this worker at once, as its process has it; further ones wait. 0 once its session has ended.
+    pub fn call_count_max(&self) -> u32 {
+        self.attachment.call_count_max()
+    }
+
     /// Whether new calls can be made.
     pub fn is_open(&self) -> bool {
         self.attachment.is_open()

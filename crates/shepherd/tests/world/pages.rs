@@ -1,0 +1,51 @@
+//! The page of figures and the control socket beside those who connect and ask for nothing, and what the page forgets.
+
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::lab::{Lab, workers_of};
+use crate::reload::reload;
+
+/// More than read at once.
+const IDLE_COUNT: usize = 200;
+
+#[tokio::test]
+async fn who_connects_and_asks_for_nothing_keeps_nobody_from_the_figures() {
+    let lab = Lab::start("").await;
+    let mut idle = Vec::new();
+    for count in 0..IDLE_COUNT {
+        idle.push(TcpStream::connect(lab.metrics_address()).await.unwrap());
+        if count % 50 == 0 {
+            lab.figure("tollfree_shepherd_connections").await;
+        }
+    }
+    for _ in 0..10 {
+        lab.figure("tollfree_shepherd_connections").await;
+    }
+}
+
+#[tokio::test]
+async fn who_connects_and_asks_for_nothing_keeps_nobody_from_the_control_socket() {
+    let lab = Lab::start("").await;
+    let path = lab.file("business.sock.control");
+    let mut idle = Vec::new();
+    for _ in 0..IDLE_COUNT {
+        idle.push(UnixStream::connect(&path).await.unwrap());
+    }
+    let state = lab.control("/state").await;
+    assert!(state.starts_with("HTTP/1.1 200") && state.contains("\"groups\""), "{state:.300}");
+}
+
+#[tokio::test]
+async fn figures_of_a_group_that_has_left_the_config_leave_the_page() {
+    let lab = Lab::start("[groups.old]\n[groups.kept]\n").await;
+    let attached = lab.attach("old").await;
+    lab.client().await.unary(tollfree_stubs::probe::Ask::default()).await.unwrap();
+    assert!(lab.page().await.contains("group=\"old\""));
+    reload(&lab, "[groups.kept]\n").await.unwrap();
+    lab.until_figure(&workers_of("old"), |count| count == 0.0).await;
+    drop(attached);
+    let begun = tokio::time::Instant::now();
+    while lab.page().await.contains("group=\"old\"") {
+        assert!(begun.elapsed() < crate::lab::PATIENCE, "{}", lab.page().await);
+    }
+}
