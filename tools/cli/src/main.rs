@@ -15,6 +15,7 @@ mod failure;
 mod model;
 mod pool;
 mod shepherd;
+mod shepherd_log;
 mod top;
 mod workload;
 
@@ -93,7 +94,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let level = level(cli.verbose);
     match &cli.command {
-        Command::Shepherd(_) => shepherd::log(level),
+        Command::Shepherd(_) => shepherd_log::begin(level),
         _ => tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init(),
     }
     let done = match cli.command {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
-use tollfree_shepherd::{Config, ConfigError, Shepherd, Source};
+use tollfree_shepherd::{Config, ConfigError, Shepherd, Source, raise_descriptor_limit};
 
 use crate::bench::print;
 use crate::failure::Failure;
@@ -113,19 +113,9 @@ impl ShepherdCommand {
     }
 }
 
-/// One JSON object a line on standard error: the shepherd runs under a service manager.
-pub(crate) fn log(level: tracing::Level) {
-    let level = level.max(tracing::Level::INFO);
-    tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .init();
-}
-
 fn serve(sources: &[Source]) -> Result<(), Failure> {
     let config = Config::read(sources)?;
+    raise_descriptor_limit(&config);
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if config.profile.threads > 0 {
