@@ -91,7 +91,7 @@ async fn a_call_that_is_cancelled_while_it_waits_gives_its_place_up() {
         let mut client = client.clone();
         tokio::spawn(async move { client.unary(Ask::default()).await })
     };
-    let _first = spawn();
+    let first = spawn();
     lab.until_figure("tollfree_shepherd_outstanding{group=\"default\"}", |count| count == 1.0).await;
     for _ in 0..3 {
         let second = spawn();
@@ -99,4 +99,5 @@ async fn a_call_that_is_cancelled_while_it_waits_gives_its_place_up() {
         second.abort();
         lab.until_figure(waiting, |count| count == 0.0).await;
     }
+    first.abort();
 }

@@ -128,7 +128,7 @@ async fn what_is_wrong_elsewhere_is_said_without_addresses() {
     let closed = tollfree_testkit::free_address();
     let hangs_up = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = hangs_up.local_addr().unwrap().port();
-    tokio::spawn(async move { while hangs_up.accept().await.is_ok() {} });
+    let accepting = tokio::spawn(async move { while hangs_up.accept().await.is_ok() {} });
     let targets = [format!("http://localhost:{}", closed.port()), format!("http://localhost:{port}")];
     let lab = Lab::start(&format!("[groups.{GROUP}]\nvia = {targets:?}\n")).await;
     for target in &targets {
@@ -139,4 +139,5 @@ async fn what_is_wrong_elsewhere_is_said_without_addresses() {
             tells_nothing(status.message(), target);
         }
     }
+    accepting.abort();
 }
