@@ -21,7 +21,7 @@ struct Libraries {
 impl Libraries {
     fn may_say(&self, place: &Metadata<'_>) -> bool {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.entry(place.callsite()).or_insert_with(Seldom::new).turn().is_some()
+        places.entry(place.callsite()).or_default().turn().is_some()
     }
 }
 
