@@ -1,6 +1,9 @@
 //! The suite that all transports pass (`crates/tollfree/tests/conformance`), by HTTP/2 through a whole shepherd: what is observed
 //! must be the same.
 
+// Each test counts what it leaves behind.
+extern crate tollfree_counting as tokio;
+
 mod carrier;
 mod shepherd;
 
