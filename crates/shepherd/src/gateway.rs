@@ -6,7 +6,7 @@ use std::time::Instant;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tollfree::Channel;
-use tollfree::shepherd::{Handing, remove_ours};
+use tollfree::shepherd::{Handing, Http2RequestBody, remove_ours};
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
@@ -117,6 +117,7 @@ impl Gateway {
             began: record.began,
             deadline: deadline::end_of(&parts.headers, record.began),
         };
+        let body = Http2RequestBody::new(body, wanted.deadline);
         let asked = |charge| Asked::new(body, config.clone(), passage.clone(), charge);
         let (place, asked) = arrival::place(&self.workers, &mut wanted, (&passage, limits), asked).await?;
         record.timeline.reached(Stage::Placed, &self.metrics.monitor);

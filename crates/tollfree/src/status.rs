@@ -108,6 +108,78 @@ pub(crate) fn in_time(status: Status, deadline_ns: Option<u64>) -> Status {
     if is_late && status.code() == Code::Cancelled { deadline() } else { status }
 }
 
+/// The code with which a peer ends a call. A number that is none means UNKNOWN.
+pub(crate) fn code(number: u16) -> Code {
+    Code::from_i32(number.into())
+}
+
+/// The code with which a peer gives a call up. It can't be OK: that means UNKNOWN, too, or a call that was cut would look complete.
+pub(crate) fn failure_code(number: u16) -> Code {
+    match code(number) {
+        Code::Ok => Code::Unknown,
+        code => code,
+    }
+}
+
+/// A call that ended before its client had sent everything, with the code that says why.
+pub(crate) fn unfinished(code: Code) -> Status {
+    match code {
+        Code::DeadlineExceeded => deadline(),
+        Code::Cancelled => Status::cancelled("the call was cancelled before the client had sent everything"),
+        code => {
+            Status::new(failure_code(code as u16), "the call ended before the client had sent everything")
+        }
+    }
+}
+
+/// A request over HTTP/2 whose client has not finished it. What breaks a connection is the client's going, as in [`http2`].
+pub(crate) fn broken_request(error: Box<dyn Error + Send + Sync>) -> Status {
+    let mut status = Status::from_error(error);
+    match status.code() {
+        Code::Unknown => {
+            let source =
+                std::mem::replace(&mut status, Status::unavailable("the connection of the client is lost"));
+            sourced(status, source)
+        }
+        code => sourced(unfinished(code), status),
+    }
+}
+
+/// The status that a handler reads where its request was cut. tonic's `Streaming` takes CANCELLED for the orderly end of a request.
+/// So a handler reads ABORTED instead, whose source is the status CANCELLED.
+pub(crate) fn for_handler(status: Status) -> Status {
+    match status.code() {
+        Code::Cancelled => sourced(Status::aborted(status.message()), status),
+        _ => status,
+    }
+}
+
+/// The status that [`for_handler`] was given: for those who pass a request on.
+pub(crate) fn as_it_was(status: Status) -> Status {
+    let cause = status.source().and_then(|source| source.downcast_ref::<Status>());
+    match cause {
+        Some(cause) if status.code() == Code::Aborted && cause.code() == Code::Cancelled => cause.clone(),
+        _ => status,
+    }
+}
+
+/// An answer over HTTP/2 that ends without a status. hyper gives one that was reset with NO_ERROR the same end as one that is
+/// complete; gRPC's word for that reset is INTERNAL.
+pub(crate) fn unfinished_answer(was_reset: bool) -> Status {
+    match was_reset {
+        true => Status::internal("the server reset the call before its answer was complete"),
+        false => Status::unknown("the answer ended without a grpc-status"),
+    }
+}
+
+/// An answer over HTTP/2 that broke off. What breaks a connection is the server's going, as in [`http2`].
+pub(crate) fn broken_answer(status: Status) -> Status {
+    match status.code() {
+        Code::Unknown => sourced(Status::unavailable("the connection to the server is lost"), status),
+        _ => status,
+    }
+}
+
 /// Whether a call over HTTP/2 was cancelled, by its own request or by the server; nothing is wrong with the connection.
 fn is_cancelled(error: &tonic::transport::Error) -> bool {
     let reset = innermost(error).downcast_ref::<h2::Error>();
@@ -144,7 +216,7 @@ fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) 
 
 /// A call that the peer cancelled, or that was cancelled here for it.
 pub(crate) fn cancelled(code: u16, refused: bool, peer: &str) -> Status {
-    let code = Code::from_i32(code.into());
+    let code = failure_code(code);
     if refused {
         let told = format!("{peer} did not take the call; it is safe to send it again");
         return sourced(Status::new(code, told), Trouble::NotTaken);
@@ -272,6 +344,34 @@ mod tests {
         assert_eq!(after(Some(1)), Code::DeadlineExceeded);
         assert_eq!((after(Some(u64::MAX)), after(None)), (Code::Cancelled, Code::Cancelled));
         assert_eq!(in_time(Status::aborted("other"), Some(1)).code(), Code::Aborted);
+    }
+
+    #[test]
+    fn a_code_that_cant_be_one_is_unknown() {
+        for (number, code, failure) in [
+            (0, Code::Ok, Code::Unknown),
+            (1, Code::Cancelled, Code::Cancelled),
+            (16, Code::Unauthenticated, Code::Unauthenticated),
+            (17, Code::Unknown, Code::Unknown),
+            (u16::MAX, Code::Unknown, Code::Unknown),
+        ] {
+            assert_eq!((super::code(number), failure_code(number)), (code, failure), "{number}");
+            for refused in [false, true] {
+                assert_eq!(cancelled(number, refused, "p").code(), failure, "{number}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_handler_reads_aborted_where_the_client_cancelled_and_others_read_what_it_was() {
+        let status = for_handler(unfinished(Code::Cancelled));
+        assert_eq!(status.code(), Code::Aborted, "tonic takes CANCELLED for an end");
+        assert_eq!(as_it_was(status).code(), Code::Cancelled);
+        for code in [Code::DeadlineExceeded, Code::Unavailable, Code::Aborted] {
+            let status = for_handler(unfinished(code));
+            assert_eq!((status.code(), as_it_was(status).code()), (code, code));
+        }
+        assert_eq!(unfinished(Code::Ok).code(), Code::Unknown);
     }
 
     #[test]

@@ -9,6 +9,9 @@ use crate::shepherd::outside;
 /// Handlers see what HTTP/2 would have brought.
 pub(crate) const AS_HTTP: bool = true;
 
+/// Calls come by HTTP/2 whatever the way.
+pub(crate) const IS_HTTP2: bool = true;
+
 pub(crate) type AnyChannel = tollfree::Channel;
 
 /// Connects as soon as somebody listens.

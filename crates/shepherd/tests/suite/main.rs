@@ -11,6 +11,8 @@ mod shepherd;
 mod calls;
 #[path = "../../../tollfree/tests/conformance/concurrency.rs"]
 mod concurrency;
+#[path = "../../../tollfree/tests/conformance/cut.rs"]
+mod cut;
 #[path = "../../../tollfree/tests/conformance/endings.rs"]
 mod endings;
 #[path = "../../../tollfree/tests/conformance/features.rs"]

@@ -9,6 +9,7 @@ mod compression;
 mod compression_limits;
 mod connections;
 mod crowds;
+mod cut;
 mod deadlines;
 mod ended;
 mod files;

@@ -13,7 +13,7 @@ use crate::call::deadline::Deadline;
 use crate::endpoint::Endpoint;
 use crate::http::response_body::ResponseBody;
 use crate::message::framing::Told;
-use crate::metadata::{GRPC_TIMEOUT, timeout_value};
+use crate::metadata::{GRPC_STATUS, GRPC_TIMEOUT, status_code, status_value, timeout_value};
 use crate::status;
 
 /// One attempt of a call, by a connection of tonic's.
@@ -36,8 +36,12 @@ pub(crate) async fn attempt(
     let (sent, received) = (endpoint.sharing.clone(), endpoint.sharing.clone());
     let request = request.map(|body| Told::body(body, move |_, len| sent.sent_by_http2(len)));
     let response = channel.call(request).await.map_err(failed)?;
-    Ok(response.map(|body| {
-        let body = Told::body(body, move |_, len| received.received_by_http2(len));
-        ResponseBody::http2(body, Deadline::new(deadline_ns))
-    }))
+    let (mut head, body) = response.into_parts();
+    if let Some(code) = status_code(&head.headers) {
+        // One that is no code means UNKNOWN, to those that the answer is handed to as well.
+        head.headers.insert(GRPC_STATUS, status_value(code));
+    }
+    let body = Told::body(body, move |_, len| received.received_by_http2(len));
+    let body = ResponseBody::http2(&head, body, Deadline::new(deadline_ns));
+    Ok(Response::from_parts(head, body))
 }

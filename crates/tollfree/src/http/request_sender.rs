@@ -171,7 +171,7 @@ impl RequestSender {
                         self.deframer.push(data);
                     }
                 }
-                Some(Err(error)) => return Poll::Ready(Err(error)),
+                Some(Err(error)) => return Poll::Ready(Err(status::as_it_was(error))),
                 None if self.deframer.is_partial() => {
                     return Poll::Ready(Err(status::of_content(
                         Code::Internal,
@@ -286,7 +286,7 @@ impl RequestSender {
                     self.deframer.push(data);
                 }
             }
-            Poll::Ready(Some(Err(failure))) => self.failed = Some(failure),
+            Poll::Ready(Some(Err(failure))) => self.failed = Some(status::as_it_was(failure)),
             Poll::Pending => {}
         }
     }

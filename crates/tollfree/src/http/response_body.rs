@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use http_body::{Body as _, Frame};
 use tollfree_transport::{Attachment, End, Part, Stream};
 use tonic::body::Body;
@@ -17,7 +17,7 @@ use crate::message::bypass::Bypass;
 use crate::message::framing::Lengths;
 use crate::message::payloads::Sharing;
 use crate::message::received::{Inflow, Step};
-use crate::metadata::{GRPC_STATUS, ended_with, status_value, unpack};
+use crate::metadata::{GRPC_MESSAGE, GRPC_STATUS, ended_with, status_code, status_value, unpack};
 use crate::metrics::{MadeCall, Outcome};
 use crate::status;
 
@@ -86,7 +86,8 @@ enum Source {
         bypass: Option<Bypass>,
     },
     Session(Box<(Arc<ClientCall>, Inflow)>),
-    Http2(Body),
+    /// And whether its trailers have to say the status: its head did not.
+    Http2(Body, bool),
 }
 
 impl Source {
@@ -95,7 +96,7 @@ impl Source {
         match self {
             Source::Whole { bypass, .. } => bypass.as_ref(),
             Source::Session(session) => session.1.bypass(),
-            Source::Http2(_) => None,
+            Source::Http2(..) => None,
         }
     }
 }
@@ -125,9 +126,12 @@ impl ResponseBody {
         ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None, counted: None }
     }
 
-    /// A body that tonic's transport receives.
-    pub(crate) fn http2(body: Body, deadline: Deadline) -> ResponseBody {
-        ResponseBody { source: Source::Http2(body), deadline, ended: false, afterwards: None, counted: None }
+    /// A body that tonic's transport receives behind this head.
+    pub(crate) fn http2(head: &http::response::Parts, body: Body, deadline: Deadline) -> ResponseBody {
+        // What is not gRPC's has the meaning of its HTTP status, which tonic looks up.
+        let lacks_status = head.status == http::StatusCode::OK && status_code(&head.headers).is_none();
+        let source = Source::Http2(body, lacks_status);
+        ResponseBody { source, deadline, ended: false, afterwards: None, counted: None }
     }
 
     /// Has something done when the call has ended; at once where it has.
@@ -178,9 +182,9 @@ impl ResponseBody {
     }
 
     fn poll_http2(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Source::Http2(body) = &mut self.source else { return Poll::Ready(None) };
+        let Source::Http2(body, lacks_status) = &mut self.source else { return Poll::Ready(None) };
         let polled = Pin::new(&mut *body).poll_frame(cx);
-        let Poll::Ready(frame) = polled else {
+        let Poll::Ready(mut frame) = polled else {
             ready!(self.deadline.poll(cx));
             self.ended = true;
             // Dropping it resets the stream.
@@ -188,6 +192,20 @@ impl ResponseBody {
             return Poll::Ready(Some(Err(status::deadline())));
         };
         self.ended = !matches!(&frame, Some(Ok(frame)) if frame.is_data());
+        match &mut frame {
+            Some(Ok(frame)) => {
+                if let (Some(trailers), true) = (frame.trailers_mut(), *lacks_status) {
+                    says_status(trailers);
+                }
+            }
+            // tonic takes an answer that was cut, or lacks its trailers, for complete.
+            Some(Err(error)) => {
+                let broken = std::mem::replace(error, Status::unknown(""));
+                *error = status::broken_answer(broken);
+            }
+            None if *lacks_status => frame = Some(Err(status::unfinished_answer(!body.is_end_stream()))),
+            _ => {}
+        }
         Poll::Ready(frame.map(|frame| frame.map_err(|status| status::in_time(status, self.deadline.at_ns))))
     }
 
@@ -217,7 +235,7 @@ impl Counted {
 
 impl Default for ResponseBody {
     fn default() -> ResponseBody {
-        let source = Source::Http2(Body::empty());
+        let source = Source::Http2(Body::empty(), false);
         ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None, counted: None }
     }
 }
@@ -249,7 +267,7 @@ impl http_body::Body for ResponseBody {
                 Some(Ok(Frame::trailers(trailers(*code, block))))
             }
             Source::Session(_) => ready!(this.poll_session(cx)),
-            Source::Http2(_) => ready!(this.poll_http2(cx)),
+            Source::Http2(..) => ready!(this.poll_http2(cx)),
         };
         if this.ended && this.afterwards.is_some() {
             this.tell_end(&frame);
@@ -265,11 +283,46 @@ impl http_body::Body for ResponseBody {
     }
 }
 
+/// Has trailers that came over HTTP/2 say a status: UNKNOWN where they say none, or one that is no code.
+fn says_status(trailers: &mut HeaderMap) {
+    let code = status_code(trailers).unwrap_or_else(|| {
+        let words = HeaderValue::from_static("the answer's trailers have no grpc-status");
+        trailers.insert(GRPC_MESSAGE, words);
+        Code::Unknown as u16
+    });
+    trailers.insert(GRPC_STATUS, status_value(code));
+}
+
 /// The trailing headers that HTTP/2 would carry.
 pub(crate) fn trailers(code: u16, block: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(4);
     unpack(block, &mut headers);
     // Last, as tonic's server does over HTTP/2: where it is taken out again, the others keep their order.
-    headers.insert(GRPC_STATUS, status_value(code));
+    headers.insert(GRPC_STATUS, status_value(status::code(code) as u16));
     headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trailers_say_a_code_that_is_one_and_no_other() {
+        for (number, said) in [(0, "0"), (5, "5"), (16, "16"), (17, "2"), (4711, "2"), (u16::MAX, "2")] {
+            assert_eq!(trailers(number, &[])[GRPC_STATUS], said, "{number}");
+        }
+        for (said, is) in
+            [(Some("0"), "0"), (Some("5"), "5"), (Some("+5"), "2"), (Some("17"), "2"), (None, "2")]
+        {
+            let mut headers = HeaderMap::new();
+            if let Some(said) = said {
+                headers.insert(GRPC_STATUS, HeaderValue::from_static(said));
+            }
+            says_status(&mut headers);
+            assert_eq!(
+                (&headers[GRPC_STATUS], headers.contains_key(GRPC_MESSAGE)),
+                (&HeaderValue::from_static(is), said.is_none())
+            );
+        }
+    }
 }

@@ -22,7 +22,7 @@ use crate::http::request_sender::{Kept, RequestSender, send_rest};
 use crate::http::response_body::{ClientCall, ResponseBody, trailers};
 use crate::message::bypass::{Bypass, OfClient};
 use crate::message::received::past;
-use crate::metadata::{GRPC, pack, unpack};
+use crate::metadata::{GRPC, GRPC_STATUS, pack, unpack_but};
 use crate::status;
 
 enum State {
@@ -382,7 +382,8 @@ impl Drop for ResponseFuture {
 fn response_headers(block: &Bytes) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(4 + pairs(block).count());
     headers.insert(CONTENT_TYPE, GRPC);
-    unpack(block, &mut headers);
+    // A status among the headers would end the call, whatever follows.
+    unpack_but(block, &mut headers, |name| *name == GRPC_STATUS);
     headers
 }
 

@@ -12,6 +12,8 @@ use tollfree_transport::Outgoing;
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::metadata::status_code;
+
 const PREFIX_LEN: usize = 5;
 
 /// Chunks in, messages out.
@@ -83,6 +85,11 @@ pub(crate) struct Lengths {
 }
 
 impl Lengths {
+    /// Whether a message is begun and not ended.
+    fn is_partial(&self) -> bool {
+        self.left > 0 || self.prefix_len > 0
+    }
+
     /// Looks at the next bytes; `tell` is given number, from 0, and length of each message that begins in them.
     pub(crate) fn pass(&mut self, mut bytes: &[u8], mut tell: impl FnMut(u64, usize)) {
         while !bytes.is_empty() {
@@ -103,7 +110,8 @@ impl Lengths {
     }
 }
 
-/// A body as it was, that tells how long the messages in it are, and their numbers.
+/// A body as it was, that tells how long the messages in it are, and their numbers. Where it ends well in the middle of one, which
+/// tonic passes over, it is an error.
 pub(crate) struct Told<F> {
     body: Body,
     lengths: Lengths,
@@ -126,10 +134,19 @@ impl<F: FnMut(u64, usize) + Send + Unpin> http_body::Body for Told<F> {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Told { body, lengths, tell } = &mut *self;
         let frame = ready!(Pin::new(body).poll_frame(cx));
-        if let Some(Ok(frame)) = &frame
-            && let Some(bytes) = frame.data_ref()
-        {
-            lengths.pass(bytes, tell);
+        let ends_well = match &frame {
+            Some(Ok(frame)) => match frame.data_ref() {
+                Some(bytes) => {
+                    lengths.pass(bytes, tell);
+                    false
+                }
+                None => frame.trailers_ref().and_then(status_code).is_none_or(|code| code == 0),
+            },
+            Some(Err(_)) => false,
+            None => true,
+        };
+        if ends_well && std::mem::take(lengths).is_partial() {
+            return Poll::Ready(Some(Err(Status::internal("the body ends in the middle of a message"))));
         }
         Poll::Ready(frame)
     }
@@ -190,6 +207,37 @@ mod tests {
             bytes.chunks(size).for_each(|chunk| lengths.pass(chunk, |number, len| told.push((number, len))));
             assert_eq!(told, [(0, 3), (1, 0), (2, 14), (3, 1)], "cut every {size} bytes");
         }
+    }
+
+    #[test]
+    fn a_passing_body_that_ends_well_in_a_message_is_an_error() {
+        use http_body::Body as _;
+        use http_body_util::{BodyExt, Full};
+        use std::task::Waker;
+        let end_of = |bytes: &[u8], status: Option<&'static str>| {
+            let trailers = status.map(|status| {
+                let status = http::HeaderValue::from_static(status);
+                Ok(http::HeaderMap::from_iter([(crate::metadata::GRPC_STATUS, status)]))
+            });
+            let body = Full::new(Bytes::copy_from_slice(bytes));
+            let mut body = Told::body(Body::new(body.with_trailers(std::future::ready(trailers))), |_, _| {});
+            loop {
+                match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(Some(Ok(frame))) if frame.is_data() => {}
+                    Poll::Ready(Some(end)) => return end.map(drop).map_err(|status| status.code()),
+                    Poll::Ready(None) => return Ok(()),
+                    Poll::Pending => panic!("all is there"),
+                }
+            }
+        };
+        let (whole, cut) = (framed(&[b"abc"]), &framed(&[b"abc"])[..6]);
+        for status in [None, Some("0"), Some("14")] {
+            assert_eq!(end_of(&whole, status), Ok(()), "{status:?}");
+        }
+        assert_eq!(end_of(cut, None), Err(tonic::Code::Internal));
+        assert_eq!(end_of(cut, Some("0")), Err(tonic::Code::Internal));
+        assert_eq!(end_of(cut, Some("14")), Ok(()), "its own status says why");
+        assert_eq!(end_of(&whole[..3], Some("0")), Err(tonic::Code::Internal), "in a prefix");
     }
 
     #[test]

@@ -145,12 +145,9 @@ pub(crate) fn unpack_but(block: &[u8], headers: &mut HeaderMap, skips: impl Fn(&
     }
 }
 
-/// The `grpc-status` of a header map, as a number that any peer may have sent.
+/// The `grpc-status` of a header map. A value that is no code means UNKNOWN, as in tonic.
 pub(crate) fn status_code(headers: &HeaderMap) -> Option<u16> {
-    headers.get(GRPC_STATUS).map(|value| {
-        let digits = value.to_str().ok().and_then(|text| text.parse().ok());
-        digits.unwrap_or(tonic::Code::Unknown as u16)
-    })
+    headers.get(GRPC_STATUS).map(|value| Code::from_bytes(value.as_bytes()) as u16)
 }
 
 /// A status code as a header value; the usual ones without an allocation.

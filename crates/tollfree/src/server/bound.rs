@@ -2,12 +2,14 @@
 
 use std::io;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
 use tollfree_transport::{Address, Config, Listener, SocketFile, SocketMode, Tokens, bind_unix};
@@ -15,7 +17,7 @@ use tonic::service::Routes;
 use tonic::transport::server::{Connected, TcpIncoming};
 
 use crate::server::Server;
-use crate::server::linger::Lingering;
+use crate::server::connection::{self, Connection};
 use crate::server::load::TallyLayer;
 use crate::server::offer::{Offer, OfferService};
 use crate::server::session_task::{ServerContext, SessionTask};
@@ -108,7 +110,11 @@ impl Bound {
     }
 }
 
-/// Serves connections of HTTP/2 by tonic's server, with what the [`Server`] was told, until `stopped` says so.
+/// How long nobody is accepted after that has failed, as it does without a free descriptor.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves connections of HTTP/2 by tonic's server, with what the [`Server`] was told, until `stopped` says so, or no more come.
+/// Each has a server of its own, which ends with it.
 pub(crate) async fn serve_http2<I, IO, E>(
     address: String,
     builder: Box<tonic::transport::Server>,
@@ -122,6 +128,7 @@ where
     IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let is_plain = !address.starts_with("https://");
     let mut builder = *builder;
     if let Some(settle) = &duty.http2 {
         builder = settle(builder);
@@ -129,19 +136,61 @@ where
     if let Some(timeout) = duty.timeout {
         builder = builder.timeout(timeout);
     }
-    if let Some(age) = duty.age.jittered() {
-        builder = builder.max_connection_age(age);
-    }
     if let Some(grace) = duty.age.grace {
         builder = builder.max_connection_age_grace(grace);
     }
-    let incoming = incoming.map(|came| came.map(Lingering::new));
-    let router = builder
-        .layer(TallyLayer { tally: duty.tally.clone(), metrics: duty.metrics.clone() })
-        .add_routes(routes);
-    let stop = async move { drop(stopped.wait_for(|stop| *stop).await) };
-    let served = router.serve_with_incoming_shutdown(incoming, stop).await;
-    served.map_err(|source| ServeError::Http { address, source })
+    let router = |connection: Arc<Connection>| {
+        let mut builder = builder.clone();
+        if let Some(age) = duty.age.jittered() {
+            builder = builder.max_connection_age(age);
+        }
+        let (tally, metrics, timeout) = (duty.tally.clone(), duty.metrics.clone(), duty.timeout);
+        builder.layer(TallyLayer { tally, metrics, timeout, connection }).add_routes(routes.clone())
+    };
+    let ending = stopped.clone();
+    let (mut connections, mut outcome) = (JoinSet::new(), Ok(()));
+    {
+        let mut incoming = pin!(incoming);
+        let mut stopped = pin!(async { drop(stopped.wait_for(|stop| *stop).await) });
+        loop {
+            tokio::select! {
+                () = &mut stopped => break,
+                Some(ended) = connections.join_next(), if !connections.is_empty() => {
+                    outcome = outcome.and(served(ended));
+                }
+                came = incoming.next() => match came {
+                    Some(Ok(socket)) => {
+                        let connection = Connection::new(is_plain);
+                        let router = router(connection.clone());
+                        connections.spawn(connection::serve(router, socket, connection, ending.clone()));
+                    }
+                    Some(Err(error)) => {
+                        tracing::debug!(error = %error.into(), address, "a connection can't be accepted");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    None => break,
+                },
+            }
+        }
+    }
+    while let Some(ended) = connections.join_next().await {
+        outcome = outcome.and(served(ended));
+    }
+    outcome.map_err(|source| ServeError::Http { address, source })
+}
+
+/// How a connection's server has ended.
+fn served(
+    ended: Result<Result<(), tonic::transport::Error>, JoinError>,
+) -> Result<(), tonic::transport::Error> {
+    match ended {
+        Ok(served) => served,
+        Err(failed) => match failed.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime ends.
+            Err(_) => Ok(()),
+        },
+    }
 }
 
 async fn serve_sessions(mut listener: Listener, duty: Arc<ServerContext>, stopped: watch::Receiver<bool>) {

@@ -7,6 +7,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,20 +15,23 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
+use crate::server::connection::Connection;
+
 /// A client that has been told does not take longer than this to close.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A connection whose shutdown is over when the client has closed its side too, or has had the time to.
+/// A connection whose shutdown is over when the client has closed its side too, or has had the time to. One that was cut does not wait.
 #[derive(Debug)]
 pub(crate) struct Lingering<S> {
     socket: S,
+    connection: Arc<Connection>,
     /// Set once the sending side is closed.
     until: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Lingering<S> {
-    pub(crate) fn new(socket: S) -> Lingering<S> {
-        Lingering { socket, until: None }
+    pub(crate) fn new(socket: S, connection: Arc<Connection>) -> Lingering<S> {
+        Lingering { socket, connection, until: None }
     }
 }
 
@@ -71,6 +75,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.connection.is_cut() {
+            return Pin::new(&mut this.socket).poll_shutdown(cx);
+        }
         let until = match &mut this.until {
             Some(until) => until,
             None => {
@@ -123,7 +130,7 @@ mod tests {
             let client = tokio::spawn(write_then_read(client));
             server.write_all(b"bye").await.unwrap();
             if lingers {
-                Lingering::new(server).shutdown().await.unwrap();
+                Lingering::new(server, Connection::new(true)).shutdown().await.unwrap();
             } else {
                 server.shutdown().await.unwrap();
                 drop(server);
@@ -137,7 +144,7 @@ mod tests {
     async fn a_client_that_never_closes_is_not_waited_for_long() {
         let (_client, server) = pair().await;
         let began = tokio::time::Instant::now();
-        let mut server = Lingering::new(server);
+        let mut server = Lingering::new(server, Connection::new(true));
         let left = tokio::time::timeout(20 * LINGER, server.shutdown());
         left.await.expect("it ends").unwrap();
         assert!(began.elapsed() >= LINGER, "{:?}", began.elapsed());

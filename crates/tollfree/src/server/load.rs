@@ -4,11 +4,12 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use http_body::Frame;
+use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tollfree_transport::Attachment;
@@ -16,8 +17,11 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-use crate::metadata::{ended_with, status_code};
+use crate::metadata::{ended_with, status_code, timeout};
 use crate::metrics::{Metrics, ServedCall};
+use crate::server::connection::{CallOn, Connection};
+use crate::server::http2_body::Http2RequestBody;
+use crate::status;
 
 /// Clients are told at most this often.
 const TELL_EVERY: Duration = Duration::from_millis(1);
@@ -164,11 +168,28 @@ impl Tally {
     }
 }
 
-/// Counts the calls that come over HTTP/2.
+/// Counts the calls that come over HTTP/2, and has their requests end as their clients end them.
 #[derive(Clone, Debug)]
 pub(crate) struct TallyLayer {
     pub(crate) tally: Arc<Tally>,
     pub(crate) metrics: Option<Metrics>,
+    /// How long a handler may take.
+    pub(crate) timeout: Option<Duration>,
+    /// Whose calls they are.
+    pub(crate) connection: Arc<Connection>,
+}
+
+impl TallyLayer {
+    /// The request with a body that a handler can't take for complete where it was cut.
+    fn checked(&self, request: Request<Body>) -> Request<Body> {
+        // A request over HTTP/1 that is cut is an error already.
+        if request.version() != Version::HTTP_2 {
+            return request;
+        }
+        let time = timeout(request.headers()).into_iter().chain(self.timeout).min();
+        let deadline = time.and_then(|time| Instant::now().checked_add(time));
+        request.map(|body| Body::new(Http2RequestBody::new(body, deadline).map_err(status::for_handler)))
+    }
 }
 
 impl<S> tower_layer::Layer<S> for TallyLayer {
@@ -200,14 +221,16 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let mut request = self.layer.checked(request);
+        let call = self.layer.connection.call();
         let record = self.layer.metrics.as_ref().map(|metrics| metrics.serve(request.uri().path()));
         let counted = match self.layer.tally.admit() {
             Admission::Uncounted => None,
             Admission::Counted(counted) => Some(counted),
             Admission::Shed(status) => {
                 let response = status.into_http::<Body>();
-                return Box::pin(async move { Ok(CountedBody::of(response, None, record)) });
+                return Box::pin(async move { Ok(CountedBody::of(response, call, None, record)) });
             }
         };
         if let Some(record) = &record {
@@ -215,7 +238,7 @@ where
             request = request.map(|body| record.tell_received(body, None));
         }
         let response = self.inner.call(request);
-        Box::pin(async move { Ok(CountedBody::of(response.await?, counted, record)) })
+        Box::pin(async move { Ok(CountedBody::of(response.await?, call, counted, record)) })
     }
 }
 
@@ -223,6 +246,7 @@ where
 #[derive(Debug)]
 pub(crate) struct CountedBody {
     body: Body,
+    _call: CallOn,
     counted: Option<Counted>,
     record: Option<ServedCall>,
 }
@@ -230,6 +254,7 @@ pub(crate) struct CountedBody {
 impl CountedBody {
     fn of(
         response: Response<Body>,
+        call: CallOn,
         counted: Option<Counted>,
         record: Option<ServedCall>,
     ) -> Response<CountedBody> {
@@ -241,7 +266,7 @@ impl CountedBody {
                 None => body,
                 Some(record) => record.tell_sent(body),
             };
-            CountedBody { body, counted, record }
+            CountedBody { body, _call: call, counted, record }
         })
     }
 }

@@ -3,7 +3,9 @@
 mod attach;
 pub(crate) mod bound;
 pub(crate) mod caller;
+pub(crate) mod connection;
 pub(crate) mod control;
+pub(crate) mod http2_body;
 pub(crate) mod http_handle;
 pub(crate) mod inline_policy;
 pub(crate) mod joining;

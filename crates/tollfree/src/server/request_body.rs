@@ -7,17 +7,20 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::Frame;
 use tollfree_transport::{Arrival, End, Stream};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::message::bypass::Bypass;
 use crate::message::payloads::Sharing;
 use crate::message::received::{Inflow, Step};
 use crate::status;
 
-/// The body of a request that did not come as a whole, on the server.
+/// The body of a request that did not come as a whole, on the server. It ends only where the client has half-closed; a request that was
+/// cut ends with an error, [in tonic's words](status::for_handler).
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     stream: Arc<Stream>,
+    /// On the monotonic clock.
+    deadline_ns: Option<u64>,
     sharing: Arc<Sharing>,
     inflow: Inflow,
     ended: bool,
@@ -27,16 +30,23 @@ impl RequestBody {
     /// The body of a call that `arrival` came with. Ropes may take the `bypass`.
     pub(crate) fn new(
         stream: Arc<Stream>,
+        deadline_ns: Option<u64>,
         arrival: Option<Arrival>,
         sharing: Arc<Sharing>,
         bypass: Option<Bypass>,
     ) -> RequestBody {
         RequestBody {
             stream,
+            deadline_ns,
             sharing,
             inflow: Inflow::after(arrival.map(Arrival::into_part), bypass),
             ended: false,
         }
+    }
+
+    /// The client has not finished the request. Its deadline may have rung here first, and ended the call.
+    fn cut(&self, code: Code) -> Status {
+        status::for_handler(status::in_time(status::unfinished(code), self.deadline_ns))
     }
 }
 
@@ -58,19 +68,14 @@ impl http_body::Body for RequestBody {
         }
         Poll::Ready(match step {
             Ok(Step::Data(bytes)) => Some(Ok(Frame::data(bytes))),
-            Ok(Step::Failed(failure)) => Some(Err(failure)),
             Ok(Step::End(End::HalfClosed)) => None,
-            Ok(Step::End(End::Cancelled { .. })) => {
-                Some(Err(Status::cancelled("the client cancelled the call")))
-            }
+            Ok(Step::Failed(failure)) => Some(Err(failure)),
+            Ok(Step::End(End::Cancelled { code, .. })) => Some(Err(this.cut(status::failure_code(code)))),
             Err(closed) => Some(Err(status::closed(&closed, "the client"))),
-            Ok(_) => {
-                let closed = this.stream.session_closed();
-                Some(Err(closed.map_or_else(
-                    || Status::cancelled("the call has ended"),
-                    |closed| status::closed(&closed, "the client"),
-                )))
-            }
+            Ok(_) => Some(Err(match this.stream.session_closed() {
+                Some(closed) => status::closed(&closed, "the client"),
+                None => this.cut(Code::Cancelled),
+            })),
         })
     }
 

@@ -661,7 +661,7 @@ impl SessionTask {
             Err(rest) => {
                 let stream = Arc::new(call.stream);
                 let sharing = passing.sharing.clone();
-                let body = RequestBody::new(stream.clone(), rest, sharing, bypass.clone());
+                let body = RequestBody::new(stream.clone(), call.deadline_ns, rest, sharing, bypass.clone());
                 let body = Body::new(body);
                 *request.body_mut() = match &record {
                     None => body,

@@ -64,6 +64,7 @@ use crate::server::{bound, layers};
 use crate::status::ServeError;
 
 pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
+pub use crate::server::http2_body::Http2RequestBody;
 pub use crate::trouble::for_outside;
 pub use admission::Admission;
 pub use beside::Beside;

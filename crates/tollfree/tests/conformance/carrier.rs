@@ -13,6 +13,9 @@ use crate::lab::{Way, until};
 /// Handlers see what HTTP/2 would have brought.
 pub(crate) const AS_HTTP: bool = true;
 
+/// Calls come by HTTP/2 whatever the way.
+pub(crate) const IS_HTTP2: bool = false;
+
 type StdError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A channel of either kind.

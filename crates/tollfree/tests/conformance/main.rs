@@ -12,6 +12,7 @@ mod addresses;
 mod calls;
 mod carrier;
 mod concurrency;
+mod cut;
 mod ended;
 mod endings;
 mod faults;

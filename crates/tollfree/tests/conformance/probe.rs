@@ -1,7 +1,7 @@
 //! The service under test: does what each request asks for, and says what it saw.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::stubs::probe::probe_server;
@@ -27,6 +27,8 @@ struct Counts {
     /// Messages that response streams have handed out, and that request streams have given.
     sent: AtomicUsize,
     read: AtomicUsize,
+    /// How request streams have ended, as far as somebody has read them so far: `None` for a half-close.
+    ends: Mutex<Vec<Option<Code>>>,
 }
 
 impl Witness {
@@ -44,6 +46,28 @@ impl Witness {
     }
     pub(crate) fn read(&self) -> usize {
         self.counts.read.load(Ordering::SeqCst)
+    }
+
+    #[allow(dead_code, reason = "not every suite cuts streams")]
+    pub(crate) fn ends(&self) -> Vec<Option<Code>> {
+        self.counts.ends.lock().unwrap().clone()
+    }
+
+    /// The next ask of a stream, witnessed.
+    async fn next(&self, asks: &mut Streaming<Ask>) -> Result<Option<Ask>, Status> {
+        let next = asks.message().await;
+        match &next {
+            Ok(Some(_)) => _ = self.counts.read.fetch_add(1, Ordering::SeqCst),
+            Ok(None) => self.counts.ends.lock().unwrap().push(None),
+            Err(status) => self.counts.ends.lock().unwrap().push(Some(status.code())),
+        }
+        next
+    }
+
+    /// Reads a stream in a task of its own, which goes on when the handler is dropped.
+    fn read_aside(&self, mut asks: Streaming<Ask>) -> tokio::task::JoinHandle<()> {
+        let witness = self.clone();
+        tokio::spawn(async move { while let Ok(Some(_)) = witness.next(&mut asks).await {} })
     }
 
     fn enter(&self) -> Presence {
@@ -203,8 +227,7 @@ impl Giving {
                 return Err(fail(&fault, self.trailing.clone()));
             }
             let Some(asks) = &mut self.asks else { return Ok(None) };
-            let Some(ask) = asks.message().await? else { return Ok(None) };
-            self.presence.0.counts.read.fetch_add(1, Ordering::SeqCst);
+            let Some(ask) = self.presence.0.next(asks).await? else { return Ok(None) };
             self.seen.add(&ask);
             self.given = 0;
             self.ask = ask;
@@ -263,9 +286,18 @@ impl probe_server::Probe for Probe {
         if request.metadata().contains_key("x-refuse") {
             return Err(Status::with_metadata(Code::FailedPrecondition, "not one message read", trailing));
         }
+        let says = |name| request.metadata().contains_key(name);
+        let (aside, early) = (says("x-aside"), says("x-early"));
         let mut asks = request.into_inner();
-        while let Some(ask) = asks.message().await? {
-            presence.0.counts.read.fetch_add(1, Ordering::SeqCst);
+        if early {
+            drop(presence.0.read_aside(asks));
+            return Ok(respond(seen.answer(Vec::new()), headers));
+        }
+        if aside {
+            _ = presence.0.read_aside(asks).await;
+            return Ok(respond(seen.answer(Vec::new()), headers));
+        }
+        while let Some(ask) = presence.0.next(&mut asks).await? {
             seen.add(&ask);
             pause(ask.wait_ms).await;
             if let Some(fault) = &ask.fault {
@@ -285,6 +317,15 @@ impl probe_server::Probe for Probe {
         let seen = Seen::of(&request);
         let headers = echoed(request.metadata(), "x-head");
         let trailing = echoed(request.metadata(), "x-trail");
+        if request.metadata().contains_key("x-aside") {
+            let reading = presence.0.read_aside(request.into_inner());
+            let answers = stream::once(async move {
+                let _presence = presence;
+                _ = reading.await;
+                Ok(seen.answer(Vec::new()))
+            });
+            return Ok(respond(Box::pin(answers), headers));
+        }
         let giving = Giving {
             presence,
             seen,

@@ -7,6 +7,9 @@ use crate::lab::{Way, until};
 /// Handlers see what the application sent, and nothing else.
 pub(crate) const AS_HTTP: bool = false;
 
+/// Calls come by HTTP/2 whatever the way.
+pub(crate) const IS_HTTP2: bool = false;
+
 pub(crate) type AnyChannel = tollfree::Channel;
 
 /// Has a server attach.

@@ -11,6 +11,8 @@ mod ours;
 mod calls;
 #[path = "../../../../crates/tollfree/tests/conformance/concurrency.rs"]
 mod concurrency;
+#[path = "../../../../crates/tollfree/tests/conformance/cut.rs"]
+mod cut;
 #[path = "../../../../crates/tollfree/tests/conformance/ended.rs"]
 mod ended;
 #[path = "../../../../crates/tollfree/tests/conformance/endings.rs"]
