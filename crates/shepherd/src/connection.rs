@@ -26,6 +26,8 @@ const BEGINNING_LEN: u64 = 24 + 9;
 const PING_EVERY: Duration = Duration::from_secs(60);
 /// As above.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// A client without a call has so long to answer the PING that follows GOAWAY. Any HTTP/2 stack does so by itself.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// What a connection does, as its limits see it.
 #[derive(Debug)]
@@ -118,6 +120,12 @@ impl Meter {
             self.is_stormed.store(true, Ordering::Relaxed);
             self.storm.notify_one();
         }
+    }
+
+    /// Whether a client that had sent so many bytes when it was told of the end has sent nothing since, and has no call.
+    fn is_quiet(&self, told: u64) -> bool {
+        self.read_bytes.load(Ordering::Relaxed) == told
+            && self.idle_since().is_some_and(|since| since.elapsed() >= QUIET)
     }
 
     fn idle_since(&self) -> Option<Instant> {
@@ -238,9 +246,13 @@ impl Ends {
         Ends { begun_by, age, idle: Duration::from_millis(limits.idle_ms), has_begun: false }
     }
 
-    fn due(&mut self, meter: &Meter, now: Instant) -> Due {
+    fn has_begun(&mut self, meter: &Meter) -> bool {
         self.has_begun |= meter.read_bytes.load(Ordering::Relaxed) >= BEGINNING_LEN;
-        if !self.has_begun && now >= self.begun_by {
+        self.has_begun
+    }
+
+    fn due(&mut self, meter: &Meter, now: Instant) -> Due {
+        if !self.has_begun(meter) && now >= self.begun_by {
             return Due::Cut(Refusal::Handshake);
         }
         let idle = meter.idle_since().map(|since| since + self.idle);
@@ -291,6 +303,8 @@ pub(crate) async fn serve<S>(
     let mut ends = Ends::new(limits, begun_by);
     let mut due = ends.begun_by.min(Instant::now() + ends.idle);
     let mut is_draining = false;
+    // When a connection that drains is cut, and what its client had sent when it was told.
+    let (mut cut, mut told) = (due, 0);
     loop {
         let stop = async { stopping.wait_for(|stop| *stop).await.is_ok() };
         tokio::select! {
@@ -304,8 +318,14 @@ pub(crate) async fn serve<S>(
                 let words = "the connection is closed: too many of its calls were reset";
                 return gateway.metrics.refused(Refusal::Resets, &client, "", words);
             }
-            // What is left then is cut off.
-            () = tokio::time::sleep_until(due), if is_draining => return,
+            () = tokio::time::sleep_until(due), if is_draining => {
+                // What is left then is cut off, and a client that would only be waited for is before.
+                if Instant::now() >= cut || meter.is_quiet(told) {
+                    return;
+                }
+                due = cut.min(Instant::now() + QUIET);
+                continue;
+            }
             () = tokio::time::sleep_until(due), if !is_draining => match ends.due(&meter, Instant::now()) {
                 Due::Nothing(next) => { due = next; continue }
                 Due::Cut(why) => {
@@ -318,8 +338,14 @@ pub(crate) async fn serve<S>(
         }
         is_draining = true;
         listed.connected.is_draining.store(true, Ordering::Relaxed);
+        if !ends.has_begun(&meter) {
+            // HTTP/2 waits for its beginning before it can be told of its end.
+            return;
+        }
+        told = meter.read_bytes.load(Ordering::Relaxed);
         connection.as_mut().graceful_shutdown();
-        due = Instant::now() + Duration::from_millis(gateway.config.load().limits.drain_ms);
+        cut = Instant::now() + Duration::from_millis(gateway.config.load().limits.drain_ms);
+        due = cut.min(Instant::now() + QUIET);
     }
 }
 

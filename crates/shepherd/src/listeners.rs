@@ -312,7 +312,7 @@ impl Entrance {
                 return;
             }
         };
-        let (gateway, stopping, listener) =
+        let (gateway, mut stopping, listener) =
             (self.gateway.clone(), self.stopping.clone(), self.listener.clone());
         let begun_by = Instant::now() + Duration::from_millis(gateway.config.load().limits.handshake_ms);
         let config = self.certificates.as_ref().map(|certificates| certificates.current());
@@ -323,7 +323,12 @@ impl Entrance {
                     .await;
             };
             let handshake = tokio::time::timeout_at(begun_by, TlsAcceptor::from(config).accept(stream));
-            let stream = match handshake.await {
+            let handshake = tokio::select! {
+                handshake = handshake => handshake,
+                // Nobody has called yet.
+                _ = stopping.wait_for(|stop| *stop) => return,
+            };
+            let stream = match handshake {
                 Ok(Ok(stream)) => stream,
                 Ok(Err(error)) => {
                     let words = format!("a TLS handshake came to nothing: {error}");

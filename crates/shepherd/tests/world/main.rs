@@ -35,6 +35,7 @@ mod reload;
 mod secrets;
 mod shares;
 mod shortcuts;
+mod silence;
 mod sockets;
 mod steering;
 mod stream;
