@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn the_first_settings_are_read_however_they_are_cut() {
-        let cases: [(u8, &[(u16, u32)], Option<u32>); 5] = [
+        type Case<'a> = (u8, &'a [(u16, u32)], Option<u32>);
+        let cases: [Case<'_>; 5] = [
             (SETTINGS, &[(1, 7), (6, 16_384), (4, 9)], Some(16_384)),
             (SETTINGS, &[(6, 1), (6, 2)], Some(2)),
             (SETTINGS, &[(1, 7)], None),

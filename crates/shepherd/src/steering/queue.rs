@@ -1,10 +1,8 @@
 //! The central queue of a group: requests that wait in the shepherd for a worker with room.
 //!
 //! Who waits has an entry. Clients have their turns one after the other, and the requests of one client in order of arrival
-//! ([start-time fair queueing][1], in which each request costs the same). Whoever makes room takes entries out, each with a place at a
+//! (start-time fair queueing, Goyal, Vin and Cheng 1997, in which each request costs the same). Whoever makes room takes entries out, each with a place at a
 //! worker, and sends each its place when the lock is free again. An entry whose request has gone is taken out by that request.
-//!
-//! [1]: https://doi.org/10.1109/90.649569
 //!
 //! No request is forgotten: one enters the queue and looks for room after that, and a worker has room and looks at the queue after that. Both
 //! are sequentially consistent, so one of them sees the other.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::stubs::probe::probe_client::ProbeClient;
 use crate::stubs::probe::probe_server::ProbeServer;
 
-use crate::carrier::{AnyChannel, connect};
+use crate::carrier::{AnyChannel, IS_HTTP2, connect};
 use crate::probe::{Probe, Witness};
 
 /// What lies between client and server.
@@ -65,7 +65,7 @@ impl Drop for Lab {
         let Some(stop) = self.stop.take().filter(|_| !std::thread::panicking()) else { return };
         let witness = self.witness.clone();
         let standing = (self.channel.clone(), stop, self.shepherd.take(), self.directory.take());
-        if !self.way.is_ours() {
+        if !self.way.is_ours() || IS_HTTP2 {
             // tonic's own transport goes on with a request after the one who made it has gone.
             return tokio::leave_tasks_uncounted();
         }
