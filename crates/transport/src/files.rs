@@ -218,7 +218,7 @@ mod tests {
         thread::scope(|scope| {
             let readers = [(); 4 * LATE_COUNT_MAX]
                 .map(|()| scope.spawn(|| read_within(Path::new("/"), 1, PATIENCE, (slow, &LATE))));
-            readers.map(|reader| reader.join().unwrap().unwrap());
+            readers.into_iter().for_each(|reader| drop(reader.join().unwrap().unwrap()));
         });
         fn later(_: &Path, _: u64, until: Instant) -> Result<Vec<u8>, FileError> {
             thread::sleep(until.saturating_duration_since(Instant::now()) + Duration::from_millis(20));
