@@ -4,7 +4,10 @@
 .PHONY: help demo bench bench-check bench-hops bench-peers test conformance figures generators interop interop-table shepherd-outside lint doc loom nightly msrv aarch64 miri deny fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
-TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
+
+# The laboratory is a workspace of its own; what it builds lies beside the rest.
+IN_LAB := cd lab && CARGO_TARGET_DIR=$(TARGET_DIR)
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -14,24 +17,24 @@ demo: ## Make the same calls over a Unix socket and over Tollfree (under 30 s af
 	@exec $(TARGET_DIR)/demo/tollfree-demo
 
 bench: ## Compare Tollfree with stock tonic on this machine (about a minute after the build)
-	@cargo build --quiet --release --package tollfree-cli
-	@exec $(TARGET_DIR)/release/tollfree bench echo
+	@$(IN_LAB) cargo build --quiet --profile quick
+	@exec $(TARGET_DIR)/quick/tollfree-lab bench echo
 
 figures: ## Measure DmRPC's figures and draw them, into bench-out (half an hour after the build; ROUNDS=1 is quicker)
-	@cargo build --quiet --release --package tollfree-cli
-	@for figure in fig5 fig6 fig7 fig8 fig10 fig11; do \
-		$(TARGET_DIR)/release/tollfree bench pool $$figure $(if $(ROUNDS),--rounds $(ROUNDS)) --out bench-out/$$figure || exit 1; done
+	@$(IN_LAB) cargo build --quiet --release
+	@for figure in dmrpc-fig5 dmrpc-fig6 dmrpc-fig7 dmrpc-fig8 dmrpc-fig10 dmrpc-fig11; do \
+		$(TARGET_DIR)/release/tollfree-lab figure $$figure $(if $(ROUNDS),--rounds $(ROUNDS)) --out bench-out/$$figure || exit 1; done
 
 bench-check: ## Count instructions and allocations of a call, and compare with the counts kept (WRITE=--write keeps them)
-	@tools/bench/instructions $(or $(COUNTS_DIR),$(TARGET_DIR)/instructions) $(WRITE)
+	@lab/bench/instructions $(or $(COUNTS_DIR),$(TARGET_DIR)/instructions) $(WRITE)
 
 bench-hops: ## Count what decoding, encoding and verifying take over three nested calls, against once (needs valgrind)
-	@tools/bench/hops $(or $(COUNTS_DIR),$(TARGET_DIR)/hops)
+	@lab/bench/hops $(or $(COUNTS_DIR),$(TARGET_DIR)/hops)
 
-bench-peers: ## Build the peers of `tollfree bench`: iceoryx2, and C++ protobuf (needs protobuf-compiler, libprotobuf-dev)
-	@cargo clippy --quiet --package tollfree-bench --features iceoryx2 -- -D warnings
-	@cargo build --quiet --release --package tollfree-cli --features iceoryx2
-	@tools/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
+bench-peers: ## Build the peers of `tollfree-lab bench`: iceoryx2, and C++ protobuf (needs protobuf-compiler, libprotobuf-dev)
+	@$(IN_LAB) cargo clippy --quiet --package tollfree-bench --features iceoryx2 -- -D warnings
+	@$(IN_LAB) cargo build --quiet --release --package tollfree-lab --features iceoryx2
+	@lab/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
 test: lint ## Check everything: formatting, lints, tests, documentation, concurrency models
 	@.ci/tests
@@ -94,7 +97,7 @@ nightly: ## Run the tests of kills, stops, cut connections and hostile neighbors
 msrv: ## Build what users need with the oldest compiler that is supported (rustup fetches it)
 	@version=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
 		rustup toolchain install $$version --profile minimal >/dev/null 2>&1 || { echo "make msrv: rustup can't install $$version" >&2; exit 1; }; \
-		CARGO_TARGET_DIR=$(TARGET_DIR)/msrv cargo +$$version check --quiet --package tollfree --package tollfree-build --package tollfree-cli && \
+		CARGO_TARGET_DIR=$(TARGET_DIR)/msrv cargo +$$version check --quiet --package tollfree --package tollfree-build --package tollfree-cli --package tollfree-gateway && \
 		echo "builds with Rust $$version"
 
 # What the emulator has no counterpart of is left out: forks that leave memory behind, seals, limits of memory, `openat2`,

@@ -1,6 +1,6 @@
 //! A quick look at structured messages, this processor against prost in one run: `google.protobuf.FileDescriptorSet`
 //! decoded, encoded, verified and read. `cargo bench -p tollfree-processor`. Steers work on the engines; published
-//! figures come from `tollfree bench`.
+//! figures come from `tollfree-lab bench`.
 //!
 //! The payload is descriptor.proto's own descriptor set, or the file that `TOLLFREE_PAYLOAD` names.
 

@@ -1,6 +1,6 @@
 //! A message through three business processes, each of which takes objects, reads one field and passes the message on by way of the
 //! shepherd, and the answer back; or the same message decoded and encoded once. Meant to be counted, function by function:
-//! [tools/bench/hops](../../../tools/bench/hops) does that. All of it is one thread, which no figure of a function depends on.
+//! [lab/bench/hops](../../../lab/bench/hops) does that. All of it is one thread, which no figure of a function depends on.
 //!
 //! `cargo run --release -p tollfree-shepherd --example hops -- hops|once short|long [CALLS]`
 

@@ -76,7 +76,7 @@ fn resolve(from: &str, target: &str) -> String {
 
 /// Paths of the project that a text names: words that begin like one.
 fn named_paths(text: &str) -> Vec<&str> {
-    let begins = ["crates/", "tools/", "tests/", "docs/", "spec/"];
+    let begins = ["crates/", "cmd/", "tests/", "lab/", "docs/", "spec/"];
     let words = text.split(|c: char| !c.is_alphanumeric() && !"/_-.<>*{}".contains(c));
     let words = words.map(|word| word.trim_end_matches(['.', '/']));
     words
@@ -90,7 +90,12 @@ fn dead_paths(file: &File, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
     let named = named.filter(|path| !path.contains(['<', '*', '{']));
     // A part's sources name its own tests from where its manifest lies.
     let own = file.path.splitn(3, '/').take(2).collect::<Vec<_>>().join("/");
-    let is_there = |path: &str| exists(path) || (file.part().is_some() && exists(&format!("{own}/{path}")));
+    // Links of documents are from where they lie.
+    let is_there = |path: &str| {
+        exists(path)
+            || (file.part().is_some() && exists(&format!("{own}/{path}")))
+            || (file.is_document() && exists(&resolve(&file.path, path)))
+    };
     let dead = named.filter(|path| !is_there(path));
     dead.map(|path| format!("{} names {path}, which is not there", file.path)).collect()
 }

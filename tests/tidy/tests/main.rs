@@ -18,8 +18,9 @@ use std::path::{Path, PathBuf};
 const WRITTEN: [&str; 12] =
     ["rs", "toml", "md", "json", "proto", "lock", "yml", "sh", "Makefile", "LICENSE", "run", ".gitignore"];
 
-/// Where parts lie: products, tools around them, and what only tests use.
-const GROUPS: [&str; 3] = ["crates", "tools", "tests"];
+/// Where parts lie: products, commands, what only tests use, and the laboratory, which is a workspace of its own.
+const GROUPS: [&str; 4] = ["crates", "cmd", "tests", LAB];
+const LAB: &str = "lab";
 
 /// A file of the project: its path from the root, and its text.
 struct File {

@@ -1,5 +1,5 @@
-//! Which part uses which: the drawing in ARCHITECTURE.md, the manifests, and that all arrows point downwards. The same for the
-//! topics of the public crate, by its table.
+//! Which part uses which: the drawings in ARCHITECTURE.md and lab/README.md, the manifests, and that all arrows point downwards. The
+//! same for the topics of the public crate, by its table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,13 +7,16 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{GROUPS, files, hold, read, root, section};
+use crate::{GROUPS, LAB, files, hold, read, root, section};
 
 /// Parts by name, with what they use; in the order of the drawing.
 type Arrows = Vec<(String, BTreeSet<String>)>;
 
-fn drawing() -> Arrows {
-    let text = read("ARCHITECTURE.md");
+/// Where the parts of the product and of the laboratory are drawn.
+const DRAWINGS: [(&str, bool); 2] = [("ARCHITECTURE.md", false), ("lab/README.md", true)];
+
+fn drawing(document: &str) -> Arrows {
+    let text = read(document);
     let parts = section(&text, "## Parts");
     let block = parts.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a drawing");
     let arrows = block.lines().map(|line| {
@@ -47,10 +50,19 @@ fn part_of(package: &str) -> Option<String> {
     }
 }
 
+/// Those of both workspaces.
 fn manifests() -> BTreeMap<String, Manifest> {
+    let (mut all, lab) = (manifests_below("."), manifests_below(LAB));
+    let count = all.len() + lab.len();
+    all.extend(lab);
+    assert_eq!(all.len(), count, "no part has the name of another workspace's");
+    all
+}
+
+fn manifests_below(workspace: &str) -> BTreeMap<String, Manifest> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
-        .current_dir(root())
+        .current_dir(root().join(workspace))
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
@@ -95,12 +107,12 @@ fn manifests() -> BTreeMap<String, Manifest> {
     packages.iter().map(manifest).collect()
 }
 
-/// Arrows that don't point at a line further down.
-fn upward(arrows: &Arrows) -> Vec<String> {
+/// Arrows that don't point at a line further down, nor at a part of `below`.
+fn upward(arrows: &Arrows, below: &BTreeSet<String>) -> Vec<String> {
     let place = |part: &str| arrows.iter().position(|(known, _)| known == part);
     let mut complaints = Vec::new();
     for (idx, (user, used)) in arrows.iter().enumerate() {
-        for part in used {
+        for part in used.difference(below) {
             if place(part).is_none_or(|place| place <= idx) {
                 complaints.push(format!("{user} ─► {part} does not point downwards"));
             }
@@ -109,35 +121,82 @@ fn upward(arrows: &Arrows) -> Vec<String> {
     complaints
 }
 
+/// Names of the product's parts.
+fn of_the_product(manifests: &BTreeMap<String, Manifest>) -> BTreeSet<String> {
+    manifests.iter().filter(|(_, manifest)| manifest.group != LAB).map(|(part, _)| part.clone()).collect()
+}
+
 #[test]
-fn the_drawing_is_what_the_manifests_say() {
-    let (arrows, manifests) = (drawing(), manifests());
-    let drawn: BTreeSet<&String> = arrows.iter().map(|(part, _)| part).collect();
-    assert_eq!(drawn, manifests.keys().collect(), "the parts drawn in ARCHITECTURE.md, and those that exist");
-    let mut complaints = upward(&arrows);
-    for (part, used) in &arrows {
-        let uses = &manifests[part].uses;
-        for missing in uses.difference(used) {
-            complaints.push(format!("{part} uses {missing}, which ARCHITECTURE.md does not draw"));
+fn the_drawings_are_what_the_manifests_say() {
+    let manifests = manifests();
+    let product = of_the_product(&manifests);
+    for (document, is_lab) in DRAWINGS {
+        let arrows = drawing(document);
+        let drawn: BTreeSet<&String> = arrows.iter().map(|(part, _)| part).collect();
+        let parts = manifests.keys().filter(|part| product.contains(*part) != is_lab).collect();
+        assert_eq!(drawn, parts, "the parts drawn in {document}, and those that exist");
+        let mut complaints = upward(&arrows, if is_lab { &product } else { const { &BTreeSet::new() } });
+        for (part, used) in &arrows {
+            let uses = &manifests[part].uses;
+            for missing in uses.difference(used) {
+                complaints.push(format!("{part} uses {missing}, which {document} does not draw"));
+            }
+            for drawn in used.difference(uses) {
+                complaints.push(format!("{part} does not use {drawn}, though {document} draws it"));
+            }
         }
-        for drawn in used.difference(uses) {
-            complaints.push(format!("{part} does not use {drawn}, though ARCHITECTURE.md draws it"));
-        }
+        hold("dependencies between parts", complaints);
     }
-    hold("dependencies between parts", complaints);
 }
 
 #[test]
 fn tests_use_only_parts_further_down() {
-    let (arrows, manifests) = (drawing(), manifests());
-    let tests: Arrows = arrows
-        .iter()
-        .map(|(part, _)| {
-            let used = manifests[part].tests_use.iter().filter(|used| *used != part);
-            (part.clone(), used.cloned().collect())
-        })
-        .collect();
-    hold("dependencies of tests", upward(&tests));
+    let manifests = manifests();
+    let product = of_the_product(&manifests);
+    for (document, is_lab) in DRAWINGS {
+        let tests: Arrows = drawing(document)
+            .iter()
+            .map(|(part, _)| {
+                let used = manifests[part].tests_use.iter().filter(|used| *used != part);
+                (part.clone(), used.cloned().collect())
+            })
+            .collect();
+        let below = if is_lab { &product } else { const { &BTreeSet::new() } };
+        hold("dependencies of tests", upward(&tests, below));
+    }
+}
+
+/// Names in a lock file.
+fn locked(lock: &str) -> BTreeSet<&str> {
+    lock.lines().filter_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"')).collect()
+}
+
+/// What only the laboratory needs, though tests of the product may use some of it.
+const LAB_ONLY: [&str; 5] = ["buffa", "iceoryx2", "image", "rcgen", "thrift"];
+/// Of these, what tests of the product use, too.
+const TESTS_USE: [&str; 2] = ["rcgen", "thrift"];
+
+#[test]
+fn what_only_the_laboratory_needs_is_no_dependency_of_the_product() {
+    let (manifests, lock) = (manifests(), read("Cargo.lock"));
+    let locked = locked(&lock);
+    assert!(locked.contains("tollfree-cli") && locked.contains("tonic"), "names were found");
+    let parts = manifests.iter().filter(|(_, manifest)| manifest.group == LAB);
+    let parts = parts.map(|(part, _)| format!("tollfree-{part}"));
+    let crates = LAB_ONLY.iter().filter(|name| !TESTS_USE.contains(name)).map(|name| (*name).to_owned());
+    let found = parts.chain(crates).filter(|name| locked.contains(name.as_str()));
+    hold("Cargo.lock", found.map(|name| format!("{name} is the laboratory's")).collect());
+    for command in ["tollfree-cli", "tollfree-gateway"] {
+        let arguments = ["tree", "--offline", "--prefix", "none", "-e", "no-dev", "-p", command];
+        let output =
+            Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().expect("cargo runs");
+        assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+        let tree = String::from_utf8_lossy(&output.stdout);
+        let names: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert!(names.contains("tollfree-shepherd"), "the tree of {command} was found");
+        let found = LAB_ONLY.iter().filter(|name| names.contains(*name));
+        hold("what commands stand on", found.map(|name| format!("{command} needs {name}")).collect());
+    }
 }
 
 /// Parts that are published, though something they need is not. `needed` gives what a registry is told of, by part.
@@ -156,7 +215,7 @@ fn published_parts_depend_on_published_parts_only() {
     let manifests = manifests();
     let is_published = |(part, manifest): (&String, &Manifest)| manifest.is_published.then(|| part.clone());
     let published: BTreeSet<String> = manifests.iter().filter_map(is_published).collect();
-    for (part, is_published) in [("tollfree", true), ("bench", false), ("testkit", false)] {
+    for (part, is_published) in [("tollfree", true), ("demo", false), ("testkit", false)] {
         assert_eq!(published.contains(part), is_published, "whether {part} is published");
     }
     let needed = manifests
@@ -211,13 +270,17 @@ fn rules() {
     let arrow = |user: &str, used: &[&str]| {
         (user.to_owned(), used.iter().map(|part| (*part).to_owned()).collect::<BTreeSet<_>>())
     };
-    assert!(upward(&vec![arrow("a", &["b"]), arrow("b", &[])]).is_empty());
-    assert_eq!(upward(&vec![arrow("a", &["b"]), arrow("b", &["a"])]).len(), 1);
-    assert_eq!(upward(&vec![arrow("a", &["a"]), arrow("b", &["elsewhere"])]).len(), 2);
-    assert!(across(("a", "tools"), ("b", "crates")).is_none());
-    assert!(
-        across(("a", "crates"), ("b", "tools")).is_some() && across(("a", "tools"), ("b", "tests")).is_some()
-    );
+    let nothing = BTreeSet::new();
+    assert!(upward(&vec![arrow("a", &["b"]), arrow("b", &[])], &nothing).is_empty());
+    assert_eq!(upward(&vec![arrow("a", &["b"]), arrow("b", &["a"])], &nothing).len(), 1);
+    let elsewhere = vec![arrow("a", &["a"]), arrow("b", &["elsewhere"])];
+    assert_eq!(upward(&elsewhere, &nothing).len(), 2);
+    assert_eq!(upward(&elsewhere, &BTreeSet::from(["elsewhere".to_owned()])).len(), 1);
+    assert!(across(("a", "cmd"), ("b", "crates")).is_none());
+    for (user, used) in [("crates", "cmd"), ("cmd", "tests"), ("crates", LAB), ("tests", LAB)] {
+        assert!(across(("a", user), ("b", used)).is_some(), "{user} uses {used}");
+    }
+    assert_eq!(locked("[[package]]\nname = \"a-b\"\nversion = \"1\"\n"), BTreeSet::from(["a-b"]));
     let needed = BTreeMap::from([arrow("a", &["b"]), arrow("b", &["c"]), arrow("c", &[])]);
     let published = |parts: [&str; 2]| BTreeSet::from(parts.map(str::to_owned));
     assert!(unpublishable(&needed, &published(["b", "c"])).is_empty());

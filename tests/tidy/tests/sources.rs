@@ -177,9 +177,11 @@ fn nothing_tells_where_it_was_written() {
     for file in files.iter().filter(|file| file.path.contains(".cargo/")) {
         complaints.push(format!("{}: settings of one machine's cargo", file.path));
     }
-    for line in read("Cargo.lock").lines().filter(|line| line.starts_with("source = ")) {
-        if line != "source = \"registry+https://github.com/rust-lang/crates.io-index\"" {
-            complaints.push(format!("Cargo.lock: {line}"));
+    for lock in ["Cargo.lock", "lab/Cargo.lock"] {
+        for line in read(lock).lines().filter(|line| line.starts_with("source = ")) {
+            if line != "source = \"registry+https://github.com/rust-lang/crates.io-index\"" {
+                complaints.push(format!("{lock}: {line}"));
+            }
         }
     }
     hold("traces of a machine", complaints);

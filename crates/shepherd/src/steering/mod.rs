@@ -1,7 +1,7 @@
 //! Steering: which worker of its group gets a request.
 //!
 //! A [`Load`] is what is known of one worker, and [`Rules`] choose among loads. Both are atomics that any thread may use at once:
-//! choosing takes no lock and allocates nothing. `tollfree model steering` runs the same code on traces.
+//! choosing takes no lock and allocates nothing. `tollfree-lab model steering` runs the same code on traces.
 
 mod affinity;
 mod dispatcher;

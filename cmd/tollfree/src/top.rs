@@ -1,0 +1,83 @@
+//! `tollfree top`: what a shepherd does at this moment.
+
+mod rates;
+mod screen;
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::runtime::Runtime;
+use tollfree_shepherd::State;
+
+use crate::failure::{Failure, print};
+use rates::Rates;
+
+/// Show what a shepherd does: its groups, workers, methods, rates and times
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Rates and times are those of one interval. A time is interpolated between the bounds of the shepherd's histogram.
+With --json, times that are not known, since no call has ended, are null.")]
+pub(crate) struct TopArgs {
+    /// Where business processes attach to the shepherd, as its config has it
+    #[arg(value_name = "SOCKET", default_value = "shm:///run/tollfree/shepherd.sock")]
+    socket: String,
+
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    interval: f64,
+
+    /// Look for one interval, print, and end
+    #[arg(long)]
+    once: bool,
+
+    /// Print one JSON object instead of tables
+    #[arg(long, requires = "once")]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.05..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("write seconds, from 0.05 to 3600".into()),
+    }
+}
+
+impl TopArgs {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if !self.once && !std::io::stdout().is_terminal() {
+            return Err(Failure::Refused(
+                "standard output is no terminal: add --once, and --json for programs".into(),
+            ));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let shepherd = Asked {
+            runtime: runtime.map_err(|error| Failure::Failed(error.to_string()))?,
+            socket: self.socket,
+        };
+        let interval = Duration::from_secs_f64(self.interval);
+        if !self.once {
+            return screen::show(&shepherd, interval);
+        }
+        let before = shepherd.state()?;
+        std::thread::sleep(interval);
+        let rates = Rates::between(&before, &shepherd.state()?);
+        match self.json {
+            true => print(&format!("{}\n", serde_json::json!(rates))),
+            false => print(&rates.text()),
+        }
+    }
+}
+
+/// A shepherd that is asked now and then.
+struct Asked {
+    runtime: Runtime,
+    socket: String,
+}
+
+impl Asked {
+    fn state(&self) -> Result<State, Failure> {
+        let state = self.runtime.block_on(State::read(&self.socket));
+        state.map_err(|error| Failure::Failed(error.to_string()))
+    }
+}
