@@ -1,4 +1,4 @@
-//! The demo's service, served on every transport at once.
+//! The services of demo and echo, served on every transport at once.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,8 +7,9 @@ use tollfree::{ServeError, Server};
 use tonic::{Request, Response, Status};
 
 use super::order::{Serve, Serving};
+use proto::echo_server::{Echo, EchoServer};
 use proto::greeter_server::{Greeter, GreeterServer};
-use proto::{GreetReply, GreetRequest};
+use proto::{GreetReply, GreetRequest, Payload};
 
 /// The greeter's stubs as tonic users generate them. They are kept, and held to their proto by a test, since a generator takes
 /// as long to build as half of the rest.
@@ -55,14 +56,22 @@ impl Greeter for Polite {
     }
 }
 
+#[tonic::async_trait]
+impl Echo for Polite {
+    async fn echo(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
+        Ok(Response::new(request.into_inner()))
+    }
+}
+
 /// Serves until the process ends, on both transports at once; `ready` is called once clients may connect.
 pub(super) async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
     let (http2, rings) = (order.dir.join("http2.sock"), order.dir.join("tollfree.sock"));
     let addresses =
         Serving { unix: format!("unix:{}", http2.display()), shm: format!("shm://{}", rings.display()) };
     let uris = [addresses.unix.clone(), addresses.shm.clone()];
-    let serving =
-        Server::builder().add_service(GreeterServer::new(Polite)).serve_many(uris.iter().map(String::as_str));
+    let server =
+        Server::builder().add_service(GreeterServer::new(Polite)).add_service(EchoServer::new(Polite));
+    let serving = server.serve_many(uris.iter().map(String::as_str));
     tokio::pin!(serving);
     // Both in one task: where the sockets are seen, the server's turn is over and it listens.
     tokio::select! {

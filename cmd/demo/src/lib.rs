@@ -1,8 +1,9 @@
-//! The demo: the same calls with the same generated stub over two transports, and what each costs.
+//! The same calls with the same generated stub over two transports, and what each costs: a demo to look at, an echo to compare.
 //!
-//! Behind `tollfree demo`, and behind a program of its own that is quick to build (`make demo`).
+//! Behind `tollfree demo` and `tollfree echo`; the demo is a program of its own, too, that is quick to build (`make demo`).
 #![forbid(unsafe_code)]
 
+mod echo;
 mod greeter;
 mod order;
 mod tour;
@@ -20,6 +21,7 @@ use tollfree_measure::interrupt::{Interrupted, until_interrupted};
 use tollfree_measure::peer::Peer;
 use tollfree_measure::workdir::Workdir;
 
+pub use echo::Echo;
 pub use order::attend;
 use order::{Order, Serve, Serving};
 use tour::{Tour, Transport, Visit};
@@ -96,12 +98,8 @@ impl Demo {
     /// # Errors
     /// Each kind of [`DemoError`].
     pub fn run(self) -> Result<(), DemoError> {
-        let cores = Cores::choose()?;
-        // Each on its own core where there are two: a demo should show what the transport does, not the scheduler.
-        let placement = if cores.client().is_some() { Placement::Split } else { Placement::SameCore };
-        let seats = cores.seats(placement)?;
         let quiet = self.json;
-        let shown = until_interrupted(show(seats, |text| if quiet { Ok(()) } else { print(text) }))?;
+        let shown = until_interrupted(show(seats()?, |text| if quiet { Ok(()) } else { print(text) }))?;
         let findings = shown.map_err(DemoError::Interrupted)??;
         if self.json {
             let json = serde_json::to_string_pretty(&findings).expect("findings are plain data");
@@ -114,14 +112,27 @@ impl Demo {
     }
 }
 
+/// Each on its own core where there are two: what the transport does is to be seen, not the scheduler.
+fn seats() -> Result<Seats, BenchError> {
+    let cores = Cores::choose()?;
+    let placement = if cores.client().is_some() { Placement::Split } else { Placement::SameCore };
+    cores.seats(placement)
+}
+
+/// Starts the process that serves, on both transports.
+async fn server(dir: &Workdir, seats: Seats) -> Result<(Peer, Serving), DemoError> {
+    let serve = Serve { dir: dir.path().to_owned(), core: seats.server };
+    let mut server = Peer::start("server", &["demo-peer"], &[], &Order::Serve(serve)).await?;
+    let serving = server.hear(PATIENCE).await?;
+    Ok((server, serving))
+}
+
 async fn show(
     seats: Seats,
     mut tell: impl FnMut(&str) -> Result<(), DemoError>,
 ) -> Result<Findings, DemoError> {
     let dir = Workdir::create()?;
-    let serve = Serve { dir: dir.path().to_owned(), core: seats.server };
-    let mut server = Peer::start("server", &["demo-peer"], &[], &Order::Serve(serve)).await?;
-    let serving: Serving = server.hear(PATIENCE).await?;
+    let (server, serving) = server(&dir, seats).await?;
     let visit = Visit { core: seats.client, measure: MEASURE, serving };
     let mut client = Peer::start("client", &["demo-peer"], &[], &Order::Visit(visit)).await?;
     tell(&introduction(seats, &server, &client))?;
@@ -181,6 +192,6 @@ fn conclusion(findings: &Findings) -> String {
         }
         None => text.push_str("No ratio: one of the two transports failed.\n"),
     }
-    text.push_str("For your own sizes and settings: make bench, or tollfree-lab bench echo\n");
+    text.push_str("What your machine gains: tollfree echo. Your own sizes and settings: make bench\n");
     text
 }

@@ -7,6 +7,7 @@ use tollfree_measure::BenchError;
 use tollfree_measure::cores::{self, CoreIdx};
 use tollfree_measure::peer::Starter;
 
+use super::echo::{self, Calls};
 use super::greeter;
 use super::tour::{self, Visit};
 
@@ -18,6 +19,8 @@ pub(super) enum Order {
     Serve(Serve),
     /// Call it over each transport; answers a [`super::Tour`] for each.
     Visit(Visit),
+    /// Time echo calls over each transport; answers an [`super::echo::Measured`] for each row and transport.
+    Echo(Calls),
 }
 
 /// How to serve.
@@ -56,6 +59,7 @@ fn carry_out(order: Order, starter: &Starter) -> Result<(), BenchError> {
     let core = match &order {
         Order::Serve(serve) => serve.core,
         Order::Visit(visit) => visit.core,
+        Order::Echo(calls) => calls.core,
     };
     core.map_or(Ok(()), cores::pin)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -70,5 +74,8 @@ fn carry_out(order: Order, starter: &Starter) -> Result<(), BenchError> {
             runtime.block_on(tour::visit(&visit, |tour| starter.say(tour)));
             Ok(())
         }
+        Order::Echo(calls) => runtime
+            .block_on(echo::call(&calls, |measured| starter.say(measured)))
+            .map_err(|what| BenchError::Side { side: "echo", what }),
     }
 }

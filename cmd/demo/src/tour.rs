@@ -96,10 +96,7 @@ async fn take(order: &Visit, tour: &mut Tour) -> Result<(), String> {
     match tour.transport {
         Transport::UnixHttp2 => {
             let address = order.serving.unix.clone();
-            let endpoint = Endpoint::from_shared(address.clone())
-                .map_err(|error| format!("{address} is no address: {error}"))?;
-            let channel =
-                endpoint.connect().await.map_err(|error| format!("cannot connect to {address}: {error}"))?;
+            let channel = over_unix(&address).await?;
             let why =
                 "the address begins with unix:, which tonic takes for HTTP/2 over that socket".to_owned();
             tour.path = Some(Path { address, why });
@@ -107,14 +104,24 @@ async fn take(order: &Visit, tour: &mut Tour) -> Result<(), String> {
         }
         Transport::Tollfree => {
             let address = order.serving.shm.clone();
-            let channel = Channel::connect(address.clone())
-                .await
-                .map_err(|error| format!("cannot connect: {error}"))?;
+            let channel = over_rings(&address).await?;
             let why = format!("the channel says: {}", channel.path());
             tour.path = Some(Path { address, why });
             walk(GreeterClient::new(channel), order.measure, tour).await
         }
     }
+}
+
+/// HTTP/2 over a Unix socket.
+pub(super) async fn over_unix(address: &str) -> Result<tonic::transport::Channel, String> {
+    let endpoint = Endpoint::from_shared(address.to_owned())
+        .map_err(|error| format!("{address} is no address: {error}"))?;
+    endpoint.connect().await.map_err(|error| format!("cannot connect to {address}: {error}"))
+}
+
+/// Shared memory.
+pub(super) async fn over_rings(address: &str) -> Result<Channel, String> {
+    Channel::connect(address.to_owned()).await.map_err(|error| format!("cannot connect: {error}"))
 }
 
 /// The tour itself, the same for every channel under the stub.

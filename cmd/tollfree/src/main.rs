@@ -18,6 +18,7 @@ use crate::failure::Failure;
 #[command(after_help = "\
 Examples:
   tollfree demo            see the same calls over a socket and over Tollfree
+  tollfree echo            what your own machine gains, in ten seconds
   tollfree top             what the shepherd of this machine does
   tollfree ctl show        what can be changed while it runs
 
@@ -39,13 +40,16 @@ enum Command {
     /// Make the same calls over a Unix socket and over Tollfree, with the same stub
     Demo(tollfree_demo::Demo),
 
+    /// Time echo calls over a Unix socket and over Tollfree, by turns, in ten seconds
+    Echo(tollfree_demo::Echo),
+
     /// Coordinate a memory pool
     #[command(subcommand)]
     Pool(pool::PoolCommand),
 
     Top(top::TopArgs),
 
-    /// A process that `demo` starts
+    /// A process that `demo` and `echo` start
     #[command(hide = true)]
     DemoPeer,
 }
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Ctl(ctl) => ctl.run(),
         Command::Demo(demo) => demo.run().map_err(Failure::from),
+        Command::Echo(echo) => echo.run().map_err(Failure::from),
         Command::Pool(pool) => pool.run(),
         Command::Top(top) => top.run(),
         // It told its starter, and so the user, what went wrong.

@@ -43,7 +43,7 @@ fn signal(child: &Child, signal: Signal) {
 
 #[test]
 fn an_interrupt_ends_the_peers_and_removes_the_sockets() {
-    for (arguments, sent, status) in [(&["demo"][..], Signal::INT, 130), (&["demo"][..], Signal::TERM, 143)] {
+    for (arguments, sent, status) in [(&["demo"][..], Signal::INT, 130), (&["echo"][..], Signal::TERM, 143)] {
         let scratch = Scratch::new();
         let (mut child, peers) = start(&scratch, arguments);
         signal(&child, sent);

@@ -1,4 +1,4 @@
-//! `tollfree demo`, `tollfree pool` and the help, from the outside.
+//! `tollfree demo`, `tollfree echo`, `tollfree pool` and the help, from the outside.
 
 mod run;
 
@@ -32,6 +32,29 @@ fn the_demo_calls_another_process_and_cleans_up() {
     let ratio = rings["timing"]["p50_ns"].as_f64().unwrap() / unix["timing"]["p50_ns"].as_f64().unwrap();
     // Decimals may come back with another last bit.
     assert!((findings["p50_ratio"].as_f64().unwrap() / ratio - 1.0).abs() < 1e-9, "{findings}");
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn the_echo_compares_both_transports_and_cleans_up() {
+    let scratch = Scratch::new();
+    let report = json(tollfree(&scratch).args(["echo", "--json"]));
+    assert_ne!(report["server_pid"], report["client_pid"]);
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3 * 2 * 2, "sizes, calls in flight, transports");
+    for pair in rows.chunks(2) {
+        let [socket, rings] = pair else { panic!("rows come in pairs") };
+        assert_eq!((&socket["transport"], &rings["transport"]), (&"unix-http2".into(), &"tollfree".into()));
+        assert_eq!((&socket["size"], &socket["inflight"]), (&rings["size"], &rings["inflight"]));
+        for row in pair {
+            assert!(
+                row["calls"].as_u64().unwrap() > 0 && row["p50_ns"].as_u64() <= row["p99_ns"].as_u64(),
+                "{row}"
+            );
+        }
+        let ratio = rings["p50_ns"].as_f64().unwrap() / socket["p50_ns"].as_f64().unwrap();
+        assert!((rings["p50_ratio"].as_f64().unwrap() / ratio - 1.0).abs() < 1e-9, "{rings}");
+    }
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }
 
