@@ -1,12 +1,13 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-check bench-hops bench-peers test conformance figures generators interop interop-table shepherd-outside lint doc loom nightly msrv aarch64 miri deny fuzz
+.PHONY: help demo bench bench-against bench-check bench-hops bench-peers test conformance figures generators interop interop-table shepherd-outside lint doc loom nightly msrv aarch64 miri deny fuzz
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 
 # The laboratory is a workspace of its own; what it builds lies beside the rest.
+comma := ,
 IN_LAB := cd lab && CARGO_TARGET_DIR=$(TARGET_DIR)
 
 help: ## Say what there is
@@ -24,6 +25,11 @@ figures: ## Measure DmRPC's figures and draw them, into bench-out (half an hour 
 	@$(IN_LAB) cargo build --quiet --release
 	@for figure in dmrpc-fig5 dmrpc-fig6 dmrpc-fig7 dmrpc-fig8 dmrpc-fig10 dmrpc-fig11; do \
 		$(TARGET_DIR)/release/tollfree-lab figure $$figure $(if $(ROUNDS),--rounds $(ROUNDS)) --out bench-out/$$figure || exit 1; done
+
+bench-against: ## Run a bench with this working tree and with REV by turns, and compare (BENCH="echo --size 64", ROUNDS=10, JSON=1)
+	@test -n "$(REV)" || { echo "make bench-against: say which revision: REV=main" >&2; exit 1; }
+	@lab/bench/against $(TARGET_DIR)/against $(REV) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JSON),--json) -- \
+		bench $(or $(BENCH),echo --size 64 --inflight 1$(comma)64 --side tollfree$(comma)tollfree-direct)
 
 bench-check: ## Count instructions and allocations of a call, and compare with the counts kept (WRITE=--write keeps them)
 	@lab/bench/instructions $(or $(COUNTS_DIR),$(TARGET_DIR)/instructions) $(WRITE)

@@ -1,6 +1,7 @@
 //! The `tollfree-lab` command: what measures, models and compares Tollfree.
 #![forbid(unsafe_code)]
 
+mod against;
 mod bench;
 mod bench_codec;
 mod bench_device;
@@ -42,6 +43,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Against(against::AgainstArgs),
+
     /// Measure calls and sessions on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     tracing_subscriber::fmt().with_max_level(level(cli.verbose)).with_writer(std::io::stderr).init();
     let done = match cli.command {
+        Command::Against(against) => against.run(),
         Command::Bench(bench) => bench.run(),
         Command::Codec(codec) => codec.run(),
         Command::Figure(figure) => figure.run(),
