@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-against bench-check bench-hops bench-peers test conformance figures generators interop interop-table shepherd-outside lint doc loom nightly msrv aarch64 miri deny fuzz
+.PHONY: help demo bench bench-against bench-check bench-hops bench-peers test conformance figures generators interop interop-table lab shepherd-outside lint doc loom nightly msrv aarch64 miri deny dist fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -20,6 +20,10 @@ demo: ## Make the same calls over a Unix socket and over Tollfree (under 30 s af
 bench: ## Compare Tollfree with stock tonic on this machine (about a minute after the build)
 	@$(IN_LAB) cargo build --quiet --profile quick
 	@exec $(TARGET_DIR)/quick/tollfree-lab bench echo
+
+stated: ## Measure figures that documents state, and fail where one has left its spread (a minute after the build)
+	@$(IN_LAB) cargo build --quiet --profile quick
+	@exec $(TARGET_DIR)/quick/tollfree-lab stated
 
 figures: ## Measure DmRPC's figures and draw them, into bench-out (half an hour after the build; ROUNDS=1 is quicker)
 	@$(IN_LAB) cargo build --quiet --release
@@ -44,7 +48,14 @@ bench-peers: ## Build the peers of `tollfree-lab bench`: iceoryx2, and C++ proto
 
 test: lint ## Check everything: formatting, lints, tests, documentation, concurrency models
 	@.ci/tests
-	@$(MAKE) --no-print-directory doc loom
+	@$(MAKE) --no-print-directory doc loom lab
+
+lab: ## Build the laboratory, and have it make a few calls
+	@$(IN_LAB) cargo build --quiet
+	@for arguments in "bench echo --size 64 --inflight 1 --placement unpinned --side session,tollfree-direct,tollfree,tonic-unix --seconds 0.02" \
+		"workload echo --size 64 --side tonic,inline --seconds 0.05"; do \
+		$(TARGET_DIR)/debug/tollfree-lab $$arguments --rounds 1 --json --out $(TARGET_DIR)/lab-smoke >$(TARGET_DIR)/lab-smoke.txt 2>&1 || \
+			{ cat $(TARGET_DIR)/lab-smoke.txt >&2; exit 1; }; done
 
 conformance: ## Run protobuf's conformance suite against the engine, and through generated views, and compare with upb (fetches both)
 	@cargo build --quiet --package tollfree-conformance
@@ -77,6 +88,7 @@ shepherd-outside: ## Run h2spec against plain tonic, our server and a shepherd, 
 
 lint: ## Check formatting and lints, warnings are errors
 	@cargo fmt --all --check
+	@$(IN_LAB) cargo fmt --check
 	@cargo clippy --quiet --workspace --all-targets -- -D warnings
 
 doc: ## Build the documentation, warnings are errors
@@ -86,19 +98,8 @@ loom: ## Run the concurrency models of ring and pool in every order that matters
 	@RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
 		cargo test --quiet --release --package tollfree-ring --package tollfree-pool --test loom
 
-nightly: ## Run the tests of kills, stops, cut connections and hostile neighbors again and again, with new seeds (MINUTES=20)
-	@end=$$(($$(date +%s) + 60 * $(or $(MINUTES),20))); round=0; while [ $$(date +%s) -lt $$end ]; do \
-		round=$$((round + 1)); echo "round $$round"; \
-		cargo test --quiet --release --package tollfree-pool --package tollfree-transport --package tollfree-direct-stubs \
-			--test connections --test kills --test hostile --test neighbours --test kill_points --test hostile_neighbours \
-			--test ref_kills --test ref_absent || exit 1; \
-		SOAK_SEED=$$(date +%s) SOAK_SECONDS=120 cargo test --quiet --release --package tollfree-direct-stubs \
-			--test soak -- --nocapture --include-ignored || exit 1; \
-		IDLE_COUNT=100 cargo test --quiet --release --package tollfree-shepherd --test processes || exit 1; \
-		IDLE_SESSIONS=3000 cargo test --quiet --release --package tollfree --test idle || exit 1; \
-		$(MAKE) --no-print-directory conformance DIFFERENTIAL_FLAGS="--seconds 120 --seed $$(date +%s)000" || exit 1; \
-		REFUSED_ALL=1 cargo test --quiet --release --package tollfree-direct-stubs --test refused || exit 1; \
-		TOLLFREE_SEED_COUNT=500 cargo test --quiet --release --package tollfree-pool --lib simulation || exit 1; done
+nightly: ## Run all that `make test` leaves out, or NIGHTLY="soak fuzz" of it; NIGHTLY=list says what there is (three hours)
+	@.ci/nightly $(NIGHTLY)
 
 msrv: ## Build what users need with the oldest compiler that is supported (rustup fetches it)
 	@version=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
@@ -131,9 +132,27 @@ miri: ## Run what Miri can of the crates with unsafe code (installs a nightly to
 		cargo +nightly miri test --quiet --package tollfree-processor --lib; \
 		cargo +nightly miri test --quiet --package tollfree-ring --lib
 
+semver: ## Compare the public API with the last release's (builds cargo-semver-checks where it isn't there)
+	@tag=$$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null) || { echo "make semver: nothing has been released yet"; exit 0; }; \
+		cargo semver-checks --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-semver-checks; \
+		cargo semver-checks --baseline-rev $$tag --package tollfree --package tollfree-build --package tollfree-pool
+
 deny: ## Check licenses, advisories and sources of dependencies (builds cargo-deny where it isn't there)
 	@cargo deny --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deny
 	@cargo deny --workspace check
+	@cd lab && cargo deny --workspace --config ../deny.toml check
+
+dist: ## Build the commands as they are released, into target/dist (TARGET=x86_64-unknown-linux-musl)
+	@test -n "$(TARGET)" || { echo "make dist: say for what: TARGET=x86_64-unknown-linux-gnu, or another" >&2; exit 1; }
+	@rustup target add $(TARGET) >/dev/null 2>&1 || { echo "make dist: rustup can't add $(TARGET)" >&2; exit 1; }
+	@cargo build --quiet --locked --release --target $(TARGET) --package tollfree-cli --package tollfree-gateway
+	@mkdir -p $(TARGET_DIR)/dist
+	@tar -C $(TARGET_DIR)/$(TARGET)/release -czf $(TARGET_DIR)/dist/tollfree-$(TARGET).tar.gz tollfree tollfree-gateway
+	@cd $(TARGET_DIR)/dist && sha256sum tollfree-$(TARGET).tar.gz >tollfree-$(TARGET).tar.gz.sha256
+
+publish: ## Publish to crates.io the packages whose manifests say so (RELEASING.md)
+	@packages=$$(sed -n 's/^publish = true$$/&/p;s/^name = "\(tollfree[a-z-]*\)"$$/\1/p' crates/*/Cargo.toml | grep -B1 '^publish' | grep '^tollfree'); \
+		cargo publish --locked $$(printf -- '--package %s ' $$packages)
 
 fuzz: ## Fuzz one target, T=name S=seconds (needs a nightly compiler and cargo-fuzz); finds go to fuzz/corpus
 	@test -f "fuzz/fuzz_targets/$(T).rs" || { echo "make fuzz: T is one of" $$(ls fuzz/fuzz_targets | sed 's/\.rs$$//') >&2; exit 1; }

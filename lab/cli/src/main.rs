@@ -15,6 +15,7 @@ mod figure_dagger;
 mod figure_dmrpc;
 mod figure_notnets;
 mod model;
+mod stated;
 mod workload;
 
 use std::process::ExitCode;
@@ -61,6 +62,8 @@ enum Command {
     #[command(subcommand)]
     Model(model::Model),
 
+    Stated(stated::StatedArgs),
+
     /// Run services as separate processes, with payloads by value and by ref
     #[command(subcommand)]
     Workload(workload::Workload),
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Codec(codec) => codec.run(),
         Command::Figure(figure) => figure.run(),
         Command::Model(model) => model.run(),
+        Command::Stated(stated) => stated.run(),
         Command::Workload(workload) => workload.run(),
         // These told their starter, and so the user, what went wrong.
         Command::BenchPeer => return silently(tollfree_bench::attend().is_ok()),
