@@ -227,7 +227,7 @@ impl Statement {
     fn figure_of(&self, rows: &[Value], own: (&str, &str)) -> Option<f64> {
         let is = |row: &Value, (member, value): (&str, &str)| match &row[member] {
             Value::String(text) => text == value,
-            other => other.to_string() == value,
+            other => serde_json::from_str::<Value>(value).is_ok_and(|value| value == *other),
         };
         let row = rows.iter().find(|row| is(row, own) && self.rows.iter().all(|pair| is(row, *pair)))?;
         match self.figure {
