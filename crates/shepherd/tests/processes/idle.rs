@@ -32,7 +32,7 @@ fn memory_kib(pid: i32) -> u64 {
     of("RssAnon:") + of("RssShmem:")
 }
 
-async fn attached(place: &Place, count: usize) {
+pub(crate) async fn attached(place: &Place, count: usize) {
     let begun = Instant::now();
     loop {
         let state = State::read(&format!("shm://{}", place.business().display())).await;

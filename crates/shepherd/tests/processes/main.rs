@@ -1,5 +1,6 @@
 //! A shepherd and business processes in processes of their own, under load from outside: restarted, killed and stopped.
 
+mod descriptors;
 mod devices;
 mod idle;
 mod keeper;
