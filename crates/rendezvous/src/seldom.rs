@@ -1,5 +1,6 @@
 //! Lines of the log that others can cause as often as they like, and that are written now and then.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,8 @@ use std::time::{Duration, Instant};
 const BURST: u32 = 10;
 /// What one more costs in time.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Lines of this process that were not written, at all places together.
+static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
 /// How often one line was written, and how often it was not. One for each place that writes, as a `static`; or one for each of those
 /// that cause it, where these are few.
@@ -49,6 +52,11 @@ impl Seldom {
         self.turn_at(Instant::now())
     }
 
+    /// How many lines this process has not written, at all places together, since it began.
+    pub fn left_out() -> u64 {
+        LEFT_OUT.load(Ordering::Relaxed)
+    }
+
     fn turn_at(&self, now: Instant) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *said.since.get_or_insert(now);
@@ -59,6 +67,7 @@ impl Seldom {
         }
         if said.left == 0 {
             said.unsaid += 1;
+            LEFT_OUT.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         said.left -= 1;
@@ -72,9 +81,10 @@ mod tests {
 
     #[test]
     fn a_flood_is_said_now_and_then_and_counted() {
-        let (seldom, now) = (Seldom::new(), Instant::now());
+        let (seldom, now, before) = (Seldom::new(), Instant::now(), Seldom::left_out());
         let said = (0..1000).filter(|_| seldom.turn_at(now).is_some()).count();
         assert_eq!(said, BURST as usize);
+        assert!(Seldom::left_out() >= before + 1000 - u64::from(BURST));
         let second = now + PAUSE;
         assert_eq!(seldom.turn_at(second), Some(1000 - u64::from(BURST)));
         assert_eq!(seldom.turn_at(second), None);

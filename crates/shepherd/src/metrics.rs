@@ -102,6 +102,7 @@ pub(crate) struct Metrics {
     pub(crate) shortcuts: Counter<u64, AtomicU64>,
     pub(crate) reload_failures: Counter<u64, AtomicU64>,
     pub(crate) config_failures: Counter<u64, AtomicU64>,
+    log_lines_left_out: Counter<u64, AtomicU64>,
 }
 
 impl Metrics {
@@ -135,6 +136,7 @@ impl Metrics {
             shortcuts: Counter::default(),
             reload_failures: Counter::default(),
             config_failures: Counter::default(),
+            log_lines_left_out: Counter::default(),
             registry: Registry::default(),
         };
         let own = registry.sub_registry_with_prefix("tollfree_shepherd");
@@ -192,6 +194,8 @@ impl Metrics {
         own.register("certificate_reload_failures", "Certificates that could not be read again", failures);
         let failures = metrics.config_failures.clone();
         own.register("config_reload_failures", "Configs that could not be used when read again", failures);
+        let left_out = "Lines that this process has not written to its log, since there were many like them";
+        own.register("log_lines_left_out", left_out, metrics.log_lines_left_out.clone());
         for reason in Refusal::ALL {
             drop(metrics.refusals.get_or_create(&Reason { reason }));
         }
@@ -200,6 +204,7 @@ impl Metrics {
 
     /// All of them, in OpenMetrics' text form.
     pub(crate) fn text(&self, spreads: Vec<Spread>, devices: &BTreeMap<String, DeviceState>) -> String {
+        self.log_lines_left_out.inner().store(Seldom::left_out(), Ordering::Relaxed);
         // Nothing is left of groups that have gone, and of policies that hold no more.
         self.waiting.clear();
         self.imbalance.clear();

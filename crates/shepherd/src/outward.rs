@@ -31,7 +31,7 @@ use crate::notices::Notices;
 use crate::peer::Peer;
 use crate::refusal::{Refusal, Refused};
 use crate::space::Space;
-use crate::target::{Closed, Files, Target};
+use crate::target::{Closed, Files, Reporter, Target, TargetNotices};
 use crate::tls::CERTIFICATE_LEN_MAX;
 use crate::workers::{Place, Wanted, Worker, Workers};
 
@@ -49,6 +49,7 @@ pub(crate) struct Outward {
     config: config::Outward,
     accounts: Accounts,
     shortcuts: Notices,
+    target_notices: Arc<TargetNotices>,
 }
 
 impl Outward {
@@ -62,8 +63,8 @@ impl Outward {
     ) -> Outward {
         let accounts = Accounts::new(tenants.config().clone(), metrics.clone());
         let OutwardFiles { files, common } = files;
-        let shortcuts = Notices::default();
-        Outward { tenants, workers, metrics, files, common, config, accounts, shortcuts }
+        let (shortcuts, target_notices) = (Notices::default(), Arc::default());
+        Outward { tenants, workers, metrics, files, common, config, accounts, shortcuts, target_notices }
     }
 
     /// The worker that calls to a group would all go to, where they need no shepherd between.
@@ -101,7 +102,13 @@ impl Outward {
         account.target(name, |connections| {
             let config = self.config.targets.get(name).cloned().unwrap_or_default();
             let files = self.files.get(name).unwrap_or(&self.common);
-            Target::open(name, &config, files, connections, self.tenants.changes())
+            let reporter = Reporter {
+                notices: self.target_notices.clone(),
+                config: self.tenants.config().clone(),
+                group: account.group().to_owned(),
+                target: name.to_owned(),
+            };
+            Target::open(reporter, &config, files, connections, self.tenants.changes())
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -10,6 +11,8 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::account::{Connections, Counted};
 use crate::config::Target as TargetConfig;
+use crate::notices::Notices;
+use crate::reload::Current;
 
 /// How long looking a name up may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -26,6 +29,44 @@ type Changes = mpsc::Sender<Change<SocketAddr, Endpoint>>;
 pub(crate) struct Files {
     pub(crate) ca: Option<Vec<u8>>,
     pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Lines of the log about targets: a process has its group's targets opened as often as it likes.
+#[derive(Default)]
+pub(crate) struct TargetNotices {
+    unknown: Notices,
+    crowded: Notices,
+}
+
+/// What writes those lines for one target.
+pub(crate) struct Reporter {
+    pub(crate) notices: Arc<TargetNotices>,
+    pub(crate) config: Current,
+    pub(crate) group: String,
+    pub(crate) target: String,
+}
+
+impl Reporter {
+    fn unknown(&self, why: &str, known: usize) {
+        let Reporter { notices, config, group, target } = self;
+        if let Some(unsaid) = notices.unknown.turn(&config.load(), group) {
+            tracing::warn!(group, target, why, known, unsaid, "the addresses of a target can't be found");
+        }
+    }
+
+    fn crowded(&self, known: usize, lacking: usize) {
+        let Reporter { notices, config, group, target } = self;
+        if let Some(unsaid) = notices.crowded.turn(&config.load(), group) {
+            tracing::warn!(
+                group,
+                target,
+                known,
+                lacking,
+                unsaid,
+                "a group has no connections left for addresses: limits.outward_connections"
+            );
+        }
+    }
 }
 
 /// What is known of a target's addresses.
@@ -87,16 +128,16 @@ impl Target {
     /// # Errors
     /// What is wrong with the target or its settings, in words.
     pub(crate) fn open(
-        target: &str,
+        reporter: Reporter,
         config: &TargetConfig,
         files: &Files,
         connections: Connections,
         configs: watch::Receiver<u64>,
     ) -> Result<Target, String> {
-        let (channel, changes, hosts) = Self::prepare(target, config, files)?;
+        let (channel, changes, hosts) = Self::prepare(&reporter.target, config, files)?;
         let (say, found) = watch::channel(Found::NotYet);
         let addresses = Addresses { hosts, known: HashMap::new(), connections };
-        tokio::spawn(addresses.follow(target.to_owned(), changes, configs, say));
+        tokio::spawn(addresses.follow(reporter, changes, configs, say));
         Ok(Target { channel, found })
     }
 
@@ -198,7 +239,7 @@ impl Addresses {
     /// Looks the names up again and again, until the channel has gone. Where a name can't be looked up, what is known stays.
     async fn follow(
         mut self,
-        target: String,
+        reporter: Reporter,
         changes: Changes,
         mut configs: watch::Receiver<u64>,
         say: watch::Sender<Found>,
@@ -222,12 +263,7 @@ impl Addresses {
                     self.hosts.every
                 }
                 Err(why) => {
-                    tracing::warn!(
-                        target,
-                        why,
-                        known = self.known.len(),
-                        "the addresses of a target can't be found"
-                    );
+                    reporter.unknown(&why, self.known.len());
                     if self.known.is_empty() {
                         say.send_replace(Found::None);
                     }
@@ -238,13 +274,7 @@ impl Addresses {
             };
             let is_crowded = lacking > 0;
             if is_crowded && !was_crowded {
-                let known = self.known.len();
-                tracing::warn!(
-                    target,
-                    known,
-                    lacking,
-                    "a group has no connections left for addresses: limits.outward_connections"
-                );
+                reporter.crowded(self.known.len(), lacking);
             }
             was_crowded = is_crowded;
             tokio::select! {

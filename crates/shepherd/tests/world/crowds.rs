@@ -7,21 +7,37 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
+use tollfree_stubs::probe::Ask;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::lab::{Lab, workers_of};
+use crate::outward::via;
 use crate::raw;
+
+/// Lines that the log has not got.
+const LEFT_OUT: &str = "tollfree_shepherd_log_lines_left_out_total";
+
+/// The most lines of one kind: ten at once, and one a second.
+fn most_since(began: Instant) -> usize {
+    11 + began.elapsed().as_secs() as usize
+}
 
 /// Gathers the log of one thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// How many of the shepherd's lines about business processes have all of these words.
+    /// Gathers from now on, while the second value is there.
+    fn begin() -> (Log, tracing::subscriber::DefaultGuard) {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// How many of the shepherd's lines have all of these words.
     fn count(&self, words: &[&str]) -> usize {
         let text = String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned();
-        let places = ["tollfree_shepherd::business", "tollfree_shepherd::metrics"];
-        let ours = text.lines().filter(|line| places.iter().any(|place| line.contains(place)));
+        let ours = text.lines().filter(|line| line.contains("tollfree_shepherd::"));
         ours.filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
 }
@@ -47,9 +63,7 @@ impl MakeWriter<'_> for Log {
 
 #[tokio::test]
 async fn a_process_that_comes_and_goes_in_a_loop_writes_few_lines_and_hides_no_other() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (log, _guard) = Log::begin();
     let lab = Lab::start("[groups.loud]\n[groups.calm]\n").await;
     let began = Instant::now();
     for _ in 0..150 {
@@ -63,8 +77,7 @@ async fn a_process_that_comes_and_goes_in_a_loop_writes_few_lines_and_hides_no_o
     calm.stop().await;
     lab.until_figure(&workers_of("calm"), |count| count == 0.0).await;
     assert!(lab.refused("attach").await >= 100.0);
-    // Ten at once, and one a second.
-    let most = 11 + began.elapsed().as_secs() as usize;
+    let most = most_since(began);
     for words in
         [&["attached", "group=\"loud\""][..], &["gone"], &["a process was refused something", "attach"]]
     {
@@ -73,6 +86,49 @@ async fn a_process_that_comes_and_goes_in_a_loop_writes_few_lines_and_hides_no_o
         assert!((1..=most + 1).contains(&count), "{words:?}: {count} lines, {most} at most");
     }
     assert_eq!(log.count(&["attached", "group=\"calm\""]), 1);
+}
+
+#[tokio::test]
+async fn a_process_that_calls_where_it_may_not_in_a_loop_writes_few_lines() {
+    let (log, _guard) = Log::begin();
+    let lab = Lab::start("[groups.loud]\n[groups.forbidden]\nusers = [4294967290]\n").await;
+    let (began, before) = (Instant::now(), lab.figure(LEFT_OUT).await);
+    for _ in 0..150 {
+        drop(raw::via(&lab, "group:forbidden").await);
+    }
+    lab.until_figure("tollfree_shepherd_refusals_total{reason=\"target\"}", |count| count >= 100.0).await;
+    let count = log.count(&["a client was refused something", "reason=\"target\""]);
+    assert!((1..=most_since(began)).contains(&count), "{count} lines");
+    let left_out = lab.figure(LEFT_OUT).await - before;
+    assert!(left_out >= 100.0 - count as f64, "{left_out} lines are counted as left out");
+}
+
+/// Targets whose addresses can't be found, or can't all be connected to: each is opened anew with each call.
+#[tokio::test]
+async fn a_process_that_has_targets_opened_in_a_loop_writes_few_lines() {
+    let (log, _guard) = Log::begin();
+    let (unknown, crowded) = ("http://unknown:1", "http://crowded:1");
+    let lab = Lab::start(&format!(
+        "limits.outward_idle_ms = 1\nlimits.outward_connections = 1\n\
+         [groups.default]\nvia = [\"{unknown}\", \"{crowded}\"]\n\
+         [outward.targets.\"{unknown}\"]\naddresses = [\"no..name:1\"]\n\
+         [outward.targets.\"{crowded}\"]\naddresses = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n"
+    ))
+    .await;
+    let began = Instant::now();
+    let closed = "tollfree_shepherd_refusals_total{reason=\"outward_idle\"}";
+    for (target, words) in
+        [(unknown, "can't be found"), (crowded, "a group has no connections left for addresses")]
+    {
+        let mut client = via(&lab, target).await;
+        let before = lab.figure(closed).await;
+        for round in 1..=50 {
+            client.unary(Ask::default()).await.expect_err("nobody is there");
+            lab.until_figure(closed, |count| count >= before + f64::from(round)).await;
+        }
+        let count = log.count(&["group=\"default\"", words]);
+        assert!((1..=most_since(began)).contains(&count), "{count} lines: {words}");
+    }
 }
 
 #[tokio::test]
