@@ -13,14 +13,13 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use tollfree::metrics::ServedCall;
-use tollfree::shepherd::{Beside, Handing};
+use tollfree::shepherd::{Beside, Handing, header_list};
 use tonic::{Code, Status};
 
 use crate::arrival::Pace;
 use crate::client::Client;
 use crate::config::{Config, Limits};
 use crate::connection::Meter;
-use crate::header_list;
 use crate::inside::Inside;
 use crate::memory::Charge;
 use crate::metrics::Metrics;

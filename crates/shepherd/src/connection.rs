@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
+use tollfree::shepherd::Greeting;
 
 use crate::client::Client;
 use crate::config::Limits;
 use crate::gateway::Gateway;
-use crate::greeting::Greeting;
 use crate::refusal::Refusal;
 
 /// What HTTP/2 begins with: the preface, and the head of a SETTINGS frame.
@@ -283,7 +283,8 @@ pub(crate) async fn serve<S>(
     let config = gateway.config.load_full();
     let limits = &config.limits;
     let meter = Arc::new(Meter::new(limits));
-    let metered = Metered { inner: socket, meter: meter.clone(), greeting: Greeting::new(), is_due: false };
+    let metered =
+        Metered { inner: socket, meter: meter.clone(), greeting: Greeting::of_client(), is_due: false };
     let (id, peer) = (client.connection(), client.address().to_owned());
     let listed = gateway.connections.add(id, listener, peer, is_tls, meter.clone());
     let client = Arc::new(client);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tollfree::Channel;
-use tollfree::shepherd::{Handing, Http2RequestBody, remove_ours};
+use tollfree::shepherd::{Handing, Http2RequestBody, header_list, remove_ours};
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
@@ -18,7 +18,6 @@ use crate::config::Config;
 use crate::connection::Meter;
 use crate::connections::Connections;
 use crate::deadline;
-use crate::header_list;
 use crate::health::Health;
 use crate::inside::Inside;
 use crate::metrics::Metrics;
@@ -98,7 +97,7 @@ impl Gateway {
     ) -> Result<(Response<Body>, crate::workers::Place), Refused> {
         let limits = &config.limits;
         let (mut parts, body) = request.into_parts();
-        let len = header_list::len_of_request(&parts);
+        let len = header_list::len_of_request(&parts.uri, &parts.headers);
         if len > limits.header_bytes as usize {
             let limit = limits.header_bytes;
             let status = Status::resource_exhausted(format!(

@@ -30,8 +30,6 @@ mod deadline;
 mod descriptors;
 mod files;
 mod gateway;
-mod greeting;
-mod header_list;
 mod health;
 mod inside;
 mod listeners;

@@ -107,7 +107,7 @@ async fn a_process_that_calls_where_it_may_not_in_a_loop_writes_few_lines() {
 #[tokio::test]
 async fn a_process_that_has_targets_opened_in_a_loop_writes_few_lines() {
     let (log, _guard) = Log::begin();
-    let (unknown, crowded) = ("http://unknown:1", "http://crowded:1");
+    let (unknown, crowded) = ("http://inventory:1", "http://inventory:2");
     let lab = Lab::start(&format!(
         "limits.outward_idle_ms = 1\nlimits.outward_connections = 1\n\
          [groups.default]\nvia = [\"{unknown}\", \"{crowded}\"]\n\

@@ -195,6 +195,7 @@ impl ChannelBuilder {
     }
 
     /// What is to be said to tonic's own endpoints for addresses of HTTP/2: windows, keepalive, limits, TCP's settings.
+    /// `http://` connections do not heed `local_address`, which tonic shows to nobody.
     ///
     /// # Example
     /// ```

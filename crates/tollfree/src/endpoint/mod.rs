@@ -1,7 +1,9 @@
 //! One server that a channel may use: where it is, the connection to it, and how it has fared.
 
 pub(crate) mod balance;
+pub(crate) mod connectors;
 pub(crate) mod error;
+pub(crate) mod greeted;
 pub(crate) mod http2;
 pub(crate) mod path;
 pub(crate) mod place;
@@ -16,7 +18,9 @@ use parking_lot::Mutex;
 use tollfree_transport::{Attachment, Config, ConnectError, PeerIdentity, PeerPool};
 use tonic::Status;
 
+use crate::endpoint::connectors::{TcpConnector, UnixConnector};
 use crate::endpoint::error::ChannelError;
+use crate::endpoint::greeted::ServerLimit;
 use crate::endpoint::path::{EndpointPath, EndpointState, PayloadPath, Transport};
 use crate::endpoint::place::{Files, Place};
 use crate::endpoint::shortcut::{Asking, Shortcut};
@@ -48,8 +52,9 @@ enum Kind {
     },
     Http2 {
         endpoint: Box<tonic::transport::Endpoint>,
-        connect_timeout: Duration,
         current: Mutex<Http2>,
+        /// Under TLS nobody sees what the server says.
+        limit: ServerLimit,
         /// How calls move over to shared memory, or why they don't.
         mover: Result<Box<Mover>, &'static str>,
     },
@@ -143,12 +148,7 @@ impl Endpoint {
             };
             (
                 uri.to_owned(),
-                Kind::Http2 {
-                    endpoint,
-                    connect_timeout: http2.connect_timeout(),
-                    current: Mutex::default(),
-                    mover,
-                },
+                Kind::Http2 { endpoint, current: Mutex::default(), limit: ServerLimit::default(), mover },
             )
         } else {
             let place = Place::of(uri, files)?;
@@ -435,8 +435,8 @@ impl Endpoint {
                 }
                 Err(unreached) => Err(unreached),
             },
-            Kind::Http2 { endpoint, connect_timeout, current, mover } => {
-                match connect_http2(endpoint, mover, *connect_timeout).await {
+            Kind::Http2 { endpoint, current, limit, mover } => {
+                match connect_http2(&self.name, endpoint, limit, mover).await {
                     Ok(channel) => {
                         match mover {
                             Ok(_) => tracing::debug!(address = %self.name, "connected over TCP"),
@@ -466,6 +466,14 @@ impl Endpoint {
                 backoff.failures = backoff.failures.saturating_add(1);
                 Err(error)
             }
+        }
+    }
+
+    /// How long a header list the server takes over HTTP/2.
+    pub(crate) fn server_limit(&self) -> Option<&ServerLimit> {
+        match &self.kind {
+            Kind::Http2 { limit, .. } => Some(limit),
+            Kind::Session { .. } => None,
         }
     }
 
@@ -571,14 +579,19 @@ impl Endpoint {
 }
 
 async fn connect_http2(
+    address: &str,
     endpoint: &tonic::transport::Endpoint,
+    limit: &ServerLimit,
     mover: &Result<Box<Mover>, &'static str>,
-    timeout: Duration,
 ) -> Result<tonic::transport::Channel, tonic::transport::Error> {
-    match mover {
-        Ok(mover) => endpoint.connect_with_connector(mover.connector(timeout)).await,
-        Err(_) => endpoint.connect().await,
+    if http2::is_tls(address) {
+        return endpoint.connect().await;
     }
+    if let Some(connector) = UnixConnector::of(address, limit) {
+        return endpoint.connect_with_connector(connector).await;
+    }
+    let ends = mover.as_ref().ok().map(|mover| mover.ends());
+    endpoint.connect_with_connector(TcpConnector::new(endpoint, limit, ends)).await
 }
 
 /// A call under way at an endpoint.

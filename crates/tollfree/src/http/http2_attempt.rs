@@ -32,6 +32,9 @@ pub(crate) async fn attempt(
         let status = status::in_time(status::http2(error, &endpoint.name), deadline_ns);
         Failed { status, unseen }
     };
+    if let Some(limit) = endpoint.server_limit() {
+        limit.check(request.uri(), request.headers()).await?;
+    }
     poll_fn(|cx| channel.poll_ready(cx)).await.map_err(failed)?;
     let (sent, received) = (endpoint.sharing.clone(), endpoint.sharing.clone());
     let request = request.map(|body| Told::body(body, move |_, len| sent.sent_by_http2(len)));

@@ -3,6 +3,8 @@
 //! What every gRPC call carries (`content-type: application/grpc`, `te: trailers`) does not travel; the receiver puts it
 //! back. Deadlines and status travel as numbers, and what is about an HTTP connection not at all. Everything else goes through as it is, in order, duplicates too.
 
+pub(crate) mod greeting;
+pub mod header_list;
 pub(crate) mod names;
 pub(crate) mod template;
 

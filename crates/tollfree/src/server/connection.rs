@@ -1,6 +1,6 @@
-//! One connection of HTTP/2. When the server ends, it waits for the calls of a connection, and not for its client.
+//! One connection of HTTP/2: which answers its client takes, and how it ends.
 //!
-//! tonic's server says GOAWAY and PING then, and waits until the client has answered, however long that takes: forever where the
+//! When the server ends, it waits for the calls of a connection, and not for its client. tonic's server says GOAWAY and PING then, and waits until the client has answered, however long that takes: forever where the
 //! client has never begun HTTP/2, or is stopped.
 
 use std::convert::Infallible;
@@ -11,14 +11,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use http::HeaderMap;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tokio_stream::StreamExt;
+use tonic::Status;
 use tonic::transport::server::{Connected, Router};
 use tower_layer::{Identity, Stack};
 
+use crate::metadata::greeting::Greeting;
+use crate::metadata::header_list;
 use crate::server::linger::Lingering;
 use crate::server::load::TallyLayer;
 
@@ -37,6 +41,8 @@ pub(crate) type Http2Router = Router<Stack<TallyLayer, Identity>>;
 pub(crate) struct Connection {
     /// Its bytes are those of HTTP/2, and not of TLS.
     is_plain: bool,
+    /// The longest header list that the client says it takes; `u32::MAX` where it doesn't say, or says it under TLS.
+    header_list_max: AtomicU32,
     calls: AtomicU32,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
@@ -58,10 +64,21 @@ impl Drop for CallOn {
     }
 }
 
+impl CallOn {
+    /// Whether the client takes these headers or trailers of an answer.
+    ///
+    /// # Errors
+    /// What it gets instead.
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Status> {
+        header_list::check(headers, self.0.header_list_max.load(Ordering::Relaxed))
+    }
+}
+
 impl Connection {
     pub(crate) fn new(is_plain: bool) -> Arc<Connection> {
         Arc::new(Connection {
             is_plain,
+            header_list_max: AtomicU32::new(u32::MAX),
             calls: AtomicU32::new(0),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
@@ -143,6 +160,7 @@ impl Connection {
 pub(crate) struct Watched<S> {
     socket: S,
     connection: Arc<Connection>,
+    greeting: Greeting,
     is_taken: bool,
 }
 
@@ -173,6 +191,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let polled = Pin::new(&mut this.socket).poll_read(cx, buffer);
         let read = buffer.filled().len() - before;
         this.connection.read_bytes.fetch_add(read as u64, Ordering::Relaxed);
+        if !this.greeting.is_over()
+            && let Some(max) = this.greeting.read(&buffer.filled()[before..])
+        {
+            this.connection.header_list_max.store(max, Ordering::Relaxed);
+        }
         this.connection.unless_cut(cx, 0, polled, || Ok(()))
     }
 }
@@ -224,7 +247,8 @@ pub(crate) async fn serve<IO>(
 where
     IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
-    let watched = Watched { socket, connection: connection.clone(), is_taken: false };
+    let greeting = Greeting::of_client();
+    let watched = Watched { socket, connection: connection.clone(), greeting, is_taken: false };
     let incoming = tokio_stream::once(Ok::<_, Infallible>(Lingering::new(watched, connection.clone())));
     // tonic's server ends connections when no other comes.
     let incoming = incoming.chain(tokio_stream::pending());

@@ -168,7 +168,8 @@ impl Tally {
     }
 }
 
-/// Counts the calls that come over HTTP/2, and has their requests end as their clients end them.
+/// Counts the calls that come over HTTP/2, has their requests end as their clients end them, and has answers go out that their clients
+/// take.
 #[derive(Clone, Debug)]
 pub(crate) struct TallyLayer {
     pub(crate) tally: Arc<Tally>,
@@ -246,7 +247,7 @@ where
 #[derive(Debug)]
 pub(crate) struct CountedBody {
     body: Body,
-    _call: CallOn,
+    call: CallOn,
     counted: Option<Counted>,
     record: Option<ServedCall>,
 }
@@ -258,6 +259,10 @@ impl CountedBody {
         counted: Option<Counted>,
         record: Option<ServedCall>,
     ) -> Response<CountedBody> {
+        let response = match call.check(response.headers()) {
+            Ok(()) => response,
+            Err(instead) => instead.into_http(),
+        };
         if let (Some(record), Some(code)) = (&record, status_code(response.headers())) {
             record.end(Code::from_i32(code.into()));
         }
@@ -266,7 +271,7 @@ impl CountedBody {
                 None => body,
                 Some(record) => record.tell_sent(body),
             };
-            CountedBody { body, _call: call, counted, record }
+            CountedBody { body, call, counted, record }
         })
     }
 }
@@ -279,7 +284,15 @@ impl http_body::Body for CountedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let mut frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(sent)) = &mut frame
+            && let Some(trailers) = sent.trailers_mut()
+            && let Err(instead) = self.call.check(trailers)
+        {
+            trailers.clear();
+            // One that can't be written leaves them empty: the client then sees UNKNOWN.
+            _ = instead.add_header(trailers);
+        }
         if !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
             self.counted = None;
         }

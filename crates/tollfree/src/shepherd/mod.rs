@@ -63,6 +63,8 @@ use crate::server::session_task::{Age, ServerContext, Services, SessionTask};
 use crate::server::{bound, layers};
 use crate::status::ServeError;
 
+pub use crate::metadata::greeting::Greeting;
+pub use crate::metadata::header_list;
 pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
 pub use crate::server::http2_body::Http2RequestBody;
 pub use crate::trouble::for_outside;

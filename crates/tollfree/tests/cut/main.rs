@@ -3,6 +3,7 @@
 mod answers;
 mod clients;
 mod codes;
+mod header_lists;
 #[allow(dead_code, reason = "other suites see more of it")]
 #[path = "../conformance/probe.rs"]
 mod probe;

@@ -2,17 +2,12 @@
 
 use std::future::poll_fn;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tollfree_layout::handshake::reason;
@@ -117,13 +112,9 @@ impl Mover {
         }
     }
 
-    /// tonic's own way of connecting, which notes the ends of each connection.
-    pub(crate) fn connector(&self, timeout: Duration) -> Connector {
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        http.set_connect_timeout(Some(timeout));
-        Connector { http, ends: self.ends.clone() }
+    /// Where the ends of each connection are noted.
+    pub(crate) fn ends(&self) -> watch::Sender<Option<Ends>> {
+        self.ends.clone()
     }
 
     /// Notes what an attempt came to, and says it if it is news.
@@ -295,37 +286,5 @@ pub(crate) async fn keep(endpoint: &Arc<Endpoint>, changed: &Notify) {
         mover.rest(pause).await;
         let longest = if mover.required { PAUSE_MAX_REQUIRED } else { PAUSE_MAX };
         pause = (pause * 2).min(longest);
-    }
-}
-
-/// Connects over TCP as tonic does, and notes between which ends.
-#[derive(Clone, Debug)]
-pub(crate) struct Connector {
-    http: HttpConnector,
-    ends: watch::Sender<Option<Ends>>,
-}
-
-type Connecting<E> = Pin<Box<dyn Future<Output = Result<TokioIo<TcpStream>, E>> + Send>>;
-
-impl Service<Uri> for Connector {
-    type Response = TokioIo<TcpStream>;
-    type Error = <HttpConnector as Service<Uri>>::Error;
-    type Future = Connecting<Self::Error>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.http.poll_ready(cx)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let (connecting, ends) = (self.http.call(uri), self.ends.clone());
-        Box::pin(async move {
-            let connected = connecting.await?;
-            let socket = connected.inner();
-            ends.send_replace(match (socket.local_addr(), socket.peer_addr()) {
-                (Ok(client), Ok(server)) => Some(Ends::new(client, server)),
-                _ => None,
-            });
-            Ok(connected)
-        })
     }
 }

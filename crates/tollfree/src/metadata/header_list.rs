@@ -1,6 +1,6 @@
-//! Header lists of answers, in HTTP/2's count: how long they may be for a client, and what it gets instead of a longer one.
+//! Header lists in HTTP/2's count: how long they may be for the other end, and what a client gets instead of a longer one.
 //!
-//! A client that is sent a much longer list than it takes ends its whole connection, with the calls to other groups on it. A session counts
+//! One that is sent a much longer list than it takes ends its whole connection, with all other calls on it. A session counts
 //! metadata otherwise: a pair of a few bytes there is 32 bytes more here.
 
 use http::header::{CONTENT_TYPE, HeaderMap};
@@ -13,20 +13,16 @@ const OWN_LEN: usize = FIELD_LEN + ":status200".len() + FIELD_LEN + "dateThu, 26
 /// A client that takes less can't be told how a call ended.
 const MIN: u32 = 1024;
 
-/// The length of some fields.
-pub(crate) fn len_of(headers: &HeaderMap) -> usize {
+/// The length of some fields in bytes.
+pub fn len_of(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_LEN).sum()
 }
 
-/// The length of a request's head.
-pub(crate) fn len_of_request(parts: &http::request::Parts) -> usize {
-    let target = parts.uri.path_and_query().map_or(0, |path| path.as_str().len());
-    let authority = parts.uri.authority().map_or(0, |authority| authority.as_str().len());
-    len_of(&parts.headers)
-        + target
-        + authority
-        + 4 * FIELD_LEN
-        + ":method:scheme:path:authorityPOSThttp".len()
+/// The length of a request's head in bytes.
+pub fn len_of_request(uri: &http::Uri, headers: &HeaderMap) -> usize {
+    let target = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
+    len_of(headers) + target + authority + 4 * FIELD_LEN + ":method:scheme:path:authorityPOSThttp".len()
 }
 
 /// Whether a client that takes lists of `max` bytes gets these headers or trailers.
@@ -34,7 +30,7 @@ pub(crate) fn len_of_request(parts: &http::request::Parts) -> usize {
 /// # Errors
 /// What it gets instead: the same code and as much of the message as there is room for, where they end a call that has failed; else
 /// RESOURCE_EXHAUSTED.
-pub(crate) fn check(headers: &HeaderMap, max: u32) -> Result<(), Status> {
+pub fn check(headers: &HeaderMap, max: u32) -> Result<(), Status> {
     let (len, max) = (OWN_LEN + len_of(headers), max.max(MIN) as usize);
     if len <= max {
         return Ok(());
