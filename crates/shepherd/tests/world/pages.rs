@@ -1,20 +1,24 @@
 //! The page of figures and the control socket beside those who connect and ask for nothing, and what the page forgets.
 
+use rustix::process::{Resource, getrlimit};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::lab::{Lab, workers_of};
 use crate::reload::reload;
 
-/// More than read at once.
-const IDLE_COUNT: usize = 200;
+/// Many more than read at once: 1,000, and no more than half of the descriptors of this process, which other tests need too.
+fn idle_count() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit / 2).min(1000) as usize
+}
 
 #[tokio::test]
 async fn who_connects_and_asks_for_nothing_keeps_nobody_from_the_figures() {
     let lab = Lab::start("").await;
     let mut idle = Vec::new();
-    for count in 0..IDLE_COUNT {
+    for count in 0..idle_count() {
         idle.push(TcpStream::connect(lab.metrics_address()).await.unwrap());
-        if count % 50 == 0 {
+        if count % 100 == 0 {
             lab.figure("tollfree_shepherd_connections").await;
         }
     }
@@ -28,7 +32,7 @@ async fn who_connects_and_asks_for_nothing_keeps_nobody_from_the_control_socket(
     let lab = Lab::start("").await;
     let path = lab.file("business.sock.control");
     let mut idle = Vec::new();
-    for _ in 0..IDLE_COUNT {
+    for _ in 0..idle_count() {
         idle.push(UnixStream::connect(&path).await.unwrap());
     }
     let state = lab.control("/state").await;
