@@ -3,10 +3,11 @@
 //! [`Door`] speaks the rendezvous socket by hand and can break every step of the handshake; [`HostilePeer`] is what a
 //! door becomes after a good handshake, and can break everything that follows. [`Shim`] stands between two honest peers and
 //! changes what they announce. [`Census`] counts what a process holds,
-//! [`TimeLimit`] ends a test that hangs, even one that never yields; [`Process`] is the test program once more, to be stopped
+//! [`TimeLimit`] ends a test that hangs, even one that never yields; [`alone!`] gives a test a process of its own; [`Process`] is the test program once more, to be stopped
 //! or killed; a [`SilentFile`] and a [`LingeringSocket`] are descriptors whose `close` waits; [`hollow()`] memory has its pages where nobody reads; a [`Saboteur`] has system calls of a process fail; [`fork()`], [`forbid()`] and [`free_address()`] are what the names say.
 #![forbid(unsafe_code)]
 
+mod alone;
 mod census;
 mod chance;
 mod door;
@@ -22,6 +23,7 @@ mod saboteur;
 mod shim;
 mod silent;
 
+pub use alone::is_alone;
 pub use census::{Census, cpu_time, resident_kib};
 pub use chance::Chance;
 pub use door::Door;

@@ -44,7 +44,8 @@ impl Role {
 pub struct Process(Child);
 
 impl Process {
-    /// Starts this test program again. Its ignored test `as_child` finds the [`Role`].
+    /// Starts this test program again. The ignored test `as_child` of the module that `role` begins with (`forks::client`) finds
+    /// the [`Role`], without that beginning.
     ///
     /// # Panics
     /// When no process can be had.
@@ -57,7 +58,11 @@ impl Process {
     /// The command that [`start`](Self::start) runs, of a copy of this test program at `program`, to be started otherwise.
     pub fn command(program: &Path, role: &str, socket: &Path, detail: &str) -> Command {
         let mut command = Command::new(program);
-        command.args(["--exact", "as_child", "--ignored", "--nocapture"]).stdout(Stdio::piped());
+        let at = role.rfind("::").map_or(0, |at| at + 2);
+        let (module, role) = role.split_at(at);
+        command
+            .args(["--exact", &format!("{module}as_child"), "--ignored", "--nocapture"])
+            .stdout(Stdio::piped());
         command.env(ROLE, role).env(SOCKET, socket).env(DETAIL, detail);
         command
     }

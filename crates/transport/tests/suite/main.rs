@@ -1,0 +1,29 @@
+//! The tests of sessions between processes, in one binary: a test that needs a process of its own says `alone!()`, or runs by
+//! [`echo::alone_for`].
+
+mod areas;
+mod children;
+mod coming_and_going;
+mod doorbells;
+mod echo;
+mod ended;
+mod engines;
+mod forks;
+mod hostile_attachers;
+mod hostile_handshake;
+mod hostile_neighbours;
+mod hostile_session;
+mod kill_points;
+mod leaks;
+mod load;
+mod neighbor;
+mod openers;
+mod quiet;
+mod registers;
+mod ropes;
+mod skew;
+mod specification;
+mod surroundings;
+mod unary;
+mod vectors;
+mod waiting;

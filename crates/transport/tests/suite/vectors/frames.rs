@@ -1,0 +1,551 @@
+//! Conversations between two real sessions, frame by frame, and frames that a session must not accept.
+
+use bytes::{Bytes, BytesMut};
+use serde_json::{Value, json};
+use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, control, events, flags};
+use tollfree_layout::{AreaIdx, ByteOff, StreamId, metadata};
+use tollfree_session::{
+    AreaFault, Arrival, Asked, Closed, Emission, End, Ending, Full, Inbound, Keep, Limits, Opening, Outbound,
+    Outgoing, Part, Progress, Role, Session, Violation,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{hex, hold};
+
+const LIMITS: Limits =
+    Limits { stream_window: 4096, session_window: 12_000, stream_count: 2, metadata_len_max: 300 };
+/// The longest record of a ring of 4 KiB.
+const RECORD_LEN_MAX: usize = 1976;
+const AREA_LEN: usize = 64 * 1024;
+
+/// One side's way out: what it has said, and its payload area.
+#[derive(Default)]
+struct Out {
+    /// Each with the number of the peer's frames that this side had received before.
+    records: Vec<(usize, Vec<u8>)>,
+    heard: usize,
+    /// Where the next chunk goes; `None` without an area.
+    area_at: Option<usize>,
+}
+
+impl Outbound for Out {
+    fn record_len_max(&self) -> usize {
+        RECORD_LEN_MAX
+    }
+    fn stage(&mut self, parts: &[&[u8]]) -> Result<(), Full> {
+        self.records.push((self.heard, parts.concat()));
+        Ok(())
+    }
+    fn area_chunk_max(&mut self, wanted: usize) -> usize {
+        if self.area_at.is_some() { wanted.min(AREA_LEN / 4) } else { 0 }
+    }
+    fn fill_in_area(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<(AreaIdx, ByteOff)> {
+        let at = self.area_at?;
+        fill(&mut vec![0; len]);
+        self.area_at = Some((at + len).next_multiple_of(64));
+        Some((AreaIdx(0), ByteOff(at as u64)))
+    }
+    fn take_back(&mut self) {}
+}
+
+/// A record as it arrives, beside area 0 of `AREA_LEN` bytes.
+struct Record<'a>(&'a [u8]);
+
+impl Inbound for Record<'_> {
+    fn record_len(&self) -> usize {
+        self.0.len()
+    }
+    fn read(&self, at: usize, dst: &mut [u8]) {
+        dst.copy_from_slice(&self.0[at..at + dst.len()]);
+    }
+    fn append_to(&self, at: usize, len: usize, dst: &mut BytesMut) {
+        dst.extend_from_slice(&self.0[at..at + len]);
+    }
+    fn append_area(
+        &self,
+        area: AreaIdx,
+        at: ByteOff,
+        len: usize,
+        dst: &mut BytesMut,
+    ) -> Result<(), AreaFault> {
+        if area.0 != 0 || at.0.checked_add(len as u64).is_none_or(|end| end > AREA_LEN as u64) {
+            return Err(AreaFault);
+        }
+        dst.resize(dst.len() + len, 0);
+        Ok(())
+    }
+    fn pass_over_area(&self) {}
+}
+
+/// Two ends, and what they have said so far.
+struct Talk {
+    limits: Limits,
+    pooled: bool,
+    ends: [(Session<()>, Out); 2],
+    said: Vec<Value>,
+}
+
+const CLIENT: usize = 0;
+const SERVER: usize = 1;
+
+impl Talk {
+    fn new(limits: Limits) -> Talk {
+        let end = |role| (Session::new(role, limits, limits), Out::default());
+        Talk { limits, pooled: false, ends: [end(Role::Client), end(Role::Server)], said: Vec::new() }
+    }
+
+    /// Says what waits to be said, and does not deliver it yet.
+    fn stage(&mut self, from: usize) {
+        let (session, out) = &mut self.ends[from];
+        session.stage_pending(out).expect("there is room");
+    }
+
+    /// Delivers all that a side has said.
+    fn deliver(&mut self, from: usize) {
+        self.stage(from);
+        for (heard, record) in std::mem::take(&mut self.ends[from].1.records) {
+            let (peer, its_out) = &mut self.ends[1 - from];
+            peer.receive(&Record(&record)).expect("no violation");
+            its_out.heard += 1;
+            let from = if from == CLIENT { "client" } else { "server" };
+            let (head, hex) = (head(&record), hex(&record));
+            self.said.push(json!({ "from": from, "heard": heard, "head": head, "hex": hex }));
+        }
+    }
+
+    fn open(&mut self, path: &str, deadline_ns: u64, mut emission: Emission) -> StreamId {
+        let (session, out) = &mut self.ends[CLIENT];
+        let id = session.open(out, Opening { path, deadline_ns }, &mut emission).unwrap().unwrap();
+        if !emission.is_empty() {
+            session.send(out, id, &mut emission).unwrap();
+        }
+        self.deliver(CLIENT);
+        id
+    }
+
+    fn emit(&mut self, from: usize, id: StreamId, emission: &mut Emission) -> Progress {
+        let (session, out) = &mut self.ends[from];
+        let progress = session.send(out, id, emission).unwrap();
+        session.settle(id);
+        self.deliver(from);
+        progress
+    }
+
+    /// Reads all that a side has got of a stream, and tells the peer what it may send for that.
+    fn read(&mut self, at: usize, id: StreamId) -> Vec<Part> {
+        let mut got = Vec::new();
+        while let Some(arrival) = self.ends[at].0.take(id).map(Arrival::into_part) {
+            let ended = arrival.end.is_some();
+            got.push(arrival);
+            if ended {
+                break;
+            }
+        }
+        self.deliver(at);
+        got
+    }
+
+    fn told(self, name: &str) -> Value {
+        let limits = limits_of(self.limits);
+        json!({ "name": name, "limits_of_both_sides": limits, "pool": self.pooled, "frames": self.said })
+    }
+}
+
+fn limits_of(limits: Limits) -> Value {
+    json!({
+        "stream_window": limits.stream_window,
+        "session_window": limits.session_window,
+        "stream_count": limits.stream_count,
+        "metadata_len_max": limits.metadata_len_max,
+        "record_len_max": RECORD_LEN_MAX,
+    })
+}
+
+fn names(bits: u8, table: &[(&'static str, u8)]) -> Vec<&'static str> {
+    table.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name).collect()
+}
+
+fn head(record: &[u8]) -> Value {
+    let (head, _) = FrameHead::ref_from_prefix(record).expect("a frame has a head");
+    let events = [
+        ("HEADERS", events::HEADERS),
+        ("MESSAGE", events::MESSAGE),
+        ("HALF_CLOSE", events::HALF_CLOSE),
+        ("TRAILERS", events::TRAILERS),
+        ("CANCEL", events::CANCEL),
+        ("CREDIT", events::CREDIT),
+        ("DRAIN", events::DRAIN),
+        ("CONTROL", events::CONTROL),
+    ];
+    let flags = [
+        ("FIRST", flags::FIRST),
+        ("LAST", flags::LAST),
+        ("COMPRESSED", flags::COMPRESSED),
+        ("IN_AREA", flags::IN_AREA),
+        ("NAMES_METHOD", flags::NAMES_METHOD),
+        ("HAS_DEADLINE", flags::HAS_DEADLINE),
+        // One bit, and what it means beside a message.
+        if head.events & events::MESSAGE == 0 {
+            ("REFUSED", flags::REFUSED)
+        } else {
+            ("OBJECT", flags::OBJECT)
+        },
+        ("ROPE", flags::ROPE),
+    ];
+    json!({
+        "events": names(head.events, &events),
+        "flags": names(head.flags, &flags),
+        "code": head.code.get(),
+        "headers_len": head.headers_len.get(),
+        "trailers_len": head.trailers_len.get(),
+        "stream": head.stream.get(),
+        "chunk_len": head.chunk_len.get(),
+        "message_len": head.message_len.get(),
+    })
+}
+
+fn block(pairs: &[(&str, &str)]) -> Bytes {
+    let mut block = Vec::new();
+    for (name, value) in pairs {
+        metadata::pack(&mut block, name, value.as_bytes()).unwrap();
+    }
+    block.into()
+}
+
+fn message(len: usize) -> Option<Outgoing> {
+    Some(Outgoing::new((0..len).map(|at| at as u8).collect::<Vec<_>>().into(), false))
+}
+
+fn trailers(code: u16, block: Bytes) -> Option<Ending> {
+    Some(Ending::Trailers { code, block })
+}
+
+fn asking(len: usize) -> Emission {
+    let headers = Some(block(&[("user-agent", "vector/1"), ("x-request-id", "7"), ("x-a", "b")]));
+    Emission { headers, message: message(len), ending: Some(Ending::HalfClose) }
+}
+
+fn answer(len: usize) -> Emission {
+    Emission { headers: Some(Bytes::new()), message: message(len), ending: trailers(0, Bytes::new()) }
+}
+
+fn unary() -> Value {
+    let mut talk = Talk::new(LIMITS);
+    for (path, deadline_ns) in [("/a.B/C", 5_000_000_000), ("/a.B/C", 0), ("/a.B/D", 0)] {
+        let id = talk.open(path, deadline_ns, asking(3));
+        let accepted = talk.ends[SERVER].0.accept().unwrap();
+        let named = talk.ends[SERVER].0.path_of(&accepted);
+        assert_eq!((&named[..], accepted.deadline_ns), (path.as_bytes(), deadline_ns));
+        assert_eq!(talk.emit(SERVER, id, &mut answer(5)), Progress::Done);
+        let got = talk.read(CLIENT, id);
+        assert!(matches!(got.last().unwrap().end, Some(End::Trailers { code: 0, .. })));
+    }
+    talk.told("three unary calls, of two methods; the first has a deadline")
+}
+
+fn failing() -> Value {
+    let mut talk = Talk::new(LIMITS);
+    let id = talk.open("/a.B/C", 0, asking(0));
+    let ending = trailers(5, block(&[("grpc-message", "not%20there"), ("x-why-bin", "AAE")]));
+    talk.emit(SERVER, id, &mut Emission { ending, ..Emission::default() });
+    talk.told("an empty request, answered by trailers only")
+}
+
+fn chunked() -> Value {
+    let mut talk = Talk::new(LIMITS);
+    let mut request = asking(9000);
+    let (session, out) = &mut talk.ends[CLIENT];
+    let opening = Opening { path: "/a.B/C", deadline_ns: 0 };
+    let id = session.open(out, opening, &mut request).unwrap().unwrap();
+    talk.deliver(CLIENT);
+    let (mut got, mut turns) = (0, 0);
+    while !request.is_empty() {
+        talk.emit(CLIENT, id, &mut request);
+        got += talk
+            .read(SERVER, id)
+            .iter()
+            .flat_map(|got| &got.chunk)
+            .map(|chunk| chunk.bytes.len())
+            .sum::<usize>();
+        turns += 1;
+        assert!(turns < 20, "credit flows");
+    }
+    assert_eq!(got, 9000 + tollfree_session::GRPC_PREFIX_LEN);
+    talk.told("a message of 9000 bytes under a window of 4096, in records of at most 1976")
+}
+
+fn giving_up() -> Value {
+    let mut talk = Talk::new(LIMITS);
+    let id = talk.open("/a.B/C", 0, asking(1));
+    let mut long = Emission { headers: Some(Bytes::new()), message: message(9000), ending: None };
+    assert_eq!(talk.emit(SERVER, id, &mut long), Progress::NeedCredit);
+    let ending = trailers(13, block(&[("grpc-message", "gave up")]));
+    talk.emit(SERVER, id, &mut Emission { ending, ..Emission::default() });
+    talk.told("a server that ends with a status other than OK in the middle of a message")
+}
+
+fn cancelling() -> Value {
+    let mut talk = Talk::new(LIMITS);
+    let open = Emission { ending: None, ..asking(1) };
+    let id = talk.open("/a.B/C", 0, open);
+    // The server's answer crosses the client's CANCEL: it is tolerated.
+    let (client, _) = &mut talk.ends[CLIENT];
+    client.cancel(id, 1);
+    talk.stage(CLIENT);
+    talk.emit(SERVER, id, &mut answer(5));
+    talk.deliver(CLIENT);
+    talk.told("a CANCEL that crosses the answer")
+}
+
+fn draining() -> Value {
+    let mut talk = Talk::new(LIMITS);
+    let first = talk.open("/a.B/C", 0, asking(1));
+    talk.ends[SERVER].0.drain();
+    talk.stage(SERVER);
+    let late = talk.open("/a.B/D", 0, asking(1));
+    talk.deliver(SERVER);
+    let got = talk.ends[CLIENT].0.take(late).unwrap().into_part();
+    assert!(matches!(got.end, Some(End::Cancelled { refused: true, .. })));
+    talk.emit(SERVER, first, &mut answer(1));
+    let (server, out) = &mut talk.ends[SERVER];
+    server.close(out, Closed::Here("bye"));
+    talk.deliver(SERVER);
+    talk.told("an opening that crosses DRAIN, the call before it answered, and CLOSE")
+}
+
+fn in_area() -> Value {
+    let limits = Limits { stream_window: 65_536, session_window: 200_000, ..LIMITS };
+    let mut talk = Talk::new(limits);
+    talk.ends[CLIENT].0.offer_area(AreaIdx(0), AREA_LEN as u32);
+    talk.deliver(CLIENT);
+    talk.ends[SERVER].0.answer_area(AreaIdx(0), true);
+    talk.deliver(SERVER);
+    talk.ends[CLIENT].1.area_at = Some(0);
+    talk.open("/a.B/C", 0, asking(20_000));
+    talk.ends[CLIENT].0.drop_area(AreaIdx(0));
+    talk.deliver(CLIENT);
+    talk.told("a payload area, from offer to drop; the first chunk of a message goes through it")
+}
+
+/// Two members of a pool.
+fn pooled() -> Talk {
+    let mut talk = Talk::new(LIMITS);
+    for (session, _) in &mut talk.ends {
+        *session = Session::new(session.role(), LIMITS, LIMITS).with_ropes(true);
+    }
+    talk.pooled = true;
+    talk
+}
+
+fn ropes() -> Value {
+    let mut talk = pooled();
+    let rope = || Some(Outgoing::rope(Bytes::from(vec![9; 80]), false, Keep::new(())));
+    let id = talk.open("/a.B/C", 0, Emission { message: rope(), ..asking(0) });
+    for chunk in talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk) {
+        talk.ends[SERVER].0.take_rope(chunk.rope.expect("it came as one"));
+    }
+    talk.deliver(SERVER);
+    assert_eq!(talk.ends[CLIENT].0.ropes_in_flight(), 0);
+    let late = talk.open("/a.B/C", 0, asking(0));
+    // Both answers cross the client's CANCEL: nobody reads them, and they are taken all the same.
+    talk.ends[CLIENT].0.cancel(id, 1);
+    talk.ends[CLIENT].0.cancel(late, 1);
+    talk.stage(CLIENT);
+    for id in [id, late] {
+        talk.emit(SERVER, id, &mut Emission { message: rope(), ..answer(0) });
+    }
+    talk.deliver(CLIENT);
+    assert_eq!(talk.ends[SERVER].0.ropes_in_flight(), 0);
+    talk.told("with a pool in common: a rope that is taken, and two that nobody reads (their bytes make no sense here)")
+}
+
+fn asked_for() -> Value {
+    let mut talk = pooled();
+    // Both sides know how long the parts are: the one from the rope, the other because it has them.
+    for (len, wanted) in [(2500_u16, 2500), (100, 99), (100, 100)] {
+        let parts: Vec<u8> = (0..len).map(|at| at as u8).collect();
+        let keep = Keep::new(Bytes::from(parts));
+        let rope = Outgoing::rope(Bytes::from(vec![9; 80]), false, keep);
+        let id = talk.open("/a.B/C", 0, Emission { message: Some(rope), ..asking(0) });
+        let mut ropes = talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk?.rope);
+        let rope = ropes.next().expect("it came as one");
+        talk.ends[SERVER].0.want_rope(rope, wanted);
+        let loses_interest = len == wanted as u16 && len == 100;
+        if loses_interest {
+            talk.ends[SERVER].0.take_rope(rope);
+        }
+        talk.deliver(SERVER);
+        loop {
+            let (session, out) = &mut talk.ends[CLIENT];
+            let gave = session.give_bytes(out);
+            talk.deliver(CLIENT);
+            if !gave {
+                break;
+            }
+        }
+        if !loses_interest {
+            assert_eq!(
+                matches!(talk.ends[SERVER].0.asked_rope(rope), Asked::Here(_)),
+                u32::from(len) == wanted
+            );
+            talk.ends[SERVER].0.take_rope(rope);
+        }
+        talk.emit(SERVER, id, &mut answer(0));
+        talk.deliver(SERVER);
+        assert!(!talk.ends[SERVER].0.awaits_rope_bytes() && talk.ends[CLIENT].0.ropes_in_flight() == 0);
+    }
+    talk.told(
+        "with a pool in common: bytes of a rope's refs that are asked for and given; one byte less than there are; and some \
+         that nobody wants any more",
+    )
+}
+
+/// A frame by hand.
+fn objects() -> Value {
+    let mut talk = pooled();
+    let fingerprint = 0x0123_4567_89ab_cdef;
+    let object = |len: usize| {
+        let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
+        Some(Outgoing::object(Bytes::from(bytes).into()))
+    };
+    let id = talk.open("/a.B/C", 0, asking(10));
+    talk.read(SERVER, id);
+    let accepted = talk.ends[SERVER].0.accept().expect("a call");
+    talk.ends[SERVER].0.take_objects(accepted.method.expect("it has an index"), fingerprint);
+    talk.emit(SERVER, id, &mut answer(11));
+    talk.read(CLIENT, id);
+    assert_eq!(talk.ends[CLIENT].0.takes_objects("/a.B/C", fingerprint), Some(true));
+    for len in [40, 3000] {
+        let id = talk.open("/a.B/C", 0, Emission { message: object(len), ..asking(0) });
+        talk.read(SERVER, id);
+        talk.emit(SERVER, id, &mut Emission { message: object(len + 8), ..answer(0) });
+        talk.read(CLIENT, id);
+    }
+    let by_ref = || Some(Outgoing::object_rope(Bytes::from(vec![9; 80]), Keep::new(())));
+    let id = talk.open("/a.B/C", 0, Emission { message: by_ref(), ..asking(0) });
+    for chunk in talk.read(SERVER, id).into_iter().filter_map(|got| got.chunk) {
+        talk.ends[SERVER].0.take_rope(chunk.rope.expect("it came as one"));
+    }
+    talk.emit(SERVER, id, &mut Emission { message: by_ref(), ..answer(0) });
+    for chunk in talk.read(CLIENT, id).into_iter().filter_map(|got| got.chunk) {
+        talk.ends[CLIENT].0.take_rope(chunk.rope.expect("it came as one"));
+    }
+    talk.deliver(CLIENT);
+    talk.deliver(SERVER);
+    talk.told(
+        "with a pool in common, a server that takes objects: a call before the client knows, two with objects both ways, one \
+         with objects by ref (bytes that are none)",
+    )
+}
+
+fn frame(events: u8, flags: u8, stream: u64, set: impl Fn(&mut FrameHead), rest: &[u8]) -> Vec<u8> {
+    let mut head = FrameHead { events, flags, stream: stream.into(), ..FrameHead::default() };
+    set(&mut head);
+    assert_eq!(head.as_bytes().len(), FRAME_HEAD_LEN);
+    [head.as_bytes(), rest].concat()
+}
+
+/// Frames to a fresh server under `LIMITS`: all but the last are fine, and the last is a violation.
+fn refused() -> Vec<(&'static str, Vec<Vec<u8>>)> {
+    let whole = flags::FIRST | flags::LAST;
+    let opening = || {
+        frame(
+            events::HEADERS,
+            flags::NAMES_METHOD,
+            1,
+            |head| head.headers_len = 4.into(),
+            &[2, 0, b'/', b'a'],
+        )
+    };
+    let plain = |events, stream| frame(events, 0, stream, |_| (), &[]);
+    let chunk = |chunk_flags, chunk_len: u32, message_len: u32, rest: &[u8]| {
+        let set = |head: &mut FrameHead| {
+            (head.chunk_len, head.message_len) = (chunk_len.into(), message_len.into());
+        };
+        frame(events::MESSAGE, chunk_flags, 1, set, rest)
+    };
+    let area = |code: u16, stream| frame(events::CONTROL, 0, stream, |head| head.code = code.into(), &[]);
+    let range = |reserved: u8, at: u64| [&[0, 0, 0, 0, reserved, 0, 0, 0][..], &at.to_le_bytes()].concat();
+    vec![
+        ("shorter than a head", vec![vec![1; 23]]),
+        ("a byte too much", vec![[opening(), vec![0]].concat()]),
+        ("no event", vec![plain(0, 1)]),
+        ("an unknown flag", vec![frame(events::HEADERS, 0x80, 1, |_| (), &[])]),
+        ("two events that stand alone", vec![plain(events::CREDIT | events::CANCEL, 1)]),
+        ("a server's event", vec![opening(), plain(events::TRAILERS, 1)]),
+        ("a code that nothing uses", vec![opening(), frame(4, 0, 1, |head| head.code = 1.into(), &[])]),
+        ("a grant of nothing", vec![plain(events::CREDIT, 0)]),
+        ("an opening out of turn", vec![plain(events::HEADERS, 2)]),
+        ("a stream nobody opened", vec![plain(events::HALF_CLOSE, 1)]),
+        ("a method nobody named", vec![plain(events::HEADERS, 1)]),
+        ("half-closed twice", vec![opening(), plain(events::HALF_CLOSE, 1), plain(events::HALF_CLOSE, 1)]),
+        (
+            "half-closed within a message",
+            vec![opening(), chunk(flags::FIRST, 1, 2, &[0]), plain(events::HALF_CLOSE, 1)],
+        ),
+        ("a chunk longer than its message", vec![opening(), chunk(whole, 3, 2, &[0; 3])]),
+        ("an empty chunk of a message", vec![opening(), chunk(flags::FIRST, 0, 2, &[])]),
+        (
+            "more than the stream's credit",
+            vec![
+                opening(),
+                chunk(whole, 1900, 1900, &[0; 1900]),
+                chunk(whole, 1900, 1900, &[0; 1900]),
+                chunk(whole, 1900, 1900, &[0; 1900]),
+            ],
+        ),
+        ("beyond the area", vec![opening(), chunk(whole | flags::IN_AREA, 1, 1, &range(0, AREA_LEN as u64))]),
+        ("reserved bits in a range", vec![opening(), chunk(whole | flags::IN_AREA, 1, 1, &range(1, 0))]),
+        ("an answer without an offer", vec![area(control::AREA_ACCEPT, 0)]),
+        ("an unknown control code", vec![area(10, 0)]),
+        ("a client that takes objects", vec![opening(), area(control::OBJECTS, 1)]),
+        (
+            "an object that is compressed",
+            vec![opening(), chunk(whole | flags::OBJECT | flags::COMPRESSED, 1, 1, &[0])],
+        ),
+        ("a close about a stream", vec![area(control::CLOSE, 1)]),
+    ]
+}
+
+/// A violation's name: what its `Debug` begins with.
+fn name_of(violation: &Violation) -> String {
+    let text = format!("{violation:?}");
+    text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
+}
+
+fn violations() -> Vec<Value> {
+    let refuse = |(name, mut frames): (&str, Vec<Vec<u8>>)| {
+        let mut server: Session<()> = Session::new(Role::Server, LIMITS, LIMITS);
+        let last = frames.pop().expect("one frame at least");
+        for frame in &frames {
+            server.receive(&Record(frame)).unwrap_or_else(|early| panic!("{name}: {early} too early"));
+        }
+        let violation = server.receive(&Record(&last)).expect_err(name);
+        let before: Vec<String> = frames.iter().map(|frame| hex(frame)).collect();
+        json!({ "name": name, "before": before, "hex": hex(&last), "violation": name_of(&violation) })
+    };
+    refused().into_iter().map(refuse).collect()
+}
+
+#[test]
+fn frames_are_as_written_down() {
+    let conversations = [
+        unary(),
+        failing(),
+        chunked(),
+        giving_up(),
+        cancelling(),
+        draining(),
+        in_area(),
+        ropes(),
+        asked_for(),
+        objects(),
+    ];
+    let made = json!({
+        "message_bytes": "byte at of a message is at mod 256; bytes of a payload area don't matter here",
+        "conversations": conversations,
+        "limits_of_that_server": limits_of(LIMITS),
+        "violations_to_a_server": violations(),
+    });
+    hold("frames.json", &made);
+}
