@@ -35,6 +35,7 @@ use crate::records::{Arrived, Sending};
 use crate::runtime_waiters::{Slot, StreamSlots, WaitKey, Waiters, slot_of};
 use crate::shared::Socket;
 use crate::socket_events::PeerWake;
+use crate::turns::Turns;
 
 /// Records handled in one go before others get their turn.
 const PUMP_COUNT: usize = 64;
@@ -62,6 +63,7 @@ pub(crate) struct Core {
     pub(crate) patience: Patience,
     /// What being woken costs.
     pub(crate) price: Price,
+    pub(crate) turns: Turns,
     /// Waits within one long look since one was learnt from.
     waits_unlearnt: u32,
     pub(crate) accept: Slot,
@@ -149,6 +151,7 @@ impl Core {
             waiters: Waiters::default(),
             patience,
             price,
+            turns: Turns::default(),
             waits_unlearnt: 0,
             accept: Slot::default(),
             opens: BTreeMap::new(),
@@ -186,8 +189,23 @@ impl Core {
 
     pub(crate) fn wake(&mut self, key: WaitKey) {
         self.news += 1;
-        if let Some(waker) = self.slot(key).and_then(Slot::take) {
-            self.wakes.push(waker);
+        let Core { session, opens, accept, turns, wakes, .. } = self;
+        if let Some(slot) = slot_of(session, opens, accept, key)
+            && let Some(waker) = slot.take()
+        {
+            slot.woken(turns.wakes());
+            wakes.push(waker);
+        }
+    }
+
+    /// The task of a key runs, where others may count as waiting since longer than the next caller.
+    #[inline]
+    pub(crate) fn runs(&mut self, key: WaitKey) {
+        if self.turns.is_owed()
+            && let Some(slot) = self.slot(key)
+        {
+            let stamp = slot.runs();
+            self.turns.runs(stamp);
         }
     }
 

@@ -75,6 +75,7 @@ mod silence;
 mod socket_events;
 mod streak;
 mod tokens;
+mod turns;
 mod unix_listener;
 mod waiting;
 

@@ -65,14 +65,17 @@ impl Attachment {
         let opened = session.open(sending, opening, emission);
         // Who polls looks for all, and who gathers publishes later.
         let alone = !core.waiters.is_polled() && (!core.gathers || core.is_lone());
-        let looks = says_all && emission.is_empty() && alone && core.looks_long();
+        let is_first = core.turns.begins();
+        let looks = says_all && emission.is_empty() && alone && is_first && core.looks_long();
         let id = match opened {
             Ok(Ok(id)) if looks => id,
             opened => {
                 // Small frames that waited may have gone, though the call did not.
                 core.flush_soon(socket);
                 let Ok(id) = opened? else { return Ok(Started::MustWait) };
-                let waits = emission.is_empty() && core.follow(cx, WaitKey::Read(id));
+                let key = WaitKey::Read(id);
+                let waits =
+                    emission.is_empty() && (core.follow(cx, key) || (!is_first && core.give_way(cx, key)));
                 let stream = Stream::new(shared.clone(), id);
                 return Ok(if waits { Started::Waits(stream) } else { Started::Open(stream) });
             }

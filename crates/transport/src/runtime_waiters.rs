@@ -29,6 +29,7 @@ use tollfree_layout::StreamId;
 use tollfree_session::{Session, Watched};
 
 use crate::opening::Turn;
+use crate::turns::Stamp;
 
 /// What a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub(crate) struct Slot {
     queued_in: Option<runtime::Id>,
     /// It waits for room in the ring.
     pub(crate) wants_room: bool,
+    /// When it was woken, if its task has not run since.
+    woken: Stamp,
 }
 
 impl Slot {
@@ -59,6 +62,16 @@ impl Slot {
             self.waker = Some(waker.clone());
         }
         self.waiting = true;
+    }
+
+    /// The task was woken, or gave way to others.
+    pub(crate) fn woken(&mut self, stamp: Stamp) {
+        self.woken = stamp;
+    }
+
+    /// The task runs; when it was woken.
+    pub(crate) fn runs(&mut self) -> Stamp {
+        std::mem::take(&mut self.woken)
     }
 
     /// Whether the task of `waker` need not rely on the poller that has this slot: that one was woken because of news and

@@ -245,6 +245,7 @@ impl Shared {
             Ok(core) => core,
             Err(closed) => return Poll::Ready(Err(closed)),
         };
+        core.runs(key);
         // Before the first attempt: what comes for this task meanwhile need not wake it.
         core.offer_now_and_then();
         let mut search = None;
@@ -394,6 +395,7 @@ impl Shared {
             drop(core);
             return poll_again(cx);
         };
+        core.turns.waits();
         if duty != WaiterRole::Poll {
             return Poll::Pending;
         }
@@ -433,15 +435,7 @@ impl Shared {
             // when it is set and once when it ends.
             self.park(&mut core, key, runtime);
         } else {
-            runtime_waiters.look_count = runtime_waiters.look_count.wrapping_add(1);
-            let ear = (!runtime_waiters.watched).then(|| runtime_waiters.ear.clone());
-            if let Some(ear) = ear {
-                runtime_waiters.watched = true;
-                ear.notify_one();
-            }
-            if !others_sleep {
-                core.waiter.unpark();
-            }
+            core.comes_again(runtime, others_sleep);
         }
         let shared = core.shares_cpu();
         core.is_crowded = shared;
@@ -683,7 +677,44 @@ impl Core {
         let wait = |runtime_waiters: &mut RuntimeWaiters, slot: &mut Slot| {
             runtime_waiters.wait(key, slot, cx.waker(), false)
         };
+        self.turns.waits();
         self.with_runtime(runtime, key, wait) == Some(WaiterRole::Follow)
+    }
+
+    /// Puts a task to wait that could look for what it waits for, so that those go first who wait since longer; it looks when
+    /// its turn comes. `false`: nobody knows its runtime yet, and it has to look at once.
+    pub(crate) fn give_way(&mut self, cx: &Context<'_>, key: WaitKey) -> bool {
+        let Ok(handle) = runtime::Handle::try_current() else { return false };
+        let runtime = handle.id();
+        if self.waiters.find(runtime).is_none() {
+            return false;
+        }
+        self.turns.waits();
+        let stamp = self.turns.wakes();
+        let wait = |runtime_waiters: &mut RuntimeWaiters, slot: &mut Slot| {
+            slot.woken(stamp);
+            runtime_waiters.wait(key, slot, cx.waker(), false)
+        };
+        match self.with_runtime(runtime, key, wait) {
+            Some(WaiterRole::Poll) => self.comes_again(runtime, self.waiters.others_sleep(runtime)),
+            Some(WaiterRole::Follow) => {}
+            None => return false,
+        }
+        cx.waker().wake_by_ref();
+        true
+    }
+
+    /// The poller of a runtime looks again when it has its turn: the driver watches whether it does, and the peer need not ring.
+    fn comes_again(&mut self, runtime: runtime::Id, others_sleep: bool) {
+        let runtime_waiters = self.waiters.find(runtime).expect("the caller has found it");
+        runtime_waiters.look_count = runtime_waiters.look_count.wrapping_add(1);
+        if !runtime_waiters.watched {
+            runtime_waiters.watched = true;
+            runtime_waiters.ear.notify_one();
+        }
+        if !others_sleep {
+            self.waiter.unpark();
+        }
     }
 
     /// Borrows a runtime and a slot at once; they live in different parts of the core. `None`, and nothing done, for the key of

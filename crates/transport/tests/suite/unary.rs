@@ -127,6 +127,55 @@ fn an_answer_that_is_there_within_a_look_is_taken_at_once() {
     });
 }
 
+/// How many calls one task made in a row while all others had more to make.
+fn longest_run(order: &[usize], calls: usize, tasks: usize) -> usize {
+    let (mut made, mut longest, mut run, mut last) = (vec![0; tasks], 0, 0, usize::MAX);
+    for task in order.iter().copied() {
+        made[task] += 1;
+        run = if task == last { run + 1 } else { 1 };
+        last = task;
+        longest = longest.max(run);
+        if made[task] == calls {
+            break;
+        }
+    }
+    longest
+}
+
+#[test]
+fn who_finds_its_answer_at_once_does_not_go_before_those_that_wait() {
+    const TASKS: usize = 4;
+    const CALLS: usize = 500;
+    let _limit = TimeLimit::seconds(180);
+    let config = Config { wait: WaitPolicy::Poll, dedicated: true, ..Config::default() };
+    let server = Apart::start(config.clone());
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Arc::new(Attachment::connect(&server.echo().address, &config).await.unwrap());
+        echo::check_calls(&client, 3).await;
+        let message = Bytes::from_static(b"mine");
+        // Where the server is that quick, one caller could go on for long.
+        while !answered(&client, &message).await.0 {}
+        let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..TASKS {
+            let (client, message, order) = (client.clone(), message.clone(), order.clone());
+            tasks.spawn(async move {
+                for _ in 0..CALLS {
+                    answered(&client, &message).await;
+                    order.lock().unwrap().push(task);
+                }
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended.unwrap();
+        }
+        let longest = longest_run(&order.lock().unwrap(), CALLS, TASKS);
+        assert!(longest <= 24, "{longest} calls of one task in a row");
+        assert_eq!(client.live_count(), 0);
+    });
+}
+
 #[test]
 fn a_request_that_came_as_a_whole_is_answered_in_any_way() {
     let _limit = TimeLimit::seconds(60);
