@@ -81,18 +81,25 @@ fn conversations_keep_the_rules_of_the_document() {
 #[test]
 fn violations_are_those_of_the_document() {
     let (document, vectors) = (Document::read(&read("wire.md")), vectors());
-    let limits = Limits::of(&vectors["limits_of_that_server"]);
-    for vector in vectors["violations_to_a_server"].as_array().expect("violations") {
-        let mut server = Side::new(&document, Role::Server, limits.clone(), false);
-        for record in vector["before"].as_array().expect("frames") {
-            let received = server.receive(&bytes_of(record));
-            received.unwrap_or_else(|wrong| panic!("{}: {wrong} too early", vector["name"]));
+    for (role, whose) in [(Role::Server, "server"), (Role::Client, "client")] {
+        let limits = Limits::of(&vectors[format!("limits_of_that_{whose}")]);
+        for vector in vectors[format!("violations_to_a_{whose}")].as_array().expect("violations") {
+            let mut side = Side::new(&document, role, limits.clone(), false);
+            let said = vectors[format!("that_{whose}_has_said")].as_array();
+            for record in said.into_iter().flatten() {
+                side.send(&bytes_of(record)).expect("it may say that");
+            }
+            for record in vector["before"].as_array().expect("frames") {
+                let received = side.receive(&bytes_of(record));
+                received.unwrap_or_else(|wrong| panic!("{}: {wrong} too early", vector["name"]));
+            }
+            let wrong = side.receive(&bytes_of(&vector["hex"]));
+            let place = wrong.expect_err(&vector["name"].to_string()).split(':').next().unwrap().to_owned();
+            let name = vector["violation"].as_str().expect("a name");
+            let places = document.places(name);
+            let found = format!("found at {place}, and {name} is at {places:?}");
+            assert!(places.contains(&place), "{whose}, {}: {found}", vector["name"]);
         }
-        let wrong = server.receive(&bytes_of(&vector["hex"]));
-        let place = wrong.expect_err(&vector["name"].to_string()).split(':').next().unwrap().to_owned();
-        let name = vector["violation"].as_str().expect("a name");
-        let places = document.places(name);
-        assert!(places.contains(&place), "{}: found at {place}, and {name} is at {places:?}", vector["name"]);
     }
 }
 

@@ -296,7 +296,7 @@ impl<'d> Side<'d> {
             9 => {
                 let of = frame.chunk_len;
                 let is_new = of < u64::from(self.method_count) && self.typed.insert(of);
-                ensure(is_new, || format!("method: the types of {of} are not to be said"))?;
+                ensure(is_new, || format!("object: the types of {of} are not to be said"))?;
             }
             7 => {
                 let fresh =

@@ -507,24 +507,103 @@ fn refused() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     ]
 }
 
+/// Frames to a client under `LIMITS` that has made one call, all of whose request it has sent: all but the last are fine, and the last is
+/// a violation.
+fn refused_by_clients() -> Vec<(&'static str, Vec<Vec<u8>>)> {
+    let whole = flags::FIRST | flags::LAST;
+    let plain = |events, stream| frame(events, 0, stream, |_| (), &[]);
+    let coded =
+        |events, flags, code: u16, stream| frame(events, flags, stream, |head| head.code = code.into(), &[]);
+    let headers = || plain(events::HEADERS, 1);
+    let chunk = |chunk_flags, chunk_len: u32, message_len: u32| {
+        let set = |head: &mut FrameHead| {
+            (head.chunk_len, head.message_len) = (chunk_len.into(), message_len.into());
+        };
+        frame(events::MESSAGE, chunk_flags, 1, set, &vec![0; chunk_len as usize])
+    };
+    let objects = |method: u32| {
+        let set = |head: &mut FrameHead| {
+            head.code = control::OBJECTS.into();
+            head.chunk_len = method.into();
+            head.stream = 7.into();
+        };
+        frame(events::CONTROL, 0, 7, set, &[])
+    };
+    let trailers_of =
+        |len: u16, block: &[u8]| frame(events::TRAILERS, 0, 1, |head| head.trailers_len = len.into(), block);
+    vec![
+        ("shorter than a head", vec![vec![1; 23]]),
+        ("a byte too much", vec![[headers(), vec![0]].concat()]),
+        ("no event", vec![plain(0, 1)]),
+        ("a client's event", vec![plain(events::HALF_CLOSE, 1)]),
+        ("headers that name a method", vec![frame(events::HEADERS, flags::NAMES_METHOD, 1, |_| (), &[])]),
+        ("headers with a deadline", vec![frame(events::HEADERS, flags::HAS_DEADLINE, 1, |_| (), &[0; 8])]),
+        ("headers with a code", vec![coded(events::HEADERS, 0, 1, 1)]),
+        ("headers twice", vec![headers(), headers()]),
+        ("headers after a message", vec![headers(), chunk(whole, 1, 1), headers()]),
+        ("a call that nobody made", vec![plain(events::HEADERS, 2)]),
+        ("a cancel of a call that nobody made", vec![coded(events::CANCEL, 0, 1, 2)]),
+        (
+            "status OK within a message",
+            vec![headers(), chunk(flags::FIRST, 1, 2), plain(events::TRAILERS, 1)],
+        ),
+        ("trailers that end within a pair", vec![trailers_of(2, &[1, 1])]),
+        (
+            "headers longer than announced",
+            vec![{
+                let block: Vec<u8> = [&[0, 1, b'a', 250, 0][..], &[b'b'; 250]].concat().repeat(2);
+                frame(events::HEADERS, 0, 1, |head| head.headers_len = (block.len() as u16).into(), &block)
+            }],
+        ),
+        ("a chunk longer than its message", vec![headers(), chunk(whole, 3, 2)]),
+        ("an empty chunk of a message", vec![headers(), chunk(flags::FIRST, 0, 2)]),
+        (
+            "a message that begins within another",
+            vec![headers(), chunk(flags::FIRST, 1, 2), chunk(whole, 1, 1)],
+        ),
+        (
+            "more than the stream's credit",
+            vec![headers(), chunk(whole, 1900, 1900), chunk(whole, 1900, 1900), chunk(whole, 1900, 1900)],
+        ),
+        ("a grant of nothing", vec![plain(events::CREDIT, 1)]),
+        ("a drain above the last call", vec![plain(events::DRAIN, 2)]),
+        ("a second drain above the first", vec![plain(events::DRAIN, 0), plain(events::DRAIN, 1)]),
+        ("an answer without an offer", vec![coded(events::CONTROL, 0, control::AREA_ACCEPT, 0)]),
+        ("an unknown control code", vec![coded(events::CONTROL, 0, 10, 0)]),
+        ("objects of a method that was not named", vec![objects(1)]),
+        ("objects of a method twice", vec![objects(0), objects(0)]),
+        ("ropes without a pool in common", vec![headers(), chunk(whole | flags::ROPE, 1, 1)]),
+        ("a close about a stream", vec![coded(events::CONTROL, 0, control::CLOSE, 1)]),
+    ]
+}
+
 /// A violation's name: what its `Debug` begins with.
 fn name_of(violation: &Violation) -> String {
     let text = format!("{violation:?}");
     text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
 }
 
-fn violations() -> Vec<Value> {
+/// A client that has made a call, and the frame that it has said.
+fn asked() -> (Session<()>, Vec<u8>) {
+    let (mut client, mut out) = (Session::new(Role::Client, LIMITS, LIMITS), Out::default());
+    let (opening, mut emission) = (Opening { path: "/a.B/C", deadline_ns: 0 }, asking(3));
+    client.open(&mut out, opening, &mut emission).unwrap().unwrap();
+    assert!(emission.is_empty());
+    (client, out.records.pop().expect("one frame").1)
+}
+
+fn violations(to: impl Fn() -> Session<()>, refused: Vec<(&'static str, Vec<Vec<u8>>)>) -> Vec<Value> {
     let refuse = |(name, mut frames): (&str, Vec<Vec<u8>>)| {
-        let mut server: Session<()> = Session::new(Role::Server, LIMITS, LIMITS);
+        let mut session = to();
         let last = frames.pop().expect("one frame at least");
         for frame in &frames {
-            server.receive(&Record(frame)).unwrap_or_else(|early| panic!("{name}: {early} too early"));
+            session.receive(&Record(frame)).unwrap_or_else(|early| panic!("{name}: {early} too early"));
         }
-        let violation = server.receive(&Record(&last)).expect_err(name);
+        let violation = session.receive(&Record(&last)).expect_err(name);
         let before: Vec<String> = frames.iter().map(|frame| hex(frame)).collect();
         json!({ "name": name, "before": before, "hex": hex(&last), "violation": name_of(&violation) })
     };
-    refused().into_iter().map(refuse).collect()
+    refused.into_iter().map(refuse).collect()
 }
 
 #[test]
@@ -545,7 +624,10 @@ fn frames_are_as_written_down() {
         "message_bytes": "byte at of a message is at mod 256; bytes of a payload area don't matter here",
         "conversations": conversations,
         "limits_of_that_server": limits_of(LIMITS),
-        "violations_to_a_server": violations(),
+        "violations_to_a_server": violations(|| Session::new(Role::Server, LIMITS, LIMITS), refused()),
+        "limits_of_that_client": limits_of(LIMITS),
+        "that_client_has_said": [hex(&asked().1)],
+        "violations_to_a_client": violations(|| asked().0, refused_by_clients()),
     });
     hold("frames.json", &made);
 }
