@@ -332,7 +332,7 @@ pub(crate) async fn connect(
         if ticket.is_some() && answered.is_none() {
             return Err(HandshakeError::NoAnswer);
         }
-        let attached = attach(purpose.clone(), role, &answer, mapped(fd), own, peer, config)?;
+        let attached = attach(purpose.clone(), role, &answer, region_of(fd)?, own, peer, config)?;
         give_doorbell(stream, &attached).await?;
         Ok(Attached { answer: answered, ..attached })
     })
@@ -370,7 +370,7 @@ pub(crate) async fn accept(
         };
         let own = Own::make(name, config)?;
         seat.made(tollfree_region::ReadMemory::len(&own.region));
-        let attached = attach(purpose, role, &hello, mapped(fd), own, peer, config)?;
+        let attached = attach(purpose, role, &hello, region_of(fd)?, own, peer, config)?;
         let mut welcome = offer(kind::WELCOME, &attached.purpose, role, config, &attached.own);
         welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
         welcome.version_max = welcome.version_min;
@@ -579,12 +579,12 @@ fn redeem(hello: &Hello, config: &Config) -> Result<Option<Token>, TokenError> {
     }
 }
 
-/// The region that came as a descriptor.
-fn mapped(fd: Option<GivenFd>) -> impl FnOnce(usize) -> Result<PeerRegion, HandshakeError> {
-    |region_len| {
-        let fd = fd.ok_or(HandshakeError::Malformed("it came without the descriptor of a region"))?;
-        Ok(PeerRegion::map(fd, region_len)?)
-    }
+/// The region that came as a descriptor, to be mapped once all that was said of it has been checked.
+fn region_of(
+    fd: Option<GivenFd>,
+) -> Result<impl FnOnce(usize) -> Result<PeerRegion, HandshakeError>, HandshakeError> {
+    let fd = fd.ok_or(HandshakeError::Malformed("it came without the descriptor of a region"))?;
+    Ok(|region_len| Ok(PeerRegion::map(fd, region_len)?))
 }
 
 /// Checks what the peer has said, and has its region mapped, of the length that it has.

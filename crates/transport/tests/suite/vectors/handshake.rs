@@ -217,6 +217,54 @@ fn refused() -> Vec<Refused> {
     ]
 }
 
+/// One of two faults that a HELLO has: the number of a server's check that finds it, what makes it, and the reason.
+type Fault = (u32, &'static str, fn(&mut Hello), u32);
+
+/// The check that finds that no descriptor came.
+const DESCRIPTOR: u32 = 9;
+
+/// Each fault with each of those that come after it, where the two have different reasons: the first counts.
+fn refused_for_the_first() -> Vec<(String, Vec<u8>, Option<usize>, u32)> {
+    let faults: [Fault; 9] = [
+        (
+            3,
+            "only newer versions",
+            |hello| (hello.version_min, hello.version_max) = (2.into(), 9.into()),
+            reason::VERSION,
+        ),
+        (4, "another kind", |hello| hello.kind = kind::WELCOME.into(), reason::MALFORMED),
+        (5, "a feature that nobody knows", |hello| hello.required = (1 << 63).into(), reason::FEATURE),
+        (
+            7,
+            "a token, where none are given out",
+            |hello| {
+                hello.features = feature::UPGRADE.into();
+                hello.token = TOKEN.to_be_bytes();
+            },
+            reason::TOKEN,
+        ),
+        (DESCRIPTOR, "no descriptor", |_| (), reason::MALFORMED),
+        (10, "a ring too short", |hello| hello.ring_len = 1.into(), reason::REGION),
+        (11, "a ring beyond its region", |hello| hello.region_len = 4096.into(), reason::REGION),
+        (12, "metadata too short", |hello| hello.metadata_len_max = 255.into(), reason::REGION),
+        (13, "a stream window too small", |hello| hello.stream_window = 255.into(), reason::REGION),
+    ];
+    let mut pairs = Vec::new();
+    for (idx, (check, name, change, expected)) in faults.iter().enumerate() {
+        for (later, second, also, reason) in &faults[idx + 1..] {
+            if expected == reason {
+                continue;
+            }
+            let mut hello = message(kind::HELLO);
+            change(&mut hello);
+            also(&mut hello);
+            let region_len = (![*check, *later].contains(&DESCRIPTOR)).then_some(REGION_LEN);
+            pairs.push((format!("{name}, and {second}"), hello.as_bytes().to_vec(), region_len, *expected));
+        }
+    }
+    pairs
+}
+
 fn send(socket: &UnixStream, bytes: &[u8], fd: Option<BorrowedFd<'_>>) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -254,7 +302,9 @@ async fn handshake_messages_are_as_written_down() {
     let address: Address = format!("shm-abstract:{name}").parse().unwrap();
     let _listener = Listener::bind(&address, Config::default()).unwrap();
     let mut refusals = Vec::new();
-    for (what, bytes, region_len, expected) in refused() {
+    let single =
+        refused().into_iter().map(|(what, bytes, len, reason)| (what.to_owned(), bytes, len, reason));
+    for (what, bytes, region_len, expected) in single.chain(refused_for_the_first()) {
         let sent = (name.clone(), bytes.clone());
         let got = tokio::task::spawn_blocking(move || answer(&sent.0, &sent.1, region_len)).await.unwrap();
         assert_eq!(got.kind.get(), kind::REFUSAL, "{what}");
