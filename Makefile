@@ -121,7 +121,8 @@ aarch64: ## Build for 64-bit Arm, and run there what qemu-user can (needs gcc-aa
 		cargo test $$cross --package tollfree-layout --package tollfree-session --package tollfree-processor \
 			--package tollfree-schema --package tollfree-json; \
 		cargo test $$cross --package tollfree-ring -- --skip a_million_records_cross; \
-		cargo test $$cross --package tollfree-region --lib --test private --test regions; \
+		cargo test $$cross --package tollfree-region --lib; \
+		cargo test $$cross --package tollfree-region --test suite -- private:: regions::; \
 		cargo test $$cross --package tollfree-pool --lib --test suite -- --test-threads=1 \
 			--skip forks:: --skip invitations:: --skip kills:: --skip machine:: --skip unread::
 

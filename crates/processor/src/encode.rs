@@ -20,7 +20,7 @@
 //!
 //! All unsafe code here relies on that, and on the object: an [`Object`] exists only if the decoder has made it or the
 //! verifier accepted it, so records, blocks and spans lie in it and nest finitely. Noticed by the round trips of every test
-//! of the decoder, by `tests/hostile`, whose forged objects are encoded, and by the fuzz targets.
+//! of the decoder, by `tests/suite/hostile`, whose forged objects are encoded, and by the fuzz targets.
 
 mod program;
 #[cfg(test)]

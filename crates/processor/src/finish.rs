@@ -4,7 +4,7 @@
 //! below it lie under `cur` in the arena; slots, presence words and tag words lie in their record (the table's loader
 //! has checked the rows); a slot holds 0, or the offset of what its row says. Only types that protobuf has a form for come
 //! here (`Plan::new` marks the others): an entry's key is a scalar or a string, not a container. Wrong offsets would be
-//! noticed by the tests of maps, oneofs and required fields in `tests/protobuf.rs`, which verify every object, and by
+//! noticed by the tests of maps, oneofs and required fields in `tests/suite/protobuf.rs`, which verify every object, and by
 //! the fuzz targets `protobuf` and `table`.
 
 use crate::arena::Arena;

@@ -33,7 +33,7 @@ impl Mark {
     #[inline]
     fn word(&self) -> &AtomicU32 {
         // SAFETY: `set_up` mapped a page for good and nobody takes a reference of another type to it. It is private
-        // memory of this process: no peer writes it. `tests/fork.rs` reads it on both sides of a fork.
+        // memory of this process: no peer writes it. `tests/suite/fork.rs` reads it on both sides of a fork.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr()) }
     }
 }

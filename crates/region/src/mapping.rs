@@ -27,7 +27,7 @@ pub(crate) struct Mapping {
 }
 
 // SAFETY: the mapping belongs to no thread: it stays where it is until drop, which takes the object by value. Tests
-// that move regions into threads (`crates/ring/tests/two_threads.rs`) would notice.
+// that move regions into threads (`crates/ring/tests/suite/two_threads.rs`) would notice.
 unsafe impl Send for Mapping {}
 // SAFETY: through `&self` there are only atomic accesses and raw copies made for memory that changes meanwhile
 // (`copy`), so it makes no difference which threads run them at once.
@@ -70,7 +70,7 @@ impl Mapping {
     #[inline(always)]
     fn at(&self, at: usize) -> *mut u8 {
         // SAFETY: callers check `at <= len` (`check_range`), so the result is within or just past the mapping. The
-        // range tests of `tests/regions.rs` would notice a missing check.
+        // range tests of `tests/suite/regions.rs` would notice a missing check.
         unsafe { self.base.as_ptr().add(at) }
     }
 
@@ -78,7 +78,7 @@ impl Mapping {
     #[inline(always)]
     pub(crate) fn ptr(&self, at: usize, len: usize) -> NonNull<u8> {
         check_range(at, len, self.len);
-        // SAFETY: within the mapping or just past it (just checked), whose base is not null. `tests/regions.rs`.
+        // SAFETY: within the mapping or just past it (just checked), whose base is not null. `tests/suite/regions.rs`.
         unsafe { self.base.add(at) }
     }
 
@@ -97,7 +97,7 @@ impl Mapping {
     pub(crate) fn load_u32(&self, at: usize, order: Ordering) -> u32 {
         check_word(at, 4, self.len);
         // SAFETY: in range and aligned (just checked; the base is page-aligned), mapped readable while `self` lives,
-        // and a u32 has no invalid value whatever a peer stores. `tests/regions.rs`.
+        // and a u32 has no invalid value whatever a peer stores. `tests/suite/regions.rs`.
         let value = unsafe { AtomicU32::from_ptr(self.at(at).cast()) }.load(Ordering::Relaxed);
         Self::acquire_if(order);
         value
@@ -145,7 +145,7 @@ impl Mapping {
         check_range(at, 0, self.len);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint to the processor; it changes nothing and does not fault, whatever the address, as
-        // `hints_change_nothing` in `tests/regions.rs` would notice. Processors that don't know it take it for nothing. (The
+        // `hints_change_nothing` in `tests/suite/regions.rs` would notice. Processors that don't know it take it for nothing. (The
         // intrinsic asks for a copy to read, unless the build is for newer processors.)
         unsafe {
             std::arch::asm!("prefetchw [{}]", in(reg) self.at(at), options(nostack, preserves_flags, readonly));
@@ -157,7 +157,7 @@ impl Mapping {
         check_range(at, 0, self.len);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint to the processor; it changes nothing and does not fault, whatever the address, as
-        // `hints_change_nothing` in `tests/regions.rs` would notice. Processors that don't know it take it for nothing. (There
+        // `hints_change_nothing` in `tests/suite/regions.rs` would notice. Processors that don't know it take it for nothing. (There
         // is no intrinsic for it.)
         unsafe {
             std::arch::asm!("cldemote [{}]", in(reg) self.at(at), options(nostack, preserves_flags, readonly));

@@ -99,7 +99,7 @@ impl Region {
         // as they are made. Nobody else writes them: other processes can't (the seal), nor other mappings of this one (a
         // `PeerRegion` is read-only). No other reference to them is made through this object meanwhile, which is borrowed
         // exclusively; whoever uses an address that `ptr` gave answers for that, and none is asked for of a payload area. Other
-        // mappings are read without references. `fill_writes_where_the_peer_reads` in `tests/regions.rs` writes and reads.
+        // mappings are read without references. `fill_writes_where_the_peer_reads` in `tests/suite/regions.rs` writes and reads.
         fill(unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), len) });
     }
 
@@ -163,7 +163,7 @@ impl ReadMemory for Region {
 impl WriteMemory for Region {
     #[inline]
     fn store_u32(&self, at: usize, value: u32, order: Ordering) {
-        // SAFETY: `create` maps writable, before it seals; `tests/regions.rs` writes.
+        // SAFETY: `create` maps writable, before it seals; `tests/suite/regions.rs` writes.
         unsafe { self.mapping.store_u32(at, value, order) }
     }
     #[inline]

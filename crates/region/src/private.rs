@@ -111,7 +111,7 @@ impl PrivateView {
     #[inline]
     pub fn ptr(&self, at: usize, len: usize) -> NonNull<u8> {
         check_range(at, len, self.len);
-        // SAFETY: within the mapping or just past it (just checked), whose base is not null. `tests/private.rs`.
+        // SAFETY: within the mapping or just past it (just checked), whose base is not null. `tests/suite/private.rs`.
         unsafe { self.base.add(at) }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Sans-IO: a [`Session`] is fed received frames through [`Inbound`] and writes frames through [`Outbound`]. It has no
 //! clock, no sockets, no tasks and no unsafe code, so two of them and a seeded scheduler are a deterministic
-//! simulation (`tests/simulation.rs`). The transport owns time, memory and waking.
+//! simulation (`tests/suite/simulation`). The transport owns time, memory and waking.
 //!
 //! # States
 //! A stream is one call. Each side sees two halves; arrows name the frame that was sent (`!`) or received (`?`).

@@ -9,6 +9,10 @@
 #![forbid(unsafe_code)]
 
 pub mod runtime;
+/// tokio's own runtimes, of which nothing is counted: for processes that a test starts, and for what has several futures run by one.
+pub mod uncounted {
+    pub use tokio::runtime::{Builder, Runtime};
+}
 mod under_way;
 
 pub use tokio::*;

@@ -20,7 +20,7 @@ const NOT_COMPARED: &[(&str, &str)] = &[(
     "h2spec's requests are no calls of gRPC, and are answered at once: whether more than the limit are ever open at the \
      same time is chance, and without a limit, as at our own server, the case is skipped. That the shepherd's limit holds \
      is shown with calls that stay open, by `streams_beyond_the_limit_are_refused` in \
-     `crates/shepherd/tests/world/floods.rs`",
+     `crates/shepherd/tests/suite/world/floods.rs`",
 )];
 
 /// Seconds that h2spec waits for a frame: usually, and when a case is tried again because servers differ in it.

@@ -2,8 +2,9 @@
 
 use std::any::type_name;
 use std::env;
-use std::io::{Read, Seek};
-use std::process::{Command, Stdio};
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
@@ -38,20 +39,12 @@ pub fn is_alone<T>(_within: &T) -> bool {
         return true;
     }
     let program = env::current_exe().expect("a test knows its program");
-    // A file, as a pipe would be open for as long as a child of the child lives.
-    let mut output = tempfile::tempfile().expect("a file can be had");
-    let [stdout, stderr] =
-        [&output, &output].map(|file| Stdio::from(file.try_clone().expect("a descriptor can be had")));
-    let status = Command::new(program)
-        .args(["--exact", name, "--include-ignored", "--nocapture"])
-        .env(ALONE, name)
-        .stdin(Stdio::null())
-        .stdout(stdout)
-        .stderr(stderr)
-        .status()
-        .expect("a process can be started");
-    let mut bytes = Vec::new();
-    output.rewind().and_then(|()| output.read_to_end(&mut bytes)).expect("a file can be read");
+    // A file, as a pipe would be open for as long as a child of the child lives. It is not open here while the child runs: other
+    // tests of this process count its descriptors.
+    let output = tempfile::NamedTempFile::new().expect("a file can be had").into_temp_path();
+    let mut child = start(&program, name, &output);
+    let status = child.wait().expect("it is this process's child");
+    let bytes = std::fs::read(&output).expect("a file can be read");
     let said = String::from_utf8_lossy(&bytes);
     assert!(status.success(), "{name}, in a process of its own: {status}\n{said}");
     assert!(
@@ -60,6 +53,15 @@ pub fn is_alone<T>(_within: &T) -> bool {
     );
     print!("{said}");
     false
+}
+
+/// The program again, with nothing but one test to run, and all that it says in a file.
+fn start(program: &Path, name: &str, output: &Path) -> Child {
+    let said = || Stdio::from(OpenOptions::new().append(true).open(output).expect("a file can be opened"));
+    let mut command = Command::new(program);
+    command.args(["--exact", name, "--include-ignored", "--nocapture"]).env(ALONE, name);
+    command.stdin(Stdio::null()).stdout(said()).stderr(said());
+    command.spawn().expect("a process can be started")
 }
 
 /// The test's name in its binary, of the type of a closure or future that it has written.

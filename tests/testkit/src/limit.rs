@@ -1,7 +1,6 @@
-//! Tests that must end, and tests that must be alone.
+//! Tests that must end.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Ends the whole test process when it is not dropped in time: a task that spins without end is beyond what a timeout in
@@ -24,17 +23,4 @@ impl TimeLimit {
         });
         TimeLimit { _done: done }
     }
-}
-
-/// While it lives, no other test of the process has one.
-#[derive(Debug)]
-pub struct Alone {
-    _turn: MutexGuard<'static, ()>,
-}
-
-/// Keeps other tests of the process that ask for the same away: for tests that count what the process holds or measure
-/// what it uses.
-pub fn alone() -> Alone {
-    static TURN: Mutex<()> = Mutex::new(());
-    Alone { _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner) }
 }

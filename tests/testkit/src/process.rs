@@ -145,3 +145,11 @@ pub fn stop_child(pid: Pid) {
     waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED)
         .expect("it is this process's child, and has been told to stop");
 }
+
+/// The name of a test of this program, for `--exact`: of the `module_path!()` that it stands in.
+pub fn path_of(module: &str, test: &str) -> String {
+    match module.split_once("::") {
+        Some((_program, module)) => format!("{module}::{test}"),
+        None => test.to_owned(),
+    }
+}

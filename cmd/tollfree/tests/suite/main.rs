@@ -1,0 +1,6 @@
+//! The command from outside.
+
+mod ending;
+mod others;
+mod run;
+mod shepherd;

@@ -1,0 +1,4 @@
+//! The tests of protobuf's JSON form.
+
+mod against_prost;
+mod corpora;

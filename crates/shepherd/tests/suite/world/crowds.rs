@@ -1,0 +1,169 @@
+//! Processes that come and go in a loop, or come and say nothing: few lines in the log, and nobody else waits for them.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+use tollfree_stubs::probe::Ask;
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::lab::{Lab, workers_of};
+use super::outward::via;
+use super::raw;
+
+/// Lines that the log has not got.
+const LEFT_OUT: &str = "tollfree_shepherd_log_lines_left_out_total";
+
+/// The most lines of one kind: ten at once, and one a second.
+fn most_since(began: Instant) -> usize {
+    11 + began.elapsed().as_secs() as usize
+}
+
+/// Gathers the log of one thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Gathers from now on, while the second value is there.
+    fn begin() -> (Log, tracing::subscriber::DefaultGuard) {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// How many of the shepherd's lines have all of these words.
+    fn count(&self, words: &[&str]) -> usize {
+        let text = String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned();
+        let ours = text.lines().filter(|line| line.contains("tollfree_shepherd::"));
+        ours.filter(|line| words.iter().all(|word| line.contains(word))).count()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Log;
+
+    fn make_writer(&self) -> Log {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_comes_and_goes_in_a_loop_writes_few_lines_and_hides_no_other() {
+    let (log, _guard) = Log::begin();
+    let lab = Lab::start("[groups.loud]\n[groups.calm]\n").await;
+    let began = Instant::now();
+    for _ in 0..150 {
+        // Whom the shepherd refuses may see no more than a socket that is closed.
+        _ = raw::try_attach(&lab, "loud").await;
+        _ = raw::try_attach(&lab, "unknown").await;
+    }
+    // They are let in, or refused, one after the other.
+    let calm = lab.attach("calm").await;
+    lab.until_figure(&workers_of("loud"), |count| count == 0.0).await;
+    calm.stop().await;
+    lab.until_figure(&workers_of("calm"), |count| count == 0.0).await;
+    assert!(lab.refused("attach").await >= 100.0);
+    let most = most_since(began);
+    for words in
+        [&["attached", "group=\"loud\""][..], &["gone"], &["a process was refused something", "attach"]]
+    {
+        // One more of those that leave is the calm one.
+        let count = log.count(words);
+        assert!((1..=most + 1).contains(&count), "{words:?}: {count} lines, {most} at most");
+    }
+    assert_eq!(log.count(&["attached", "group=\"calm\""]), 1);
+}
+
+#[tokio::test]
+async fn a_process_that_calls_where_it_may_not_in_a_loop_writes_few_lines() {
+    let (log, _guard) = Log::begin();
+    let lab = Lab::start("[groups.loud]\n[groups.forbidden]\nusers = [4294967290]\n").await;
+    let (began, before) = (Instant::now(), lab.figure(LEFT_OUT).await);
+    for _ in 0..150 {
+        drop(raw::via(&lab, "group:forbidden").await);
+    }
+    lab.until_figure("tollfree_shepherd_refusals_total{reason=\"target\"}", |count| count >= 100.0).await;
+    let count = log.count(&["a client was refused something", "reason=\"target\""]);
+    assert!((1..=most_since(began)).contains(&count), "{count} lines");
+    let left_out = lab.figure(LEFT_OUT).await - before;
+    assert!(left_out >= 100.0 - count as f64, "{left_out} lines are counted as left out");
+}
+
+/// Targets whose addresses can't be found, or can't all be connected to: each is opened anew with each call.
+#[tokio::test]
+async fn a_process_that_has_targets_opened_in_a_loop_writes_few_lines() {
+    let (log, _guard) = Log::begin();
+    let (unknown, crowded) = ("http://inventory:1", "http://inventory:2");
+    let lab = Lab::start(&format!(
+        "limits.outward_idle_ms = 1\nlimits.outward_connections = 1\n\
+         [groups.default]\nvia = [\"{unknown}\", \"{crowded}\"]\n\
+         [outward.targets.\"{unknown}\"]\naddresses = [\"no..name:1\"]\n\
+         [outward.targets.\"{crowded}\"]\naddresses = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n"
+    ))
+    .await;
+    let began = Instant::now();
+    let closed = "tollfree_shepherd_refusals_total{reason=\"outward_idle\"}";
+    for (target, words) in
+        [(unknown, "can't be found"), (crowded, "a group has no connections left for addresses")]
+    {
+        let mut client = via(&lab, target).await;
+        let before = lab.figure(closed).await;
+        for round in 1..=50 {
+            client.unary(Ask::default()).await.expect_err("nobody is there");
+            lab.until_figure(closed, |count| count >= before + f64::from(round)).await;
+        }
+        let count = log.count(&["group=\"default\"", words]);
+        assert!((1..=most_since(began)).contains(&count), "{count} lines: {words}");
+    }
+}
+
+#[tokio::test]
+async fn silent_and_crowding_processes_delay_nobody_who_attaches() {
+    let lab = Lab::start("[groups.loud]\n[groups.calm]\n").await;
+    let path = lab.file("business.sock");
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        silent.push(UnixStream::connect(&path).await.unwrap());
+    }
+    let crowd = async {
+        let mut kept = Vec::new();
+        loop {
+            kept.extend(raw::try_attach(&lab, "loud").await);
+            kept.push(raw::via(&lab, "group:loud").await);
+            kept.truncate(20);
+            tokio::task::yield_now().await;
+        }
+    };
+    let calm = async {
+        for _ in 0..5 {
+            lab.attach("calm").await.stop().await;
+            lab.until_figure(&workers_of("calm"), |count| count == 0.0).await;
+        }
+    };
+    tokio::select! {
+        () = crowd => unreachable!("it has no end"),
+        attached = tokio::time::timeout(Duration::from_secs(60), calm) => attached.expect("they are let in"),
+    }
+    // Who says nothing is not what they have waited for: its time is not over.
+    let waits = silent.iter_mut().any(|silent| {
+        let mut byte = [0];
+        let mut read = std::pin::pin!(silent.read(&mut byte));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        read.as_mut().poll(&mut cx).is_pending()
+    });
+    assert!(waits, "all who say nothing were sent away meanwhile");
+}

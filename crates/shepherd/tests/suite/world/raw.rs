@@ -1,0 +1,138 @@
+//! Business processes that speak the session's protocol by themselves: they may say anything, at any time.
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use tokio::task::JoinHandle;
+use tollfree_layout::metadata::pack;
+use tollfree_transport::{
+    Attachment, Call, Config, ConnectError, Emission, End, Ending, Introduction, Opening, Outgoing, Stream,
+};
+use tonic::Code;
+
+use super::lab::{Lab, PATIENCE, PROBE, workers_of};
+
+/// What such a worker does with a call.
+#[derive(Clone)]
+pub(crate) enum Deed {
+    /// Says this, one after the other.
+    Say(Vec<Emission>),
+    /// Says this, and ends the call with a code.
+    Cancel(Vec<Emission>, u16),
+    /// Says this, and ends its session.
+    Die(Vec<Emission>),
+    /// Nothing, for as long as it lives.
+    Nothing,
+}
+
+/// The head of an answer.
+pub(crate) fn headers(block: Bytes) -> Emission {
+    Emission { headers: Some(block), ..Emission::default() }
+}
+
+/// The end of an answer.
+pub(crate) fn trailers(code: u16, block: Bytes) -> Emission {
+    Emission { ending: Some(Ending::Trailers { code, block }), ..Emission::default() }
+}
+
+pub(crate) fn message(message: Outgoing) -> Emission {
+    Emission { message: Some(message), ..Emission::default() }
+}
+
+/// An answer in one frame.
+pub(crate) fn whole(message: Outgoing) -> Emission {
+    let ending = Ending::Trailers { code: 0, block: Bytes::new() };
+    Emission { headers: Some(Bytes::new()), message: Some(message), ending: Some(ending) }
+}
+
+/// A block of pairs of one name.
+pub(crate) fn pairs(count: usize, name: &str, value: &[u8]) -> Bytes {
+    let mut block = Vec::new();
+    (0..count).for_each(|_| pack(&mut block, name, value).unwrap());
+    block.into()
+}
+
+/// Makes a worker's session. A shepherd with too many newcomers refuses some.
+pub(crate) async fn try_attach(lab: &Lab, group: &str) -> Result<Attachment, ConnectError> {
+    let introduction = Introduction::new(group, vec![PROBE.to_owned()]).unwrap();
+    Attachment::attach(&lab.business().parse().unwrap(), &Config::default(), introduction).await
+}
+
+/// A worker of a group, until its task ends. It does with each call what `deed` says.
+pub(crate) async fn worker(
+    lab: &Lab,
+    group: &str,
+    deed: impl Fn(&Call) -> Deed + Send + 'static,
+) -> JoinHandle<()> {
+    let before = lab.figure(&workers_of(group)).await;
+    let session = try_attach(lab, group).await.unwrap();
+    let task = tokio::spawn(async move {
+        let mut kept = Vec::new();
+        loop {
+            let mut place = None;
+            if poll_fn(|cx| session.poll_accept(cx, &mut place)).await.is_err() {
+                return;
+            }
+            let call = place.expect("a call is there").into_call(true);
+            match deed(&call) {
+                Deed::Say(said) => {
+                    say_all(&call.stream, said).await;
+                    kept.push(call);
+                }
+                Deed::Cancel(said, code) => {
+                    say_all(&call.stream, said).await;
+                    call.stream.cancel(code);
+                }
+                Deed::Die(said) => {
+                    say_all(&call.stream, said).await;
+                    return session.close("the worker of /run/secret.sock, process 4711, dies");
+                }
+                Deed::Nothing => kept.push(call),
+            }
+        }
+    });
+    lab.until_figure(&workers_of(group), |count| count > before).await;
+    task
+}
+
+async fn say_all(stream: &Stream, said: Vec<Emission>) {
+    for mut emission in said {
+        // The one who asked may have had enough.
+        drop(poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await);
+    }
+}
+
+/// A session of a process that calls by way of the shepherd.
+pub(crate) async fn via(lab: &Lab, target: &str) -> Attachment {
+    let config = Config { via: Some(target.into()), ..Config::default() };
+    Attachment::connect(&lab.business().parse().unwrap(), &config).await.unwrap()
+}
+
+/// What a call ends with that has these headers and messages, and no time of its own to end at but the other side's.
+pub(crate) async fn call(
+    session: &Attachment,
+    method: &str,
+    block: Bytes,
+    messages: Vec<Outgoing>,
+    deadline_ns: u64,
+) -> (Code, String) {
+    let path = format!("/{PROBE}/{method}");
+    let (mut emission, opening) = (headers(block), Opening { path: &path, deadline_ns });
+    let mut opener = session.open();
+    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap();
+    let end = Emission { ending: Some(Ending::HalfClose), ..Emission::default() };
+    say_all(&stream, messages.into_iter().map(message).chain([end]).collect()).await;
+    let ended = async {
+        loop {
+            match poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap().into_part().end {
+                Some(End::Trailers { code, block }) => {
+                    let words = String::from_utf8_lossy(&block).replace("%20", " ");
+                    return (Code::from_i32(code.into()), words);
+                }
+                Some(end) => panic!("{end:?}"),
+                None => {}
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, ended).await.expect("the call ends")
+}

@@ -1,0 +1,16 @@
+//! Channels that have something to decide: which of several servers, whether to wait, whether to try again, whether to move
+//! over to shared memory; and servers that turn calls away.
+
+mod balancing;
+mod changing;
+mod connecting;
+mod incoming;
+mod limits;
+mod offers;
+mod place;
+mod readiness;
+mod retries;
+mod upgrade;
+
+/// Of a request that may be sent again no more is kept than fits into 256 KiB.
+const KEEPS_ALL: bool = false;

@@ -1,0 +1,72 @@
+//! One suite over seven ways: what a generated client and server observe must not depend on what is between them.
+//!
+//! Each row is a function that gets a [`lab::Way`] and is run over shared memory (a path, an abstract name, and with
+//! both ends told never to spin; with a server that blocks its thread), over TCP that was left for shared memory, through a
+//! shepherd, and over HTTP/2 on a Unix socket, which is tonic's own; each on a current-thread and a multi-thread runtime. So every
+//! assertion is first of all true of tonic.
+
+mod addresses;
+mod calls;
+mod carrier;
+mod concurrency;
+mod cut;
+mod ended;
+mod endings;
+mod faults;
+mod features;
+mod lab;
+mod likeness;
+mod metadata;
+mod names;
+mod peers;
+mod probe;
+mod races;
+mod shepherd;
+mod shutdown;
+mod sizes;
+mod statuses;
+
+/// Runs rows over every transport and runtime; those `without_shepherd` are about the socket that server and client share.
+#[macro_export]
+macro_rules! rows {
+    ($($name:ident),* $(,)?) => {
+        $crate::rows!($($name),*; without_shepherd:);
+    };
+    ($($name:ident),*; without_shepherd: $($other:ident),* $(,)?) => {
+        $crate::rows!(@shepherded $($name),*);
+        $crate::rows!(@direct $($name,)* $($other),*);
+    };
+    (@shepherded $($name:ident),*) => {
+        mod shepherded {
+            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Shepherded)).await })*
+        }
+    };
+    (@direct $($name:ident),* $(,)?) => {
+        mod shm {
+            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Shm)).await })*
+        }
+        mod shm_multi {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Shm)).await })*
+        }
+        mod shm_parked {
+            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Parked)).await })*
+        }
+        mod shm_abstract {
+            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Abstract)).await })*
+        }
+        mod worker {
+            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Worker)).await })*
+        }
+        mod moved {
+            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Moved)).await })*
+        }
+        mod http2 {
+            $(#[tokio::test] async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Http2)).await })*
+        }
+        mod http2_multi {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() { $crate::conformance::lab::in_time(super::$name($crate::conformance::lab::Way::Http2)).await })*
+        }
+    };
+}

@@ -1,0 +1,11 @@
+//! The laboratory's command from outside.
+
+mod against;
+mod codec;
+mod echo;
+mod ending;
+mod idle;
+mod notnets;
+mod run;
+mod waiting;
+mod workload;

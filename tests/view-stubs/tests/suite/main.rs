@@ -1,0 +1,5 @@
+//! What is generated as views and drafts, against prost's types.
+
+mod kinds;
+mod shop;
+mod wide;
