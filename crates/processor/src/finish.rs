@@ -12,7 +12,7 @@ use crate::decode::{Frame, SINGULAR};
 use crate::fault::{self, Step, Why};
 use crate::list::Cursor;
 use crate::plan::{FieldPlan, Plan, TypePlan, finish, ones, op};
-use crate::{tail, varint};
+use crate::{tail, utf8, varint};
 use std::collections::HashSet;
 use tollfree_layout::linear::{LIST_HEADER_LEN, PRESENCE_BITS, PRESENCE_OFF, slot_len};
 use tollfree_layout::steps;
@@ -45,10 +45,11 @@ pub(crate) unsafe fn choose(plan: &Plan, s: &Cursor, type_idx: u32, field: &Fiel
     }
 }
 
-/// Whether the entry's value, a closed enum, is one that the enum has. What is malformed passes: decoding the
-/// entry will tell.
+/// Whether the entry's value, a closed enum, is one that the enum has. What is malformed passes, a key that is not UTF-8 as well:
+/// decoding the entry will tell.
 pub(crate) fn entry_is_known(plan: &Plan, map: &FieldPlan, entry: &[u8]) -> bool {
-    let Some(value_field) = plan.fields_of(map.aux_idx).get(1) else { return true };
+    let [key_field, value_field, ..] = plan.fields_of(map.aux_idx) else { return true };
+    let is_text = key_field.ops[2] == op::STRING;
     let (mut at, mut known) = (0, true);
     while at < entry.len() {
         let (tag, len) = varint::from_slice(&entry[at..]);
@@ -60,6 +61,13 @@ pub(crate) fn entry_is_known(plan: &Plan, map: &FieldPlan, entry: &[u8]) -> bool
         if number == 2 && wire_type == 0 {
             let (value, len) = varint::from_slice(&entry[at..]);
             known = len == 0 || plan.has_value(value_field.aux_idx, value as i32);
+        }
+        if number == 1 && wire_type == 2 && is_text {
+            let (len, len_len) = varint::from_slice(&entry[at..]);
+            let len = usize::try_from(len).unwrap_or(usize::MAX);
+            if !utf8::is_text(entry, at + len_len, len) {
+                return true;
+            }
         }
         let Ok(next) = tail::skip(entry, at, entry.len(), number, wire_type, 100) else { return true };
         at = next;

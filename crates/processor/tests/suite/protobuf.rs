@@ -5,7 +5,7 @@ use tollfree_processor::{
     Arena, Arenas, DecodeError, EncodeBuffer, Field as Known, FieldError, Limits, List, Method, MethodMap,
     OwnError, Processor, Record, Text, Value,
 };
-use tollfree_schema::{Field, Kind, Label, Message, Schema};
+use tollfree_schema::{Enum, EnumValue, Field, Kind, Label, Message, Role, Schema};
 
 use crate::fixture::{again, bytes, field, schemas, varint};
 
@@ -84,6 +84,59 @@ fn closed_enums_keep_unknown_values_aside() {
     // A oneof keeps its member when the enum's value is unknown.
     let input = [bytes(13, b"kept"), varint(12, 77)].concat();
     assert_eq!(again(&p, T2, &input).unwrap(), input);
+}
+
+/// Such an entry is an unknown field, but its key is a string of the schema all the same: it is checked as upb and prost check it.
+#[test]
+fn an_entry_kept_aside_has_its_key_checked() {
+    let values = [0, 1].map(|number| EnumValue { name: format!("V{number}"), number }).into();
+    let key = Field { utf8: true, ..Field::new(1, "key", Kind::String, Label::Explicit) };
+    let value = Field { target_idx: Some(0), ..Field::new(2, "value", Kind::Enum, Label::Explicit) };
+    let entry = Message {
+        name: "Entry".into(),
+        role: Role::MapEntry,
+        fields: vec![key, value],
+        ..Message::default()
+    };
+    let levels = Field { target_idx: Some(1), ..Field::new(1, "levels", Kind::Message, Label::Map) };
+    let all = Message { name: "All".into(), fields: vec![levels], ..Message::default() };
+    let schema = Schema {
+        messages: vec![all, entry],
+        enums: vec![Enum { name: "E".into(), closed: true, values }],
+        ..Schema::default()
+    };
+    let p = Processor::new(schema.compile().unwrap());
+    let (arenas, limits) = (Arenas::new(1 << 20, 1), Limits::default());
+    let ways: [&dyn Fn(&[u8]) -> Result<(), DecodeError>; 4] = [
+        &|input| p.decode(0, input, &mut Arena::with_limit(1 << 20), &limits).map(drop),
+        &|input| {
+            let mut arena = Arena::with_limit(1 << 20);
+            arena.stage(input.len()).unwrap().copy_from_slice(input);
+            p.decode_staged(0, &mut arena, &limits).map(drop)
+        },
+        &|input| p.decode_owned(0, input, arenas.take(), &limits).map(drop),
+        &|input| {
+            let mut slot = arenas.take();
+            slot.stage(input.len()).unwrap().copy_from_slice(input);
+            p.decode_owned_staged(0, slot, &limits).map(drop)
+        },
+    ];
+    let entry = |parts: &[&[u8]]| bytes(1, &parts.concat());
+    let (good, bad, unknown) = (bytes(1, b"good"), bytes(1, b"\xff"), varint(2, 7));
+    for decode in ways {
+        for input in [
+            entry(&[&bad, &unknown]),
+            entry(&[&unknown, &bad]),
+            entry(&[&bad, &good, &unknown]),
+            [entry(&[&good, &varint(2, 1)]), entry(&[&bytes(1, b"cut \xe2\x82"), &unknown])].concat(),
+        ] {
+            let error = decode(&input).unwrap_err().to_string();
+            assert!(error.contains(".key") && error.contains("UTF-8"), "{error}");
+        }
+        decode(&entry(&[&good, &unknown])).unwrap();
+        decode(&entry(&[&unknown])).unwrap();
+    }
+    assert_eq!(again(&p, "All", &entry(&[&good, &unknown])).unwrap(), entry(&[&good, &unknown]));
 }
 
 #[test]
