@@ -23,10 +23,14 @@ fn main() -> std::io::Result<()> {
         .build_blocking_client(true)
         .objects(".tollfree.probe.v1")
         .objects(".tollfree.greeter.v1")
+        .objects(".tollfree.sensors.v1")
         .objects("Freight.Unary")
         .objects("Freight.Both")
         .views_path("crate::objects::views")
-        .compile_protos(&["probe.proto", "greeter.proto", "freight.proto"], &["../stubs/proto"])?;
+        .compile_protos(
+            &["probe.proto", "greeter.proto", "freight.proto", "sensors.proto"],
+            &["../stubs/proto"],
+        )?;
     let later = Path::new(&out).join("later");
     std::fs::create_dir_all(&later)?;
     tollfree_build::configure()

@@ -8,7 +8,8 @@ use crate::owned::Finished;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use tollfree_layout::linear::MAX_OBJECT_LEN;
 
 /// An arena whose memory is longer than this is not kept: one large message would stay for good.
 const KEPT_LEN: usize = 1 << 20;
@@ -134,6 +135,16 @@ impl Slot {
     #[inline]
     pub(crate) fn finished(&self) -> Option<&Finished> {
         self.body.finished.as_ref()
+    }
+}
+
+impl Default for Slot {
+    /// An arena of this thread's, for programs that name none: it grows as a `Vec` would, to 4 GiB at most. Up to 8 of at most
+    /// 64 KiB wait with each thread to be used again, and 16 of at most 1 MiB for any thread.
+    #[inline]
+    fn default() -> Slot {
+        static ARENAS: LazyLock<Arenas> = LazyLock::new(|| Arenas::new(MAX_OBJECT_LEN as usize, 16));
+        ARENAS.take_for_good()
     }
 }
 

@@ -31,6 +31,8 @@ mod packed;
 mod pairs;
 mod plan;
 mod processor;
+#[cfg(feature = "tonic")]
+mod status;
 mod tail;
 pub mod thrift;
 mod trusted;

@@ -5,17 +5,10 @@ use tollfree::{Channel, Server};
 use tollfree_direct_stubs::objects::greeter::greeter_client::GreeterClient;
 use tollfree_direct_stubs::objects::greeter::greeter_server::{Greeter, GreeterServer};
 use tollfree_direct_stubs::objects::views::tollfree::greeter::v1::{HelloReply, HelloRequest};
-use tollfree_processor::typed::{Draft, Owned};
-use tollfree_processor::{Arenas, DraftError};
+use tollfree_processor::typed::Owned;
 use tonic::{Request, Response, Status};
 
-struct Polite {
-    arenas: Arenas,
-}
-
-fn full(error: DraftError) -> Status {
-    Status::resource_exhausted(error.to_string())
-}
+struct Polite;
 
 #[tonic::async_trait]
 impl Greeter for Polite {
@@ -23,10 +16,8 @@ impl Greeter for Polite {
         &self,
         request: Request<Owned<HelloRequest>>,
     ) -> Result<Response<Owned<HelloReply>>, Status> {
-        let request = request.into_inner();
-        let mut reply = Draft::<HelloReply>::new(self.arenas.take()).map_err(full)?;
-        reply.edit().set_text(&format!("Hello, {}!", request.view().name())).map_err(full)?;
-        Ok(Response::new(reply.freeze().map_err(full)?))
+        let text = format!("Hello, {}!", request.get_ref().view().name());
+        Ok(Response::new(Owned::<HelloReply>::build(|reply| reply.set_text(&text))?))
     }
 }
 
@@ -34,15 +25,13 @@ impl Greeter for Polite {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let uri = format!("shm://{}/greeter.sock", directory.path().display());
-    let arenas = Arenas::new(1 << 20, 16);
-    let server = Server::builder().add_service(GreeterServer::new(Polite { arenas: arenas.clone() }));
+    let server = Server::builder().add_service(GreeterServer::new(Polite));
     let address = uri.clone();
     tokio::spawn(async move { server.serve(&address).await.expect("the directory is ours") });
     let channel = Channel::builder(uri).wait_for_ready(true).connect_lazy()?;
     let mut client = GreeterClient::new(channel);
-    let mut name = Draft::<HelloRequest>::new(arenas.take())?;
-    name.edit().set_name("world")?;
-    let reply = client.hello(name.freeze()?).await?.into_inner();
+    let name = Owned::<HelloRequest>::build(|request| request.set_name("world"))?;
+    let reply = client.hello(name).await?.into_inner();
     println!("{}", reply.view().text());
     Ok(())
 }

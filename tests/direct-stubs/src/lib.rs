@@ -47,6 +47,11 @@ pub mod objects {
     pub mod freight {
         include!(concat!(env!("OUT_DIR"), "/objects/tollfree.freight.v1.rs"));
     }
+
+    /// The service of the examples that has all four kinds of calls.
+    pub mod sensors {
+        include!(concat!(env!("OUT_DIR"), "/objects/tollfree.sensors.v1.rs"));
+    }
 }
 
 /// The service that tests call as a later version of its schema has it, of stubs that take objects.

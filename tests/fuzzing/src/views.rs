@@ -56,7 +56,7 @@ where
     for<'a> M::View<'a>: MessageView<'a, Message = M>,
 {
     let read = message.view().to_prost().ok()?;
-    let built = Owned::<M>::from_prost(&read, Arena::with_limit(2 * ARENA_LIMIT)).expect("there is room");
+    let built = Owned::<M>::from_prost_in(Arena::with_limit(2 * ARENA_LIMIT), &read).expect("there is room");
     let verified = Owned::<M>::verify(built.object().bytes(), Arena::with_limit(2 * ARENA_LIMIT), 1000);
     let mut buffer = EncodeBuffer::new();
     let encoded = verified.expect("a draft is sound").object().encode(&mut buffer).map(<[u8]>::to_vec);
@@ -110,7 +110,7 @@ pub fn draft(data: &[u8]) {
     let Ok(mut draft) = Draft::<t3::All>::new(Arena::with_limit(limit)) else { return };
     let mut model = All::default();
     let kept_model = All { f_string: "kept".into(), r_string: vec!["é".into()], ..All::default() };
-    let kept = Owned::<t3::All>::from_prost(&kept_model, Arena::with_limit(1 << 16)).expect("there is room");
+    let kept = Owned::<t3::All>::from_prost_in(Arena::with_limit(1 << 16), &kept_model).expect("there is room");
     // Each byte of the input may have a few hundred copied.
     within("building", limit + 256 * data.len(), || {
         build(&mut draft.edit(), &mut model, &mut steps, &(kept, kept_model), 0);

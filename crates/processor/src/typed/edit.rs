@@ -129,6 +129,17 @@ pub trait MessageMut<'d> {
         self.message().view()
     }
 
+    /// Fills the message in one expression, as in `order.total_mut()?.fill(|total| total.set_units(3))`.
+    ///
+    /// # Errors
+    /// What `fill` gives; what was put until then stays.
+    fn fill<E>(mut self, fill: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E>
+    where
+        Self: Sized,
+    {
+        fill(&mut self)
+    }
+
     /// Puts a copy of another message in place of what this one holds, unknown fields included.
     ///
     /// # Errors

@@ -92,6 +92,29 @@ impl<M: Message> Owned<M> {
         processor::<M::Compiled>().trust_held(M::TYPE_IDX, bytes, trust).map(Self::of)
     }
 
+    /// Builds a message in an arena of this thread's ([`Slot::default`]): `fill` gets an empty one.
+    ///
+    /// # Errors
+    /// What `fill` gives, [`DraftError`] among it. The arena goes back to where it came from.
+    pub fn build<E: From<DraftError>>(
+        fill: impl FnOnce(&mut M::Mut<'_>) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        Self::build_in(Slot::default(), fill)
+    }
+
+    /// The same in an arena of one's own.
+    ///
+    /// # Errors
+    /// As [`Owned::build`].
+    pub fn build_in<E: From<DraftError>>(
+        slot: impl Into<Slot>,
+        fill: impl FnOnce(&mut M::Mut<'_>) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let mut draft = Draft::<M>::new(slot)?;
+        fill(&mut draft.edit())?;
+        Ok(draft.freeze()?)
+    }
+
     /// The object's bytes, for others to keep, as [`OwnedObject::share`] gives them.
     pub fn share(&mut self) -> Bytes {
         self.object.share()

@@ -314,11 +314,19 @@ impl<M: Message> EditOf<'_, M> {
 }
 
 impl<M: InProst> Owned<M> {
-    /// The message that a struct of prost's holds.
+    /// The message that a struct of prost's holds, in an arena of this thread's ([`Slot::default`]).
     ///
     /// # Errors
-    /// [`DraftError`]; the slot goes back to where it came from.
-    pub fn from_prost(from: &M::Struct, slot: impl Into<Slot>) -> Result<Self, DraftError> {
+    /// [`DraftError`]; the arena goes back to where it came from.
+    pub fn from_prost(from: &M::Struct) -> Result<Self, DraftError> {
+        Self::from_prost_in(Slot::default(), from)
+    }
+
+    /// The same in an arena of one's own.
+    ///
+    /// # Errors
+    /// As [`Owned::from_prost`].
+    pub fn from_prost_in(slot: impl Into<Slot>, from: &M::Struct) -> Result<Self, DraftError> {
         let mut draft = Draft::<M>::new(slot)?;
         M::put_struct(&mut draft.edit_of(), from)?;
         draft.freeze()

@@ -209,7 +209,7 @@ fn orders_are_read_and_built_as_by_prost() {
         let view = ours.view();
         assert_eq!(order(view), theirs);
         assert_eq!(view.to_prost().as_ref(), Ok(&theirs));
-        assert_eq!(Owned::<Order>::from_prost(&theirs, Arena::with_limit(1 << 20)).unwrap().view(), view);
+        assert_eq!(Owned::<Order>::from_prost_in(Arena::with_limit(1 << 20), &theirs).unwrap().view(), view);
         for (key, value) in &theirs.labels {
             assert_eq!(view.labels().get(key), Some(&**value));
         }
@@ -336,4 +336,47 @@ fn an_object_of_another_type_is_refused() {
         let bytes = &hello.object().bytes()[..cut];
         assert!(Owned::<Hello>::verify(bytes, Arena::with_limit(1 << 16), 100).is_err(), "{cut}");
     }
+}
+
+/// Why a closure did not build its message, in a handler's own words.
+#[derive(Debug, PartialEq)]
+enum Refused {
+    Draft(DraftError),
+    Empty,
+}
+
+impl From<DraftError> for Refused {
+    fn from(error: DraftError) -> Refused {
+        Refused::Draft(error)
+    }
+}
+
+#[test]
+fn a_message_is_built_in_one_expression() {
+    let order = Owned::<Order>::build(|order| {
+        order.set_id("o1")?;
+        order.total_mut()?.fill(|total| {
+            total.set_currency("EUR")?;
+            total.set_units(42)
+        })?;
+        order.items_mut()?.push_new()?.fill(|item| item.price_mut()?.fill(|price| price.set_nanos(7)))
+    });
+    let order = order.unwrap();
+    let theirs = theirs::Order {
+        id: "o1".into(),
+        total: Some(theirs::Money { currency: "EUR".into(), units: 42, nanos: 0 }),
+        items: vec![theirs::Item {
+            price: Some(theirs::Money { nanos: 7, ..Default::default() }),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    assert_eq!(order.view(), Owned::<Order>::from_prost(&theirs).unwrap().view());
+    // An error of the closure's own, and one of the arena's.
+    let built = Owned::<Order>::build(|_| Err(Refused::Empty));
+    assert_eq!(built.unwrap_err(), Refused::Empty);
+    let long = "x".repeat(5000);
+    let built =
+        Owned::<Order>::build_in(Arena::with_limit(4096), |order| Ok::<_, Refused>(order.set_id(&long)?));
+    assert!(matches!(built, Err(Refused::Draft(DraftError::Exhausted { limit: 4096, .. }))), "{built:?}");
 }

@@ -48,7 +48,7 @@ where
     for<'a> M::View<'a>: MessageView<'a, Message = M>,
 {
     let read = message.view().to_prost().ok()?;
-    let built = Owned::<M>::from_prost(&read, Arena::with_limit(1 << 27)).unwrap();
+    let built = Owned::<M>::from_prost_in(Arena::with_limit(1 << 27), &read).unwrap();
     let again = built.view().to_prost().unwrap();
     // What has a NaN is not equal to itself.
     assert!(again == read || format!("{again:?}").contains("NaN"), "{again:?} is not {read:?}");

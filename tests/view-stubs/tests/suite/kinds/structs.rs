@@ -25,7 +25,7 @@ where
 {
     let decoded = owned::<M>(&theirs.encode_to_vec());
     assert_eq!(decoded.view().to_prost().as_ref(), Ok(theirs));
-    let built = Owned::<M>::from_prost(theirs, arena()).unwrap();
+    let built = Owned::<M>::from_prost_in(arena(), theirs).unwrap();
     let built = Owned::<M>::verify(built.object().bytes(), arena(), 1000).unwrap();
     assert!(built == decoded, "{built:?} is not {decoded:?}");
     assert_eq!(built.view().to_prost().as_ref(), Ok(theirs));
@@ -174,10 +174,10 @@ fn a_struct_takes_the_place_of_what_there_was_and_a_required_field_may_be_missin
 fn a_struct_that_outgrows_its_arena_is_told_and_the_arena_serves_again() {
     let (whole, arenas) = (full(true), Arenas::new(4096, 1));
     for _ in 0..3 {
-        let refused = Owned::<t3::All>::from_prost(&whole, arenas.take());
+        let refused = Owned::<t3::All>::from_prost_in(arenas.take(), &whole);
         assert!(matches!(refused, Err(DraftError::Exhausted { limit: 4096, .. })), "{refused:?}");
         let small = theirs::All { far: 7, ..Default::default() };
-        assert_eq!(Owned::<t3::All>::from_prost(&small, arenas.take()).unwrap().view().far(), 7);
+        assert_eq!(Owned::<t3::All>::from_prost_in(arenas.take(), &small).unwrap().view().far(), 7);
     }
 }
 
@@ -194,9 +194,9 @@ fn structs_nest_as_deep_as_messages_may() {
     there_and_back::<t3::All, _>(&nested(99));
     // As deep as drafts go, with the memory that it takes to get there.
     let deep = std::thread::Builder::new().stack_size(256 << 20).spawn(move || {
-        let built = Owned::<t3::All>::from_prost(&nested(1000), arena()).unwrap();
+        let built = Owned::<t3::All>::from_prost_in(arena(), &nested(1000)).unwrap();
         assert_eq!(built.view().to_prost().unwrap(), nested(1000));
-        Owned::<t3::All>::from_prost(&nested(1001), arena()).map(|_| ())
+        Owned::<t3::All>::from_prost_in(arena(), &nested(1001)).map(|_| ())
     });
     let refused = deep.unwrap().join().unwrap();
     assert!(matches!(refused, Err(DraftError::Depth { limit: 1000, .. })), "{refused:?}");
@@ -221,7 +221,7 @@ fn views_have_the_json_of_their_objects() {
 #[test]
 fn lists_maps_and_objects_are_compared_by_what_they_hold() {
     let (one, other) =
-        (owned::<t3::All>(&full(true).encode_to_vec()), Owned::from_prost(&full(true), arena()).unwrap());
+        (owned::<t3::All>(&full(true).encode_to_vec()), Owned::from_prost_in(arena(), &full(true)).unwrap());
     assert!(one == other && one.view().r_string() == other.view().r_string());
     assert!(
         one.view().m_enum() == other.view().m_enum() && one.view().r_message() == other.view().r_message()
@@ -229,7 +229,7 @@ fn lists_maps_and_objects_are_compared_by_what_they_hold() {
     let mut changed = full(true);
     changed.m_enum.insert(54, 2);
     changed.r_string.pop();
-    let changed = Owned::<t3::All>::from_prost(&changed, arena()).unwrap();
+    let changed = Owned::<t3::All>::from_prost_in(arena(), &changed).unwrap();
     assert!(one != changed && one.view().m_enum() != changed.view().m_enum());
     assert!(
         one.view().r_string() != changed.view().r_string() && one.view().m_bool() == changed.view().m_bool()
