@@ -22,6 +22,7 @@ fn main() -> std::io::Result<()> {
     views("kinds", ".", &["all2.proto", "all3.proto"], "../../crates/processor/tests/fixture")?;
     views("json", ".json", &["everything.proto"], "../../crates/json/tests/fixture")?;
     views("names", ".", &["names.proto"], "proto")?;
+    views("options", ".", &["options.proto"], "proto")?;
     let (proto, rebuild) = wide();
     std::fs::write(out.join("wide.proto"), proto)?;
     std::fs::write(out.join("rebuild.rs"), rebuild)?;

@@ -23,6 +23,8 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
             self::method(&Names::new(service, method, options)?, &async_client, &full_name, options)
         })
         .collect::<Result<_, String>>()?;
+    let own = |name| names::own(service, name);
+    let (new, with_interceptor, configure) = (own("new"), own("with_interceptor"), own("configure"));
     Ok(quote! {
         /// Generated client implementations that block their thread.
         #mod_attributes
@@ -41,20 +43,20 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
 
             impl #client<::tollfree::Channel> {
                 /// A client of a channel.
-                pub fn new(channel: ::tollfree::blocking::Channel) -> Self {
-                    let inner = #async_client::new(channel.get_ref().clone());
+                pub fn #new(channel: ::tollfree::blocking::Channel) -> Self {
+                    let inner = #async_client::#new(channel.get_ref().clone());
                     Self { inner, channel }
                 }
 
                 /// A client of a channel whose requests an interceptor sees first.
-                pub fn with_interceptor<F>(
+                pub fn #with_interceptor<F>(
                     channel: ::tollfree::blocking::Channel,
                     interceptor: F,
                 ) -> #client<InterceptedService<::tollfree::Channel, F>>
                 where
                     F: tonic::service::Interceptor,
                 {
-                    let inner = #async_client::with_interceptor(channel.get_ref().clone(), interceptor);
+                    let inner = #async_client::#with_interceptor(channel.get_ref().clone(), interceptor);
                     #client { inner, channel }
                 }
             }
@@ -74,7 +76,7 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
             {
                 /// Changes what the asynchronous client can be told: compression, message sizes.
                 #[must_use]
-                pub fn configure(
+                pub fn #configure(
                     mut self,
                     change: impl FnOnce(#async_client<T>) -> #async_client<T>,
                 ) -> Self {

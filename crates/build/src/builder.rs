@@ -10,9 +10,10 @@ use prost_build::Config;
 use prost_types::FileDescriptorSet;
 
 use crate::check::{self, Generated};
-use crate::editions;
+use crate::manifest::{self, Needed};
 use crate::service::{Failures, Generator, Options};
 use crate::views::{self, Structs};
+use crate::{defaults, editions, names};
 
 /// Settings of the generator, named as in `tonic-prost-build`; made by [`configure`].
 #[derive(Debug)]
@@ -233,7 +234,8 @@ impl Builder {
         protos: &[impl AsRef<Path>],
         includes: &[impl AsRef<Path>],
     ) -> io::Result<()> {
-        self.compile_with_config(Config::new(), protos, includes)
+        let fds = self.parse(protos, includes)?;
+        self.compile_fds(fds)
     }
 
     /// [`compile_protos`](Builder::compile_protos) with settings of prost-build that the builder doesn't have.
@@ -246,8 +248,24 @@ impl Builder {
         protos: &[impl AsRef<Path>],
         includes: &[impl AsRef<Path>],
     ) -> io::Result<()> {
+        let fds = self.parse(protos, includes)?;
+        self.compile_fds_with_config(fds, config)
+    }
+
+    /// Reads `.proto` files, and what they import.
+    fn parse(
+        &self,
+        protos: &[impl AsRef<Path>],
+        includes: &[impl AsRef<Path>],
+    ) -> io::Result<FileDescriptorSet> {
         // Its `Debug` says file, line and column.
-        let refused = |error: protox::Error| io::Error::other(format!("{error:?}"));
+        let refused = |error: protox::Error| {
+            let name = error.file().filter(|_| error.is_parse()).unwrap_or_default();
+            let mut places = includes.iter().map(|include| include.as_ref().join(name));
+            let advice =
+                if places.any(|path| editions::is_of_edition(&path)) { editions::ADVICE } else { "" };
+            io::Error::other(format!("{error:?}{advice}"))
+        };
         let mut compiler = protox::Compiler::new(includes).map_err(refused)?;
         compiler.include_source_info(true).include_imports(true);
         compiler.open_files(protos).map_err(refused)?;
@@ -256,7 +274,7 @@ impl Builder {
                 println!("cargo:rerun-if-changed={}", path.display());
             }
         }
-        self.compile_fds_with_config(compiler.file_descriptor_set(), config)
+        Ok(compiler.file_descriptor_set())
     }
 
     /// Generates the code of files that were compiled elsewhere, imports among them.
@@ -264,6 +282,7 @@ impl Builder {
     /// # Errors
     /// What of the files can't be generated; what can't be written.
     pub fn compile_fds(self, fds: FileDescriptorSet) -> io::Result<()> {
+        self.check_manifest(&fds)?;
         self.compile_fds_with_config(fds, Config::new())
     }
 
@@ -277,6 +296,7 @@ impl Builder {
         for (file, raw) in fds.file.iter_mut().zip(&raw.files) {
             editions::lower(file, raw).map_err(io::Error::other)?;
         }
+        self.check_manifest(&fds)?;
         self.compile(fds, set, Config::new())
     }
 
@@ -289,11 +309,27 @@ impl Builder {
         self.compile(fds, &encoded, config)
     }
 
+    /// Looks into the manifest of the crate that is generated for, where that is known: if the code goes to cargo's `OUT_DIR`.
+    fn check_manifest(&self, fds: &FileDescriptorSet) -> io::Result<()> {
+        let Some(directory) = std::env::var_os("CARGO_MANIFEST_DIR") else { return Ok(()) };
+        if self.out_dir.is_some() {
+            return Ok(());
+        }
+        let has_services = fds.file.iter().any(|file| !file.service.is_empty());
+        let has_stubs = has_services && (self.options.build_client || self.options.build_server);
+        let has_views = !self.views.is_empty() || !self.options.objects.is_empty();
+        let stubs = Needed { package: "tollfree", why: "the generated code of services" };
+        let views = Needed { package: "tollfree-processor", why: "the generated code of views" };
+        let needed: Vec<Needed> =
+            has_stubs.then_some(stubs).into_iter().chain(has_views.then_some(views)).collect();
+        manifest::lacks(Path::new(&directory), &needed).map_err(io::Error::other)
+    }
+
     /// Generates the code of files that are also `encoded`, in which they say more.
-    fn compile(self, fds: FileDescriptorSet, encoded: &[u8], mut config: Config) -> io::Result<()> {
+    fn compile(self, mut fds: FileDescriptorSet, encoded: &[u8], mut config: Config) -> io::Result<()> {
         self.options.check().map_err(io::Error::other)?;
-        let complaints: Vec<String> =
-            fds.file.iter().flat_map(|file| check::complaints(file, self.generated())).collect();
+        let here = fds.file.iter().filter(|file| !self.is_elsewhere(file.package()));
+        let complaints = check::complaints(here, self.generated());
         if !complaints.is_empty() {
             return Err(io::Error::other(complaints.join("\n")));
         }
@@ -314,7 +350,19 @@ impl Builder {
             config.out_dir(out_dir);
         }
         let failures = self.apply(&mut config);
+        defaults::rename(&mut fds.file);
         generate(&failures, || config.compile_fds(fds))
+    }
+
+    /// Whether the types of a package are generated by somebody else.
+    fn is_elsewhere(&self, package: &str) -> bool {
+        let name = format!(".{package}");
+        let has_well_known = self.settings.iter().any(|it| matches!(it, Setting::WellKnownTypes));
+        let is_extern = |setting: &Setting| match setting {
+            Setting::ExternPath(proto, _) => names::matches(proto, package) && name.starts_with(proto),
+            _ => false,
+        };
+        !has_well_known && names::matches(".google.protobuf", package) || self.settings.iter().any(is_extern)
     }
 
     /// Where prost's types stand, if views are to know.
@@ -356,12 +404,12 @@ impl Builder {
 
     /// What is to be generated, for the names in it.
     pub(crate) fn generated(&self) -> Generated {
-        let Options { build_client, build_blocking_client, build_server, build_transport, .. } = self.options;
+        let Options { build_client, build_blocking_client, build_server, .. } = self.options;
         Generated {
             clients: build_client,
-            connect: build_client && build_transport,
             blocking: build_blocking_client,
             servers: build_server,
+            bundled: self.is_elsewhere("google.protobuf") && !self.settings.iter().any(is_well_known_extern),
         }
     }
 
@@ -402,6 +450,11 @@ impl Builder {
         }
         failures
     }
+}
+
+/// Whether types of google.protobuf are said to stand in another crate than prost-types.
+fn is_well_known_extern(setting: &Setting) -> bool {
+    matches!(setting, Setting::ExternPath(proto, _) if proto == "." || proto.starts_with(".google"))
 }
 
 /// Lets prost-build work, which panics where it finds that it can't go on.

@@ -14,13 +14,15 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
     let docs = options.docs(&full_name, &service.comments.leading);
     let mod_attributes = options.client_mods.of(options.package(service))?;
     let attributes = options.clients.of(&full_name)?;
-    let connect = if options.build_transport { connect(&client) } else { TokenStream::new() };
+    let connect = if options.build_transport { connect(&client, service) } else { TokenStream::new() };
+    let own = |name| names::own(service, name);
+    let (new, with_origin, with_interceptor) = (own("new"), own("with_origin"), own("with_interceptor"));
     let methods: TokenStream = service
         .methods
         .iter()
         .map(|method| self::method(&Names::new(service, method, options)?, &full_name, options))
         .collect::<Result<_, String>>()?;
-    let settings = settings();
+    let settings = settings(service);
     Ok(quote! {
         /// Generated client implementations.
         #mod_attributes
@@ -51,15 +53,15 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
                 T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
                 <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
             {
-                pub fn new(inner: T) -> Self {
+                pub fn #new(inner: T) -> Self {
                     Self { inner: ::tollfree::direct::Grpc::new(inner) }
                 }
 
-                pub fn with_origin(inner: T, origin: Uri) -> Self {
+                pub fn #with_origin(inner: T, origin: Uri) -> Self {
                     Self { inner: ::tollfree::direct::Grpc::with_origin(inner, origin) }
                 }
 
-                pub fn with_interceptor<F>(inner: T, interceptor: F) -> #client<InterceptedService<T, F>>
+                pub fn #with_interceptor<F>(inner: T, interceptor: F) -> #client<InterceptedService<T, F>>
                 where
                     F: tonic::service::Interceptor,
                     T::ResponseBody: Default,
@@ -83,53 +85,59 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
     })
 }
 
-fn settings() -> TokenStream {
+fn settings(service: &Service) -> TokenStream {
+    let own = |name| names::own(service, name);
+    let (send_compressed, accept_compressed) = (own("send_compressed"), own("accept_compressed"));
+    let max_decoding_message_size = own("max_decoding_message_size");
+    let max_encoding_message_size = own("max_encoding_message_size");
     quote! {
         /// Compresses requests in this encoding, which the server must know.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+        pub fn #send_compressed(mut self, encoding: CompressionEncoding) -> Self {
             self.inner = self.inner.send_compressed(encoding);
             self
         }
 
         /// Accepts responses that are compressed in this encoding.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+        pub fn #accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
             self.inner = self.inner.accept_compressed(encoding);
             self
         }
 
         /// The longest message that is decoded, in bytes: 4 MiB unless said here.
         #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+        pub fn #max_decoding_message_size(mut self, limit: usize) -> Self {
             self.inner = self.inner.max_decoding_message_size(limit);
             self
         }
 
         /// The longest message that is encoded, in bytes: any unless said here.
         #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+        pub fn #max_encoding_message_size(mut self, limit: usize) -> Self {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
     }
 }
 
-fn connect(client: &proc_macro2::Ident) -> TokenStream {
+fn connect(client: &proc_macro2::Ident, service: &Service) -> TokenStream {
+    let own = |name| names::own(service, name);
+    let (new, connect, connect_lazy) = (own("new"), own("connect"), own("connect_lazy"));
     quote! {
         impl #client<::tollfree::Channel> {
             /// Connects to an address of any kind, or by a channel's builder.
-            pub async fn connect(
+            pub async fn #connect(
                 dst: impl Into<::tollfree::ChannelBuilder>,
             ) -> std::result::Result<Self, ::tollfree::ChannelError> {
-                Ok(Self::new(dst.into().connect().await?))
+                Ok(Self::#new(dst.into().connect().await?))
             }
 
             /// The same, connecting at the first call.
-            pub fn connect_lazy(
+            pub fn #connect_lazy(
                 dst: impl Into<::tollfree::ChannelBuilder>,
             ) -> std::result::Result<Self, ::tollfree::ChannelError> {
-                Ok(Self::new(dst.into().connect_lazy()?))
+                Ok(Self::#new(dst.into().connect_lazy()?))
             }
         }
     }

@@ -5,11 +5,35 @@
 //! it is set, `required`, packed or not, a group for a message between delimiters. Enums are open and strings are checked
 //! in all that prost generates, as in proto2.
 
+use std::path::Path;
+
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FieldOptions, FileDescriptorProto};
 
 /// Editions that are understood, as descriptor.proto numbers them.
 pub(crate) const EDITIONS: std::ops::RangeInclusive<i32> = 1000..=1001;
+
+/// What to do with files that say their edition, where a build script reads files.
+pub(crate) const ADVICE: &str = "\n\nFiles that say `edition` are read by protoc and buf, not yet by a build script. Give what \
+    `protoc --include_imports --include_source_info --descriptor_set_out=FILE` or `buf build -o FILE` writes to \
+    Builder::compile_descriptor_set.";
+
+/// Whether a file says its edition before anything else.
+pub(crate) fn is_of_edition(path: &Path) -> bool {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let mut rest = text.trim_start();
+    loop {
+        let comment = match (rest.strip_prefix("//"), rest.strip_prefix("/*")) {
+            (Some(line), _) => line.split_once('\n'),
+            (None, Some(block)) => block.split_once("*/"),
+            (None, None) => {
+                return rest.strip_prefix("edition").is_some_and(|rest| rest.trim_start().starts_with('='));
+            }
+        };
+        let Some((_, after)) = comment else { return false };
+        rest = after.trim_start();
+    }
+}
 
 /// A descriptor set, with what prost-types drops of it.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -11,7 +11,8 @@
 //!
 //! Unary calls between a generated client made of a `tollfree::Channel` and a generated server given to a
 //! `tollfree::Server` go from typed message to shared memory and back; everything else goes as with tonic's stubs. The
-//! crate that is generated for needs `tollfree`, `tonic` and `prost`. No protoc is needed.
+//! crate that is generated for needs `tollfree`, `tonic` and `prost`, and `tollfree-processor` for views. A build script is told
+//! of what its manifest lacks. No protoc is needed.
 //!
 //! Messages are prost-build's: its options apply, through [`Builder`] or a [`Config`] of one's own.
 #![forbid(unsafe_code)]
@@ -20,7 +21,9 @@ mod blocking;
 mod builder;
 mod check;
 mod client;
+mod defaults;
 mod editions;
+mod manifest;
 pub mod manual;
 mod names;
 mod plugin;

@@ -1,8 +1,8 @@
 //! Names in generated code, as tonic's generator has them.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use prost_build::{Method, Service};
-use quote::quote;
+use quote::{format_ident, quote};
 
 use crate::service::Options;
 
@@ -16,6 +16,16 @@ pub(crate) fn module(service: &str, end: &str) -> String {
         name.push(letter.to_ascii_lowercase());
     }
     name + "_" + end
+}
+
+/// A function that a client has beside those of its service's methods, whose names are always had: it yields to them by an
+/// underscore at its end.
+pub(crate) fn own(service: &Service, name: &str) -> Ident {
+    let mut own = name.to_owned();
+    while service.methods.iter().any(|method| method.name == own) {
+        own.push('_');
+    }
+    format_ident!("{own}")
 }
 
 /// `package.Service`, or `Service` where there is no package or none is wanted.

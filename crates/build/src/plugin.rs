@@ -6,7 +6,7 @@ use prost_types::FileDescriptorProto;
 use prost_types::compiler::CodeGeneratorRequest;
 
 use crate::builder::{Builder, configure, generate};
-use crate::{check, editions};
+use crate::{check, defaults, editions};
 
 /// proto3's `optional`, and editions.
 const FEATURES: u64 = 1 | 2;
@@ -72,13 +72,14 @@ fn files(request: CodeGeneratorRequest, raw: &RawRequest) -> Result<Vec<File>, S
     let mut complaints = Vec::new();
     for (file, raw) in descriptors.iter_mut().zip(&raw.files) {
         complaints.extend(editions::lower(file, raw).err());
-        if request.file_to_generate.contains(file.name.get_or_insert_default()) {
-            complaints.extend(check::complaints(file, builder.generated()));
-        }
     }
+    let generated =
+        descriptors.iter().filter(|file| request.file_to_generate.iter().any(|name| name == file.name()));
+    complaints.extend(check::complaints(generated, builder.generated()));
     if !complaints.is_empty() {
         return Err(complaints.join("\n"));
     }
+    defaults::rename(&mut descriptors);
     let mut config = Config::new();
     let failures = builder.apply(&mut config);
     // Imports are needed for what is known of their messages; their own code is generated when they are asked for.

@@ -1,5 +1,5 @@
 //! The module of a service's trait and server. The trait has the service's name, which may be that of anything: what the code
-//! uses is called by its whole path.
+//! uses is called by its whole path, and so is the trait itself, for a parameter may have the same name.
 
 use proc_macro2::TokenStream;
 use prost_build::Service;
@@ -78,7 +78,7 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
 
             impl<T, B> tonic::codegen::Service<http::Request<B>> for #server<T>
             where
-                T: #handler,
+                T: self::#handler,
                 B: tonic::codegen::Body + std::marker::Send + 'static,
                 B::Error: std::convert::Into<tonic::codegen::StdError> + std::marker::Send + 'static,
             {
@@ -102,7 +102,7 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
                 }
             }
 
-            impl<T: #handler> ::tollfree::direct::Direct for #server<T> {
+            impl<T: self::#handler> ::tollfree::direct::Direct for #server<T> {
                 fn method(&self, name: &str) -> std::option::Option<std::boxed::Box<dyn ::tollfree::direct::Run>> {
                     match name {
                         #direct
@@ -256,7 +256,7 @@ impl Context<'_> {
         quote! {
             move |request: tonic::Request<#request>| {
                 let inner = std::sync::Arc::clone(&inner);
-                async move { <T as #handler>::#name(#receiver, request).await }
+                async move { <T as self::#handler>::#name(#receiver, request).await }
             }
         }
     }

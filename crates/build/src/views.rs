@@ -3,20 +3,24 @@
 //! All that is generated is one file, a tree of modules as packages and messages nest, with the table in it. Its types stand
 //! beside prost's and need only `tollfree-processor`.
 
+mod bundled;
 mod fields;
 mod message;
+mod naming;
 mod prost;
 mod tree;
 
 use std::collections::{HashMap, HashSet};
 
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Ident, Literal, TokenStream};
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use quote::quote;
 use tollfree_schema::{Schema, Table};
 
+pub(crate) use self::bundled::has_type;
 pub(crate) use self::prost::Structs;
 use crate::check::{Complaints, number};
+use naming::TakenTypes;
 use tree::{Scope, Tree};
 
 /// The path of a message's type in the tree, by its full name.
@@ -37,11 +41,29 @@ struct Found<'a, D> {
     /// Path in the file, as places in a source are told.
     path: Vec<i32>,
     scope: Scope,
+    /// The names of a message's view, and of what changes it; an enum has its own name there.
+    view: Ident,
+    edit: Ident,
+}
+
+impl<'a, D> Found<'a, D> {
+    fn new(
+        descriptor: &'a D,
+        name: &str,
+        file: &'a FileDescriptorProto,
+        path: Vec<i32>,
+        scope: Scope,
+    ) -> Self {
+        let ident = tree::type_ident(name);
+        Found { descriptor, file, path, scope, view: ident.clone(), edit: ident }
+    }
 }
 
 /// All types of a set, by full name.
 struct Types<'a> {
     table: Table,
+    /// What the table is called.
+    table_name: Ident,
     /// Where prost's types stand, if conversions are wanted.
     structs: Option<&'a Structs>,
     messages: HashMap<String, Found<'a, DescriptorProto>>,
@@ -57,13 +79,41 @@ impl<'a> Types<'a> {
     ) -> Result<Types<'a>, String> {
         let schema = Schema::from_descriptor_set(encoded).map_err(|error| error.to_string())?;
         let table = schema.compile().map_err(|error| error.to_string())?;
-        let mut types = Types { table, structs, messages: HashMap::new(), enums: HashMap::new() };
+        let table_name = quote::format_ident!("{TABLE}");
+        let mut types = Types { table, table_name, structs, messages: HashMap::new(), enums: HashMap::new() };
         for file in &set.file {
             let scope = Scope::of_package(file.package());
             types.enums_of(file, file.package(), &scope, &[number::FILE_ENUM], &file.enum_type);
             types.messages_of(file, file.package(), &scope, &[number::FILE_MESSAGE], &file.message_type);
         }
+        types.name();
         Ok(types)
+    }
+
+    /// Names what views add to the proto's own types. Which are asked for does not matter, so that names stay as they are.
+    fn name(&mut self) {
+        let mut taken = TakenTypes::default();
+        for found in self.enums.values() {
+            taken.of(&found.scope).take(&found.view);
+        }
+        let is_entry =
+            |found: &DescriptorProto| found.options.as_ref().is_some_and(|options| options.map_entry());
+        for found in self.messages.values().filter(|found| !is_entry(found.descriptor)) {
+            taken.of(&found.scope).take(&found.view);
+            let inner = found.scope.inside(found.descriptor.name());
+            for oneof in crate::check::real_oneofs(found.descriptor) {
+                taken.of(&inner).take(&naming::oneof_ident(found.descriptor, oneof.name()));
+            }
+        }
+        self.table_name = taken.of(&Scope::default()).yielding(TABLE);
+        let mut messages: Vec<_> = self.messages.iter_mut().collect();
+        messages.sort_unstable_by_key(|(name, _)| *name);
+        for (_, found) in messages {
+            let (name, taken) = (found.view.to_string(), taken.of(&found.scope));
+            let name = name.trim_end_matches('_');
+            (found.view, found.edit) =
+                (taken.yielding(&format!("{name}View")), taken.yielding(&format!("{name}Mut")));
+        }
     }
 
     fn messages_of(
@@ -82,7 +132,7 @@ impl<'a> Types<'a> {
             self.enums_of(file, &full, &inner, &nested, &descriptor.enum_type);
             let nested = [&path[..], &[number::MESSAGE_NESTED]].concat();
             self.messages_of(file, &full, &inner, &nested, &descriptor.nested_type);
-            self.messages.insert(full, Found { descriptor, file, path, scope: scope.clone() });
+            self.messages.insert(full, Found::new(descriptor, descriptor.name(), file, path, scope.clone()));
         }
     }
 
@@ -96,7 +146,7 @@ impl<'a> Types<'a> {
     ) {
         for (idx, descriptor) in (0..).zip(enums) {
             let path = [path, &[idx]].concat();
-            let found = Found { descriptor, file, path, scope: scope.clone() };
+            let found = Found::new(descriptor, descriptor.name(), file, path, scope.clone());
             self.enums.insert(joined(within, descriptor.name()), found);
         }
     }
@@ -157,7 +207,7 @@ pub(crate) fn text(
             patterns.join(", ")
         ));
     }
-    let mut tree = Tree::new(TABLE);
+    let mut tree = Tree::new(&types.table_name);
     let mut complaints = Vec::new();
     let mut enums = HashSet::new();
     for type_idx in reached {
@@ -185,7 +235,8 @@ pub(crate) fn text(
     if !complaints.is_empty() {
         return Err(complaints.join("\n"));
     }
-    let tokens = [table(types.table.blob()), tree.tokens()].into_iter().collect::<TokenStream>();
+    let tokens =
+        [table(&types.table_name, types.table.blob()), tree.tokens()].into_iter().collect::<TokenStream>();
     let file = syn::parse2(tokens).map_err(|error| format!("views of {}: {error}", patterns.join(", ")))?;
     Ok(format!("// This file is @generated by tollfree-build.\n{}", prettyplease::unparse(&file)))
 }
@@ -194,8 +245,8 @@ fn field_type(field: &prost_types::FieldDescriptorProto) -> &str {
     field.type_name().trim_start_matches('.')
 }
 
-fn table(blob: &[u8]) -> TokenStream {
-    let (name, len, bytes) = (quote::format_ident!("{TABLE}"), blob.len(), Literal::byte_string(blob));
+fn table(name: &Ident, blob: &[u8]) -> TokenStream {
+    let (len, bytes) = (blob.len(), Literal::byte_string(blob));
     quote! {
         /// The table of all messages here.
         #[derive(Clone, Copy, Debug)]

@@ -54,6 +54,23 @@ pub mod names {
     }
 }
 
+/// Files with options of their own, and messages whose names views would have.
+pub mod options {
+    include!(concat!(env!("OUT_DIR"), "/options/views.rs"));
+
+    /// prost's types of the same.
+    #[allow(missing_docs)]
+    pub mod prost {
+        /// Package `stubs`.
+        pub mod stubs {
+            /// Package `stubs.options`.
+            pub mod options {
+                include!(concat!(env!("OUT_DIR"), "/options/stubs.options.rs"));
+            }
+        }
+    }
+}
+
 /// A message with the forms that JSON has for well-known types.
 pub mod special {
     include!(concat!(env!("OUT_DIR"), "/json/views.rs"));

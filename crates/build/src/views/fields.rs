@@ -5,7 +5,7 @@ use prost_types::FieldDescriptorProto;
 use quote::{format_ident, quote};
 use tollfree_schema::{FieldRow, Kind, Label};
 
-use super::tree::{Scope, edit_ident, type_ident, view_ident};
+use super::tree::{Scope, type_ident};
 use super::{Types, field_type};
 
 /// What a field, element, key or value is in generated code.
@@ -86,11 +86,9 @@ fn message(types: &Types<'_>, descriptor: &FieldDescriptorProto, from: &Scope) -
     let Some(found) = types.messages.get(field_type(descriptor)) else {
         unreachable!("the table has all types of the set, or would not have been compiled");
     };
-    let path = |ident| from.path_to(&found.scope, &ident);
-    let name = type_ident(found.descriptor.name());
-    let proto = found.descriptor.name();
-    let (view, edits) = (path(view_ident(proto)), path(edit_ident(proto)));
-    let name = path(name);
+    let path = |ident: &_| from.path_to(&found.scope, ident);
+    let (view, edits) = (path(&found.view), path(&found.edit));
+    let name = path(&type_ident(found.descriptor.name()));
     Value {
         kind: quote!(::tollfree_processor::typed::Msg<#name>),
         ty: Box::new(move |lifetime| quote!(#view<#lifetime>)),

@@ -9,7 +9,8 @@ use quote::{format_ident, quote};
 use tollfree_schema::{FieldRow, Kind, Label};
 
 use super::fields::{Shape, Value, shape};
-use super::tree::{Names, Scope, Tree, edit_ident, field_ident, ident, type_ident, view_ident};
+use super::naming::{FieldNames, Taken, name_functions, oneof_ident};
+use super::tree::{Names, Scope, Tree, field_ident, ident, type_ident};
 use super::{Found, Types};
 use crate::check::{Complaints, number};
 
@@ -17,10 +18,10 @@ use crate::check::{Complaints, number};
 pub(super) struct Field<'a> {
     pub(super) row: &'a FieldRow,
     pub(super) descriptor: &'a FieldDescriptorProto,
-    path: Vec<i32>,
     /// Its place among its type's fields.
     place: u32,
     pub(super) getter: Ident,
+    pub(super) names: FieldNames,
     /// The constant that says where it lies.
     pub(super) at: Ident,
     pub(super) shape: Shape,
@@ -44,25 +45,11 @@ pub(super) fn members_of<'f, 'a>(fields: &'f [Field<'a>]) -> BTreeMap<i32, Vec<&
     members
 }
 
-/// Functions that are generated for a message, and their names.
-struct Functions<'c, 'f> {
+/// Functions that are generated for a message.
+#[derive(Default)]
+struct Functions {
     view: TokenStream,
     edit: TokenStream,
-    view_names: Names,
-    edit_names: Names,
-    complaints: &'c mut Complaints<'f>,
-}
-
-impl Functions<'_, '_> {
-    fn of_view(&mut self, field: &str, path: &[i32], name: &Ident, function: TokenStream) {
-        self.view_names.take(name, &format!("field {field}"), path, self.complaints);
-        self.view.extend(function);
-    }
-
-    fn of_edit(&mut self, field: &str, path: &[i32], name: &Ident, function: TokenStream) {
-        self.edit_names.take(name, &format!("field {field}"), path, self.complaints);
-        self.edit.extend(function);
-    }
 }
 
 /// Generates a message into the tree.
@@ -75,28 +62,20 @@ pub(super) fn generate(
 ) {
     let descriptor = found.descriptor;
     let name = type_ident(descriptor.name());
-    let (view, edit) = (view_ident(descriptor.name()), edit_ident(descriptor.name()));
-    for taken in [&name, &view, &edit] {
-        let what = format!("message {}", descriptor.name());
-        tree.names(&found.scope).take(taken, &what, &found.path, complaints);
-    }
+    let (view, edit) = (&found.view, &found.edit);
+    let what = format!("message {}", descriptor.name());
+    tree.names(&found.scope).take(&name, &what, &found.path, complaints);
     let fields = fields(types, type_idx, found);
-    let mut functions = Functions {
-        view: TokenStream::new(),
-        edit: TokenStream::new(),
-        view_names: Names::default(),
-        edit_names: Names::default(),
-        complaints,
-    };
+    let mut functions = Functions::default();
     for field in &fields {
         match &field.shape {
             Shape::One(value) => one(&name, field, value, &mut functions),
             Shape::Many(_) | Shape::Pairs(..) => many(&name, field, &mut functions),
         }
     }
-    oneofs(&name, &fields, found, tree, &mut functions, types);
+    functions.view.extend(oneofs(&name, &fields, found, tree, types, complaints));
     let places = fields.iter().map(|field| constant(&name, field));
-    let Functions { view: readers, edit: writers, complaints, .. } = functions;
+    let Functions { view: readers, edit: writers } = functions;
     let table = tree.table_from(&found.scope);
     let full = types.table.text(types.table.types()[type_idx as usize].name);
     if let Some(structs) = types.structs {
@@ -142,7 +121,7 @@ pub(super) fn generate(
         }
     };
     tree.add(&found.scope, items);
-    tree.add(&found.scope, traits(&name, &view, &edit));
+    tree.add(&found.scope, traits(&name, view, edit));
 }
 
 fn traits(name: &Ident, view: &Ident, edit: &Ident) -> TokenStream {
@@ -201,19 +180,23 @@ fn traits(name: &Ident, view: &Ident, edit: &Ident) -> TokenStream {
 
 fn fields<'a>(types: &'a Types<'_>, type_idx: u32, found: &Found<'a, DescriptorProto>) -> Vec<Field<'a>> {
     let rows = types.table.fields_of(type_idx);
-    let of = |(idx, descriptor): (usize, &'a FieldDescriptorProto)| {
+    let of = |descriptor: &'a FieldDescriptorProto| {
         let place = rows.iter().position(|row| row.number as i32 == descriptor.number())?;
         Some(Field {
             row: &rows[place],
             descriptor,
-            path: [&found.path[..], &[number::MESSAGE_FIELD, idx as i32]].concat(),
             place: place as u32,
             getter: field_ident(descriptor.name()),
+            names: FieldNames::default(),
             at: format_ident!("FIELD_{}", descriptor.number().unsigned_abs()),
             shape: shape(types, &rows[place], descriptor, &found.scope),
         })
     };
-    found.descriptor.field.iter().enumerate().filter_map(of).collect()
+    let mut fields: Vec<Field<'a>> = found.descriptor.field.iter().filter_map(of).collect();
+    let members: Vec<i32> = members_of(&fields).into_keys().collect();
+    let oneofs = members.iter().filter_map(|idx| found.descriptor.oneof_decl.get(*idx as usize));
+    name_functions(&mut fields, oneofs.map(|oneof| oneof.name()));
+    fields
 }
 
 /// Where the field lies.
@@ -232,14 +215,8 @@ fn constant(name: &Ident, field: &Field<'_>) -> TokenStream {
     quote!(const #at: #typed::#word<#name, #of> = #typed::#word::new(#place);)
 }
 
-/// The name of a function about a field; what is escaped in the field's own name is not here.
-fn about(begin: &str, field: &Field<'_>, end: &str) -> Ident {
-    let name = heck::ToSnakeCase::to_snake_case(field.descriptor.name());
-    ident(&format!("{begin}{name}{end}"))
-}
-
 /// A field of at most one value.
-fn one(name: &Ident, field: &Field<'_>, value: &Value, to: &mut Functions<'_, '_>) {
+fn one(name: &Ident, field: &Field<'_>, value: &Value, to: &mut Functions) {
     let (at, getter, proto) = (&field.at, &field.getter, field.descriptor.name());
     let ty = value.ty(&quote!('a));
     let is_message = field.row.kind == Kind::Message;
@@ -261,9 +238,9 @@ fn one(name: &Ident, field: &Field<'_>, value: &Value, to: &mut Functions<'_, '_
             self.0.#read(#name::#at)
         }
     };
-    to.of_view(proto, &field.path, getter, function);
-    if field.row.label != Label::Implicit {
-        let (has, doc) = (about("has_", field, ""), format!(" Whether `{proto}` is there."));
+    to.view.extend(function);
+    if let Some(has) = &field.names.has {
+        let doc = format!(" Whether `{proto}` is there.");
         let function = quote! {
             #[doc = #doc]
             #[must_use]
@@ -272,10 +249,10 @@ fn one(name: &Ident, field: &Field<'_>, value: &Value, to: &mut Functions<'_, '_
                 self.0.has(#name::#at)
             }
         };
-        to.of_view(proto, &field.path, &has, function);
+        to.view.extend(function);
     }
-    if field.row.label != Label::Implicit && !is_message {
-        let (opt, doc) = (about("", field, "_opt"), format!(" The field `{proto}`, if it is there."));
+    if let Some(opt) = &field.names.opt {
+        let doc = format!(" The field `{proto}`, if it is there.");
         let function = quote! {
             #[doc = #doc]
             #[must_use]
@@ -284,9 +261,9 @@ fn one(name: &Ident, field: &Field<'_>, value: &Value, to: &mut Functions<'_, '_
                 self.0.find(#name::#at)
             }
         };
-        to.of_view(proto, &field.path, &opt, function);
+        to.view.extend(function);
     }
-    let (set, doc) = (about("set_", field, ""), format!(" Sets `{proto}`."));
+    let (set, doc) = (&field.names.set, format!(" Sets `{proto}`."));
     let given = value.ty(&quote!('_));
     let function = quote! {
         #[doc = #doc]
@@ -298,10 +275,9 @@ fn one(name: &Ident, field: &Field<'_>, value: &Value, to: &mut Functions<'_, '_
             self.0.set(#name::#at, value)
         }
     };
-    to.of_edit(proto, &field.path, &set, function);
-    if let Some(edits) = &value.edits {
-        let (change, doc) =
-            (about("", field, "_mut"), format!(" The message `{proto}`, which is there from now on."));
+    to.edit.extend(function);
+    if let (Some(edits), Some(change)) = (&value.edits, &field.names.change) {
+        let doc = format!(" The message `{proto}`, which is there from now on.");
         let function = quote! {
             #[doc = #doc]
             ///
@@ -312,25 +288,25 @@ fn one(name: &Ident, field: &Field<'_>, value: &Value, to: &mut Functions<'_, '_
                 self.0.message(#name::#at)
             }
         };
-        to.of_edit(proto, &field.path, &change, function);
+        to.edit.extend(function);
     }
     clear(name, field, "clear", to);
 }
 
-fn clear(name: &Ident, field: &Field<'_>, function: &str, to: &mut Functions<'_, '_>) {
+fn clear(name: &Ident, field: &Field<'_>, function: &str, to: &mut Functions) {
     let (at, proto, function) = (&field.at, field.descriptor.name(), format_ident!("{function}"));
-    let (clear, doc) = (about("clear_", field, ""), format!(" Makes `{proto}` absent."));
+    let (clear, doc) = (&field.names.clear, format!(" Makes `{proto}` absent."));
     let function = quote! {
         #[doc = #doc]
         pub fn #clear(&mut self) {
             self.0.#function(#name::#at);
         }
     };
-    to.of_edit(proto, &field.path, &clear, function);
+    to.edit.extend(function);
 }
 
 /// A list or map.
-fn many(name: &Ident, field: &Field<'_>, to: &mut Functions<'_, '_>) {
+fn many(name: &Ident, field: &Field<'_>, to: &mut Functions) {
     let (at, getter, proto) = (&field.at, &field.getter, field.descriptor.name());
     let typed = quote!(::tollfree_processor::typed);
     let (read, view, edit, cleared, what) = match &field.shape {
@@ -354,8 +330,8 @@ fn many(name: &Ident, field: &Field<'_>, to: &mut Functions<'_, '_>) {
             self.0.#read(#name::#at)
         }
     };
-    to.of_view(proto, &field.path, getter, function);
-    let (change, doc) = (about("", field, "_mut"), format!(" The {what} `{proto}`, to be added to."));
+    to.view.extend(function);
+    let (change, doc) = (&field.names.change, format!(" The {what} `{proto}`, to be added to."));
     let function = quote! {
         #[doc = #doc]
         ///
@@ -366,7 +342,7 @@ fn many(name: &Ident, field: &Field<'_>, to: &mut Functions<'_, '_>) {
             self.0.#read(#name::#at)
         }
     };
-    to.of_edit(proto, &field.path, &change, function);
+    to.edit.extend(function);
     clear(name, field, cleared, to);
 }
 
@@ -376,19 +352,20 @@ fn oneofs(
     fields: &[Field<'_>],
     found: &Found<'_, DescriptorProto>,
     tree: &mut Tree,
-    to: &mut Functions<'_, '_>,
     types: &Types<'_>,
-) {
+    complaints: &mut Complaints<'_>,
+) -> TokenStream {
+    let mut readers = TokenStream::new();
     let inner = found.scope.inside(found.descriptor.name());
     for (idx, members) in members_of(fields) {
         let Some(oneof) = found.descriptor.oneof_decl.get(idx as usize) else { continue };
         let path = [&found.path[..], &[number::MESSAGE_ONEOF, idx]].concat();
-        let (case, getter) = (type_ident(oneof.name()), field_ident(oneof.name()));
+        let (case, getter) = (oneof_ident(found.descriptor, oneof.name()), field_ident(oneof.name()));
         let borrows = members.iter().any(|field| matches!(&field.shape, Shape::One(value) if value.borrows));
         let lifetime = borrows.then(|| quote!(<'a>));
         let what = format!("oneof {}", oneof.name());
-        tree.names(&inner).take(&case, &what, &path, to.complaints);
-        let variants = variants(types, &members, &inner, to);
+        tree.names(&inner).take(&case, &what, &path, complaints);
+        let (not_set, variants) = variants(types, &members, &inner);
         let doc = format!(" What `{}` can hold.", oneof.name());
         let items = quote! {
             #[doc = #doc]
@@ -396,7 +373,7 @@ fn oneofs(
             #[derive(Clone, Copy, Debug, PartialEq)]
             pub enum #case #lifetime {
                 /// Nothing.
-                NotSet,
+                #not_set,
                 #variants
             }
         };
@@ -405,7 +382,7 @@ fn oneofs(
         let arms = members.iter().map(|field| {
             let (at, number) = (&field.at, Literal::u32_unsuffixed(field.row.number));
             let variant = type_ident(field.descriptor.name());
-            quote!(#number => self.0.find(#name::#at).map_or(#case::NotSet, #case::#variant),)
+            quote!(#number => self.0.find(#name::#at).map_or(#case::#not_set, #case::#variant),)
         });
         let Some(first) = members.first() else { continue };
         let (at, doc) = (&first.at, format!(" What `{}` holds.", oneof.name()));
@@ -416,35 +393,29 @@ fn oneofs(
             pub fn #getter(self) -> #case #lifetime {
                 match self.0.case(#name::#at) {
                     #(#arms)*
-                    _ => #case::NotSet,
+                    _ => #case::#not_set,
                 }
             }
         };
-        to.view_names.take(&getter, &what, &path, to.complaints);
-        to.view.extend(function);
+        readers.extend(function);
     }
+    readers
 }
 
-fn variants(
-    types: &Types<'_>,
-    members: &[&Field<'_>],
-    inner: &Scope,
-    to: &mut Functions<'_, '_>,
-) -> TokenStream {
-    let mut names = Names::default();
-    let empty = Vec::new();
-    names.take(&format_ident!("NotSet"), "a oneof of which no member is set", &empty, to.complaints);
+/// The variant of a oneof of which no member is set, and those of its members.
+fn variants(types: &Types<'_>, members: &[&Field<'_>], inner: &Scope) -> (Ident, TokenStream) {
+    let mut names = Taken::default();
     let mut variants = TokenStream::new();
     for field in members {
         let (variant, proto) = (type_ident(field.descriptor.name()), field.descriptor.name());
-        names.take(&variant, &format!("field {proto}"), &field.path, to.complaints);
+        names.take(&variant);
         // Types are named from the module of the enum.
         if let Shape::One(value) = shape(types, field.row, field.descriptor, inner) {
             let (ty, doc) = (value.ty(&quote!('a)), format!(" The field `{proto}`."));
             variants.extend(quote!(#[doc = #doc] #variant(#ty),));
         }
     }
-    variants
+    (names.yielding("NotSet"), variants)
 }
 
 /// Generates an enum into the tree: a number, for any may come, with constants.

@@ -6,12 +6,14 @@ use prost_types::DescriptorProto;
 use quote::quote;
 use tollfree_schema::{Kind, Label};
 
+use super::bundled;
 use super::message::{Field, members_of};
+use super::naming::oneof_ident;
 use super::tree::{Scope, field_ident, ident, type_ident};
 use super::{Found, fields::Shape};
 
 /// What prost has in place of a struct, unless it is asked for the well-known types.
-const PLAIN: [(&str, &str); 10] = [
+pub(super) const PLAIN: [(&str, &str); 10] = [
     ("BoolValue", "bool"),
     ("BytesValue", "::prost::alloc::vec::Vec<u8>"),
     ("DoubleValue", "f64"),
@@ -40,6 +42,16 @@ struct Struct {
     path: syn::Type,
     inner: String,
     is_plain: bool,
+    /// The message's name below google.protobuf, if its struct is prost-types'.
+    bundled: Option<String>,
+}
+
+impl Struct {
+    /// Whether the struct has a field.
+    fn has(&self, field: &Field<'_>) -> bool {
+        let row = field.row;
+        self.bundled.as_ref().is_none_or(|name| bundled::has_field(name, row.number, row.kind))
+    }
 }
 
 impl Structs {
@@ -68,7 +80,9 @@ impl Structs {
         let parsed = syn::parse_str(&path).map_err(|error| format!("\"{path}\" is not a type: {error}"))?;
         let around = path.rsplit_once("::").map_or("", |(around, _)| around);
         let last = full_name.rsplit('.').next().unwrap_or_default();
-        Ok(Struct { path: parsed, inner: format!("{around}::{}", snake(last)), is_plain })
+        let is_bundled = path.starts_with("::prost_types::") && !is_plain;
+        let bundled = name.strip_prefix(WELL_KNOWN).filter(|_| is_bundled).map(|name| name[1..].to_owned());
+        Ok(Struct { path: parsed, inner: format!("{around}::{}", snake(last)), is_plain, bundled })
     }
 
     /// The path of a type below the longest name that is known.
@@ -95,7 +109,7 @@ fn snake(part: &str) -> String {
     ident(&part.to_snake_case()).to_string()
 }
 
-/// The implementation that leads to prost's struct and back.
+/// The implementation that leads to prost's struct and back; nothing for a message that prost-types has no struct of.
 ///
 /// # Errors
 /// In words, if the struct has no path.
@@ -106,13 +120,17 @@ pub(super) fn conversions(
     fields: &[Field<'_>],
 ) -> Result<TokenStream, String> {
     let name = type_ident(found.descriptor.name());
-    let Struct { path, inner, is_plain } = structs.of(full_name, &found.scope)?;
+    let held = structs.of(full_name, &found.scope)?;
+    if held.bundled.as_ref().is_some_and(|name| !bundled::has_type(name)) {
+        return Ok(TokenStream::new());
+    }
+    let Struct { path, inner, is_plain, .. } = &held;
     let (mut reads, mut writes) = (TokenStream::new(), TokenStream::new());
-    for field in fields.iter().filter(|field| !field.is_member()) {
+    for field in fields.iter().filter(|field| !field.is_member() && held.has(field)) {
         let (at, member) = (&field.at, &field.getter);
         let (read, write) = functions(field);
         // What stands for a wrapper is its only field.
-        let (to, from) = if is_plain {
+        let (to, from) = if *is_plain {
             (quote!(&mut to), quote!(from))
         } else {
             (quote!(&mut to.#member), quote!(&from.#member))
@@ -120,11 +138,16 @@ pub(super) fn conversions(
         reads.extend(quote!(view.#read(#name::#at, #to)?;));
         writes.extend(quote!(edit.#write(#name::#at, #from)?;));
     }
-    for (idx, members) in members_of(fields) {
+    for (idx, mut members) in members_of(fields) {
+        members.retain(|field| held.has(field));
         let Some(oneof) = found.descriptor.oneof_decl.get(idx as usize) else { continue };
-        let (member, case) = (field_ident(oneof.name()), format!("{inner}::{}", type_ident(oneof.name())));
+        let (member, case) =
+            (field_ident(oneof.name()), format!("{inner}::{}", oneof_ident(found.descriptor, oneof.name())));
         let case: syn::Path =
             syn::parse_str(&case).map_err(|error| format!("\"{case}\" is not a type: {error}"))?;
+        if members.is_empty() {
+            continue;
+        }
         let (read, write) = oneof_of(&name, &member, &case, &members);
         reads.extend(read);
         writes.extend(write);

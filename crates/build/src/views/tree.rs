@@ -9,7 +9,7 @@ use quote::{format_ident, quote};
 use crate::check::Complaints;
 
 /// A module, as the names of all around it and its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Scope(Vec<String>);
 
 impl Scope {
@@ -63,16 +63,6 @@ pub(super) fn type_ident(name: &str) -> Ident {
     ident(&name.to_upper_camel_case())
 }
 
-/// The name of a message's view.
-pub(super) fn view_ident(name: &str) -> Ident {
-    ident(&(name.to_upper_camel_case() + "View"))
-}
-
-/// The name of what changes a message.
-pub(super) fn edit_ident(name: &str) -> Ident {
-    ident(&(name.to_upper_camel_case() + "Mut"))
-}
-
 /// The name of a function, as prost has it.
 pub(super) fn field_ident(name: &str) -> Ident {
     ident(&name.to_snake_case())
@@ -123,10 +113,8 @@ pub(super) struct Tree {
 
 impl Tree {
     /// One whose root has the table, of this name.
-    pub(super) fn new(table: &str) -> Tree {
-        let mut root = Node::default();
-        root.names.taken.insert(table.to_owned(), "the table".to_owned());
-        Tree { root, table: format_ident!("{table}") }
+    pub(super) fn new(table: &Ident) -> Tree {
+        Tree { root: Node::default(), table: table.clone() }
     }
 
     /// The table, seen from a module.

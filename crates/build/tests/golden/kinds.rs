@@ -387,7 +387,7 @@ pub mod kinds_server {
     }
     impl<T, B> tonic::codegen::Service<http::Request<B>> for KindsServer<T>
     where
-        T: Kinds,
+        T: self::Kinds,
         B: tonic::codegen::Body + std::marker::Send + 'static,
         B::Error: std::convert::Into<tonic::codegen::StdError> + std::marker::Send
             + 'static,
@@ -415,7 +415,7 @@ pub mod kinds_server {
                         request: tonic::Request<super::Chat>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::say(&inner, request).await }
+                        async move { <T as self::Kinds>::say(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
@@ -444,7 +444,7 @@ pub mod kinds_server {
                         request: tonic::Request<super::Chat>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::listen(&inner, request).await }
+                        async move { <T as self::Kinds>::listen(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
@@ -473,7 +473,7 @@ pub mod kinds_server {
                         request: tonic::Request<tonic::Streaming<super::Chat>>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::tell(&inner, request).await }
+                        async move { <T as self::Kinds>::tell(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
@@ -504,7 +504,7 @@ pub mod kinds_server {
                         >|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::talk(&inner, request).await }
+                        async move { <T as self::Kinds>::talk(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
@@ -533,7 +533,7 @@ pub mod kinds_server {
                         request: tonic::Request<()>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::ping(&inner, request).await }
+                        async move { <T as self::Kinds>::ping(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
@@ -562,7 +562,7 @@ pub mod kinds_server {
                         request: tonic::Request<::prost::alloc::string::String>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::is(&inner, request).await }
+                        async move { <T as self::Kinds>::is(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
@@ -591,7 +591,7 @@ pub mod kinds_server {
                         request: tonic::Request<super::Chat>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::r#type(&inner, request).await }
+                        async move { <T as self::Kinds>::r#type(&inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
@@ -622,7 +622,7 @@ pub mod kinds_server {
             }
         }
     }
-    impl<T: Kinds> ::tollfree::direct::Direct for KindsServer<T> {
+    impl<T: self::Kinds> ::tollfree::direct::Direct for KindsServer<T> {
         fn method(
             &self,
             name: &str,
@@ -635,7 +635,9 @@ pub mod kinds_server {
                             ::tollfree::direct::Prost,
                             move |request: tonic::Request<super::Chat>| {
                                 let inner = std::sync::Arc::clone(&inner);
-                                async move { <T as Kinds>::say(&inner, request).await }
+                                async move {
+                                    <T as self::Kinds>::say(&inner, request).await
+                                }
                             },
                             self.max_encoding_message_size,
                         ),
@@ -648,7 +650,9 @@ pub mod kinds_server {
                             ::tollfree::direct::Prost,
                             move |request: tonic::Request<()>| {
                                 let inner = std::sync::Arc::clone(&inner);
-                                async move { <T as Kinds>::ping(&inner, request).await }
+                                async move {
+                                    <T as self::Kinds>::ping(&inner, request).await
+                                }
                             },
                             self.max_encoding_message_size,
                         ),
@@ -663,7 +667,7 @@ pub mod kinds_server {
                                 request: tonic::Request<::prost::alloc::string::String>|
                             {
                                 let inner = std::sync::Arc::clone(&inner);
-                                async move { <T as Kinds>::is(&inner, request).await }
+                                async move { <T as self::Kinds>::is(&inner, request).await }
                             },
                             self.max_encoding_message_size,
                         ),
@@ -676,7 +680,9 @@ pub mod kinds_server {
                             ::tollfree::direct::Prost,
                             move |request: tonic::Request<super::Chat>| {
                                 let inner = std::sync::Arc::clone(&inner);
-                                async move { <T as Kinds>::r#type(&inner, request).await }
+                                async move {
+                                    <T as self::Kinds>::r#type(&inner, request).await
+                                }
                             },
                             self.max_encoding_message_size,
                         ),

@@ -381,7 +381,7 @@ pub mod kinds_server {
     }
     impl<T, B> tonic::codegen::Service<http::Request<B>> for KindsServer<T>
     where
-        T: Kinds,
+        T: self::Kinds,
         B: tonic::codegen::Body + std::marker::Send + 'static,
         B::Error: std::convert::Into<tonic::codegen::StdError> + std::marker::Send
             + 'static,
@@ -409,7 +409,7 @@ pub mod kinds_server {
                         request: tonic::Request<crate::types::Chat>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::say(inner, request).await }
+                        async move { <T as self::Kinds>::say(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
@@ -430,7 +430,7 @@ pub mod kinds_server {
                         request: tonic::Request<crate::types::Chat>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::listen(inner, request).await }
+                        async move { <T as self::Kinds>::listen(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
@@ -451,7 +451,7 @@ pub mod kinds_server {
                         request: tonic::Request<tonic::Streaming<crate::types::Chat>>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::tell(inner, request).await }
+                        async move { <T as self::Kinds>::tell(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
@@ -472,7 +472,7 @@ pub mod kinds_server {
                         request: tonic::Request<tonic::Streaming<::other::Note>>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::talk(inner, request).await }
+                        async move { <T as self::Kinds>::talk(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
@@ -493,7 +493,7 @@ pub mod kinds_server {
                         request: tonic::Request<()>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::ping(inner, request).await }
+                        async move { <T as self::Kinds>::ping(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
@@ -514,7 +514,7 @@ pub mod kinds_server {
                         request: tonic::Request<::prost::alloc::string::String>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::is(inner, request).await }
+                        async move { <T as self::Kinds>::is(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
@@ -535,7 +535,7 @@ pub mod kinds_server {
                         request: tonic::Request<crate::types::Chat>|
                     {
                         let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as Kinds>::r#type(inner, request).await }
+                        async move { <T as self::Kinds>::r#type(inner, request).await }
                     });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
@@ -558,7 +558,7 @@ pub mod kinds_server {
             }
         }
     }
-    impl<T: Kinds> ::tollfree::direct::Direct for KindsServer<T> {
+    impl<T: self::Kinds> ::tollfree::direct::Direct for KindsServer<T> {
         fn method(
             &self,
             name: &str,

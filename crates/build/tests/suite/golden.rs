@@ -108,16 +108,14 @@ fn what_is_wrong_is_said_with_its_place_and_nothing_is_written() {
         "taken.proto:22: message GreeterClient and service Greeter would have the same module greeter_client in Rust; \
          rename one"
             .to_owned(),
-        "taken.proto:23: method Configure would hide the client's own function configure; rename it".to_owned(),
         "taken.proto:26: service Greeter and service GreeterBlocking would have the same module \
          greeter_blocking_client in Rust; rename one"
             .to_owned(),
         "taken.proto:30: service Box would hide Box, which its trait needs; rename it".to_owned(),
+        "taken.proto:37: KindOneOf and oneof kind would have the same type KindOneOf in Rust; rename one".to_owned(),
+        "taken.proto:43: way_1 and oneof way1 would have the same type Way1 in Rust; rename one".to_owned(),
     ];
     assert_eq!(lines, expected);
-    // What reads protos in a build.rs knows no editions yet.
-    let error = refused("edition.proto", configure());
-    assert!(error.contains("edition.proto:1:1"), "{error}");
     let error = refused("absent.proto", configure());
     assert!(error.contains("absent.proto"), "{error}");
     let error = refused("bare.proto", configure().codec_path("not a path"));
