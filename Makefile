@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-against bench-check bench-hops bench-peers test conformance figures generators interop interop-table lab shepherd-outside lint doc loom nightly msrv aarch64 miri deny dist fuzz publish semver stated
+.PHONY: help demo bench bench-against bench-check bench-hops bench-peers test conformance figures generators googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv aarch64 miri deny dist fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -69,6 +69,9 @@ conformance: ## Run protobuf's conformance suite against the engine, and through
 generators: ## Have protoc and buf run protoc-gen-tollfree, and compare with what a build.rs gets (fetches them)
 	@cargo build --quiet --package tollfree-build
 	@crates/build/generators/run $(TARGET_DIR)/generators $(TARGET_DIR)/debug/protoc-gen-tollfree
+
+googleapis: ## Generate Google's public files at all levels, and compile them (fetches them), or DIRECTORIES="spanner cloud/kms" of them
+	@CARGO_TARGET_DIR=$(TARGET_DIR) tests/names/googleapis $(TARGET_DIR)/googleapis $(DIRECTORIES)
 
 interop: ## Run gRPC's interoperability tests in every pairing with grpc-go, and grpcurl and ghz (fetches and builds them)
 	@cargo build --quiet --package tollfree-interop
