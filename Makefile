@@ -47,7 +47,7 @@ bench-peers: ## Build the peers of `tollfree-lab bench`: iceoryx2, and C++ proto
 	@lab/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
 test: lint ## Check everything: formatting, lints, tests, documentation, concurrency models
-	@.ci/tests
+	@cargo test --quiet --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory doc loom lab
 
 lab: ## Build the laboratory, and have it make a few calls

@@ -1,6 +1,6 @@
 //! What source files may hold: unsafe code, their length, their name, and nothing of the machine they were written on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{File, files, hold, read, section};
 
@@ -144,6 +144,36 @@ fn every_file_is_called_after_its_topic() {
     hold("names of files", files().iter().filter_map(|file| name(&file.path)).collect());
 }
 
+/// The package that a file makes a test binary of, as cargo finds them: each one is linked with all that it tests. Models for loom
+/// are another build's, and `tidy` names its one binary itself.
+fn test_binary(path: &str) -> Option<&str> {
+    let (package, within) = path.split_once("/tests/").filter(|(package, _)| *package != "tests/tidy")?;
+    let is_binary = match within.split_once('/') {
+        None => within.ends_with(".rs") && within != "loom.rs",
+        Some((_, rest)) => rest == "main.rs",
+    };
+    (is_binary && package.split('/').count() == 2).then_some(package)
+}
+
+/// Packages with several.
+fn test_binaries<'p>(paths: impl Iterator<Item = &'p str>) -> Vec<String> {
+    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for path in paths {
+        if let Some(package) = test_binary(path) {
+            found.entry(package).or_default().push(path);
+        }
+    }
+    let several = found.into_iter().filter(|(_, paths)| paths.len() > 1);
+    several
+        .map(|(package, paths)| format!("{package} has several test binaries: {}", paths.join(", ")))
+        .collect()
+}
+
+#[test]
+fn a_package_has_one_test_binary() {
+    hold("test binaries", test_binaries(files().iter().map(|file| file.path.as_str())));
+}
+
 /// Paths and hosts of the machine on which something was written.
 fn origin(file: &File) -> Vec<String> {
     let homes = [concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/wo", "rk/"), concat!("/Us", "ers/")];
@@ -209,6 +239,16 @@ fn rules() {
     );
     assert!(name("crates/a/src/utils.rs").is_some() && name("crates/common/src/a.rs").is_some());
     assert!(name("crates/a/src/ring.rs").is_none());
+    let one = [
+        "crates/a/tests/suite/main.rs",
+        "crates/a/tests/suite/b.rs",
+        "crates/a/tests/loom.rs",
+        "crates/b/tests/c.rs",
+    ];
+    assert!(test_binaries(one.into_iter()).is_empty());
+    for second in ["crates/b/tests/d.rs", "crates/a/tests/d/main.rs"] {
+        assert_eq!(test_binaries(one.into_iter().chain([second])).len(), 1, "{second}");
+    }
     for bad in [concat!("see /ho", "me/me/x"), concat!("https:/", "/registry.example.org/x")] {
         assert_eq!(origin(&file("a.md", bad)).len(), 1, "{bad}");
     }

@@ -8,13 +8,8 @@ mod kills;
 mod load;
 mod placed;
 mod places;
-#[path = "../world/probe.rs"]
-#[allow(dead_code, reason = "the other suite counts more")]
-mod probe;
 mod restarts;
 mod shortcuts;
-#[path = "../world/taker.rs"]
-mod taker;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tollfree_kill_points::Point;
@@ -23,6 +18,8 @@ use tollfree_stubs::probe::Ask;
 use tollfree_stubs::probe::probe_client::ProbeClient;
 use tollfree_stubs::probe::probe_server::ProbeServer;
 use tollfree_testkit::Role;
+
+use crate::world::{probe, taker};
 
 /// Not a test: a process that another test has started.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,12 +4,11 @@ mod answers;
 mod clients;
 mod codes;
 mod header_lists;
-#[allow(dead_code, reason = "other suites see more of it")]
-#[path = "../conformance/probe.rs"]
-mod probe;
 mod silence;
 
 use std::time::{Duration, Instant};
+
+use crate::conformance::probe;
 
 /// Longer than a busy machine takes.
 const PATIENCE: Duration = Duration::from_secs(30);

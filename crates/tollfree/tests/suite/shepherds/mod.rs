@@ -1,12 +1,6 @@
 //! Servers behind a shepherd, and channels via one: who is who, what ends when somebody dies, and what is said where it can't
 //! work. That calls mean the same through a shepherd, whatever their kind, is the conformance suite's matter.
 
-#[path = "../conformance/probe.rs"]
-#[allow(dead_code, reason = "the conformance suite looks at more of it")]
-mod probe;
-#[path = "../conformance/shepherd.rs"]
-mod shepherd;
-
 mod ends;
 mod who;
 mod wording;
@@ -20,7 +14,8 @@ use tollfree_stubs::probe::probe_client::ProbeClient;
 use tollfree_stubs::probe::probe_server::ProbeServer;
 use tollfree_testkit::{Process, Role};
 
-use probe::{Probe, Witness};
+use crate::conformance::probe::{Probe, Witness};
+use crate::conformance::{probe, shepherd};
 
 /// Within this time what has to happen has happened, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
