@@ -110,7 +110,8 @@ pub fn draft(data: &[u8]) {
     let Ok(mut draft) = Draft::<t3::All>::new(Arena::with_limit(limit)) else { return };
     let mut model = All::default();
     let kept_model = All { f_string: "kept".into(), r_string: vec!["é".into()], ..All::default() };
-    let kept = Owned::<t3::All>::from_prost_in(Arena::with_limit(1 << 16), &kept_model).expect("there is room");
+    let kept =
+        Owned::<t3::All>::from_prost_in(Arena::with_limit(1 << 16), &kept_model).expect("there is room");
     // Each byte of the input may have a few hundred copied.
     within("building", limit + 256 * data.len(), || {
         build(&mut draft.edit(), &mut model, &mut steps, &(kept, kept_model), 0);

@@ -4,4 +4,5 @@ mod golden;
 mod manual;
 mod objects;
 mod plugin;
+mod refused;
 mod views;

@@ -11,10 +11,10 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::probe::{Probe, Witness};
+use super::{PATIENCE, connect};
 use crate::stubs::probe::probe_client::ProbeClient;
 use crate::stubs::probe::probe_server::ProbeServer;
 use crate::stubs::probe::{Answer, Ask, Fault};
-use super::{PATIENCE, connect};
 
 /// Pairs whose list is twelve times as long as tonic takes, which ends a connection; and a list that is a little longer, which doesn't.
 const MANY: usize = 5_000;
