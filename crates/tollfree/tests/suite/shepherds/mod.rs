@@ -15,7 +15,7 @@ use tollfree_stubs::probe::probe_server::ProbeServer;
 use tollfree_testkit::{Process, Role};
 
 use crate::conformance::probe::{Probe, Witness};
-use crate::conformance::{probe, shepherd};
+use crate::conformance::shepherd;
 
 /// Within this time what has to happen has happened, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
