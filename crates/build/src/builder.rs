@@ -12,6 +12,7 @@ use prost_types::FileDescriptorSet;
 use crate::check::{self, Generated};
 use crate::manifest::{self, Needed};
 use crate::service::{Failures, Generator, Options};
+use crate::sources::Sources;
 use crate::views::{self, Structs};
 use crate::{defaults, editions, names};
 
@@ -266,7 +267,7 @@ impl Builder {
                 if places.any(|path| editions::is_of_edition(&path)) { editions::ADVICE } else { "" };
             io::Error::other(format!("{error:?}{advice}"))
         };
-        let mut compiler = protox::Compiler::new(includes).map_err(refused)?;
+        let mut compiler = protox::Compiler::with_file_resolver(Sources::new(includes));
         compiler.include_source_info(true).include_imports(true);
         compiler.open_files(protos).map_err(refused)?;
         if self.emit_rerun_if_changed {

@@ -80,14 +80,17 @@ impl<'a> Complaints<'a> {
     }
 }
 
+/// What makes a module, and its name in Rust if it is a service.
+type Maker = (String, Option<String>);
+
 /// What is known of one package, from all files that it has.
 #[derive(Default)]
 struct Package<'a> {
     /// By name in Rust: the name in the proto.
     types: HashMap<String, &'a str>,
     services: HashMap<String, &'a str>,
-    /// By name of the module: what makes it, and its name in Rust if it is a service.
-    modules: HashMap<String, (String, Option<String>)>,
+    /// By name of the module.
+    modules: HashMap<String, Maker>,
 }
 
 /// What of the files can't be generated, in words. Files of one package are one module in Rust.
@@ -195,7 +198,7 @@ fn modules<'a>(complaints: &mut Complaints<'a>, package: &mut Package<'a>, gener
         (generated.clients && generated.blocking, "blocking_client"),
         (generated.servers, "server"),
     ];
-    let mut made: Vec<(String, (String, Option<String>), [i32; 2])> = Vec::new();
+    let mut made: Vec<(String, Maker, [i32; 2])> = Vec::new();
     for (idx, message) in file.message_type.iter().enumerate().filter(|(_, message)| has_module(message)) {
         let what = format!("message {}", message.name());
         made.push((message.name().to_snake_case(), (what, None), [number::FILE_MESSAGE, idx as i32]));

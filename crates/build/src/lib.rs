@@ -29,6 +29,7 @@ mod names;
 mod plugin;
 mod server;
 mod service;
+mod sources;
 mod views;
 
 pub use builder::{Builder, configure};

@@ -62,6 +62,32 @@ fn a_file_of_an_edition_is_told_the_way_that_there_is() {
     assert!(!error.contains("compile_descriptor_set"), "{error}");
 }
 
+/// Protobuf's own files change more often than the parser; those that it brings along are as good.
+#[test]
+fn a_newer_file_of_protobufs_own_in_an_include_directory_is_no_fault() {
+    let include = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = include.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("google/protobuf/descriptor.proto", "syntax = \"proto2\"; message M { what will come; }");
+    let extend = "extend google.protobuf.FieldOptions { string rule = 50001; }";
+    let import = "syntax = \"proto3\"; import \"google/protobuf/descriptor.proto\";";
+    write("own.proto", &format!("{import} {extend} message Own {{ int32 x = 1 [(rule) = \"a\"]; }}"));
+    let compiled = |name: &str| {
+        let out = tempfile::tempdir().unwrap();
+        let builder = configure().out_dir(out.path()).emit_rerun_if_changed(false).views(".Own");
+        builder
+            .compile_protos(&[include.path().join(name)], &[include.path()])
+            .map_err(|error| error.to_string())
+    };
+    compiled("own.proto").unwrap();
+    write("google/type/broken.proto", "syntax = \"proto3\"; what");
+    let error = compiled("google/type/broken.proto").unwrap_err();
+    assert!(error.contains("google/type/broken.proto:1:"), "{error}");
+}
+
 /// This test's own manifest has neither crate, and cargo tells tests where it is, as it tells build scripts.
 #[test]
 fn a_manifest_without_the_crates_that_the_code_names() {
