@@ -1,4 +1,4 @@
-//! The deadline of one call, at either end.
+//! The deadline of one call, at either end, and the two that a server has to keep.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,6 +6,35 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 use tollfree_transport::now_ns;
+
+/// Until when a server works for a call, on the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadlines {
+    client_ns: Option<u64>,
+    handler_ns: Option<u64>,
+}
+
+impl Deadlines {
+    /// The client's deadline alone.
+    pub(crate) fn of_client(client_ns: Option<u64>) -> Deadlines {
+        Deadlines { client_ns, handler_ns: client_ns }
+    }
+
+    /// The client's deadline, and one of the server's own for the handler.
+    pub(crate) fn with_timeout(client_ns: Option<u64>, timeout_ns: u64) -> Deadlines {
+        Deadlines { client_ns, handler_ns: Some(client_ns.unwrap_or(u64::MAX).min(timeout_ns)) }
+    }
+
+    /// After this nobody waits for the rest of an answer.
+    pub(crate) fn client_ns(&self) -> Option<u64> {
+        self.client_ns
+    }
+
+    /// After this the handler goes no further. Never later than the client's deadline.
+    pub(crate) fn handler_ns(&self) -> Option<u64> {
+        self.handler_ns
+    }
+}
 
 /// Fires when a call's deadline passes; costs nothing without one.
 #[derive(Debug, Default)]
@@ -18,6 +47,13 @@ impl Deadline {
     /// `at_ns` is on the monotonic clock.
     pub(crate) fn new(at_ns: Option<u64>) -> Deadline {
         Deadline { at_ns, sleep: None }
+    }
+
+    /// Goes on until another time.
+    pub(crate) fn move_to(&mut self, at_ns: Option<u64>) {
+        if self.at_ns != at_ns {
+            *self = Deadline::new(at_ns);
+        }
     }
 
     /// Whether the deadline has passed, for those who are always busy.

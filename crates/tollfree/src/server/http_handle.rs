@@ -15,7 +15,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-use crate::call::deadline::Deadline;
+use crate::call::deadline::{Deadline, Deadlines};
 use crate::message::bypass::{Bypass, Takes};
 use crate::message::compression::{PLAIN, is_plain};
 use crate::message::framing::Deframer;
@@ -270,11 +270,16 @@ impl Handle for HttpHandle {
 
 impl Serving<HttpHandle> {
     /// A call that is answered without a handler.
-    pub(crate) fn refused(stream: Held, refusal: Status, record: Option<ServedCall>) -> Serving<HttpHandle> {
+    pub(crate) fn refused(
+        stream: Held,
+        refusal: Status,
+        deadlines: Deadlines,
+        record: Option<ServedCall>,
+    ) -> Serving<HttpHandle> {
         let (state, deframer) = (State::Ended, Deframer::default());
         let handle = HttpHandle { state, deframer, passing: None, bypass: None, count: 0 };
         let mut serving = Serving::idle(handle);
-        serving.begin(stream, None, record);
+        serving.begin(stream, deadlines, record);
         serving.take_up(Step::Last(refusal));
         serving
     }

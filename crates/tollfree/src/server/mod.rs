@@ -265,7 +265,8 @@ impl Server {
     }
 
     /// How long handlers may take. Calls that take longer end DEADLINE_EXCEEDED, as with a deadline of their own: the
-    /// shorter of the two holds. Over HTTP/2 it is tonic's own timeout, which says CANCELLED.
+    /// shorter of the two holds. An answer that was given in time still waits for a slow client, up to the call's own deadline.
+    /// Over HTTP/2 it is tonic's own timeout, which says CANCELLED.
     pub fn timeout(mut self, timeout: Duration) -> Server {
         self.timeout = Some(timeout);
         self

@@ -3,6 +3,7 @@
 //! ```text
 //! begin ──► the handler has its turn ──► last words ──► over
 //!              │ waits: is anybody there still? is there time left?
+//!                                            │ wait: has the client time left?
 //! ```
 //! How a handler is called, and what it reads and says meanwhile, is its [`Handle`]'s matter.
 
@@ -12,9 +13,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tollfree_transport::Stream;
-use tonic::Status;
+use tonic::{Code, Status};
 
-use crate::call::deadline::Deadline;
+use crate::call::deadline::{Deadline, Deadlines};
 use crate::metrics::ServedCall;
 use crate::server::speech::Speech;
 use crate::status;
@@ -71,7 +72,9 @@ pub(crate) struct Serving<H: Handle> {
 /// A call that is not over.
 struct Ongoing<S> {
     speech: Speech<S>,
+    /// The handler's, and the client's while last words wait.
     deadline: Deadline,
+    client_ns: Option<u64>,
     /// Its last words are being sent.
     is_ending: bool,
 }
@@ -83,10 +86,10 @@ impl<H: Handle> Serving<H> {
     }
 
     /// Begins a call; `record` counts it.
-    pub(crate) fn begin(&mut self, stream: H::Held, deadline_ns: Option<u64>, record: Option<ServedCall>) {
-        let deadline = Deadline::new(deadline_ns);
+    pub(crate) fn begin(&mut self, stream: H::Held, deadlines: Deadlines, record: Option<ServedCall>) {
+        let deadline = Deadline::new(deadlines.handler_ns());
         let speech = Speech::new(stream, record, self.handle.is_shortcut());
-        self.call = Some(Ongoing { speech, deadline, is_ending: false });
+        self.call = Some(Ongoing { speech, deadline, client_ns: deadlines.client_ns(), is_ending: false });
     }
 
     /// What is to be sent on the call.
@@ -123,7 +126,13 @@ impl<H: Handle> Future for Serving<H> {
         loop {
             let Serving { handle, call: Some(call) } = &mut *this else { return Poll::Ready(()) };
             if call.is_ending {
-                let is_over = ready!(call.speech.poll_emit(cx));
+                let Poll::Ready(is_over) = call.speech.poll_emit(cx) else {
+                    // The server's own limit is the handler's. A client that is slow has until its deadline.
+                    call.deadline.move_to(call.client_ns);
+                    ready!(call.deadline.poll(cx));
+                    call.speech.give_up(Code::DeadlineExceeded);
+                    return Poll::Ready(());
+                };
                 if is_over || call.speech.is_said() {
                     return Poll::Ready(());
                 }

@@ -28,6 +28,7 @@ use tonic::service::Routes;
 use tonic::transport::server::UdsConnectInfo;
 
 use crate::call::attempts::deadline_ns;
+use crate::call::deadline::Deadlines;
 use crate::endpoint::chance;
 use crate::message::bypass::{Bypass, OfServer};
 use crate::message::encoding::says_encoding;
@@ -397,7 +398,7 @@ impl SessionTask {
     fn serve_whole(&mut self, cx: &mut Context<'_>, place: &mut Option<Accepted<'_>>) -> bool {
         let Some(accepted) = place else { return true };
         let Some(method) = accepted.method() else { return false };
-        let until_ns = self.deadline_ns(accepted.deadline_ns());
+        let deadlines = self.deadlines(accepted.deadline_ns());
         let Some(Some(known)) = self.methods.get_mut(usize::from(method.0)) else { return false };
         let (Some(direct), true) = (&mut known.direct, known.pace.is_next_inline()) else { return false };
         if self.duty.tally.is_counting() || self.duty.metrics.is_some() || !direct.takes_some() {
@@ -419,7 +420,7 @@ impl SessionTask {
             };
         }
         let Some(whole) = accepted.take_whole() else { return false };
-        insert_timeout(&mut headers, until_ns);
+        insert_timeout(&mut headers, deadlines);
         let mut extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
         if let Some(callers) = &mut self.callers {
             callers.tell(&mut headers, &mut extensions);
@@ -430,7 +431,7 @@ impl SessionTask {
         let began = known.pace.is_timed().then(now_ns);
         let Some(accepted) = place.take() else { return true };
         let outlet = &*self.attachment;
-        let left = direct.serve_in_place(cx, accepted, whole, headers, extensions, until_ns, outlet);
+        let left = direct.serve_in_place(cx, accepted, whole, headers, extensions, deadlines, outlet);
         if let Some(began) = began {
             known.pace.learn(now_ns() - began);
         }
@@ -464,7 +465,8 @@ impl SessionTask {
             Admission::Uncounted => None,
             Admission::Counted(counted) => Some(counted),
             Admission::Shed(refusal) => {
-                let mut refused = Serving::refused(Held::Own(call.stream), refusal, record);
+                let deadlines = Deadlines::of_client(call.deadline_ns);
+                let mut refused = Serving::refused(Held::Own(call.stream), refusal, deadlines, record);
                 if Pin::new(&mut refused).poll(cx).is_pending() {
                     self.tasks.spawn(refused);
                 }
@@ -535,24 +537,18 @@ impl SessionTask {
         self.methods.get_mut(usize::from(method?.0))?.as_mut()
     }
 
-    /// When a call is over: at its deadline, or when the server says. On the monotonic clock.
+    /// When a call is over: at its client's deadline, or when the server says.
     #[inline]
-    fn deadline_ns(&self, asked: Option<u64>) -> Option<u64> {
+    fn deadlines(&self, client_ns: Option<u64>) -> Deadlines {
         match self.duty.timeout {
-            None => asked,
-            Some(timeout) => Some(asked.unwrap_or(u64::MAX).min(deadline_ns(timeout))),
+            None => Deadlines::of_client(client_ns),
+            Some(timeout) => Deadlines::with_timeout(client_ns, deadline_ns(timeout)),
         }
     }
 
     /// Begins a call; `arrival` came with it.
-    fn begin(
-        &mut self,
-        mut call: Call,
-        arrival: Option<Arrival>,
-        record: Option<ServedCall>,
-    ) -> (Begun, bool) {
-        let asked_ns = call.deadline_ns;
-        call.deadline_ns = self.deadline_ns(asked_ns);
+    fn begin(&mut self, call: Call, arrival: Option<Arrival>, record: Option<ServedCall>) -> (Begun, bool) {
+        let mut deadlines = self.deadlines(call.deadline_ns);
         let is_shortcut = self.callers.as_ref().is_some_and(Callers::is_neighbor);
         let (peer, trust) = (self.attachment.peer_pool(), self.trust);
         let is_shepherd = self.control.is_some();
@@ -592,15 +588,17 @@ impl SessionTask {
         }
         let Some(known) = place else {
             let refusal = Status::unimplemented("the method's path is not one of gRPC's");
-            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal, record)), true);
+            let refused = Serving::refused(Held::Own(call.stream), refusal, deadlines, record);
+            return (Begun::Http(refused), true);
         };
         if known.is_control {
-            call.deadline_ns = asked_ns;
+            deadlines = Deadlines::of_client(call.deadline_ns);
         }
         let Some(handler) = &known.handler else {
             let refusal =
                 Status::unimplemented(format!("no service here has the method {}", known.uri.path()));
-            return (Begun::Http(Serving::refused(Held::Own(call.stream), refusal, record)), true);
+            let refused = Serving::refused(Held::Own(call.stream), refusal, deadlines, record);
+            return (Begun::Http(refused), true);
         };
         if let Some(record) = &record {
             record.is_served();
@@ -613,8 +611,8 @@ impl SessionTask {
         {
             if direct.is_intercepted() {
                 let headers = headers.take().unwrap_or_else(|| self.headers.clone());
-                let request = request(&call, known.uri.clone(), headers, extensions, callers);
-                direct.begin_intercepted(&mut place, call, arrival, &**handler, request, record);
+                let request = request(&call, known.uri.clone(), headers, extensions, callers, deadlines);
+                direct.begin_intercepted(&mut place, call, arrival, &**handler, request, deadlines, record);
             } else {
                 let mut headers = HeaderMap::new();
                 if self.duty.http_details {
@@ -622,16 +620,16 @@ impl SessionTask {
                 } else {
                     unpack_custom(&call.headers, &mut headers);
                 }
-                insert_timeout(&mut headers, call.deadline_ns);
+                insert_timeout(&mut headers, deadlines);
                 if let Some(callers) = callers {
                     callers.tell(&mut headers, &mut extensions);
                 }
-                direct.begin(&mut place, call, arrival, headers, extensions, record);
+                direct.begin(&mut place, call, arrival, headers, extensions, deadlines, record);
             }
             return (Begun::Direct(place), inline);
         }
         let headers = headers.take().unwrap_or_else(|| self.headers.clone());
-        let mut request = request(&call, known.uri.clone(), headers, extensions, callers);
+        let mut request = request(&call, known.uri.clone(), headers, extensions, callers, deadlines);
         let passing = passing();
         let passes_refs =
             known.is_generated && passing.peer == PeerPool::Same && passing.sharing.pool.is_some();
@@ -661,7 +659,8 @@ impl SessionTask {
             Err(rest) => {
                 let stream = Arc::new(call.stream);
                 let sharing = passing.sharing.clone();
-                let body = RequestBody::new(stream.clone(), call.deadline_ns, rest, sharing, bypass.clone());
+                let until_ns = deadlines.handler_ns();
+                let body = RequestBody::new(stream.clone(), until_ns, rest, sharing, bypass.clone());
                 let body = Body::new(body);
                 *request.body_mut() = match &record {
                     None => body,
@@ -674,10 +673,10 @@ impl SessionTask {
         let serving = match std::panic::catch_unwind(AssertUnwindSafe(|| handler.begin(request))) {
             Ok(handling) => {
                 let mut serving = Serving::idle(HttpHandle::new(handling, passing, bypass));
-                serving.begin(stream, call.deadline_ns, record);
+                serving.begin(stream, deadlines, record);
                 serving
             }
-            Err(_) => Serving::refused(stream, Status::internal("the handler panicked"), record),
+            Err(_) => Serving::refused(stream, Status::internal("the handler panicked"), deadlines, record),
         };
         (Begun::Http(serving), inline)
     }
@@ -699,9 +698,10 @@ fn request(
     headers: HeaderMap,
     mut extensions: Extensions,
     callers: &mut Option<Callers>,
+    deadlines: Deadlines,
 ) -> Request<Body> {
     let mut headers = all_headers(headers, &call.headers);
-    insert_timeout(&mut headers, call.deadline_ns);
+    insert_timeout(&mut headers, deadlines);
     if let Some(callers) = callers {
         callers.tell(&mut headers, &mut extensions);
     }
@@ -744,8 +744,9 @@ fn says_agent(block: &[u8]) -> bool {
     pairs(block).flatten().any(|(name, _)| name.as_bytes() == USER_AGENT.as_str().as_bytes())
 }
 
-fn insert_timeout(headers: &mut HeaderMap, deadline_ns: Option<u64>) {
-    if let Some(deadline_ns) = deadline_ns {
+/// What a handler is told of its time.
+fn insert_timeout(headers: &mut HeaderMap, deadlines: Deadlines) {
+    if let Some(deadline_ns) = deadlines.handler_ns() {
         let left = std::time::Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
         headers.insert(GRPC_TIMEOUT, timeout_value(left));
     }

@@ -73,6 +73,16 @@ impl<S: Borrow<Stream>> Speech<S> {
         self.end_with(last);
     }
 
+    /// The client has not read what it was answered, and nobody waits for that any more. Whoever still reads the request is told, too.
+    #[cold]
+    pub(crate) fn give_up(&mut self, code: Code) {
+        self.emission = Emission::default();
+        self.stream.borrow().abort(code as u16);
+        if let Some(record) = &self.record {
+            record.end(code);
+        }
+    }
+
     /// Nothing is left to be sent.
     pub(crate) fn is_said(&self) -> bool {
         self.emission.is_empty()

@@ -7,7 +7,7 @@ use http::{Extensions, HeaderMap};
 use tollfree_transport::{Accepted, Arrival, Call, Emission, EmitError, End, Stream};
 use tonic::Status;
 
-use crate::call::deadline::Deadline;
+use crate::call::deadline::{Deadline, Deadlines};
 use crate::channel::slot::Slot;
 use crate::message::encoding::{Gather, Gathered, Received, What};
 use crate::message::payloads::Outlet;
@@ -205,11 +205,12 @@ impl Serving<TypedHandle> {
         arrival: Option<Arrival>,
         gather: Gather,
         state: State,
+        deadlines: Deadlines,
         record: Option<ServedCall>,
     ) {
         self.handle.gather = gather;
         (self.handle.arrival, self.handle.state) = (arrival, state);
-        self.begin(call.stream, call.deadline_ns, record);
+        self.begin(call.stream, deadlines, record);
     }
 
     /// The first poll of a call that came as a whole, where it was accepted: nothing is kept of one that is over then, and its stream is
@@ -218,7 +219,7 @@ impl Serving<TypedHandle> {
         &mut self,
         cx: &mut Context<'_>,
         mut accepted: Accepted<'_>,
-        until_ns: Option<u64>,
+        deadlines: Deadlines,
         request: Result<Raw, Status>,
         outlet: &dyn Outlet,
     ) -> Poll<()> {
@@ -244,7 +245,7 @@ impl Serving<TypedHandle> {
         }
         self.handle.state = State::Handler;
         // Calls that are counted are not answered in place.
-        self.begin(accepted.into_call(true).stream, until_ns, None);
+        self.begin(accepted.into_call(true).stream, deadlines, None);
         if let Some(speech) = self.speech() {
             speech.emission = emission;
         }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tollfree_transport::{Accepted, Arrival, Call, Whole};
 use tonic::body::Body;
 
+use crate::call::deadline::Deadlines;
 use crate::channel::slot::Slot;
 use crate::message::encoding::{Gather, Received, check_received, says_encoding};
 use crate::message::payloads::Outlet;
@@ -81,9 +82,10 @@ impl DirectMethod {
         arrival: Option<Arrival>,
         headers: HeaderMap,
         extensions: Extensions,
+        deadlines: Deadlines,
         record: Option<ServedCall>,
     ) {
-        place.begin_typed(call, arrival, self.gather(), State::Read(headers, extensions), record);
+        place.begin_typed(call, arrival, self.gather(), State::Read(headers, extensions), deadlines, record);
     }
 
     /// Begins a call whose request interceptors see first, without its message.
@@ -94,12 +96,20 @@ impl DirectMethod {
         arrival: Option<Arrival>,
         handler: &dyn Handler,
         mut request: Request<Body>,
+        deadlines: Deadlines,
         record: Option<ServedCall>,
     ) {
         let slot = Slot::default();
         request.extensions_mut().insert(slot.clone());
         let intercepted = handler.handle(request);
-        place.begin_typed(call, arrival, self.gather(), State::Intercept(intercepted, slot), record);
+        place.begin_typed(
+            call,
+            arrival,
+            self.gather(),
+            State::Intercept(intercepted, slot),
+            deadlines,
+            record,
+        );
     }
 
     /// Whether a call may be answered here and now, unless it says how messages are compressed: nobody is to see it first.
@@ -119,7 +129,7 @@ impl DirectMethod {
         whole: Whole,
         headers: HeaderMap,
         extensions: Extensions,
-        until_ns: Option<u64>,
+        deadlines: Deadlines,
         outlet: &dyn Outlet,
     ) -> Option<Box<Serving<TypedHandle>>> {
         let message = match check_received(&whole, self.found.direct.max_decoding_message_size()) {
@@ -129,7 +139,7 @@ impl DirectMethod {
         };
         let request = message.map(|message| Raw { message, headers, extensions });
         let serving = self.idle.as_mut()?;
-        if serving.poll_in_place(cx, accepted, until_ns, request, outlet).is_pending() {
+        if serving.poll_in_place(cx, accepted, deadlines, request, outlet).is_pending() {
             return self.idle.take();
         }
         if !(serving.handle.clear() && serving.is_reusable()) {

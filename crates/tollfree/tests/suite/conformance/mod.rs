@@ -25,6 +25,8 @@ pub(crate) mod shepherd;
 mod shutdown;
 mod sizes;
 mod statuses;
+mod still;
+mod unread;
 
 /// Runs rows over every transport and runtime; those `without_shepherd` are about the socket that server and client share.
 #[macro_export]

@@ -18,7 +18,7 @@ mod endings;
 mod features;
 #[allow(dead_code, reason = "no row here runs over HTTP/2")]
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/lab.rs"]
-mod lab;
+pub(crate) mod lab;
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/likeness.rs"]
 mod likeness;
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/metadata.rs"]
@@ -37,6 +37,10 @@ mod shutdown;
 mod sizes;
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/statuses.rs"]
 mod statuses;
+#[path = "../../../../../crates/tollfree/tests/suite/conformance/still.rs"]
+pub(crate) mod still;
+#[path = "../../../../../crates/tollfree/tests/suite/conformance/unread.rs"]
+mod unread;
 
 /// Runs rows over shared memory, met at an address of its own or by leaving TCP, with a server that blocks its thread, and through a shepherd; over HTTP/2 these stubs are tonic's own client and server inside.
 #[macro_export]

@@ -9,3 +9,4 @@ mod place;
 mod streams;
 mod travel;
 mod trust;
+mod unread;
