@@ -20,12 +20,14 @@ use crate::arrival::Pace;
 use crate::client::Client;
 use crate::config::{Config, Limits};
 use crate::connection::Meter;
+use crate::deadline;
 use crate::inside::Inside;
 use crate::memory::Charge;
 use crate::metrics::Metrics;
 use crate::monitor::{Stage, Timeline};
 use crate::refusal::{Refusal, Refused};
 use crate::traces::CallSpan;
+use crate::unread::{PIECE_LEN, Standing, asked};
 use crate::workers::Place;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -66,6 +68,8 @@ impl Passage {
                 Refused { why: Refusal::Message, status: too_long("request", limits.message_bytes) }
             }
             Refusal::Slow => too_slow(limits),
+            Refusal::Late => deadline::late(),
+            Refusal::Unread => unread(limits),
             why => too_much(*why),
         })
     }
@@ -74,9 +78,14 @@ impl Passage {
         self.is_answered.store(true, Ordering::Relaxed);
     }
 
-    /// The request breaks a limit; the first that it breaks counts.
+    /// The call breaks a limit; the first that it breaks counts.
     pub(crate) fn end(&self, why: Refusal) {
         _ = self.ended.set(why);
+    }
+
+    /// Why a call ends whose answer nobody has read.
+    fn left(&self, limits: &Limits) -> Option<Refused> {
+        self.refused(limits).filter(|refused| matches!(refused.why, Refusal::Late | Refusal::Unread))
     }
 }
 
@@ -97,6 +106,14 @@ fn too_slow(limits: &Limits) -> Refused {
         limits.min_bytes_per_s, limits.arrival_grace_ms
     ));
     Refused { why: Refusal::Slow, status }
+}
+
+fn unread(limits: &Limits) -> Refused {
+    let status = Status::resource_exhausted(format!(
+        "the client has read nothing of the answer for the {} ms that limits.unread_ms allows",
+        limits.unread_ms
+    ));
+    Refused { why: Refusal::Unread, status }
 }
 
 pub(crate) fn too_long(what: &str, limit: u64) -> Status {
@@ -469,6 +486,9 @@ pub(crate) struct Answer {
     record: Record,
     /// The call's place at a worker, until the answer is complete.
     place: Option<Place>,
+    deadline: Option<Instant>,
+    /// What came of it and has not been given to HTTP/2 yet.
+    rest: Bytes,
 }
 
 impl Answer {
@@ -480,12 +500,18 @@ impl Answer {
     ) -> Answer {
         record.heed(headers);
         let body = Limited::new(inner, config, record.passage.clone(), record.metrics.clone());
-        Answer { body, record, place: None }
+        Answer { body, record, place: None, deadline: None, rest: Bytes::new() }
+    }
+
+    /// Nobody waits for what is left of it after that.
+    pub(crate) fn until(mut self, deadline: Option<Instant>) -> Answer {
+        self.deadline = deadline;
+        self
     }
 
     /// An answer that a worker gives.
     pub(crate) fn at(mut self, place: Place) -> Answer {
-        self.body = self.body.charged(place.charge());
+        self.body.charge = Some(place.charge());
         self.place = Some(place);
         self
     }
@@ -499,14 +525,10 @@ impl Answer {
         self.record.code = Some(status.code());
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
     }
-}
 
-impl Body for Answer {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let this = self.get_mut();
+    /// The next that has come.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self;
         let came = ready!(this.body.poll(cx));
         this.record.call.sent(this.body.lengths.take_passed() as usize);
         match came {
@@ -541,12 +563,56 @@ impl Body for Answer {
         }
     }
 
+    /// The first part of bytes that have come. The others wait here: what HTTP/2 has been given can't be taken back.
+    fn piece_of(&mut self, mut bytes: Bytes) -> Frame<Bytes> {
+        self.rest = bytes.split_off(bytes.len().min(PIECE_LEN));
+        Frame::data(bytes)
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let Some(left) = self.record.passage.left(&self.body.config.limits) else { return };
+        let Record { metrics, passage, path, code, .. } = &mut self.record;
+        if left.why == Refusal::Unread {
+            metrics.refused(left.why, passage.client(), path, left.status.message());
+        }
+        *code = Some(left.status.code());
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        let polled = match std::mem::take(&mut this.rest) {
+            rest if rest.is_empty() => match this.poll_next(cx) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => Poll::Ready(Some(Ok(this.piece_of(data)))),
+                    Err(frame) => Poll::Ready(Some(Ok(frame))),
+                },
+                polled => polled,
+            },
+            rest => Poll::Ready(Some(Ok(this.piece_of(rest)))),
+        };
+        let gives = matches!(&polled, Poll::Ready(Some(Ok(frame))) if frame.is_data());
+        asked(gives.then(|| Standing::new(&this.record.passage, this.deadline, &this.body.config.limits)));
+        polled
+    }
+
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (here, mut hint) = (self.rest.len() as u64, self.body.size_hint());
+        if let Some(most) = hint.upper() {
+            hint.set_upper(most.saturating_add(here));
+        }
+        hint.set_lower(hint.lower().saturating_add(here));
+        hint
     }
 }
 

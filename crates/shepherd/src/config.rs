@@ -300,6 +300,8 @@ pub struct Limits {
     pub min_bytes_per_s: u64,
     /// How long a message may come more slowly, or not at all.
     pub arrival_grace_ms: u64,
+    /// How long bytes of an answer may wait for a client that does not read. 0: as long as the connection lasts.
+    pub unread_ms: u64,
     /// Until when TLS and HTTP/2 must have begun.
     pub handshake_ms: u64,
     /// How long a connection may be without a call.
@@ -334,6 +336,7 @@ impl Default for Limits {
             place_wait_ms: 5000,
             min_bytes_per_s: 512,
             arrival_grace_ms: 20_000,
+            unread_ms: 300_000,
             handshake_ms: 10_000,
             idle_ms: 300_000,
             age_ms: 0,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, watch};
@@ -19,6 +19,7 @@ use crate::client::Client;
 use crate::config::Limits;
 use crate::gateway::Gateway;
 use crate::refusal::Refusal;
+use crate::unread::Calls;
 
 /// What HTTP/2 begins with: the preface, and the head of a SETTINGS frame.
 const BEGINNING_LEN: u64 = 24 + 9;
@@ -210,8 +211,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 }
 
-fn builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn builder(limits: &Limits) -> http2::Builder<Calls> {
+    let mut builder = http2::Builder::new(Calls);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams)

@@ -53,6 +53,7 @@ impl Gateway {
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
         let passage = Arc::new(Passage::new(client));
         let began = Instant::now();
+        let deadline = deadline::end_of(request.headers(), began);
         let mut record = Record {
             began,
             timeline: Timeline::of(began),
@@ -75,22 +76,25 @@ impl Gateway {
         }
         if record.path.split('/').next() == Some(HEALTH) {
             record.timeline.end();
-            return own(self.health.answer(request).await, config, record);
+            let answer = own(self.health.answer(request).await, config, record);
+            return answer.map(|answer| answer.until(deadline));
         }
-        match self.hand_on(request, client, &config, &mut record).await {
+        let answer = match self.hand_on(request, deadline, client, &config, &mut record).await {
             Ok((response, place)) => own(response, config, record).map(|answer| answer.at(place)),
             Err(Refused { why, status }) => {
                 self.metrics.refused(why, client, &record.path, status.message());
                 record.timeline.end();
                 own(status.into_http(), config, record)
             }
-        }
+        };
+        answer.map(|answer| answer.until(deadline))
     }
 
     /// Has a worker answer.
     async fn hand_on(
         &self,
         request: Request<Incoming>,
+        deadline: Option<Instant>,
         client: &Client,
         config: &Arc<Config>,
         record: &mut Record,
@@ -114,7 +118,7 @@ impl Gateway {
             owner: client.owner(),
             has_message: false,
             began: record.began,
-            deadline: deadline::end_of(&parts.headers, record.began),
+            deadline,
         };
         let body = Http2RequestBody::new(body, wanted.deadline);
         let asked = |charge| Asked::new(body, config.clone(), passage.clone(), charge);

@@ -51,6 +51,7 @@ mod tables;
 mod target;
 mod tls;
 mod traces;
+mod unread;
 mod watchdog;
 mod workers;
 

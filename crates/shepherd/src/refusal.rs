@@ -33,6 +33,8 @@ pub(crate) enum Refusal {
     MemoryShare,
     /// A message comes too slowly.
     Slow,
+    /// An answer stands for too long that its client does not read.
+    Unread,
     /// Not gRPC.
     NotGrpc,
     /// No such service.
@@ -58,7 +60,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Refusal; 24] = [
+    pub(crate) const ALL: [Refusal; 25] = [
         Refusal::Connections,
         Refusal::ConnectionsPerAddress,
         Refusal::Handshake,
@@ -72,6 +74,7 @@ impl Refusal {
         Refusal::Places,
         Refusal::MemoryShare,
         Refusal::Slow,
+        Refusal::Unread,
         Refusal::NotGrpc,
         Refusal::Unimplemented,
         Refusal::Absent,
@@ -100,6 +103,7 @@ impl Refusal {
             Refusal::Places => "places",
             Refusal::MemoryShare => "memory_share",
             Refusal::Slow => "slow",
+            Refusal::Unread => "unread",
             Refusal::NotGrpc => "not_grpc",
             Refusal::Unimplemented => "unimplemented",
             Refusal::Absent => "absent",

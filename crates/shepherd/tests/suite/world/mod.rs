@@ -44,3 +44,4 @@ mod tenants;
 mod tls;
 mod traces;
 mod unasked;
+mod unread;
