@@ -6,3 +6,4 @@ pub(crate) mod deadline;
 pub(crate) mod retry;
 pub(crate) mod routing;
 pub(crate) mod service_config;
+pub(crate) mod still;

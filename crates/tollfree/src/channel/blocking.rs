@@ -26,11 +26,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use tokio::runtime::Runtime;
 use tollfree_transport::{now_ns, tick_ns};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
+use crate::call::still::StillRuntime;
 use crate::channel::ChannelBuilder;
 use crate::endpoint::error::ChannelError;
 use crate::endpoint::path::Path;
@@ -50,7 +50,7 @@ pub struct Channel {
 
 /// What a blocked thread waits with.
 struct Waiting {
-    runtime: Runtime,
+    runtime: Arc<StillRuntime>,
     woken: Arc<Woken>,
     waker: Waker,
     /// At which tick the last call ended.
@@ -79,10 +79,7 @@ impl fmt::Debug for Channel {
 
 impl Channel {
     pub(crate) fn new(builder: ChannelBuilder) -> Result<Channel, ChannelError> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(ChannelError::Runtime)?;
+        let runtime = StillRuntime::new().map_err(ChannelError::Runtime)?;
         let inner = runtime.block_on(builder.connect())?;
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());
@@ -129,14 +126,16 @@ impl Channel {
         }
         // A call that is answered at the first look ends in the same tick, about.
         left_ns.store(began_ns, Ordering::Relaxed);
-        match self.spin(future.as_mut()) {
+        let output = match self.spin(future.as_mut()) {
             Poll::Ready(output) => output,
             Poll::Pending => {
                 let output = self.thread.runtime.block_on(future);
                 left_ns.store(tick_ns(), Ordering::Relaxed);
                 output
             }
-        }
+        };
+        self.thread.runtime.pay();
+        output
     }
 
     /// Polls for as long as the future wants to be polled again at once.

@@ -1,7 +1,7 @@
 //! What was received on a call, as the HTTP body that tonic's decoder reads.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -13,6 +13,8 @@ use tonic::{Code, Status};
 
 use crate::call::afterwards::Afterwards;
 use crate::call::deadline::Deadline;
+use crate::call::still::StillRuntime;
+use crate::http::request_sender::{RequestSender, send_rest};
 use crate::message::bypass::Bypass;
 use crate::message::framing::Lengths;
 use crate::message::payloads::Sharing;
@@ -31,9 +33,26 @@ pub(crate) struct ClientCall {
     pub(crate) sharing: Arc<Sharing>,
     /// Keeps the session while the call lasts, also when the channel has turned to another one.
     pub(crate) attachment: Arc<Attachment>,
+    /// The runtime of the task that sends the rest of the request, where that runs only while somebody waits.
+    pub(crate) still: OnceLock<Weak<StillRuntime>>,
 }
 
 impl ClientCall {
+    /// Sends what is left of the request beside whoever reads the response.
+    pub(crate) fn send(self: &Arc<ClientCall>, sender: RequestSender) {
+        if let Some(still) = StillRuntime::current() {
+            _ = self.still.set(still);
+        }
+        tokio::spawn(send_rest(sender, self.clone()));
+    }
+
+    /// It has ended: whoever still sends for it is to find out.
+    pub(crate) fn ended(&self) {
+        if let Some(still) = self.still.get().and_then(Weak::upgrade) {
+            still.turn();
+        }
+    }
+
     /// The status for a call that ended without trailers.
     pub(crate) fn end_status(&self, end: End) -> Status {
         if let Some(failure) = self.failure.lock().take() {
@@ -122,6 +141,7 @@ impl ResponseBody {
 
     /// The body of a trailers-only response.
     pub(crate) fn ended(call: Arc<ClientCall>) -> ResponseBody {
+        call.ended();
         let source = Source::Session(Box::new((call, Inflow::default())));
         ResponseBody { source, deadline: Deadline::default(), ended: true, afterwards: None, counted: None }
     }
@@ -244,6 +264,9 @@ impl Drop for ResponseBody {
     fn drop(&mut self) {
         if let Source::Session(session) = &self.source {
             session.0.stream.cancel(Code::Cancelled as u16);
+            if !self.ended {
+                session.0.ended();
+            }
         }
     }
 }
@@ -269,6 +292,11 @@ impl http_body::Body for ResponseBody {
             Source::Session(_) => ready!(this.poll_session(cx)),
             Source::Http2(..) => ready!(this.poll_http2(cx)),
         };
+        if this.ended
+            && let Source::Session(session) = &this.source
+        {
+            session.0.ended();
+        }
         if this.ended && this.afterwards.is_some() {
             this.tell_end(&frame);
         }

@@ -1,7 +1,7 @@
 //! One attempt of a call by a session, from request to response head.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use tonic::{Code, Status};
 use crate::call::attempts::Failed;
 use crate::call::deadline::Deadline;
 use crate::endpoint::Endpoint;
-use crate::http::request_sender::{Kept, RequestSender, send_rest};
+use crate::http::request_sender::{Kept, RequestSender};
 use crate::http::response_body::{ClientCall, ResponseBody, trailers};
 use crate::message::bypass::{Bypass, OfClient};
 use crate::message::received::past;
@@ -252,6 +252,7 @@ impl ResponseFuture {
             peer: self.endpoint.name.clone(),
             sharing: self.endpoint.sharing.clone(),
             attachment,
+            still: OnceLock::new(),
         })
     }
 
@@ -264,7 +265,7 @@ impl ResponseFuture {
         if let Some(sender) = self.sender.take()
             && !(sender.ended && sender.emission.is_empty())
         {
-            tokio::spawn(send_rest(sender, call.clone()));
+            call.send(sender);
         }
         self.state = State::Receive(call);
     }
@@ -354,6 +355,7 @@ impl ResponseFuture {
                 response(headers, ResponseBody::ended(call.clone()))
             }
             Incoming::End(end) => {
+                call.ended();
                 let unseen = matches!(end, End::Cancelled { refused: true, .. });
                 let status = call.end_status(end);
                 self.sender = self.kept.take().filter(|_| unseen).map(RequestSender::again);
@@ -374,6 +376,9 @@ impl Drop for ResponseFuture {
     fn drop(&mut self) {
         if let Some(stream) = self.state.stream() {
             stream.cancel(Code::Cancelled as u16);
+        }
+        if let State::Send(call) | State::Receive(call) = &self.state {
+            call.ended();
         }
     }
 }

@@ -1,13 +1,15 @@
 //! The clients that block: all kinds of calls, against a worker's thread.
 
 use std::pin::Pin;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio_stream::{Stream, StreamExt};
-use tollfree::blocking::Channel;
+use tollfree::blocking::{Channel, Streaming as BlockingStreaming};
 use tollfree::{Generated as _, Server, Way};
 use tollfree_direct_stubs::probe::probe_blocking_client::ProbeBlockingClient;
+use tollfree_direct_stubs::probe::probe_client::ProbeClient;
 use tollfree_direct_stubs::probe::probe_server::{Probe, ProbeServer};
 use tollfree_direct_stubs::probe::{Answer, Ask};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -136,5 +138,128 @@ fn interceptors_settings_and_deadlines_hold() {
         assert_eq!(client.unary(slow).unwrap_err().code(), Code::DeadlineExceeded);
         assert!(began.elapsed() < Duration::from_secs(30));
         assert!(client.unary(ask(b"after it")).is_ok(), "the worker lives");
+    });
+}
+
+/// A request that goes on without an end, and whether anybody still has it.
+struct Endless(Arc<()>);
+
+impl Endless {
+    /// Some messages first.
+    fn messages(&self, first: Vec<Ask>) -> impl Stream<Item = Ask> + Send + use<> {
+        let held = self.0.clone();
+        let pending = std::future::pending::<Ask>();
+        tokio_stream::iter(first).chain(futures_util::stream::once(async move {
+            let _held = held;
+            pending.await
+        }))
+    }
+
+    fn is_held(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+}
+
+/// Tasks of the channel's runtime. To look at them does not run them.
+fn alive(channel: &Channel) -> usize {
+    channel.run(async { Handle::current().metrics().num_alive_tasks() })
+}
+
+fn client(channel: &Channel) -> ProbeClient<tollfree::Channel> {
+    ProbeClient::new(channel.get_ref().clone())
+}
+
+/// How a call ends whose request does not.
+const ENDS: [fn(&Channel, &Endless); 6] = [
+    // The program has read enough.
+    |channel, endless| drop(answers(channel, endless)),
+    |channel, endless| {
+        let late = channel
+            .run(async { tokio::time::timeout(SOON, client(channel).up(endless.messages(vec![]))).await });
+        late.unwrap_err();
+    },
+    |channel, endless| {
+        let mut request = Request::new(endless.messages(vec![]));
+        request.set_timeout(SOON);
+        let late = channel.run(client(channel).up(request)).unwrap_err();
+        assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+    },
+    |channel, endless| {
+        let mut request = Request::new(endless.messages(vec![ask(b"one")]));
+        request.set_timeout(SOON);
+        let inner = channel.run(client(channel).both(request)).unwrap().into_inner();
+        let mut answers = BlockingStreaming::new(channel.clone(), inner);
+        assert_eq!(answers.message().unwrap().unwrap().body, b"one");
+        let late = answers.message().unwrap_err();
+        assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+    },
+    // The server ends it.
+    |channel, endless| {
+        let request = endless.messages(vec![ask(&vec![1; 5 << 20])]);
+        let mut client = client(channel);
+        let refused = channel.run(async move { client.both(request).await?.into_inner().message().await });
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    },
+    // What is left waits for the server to read on, which waits for the program to.
+    |channel, endless| {
+        let many = endless.messages((0..200).map(|_| ask(&[1; 50_000])).collect());
+        let inner = channel.run(client(channel).both(many)).unwrap().into_inner();
+        let mut answers = BlockingStreaming::new(channel.clone(), inner);
+        assert_eq!(answers.message().unwrap().unwrap().body.len(), 50_000);
+    },
+];
+const SOON: Duration = Duration::from_millis(30);
+
+fn answers(channel: &Channel, endless: &Endless) -> Streaming<Answer> {
+    channel.run(client(channel).both(endless.messages(vec![]))).unwrap().into_inner()
+}
+
+#[test]
+fn nothing_is_left_of_a_request_whose_call_has_ended_though_nobody_calls_again() {
+    with_worker(|channel| {
+        ProbeBlockingClient::new(channel.clone()).unary(ask(b"")).unwrap();
+        let before = alive(&channel);
+        for (number, ends) in ENDS.iter().enumerate() {
+            for _ in 0..3 {
+                let endless = Endless(Arc::default());
+                ends(&channel, &endless);
+                assert!(!endless.is_held(), "the request of call {number}");
+                assert_eq!(alive(&channel), before, "after call {number}");
+            }
+        }
+        // Many at once, which end while the thread waits for something else.
+        let endless = Endless(Arc::default());
+        channel.run(async {
+            let mut calls = Vec::new();
+            for _ in 0..300 {
+                calls.push(client(&channel).both(endless.messages(vec![])).await.unwrap());
+            }
+        });
+        assert!(!endless.is_held(), "the requests of many calls");
+        assert_eq!(alive(&channel), before, "after many calls");
+    });
+}
+
+/// A thread that may not wait in another runtime has it turned by one that may.
+#[test]
+fn a_call_may_end_on_a_thread_of_another_runtime() {
+    with_worker(|channel| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        for is_task in [false, true] {
+            let endless = Endless(Arc::default());
+            let kept = answers(&channel, &endless);
+            assert!(endless.is_held());
+            let ended = match is_task {
+                true => runtime.spawn(async move { drop(kept) }),
+                false => runtime.spawn_blocking(move || drop(kept)),
+            };
+            runtime.block_on(ended).unwrap();
+            let began = Instant::now();
+            while endless.is_held() {
+                assert!(began.elapsed() < Duration::from_secs(30), "the request is still held");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
     });
 }
