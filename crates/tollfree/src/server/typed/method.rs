@@ -75,6 +75,7 @@ impl DirectMethod {
     }
 
     /// Begins a call.
+    #[expect(clippy::too_many_arguments, reason = "what a call brings, and what it is given")]
     pub(crate) fn begin(
         &self,
         place: &mut Serving<TypedHandle>,
@@ -89,6 +90,7 @@ impl DirectMethod {
     }
 
     /// Begins a call whose request interceptors see first, without its message.
+    #[expect(clippy::too_many_arguments, reason = "what a call brings, and what it is given")]
     pub(crate) fn begin_intercepted(
         &self,
         place: &mut Serving<TypedHandle>,
