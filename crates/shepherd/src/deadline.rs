@@ -2,25 +2,42 @@
 
 use std::time::{Duration, Instant};
 
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName};
+use tollfree::shepherd::{timeout, timeout_value};
 use tonic::Status;
 
 use crate::refusal::{Refusal, Refused};
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// Shrinks a request's timeout by the time since `began`. False where nothing is left.
-pub(crate) fn shrink(headers: &mut HeaderMap, began: Instant) -> bool {
-    // What is no timeout is left to the server, which answers it as it would without a shepherd.
-    let Some(given) = headers.get(&GRPC_TIMEOUT).and_then(timeout_of) else { return true };
-    let Some(left) = given.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else { return false };
-    headers.insert(GRPC_TIMEOUT, value_of(left));
-    true
+/// The time that a request asks for.
+///
+/// # Errors
+/// For one that can't be read.
+fn asked(headers: &HeaderMap) -> Result<Option<Duration>, Refused> {
+    timeout(headers).map_err(|status| Refused { why: Refusal::Timeout, status })
+}
+
+/// Leaves a request the time that it has left of what it was given when it `began`.
+///
+/// # Errors
+/// [`late`] where nothing is left, and for a time that can't be read.
+pub(crate) fn shrink(headers: &mut HeaderMap, began: Instant) -> Result<(), Refused> {
+    let Some(given) = asked(headers)? else { return Ok(()) };
+    let left = given.checked_sub(began.elapsed()).filter(|left| !left.is_zero()).ok_or_else(late)?;
+    headers.insert(GRPC_TIMEOUT, timeout_value(left));
+    Ok(())
 }
 
 /// When the time of a call that `began` is over.
-pub(crate) fn end_of(headers: &HeaderMap, began: Instant) -> Option<Instant> {
-    began.checked_add(headers.get(&GRPC_TIMEOUT).and_then(timeout_of)?)
+///
+/// # Errors
+/// [`late`] where it has none, and for a time that can't be read.
+pub(crate) fn end_of(headers: &HeaderMap, began: Instant) -> Result<Option<Instant>, Refused> {
+    match asked(headers)? {
+        Some(Duration::ZERO) => Err(late()),
+        given => Ok(given.and_then(|given| began.checked_add(given))),
+    }
 }
 
 /// What a call ends with whose time was over before somebody could have it.
@@ -52,64 +69,44 @@ pub(crate) async fn until(time: Option<Instant>) {
     }
 }
 
-/// Up to eight digits and a unit.
-fn timeout_of(value: &HeaderValue) -> Option<Duration> {
-    let text = value.to_str().ok()?;
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let count: u64 = digits.parse().ok()?;
-    Some(match unit {
-        "H" => Duration::from_secs(count * 3600),
-        "M" => Duration::from_secs(count * 60),
-        "S" => Duration::from_secs(count),
-        "m" => Duration::from_millis(count),
-        "u" => Duration::from_micros(count),
-        "n" => Duration::from_nanos(count),
-        _ => return None,
-    })
-}
-
-/// The finest unit in which the time fits into eight digits.
-fn value_of(left: Duration) -> HeaderValue {
-    let units = [(1, 'n'), (1_000, 'u'), (1_000_000, 'm'), (1_000_000_000, 'S'), (3_600_000_000_000, 'H')];
-    let nanos = left.as_nanos();
-    let (count, unit) = units
-        .into_iter()
-        .map(|(unit_nanos, unit)| (nanos / unit_nanos, unit))
-        .find(|(count, _)| *count < 100_000_000)
-        .unwrap_or((99_999_999, 'H'));
-    HeaderValue::from_str(&format!("{count}{unit}")).unwrap_or(HeaderValue::from_static("99999999H"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of(value: &'static str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(GRPC_TIMEOUT, http::HeaderValue::from_static(value));
+        headers
+    }
 
     #[test]
     fn timeouts_shrink_and_end() {
         let began = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
         let shrunk = |value: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(GRPC_TIMEOUT, HeaderValue::from_static(value));
-            let left = shrink(&mut headers, began);
-            left.then(|| timeout_of(&headers[GRPC_TIMEOUT])).flatten()
+            let mut headers = of(value);
+            shrink(&mut headers, began).map(|()| timeout(&headers).unwrap().unwrap()).map_err(|late| late.why)
         };
         let left = shrunk("100S").unwrap();
         assert!(left <= Duration::from_secs(98) && left > Duration::from_secs(10), "{left:?}");
         assert!(shrunk("99999999H").unwrap() > Duration::from_secs(99_999_997 * 3600));
-        assert_eq!((shrunk("1S"), shrunk("2000m"), shrunk("5n")), (None, None, None));
-        assert!(shrink(&mut HeaderMap::new(), began), "no timeout at all");
+        for over in ["1S", "2000m", "5n", "0n"] {
+            assert_eq!(shrunk(over), Err(Refusal::Late), "{over}");
+        }
+        assert!(shrink(&mut HeaderMap::new(), began).is_ok(), "no timeout at all");
+        assert_eq!(end_of(&of("0m"), began).unwrap_err().why, Refusal::Late);
+        assert_eq!(end_of(&of("5S"), began).unwrap(), began.checked_add(Duration::from_secs(5)));
     }
 
     #[test]
-    fn what_is_no_timeout_stays_as_it_is() {
+    fn what_is_no_timeout_is_refused() {
         for value in ["", "S", "1", "123456789S", "-1S", "1s", "1 S"] {
-            let mut headers = HeaderMap::new();
-            headers.insert(GRPC_TIMEOUT, HeaderValue::from_static(value));
-            assert!(shrink(&mut headers, Instant::now()), "{value}");
-            assert_eq!(headers[GRPC_TIMEOUT], value);
+            let whys = [
+                shrink(&mut of(value), Instant::now()).unwrap_err(),
+                end_of(&of(value), Instant::now()).unwrap_err(),
+            ];
+            for Refused { why, status } in whys {
+                assert_eq!((why, status.code()), (Refusal::Timeout, tonic::Code::InvalidArgument), "{value}");
+            }
         }
     }
 }

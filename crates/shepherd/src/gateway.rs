@@ -53,7 +53,6 @@ impl Gateway {
         let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
         let passage = Arc::new(Passage::new(client));
         let began = Instant::now();
-        let deadline = deadline::end_of(request.headers(), began);
         let mut record = Record {
             began,
             timeline: Timeline::of(began),
@@ -74,20 +73,25 @@ impl Gateway {
             let answer = Answer::new(body, config, record, &parts.headers);
             return Response::from_parts(parts, answer);
         }
-        if record.path.split('/').next() == Some(HEALTH) {
-            record.timeline.end();
-            let answer = own(self.health.answer(request).await, config, record);
-            return answer.map(|answer| answer.until(deadline));
-        }
-        let answer = match self.hand_on(request, deadline, client, &config, &mut record).await {
-            Ok((response, place)) => own(response, config, record).map(|answer| answer.at(place)),
-            Err(Refused { why, status }) => {
-                self.metrics.refused(why, client, &record.path, status.message());
+        let refused = match deadline::end_of(request.headers(), began) {
+            Ok(deadline) if record.path.split('/').next() == Some(HEALTH) => {
                 record.timeline.end();
-                own(status.into_http(), config, record)
+                let answer = own(self.health.answer(request).await, config, record);
+                return answer.map(|answer| answer.until(deadline));
             }
+            Ok(deadline) => match self.hand_on(request, client, &config, &mut record, deadline).await {
+                Ok((response, place)) => {
+                    let answer = own(response, config, record);
+                    return answer.map(|answer| answer.at(place).until(deadline));
+                }
+                Err(refused) => refused,
+            },
+            Err(refused) => refused,
         };
-        answer.map(|answer| answer.until(deadline))
+        let Refused { why, status } = refused;
+        self.metrics.refused(why, client, &record.path, status.message());
+        record.timeline.end();
+        own(status.into_http(), config, record)
     }
 
     /// Has a worker answer.
@@ -98,6 +102,7 @@ impl Gateway {
         client: &Client,
         config: &Arc<Config>,
         record: &mut Record,
+        deadline: Option<Instant>,
     ) -> Result<(Response<Body>, crate::workers::Place), Refused> {
         let limits = &config.limits;
         let (mut parts, body) = request.into_parts();
@@ -125,9 +130,7 @@ impl Gateway {
         let (place, asked) = arrival::place(&self.workers, &mut wanted, (&passage, limits), asked).await?;
         record.timeline.reached(Stage::Placed, &self.metrics.monitor);
         client.sign(&mut parts.headers);
-        if !deadline::shrink(&mut parts.headers, record.began) {
-            return Err(deadline::late());
-        }
+        deadline::shrink(&mut parts.headers, record.began)?;
         let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
         let space = handing.says_encoding().then(|| {
             let charges = [place.charge(), place.charge()];

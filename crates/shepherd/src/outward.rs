@@ -251,7 +251,9 @@ impl Via {
 
     async fn call_out(self, mut request: Request<Body>) -> Result<Response<Answered>, Status> {
         let began = Instant::now();
+        let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
         let deadline = deadline::end_of(request.headers(), began);
+        let deadline = deadline.map_err(|refused| self.refused(&path, refused))?;
         if Admission::is_asked_for(&request) {
             return self.shorten(deadline).await;
         }
@@ -265,7 +267,6 @@ impl Via {
         let limits = self.limits();
         let message_bytes = usize::try_from(limits.config.limits.message_bytes).unwrap_or(usize::MAX);
         let beside = Beside::of(&request, message_bytes);
-        let path = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
         let Some(group) = target.strip_prefix("group:") else {
             remove_ours(request.headers_mut());
             let (len, max) = (header_list::len_of(request.headers()), limits.config.limits.header_bytes);
@@ -338,8 +339,7 @@ impl Via {
 
     /// Leaves a request the time that it has left of what it was given when it `began`.
     fn shrink(&self, headers: &mut HeaderMap, path: &str, began: Instant) -> Result<(), Status> {
-        let is_late = !deadline::shrink(headers, began);
-        if is_late { Err(self.refused(path, deadline::late())) } else { Ok(()) }
+        deadline::shrink(headers, began).map_err(|refused| self.refused(path, refused))
     }
 
     fn refused(&self, path: &str, refused: Refused) -> Status {

@@ -37,6 +37,8 @@ pub(crate) enum Refusal {
     Unread,
     /// Not gRPC.
     NotGrpc,
+    /// A `grpc-timeout` that is none.
+    Timeout,
     /// No such service.
     Unimplemented,
     /// Nobody is attached who serves it.
@@ -76,6 +78,7 @@ impl Refusal {
         Refusal::Slow,
         Refusal::Unread,
         Refusal::NotGrpc,
+        Refusal::Timeout,
         Refusal::Unimplemented,
         Refusal::Absent,
         Refusal::Late,
@@ -105,6 +108,7 @@ impl Refusal {
             Refusal::Slow => "slow",
             Refusal::Unread => "unread",
             Refusal::NotGrpc => "not_grpc",
+            Refusal::Timeout => "timeout",
             Refusal::Unimplemented => "unimplemented",
             Refusal::Absent => "absent",
             Refusal::Late => "late",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use http::Extensions;
+use http::{Extensions, HeaderMap};
 use tollfree_transport::{EmitError, now_ns};
 use tonic::{Code, Status};
 
@@ -20,6 +20,7 @@ use crate::call::routing::{Routing, WaitForReady};
 use crate::call::service_config::MethodConfig;
 use crate::endpoint::balance::Picked;
 use crate::endpoint::{CallGuard, Connection, Endpoint};
+use crate::metadata::timeout;
 use crate::metrics::MadeCall;
 use crate::status;
 
@@ -97,17 +98,24 @@ impl<'a> Terms<'a> {
         }
     }
 
-    /// The terms of a call that asks for this timeout: the shortest one holds.
+    /// The terms of a call that asks for a timeout in its `headers`: the shortest one holds.
+    ///
+    /// # Errors
+    /// The status of a call that asks for no time at all, or for one that is none.
     #[inline]
     pub(crate) fn new(
         channel: &'a Routing,
         path: &'a str,
-        timeout: Option<Duration>,
+        headers: &HeaderMap,
         extensions: &Extensions,
-    ) -> Terms<'a> {
+    ) -> Result<Terms<'a>, Status> {
+        let asked = if headers.is_empty() { None } else { timeout(headers)? };
         let method = &**channel.config.method(path);
-        let wanted = [timeout, channel.timeout, method.timeout].into_iter().flatten().min();
-        Terms::until(channel, path, wanted.map(deadline_ns), extensions)
+        let wanted = [asked, channel.timeout, method.timeout].into_iter().flatten().min();
+        if wanted == Some(Duration::ZERO) {
+            return Err(status::deadline());
+        }
+        Ok(Terms::until(channel, path, wanted.map(deadline_ns), extensions))
     }
 
     /// The same, where the deadline is settled.

@@ -36,7 +36,7 @@ use crate::http::session_attempt::ResponseFuture;
 use crate::http::{call as http_call, health};
 use crate::message::bypass::OfClient;
 use crate::message::payloads::{Payloads, Sharing, WhenPoolFull};
-use crate::metadata::{metadata_len_max, timeout};
+use crate::metadata::metadata_len_max;
 use crate::metrics::{MadeCall, Metrics, Outcome};
 
 /// A way to one server or several, over shared memory or HTTP/2, for any client that tonic generates. Clones share the
@@ -582,7 +582,10 @@ impl Channel {
             request = request.map(|body| made.tell_sent(body, bypass));
         }
         let inner = &self.inner;
-        let terms = Terms::new(inner, request.uri().path(), timeout(request.headers()), request.extensions());
+        let terms = match Terms::new(inner, request.uri().path(), request.headers(), request.extensions()) {
+            Ok(terms) => terms,
+            Err(status) => return Way::Failed(Some(status)),
+        };
         let mut call = match ResponseFuture::new(endpoint, terms.deadline_ns, true, request) {
             Ok(call) => call,
             Err(status) => return Way::Failed(Some(status)),

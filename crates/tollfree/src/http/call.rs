@@ -21,7 +21,7 @@ use crate::message::fates::{Fate, Fates};
 use crate::message::framing::Told;
 use crate::message::repacking::Repacking;
 use crate::message::translation::Translation;
-use crate::metadata::{GRPC_MESSAGE, status_code, timeout};
+use crate::metadata::{GRPC_MESSAGE, status_code};
 use crate::metrics::MadeCall;
 
 /// Makes a call of a channel that chooses: its request may be sent several times.
@@ -34,8 +34,8 @@ pub(crate) async fn run(
     made: Option<MadeCall>,
 ) -> Result<Response<ResponseBody>, Status> {
     let (parts, body) = request.into_parts();
-    let terms = Terms::new(&channel, parts.uri.path(), timeout(&parts.headers), &parts.extensions)
-        .counted(made.clone());
+    let terms = Terms::new(&channel, parts.uri.path(), &parts.headers, &parts.extensions)?;
+    let terms = terms.counted(made.clone());
     let deadline_ns = terms.deadline_ns;
     let mut call = Replayed::new(parts.uri.clone(), parts.headers, parts.extensions, body, deadline_ns);
     call.made = made;

@@ -13,7 +13,9 @@ use crate::call::deadline::Deadline;
 use crate::endpoint::Endpoint;
 use crate::http::response_body::ResponseBody;
 use crate::message::framing::Told;
-use crate::metadata::{GRPC_STATUS, GRPC_TIMEOUT, status_code, status_value, timeout_value};
+use crate::metadata::{
+    GRPC_STATUS, GRPC_TIMEOUT, drop_malformed_details, status_code, status_value, timeout_value,
+};
 use crate::status;
 
 /// One attempt of a call, by a connection of tonic's.
@@ -43,6 +45,7 @@ pub(crate) async fn attempt(
     if let Some(code) = status_code(&head.headers) {
         // One that is no code means UNKNOWN, to those that the answer is handed to as well.
         head.headers.insert(GRPC_STATUS, status_value(code));
+        drop_malformed_details(&mut head.headers);
     }
     let body = Told::body(body, move |_, len| received.received_by_http2(len));
     let body = ResponseBody::http2(&head, body, Deadline::new(deadline_ns));

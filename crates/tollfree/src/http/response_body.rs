@@ -19,7 +19,9 @@ use crate::message::bypass::Bypass;
 use crate::message::framing::Lengths;
 use crate::message::payloads::Sharing;
 use crate::message::received::{Inflow, Step};
-use crate::metadata::{GRPC_MESSAGE, GRPC_STATUS, ended_with, status_code, status_value, unpack};
+use crate::metadata::{
+    GRPC_MESSAGE, GRPC_STATUS, drop_malformed_details, ended_with, status_code, status_value, unpack,
+};
 use crate::metrics::{MadeCall, Outcome};
 use crate::status;
 
@@ -214,8 +216,11 @@ impl ResponseBody {
         self.ended = !matches!(&frame, Some(Ok(frame)) if frame.is_data());
         match &mut frame {
             Some(Ok(frame)) => {
-                if let (Some(trailers), true) = (frame.trailers_mut(), *lacks_status) {
-                    says_status(trailers);
+                if let Some(trailers) = frame.trailers_mut() {
+                    drop_malformed_details(trailers);
+                    if *lacks_status {
+                        says_status(trailers);
+                    }
                 }
             }
             // tonic takes an answer that was cut, or lacks its trailers, for complete.
@@ -325,6 +330,7 @@ fn says_status(trailers: &mut HeaderMap) {
 pub(crate) fn trailers(code: u16, block: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(4);
     unpack(block, &mut headers);
+    drop_malformed_details(&mut headers);
     // Last, as tonic's server does over HTTP/2: where it is taken out again, the others keep their order.
     headers.insert(GRPC_STATUS, status_value(status::code(code) as u16));
     headers

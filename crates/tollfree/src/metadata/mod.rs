@@ -17,6 +17,7 @@ use http_body::Frame;
 use tollfree_layout::limits::METADATA_LEN_MAX;
 use tollfree_layout::metadata::{self, BlockError};
 use tollfree_transport::Encoded;
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use crate::metadata::names::name_of;
@@ -27,6 +28,8 @@ pub(crate) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc"
 pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 /// The trailer that holds the status's message, percent-encoded.
 pub(crate) const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+/// The trailer that holds the status's details over HTTP/2, in base64.
+const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 /// The header that holds the timeout over HTTP/2.
 pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
@@ -160,28 +163,59 @@ pub(crate) fn status_value(code: u16) -> HeaderValue {
     }
 }
 
-/// The timeout that a `grpc-timeout` header asks for. One that can't be read counts as none, as in tonic.
-pub(crate) fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(GRPC_TIMEOUT)?.to_str().ok()?;
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    // gRPC allows eight digits.
-    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+/// The timeout that a `grpc-timeout` header asks for.
+///
+/// # Errors
+/// INVALID_ARGUMENT for a value that is none. A call that asked for a time must not go on without a limit.
+pub fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    let Some(value) = headers.get(GRPC_TIMEOUT) else { return Ok(None) };
+    timeout_of(value.as_bytes()).map(Some).ok_or_else(|| malformed_timeout(value))
+}
+
+/// Up to eight digits and a unit.
+fn timeout_of(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let count: u64 = digits.parse().ok()?;
-    match unit {
-        "H" => Some(Duration::from_secs(count * 3600)),
-        "M" => Some(Duration::from_secs(count * 60)),
-        "S" => Some(Duration::from_secs(count)),
-        "m" => Some(Duration::from_millis(count)),
-        "u" => Some(Duration::from_micros(count)),
-        "n" => Some(Duration::from_nanos(count)),
-        _ => None,
+    let count = digits.iter().fold(0, |count: u64, digit| count * 10 + u64::from(digit - b'0'));
+    Some(match unit {
+        b'H' => Duration::from_secs(count * 3600),
+        b'M' => Duration::from_secs(count * 60),
+        b'S' => Duration::from_secs(count),
+        b'm' => Duration::from_millis(count),
+        b'u' => Duration::from_micros(count),
+        b'n' => Duration::from_nanos(count),
+        _ => return None,
+    })
+}
+
+#[cold]
+fn malformed_timeout(value: &HeaderValue) -> Status {
+    // As long as the longest that is one, and a little more: the words go back to whoever sent it.
+    let shown = &value.as_bytes()[..value.len().min(16)];
+    let words = format!(
+        "malformed grpc-timeout {:?}: it has one to eight digits and a unit, which is H, M, S, m, u or n",
+        String::from_utf8_lossy(shown)
+    );
+    crate::status::of_content(Code::InvalidArgument, words)
+}
+
+/// Takes out the details of a status that can't be read, for tonic panics over them. Code and words of the status stay.
+pub(crate) fn drop_malformed_details(headers: &mut HeaderMap) {
+    if let Some(details) = headers.get(GRPC_STATUS_DETAILS) {
+        // tonic reads the first value, with the same decoder.
+        let mut alone = HeaderMap::new();
+        alone.insert(GRPC_STATUS_DETAILS, details.clone());
+        let alone = MetadataMap::from_headers(alone);
+        if alone.get_bin(GRPC_STATUS_DETAILS.as_str()).is_none_or(|details| details.to_bytes().is_err()) {
+            headers.remove(GRPC_STATUS_DETAILS);
+        }
     }
 }
 
 /// A timeout as a `grpc-timeout` header, in the finest unit whose eight digits suffice.
-pub(crate) fn timeout_value(timeout: Duration) -> HeaderValue {
+pub fn timeout_value(timeout: Duration) -> HeaderValue {
     const MAX: u128 = 99_999_999;
     let units = [(1, "n"), (1_000, "u"), (1_000_000, "m"), (1_000_000_000, "S"), (60_000_000_000, "M")];
     let nanos = timeout.as_nanos();
@@ -279,15 +313,35 @@ mod tests {
             headers.insert(GRPC_TIMEOUT, HeaderValue::from_str(text).unwrap());
             timeout(&headers)
         };
-        assert_eq!(read("50m"), Some(Duration::from_millis(50)));
-        assert_eq!(read("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
-        for bad in ["", "m", "5", "123456789n", "+5m", "5x", "-1S", "é"] {
-            assert_eq!(read(bad), None, "{bad}");
+        let is = |text: &str| read(text).unwrap().unwrap();
+        assert_eq!(is("50m"), Duration::from_millis(50));
+        assert_eq!(is("0n"), Duration::ZERO);
+        assert_eq!(is("99999999H"), Duration::from_secs(99_999_999 * 3600));
+        assert_eq!(timeout(&HeaderMap::new()).unwrap(), None);
+        for bad in ["", "m", "5", "123456789n", "+5m", "5x", "5s", "-1S", "1 S", "é"] {
+            let status = read(bad).unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument, "{bad}");
+            assert!(status.message().contains("grpc-timeout"), "{status}");
         }
         for nanos in [0, 1, 99_999_999, 100_000_000, 123_456_789_012, u64::MAX] {
             let wanted = Duration::from_nanos(nanos);
-            let got = read(timeout_value(wanted).to_str().unwrap()).unwrap();
+            let got = is(timeout_value(wanted).to_str().unwrap());
             assert!(got <= wanted && wanted - got <= wanted / 100_000, "{wanted:?} became {got:?}");
+        }
+    }
+
+    #[test]
+    fn details_that_cant_be_read_are_left_out_and_others_stay() {
+        let left = |details: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(GRPC_STATUS, HeaderValue::from_static("5"));
+            headers.insert(GRPC_STATUS_DETAILS, HeaderValue::from_bytes(details).unwrap());
+            drop_malformed_details(&mut headers);
+            Status::from_header_map(&headers).unwrap().details().to_vec()
+        };
+        assert_eq!((left(b"AQI="), left(b"AQI"), left(b"")), (vec![1, 2], vec![1, 2], vec![]));
+        for bad in [&b"!"[..], b"AQI==", b"A", b"AQ\xff", b"AQI=AQI=", b"AQJ"] {
+            assert_eq!(left(bad), [0; 0], "{bad:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Request, Response, Version};
+use http::{HeaderMap, Request, Response, Version};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
@@ -182,14 +182,24 @@ pub(crate) struct TallyLayer {
 
 impl TallyLayer {
     /// The request with a body that a handler can't take for complete where it was cut.
-    fn checked(&self, request: Request<Body>) -> Request<Body> {
+    fn checked(&self, request: Request<Body>, time: Option<Duration>) -> Request<Body> {
         // A request over HTTP/1 that is cut is an error already.
         if request.version() != Version::HTTP_2 {
             return request;
         }
-        let time = timeout(request.headers()).into_iter().chain(self.timeout).min();
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
         request.map(|body| Body::new(Http2RequestBody::new(body, deadline).map_err(status::for_handler)))
+    }
+
+    /// How long a call may take.
+    ///
+    /// # Errors
+    /// The status of one that has no time, or says what is none.
+    fn time(&self, headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+        match timeout(headers)?.into_iter().chain(self.timeout).min() {
+            Some(Duration::ZERO) => Err(status::deadline()),
+            time => Ok(time),
+        }
     }
 }
 
@@ -223,17 +233,22 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let mut request = self.layer.checked(request);
         let call = self.layer.connection.call();
         let record = self.layer.metrics.as_ref().map(|metrics| metrics.serve(request.uri().path()));
-        let counted = match self.layer.tally.admit() {
-            Admission::Uncounted => None,
-            Admission::Counted(counted) => Some(counted),
-            Admission::Shed(status) => {
+        let time = self.layer.time(request.headers());
+        let admitted = time.and_then(|time| match self.layer.tally.admit() {
+            Admission::Uncounted => Ok((time, None)),
+            Admission::Counted(counted) => Ok((time, Some(counted))),
+            Admission::Shed(status) => Err(status),
+        });
+        let (time, counted) = match admitted {
+            Ok(admitted) => admitted,
+            Err(status) => {
                 let response = status.into_http::<Body>();
                 return Box::pin(async move { Ok(CountedBody::of(response, call, None, record)) });
             }
         };
+        let mut request = self.layer.checked(request, time);
         if let Some(record) = &record {
             record.is_served();
             request = request.map(|body| record.tell_received(body, None));

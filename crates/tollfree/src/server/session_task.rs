@@ -47,6 +47,7 @@ use crate::server::request_body::RequestBody;
 use crate::server::serving::Serving;
 use crate::server::typed::method::{Begun, DirectMethod};
 use crate::server::typed::run::{Found, Passing};
+use crate::status;
 
 /// A service, and the shorter way to it if it has one.
 #[derive(Clone)]
@@ -399,6 +400,7 @@ impl SessionTask {
         let Some(accepted) = place else { return true };
         let Some(method) = accepted.method() else { return false };
         let deadlines = self.deadlines(accepted.deadline_ns());
+        let Ok(left) = time_left(deadlines.handler_ns()) else { return false };
         let Some(Some(known)) = self.methods.get_mut(usize::from(method.0)) else { return false };
         let (Some(direct), true) = (&mut known.direct, known.pace.is_next_inline()) else { return false };
         if self.duty.tally.is_counting() || self.duty.metrics.is_some() || !direct.takes_some() {
@@ -420,7 +422,7 @@ impl SessionTask {
             };
         }
         let Some(whole) = accepted.take_whole() else { return false };
-        insert_timeout(&mut headers, deadlines);
+        insert_timeout(&mut headers, left);
         let mut extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
         if let Some(callers) = &mut self.callers {
             callers.tell(&mut headers, &mut extensions);
@@ -603,6 +605,13 @@ impl SessionTask {
         if let Some(record) = &record {
             record.is_served();
         }
+        let left = match time_left(deadlines.handler_ns()) {
+            Ok(left) => left,
+            Err(late) => {
+                let refused = Serving::refused(Held::Own(call.stream), late, deadlines, record);
+                return (Begun::Http(refused), true);
+            }
+        };
         let inline = known.pace.is_inline();
         let mut extensions = self.spare.take().unwrap_or_else(|| self.extensions.clone());
         let (headers, callers) = (&mut self.spare_headers, &mut self.callers);
@@ -611,7 +620,7 @@ impl SessionTask {
         {
             if direct.is_intercepted() {
                 let headers = headers.take().unwrap_or_else(|| self.headers.clone());
-                let request = request(&call, known.uri.clone(), headers, extensions, callers, deadlines);
+                let request = request(&call, known.uri.clone(), left, headers, extensions, callers);
                 direct.begin_intercepted(&mut place, call, arrival, &**handler, request, deadlines, record);
             } else {
                 let mut headers = HeaderMap::new();
@@ -620,7 +629,7 @@ impl SessionTask {
                 } else {
                     unpack_custom(&call.headers, &mut headers);
                 }
-                insert_timeout(&mut headers, deadlines);
+                insert_timeout(&mut headers, left);
                 if let Some(callers) = callers {
                     callers.tell(&mut headers, &mut extensions);
                 }
@@ -629,7 +638,7 @@ impl SessionTask {
             return (Begun::Direct(place), inline);
         }
         let headers = headers.take().unwrap_or_else(|| self.headers.clone());
-        let mut request = request(&call, known.uri.clone(), headers, extensions, callers, deadlines);
+        let mut request = request(&call, known.uri.clone(), left, headers, extensions, callers);
         let passing = passing();
         let passes_refs =
             known.is_generated && passing.peer == PeerPool::Same && passing.sharing.pool.is_some();
@@ -695,13 +704,13 @@ async fn all_is_taken(attachment: &Attachment, linger: &mut Option<Instant>) {
 fn request(
     call: &Call,
     uri: Uri,
+    left: Option<Duration>,
     headers: HeaderMap,
     mut extensions: Extensions,
     callers: &mut Option<Callers>,
-    deadlines: Deadlines,
 ) -> Request<Body> {
     let mut headers = all_headers(headers, &call.headers);
-    insert_timeout(&mut headers, deadlines);
+    insert_timeout(&mut headers, left);
     if let Some(callers) = callers {
         callers.tell(&mut headers, &mut extensions);
     }
@@ -744,10 +753,21 @@ fn says_agent(block: &[u8]) -> bool {
     pairs(block).flatten().any(|(name, _)| name.as_bytes() == USER_AGENT.as_str().as_bytes())
 }
 
-/// What a handler is told of its time.
-fn insert_timeout(headers: &mut HeaderMap, deadlines: Deadlines) {
-    if let Some(deadline_ns) = deadlines.handler_ns() {
-        let left = std::time::Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+/// What is left of a call's time, where it has a deadline.
+///
+/// # Errors
+/// The status of a call whose deadline has passed before its handler could begin.
+#[inline]
+fn time_left(deadline_ns: Option<u64>) -> Result<Option<Duration>, Status> {
+    let Some(deadline_ns) = deadline_ns else { return Ok(None) };
+    match deadline_ns.checked_sub(now_ns()) {
+        None | Some(0) => Err(status::deadline()),
+        Some(left) => Ok(Some(Duration::from_nanos(left))),
+    }
+}
+
+fn insert_timeout(headers: &mut HeaderMap, left: Option<Duration>) {
+    if let Some(left) = left {
         headers.insert(GRPC_TIMEOUT, timeout_value(left));
     }
 }

@@ -51,7 +51,8 @@ impl Handing {
     /// A call from outside. Its `grpc-timeout` counts from here.
     pub fn new(request: Request<Body>) -> Handing {
         let (mut parts, body) = request.into_parts();
-        let deadline_ns = timeout(&parts.headers).map(deadline_ns);
+        // A shepherd has refused what is no timeout.
+        let deadline_ns = timeout(&parts.headers).unwrap_or_default().map(deadline_ns);
         // Of a call that came by a session.
         let came = parts.extensions.remove().and_then(|OfServer(came)| came.onward());
         let is_relayed = came.is_some();

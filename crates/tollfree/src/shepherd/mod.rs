@@ -65,6 +65,7 @@ use crate::status::ServeError;
 
 pub use crate::metadata::greeting::Greeting;
 pub use crate::metadata::header_list;
+pub use crate::metadata::{timeout, timeout_value};
 pub use crate::server::caller::{Caller, CallerAddress, remove_ours};
 pub use crate::server::http2_body::Http2RequestBody;
 pub use crate::trouble::for_outside;

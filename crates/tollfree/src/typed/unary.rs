@@ -56,10 +56,9 @@ where
 {
     // The request stays where it is: parts of it that go from hand to hand are what a call would mostly do.
     let headers = request.metadata().as_ref();
-    let timeout = if headers.is_empty() { None } else { metadata::timeout(headers) };
     let block = pack_to_keep(headers).map_err(unsendable)?;
     let inner = channel.inner();
-    let terms = Terms::new(inner, method.path, timeout, request.extensions()).counted(made.clone());
+    let terms = Terms::new(inner, method.path, headers, request.extensions())?.counted(made.clone());
     let call = exchange::Request {
         sharing: channel.sharing(),
         path: method.path,

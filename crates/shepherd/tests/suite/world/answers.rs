@@ -110,6 +110,29 @@ async fn an_answer_that_its_client_takes_passes_whole() {
     assert_eq!(lab.refused("answer_headers").await, 0.0);
 }
 
+/// Nobody can read such details: the status goes on without them, and the connection with all others.
+#[tokio::test]
+async fn details_of_a_status_that_are_no_base64_are_left_out() {
+    let lab = Lab::start("").await;
+    let bad = || pairs(1, "grpc-status-details-bin", b"!not base64!");
+    let failed = Code::FailedPrecondition as u16;
+    let deeds = [
+        vec![trailers(failed, bad())],
+        vec![headers(Bytes::new()), plain(b""), trailers(failed, bad())],
+        // By HTTP/2's count its metadata are too long, so the status is said again.
+        vec![trailers(failed, [bad(), many()].concat().into())],
+    ];
+    let next = AtomicUsize::new(0);
+    let said = move |_: &_| Deed::Say(deeds[next.fetch_add(1, Ordering::SeqCst) % deeds.len()].clone());
+    let _worker = worker(&lab, "default", said).await;
+    let mut client = lab.client().await;
+    for turn in 0..6 {
+        let status = client.unary(Ask::default()).await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition, "{turn}: {status}");
+        assert!(status.details().is_empty(), "{status:?}");
+    }
+}
+
 /// A group's calls to a target have its connections in common.
 #[tokio::test]
 async fn a_request_to_elsewhere_with_many_short_pairs_ends_its_call_and_not_the_connection() {

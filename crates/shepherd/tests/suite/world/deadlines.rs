@@ -59,6 +59,41 @@ async fn a_call_of_the_world_waits_for_a_worker_until_its_deadline() {
     first.await.unwrap().unwrap();
 }
 
+/// Also where somebody is attached who would answer at once, and for the shepherd's own service.
+#[tokio::test]
+async fn a_call_of_the_world_without_time_or_with_a_timeout_that_is_none_goes_to_nobody() {
+    let lab = Lab::start("").await;
+    let attached = lab.attach("default").await;
+    for path in [format!("{PROBE}/Unary"), "grpc.health.v1.Health/Check".to_owned()] {
+        for timeout in ["0n", "0H"] {
+            assert_eq!(call(&lab, &path, timeout).await.0, Code::DeadlineExceeded, "{path} {timeout}");
+        }
+        for timeout in ["123456789S", "-1S", "1", "S", "1x"] {
+            let (code, words) = call(&lab, &path, timeout).await;
+            assert_eq!(code, Code::InvalidArgument, "{path} {timeout}: {words}");
+            assert!(words.contains(timeout), "{words}");
+        }
+    }
+    assert_eq!((lab.refused("late").await, lab.refused("timeout").await), (4.0, 10.0));
+    assert_eq!(attached.probe.begun.load(Ordering::SeqCst), 0);
+}
+
+/// The session says that nothing is left, or the headers say by themselves what no client of ours would.
+#[tokio::test]
+async fn a_call_by_way_of_the_shepherd_without_time_goes_to_nobody() {
+    let lab = Lab::start("[groups.default]\nvia = [\"group:default\"]\n").await;
+    let attached = lab.attach("default").await;
+    let session = raw::via(&lab, "group:default").await;
+    let (code, words) = raw::call(&session, "Unary", Bytes::new(), Vec::new(), 1).await;
+    assert_eq!(code, Code::DeadlineExceeded, "{words}");
+    for (timeout, expected) in [("-1S", Code::InvalidArgument), ("0n", Code::DeadlineExceeded)] {
+        let block = raw::pairs(1, "grpc-timeout", timeout.as_bytes());
+        let (code, words) = raw::call(&session, "Unary", block, Vec::new(), 0).await;
+        assert_eq!(code, expected, "{timeout}: {words}");
+    }
+    assert_eq!(attached.probe.begun.load(Ordering::SeqCst), 0);
+}
+
 /// For a worker, and for a server elsewhere that says nothing; nothing of the call is left then.
 #[tokio::test]
 async fn a_call_by_way_of_the_shepherd_waits_until_its_deadline() {

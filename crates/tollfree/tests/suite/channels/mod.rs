@@ -11,6 +11,7 @@ mod place;
 mod readiness;
 mod retries;
 mod upgrade;
+mod wire;
 
 /// Of a request that may be sent again no more is kept than fits into 256 KiB.
 const KEEPS_ALL: bool = false;

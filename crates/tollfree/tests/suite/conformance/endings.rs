@@ -37,6 +37,64 @@ async fn a_timeout_ends_a_call_on_both_sides(way: Way) {
     assert!(client.unary(within(Ask::default(), 5_000)).await.is_ok());
 }
 
+/// A call of each kind with a `grpc-timeout` of its own; what each ends with.
+async fn of_each_kind(lab: &Lab, timeout: &str) -> Vec<tonic::Status> {
+    fn asking<T>(message: T, timeout: &str) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("grpc-timeout", timeout.parse().unwrap());
+        request
+    }
+    let mut client = lab.client();
+    let asks = || tokio_stream::iter(vec![Ask::default(); 2]);
+    let one = Ask { lens: vec![1], ..Ask::default() };
+    let unary = client.unary(asking(Ask::default(), timeout)).await.err();
+    let up = client.up(asking(asks(), timeout)).await.err();
+    let down = match client.down(asking(one, timeout)).await {
+        Ok(mut answers) => answers.get_mut().message().await.err(),
+        Err(status) => Some(status),
+    };
+    let both = match client.both(asking(asks(), timeout)).await {
+        Ok(mut answers) => answers.get_mut().message().await.err(),
+        Err(status) => Some(status),
+    };
+    let ok = || tonic::Status::ok("");
+    [unary, up, down, both].map(|failed| failed.unwrap_or_else(ok)).into()
+}
+
+async fn a_call_without_any_time_ends_with_the_deadlines_status(way: Way) {
+    // tonic's own transport answers some of them.
+    if !way.is_ours() {
+        return;
+    }
+    let lab = Lab::start(way).await;
+    // Of a method that is quick, too, which may be answered on a shorter way.
+    for _ in 0..50 {
+        lab.client().unary(Ask::default()).await.unwrap();
+    }
+    let begun = lab.witness.begun();
+    for timeout in ["0n", "0S", "00000000H"] {
+        for status in of_each_kind(&lab, timeout).await {
+            expect_timeout(if super::carrier::IS_HTTP2 { Way::Http2 } else { way }, &status);
+        }
+    }
+    assert_eq!(lab.witness.begun(), begun, "no handler began");
+}
+
+async fn a_timeout_that_is_none_is_refused(way: Way) {
+    // tonic gives such a call no limit.
+    if !way.is_ours() {
+        return;
+    }
+    let lab = Lab::start(way).await;
+    for timeout in ["123456789S", "-1S", "+1S", "1", "S", "1s", "soon"] {
+        for status in of_each_kind(&lab, timeout).await {
+            assert_eq!(status.code(), Code::InvalidArgument, "{timeout}: {status}");
+            assert!(status.message().contains(timeout), "{status}");
+        }
+    }
+    assert_eq!(lab.witness.begun(), 0, "no handler began");
+}
+
 async fn a_handler_sees_what_is_left_of_the_time(way: Way) {
     let lab = Lab::start(way).await;
     let mut client = lab.client();
@@ -190,6 +248,8 @@ async fn a_cancelled_request_ends_a_call_that_waits(way: Way) {
 crate::rows!(
     a_cancelled_request_ends_a_call_that_waits,
     a_timeout_ends_a_call_on_both_sides,
+    a_call_without_any_time_ends_with_the_deadlines_status,
+    a_timeout_that_is_none_is_refused,
     a_handler_sees_what_is_left_of_the_time,
     after_quick_calls_any_other_ends_as_ever,
     a_dropped_call_drops_its_handler,

@@ -49,6 +49,27 @@ async fn limits_of_messages_and_of_drafts_are_statuses_and_the_next_call_works()
     .await;
 }
 
+#[tokio::test]
+async fn a_call_without_time_or_with_a_timeout_that_is_none_begins_no_handler() {
+    let place = Place::new(Server::builder().add_service(ProbeServer::new(InPlace::new()))).await;
+    in_time(async {
+        for channel in place.channels() {
+            let mut client = ProbeClient::new(channel);
+            for (timeout, code) in [("0n", Code::DeadlineExceeded), ("-1S", Code::InvalidArgument)] {
+                let asking = || {
+                    let mut request = Request::new(ask(b"x", &[1]));
+                    request.metadata_mut().insert("grpc-timeout", timeout.parse().unwrap());
+                    request
+                };
+                assert_eq!(client.unary(asking()).await.unwrap_err().code(), code, "{timeout}");
+                assert_eq!(client.down(asking()).await.unwrap_err().code(), code, "{timeout}");
+            }
+            assert_eq!(client.unary(ask(b"x", &[])).await.unwrap().into_inner().view().body(), b"x");
+        }
+    })
+    .await;
+}
+
 /// A message that is no `Ask`: its field 5 is to hold a message, and ends within one.
 #[derive(Clone, PartialEq, prost::Message)]
 struct NoAsk {
