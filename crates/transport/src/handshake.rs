@@ -333,10 +333,20 @@ pub(crate) async fn connect(
             return Err(HandshakeError::NoAnswer);
         }
         let attached = attach(purpose.clone(), role, &answer, region_of(fd)?, own, peer, config)?;
-        give_doorbell(stream, &attached).await?;
+        match give_doorbell(stream, &attached).await {
+            // A session that the server has ended by now is one nevertheless. What the server said before is in its ring: that it takes no
+            // more calls, for example, which is how a session ends whose greatest age is short.
+            Err(HandshakeError::Io(error)) if has_hung_up(&error) => {}
+            given => given?,
+        }
         Ok(Attached { answer: answered, ..attached })
     })
     .await
+}
+
+/// Whether a peer has closed its end.
+fn has_hung_up(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// The part of the side that listens, on an accepted socket. The client is told of every error that it can do something about.

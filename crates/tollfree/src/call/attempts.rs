@@ -133,6 +133,9 @@ impl<'a> Terms<'a> {
     }
 }
 
+/// How often a call without a deadline moves, beside once for each endpoint.
+const MOVES_MAX: usize = 16;
+
 /// A timeout as a time on the monotonic clock; never 0, which means none.
 pub(crate) fn deadline_ns(timeout: Duration) -> u64 {
     let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -205,17 +208,18 @@ struct Attempts<'a, C> {
     terms: &'a Terms<'a>,
     call: &'a mut C,
     retries: Retries,
-    /// How often the call still goes elsewhere if no server looks at it.
-    turns_left: usize,
+    /// How often the call still moves if no server looks at it and no deadline ends that.
+    moves_left: usize,
     /// Where it was tried last.
     avoid: Option<Arc<Endpoint>>,
 }
 
 impl<'a, C: Call> Attempts<'a, C> {
     fn new(channel: &'a Routing, terms: &'a Terms<'a>, call: &'a mut C) -> Attempts<'a, C> {
-        // Each endpoint that is chosen from may turn a call away once, and one more for the one that has come back meanwhile.
-        let turns_left = if channel.plain.is_some() { 1 } else { channel.balancer.endpoints().len() + 1 };
-        Attempts { channel, terms, call, retries: Retries::default(), turns_left, avoid: None }
+        // Each endpoint that is chosen from may turn a call away once, and more often while it comes back.
+        let endpoint_count = if channel.plain.is_some() { 1 } else { channel.balancer.endpoints().len() };
+        let moves_left = endpoint_count + MOVES_MAX;
+        Attempts { channel, terms, call, retries: Retries::default(), moves_left, avoid: None }
     }
 
     async fn make(mut self, mut first: Option<First>) -> Result<C::Reply, Status> {
@@ -265,20 +269,21 @@ impl<'a, C: Call> Attempts<'a, C> {
         }
     }
 
-    /// Whether a call that no server has looked at goes elsewhere.
+    /// Whether a call that no server has looked at goes elsewhere, or to the next connection: as long as its deadline allows. Without one, a
+    /// call is not made again for ever at a server that takes its leave of each connection at once. Connections that end at once are made
+    /// again at a slower pace, so this is no busy loop.
     fn moves(&mut self, picked: &Picked) -> bool {
         if let (Some(_), Connection::Session(attachment)) = (&self.channel.plain, &picked.connection) {
             // A session that is open refuses for another reason, and would again.
             if attachment.is_open() {
                 return false;
             }
-            // One that waits anyway does so until a session takes it.
-            if self.terms.waits {
-                return true;
-            }
         }
-        let moves = self.turns_left > 0;
-        self.turns_left = self.turns_left.saturating_sub(1);
+        if self.terms.waits || self.terms.deadline_ns.is_some() {
+            return true;
+        }
+        let moves = self.moves_left > 0;
+        self.moves_left = self.moves_left.saturating_sub(1);
         moves
     }
 

@@ -5,17 +5,16 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tonic::Status;
 
+use crate::endpoint::redial::PROVEN;
 use crate::endpoint::{Connection, Endpoint, Health, upgrade};
-
-/// A connection that lasted at least this long has not failed.
-const PROVEN: Duration = Duration::from_millis(50);
 
 /// How a channel chooses an endpoint for a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +88,15 @@ enum Look {
     Failing(Status),
 }
 
+/// What a call's own attempts came to.
+enum Tried {
+    /// There was none to make.
+    Nothing,
+    Connected,
+    /// The reason of one.
+    Failed(Status),
+}
+
 impl Balancer {
     pub(crate) fn new(
         balance: Balance,
@@ -150,12 +158,45 @@ impl Balancer {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match self.look(avoid) {
+            let failing = match self.look(avoid) {
                 Look::Picked(endpoint, connection) => return Ok(Picked { endpoint, connection }),
-                Look::Failing(status) if !wait => return Err(status),
-                _ => changed.await,
+                Look::Failing(status) => status,
+                Look::Wait => {
+                    changed.await;
+                    continue;
+                }
+            };
+            tokio::select! {
+                tried = self.try_again() => match tried {
+                    Tried::Nothing if wait => changed.await,
+                    Tried::Nothing => return Err(failing),
+                    Tried::Failed(status) if !wait => return Err(status),
+                    Tried::Failed(_) => {}
+                    Tried::Connected => self.changed.notify_waiters(),
+                },
+                () = &mut changed => {}
             }
         }
+    }
+
+    /// Tries all endpoints at once that calls try, until one is connected.
+    async fn try_again(&self) -> Tried {
+        let tried: Vec<_> = {
+            let endpoints = self.endpoints.read();
+            endpoints.iter().filter(|endpoint| endpoint.is_tried_by_calls()).cloned().collect()
+        };
+        if tried.is_empty() {
+            return Tried::Nothing;
+        }
+        let mut attempts: FuturesUnordered<_> = tried.iter().map(|endpoint| endpoint.connection()).collect();
+        let mut first_failure = None;
+        while let Some(attempt) = attempts.next().await {
+            match attempt {
+                Ok(_) => return Tried::Connected,
+                Err(status) => first_failure = first_failure.or(Some(status)),
+            }
+        }
+        first_failure.map_or(Tried::Nothing, Tried::Failed)
     }
 
     /// The same, where nothing has to be waited for.
@@ -279,7 +320,7 @@ async fn keep(endpoint: Arc<Endpoint>, health: Option<HealthCheck>, changed: Arc
             Ok(connection) => connection,
             Err(_) => {
                 changed.notify_waiters();
-                tokio::time::sleep(endpoint.pause()).await;
+                endpoint.rest().await;
                 continue;
             }
         };
@@ -294,11 +335,8 @@ async fn keep(endpoint: Arc<Endpoint>, health: Option<HealthCheck>, changed: Arc
         }
         endpoint.retire_connection(&connection);
         changed.notify_waiters();
-        if began.elapsed() >= PROVEN {
-            endpoint.proven();
-        } else {
-            endpoint.ended_early();
-            tokio::time::sleep(endpoint.pause()).await;
+        if began.elapsed() < PROVEN {
+            endpoint.rest().await;
         }
     }
 }
@@ -313,6 +351,8 @@ async fn over(endpoint: &Endpoint, connection: &Connection) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::endpoint::upgrade::Plan;
     use crate::message::payloads::Sharing;

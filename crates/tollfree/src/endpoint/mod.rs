@@ -7,12 +7,12 @@ pub(crate) mod greeted;
 pub(crate) mod http2;
 pub(crate) mod path;
 pub(crate) mod place;
+pub(crate) mod redial;
 pub(crate) mod shortcut;
 pub(crate) mod upgrade;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tollfree_transport::{Attachment, Config, ConnectError, PeerIdentity, PeerPool};
@@ -23,14 +23,11 @@ use crate::endpoint::error::ChannelError;
 use crate::endpoint::greeted::ServerLimit;
 use crate::endpoint::path::{EndpointPath, EndpointState, PayloadPath, Transport};
 use crate::endpoint::place::{Files, Place};
+use crate::endpoint::redial::{Failure, Pace, Redial};
 use crate::endpoint::shortcut::{Asking, Shortcut};
 use crate::endpoint::upgrade::{Mover, Plan};
 use crate::message::payloads::Sharing;
 use crate::status;
-
-/// After a failed attempt to connect, calls fail at once for this long; doubled each time up to the maximum.
-const BACKOFF_FIRST: Duration = Duration::from_millis(20);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// A connection that calls can be made on.
 #[derive(Clone)]
@@ -79,22 +76,12 @@ pub(crate) enum Health {
     Bad,
 }
 
-/// How connecting has gone.
-#[derive(Debug, Default)]
-struct Backoff {
-    failures: u32,
-    until: Option<Instant>,
-    last: Option<Status>,
-}
-
 /// One server of a channel.
 pub(crate) struct Endpoint {
     pub(crate) name: Arc<str>,
     pub(crate) sharing: Arc<Sharing>,
     kind: Kind,
-    /// Held while connecting: others wait for the outcome instead of connecting too.
-    connecting: tokio::sync::Mutex<()>,
-    backoff: Mutex<Backoff>,
+    redial: Redial,
     /// Calls of this channel under way here; counted where several endpoints are chosen from.
     calls: AtomicU32,
     /// A [`Health`], as a number.
@@ -116,6 +103,13 @@ impl Unreached {
         match self {
             Unreached::Session(error) => status::connect(error),
             Unreached::Status(status) => status.clone(),
+        }
+    }
+
+    fn failure(&self) -> Failure {
+        match self {
+            Unreached::Session(error) => Failure::of(error),
+            Unreached::Status(_) => Failure::Absent,
         }
     }
 }
@@ -176,12 +170,16 @@ impl Endpoint {
     }
 
     fn of(name: String, sharing: Arc<Sharing>, kind: Kind) -> Endpoint {
+        let is_local = match &kind {
+            Kind::Session { dial, .. } => dial.as_ref().is_none_or(|dial| !dial.0.is_stream()),
+            Kind::Http2 { .. } => name.starts_with("unix:"),
+        };
+        let redial = Redial::new(if is_local { Pace::Local } else { Pace::Remote });
         Endpoint {
             name: name.into(),
             sharing,
             kind,
-            connecting: tokio::sync::Mutex::default(),
-            backoff: Mutex::default(),
+            redial,
             calls: AtomicU32::new(0),
             health: AtomicU8::new(Health::Good as u8),
             broken: tokio::sync::Notify::new(),
@@ -256,7 +254,7 @@ impl Endpoint {
     pub(crate) async fn acquire(&self, wait: bool) -> Result<Connection, Status> {
         loop {
             match self.connection().await {
-                Err(_) if wait && !self.is_attached() => tokio::time::sleep(self.pause()).await,
+                Err(_) if wait && !self.is_attached() => tokio::time::sleep(self.redial.pause()).await,
                 outcome => return outcome,
             }
         }
@@ -269,6 +267,9 @@ impl Endpoint {
                 let mut current = current.lock();
                 let instead = shortcut.as_ref().and_then(|shortcut| shortcut.instead_of(attachment));
                 if current.as_ref().is_some_and(|known| Arc::ptr_eq(known, attachment)) {
+                    if instead.is_none() {
+                        self.redial.lost();
+                    }
                     *current = instead;
                 }
             }
@@ -283,6 +284,7 @@ impl Endpoint {
             (Connection::Http2(_, number), Kind::Http2 { current, .. }) => {
                 let mut current = current.lock();
                 if current.number == *number && current.channel.take().is_some() {
+                    self.redial.lost();
                     self.broken.notify_one();
                 }
             }
@@ -323,7 +325,7 @@ impl Endpoint {
         let unreached = match self.mover() {
             // Whether there is a connection over TCP does not matter then.
             Some(mover) if mover.required || mover.live().is_some() => mover.failing(&self.name),
-            _ => self.backoff.lock().last.clone(),
+            _ => self.redial.failing(),
         };
         if unreached.is_some() {
             return unreached;
@@ -338,37 +340,28 @@ impl Endpoint {
         self.health.store(health as u8, Ordering::Relaxed);
     }
 
-    /// How long to wait before the next attempt to connect.
-    pub(crate) fn pause(&self) -> Duration {
-        let until = self.backoff.lock().until;
-        until.map_or(BACKOFF_FIRST, |until| until.saturating_duration_since(Instant::now()))
+    /// Waits before the next attempt to connect that no call asks for.
+    pub(crate) async fn rest(&self) {
+        self.redial.rest().await;
     }
 
-    /// A connection that ended as soon as it was made: the next one is not made at once.
-    pub(crate) fn ended_early(&self) {
-        let mut backoff = self.backoff.lock();
-        backoff.until = Some(Instant::now() + delay(backoff.failures));
-        backoff.failures = backoff.failures.saturating_add(1);
+    /// Whether a call that finds it without a connection begins an attempt.
+    pub(crate) fn is_tried_by_calls(&self) -> bool {
+        self.redial.pace() == Pace::Local && !self.is_attached() && self.connected().is_none()
     }
 
     /// The present connection, or a new one. For an address of HTTP/2 it is one over HTTP/2, whether calls have moved over
     /// or not.
     pub(crate) async fn connection(&self) -> Result<Connection, Status> {
-        let _turn = self.connecting.lock().await;
+        let came = self.redial.begun();
+        let turn = self.redial.turn().await;
         if let Some(connection) = self.present() {
             return Ok(connection);
         }
         if self.is_attached() {
             return Err(self.gone());
         }
-        {
-            let backoff = self.backoff.lock();
-            if let (Some(until), Some(last)) = (backoff.until, &backoff.last)
-                && Instant::now() < until
-            {
-                return Err(last.clone());
-            }
-        }
+        self.redial.due(&turn, came).await?;
         self.try_connect(true).await.map_err(|error| error.status())
     }
 
@@ -412,6 +405,7 @@ impl Endpoint {
 
     /// `in_use`: the channel goes on where this fails, which is said then.
     async fn try_connect(&self, in_use: bool) -> Result<Connection, Unreached> {
+        self.redial.begin();
         let connected = match &self.kind {
             Kind::Session { dial, current, shortcut } => match self.dial(dial.as_deref()).await {
                 Ok(attachment) => {
@@ -451,22 +445,16 @@ impl Endpoint {
                 }
             }
         };
-        let mut backoff = self.backoff.lock();
-        match connected {
-            Ok(connection) => {
-                *backoff = Backoff { failures: backoff.failures, ..Backoff::default() };
-                Ok(connection)
-            }
+        match &connected {
+            Ok(_) => self.redial.succeeded(),
             Err(error) => {
-                if backoff.last.is_none() && in_use {
-                    tracing::warn!(address = %self.name, reason = error.status().message(), "no connection; calls fail or wait until there is one");
+                let status = error.status();
+                if self.redial.failed(status.clone(), error.failure()) && in_use {
+                    tracing::warn!(address = %self.name, reason = status.message(), "no connection; calls fail or wait until there is one");
                 }
-                backoff.last = Some(error.status());
-                backoff.until = Some(Instant::now() + delay(backoff.failures));
-                backoff.failures = backoff.failures.saturating_add(1);
-                Err(error)
             }
         }
+        connected
     }
 
     /// How long a header list the server takes over HTTP/2.
@@ -475,11 +463,6 @@ impl Endpoint {
             Kind::Http2 { limit, .. } => Some(limit),
             Kind::Session { .. } => None,
         }
-    }
-
-    /// The connection has proven itself: the next failure is the first.
-    pub(crate) fn proven(&self) {
-        self.backoff.lock().failures = 0;
     }
 
     /// A call begins here; it counts until the guard goes.
@@ -612,33 +595,8 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// Exponential, with jitter so that clients of one server do not come back all at once.
-pub(crate) fn delay(failures: u32) -> Duration {
-    let full = BACKOFF_FIRST.saturating_mul(1 << failures.min(16)).min(BACKOFF_MAX);
-    full.mul_f64(0.8 + 0.4 * chance())
-}
-
 /// A number from 0 to 1, different for each call and process. Good enough to spread things in time, for nothing else.
 pub(crate) fn chance() -> f64 {
     let noise = tollfree_transport::now_ns() ^ u64::from(std::process::id()) << 32;
     (noise.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / (1u64 << 24) as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A herd: clients that lost the same server at the same time must not come back at the same time.
-    #[test]
-    fn delays_of_a_herd_are_spread_and_bounded() {
-        for (failures, full) in [(0, BACKOFF_FIRST), (2, BACKOFF_FIRST * 4), (40, BACKOFF_MAX)] {
-            let mut slots = [0usize; 8];
-            for _ in 0..800 {
-                let share = delay(failures).as_secs_f64() / full.as_secs_f64();
-                assert!((0.8..=1.2).contains(&share), "{share} of {full:?}");
-                slots[(((share - 0.8) / 0.4 * 8.0) as usize).min(7)] += 1;
-            }
-            assert!(slots.iter().all(|count| *count > 20), "{slots:?} of 800 in eighths of the spread");
-        }
-    }
 }

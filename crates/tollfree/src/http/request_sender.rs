@@ -12,6 +12,7 @@ use tollfree_transport::{Attachment, Emission, EmitError, Encoded, Ending, Outgo
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use crate::http::replay::Replay;
 use crate::http::response_body::ClientCall;
 use crate::message::aside;
 use crate::message::bypass::{Bypass, Large, Takes};
@@ -116,15 +117,36 @@ impl RequestSender {
         }
     }
 
-    /// All of a request whose body has ended, and of which nothing has been sent.
-    pub(crate) fn keep(&self) -> Kept {
-        Kept { emission: self.emission.clone(), past: self.past.clone() }
+    /// Keeps a request of which nothing has been sent, and what its body gives from here on, as far as that is short.
+    pub(crate) fn keep(&mut self) -> Kept {
+        let rest = (!self.ended).then(|| {
+            let replay = Replay::new(std::mem::take(&mut self.body), self.bypass.clone());
+            self.body = replay.again();
+            Rest {
+                replay,
+                deframer: self.deframer.clone(),
+                failed: self.failed.clone(),
+                bypass: self.bypass.clone(),
+                count: self.count,
+            }
+        });
+        Kept { emission: self.emission.clone(), past: self.past.clone(), rest }
     }
 
-    /// All of a request that has gone nowhere yet.
-    pub(crate) fn again(kept: Kept) -> RequestSender {
-        let Kept { emission, past } = kept;
-        RequestSender { ended: true, past, ..RequestSender::new(Body::empty(), emission, None) }
+    /// The same request from its beginning, which has gone nowhere yet.
+    pub(crate) fn again(kept: &Kept) -> RequestSender {
+        let Kept { emission, past, rest } = kept;
+        let (emission, past) = (emission.clone(), past.clone());
+        match rest {
+            None => RequestSender { ended: true, past, ..RequestSender::new(Body::empty(), emission, None) },
+            Some(rest) => RequestSender {
+                past,
+                deframer: rest.deframer.clone(),
+                failed: rest.failed.clone(),
+                count: rest.count,
+                ..RequestSender::new(rest.replay.again(), emission, rest.bypass.clone())
+            },
+        }
     }
 
     /// Whether a message is decoded elsewhere, before which nothing of it may be sent.
@@ -340,10 +362,35 @@ impl RequestSender {
     }
 }
 
-/// A request as a whole, for any session.
+/// A request for any session. What its body gives later is kept until this is dropped.
 pub(crate) struct Kept {
     emission: Emission,
     past: Option<Arc<dyn Large>>,
+    /// Missing where the body has ended.
+    rest: Option<Rest>,
+}
+
+/// What comes after the first message.
+struct Rest {
+    replay: Replay,
+    /// As it was when the replay began.
+    deframer: Deframer,
+    failed: Option<Status>,
+    bypass: Option<Bypass>,
+    count: u64,
+}
+
+impl Kept {
+    /// Whether all of the request is here still.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.rest.as_ref().is_none_or(|rest| rest.replay.is_whole())
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        self.replay.commit();
+    }
 }
 
 /// Sends the rest of a request body while the application reads the response.

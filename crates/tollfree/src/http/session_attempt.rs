@@ -67,7 +67,7 @@ pub(crate) struct ResponseFuture {
     state: State,
     /// Whether the request is kept while it may come back.
     keeps: bool,
-    /// The whole request, kept until the server is known to have looked at it.
+    /// The request, kept until the server is known to have looked at it.
     kept: Option<Kept>,
 }
 
@@ -185,7 +185,7 @@ impl ResponseFuture {
             Poll::Pending | Poll::Ready(Ok(())) => {}
         }
         sender.look_ahead(cx);
-        if sender.ended && self.keeps && self.kept.is_none() {
+        if self.keeps && self.kept.is_none() {
             self.kept = Some(sender.keep());
         }
         sender.address(&self.endpoint.sharing, attachment)?;
@@ -358,7 +358,8 @@ impl ResponseFuture {
                 call.ended();
                 let unseen = matches!(end, End::Cancelled { refused: true, .. });
                 let status = call.end_status(end);
-                self.sender = self.kept.take().filter(|_| unseen).map(RequestSender::again);
+                let kept = self.kept.as_ref().filter(|kept| unseen && kept.is_whole());
+                self.sender = kept.map(RequestSender::again);
                 self.state = State::Refused(call.attachment.clone());
                 return Poll::Ready(Err(Failed { status, unseen }));
             }

@@ -17,7 +17,7 @@ use crate::metadata::status_code;
 const PREFIX_LEN: usize = 5;
 
 /// Chunks in, messages out.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Deframer {
     /// Whole chunks arrive here and are cut without a copy.
     chunk: Bytes,

@@ -14,8 +14,8 @@ use tollfree_transport::{
     Attachment, Config, ConnectError, Introduction, LocalPeer, PeerPolicy, Purpose, is_master_of, own_user,
 };
 
-use crate::endpoint::delay;
 use crate::endpoint::place::{Files, Misplaced, Place};
+use crate::endpoint::redial::{Failure, Pace};
 use crate::server::Server;
 use crate::server::control::{Control, LocalRights};
 use crate::server::joining::Memberships;
@@ -264,7 +264,8 @@ impl Worker {
         let mut stop = stopped.clone();
         let stop = async move { drop(stop.wait_for(|stop| *stop).await) };
         tokio::pin!(stop);
-        let (mut failures, mut was_attached) = (0, false);
+        let pace = if self.place.is_stream() { Pace::Remote } else { Pace::Local };
+        let (mut failures, mut refusals, mut was_attached) = (0_u32, 0_u32, false);
         // What has kept it from serving since it last did, said once.
         let (mut said, mut was_short) = (String::new(), false);
         loop {
@@ -273,6 +274,7 @@ impl Worker {
                 () = &mut stop => return Ok(()),
                 attached = self.attach() => attached,
             };
+            let refused_before = refusals;
             let trouble = match attached {
                 Ok(attachment) => {
                     was_attached = true;
@@ -283,13 +285,22 @@ impl Worker {
                     }
                     was_short = began.elapsed() < GOOD;
                     if !was_short {
-                        failures = 0;
+                        (failures, refusals) = (0, 0);
                         said.clear();
+                    } else {
+                        // It was let in, and refused then.
+                        refusals = refusals.saturating_add(1);
                     }
                     ended
                 }
                 Err(error) if !was_attached && !error.kind.is_transient() => return Err(error.into()),
-                Err(error) => error.to_string(),
+                Err(error) => {
+                    refusals = match Failure::of(&error) {
+                        Failure::Absent => 0,
+                        Failure::Refused => refusals.saturating_add(1),
+                    };
+                    error.to_string()
+                }
             };
             if trouble != said {
                 tracing::warn!(
@@ -300,7 +311,10 @@ impl Worker {
                 );
                 said = trouble;
             }
-            let pause = delay(failures);
+            let pause = match refusals > refused_before {
+                true => pace.delay_of_refused(refused_before),
+                false => pace.delay_unasked(failures),
+            };
             failures = failures.saturating_add(1);
             tokio::select! {
                 biased;

@@ -9,6 +9,7 @@ mod limits;
 mod offers;
 mod place;
 mod readiness;
+mod reconnecting;
 mod retries;
 mod upgrade;
 mod wire;

@@ -1,0 +1,346 @@
+//! When an endpoint is tried again, and who shares an attempt.
+//!
+//! A call that finds no connection begins an attempt, or shares one that began after it came: it never fails for an attempt that was over
+//! before. On this host an attempt costs microseconds, so the pauses between attempts are short and calls wait for the next one. Elsewhere
+//! calls fail during a pause, as gRPC's do.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tollfree_transport::{ConnectError, ConnectErrorKind};
+use tonic::Status;
+
+use crate::endpoint::chance;
+
+/// The pause after the first attempts that found nobody at an address of this host. It doubles after each [`LOCAL_STEP`] failures up to the
+/// maximum; a pause is half of it at least.
+const LOCAL_FIRST: Duration = Duration::from_millis(2);
+const LOCAL_MAX: Duration = Duration::from_millis(8);
+const LOCAL_STEP: u32 = 64;
+/// The pause after the first failed attempt elsewhere. It doubles after each failure up to the maximum.
+const REMOTE_FIRST: Duration = Duration::from_millis(20);
+const REMOTE_MAX: Duration = Duration::from_secs(1);
+/// After so many failures, more than half a second, those that no call asks for get rarer than a call's.
+const RESTART_COUNT: u32 = 3 * LOCAL_STEP;
+/// A connection that lasted at least this long has not failed.
+pub(crate) const PROVEN: Duration = Duration::from_millis(50);
+
+/// How dear an attempt is, by where the address leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// To a socket of this host.
+    Local,
+    /// Over a network.
+    Remote,
+}
+
+impl Pace {
+    /// The pause after so many attempts that found nobody, with jitter so that clients of one server do not come back all at once.
+    pub(crate) fn delay(self, failures: u32) -> Duration {
+        match self {
+            Pace::Local => jittered(LOCAL_FIRST, failures / LOCAL_STEP, LOCAL_MAX),
+            Pace::Remote => {
+                let full = REMOTE_FIRST.saturating_mul(1 << failures.min(16)).min(REMOTE_MAX);
+                full.mul_f64(0.8 + 0.4 * chance())
+            }
+        }
+    }
+
+    /// The pause after so many attempts that a server answered with no. It has to spend time on each.
+    pub(crate) fn delay_of_refused(self, refusals: u32) -> Duration {
+        match self {
+            Pace::Local => jittered(LOCAL_FIRST, refusals, REMOTE_MAX),
+            Pace::Remote => self.delay(refusals),
+        }
+    }
+
+    /// The pause where no call asks for an attempt: as for a call while a restart may last, then up to a second.
+    pub(crate) fn delay_unasked(self, failures: u32) -> Duration {
+        match failures.checked_sub(RESTART_COUNT) {
+            None => self.delay(failures),
+            Some(further) => Pace::Remote.delay(further / 4),
+        }
+    }
+}
+
+/// From half of a pause that doubles to all of it.
+fn jittered(first: Duration, doublings: u32, max: Duration) -> Duration {
+    first.saturating_mul(1 << doublings.min(16)).min(max).mul_f64(0.5 + 0.5 * chance())
+}
+
+/// What became of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// Nobody was there.
+    Absent,
+    /// Somebody was there, and said no, hung up, or said nothing.
+    Refused,
+}
+
+impl Failure {
+    pub(crate) fn of(error: &ConnectError) -> Failure {
+        match &error.kind {
+            ConnectErrorKind::Handshake(_) => Failure::Refused,
+            _ => Failure::Absent,
+        }
+    }
+}
+
+/// The attempts to connect to one endpoint.
+pub(crate) struct Redial {
+    pace: Pace,
+    state: Mutex<State>,
+    /// Held during an attempt, and while its time is waited for.
+    turn: tokio::sync::Mutex<()>,
+    connected: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Attempts that have begun.
+    begun: u64,
+    /// Attempts that failed one after the other, and connections that ended at once.
+    failures: u32,
+    /// The latest of them, where servers answered.
+    refusals: u32,
+    /// Before this, no attempt is made.
+    until: Option<Instant>,
+    /// Why the latest attempt failed.
+    last: Option<Status>,
+    /// When the present connection was made.
+    since: Option<Instant>,
+}
+
+/// How many attempts had begun at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun(u64);
+
+/// The right to make an attempt.
+pub(crate) struct Turn<'a> {
+    _held: tokio::sync::MutexGuard<'a, ()>,
+}
+
+impl Redial {
+    pub(crate) fn new(pace: Pace) -> Redial {
+        Redial {
+            pace,
+            state: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            connected: Notify::new(),
+        }
+    }
+
+    pub(crate) fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// How many attempts have begun so far.
+    pub(crate) fn begun(&self) -> Begun {
+        Begun(self.state.lock().begun)
+    }
+
+    /// Why the latest attempt failed, unless there has been a connection since.
+    pub(crate) fn failing(&self) -> Option<Status> {
+        self.state.lock().last.clone()
+    }
+
+    /// Waits while somebody else makes an attempt.
+    pub(crate) async fn turn(&self) -> Turn<'_> {
+        Turn { _held: self.turn.lock().await }
+    }
+
+    /// Waits until the next attempt may be made, for a call that came when so many had `begun`.
+    ///
+    /// # Errors
+    /// Why an attempt failed that began after the call came. Why the latest failed, where the next is far.
+    pub(crate) async fn due(&self, _: &Turn<'_>, came: Begun) -> Result<(), Status> {
+        let until = {
+            let state = self.state.lock();
+            if let Some(last) = state.last.as_ref().filter(|_| state.begun > came.0) {
+                return Err(last.clone());
+            }
+            let left = state.until.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+            match (self.pace, &state.last) {
+                (Pace::Remote, Some(last)) if !left.is_zero() => return Err(last.clone()),
+                (Pace::Local, Some(last)) if left > LOCAL_MAX => return Err(last.clone()),
+                (Pace::Remote, _) => None,
+                (Pace::Local, _) => state.until,
+            }
+        };
+        if let Some(until) = until {
+            tokio::time::sleep_until(until.into()).await;
+        }
+        Ok(())
+    }
+
+    /// An attempt begins.
+    pub(crate) fn begin(&self) {
+        self.state.lock().begun += 1;
+    }
+
+    /// An attempt has failed. Whether that is news.
+    pub(crate) fn failed(&self, status: Status, failure: Failure) -> bool {
+        let mut state = self.state.lock();
+        let is_news = state.last.replace(status).is_none();
+        state.fail(Instant::now(), self.pace, failure);
+        is_news
+    }
+
+    /// An attempt has brought a connection.
+    pub(crate) fn succeeded(&self) {
+        {
+            let mut state = self.state.lock();
+            (state.last, state.until, state.since) = (None, None, Some(Instant::now()));
+        }
+        self.connected.notify_waiters();
+    }
+
+    /// The connection is over. One that ended at once counts as a failed attempt, any other makes the next failure the first.
+    pub(crate) fn lost(&self) {
+        let mut state = self.state.lock();
+        match state.since.take() {
+            Some(since) if since.elapsed() < PROVEN => {
+                state.fail(since, self.pace, Failure::Absent);
+            }
+            Some(_) => (state.failures, state.refusals) = (0, 0),
+            None => {}
+        }
+    }
+
+    /// How long to wait before the next attempt.
+    pub(crate) fn pause(&self) -> Duration {
+        let until = self.state.lock().until;
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Waits before an attempt that no call asks for, or until a call's has brought a connection.
+    pub(crate) async fn rest(&self) {
+        let connected = self.connected.notified();
+        tokio::pin!(connected);
+        connected.as_mut().enable();
+        let pause = {
+            let state = self.state.lock();
+            match self.pace {
+                _ if state.since.is_some() => return,
+                Pace::Remote => {
+                    state.until.map_or(REMOTE_FIRST, |until| until.saturating_duration_since(Instant::now()))
+                }
+                Pace::Local => match state.refusals.checked_sub(1) {
+                    Some(before) => self.pace.delay_of_refused(before),
+                    None => self.pace.delay_unasked(state.failures),
+                },
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = connected => {}
+        }
+    }
+}
+
+impl State {
+    fn fail(&mut self, at: Instant, pace: Pace, failure: Failure) {
+        let pause = match failure {
+            Failure::Absent => {
+                self.refusals = 0;
+                pace.delay(self.failures)
+            }
+            Failure::Refused => {
+                self.refusals = self.refusals.saturating_add(1);
+                pace.delay_of_refused(self.refusals - 1)
+            }
+        };
+        self.until = Some(at + pause);
+        self.failures = self.failures.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A herd: clients that lost the same server at the same time must not come back at the same time.
+    #[test]
+    fn delays_of_a_herd_are_spread_and_bounded() {
+        let ms = Duration::from_millis;
+        for (pace, failures, least, most) in [
+            (Pace::Local, 0, ms(1), ms(2)),
+            (Pace::Local, LOCAL_STEP, ms(2), ms(4)),
+            (Pace::Local, 4_000_000, ms(4), ms(8)),
+            (Pace::Remote, 0, ms(16), ms(24)),
+            (Pace::Remote, 2, ms(64), ms(96)),
+            (Pace::Remote, 40, ms(800), ms(1200)),
+        ] {
+            let mut slots = [0usize; 8];
+            for _ in 0..800 {
+                let delay = pace.delay(failures);
+                assert!((least..=most).contains(&delay), "{pace:?} {failures}: {delay:?}");
+                let share = (delay - least).as_secs_f64() / (most - least).as_secs_f64();
+                slots[((share * 8.0) as usize).min(7)] += 1;
+            }
+            assert!(slots.iter().all(|count| *count > 20), "{slots:?} of 800 in eighths of the spread");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_shares_attempts_that_began_after_it_came_and_no_others() {
+        let redial = Redial::new(Pace::Local);
+        let first = redial.begun();
+        let turn = redial.turn().await;
+        redial.due(&turn, first).await.unwrap();
+        redial.begin();
+        // It came while the first attempt was under way: what that one found may be over.
+        let second = redial.begun();
+        assert!(redial.failed(Status::unavailable("first"), Failure::Absent));
+        assert_eq!(redial.due(&turn, first).await.unwrap_err().message(), "first");
+        let began = Instant::now();
+        let until = redial.state.lock().until.unwrap();
+        redial.due(&turn, second).await.unwrap();
+        assert!(Instant::now() >= until && until > began, "the next attempt has its time");
+        redial.begin();
+        assert!(!redial.failed(Status::unavailable("second"), Failure::Absent));
+        assert_eq!(redial.due(&turn, second).await.unwrap_err().message(), "second", "the latest reason");
+    }
+
+    #[tokio::test]
+    async fn elsewhere_calls_fail_while_a_pause_lasts() {
+        let redial = Redial::new(Pace::Remote);
+        let turn = redial.turn().await;
+        redial.begin();
+        redial.failed(Status::unavailable("first"), Failure::Absent);
+        assert_eq!(redial.due(&turn, redial.begun()).await.unwrap_err().message(), "first");
+    }
+
+    #[tokio::test]
+    async fn connections_that_end_at_once_are_made_again_at_a_slower_and_slower_pace() {
+        let redial = Redial::new(Pace::Local);
+        for count in 1..4 {
+            redial.begin();
+            redial.succeeded();
+            redial.lost();
+            assert!(redial.pause() <= Duration::from_millis(2));
+            assert_eq!(redial.state.lock().failures, count);
+        }
+        redial.succeeded();
+        redial.state.lock().since = Instant::now().checked_sub(PROVEN);
+        redial.lost();
+        assert_eq!(redial.pause(), Duration::ZERO);
+        assert_eq!(redial.state.lock().failures, 0, "one that lasted has not failed");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_says_no_is_asked_more_and_more_rarely_and_calls_dont_wait_for_that() {
+        let redial = Redial::new(Pace::Local);
+        let turn = redial.turn().await;
+        for _ in 0..8 {
+            redial.begin();
+            redial.failed(Status::unavailable("full"), Failure::Refused);
+        }
+        assert!(redial.pause() > Duration::from_millis(100), "{:?}", redial.pause());
+        assert_eq!(redial.due(&turn, redial.begun()).await.unwrap_err().message(), "full");
+        redial.begin();
+        redial.failed(Status::unavailable("gone"), Failure::Absent);
+        assert!(redial.pause() <= LOCAL_MAX, "it is not the same server that comes back");
+    }
+}
