@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-against bench-check bench-hops bench-peers test conformance figures generators googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv aarch64 miri deny dist fuzz publish semver stated
+.PHONY: help demo bench bench-against bench-check bench-hops bench-peers test c-core conformance figures generators googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv aarch64 miri deny dist fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -81,6 +81,10 @@ interop: ## Run gRPC's interoperability tests in every pairing with grpc-go, and
 
 interop-table: ## Run them, and put the results into docs/interop.md
 	@$(MAKE) --no-print-directory interop INTEROP_FLAGS=--write
+
+c-core: ## Have a client of gRPC's C core call a server and a shepherd at Unix sockets (fetches grpcio)
+	@cargo build --quiet --package tollfree-interop
+	@tests/interop/tools/c-core $(TARGET_DIR)/interop $(TARGET_DIR)/debug/tollfree-interop
 
 shepherd-outside: ## Run h2spec against plain tonic, our server and a shepherd, and gRPC's cases through Envoy (fetches them)
 	@cargo build --quiet --package tollfree-interop
