@@ -196,6 +196,16 @@ impl Starter {
         serde_json::from_str(&line).map_err(|error| format!("an order that makes no sense: {error}"))
     }
 
+    /// The starter's next line, if it has come.
+    ///
+    /// # Errors
+    /// In words, when the line is not what was agreed.
+    pub fn try_hear<T: DeserializeOwned>(&self) -> Result<Option<T>, String> {
+        let line = self.lines.try_recv().ok();
+        let heard = line.map(|line| serde_json::from_str(&line)).transpose();
+        heard.map_err(|error| format!("an order that makes no sense: {error}"))
+    }
+
     /// Answers.
     pub fn say(&self, answer: impl Serialize) {
         self.write(&Answer::Done(answer));

@@ -16,6 +16,7 @@ pub mod codec;
 pub mod crowd;
 pub mod device;
 pub mod echo;
+pub mod fault;
 pub mod idle;
 pub mod interval;
 pub mod layers;

@@ -14,6 +14,7 @@ use tollfree_bench::report::Report;
 
 use crate::bench_codec::CodecArgs;
 use crate::bench_device::DeviceArgs;
+use crate::bench_fault::FaultArgs;
 use crate::bench_paced::{CrowdArgs, PacedArgs};
 use crate::bench_pool::PoolArgs;
 use crate::bench_split::SplitArgs;
@@ -38,6 +39,8 @@ pub(crate) enum Bench {
     Pool(PoolArgs),
     /// Count what many idle sessions cost in processor time and memory
     IdleSessions(IdleArgs),
+    /// Restart the server of a client that calls all the time, and time how long calls go on failing
+    Fault(FaultArgs),
 }
 
 impl Bench {
@@ -51,6 +54,7 @@ impl Bench {
             Self::Codec(arguments) => arguments.run(),
             Self::Pool(arguments) => arguments.run(),
             Self::IdleSessions(arguments) => arguments.run(),
+            Self::Fault(arguments) => arguments.run(),
         }
     }
 }

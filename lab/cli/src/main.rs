@@ -5,6 +5,7 @@ mod against;
 mod bench;
 mod bench_codec;
 mod bench_device;
+mod bench_fault;
 mod bench_paced;
 mod bench_pool;
 mod bench_split;

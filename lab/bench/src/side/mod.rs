@@ -25,6 +25,7 @@ use std::future::Future;
 use std::path::Path;
 
 use crate::BenchError;
+use crate::fault;
 use crate::idle;
 use crate::load::{self, EchoCall};
 use crate::order::{self, Load, Measured, Serve, Serving};
@@ -139,6 +140,25 @@ pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchErr
             Err(failed(side)("its sessions are not held by a runtime".to_owned()))
         }
     }
+}
+
+/// Calls a side until the starter says stop, whatever becomes of the server.
+pub(crate) fn call_on(case: Case, address: &str, starter: &Starter) -> Result<(), BenchError> {
+    match case.side {
+        Side::TollfreeDirect => call_on_async::<TollfreeDirect>(case, address, starter),
+        Side::Tollfree => call_on_async::<Tollfree>(case, address, starter),
+        Side::TollfreePark => call_on_async::<TollfreePark>(case, address, starter),
+        Side::TonicUnix => call_on_async::<TonicUnix>(case, address, starter),
+        side => Err(failed(side)("its client does not connect again by itself".to_owned())),
+    }
+}
+
+fn call_on_async<S: AsyncSide>(case: Case, address: &str, starter: &Starter) -> Result<(), BenchError> {
+    let calls = async {
+        let caller = S::connect(address, case).await?;
+        fault::call_on(caller, starter).await
+    };
+    order::runtime(case.runtime)?.block_on(calls).map_err(failed(case.side))
 }
 
 fn serve_async<S: AsyncSide>(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), BenchError> {
