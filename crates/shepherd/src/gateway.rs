@@ -98,7 +98,6 @@ impl Gateway {
     async fn hand_on(
         &self,
         request: Request<Incoming>,
-        deadline: Option<Instant>,
         client: &Client,
         config: &Arc<Config>,
         record: &mut Record,

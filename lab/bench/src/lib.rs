@@ -17,6 +17,7 @@ pub mod crowd;
 pub mod device;
 pub mod echo;
 pub mod fault;
+pub mod hostile;
 pub mod idle;
 pub mod interval;
 pub mod layers;

@@ -10,7 +10,7 @@ use crate::cores::{self, CoreIdx};
 use crate::latency::Latencies;
 use crate::peer::Starter;
 use crate::plan::{Case, RuntimeKind};
-use crate::{device, fault, idle, layers, paced, pool, side, split};
+use crate::{device, fault, hostile, idle, layers, paced, pool, side, split};
 
 /// An order to a process started as `bench-peer`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,6 +34,8 @@ pub(crate) enum Order {
     Shepherd(PathBuf),
     /// Play a part at the interface to business processes; see [`device`].
     Device(device::Part),
+    /// Play a part where a good client calls beside others; see [`hostile`].
+    Hostile(hostile::Part),
     /// Play a part where RPC work is split from business; see [`split`].
     Split(split::Part),
     /// Play a part where something goes wrong; see [`fault`].
@@ -114,7 +116,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Paced(part) => part.core,
         Order::Split(part) => part.core,
         Order::Device(part) => part.core,
-        Order::Idle(_) | Order::Shepherd(_) | Order::Fault(_) => None,
+        Order::Idle(_) | Order::Shepherd(_) | Order::Hostile(_) | Order::Fault(_) => None,
     };
     crate::process::raise_file_limit()?;
     // Before any runtime exists: threads inherit it.
@@ -131,6 +133,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Layers(part) => layers::act(part, starter),
         Order::Paced(part) => paced::act(part, starter),
         Order::Shepherd(dir) => side::tollfree_shortcut::shepherd(dir, starter),
+        Order::Hostile(part) => hostile::act(part, starter),
         Order::Split(part) => split::act(part, starter),
         Order::Device(part) => device::act(part, starter),
         Order::Fault(part) => fault::act(part, starter),

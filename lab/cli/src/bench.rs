@@ -15,6 +15,7 @@ use tollfree_bench::report::Report;
 use crate::bench_codec::CodecArgs;
 use crate::bench_device::DeviceArgs;
 use crate::bench_fault::FaultArgs;
+use crate::bench_hostile::HostileArgs;
 use crate::bench_paced::{CrowdArgs, PacedArgs};
 use crate::bench_pool::PoolArgs;
 use crate::bench_split::SplitArgs;
@@ -37,6 +38,8 @@ pub(crate) enum Bench {
     Codec(CodecArgs),
     /// Time single operations of a memory pool, and one hop through it
     Pool(PoolArgs),
+    /// Time a good client of a shepherd beside clients and processes that mean it no good
+    Hostile(HostileArgs),
     /// Count what many idle sessions cost in processor time and memory
     IdleSessions(IdleArgs),
     /// Restart the server of a client that calls all the time, and time how long calls go on failing
@@ -53,6 +56,7 @@ impl Bench {
             Self::Device(arguments) => arguments.run(),
             Self::Codec(arguments) => arguments.run(),
             Self::Pool(arguments) => arguments.run(),
+            Self::Hostile(arguments) => arguments.run(),
             Self::IdleSessions(arguments) => arguments.run(),
             Self::Fault(arguments) => arguments.run(),
         }

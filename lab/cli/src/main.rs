@@ -6,6 +6,7 @@ mod bench;
 mod bench_codec;
 mod bench_device;
 mod bench_fault;
+mod bench_hostile;
 mod bench_paced;
 mod bench_pool;
 mod bench_split;

@@ -43,7 +43,7 @@ impl AsyncSide for TollfreePark {
 }
 
 /// A server with the generated service that carries a case's messages.
-pub(super) fn with_stub(server: Server, case: Case) -> Server {
+pub(crate) fn with_stub(server: Server, case: Case) -> Server {
     match case.message {
         Message::Probe => server.add_service(stub::server(case)),
         _ => server.add_service(stub::messages()),
@@ -72,7 +72,7 @@ pub(super) async fn appears(path: &Path) {
     }
 }
 
-pub(super) fn ending(address: &str, ended: Result<(), tollfree::ServeError>) -> String {
+pub(crate) fn ending(address: &str, ended: Result<(), tollfree::ServeError>) -> String {
     match ended {
         Ok(()) => format!("serving on {address} ended"),
         Err(error) => format!("serving on {address} ended: {error}"),

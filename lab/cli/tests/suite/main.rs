@@ -4,6 +4,7 @@ mod against;
 mod codec;
 mod echo;
 mod ending;
+mod fault;
 mod idle;
 mod notnets;
 mod run;

@@ -1,4 +1,4 @@
-//! `tollfree-lab bench paced`, `crowd`, `split` and `device` from the outside: their results as others read them.
+//! `tollfree-lab bench paced`, `crowd`, `hostile`, `split` and `device` from the outside: their results as others read them.
 
 use serde_json::Value;
 
@@ -41,6 +41,21 @@ fn paced_rows_have_the_fields_that_others_rely_on() {
         assert!(number(row, "calls") >= 1 && number(row, "client_cpu_ns") > 0, "{row}");
         let (_, _) = (number(row, "missed"), number(row, "server_cpu_ns"));
         assert_eq!((&row["throttled_ns"], &row["not_run"]), (&Value::Null, &Value::Null), "no quota: {row}");
+    }
+}
+
+#[test]
+fn hostile_rows_have_the_fields_that_others_rely_on() {
+    let report = report(&["hostile", "--seconds", "0.05", "--rounds", "1"]);
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 7, "attacks");
+    for row in rows {
+        assert_eq!(row["not_run"], Value::Null, "{row}");
+        assert!(row["attack"].is_string() && number(row, "held") > 0, "{row}");
+        for ratio in ["rate_ratio", "p99_ratio", "rate_per_s", "quiet_rate_per_s"] {
+            assert!(row[ratio].as_f64().unwrap() > 0.0, "{ratio}: {row}");
+        }
+        assert!(number(row, "p99_ns") > 0 && number(row, "quiet_p99_ns") > 0, "{row}");
     }
 }
 

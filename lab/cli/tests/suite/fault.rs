@@ -1,8 +1,6 @@
 //! `tollfree-lab bench fault` from the outside.
 
-mod run;
-
-use run::{Scratch, lab};
+use super::run::{Scratch, lab};
 use serde_json::Value;
 
 #[test]

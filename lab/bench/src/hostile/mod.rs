@@ -1,0 +1,297 @@
+//! A good client of a shepherd beside clients and processes that mean it no good: its rate and its slow calls, compared with the same
+//! when nobody attacks.
+//!
+//! A shepherd, a worker and the good client, each a process; and one that attacks, in half of the measurements. The attacker comes from another
+//! address of this host, as another client does.
+
+mod attack;
+mod calls;
+mod report;
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tollfree::Server;
+use tollfree_shepherd::{Config, Shepherd};
+
+use crate::cores::Cores;
+use crate::latency::Latencies;
+use crate::order::{Load, Measured, Order};
+use crate::peer::{Peer, Starter};
+use crate::plan::{Case, Malloc, Message, Placement, RuntimeKind, Side};
+use crate::rounds;
+use crate::workdir::Workdir;
+use crate::{BenchError, Machine, side};
+
+pub use attack::Attack;
+pub use report::{HostileReport, HostileRow};
+
+/// Body of each call.
+const SIZE: usize = 64;
+/// Calls that the good client has in flight.
+const INFLIGHT: usize = 4;
+/// Time that a process may take to start, or to end its measurement beyond the measured time.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The least time before the measured time.
+const WARM_UP: Duration = Duration::from_millis(200);
+
+/// What to measure: every attack is a row.
+#[derive(Debug, Clone)]
+pub struct HostilePlan {
+    /// The attacks.
+    pub attacks: Vec<Attack>,
+    /// Measured time for each row and round, once with the attack and once without.
+    pub seconds: f64,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+/// One measurement of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostileCase {
+    /// Against what.
+    pub attack: Attack,
+    /// Whether nobody attacks, for comparison.
+    pub is_quiet: bool,
+}
+
+/// What a measurement came to.
+#[derive(Debug)]
+pub struct Round {
+    /// Calls a second of the good client.
+    pub rate_per_s: f64,
+    /// 99 of 100 of its calls took no longer.
+    pub p99_ns: u64,
+    /// What the attacker held as the measurement began.
+    pub held: usize,
+}
+
+/// One measurement that just ended.
+pub type HostileStep<'a> = rounds::Step<'a, HostileCase, Round>;
+
+/// Where a shepherd can be reached.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Doors {
+    /// `host:port` of the world's listener, and of the page of figures.
+    world: String,
+    metrics: String,
+    /// The processes' address, and the control socket.
+    business: String,
+    control: PathBuf,
+}
+
+/// What an attacker holds when all that it can have is there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Standing {
+    held: usize,
+}
+
+/// The worker is about to attach.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Attaching {}
+
+/// A process of a measurement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Part {
+    /// Has its sockets in this directory; answers [`Doors`].
+    Shepherd(PathBuf),
+    /// Serves echo calls behind the shepherd at this address.
+    Worker(String),
+    /// Answers [`Standing`].
+    Attacker(Attack, Doors),
+    /// Reads the page of figures again and again; answers [`Measured`].
+    Reader { metrics: String, warm_up: Duration, measure: Duration },
+}
+
+impl HostilePlan {
+    /// Checks what the command line's own types cannot.
+    ///
+    /// # Errors
+    /// [`BenchError::Refused`], naming the value and what is allowed.
+    pub fn check(&self) -> Result<(), BenchError> {
+        let refuse = |what: String| Err(BenchError::Refused(what));
+        if !(self.seconds >= 0.01 && self.seconds <= 3600.0) {
+            return refuse(format!("{} seconds per row and round: must be 0.01 to 3600", self.seconds));
+        }
+        if !(1..=1000).contains(&self.rounds) {
+            return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
+        }
+        if self.attacks.is_empty() {
+            return refuse("nothing to measure: no attack is named".to_owned());
+        }
+        Ok(())
+    }
+
+    fn cases(&self) -> Vec<HostileCase> {
+        let both = |&attack| [true, false].map(|is_quiet| HostileCase { attack, is_quiet });
+        self.attacks.iter().flat_map(both).collect()
+    }
+}
+
+/// Measures everything that the plan asks for; `progress` hears of each measurement. A row that fails says so.
+///
+/// # Errors
+/// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
+pub async fn run(
+    plan: &HostilePlan,
+    progress: impl FnMut(&HostileStep<'_>),
+) -> Result<HostileReport, BenchError> {
+    plan.check()?;
+    let machine = Machine::look(&Cores::choose()?, &Malloc::Keep.settings());
+    let measure = Duration::from_secs_f64(plan.seconds);
+    let take = async |case| take(case, measure).await.map_err(|error| error.to_string());
+    let tried = rounds::interleave(plan.cases(), plan.rounds, take, progress).await;
+    Ok(HostileReport::new(machine, plan, tried))
+}
+
+async fn take(case: HostileCase, measure: Duration) -> Result<Round, BenchError> {
+    let dir = Workdir::create()?;
+    let malloc = Malloc::Keep.settings();
+    let start = async |role, part| Peer::start(role, &["bench-peer"], &malloc, &Order::Hostile(part)).await;
+    let mut shepherd = start("shepherd", Part::Shepherd(dir.path().to_owned())).await?;
+    let doors: Doors = shepherd.hear(PATIENCE).await?;
+    let mut worker = start("worker", Part::Worker(doors.business.clone())).await?;
+    let Attaching {} = worker.hear(PATIENCE).await?;
+    let mut attacker = None;
+    let mut held = 0;
+    if !case.is_quiet {
+        let mut process = start("attacker", Part::Attacker(case.attack, doors.clone())).await?;
+        let standing: Standing = process.hear(PATIENCE).await?;
+        held = standing.held;
+        attacker = Some(process);
+    }
+    let warm_up = (measure / 4).clamp(WARM_UP, Duration::from_secs(1));
+    let mut client = if case.attack.is_on_the_page() {
+        start("client", Part::Reader { metrics: doors.metrics, warm_up, measure }).await?
+    } else {
+        let address = format!("http://{}", doors.world);
+        let load = Load {
+            case: echo(),
+            core: None,
+            address,
+            warm_up,
+            measure,
+            calls: None,
+            every: None,
+            samples: None,
+            server: None,
+        };
+        Peer::start("client", &["bench-peer"], &malloc, &Order::Load(load)).await?
+    };
+    let measured: Measured = client.hear(warm_up + measure + PATIENCE).await?;
+    for process in [Some(client), attacker, Some(worker), Some(shepherd)].into_iter().flatten() {
+        process.stop().await;
+    }
+    let seconds = Duration::from_nanos(measured.elapsed_ns).as_secs_f64();
+    Ok(Round {
+        rate_per_s: measured.latencies.count() as f64 / seconds,
+        p99_ns: measured.latencies.quantile_ns(0.99),
+        held,
+    })
+}
+
+/// The good client's calls.
+fn echo() -> Case {
+    Case {
+        side: Side::TonicTcp,
+        message: Message::Probe,
+        size: SIZE,
+        metadata: 0,
+        inflight: INFLIGHT,
+        placement: Placement::Unpinned,
+        runtime: RuntimeKind::Current,
+    }
+}
+
+/// Carries out a process's order.
+pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
+    let runtime = crate::order::runtime(RuntimeKind::Current)?;
+    let ended = runtime.block_on(async {
+        match part {
+            Part::Shepherd(dir) => shepherd(dir, starter).await.map(drop),
+            Part::Worker(address) => {
+                starter.say(Attaching {});
+                let serving = side::tollfree::with_stub(Server::builder(), echo()).attach(address).await;
+                Err(side::tollfree::ending(address, serving))
+            }
+            Part::Attacker(attack, doors) => {
+                let standing = |held| starter.say(Standing { held });
+                attack.run(doors, standing).await.map(drop)
+            }
+            Part::Reader { metrics, warm_up, measure } => {
+                read(metrics, *warm_up, *measure).await.map(|measured| starter.say(measured))
+            }
+        }
+    });
+    ended.map_err(|what| BenchError::Side { side: "hostile", what })
+}
+
+async fn shepherd(dir: &Path, starter: &Starter) -> Result<Infallible, String> {
+    let business = format!("shm://{}", dir.join("business.sock").display());
+    let text = format!(
+        "listeners.world.address = \"127.0.0.1:0\"\nmetrics.address = \"127.0.0.1:0\"\nbusiness.socket = \"{business}\"\n\
+         [groups.default]\n[groups.other]\nvia = [\"group:default\"]\n[groups.absent]\n\
+         [groups.forbidden]\nusers = [4294967290]\n[routes]\n\"{}\" = \"absent\"\n",
+        calls::ABSENT,
+    );
+    let config = Config::from_toml(&text).map_err(|error| error.to_string())?;
+    tollfree_shepherd::raise_descriptor_limit(&config);
+    let shepherd = Shepherd::bind(config).await.map_err(|error| error.to_string())?;
+    let addresses = shepherd.addresses();
+    let host = |name: &str| {
+        let address = addresses.get(name).and_then(|address| address.strip_prefix("http://"));
+        address.map(|rest| rest.split('/').next().unwrap_or(rest).to_owned())
+    };
+    let (Some(world), Some(metrics)) = (host("listeners.world"), host("metrics")) else {
+        return Err(format!("the shepherd says of its addresses {addresses:?}"));
+    };
+    let control = dir.join("business.sock.control");
+    starter.say(Doors { world, metrics, business, control });
+    shepherd.run(std::future::pending()).await;
+    Err("the shepherd has stopped".to_owned())
+}
+
+/// Reads the page of figures, over a connection of its own each time.
+async fn read(metrics: &str, warm_up: Duration, measure: Duration) -> Result<Measured, String> {
+    let from = Instant::now() + warm_up;
+    let until = from + measure;
+    let mut latencies = Latencies::default();
+    loop {
+        let began = Instant::now();
+        calls::read_page(metrics).await.map_err(|error| format!("the page can't be read: {error}"))?;
+        let ended = Instant::now();
+        if ended >= from {
+            latencies.record(ended - began);
+        }
+        if ended >= until {
+            let elapsed_ns = (ended - from).as_nanos().try_into().unwrap_or(u64::MAX);
+            return Ok(Measured { latencies, elapsed_ns, used: None });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_plans_are_refused_in_words() {
+        let plan = || HostilePlan { attacks: Attack::ALL.to_vec(), seconds: 1.0, rounds: 1 };
+        plan().check().unwrap();
+        assert_eq!(plan().cases().len(), 2 * Attack::ALL.len());
+        type Spoil = fn(&mut HostilePlan);
+        let spoil: [(&str, Spoil); 3] = [
+            ("seconds", |plan| plan.seconds = 0.0),
+            ("rounds", |plan| plan.rounds = 0),
+            ("no attack", |plan| plan.attacks.clear()),
+        ];
+        for (words, spoil) in spoil {
+            let mut plan = plan();
+            spoil(&mut plan);
+            let error = plan.check().unwrap_err().to_string();
+            assert!(error.contains(words), "{error:?} lacks {words:?}");
+        }
+    }
+}
