@@ -107,7 +107,8 @@ fn an_entry_kept_aside_has_its_key_checked() {
     };
     let p = Processor::new(schema.compile().unwrap());
     let (arenas, limits) = (Arenas::new(1 << 20, 1), Limits::default());
-    let ways: [&dyn Fn(&[u8]) -> Result<(), DecodeError>; 4] = [
+    type Way<'a> = &'a dyn Fn(&[u8]) -> Result<(), DecodeError>;
+    let ways: [Way<'_>; 4] = [
         &|input| p.decode(0, input, &mut Arena::with_limit(1 << 20), &limits).map(drop),
         &|input| {
             let mut arena = Arena::with_limit(1 << 20);
