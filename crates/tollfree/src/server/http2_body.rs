@@ -9,24 +9,34 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::Sleep;
 use tonic::{Code, Status};
 
 use crate::status;
 
 /// The body of a request that came over HTTP/2. A request that its client has not finished ends with an error: DEADLINE_EXCEEDED
-/// behind its deadline, UNAVAILABLE where the connection is lost, and otherwise what gRPC says of the code of the reset: CANCELLED of
+/// at its deadline, whether or not anything comes then, UNAVAILABLE where the connection is lost, and otherwise what gRPC says of the code of the reset: CANCELLED of
 /// CANCEL.
 #[derive(Debug)]
 pub struct Http2RequestBody<B> {
     inner: B,
     deadline: Option<Instant>,
+    /// Set once a reader waits. Where the server's clock rings first, the call is answered, and its client need not end the request.
+    alarm: Option<Pin<Box<Sleep>>>,
     ended: bool,
 }
 
 impl<B> Http2RequestBody<B> {
     /// `inner` is what hyper received, or a body around it that passes its [`is_end_stream`](Body::is_end_stream) on.
     pub fn new(inner: B, deadline: Option<Instant>) -> Http2RequestBody<B> {
-        Http2RequestBody { inner, deadline, ended: false }
+        Http2RequestBody { inner, deadline, alarm: None, ended: false }
+    }
+
+    /// Ready when the deadline has passed.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(deadline) = self.deadline else { return Poll::Pending };
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline.into())));
+        alarm.as_mut().poll(cx)
     }
 
     fn cut(&self, status: Status) -> Status {
@@ -47,7 +57,11 @@ where
         if this.ended {
             return Poll::Ready(None);
         }
-        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
+        let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) else {
+            ready!(this.poll_deadline(cx));
+            this.ended = true;
+            return Poll::Ready(Some(Err(status::deadline())));
+        };
         this.ended = !matches!(&frame, Some(Ok(frame)) if frame.is_data());
         Poll::Ready(match frame {
             Some(Ok(frame)) if frame.is_data() => Some(Ok(frame)),
