@@ -300,7 +300,7 @@ fn field_types(
     }
 }
 
-/// Types of a message's oneofs, which stand among those that are nested in it.
+/// Types of a message's oneofs. Their module is also that of the types nested in the message.
 fn oneofs<'a>(
     complaints: &mut Complaints<'a>,
     known: &mut HashMap<String, &'a str>,

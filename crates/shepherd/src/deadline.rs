@@ -13,7 +13,7 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// The time that a request asks for.
 ///
 /// # Errors
-/// For one that can't be read.
+/// The refusal of a call whose `grpc-timeout` is malformed.
 fn asked(headers: &HeaderMap) -> Result<Option<Duration>, Refused> {
     timeout(headers).map_err(|status| Refused { why: Refusal::Timeout, status })
 }

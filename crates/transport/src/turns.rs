@@ -1,12 +1,12 @@
-//! Whose turn it is among the tasks that call by one session.
+//! Fairness among the tasks that call by one session.
 //!
-//! A task that calls, looks, and finds the answer at once never waits, and so never lets another have its turn: of eight callers one
-//! would be quick, and seven would wait for hundreds of its calls. So who calls looks at once only while nobody waits since longer:
-//! nobody was woken who has not run yet. Else it stands behind them, as if its answer had not come. And since who was never asked
-//! to wait is known to nobody, who has called a number of times without waiting gives way once.
+//! A task that calls and finds each answer at once never waits, so other tasks of its thread never run: of eight callers one would be quick,
+//! and seven would wait for hundreds of its calls. So a caller looks for its answer at once only while no task of the session has been
+//! woken that has not run since. Else it waits for its turn behind them, though its answer may be there. And a task that has never waited is
+//! not known here, so a caller that has made a number of calls without waiting gives way once.
 //!
-//! Runtimes run tasks in the order in which they were woken, near enough: whoever runs after having been woken says that all who were woken
-//! before have had their turn, too. So nobody is counted, and a task that was woken and never came back is forgotten with the next one.
+//! Runtimes run tasks nearly in the order in which they were woken: when a woken task runs, all that were woken before it count as having run.
+//! So nothing has to be counted, and a task that was woken and then dropped is forgotten when the next one runs.
 
 /// Calls in a row without a wait, after which a caller gives way though nobody is known to wait. That costs a caller who is alone one
 /// turn of its runtime, some 200 ns, in as many calls.

@@ -22,7 +22,7 @@ impl Taken {
         self.0.insert(name.to_string());
     }
 
-    /// Takes the name that is nearest to the one that is wanted.
+    /// Takes the wanted name, with as many underscores behind it as make it free.
     pub(super) fn yielding(&mut self, wanted: &str) -> Ident {
         let mut name = wanted.to_owned();
         while !self.0.insert(ident(&name).to_string()) {
@@ -51,7 +51,7 @@ pub(super) fn oneof_ident(message: &DescriptorProto, oneof: &str) -> Ident {
     if is_taken { quote::format_ident!("{name}OneOf") } else { name }
 }
 
-/// Names of the functions about one field; of those that it has not, nothing is held.
+/// Names of the functions about one field; `None` for a function that the field does not have.
 #[derive(Debug, Default)]
 pub(super) struct FieldNames {
     pub(super) has: Option<Ident>,

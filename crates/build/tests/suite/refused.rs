@@ -62,7 +62,7 @@ fn a_file_of_an_edition_is_told_the_way_that_there_is() {
     assert!(!error.contains("compile_descriptor_set"), "{error}");
 }
 
-/// Protobuf's own files change more often than the parser; those that it brings along are as good.
+/// Protobuf's own files change more often than the parser does. Where it can't read one, it uses its own copy.
 #[test]
 fn a_newer_file_of_protobufs_own_in_an_include_directory_is_no_fault() {
     let include = tempfile::tempdir().unwrap();

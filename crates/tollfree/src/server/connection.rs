@@ -1,7 +1,7 @@
 //! One connection of HTTP/2: which answers its client takes, and how it ends.
 //!
-//! When the server ends, it waits for the calls of a connection, and not for its client. tonic's server says GOAWAY and PING then, and waits until the client has answered, however long that takes: forever where the
-//! client has never begun HTTP/2, or is stopped.
+//! When the server ends, it waits for the calls of a connection, and not for its client. tonic's server says GOAWAY and PING then, and waits
+//! until the client has answered: without end where the client has never begun HTTP/2, or is stopped.
 
 use std::convert::Infallible;
 use std::io::{self, IoSlice};

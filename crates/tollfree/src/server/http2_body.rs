@@ -15,13 +15,13 @@ use tonic::{Code, Status};
 use crate::status;
 
 /// The body of a request that came over HTTP/2. A request that its client has not finished ends with an error: DEADLINE_EXCEEDED
-/// at its deadline, whether or not anything comes then, UNAVAILABLE where the connection is lost, and otherwise what gRPC says of the code of the reset: CANCELLED of
-/// CANCEL.
+/// at its deadline, UNAVAILABLE where the connection is lost, and otherwise what gRPC says of the code of the reset: CANCELLED of CANCEL.
 #[derive(Debug)]
 pub struct Http2RequestBody<B> {
     inner: B,
     deadline: Option<Instant>,
-    /// Set once a reader waits. Where the server's clock rings first, the call is answered, and its client need not end the request.
+    /// Rings at the deadline; made when a reader first waits. A server whose clock is ahead of the client's answers first, and the client may
+    /// then leave its request open.
     alarm: Option<Pin<Box<Sleep>>>,
     ended: bool,
 }
