@@ -45,8 +45,8 @@ pub(crate) unsafe fn choose(plan: &Plan, s: &Cursor, type_idx: u32, field: &Fiel
     }
 }
 
-/// Whether the entry's value, a closed enum, is one that the enum has. What is malformed passes, a key that is not UTF-8 as well:
-/// decoding the entry will tell.
+/// Whether a closed enum has the value of this entry of a map. An entry that is malformed, or whose key is not UTF-8, counts as
+/// known: decoding it reports the error.
 pub(crate) fn entry_is_known(plan: &Plan, map: &FieldPlan, entry: &[u8]) -> bool {
     let [key_field, value_field, ..] = plan.fields_of(map.aux_idx) else { return true };
     let is_text = key_field.ops[2] == op::STRING;
