@@ -280,7 +280,7 @@ impl Default for Target {
 pub struct Limits {
     /// Connections at once.
     pub connections: u32,
-    /// Connections at once of one IP address (of one /64 of IPv6).
+    /// Connections at once of one IP address (of one /64 of IPv6). It has no more than three quarters of all.
     pub connections_per_address: u32,
     /// Calls at once of one connection.
     pub streams: u32,

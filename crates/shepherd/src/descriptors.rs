@@ -29,6 +29,16 @@ pub(crate) fn connections_max(config: &Config) -> u32 {
     u32::try_from(fitting(limit())).unwrap_or(u32::MAX).min(config.limits.connections)
 }
 
+/// How many of those may be one address's: what the config says, and no more than three quarters, so that some are left to others.
+pub(crate) fn connections_per_address_max(config: &Config) -> u32 {
+    share_of_address(connections_max(config)).min(config.limits.connections_per_address)
+}
+
+/// Three quarters of so many connections. One at least: an address alone is not kept out.
+fn share_of_address(connections: u32) -> u32 {
+    (connections - connections.div_ceil(4)).max(1)
+}
+
 /// Warns of a config that asks for more connections than there are descriptors for.
 pub(crate) fn warn_if_short(config: &Config) {
     let (wanted, max) = (config.limits.connections, connections_max(config));
@@ -58,6 +68,17 @@ pub fn raise_descriptor_limit(config: &Config) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_leaves_a_quarter_of_the_connections_to_others() {
+        assert_eq!([1, 2, 8, 512, 4096].map(share_of_address), [1, 1, 6, 384, 3072]);
+        let config =
+            Config::from_toml("limits.connections = 20\nlimits.connections_per_address = 20\n").unwrap();
+        assert_eq!(connections_per_address_max(&config), 15);
+        let config =
+            Config::from_toml("limits.connections = 20\nlimits.connections_per_address = 7\n").unwrap();
+        assert_eq!(connections_per_address_max(&config), 7);
+    }
 
     #[test]
     fn half_of_few_descriptors_and_all_but_some_of_many_are_the_worlds() {

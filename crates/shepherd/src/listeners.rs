@@ -98,7 +98,7 @@ impl Places {
         }
         if let Some(address) = address {
             let of_address = taken.by_address.entry(address).or_default();
-            if *of_address >= config.limits.connections_per_address {
+            if *of_address >= descriptors::connections_per_address_max(&config) {
                 return Err(Refusal::ConnectionsPerAddress);
             }
             *of_address += 1;

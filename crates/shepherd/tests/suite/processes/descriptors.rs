@@ -10,9 +10,9 @@ use super::idle::attached;
 use super::load::Load;
 use super::places::Place;
 
-/// Descriptors that the shepherd may have, and those of them that connections of the world take at most: half.
+/// Descriptors that the shepherd may have, and those of them that connections of one address take at most: three quarters of half.
 const DESCRIPTORS: u64 = 80;
-const CONNECTIONS: usize = 40;
+const CONNECTIONS: usize = 30;
 /// Connections that say nothing.
 const SILENT: usize = 160;
 const CLIENTS: usize = 4;

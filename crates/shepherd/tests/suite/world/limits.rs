@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tollfree_stubs::probe::Ask;
 use tonic::{Code, Request};
 
@@ -21,7 +21,7 @@ async fn rest_of(stream: &mut TcpStream) -> Vec<u8> {
 
 #[tokio::test]
 async fn connections_are_limited_and_newcomers_told() {
-    let lab = Lab::start("limits.connections = 2\n").await;
+    let lab = Lab::start("limits.connections = 2\nlisteners.world.shared_addresses = true\n").await;
     let first = TcpStream::connect(lab.socket_address()).await.unwrap();
     let _second = TcpStream::connect(lab.socket_address()).await.unwrap();
     lab.until_figure("tollfree_shepherd_connections", |count| count == 2.0).await;
@@ -42,6 +42,28 @@ async fn connections_of_an_address_are_limited() {
     let mut second = TcpStream::connect(lab.socket_address()).await.unwrap();
     rest_of(&mut second).await;
     assert_eq!(lab.refused("connections_per_address").await, 1.0);
+}
+
+#[tokio::test]
+async fn one_address_leaves_a_quarter_of_the_connections_to_others() {
+    let lab = Lab::start("limits.connections = 8\nlimits.connections_per_address = 8\n").await;
+    let connect = async |host: u8| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, host], 0).into()).unwrap();
+        socket.connect(lab.socket_address().parse().unwrap()).await.unwrap()
+    };
+    let mut one = Vec::new();
+    for count in 1..=6 {
+        one.push(connect(1).await);
+        lab.until_figure("tollfree_shepherd_connections", |open| open == f64::from(count)).await;
+    }
+    for _ in 0..2 {
+        rest_of(&mut connect(1).await).await;
+    }
+    assert_eq!(lab.refused("connections_per_address").await, 2.0);
+    let _other = [connect(2).await, connect(2).await];
+    lab.until_figure("tollfree_shepherd_connections", |open| open == 8.0).await;
+    assert_eq!(lab.refused("connections").await, 0.0);
 }
 
 #[tokio::test]
