@@ -3,6 +3,9 @@
 //! A request whose first message has begun to come gets its place when that message is here: half a message is nothing that a worker
 //! could begin with. One of which nothing has come but headers gets its place at once, since the server of a stream may be the first
 //! to speak.
+//!
+//! The same holds for requests by HTTP/2 and for those that business processes send by way of the shepherd, from this host or another.
+//! A message that comes as an object is here with its last record: it waits beside the body, and nobody looks into it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -74,13 +77,8 @@ pub(crate) async fn place<B>(
 where
     B: Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Unpin,
 {
-    let Some(charge) = workers.charge_before(wanted) else {
-        // Nobody is there whose memory it would be.
-        let place = workers.place_in_time(wanted).await?;
-        let charge = place.charge();
-        return Ok((place, asked(charge)));
-    };
-    let mut asked = asked(charge);
+    // While nobody is there whose memory it would be, nothing of the body is read.
+    let mut asked = asked(workers.charge_before(wanted).await?);
     wanted.has_message = deadline::in_time(wanted.deadline, asked.arrive()).await?;
     if let Some(refused) = passage.refused(limits) {
         return Err(refused);

@@ -17,6 +17,7 @@ use tonic::body::Body;
 use tower_service::Service;
 
 use crate::account::{Account, Accounts, Counted, Used};
+use crate::arrival;
 use crate::bodies::{Asked, Came, Limited, Passage};
 use crate::business::Tenants;
 use crate::client::Client;
@@ -302,19 +303,21 @@ impl Via {
             }));
         };
         let (mut parts, body) = request.into_parts();
-        let wanted = Wanted {
+        let mut wanted = Wanted {
             path: &path,
             group: Some(group),
             client: &self.client,
             owner: Some(account.owner()),
-            // Objects pass beside the body: nothing of it is read before it is known whether they are wanted.
-            has_message: true,
+            has_message: false,
             began,
             deadline,
         };
-        let place = self.outward.workers.place_in_time(&wanted).await;
-        let place = place.map_err(|refused| self.refused(&path, refused))?;
-        let asked = limits.asked(body, beside.clone(), place.charge());
+        // Whether objects are wanted is known when the call has a worker.
+        beside.iter().for_each(Beside::hold);
+        let asked = |charge| limits.asked(body, beside.clone(), charge);
+        let rules = (&*limits.passage, &limits.config.limits);
+        let placed = arrival::place(&self.outward.workers, &mut wanted, rules, asked).await;
+        let (place, asked) = placed.map_err(|refused| self.refused(&path, refused))?;
         self.shrink(&mut parts.headers, &path, began)?;
         self.client.sign(&mut parts.headers);
         let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));

@@ -342,10 +342,19 @@ impl Workers {
         Charge::none(&client.claimant().stake(shares, Some(owner)))
     }
 
-    /// For memory that a call holds before it has a place. None where nobody would get the call.
-    pub(crate) fn charge_before(&self, wanted: &Wanted<'_>) -> Option<Charge> {
-        let dispatcher = self.standing_of(wanted).ok()?;
-        Some(Charge::none(&wanted.stake(&dispatcher.shares)))
+    /// For memory that a call holds before it has a place. Where nobody is there who serves it, waits until somebody is, for as long as
+    /// the config says.
+    ///
+    /// # Errors
+    /// Nobody has come, or the call's time is over.
+    pub(crate) async fn charge_before(&self, wanted: &Wanted<'_>) -> Result<Charge, Refused> {
+        let mut changed = None;
+        loop {
+            match self.standing_of(wanted) {
+                Ok(dispatcher) => return Ok(Charge::none(&wanted.stake(&dispatcher.shares))),
+                Err(nobody) => self.wait_for_somebody(wanted, nobody, &mut changed).await?,
+            }
+        }
     }
 
     pub(crate) fn remove(self: &Arc<Self>, worker: &Arc<Worker>) {
@@ -607,21 +616,34 @@ impl Workers {
                 }
                 Err(Unplaced::Nobody(refused)) => refused,
             };
-            let Some(changed) = &mut changed else {
-                // From here on no change is missed.
-                changed = Some(self.changed());
-                continue;
-            };
-            // Who has never been attached may be about to, as long as the shepherd is new.
-            let since = if refused.why == Refusal::Absent { wanted.began } else { self.began };
-            let left = self.table.load().patience.saturating_sub(since.elapsed());
-            if left.is_zero() {
-                return Err(refused);
-            }
-            // At the end of the time, the next turn is the last one.
-            let change = tokio::time::timeout(left, changed.changed());
-            _ = deadline::in_time(wanted.deadline, change).await?;
+            self.wait_for_somebody(wanted, refused, &mut changed).await?;
         }
+    }
+
+    /// Waits for somebody who serves a call that was `refused` since nobody does, until there is a reason to look again.
+    ///
+    /// # Errors
+    /// The patience that the config allows is over, or the call's time.
+    async fn wait_for_somebody(
+        &self,
+        wanted: &Wanted<'_>,
+        refused: Refused,
+        changed: &mut Option<watch::Receiver<u64>>,
+    ) -> Result<(), Refused> {
+        let Some(changed) = changed else {
+            // From here on no change is missed.
+            *changed = Some(self.changed());
+            return Ok(());
+        };
+        // Who has never been attached may be about to, as long as the shepherd is new.
+        let since = if refused.why == Refusal::Absent { wanted.began } else { self.began };
+        let left = self.table.load().patience.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            return Err(refused);
+        }
+        // At the end of the time, the next turn is the last one.
+        let change = tokio::time::timeout(left, changed.changed());
+        deadline::in_time(wanted.deadline, change).await.map(drop)
     }
 
     /// Waits until a client may hold one more place of a group, for as long as `limits.place_wait_ms`, and the call's deadline, allow.

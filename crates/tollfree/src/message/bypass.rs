@@ -122,6 +122,8 @@ struct Lanes {
     answers: bool,
     /// Objects of the other end need not be verified.
     trust: Option<Trust>,
+    /// Objects may be put on the way out before it is known whether they are wanted.
+    holds: AtomicBool,
 }
 
 impl Lanes {
@@ -213,6 +215,12 @@ impl Bypass {
     /// the call is handed on.
     pub(crate) fn relay_up_to(&self, len_max: usize) {
         self.take_back_up_to(len_max.min(OBJECT_LEN_MAX));
+    }
+
+    /// The half by which a call came: its objects wait on their way out until it is known whether they are wanted. To be said only of a
+    /// call that is handed on by a session.
+    pub(crate) fn hold(&self) {
+        self.half.iter().for_each(|half| half.other.holds.store(true, Ordering::Relaxed));
     }
 
     /// The half by which a call came: the length of the message of that number, while it waits to be handed on.
@@ -337,21 +345,22 @@ impl Bypass {
             self.put_back(number, object.len(), Past::Object(object));
             return Ok(None);
         };
-        let translation = match comes {
-            Which::Request => offer.said(),
-            Which::Reply => self.translation.as_ref(),
-        };
-        let translation = translation.ok_or_else(unasked)?;
         let is_short = self.back_limit().is_none_or(|limit| object.len() <= limit);
-        match comes {
+        let len = object.len();
+        let relayed = match comes {
             Which::Request => {
                 self.take_objects(true);
-                // It is verified when it is known whose tables it is to suit.
-                if !is_short {
-                    return translation.encoded(Which::Request, &object).map(Some);
+                match offer.said() {
+                    None if !(is_short && other.holds.load(Ordering::Relaxed)) => return Err(unasked()),
+                    Some(translation) if !is_short => {
+                        return translation.encoded(Which::Request, &object).map(Some);
+                    }
+                    // It is verified when it is known whose tables it is to suit.
+                    _ => Relayed::request(object, offer.clone()),
                 }
             }
             Which::Reply => {
+                let translation = self.translation.as_ref().ok_or_else(unasked)?;
                 let is_taken = is_short
                     && other.takes_objects.load(Ordering::Acquire)
                     && offer.said().is_some_and(|said| said.types() == translation.types());
@@ -360,10 +369,10 @@ impl Bypass {
                 }
                 translation.check(Which::Reply, &object)?;
                 translation.count(Fate::Encoded);
+                Relayed::answer(object, translation.clone())
             }
-        }
-        let len = object.len();
-        other.put_out(number, Relayed::new(object, translation.clone(), *comes), len);
+        };
+        other.put_out(number, relayed, len);
         Ok(None)
     }
 

@@ -15,6 +15,7 @@ use tonic::Status;
 
 use crate::message::bypass::{Large, Takes};
 use crate::message::fates::Fate;
+use crate::message::form::unasked;
 use crate::message::payloads::{Outlet, Sharing};
 use crate::message::translation::{Translation, Which};
 
@@ -48,14 +49,24 @@ impl Offer {
 /// An object between two sessions.
 pub(crate) struct Relayed {
     object: Bytes,
-    /// What it is. Of a request, by the caller's word.
-    translation: Arc<Translation>,
-    which: Which,
+    kind: Kind,
+}
+
+/// What an object is.
+enum Kind {
+    /// A request, by the caller's word: of the types that it was told of. It may have come before it is known whether it is wanted.
+    Asked(Arc<Offer>),
+    /// An answer, of these types.
+    Answer(Arc<Translation>),
 }
 
 impl Relayed {
-    pub(crate) fn new(object: Bytes, translation: Arc<Translation>, which: Which) -> Arc<Relayed> {
-        Arc::new(Relayed { object, translation, which })
+    pub(crate) fn request(object: Bytes, offer: Arc<Offer>) -> Arc<Relayed> {
+        Arc::new(Relayed { object, kind: Kind::Asked(offer) })
+    }
+
+    pub(crate) fn answer(object: Bytes, translation: Arc<Translation>) -> Arc<Relayed> {
+        Arc::new(Relayed { object, kind: Kind::Answer(translation) })
     }
 }
 
@@ -67,12 +78,16 @@ impl Large for Relayed {
         outlet: &dyn Outlet,
         takes: Takes<'_>,
     ) -> Result<Outgoing, Status> {
+        let (which, translation) = match &self.kind {
+            Kind::Asked(offer) => (Which::Request, offer.said().ok_or_else(unasked)?),
+            Kind::Answer(translation) => (Which::Reply, translation),
+        };
         let is_taken = match takes {
             Takes::Bytes => false,
             // It has been verified, or else its reader has not been told of any tables.
-            Takes::Objects => self.which == Which::Reply,
-            Takes::ObjectsOf(reader) if reader.types() == self.translation.types() => {
-                reader.check(self.which, &self.object)?;
+            Takes::Objects => which == Which::Reply,
+            Takes::ObjectsOf(reader) if reader.types() == translation.types() => {
+                reader.check(which, &self.object)?;
                 reader.count(Fate::Handed);
                 true
             }
@@ -81,7 +96,7 @@ impl Large for Relayed {
         if is_taken && let Some(object) = sharing.object(self.object.clone().into(), None, peer, outlet)? {
             return Ok(object);
         }
-        let framed = self.translation.encoded(self.which, &self.object)?;
+        let framed = translation.encoded(which, &self.object)?;
         Ok(Outgoing::plain(framed.slice(GRPC_PREFIX_LEN..).into()))
     }
 }

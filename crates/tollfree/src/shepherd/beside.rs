@@ -21,6 +21,12 @@ impl Beside {
         })
     }
 
+    /// Has objects of the request wait beside its body until it is known whether its worker takes them, so that the body can be read before
+    /// the worker is chosen. To be said only of a call that is [handed](crate::shepherd::Attached::hand) to a worker.
+    pub fn hold(&self) {
+        self.0.hold();
+    }
+
     /// The length of the request's message of that number, from 0, if it passes beside the body and has not been sent yet.
     pub fn request_len(&self, number: u64) -> Option<usize> {
         self.0.relayed_len(Which::Request, number)

@@ -1,6 +1,7 @@
 //! The shepherd from outside: gRPC clients that know nothing of it, and peers that mean it no good.
 
 mod answers;
+mod arrivals;
 mod calls;
 mod compression;
 mod compression_limits;
