@@ -6,13 +6,14 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
+use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 use tollfree_transport::{Attachment, Emission, EmitError, Encoded, Ending, Outgoing};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::http::replay::Replay;
+use crate::http::keeping::{Keeping, Kept};
 use crate::http::response_body::ClientCall;
 use crate::message::aside;
 use crate::message::bypass::{Bypass, Large, Takes};
@@ -48,6 +49,8 @@ pub(crate) struct RequestSender {
     is_raw: bool,
     /// It is decoded elsewhere.
     decoding: Option<Box<Decoding>>,
+    /// The request, while it may have to go to another session.
+    keeping: Option<Box<Keeping>>,
 }
 
 /// A message that is to be handed over as an object takes up to some 15 ns a byte to decode: a longer one is decoded on a thread that serves
@@ -114,39 +117,74 @@ impl RequestSender {
             objects: None,
             is_raw,
             decoding: None,
+            keeping: None,
         }
     }
 
     /// Keeps a request of which nothing has been sent, and what its body gives from here on, as far as that is short.
     pub(crate) fn keep(&mut self) -> Kept {
-        let rest = (!self.ended).then(|| {
-            let replay = Replay::new(std::mem::take(&mut self.body), self.bypass.clone());
-            self.body = replay.again();
-            Rest {
-                replay,
-                deframer: self.deframer.clone(),
-                failed: self.failed.clone(),
-                bypass: self.bypass.clone(),
-                count: self.count,
-            }
-        });
-        Kept { emission: self.emission.clone(), past: self.past.clone(), rest }
+        if self.ended {
+            self.keeping = None;
+            return Kept::Whole(self.emission.clone(), self.past.clone());
+        }
+        if self.keeping.is_none() {
+            let first = (self.emission.clone(), self.past.clone());
+            let rest = (self.deframer.clone(), self.failed.clone(), self.count);
+            self.keeping = Some(Box::new(Keeping::new(first, rest, self.bypass.clone())));
+        }
+        Kept::Sending
     }
 
-    /// The same request from its beginning, which has gone nowhere yet.
-    pub(crate) fn again(kept: &Kept) -> RequestSender {
-        let Kept { emission, past, rest } = kept;
-        let (emission, past) = (emission.clone(), past.clone());
-        match rest {
-            None => RequestSender { ended: true, past, ..RequestSender::new(Body::empty(), emission, None) },
-            Some(rest) => RequestSender {
-                past,
-                deframer: rest.deframer.clone(),
-                failed: rest.failed.clone(),
-                count: rest.count,
-                ..RequestSender::new(rest.replay.again(), emission, rest.bypass.clone())
-            },
+    /// A request whose body has ended, which has gone nowhere yet.
+    pub(crate) fn whole(emission: Emission, past: Option<Arc<dyn Large>>) -> RequestSender {
+        RequestSender { ended: true, past, ..RequestSender::new(Body::empty(), emission, None) }
+    }
+
+    /// The same request from its beginning, where all of it is here still.
+    pub(crate) fn again(mut self) -> Option<RequestSender> {
+        let mut keeping = self.keeping.take()?;
+        if !keeping.rewind() {
+            return None;
         }
+        let Keeping { past, deframer, failed, count, .. } = &*keeping;
+        let (past, deframer, failed, count) = (past.clone(), deframer.clone(), failed.clone(), *count);
+        let anew = RequestSender::new(self.body, keeping.emission.clone(), self.bypass);
+        Some(RequestSender { past, deframer, failed, count, keeping: Some(keeping), ..anew })
+    }
+
+    /// Gives the sender back to whoever awaits this, once it is done; none where the request is not kept any more.
+    pub(crate) fn wanted_back(&mut self) -> Option<oneshot::Receiver<RequestSender>> {
+        self.keeping.as_mut().map(|keeping| keeping.wanted_back())
+    }
+
+    /// It is not sent anew any more.
+    pub(crate) fn settle(&mut self) {
+        if self.keeping.as_mut().is_some_and(|keeping| keeping.settle()) {
+            self.keeping = None;
+        }
+    }
+
+    /// The next that the body gives, or has given to an earlier attempt.
+    #[inline]
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Some(keeping) = &mut self.keeping else { return Pin::new(&mut self.body).poll_frame(cx) };
+        if let Some(chunk) = keeping.next() {
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let is_kept = match &frame {
+            Some(Ok(frame)) => frame.data_ref().is_none_or(|chunk| keeping.add(chunk)),
+            Some(Err(_)) => false,
+            None => {
+                // The next attempt finds its end as well.
+                self.body = Body::empty();
+                true
+            }
+        };
+        if !is_kept {
+            self.keeping = None;
+        }
+        Poll::Ready(frame)
     }
 
     /// Whether a message is decoded elsewhere, before which nothing of it may be sent.
@@ -187,7 +225,7 @@ impl RequestSender {
             if let Some(failure) = self.failed.take() {
                 return Poll::Ready(Err(failure));
             }
-            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            match ready!(self.poll_body(cx)) {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.deframer.push(data);
@@ -301,7 +339,7 @@ impl RequestSender {
         if self.ended || self.deframer.is_partial() {
             return;
         }
-        match Pin::new(&mut self.body).poll_frame(cx) {
+        match self.poll_body(cx) {
             Poll::Ready(None) => self.end(),
             Poll::Ready(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
@@ -362,37 +400,6 @@ impl RequestSender {
     }
 }
 
-/// A request for any session. What its body gives later is kept until this is dropped.
-pub(crate) struct Kept {
-    emission: Emission,
-    past: Option<Arc<dyn Large>>,
-    /// Missing where the body has ended.
-    rest: Option<Rest>,
-}
-
-/// What comes after the first message.
-struct Rest {
-    replay: Replay,
-    /// As it was when the replay began.
-    deframer: Deframer,
-    failed: Option<Status>,
-    bypass: Option<Bypass>,
-    count: u64,
-}
-
-impl Kept {
-    /// Whether all of the request is here still.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.rest.as_ref().is_none_or(|rest| rest.replay.is_whole())
-    }
-}
-
-impl Drop for Rest {
-    fn drop(&mut self) {
-        self.replay.commit();
-    }
-}
-
 /// Sends the rest of a request body while the application reads the response.
 pub(crate) async fn send_rest(mut sender: RequestSender, call: Arc<ClientCall>) {
     let result = std::future::poll_fn(|cx| sender.poll_send(cx, &call)).await;
@@ -401,5 +408,9 @@ pub(crate) async fn send_rest(mut sender: RequestSender, call: Arc<ClientCall>) 
         *call.failure.lock() = Some(failure);
         // The application may be waiting for the response: it is to learn of this.
         call.stream.abort(code);
+    }
+    if let Some(reader) = sender.keeping.as_mut().and_then(|keeping| keeping.take_reader()) {
+        // Its answer may have begun.
+        drop(reader.send(sender));
     }
 }

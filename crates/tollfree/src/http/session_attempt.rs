@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
+use tokio::sync::oneshot;
 use tollfree_layout::metadata::pairs;
 use tollfree_transport::{
     Arrival, Attachment, Emission, End, GRPC_PREFIX_LEN, Incoming, Opener, Opening, Part, Started, Stream,
@@ -18,7 +19,8 @@ use tonic::{Code, Status};
 use crate::call::attempts::Failed;
 use crate::call::deadline::Deadline;
 use crate::endpoint::Endpoint;
-use crate::http::request_sender::{Kept, RequestSender};
+use crate::http::keeping::Kept;
+use crate::http::request_sender::RequestSender;
 use crate::http::response_body::{ClientCall, ResponseBody, trailers};
 use crate::message::bypass::{Bypass, OfClient};
 use crate::message::received::past;
@@ -36,6 +38,8 @@ enum State {
     Await(Stream, Arc<Attachment>),
     /// Waiting for the response.
     Receive(Arc<ClientCall>),
+    /// Ended without a response; the request is on its way back from the task that has sent it.
+    Return(Box<Return>),
     /// Ended without a response by this session.
     Refused(Arc<Attachment>),
     Done,
@@ -50,6 +54,13 @@ impl State {
             _ => None,
         }
     }
+}
+
+/// An attempt that no server has looked at, until its request is here again.
+struct Return {
+    back: oneshot::Receiver<RequestSender>,
+    attachment: Arc<Attachment>,
+    status: Status,
 }
 
 /// An attempt under way; resolves to the response's head. Dropping it cancels the call.
@@ -165,6 +176,15 @@ impl ResponseFuture {
                 self.begin_receiving();
             }
             State::Await(..) | State::Receive(_) => return self.poll_receive(cx),
+            State::Return(returning) => {
+                // Where it is too long by now, it does not come back.
+                let sender = ready!(Pin::new(&mut returning.back).poll(cx)).ok();
+                self.sender = sender.and_then(RequestSender::again);
+                let Return { attachment, status, .. } = &**returning;
+                let failed = Failed { status: status.clone(), unseen: true };
+                self.state = State::Refused(attachment.clone());
+                return Poll::Ready(Err(failed));
+            }
             State::Idle | State::Refused(_) | State::Done => {
                 return Poll::Ready(Err(Status::internal("the call is on no session").into()));
             }
@@ -262,10 +282,20 @@ impl ResponseFuture {
         else {
             return;
         };
-        if let Some(sender) = self.sender.take()
-            && !(sender.ended && sender.emission.is_empty())
-        {
-            call.send(sender);
+        if let Some(mut sender) = self.sender.take() {
+            let is_sent = sender.ended && sender.emission.is_empty();
+            match &self.kept {
+                Some(Kept::Sending) if is_sent => self.kept = Some(Kept::Sent(Box::new(sender))),
+                Some(Kept::Sending) => {
+                    self.kept = sender.wanted_back().map(Kept::Away);
+                    call.send(sender);
+                }
+                _ if is_sent => {}
+                _ => {
+                    sender.settle();
+                    call.send(sender);
+                }
+            }
         }
         self.state = State::Receive(call);
     }
@@ -358,9 +388,18 @@ impl ResponseFuture {
                 call.ended();
                 let unseen = matches!(end, End::Cancelled { refused: true, .. });
                 let status = call.end_status(end);
-                let kept = self.kept.as_ref().filter(|kept| unseen && kept.is_whole());
-                self.sender = kept.map(RequestSender::again);
-                self.state = State::Refused(call.attachment.clone());
+                let (attachment, sender) = (call.attachment.clone(), self.sender.take());
+                self.sender = match self.kept.take().filter(|_| unseen) {
+                    None => None,
+                    Some(Kept::Whole(emission, past)) => Some(RequestSender::whole(emission, past)),
+                    Some(Kept::Sending) => sender.and_then(RequestSender::again),
+                    Some(Kept::Sent(sender)) => sender.again(),
+                    Some(Kept::Away(back)) => {
+                        self.state = State::Return(Box::new(Return { back, attachment, status }));
+                        return Poll::Ready(Ok(None));
+                    }
+                };
+                self.state = State::Refused(attachment);
                 return Poll::Ready(Err(Failed { status, unseen }));
             }
             Incoming::Chunk(_) => {
