@@ -1,5 +1,6 @@
 //! One server that a channel may use: where it is, the connection to it, and how it has fared.
 
+pub(crate) mod attempt;
 pub(crate) mod balance;
 pub(crate) mod connectors;
 pub(crate) mod error;
@@ -11,13 +12,17 @@ pub(crate) mod redial;
 pub(crate) mod shortcut;
 pub(crate) mod upgrade;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tollfree_transport::{Attachment, Config, ConnectError, PeerIdentity, PeerPool};
+use tokio::sync::watch;
+use tollfree_transport::{Attachment, Config, ConnectError, Ends, PeerIdentity, PeerPool};
 use tonic::Status;
 
+use crate::endpoint::attempt::Attempt;
 use crate::endpoint::connectors::{TcpConnector, UnixConnector};
 use crate::endpoint::error::ChannelError;
 use crate::endpoint::greeted::ServerLimit;
@@ -90,6 +95,12 @@ pub(crate) struct Endpoint {
     pub(crate) broken: tokio::sync::Notify,
     /// The task that keeps it connected, where there is one.
     keeper: Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+/// What an attempt to connect has brought.
+enum Dialed {
+    Session(Attachment),
+    Http2(tonic::transport::Channel),
 }
 
 /// Why an endpoint could not be reached.
@@ -251,7 +262,7 @@ impl Endpoint {
     }
 
     /// Gets hold of a connection: the present one, or a new one. With `wait` it goes on trying until there is one.
-    pub(crate) async fn acquire(&self, wait: bool) -> Result<Connection, Status> {
+    pub(crate) async fn acquire(self: &Arc<Self>, wait: bool) -> Result<Connection, Status> {
         loop {
             match self.connection().await {
                 Err(_) if wait && !self.is_attached() => tokio::time::sleep(self.redial.pause()).await,
@@ -351,18 +362,36 @@ impl Endpoint {
     }
 
     /// The present connection, or a new one. For an address of HTTP/2 it is one over HTTP/2, whether calls have moved over
-    /// or not.
-    pub(crate) async fn connection(&self) -> Result<Connection, Status> {
+    /// or not. Dropped, it leaves the attempt that it waits for to the next one. Must be called in a tokio runtime.
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Connection, Status> {
         let came = self.redial.begun();
-        let turn = self.redial.turn().await;
-        if let Some(connection) = self.present() {
-            return Ok(connection);
+        let mut turn = self.redial.turn().await;
+        loop {
+            if let Some(connection) = self.present() {
+                return Ok(connection);
+            }
+            if self.is_attached() {
+                return Err(self.gone());
+            }
+            let is_own = turn.attempt.is_none();
+            if is_own {
+                self.redial.due(&turn, came).await?;
+            }
+            let attempt = turn.attempt.get_or_insert_with(|| Attempt::begin(self));
+            let outcome = attempt.outcome().await;
+            *turn.attempt = None;
+            match outcome {
+                Some(outcome) if is_own => return outcome,
+                None if is_own => {
+                    return Err(Status::unavailable(format!(
+                        "{}: the runtime of this call has ended",
+                        self.name
+                    )));
+                }
+                // It may have begun before this call came, and what it has brought may be gone.
+                _ => {}
+            }
         }
-        if self.is_attached() {
-            return Err(self.gone());
-        }
-        self.redial.due(&turn, came).await?;
-        self.try_connect(true).await.map_err(|error| error.status())
     }
 
     /// What calls would be tried on without a look whether it is still good.
@@ -378,7 +407,7 @@ impl Endpoint {
     /// # Errors
     /// [`ChannelError`].
     pub(crate) async fn connect_now(&self) -> Result<(), ChannelError> {
-        match self.try_connect(false).await {
+        match self.settle(self.dial().await, false) {
             Ok(_) => Ok(()),
             Err(Unreached::Session(error)) => Err(error.into()),
             Err(Unreached::Status(status)) => Err(ChannelError::Unreachable(status)),
@@ -390,71 +419,102 @@ impl Endpoint {
         status::gone(&self.name)
     }
 
-    async fn dial(&self, dial: Option<&(Place, Config)>) -> Result<Attachment, Unreached> {
-        let (place, config) = dial.ok_or_else(|| Unreached::Status(self.gone()))?;
-        let config = Config { pool: self.sharing.pool_id(), ..config.clone() };
-        let connected = match place {
-            Place::Memory(address) => Attachment::connect(address, &config).await,
-            #[cfg(feature = "tls")]
-            Place::Stream(address, files) => {
-                Attachment::connect_over(address, files, &config, config.purpose()).await
-            }
+    /// The time that an attempt to connect has, where nobody waits for it.
+    fn patience(&self) -> Duration {
+        let given = match &self.kind {
+            Kind::Session { dial, .. } => dial.as_ref().map(|dial| dial.1.handshake_timeout),
+            Kind::Http2 { endpoint, .. } => endpoint.get_connect_timeout(),
         };
-        connected.map_err(Unreached::Session)
+        given.map_or(attempt::PATIENCE, |given| given.max(attempt::PATIENCE))
     }
 
-    /// `in_use`: the channel goes on where this fails, which is said then.
-    async fn try_connect(&self, in_use: bool) -> Result<Connection, Unreached> {
+    /// Begins an attempt to connect; what it does has nothing to do with the endpoint.
+    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Dialed, Unreached>> + Send>> {
         self.redial.begin();
-        let connected = match &self.kind {
-            Kind::Session { dial, current, shortcut } => match self.dial(dial.as_deref()).await {
-                Ok(attachment) => {
-                    let attachment = Arc::new(attachment);
-                    match self.is_stream() {
-                        false => tracing::info!(
-                            address = %self.name,
-                            peer = ?attachment.peer(),
-                            agent = attachment.agent(),
-                            "calls go over shared memory: the address names a session and the server answered the handshake"
-                        ),
-                        true => tracing::info!(
-                            address = %self.name,
-                            agent = attachment.agent(),
-                            "calls go over TCP with TLS to a shepherd's device: the address names one and it answered the handshake"
-                        ),
-                    }
-                    *current.lock() = Some(attachment.clone());
-                    shortcut.iter().for_each(|shortcut| shortcut.begin(&attachment));
-                    Ok(Connection::Session(attachment))
-                }
-                Err(unreached) => Err(unreached),
-            },
-            Kind::Http2 { endpoint, current, limit, mover } => {
-                match connect_http2(&self.name, endpoint, limit, mover).await {
-                    Ok(channel) => {
-                        match mover {
-                            Ok(_) => tracing::debug!(address = %self.name, "connected over TCP"),
-                            Err(why) => tracing::info!(address = %self.name, "calls go over HTTP/2: {why}"),
-                        }
-                        let mut current = current.lock();
-                        current.number += 1;
-                        current.channel = Some(channel.clone());
-                        Ok(Connection::Http2(channel, current.number))
-                    }
-                    Err(error) => Err(Unreached::Status(status::http2_connect(error, &self.name))),
-                }
+        let name = self.name.clone();
+        match &self.kind {
+            Kind::Session { dial: None, .. } => {
+                let gone = Unreached::Status(self.gone());
+                Box::pin(async move { Err(gone) })
             }
-        };
-        match &connected {
-            Ok(_) => self.redial.succeeded(),
+            Kind::Session { dial: Some(dial), .. } => {
+                let (place, config) = (dial.0.clone(), dial.1.clone());
+                let config = Config { pool: self.sharing.pool_id(), ..config };
+                Box::pin(async move {
+                    let attached = match &place {
+                        Place::Memory(address) => Attachment::connect(address, &config).await,
+                        #[cfg(feature = "tls")]
+                        Place::Stream(address, files) => {
+                            Attachment::connect_over(address, files, &config, config.purpose()).await
+                        }
+                    };
+                    attached.map(Dialed::Session).map_err(Unreached::Session)
+                })
+            }
+            Kind::Http2 { endpoint, limit, mover, .. } => {
+                let (endpoint, limit) = (endpoint.clone(), limit.clone());
+                let ends = mover.as_ref().ok().map(|mover| mover.ends());
+                Box::pin(async move {
+                    let connected = connect_http2(&name, &endpoint, &limit, ends).await;
+                    let unreached = |error| Unreached::Status(status::http2_connect(error, &name));
+                    connected.map(Dialed::Http2).map_err(unreached)
+                })
+            }
+        }
+    }
+
+    /// An attempt to connect has come to an end. `in_use`: the channel goes on where it has failed, which is said then.
+    fn settle(&self, dialed: Result<Dialed, Unreached>, in_use: bool) -> Result<Connection, Unreached> {
+        let connection = match dialed {
+            Ok(dialed) => self.connection_of(dialed),
             Err(error) => {
                 let status = error.status();
                 if self.redial.failed(status.clone(), error.failure()) && in_use {
                     tracing::warn!(address = %self.name, reason = status.message(), "no connection; calls fail or wait until there is one");
                 }
+                return Err(error);
             }
+        };
+        self.redial.succeeded();
+        Ok(connection)
+    }
+
+    /// Has calls go by a new connection.
+    fn connection_of(&self, dialed: Dialed) -> Connection {
+        match (dialed, &self.kind) {
+            (Dialed::Session(attachment), kind) => {
+                let attachment = Arc::new(attachment);
+                match self.is_stream() {
+                    false => tracing::info!(
+                        address = %self.name,
+                        peer = ?attachment.peer(),
+                        agent = attachment.agent(),
+                        "calls go over shared memory: the address names a session and the server answered the handshake"
+                    ),
+                    true => tracing::info!(
+                        address = %self.name,
+                        agent = attachment.agent(),
+                        "calls go over TCP with TLS to a shepherd's device: the address names one and it answered the handshake"
+                    ),
+                }
+                if let Kind::Session { current, shortcut, .. } = kind {
+                    *current.lock() = Some(attachment.clone());
+                    shortcut.iter().for_each(|shortcut| shortcut.begin(&attachment));
+                }
+                Connection::Session(attachment)
+            }
+            (Dialed::Http2(channel), Kind::Http2 { current, mover, .. }) => {
+                match mover {
+                    Ok(_) => tracing::debug!(address = %self.name, "connected over TCP"),
+                    Err(why) => tracing::info!(address = %self.name, "calls go over HTTP/2: {why}"),
+                }
+                let mut current = current.lock();
+                current.number += 1;
+                current.channel = Some(channel.clone());
+                Connection::Http2(channel, current.number)
+            }
+            (Dialed::Http2(channel), Kind::Session { .. }) => Connection::Http2(channel, 0),
         }
-        connected
     }
 
     /// How long a header list the server takes over HTTP/2.
@@ -565,7 +625,7 @@ async fn connect_http2(
     address: &str,
     endpoint: &tonic::transport::Endpoint,
     limit: &ServerLimit,
-    mover: &Result<Box<Mover>, &'static str>,
+    ends: Option<watch::Sender<Option<Ends>>>,
 ) -> Result<tonic::transport::Channel, tonic::transport::Error> {
     if http2::is_tls(address) {
         return endpoint.connect().await;
@@ -573,7 +633,6 @@ async fn connect_http2(
     if let Some(connector) = UnixConnector::of(address, limit) {
         return endpoint.connect_with_connector(connector).await;
     }
-    let ends = mover.as_ref().ok().map(|mover| mover.ends());
     endpoint.connect_with_connector(TcpConnector::new(endpoint, limit, ends)).await
 }
 

@@ -1,7 +1,7 @@
 //! When an endpoint is tried again, and who shares an attempt.
 //!
 //! A call that finds no connection begins an attempt, or shares one that began after it came: it never fails for an attempt that was over
-//! before. On this host an attempt costs microseconds, so the pauses between attempts are short and calls wait for the next one. Elsewhere
+//! before. An attempt goes on when the call that began it ends. On this host an attempt costs microseconds, so the pauses between attempts are short and calls wait for the next one. Elsewhere
 //! calls fail during a pause, as gRPC's do.
 
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tollfree_transport::{ConnectError, ConnectErrorKind};
 use tonic::Status;
 
+use crate::endpoint::attempt::Attempt;
 use crate::endpoint::chance;
 
 /// The pause after the first attempts that found nobody at an address of this host. It doubles after each [`LOCAL_STEP`] failures up to the
@@ -91,8 +92,8 @@ impl Failure {
 pub(crate) struct Redial {
     pace: Pace,
     state: Mutex<State>,
-    /// Held during an attempt, and while its time is waited for.
-    turn: tokio::sync::Mutex<()>,
+    /// Held while an attempt is waited for, or its time. The attempt is there while it is under way, whether anybody waits for it or not.
+    turn: tokio::sync::Mutex<Option<Attempt>>,
     connected: Notify,
 }
 
@@ -116,9 +117,9 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun(u64);
 
-/// The right to make an attempt.
+/// The right to make an attempt, or to wait for the one that somebody else has left.
 pub(crate) struct Turn<'a> {
-    _held: tokio::sync::MutexGuard<'a, ()>,
+    pub(crate) attempt: tokio::sync::MutexGuard<'a, Option<Attempt>>,
 }
 
 impl Redial {
@@ -145,9 +146,9 @@ impl Redial {
         self.state.lock().last.clone()
     }
 
-    /// Waits while somebody else makes an attempt.
+    /// Waits while somebody else waits for an attempt.
     pub(crate) async fn turn(&self) -> Turn<'_> {
-        Turn { _held: self.turn.lock().await }
+        Turn { attempt: self.turn.lock().await }
     }
 
     /// Waits until the next attempt may be made, for a call that came when so many had `begun`.

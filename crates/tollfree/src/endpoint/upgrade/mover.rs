@@ -172,7 +172,7 @@ impl Mover {
     }
 
     /// One attempt to move over. `Err`: why not.
-    async fn attempt(&self, endpoint: &Endpoint) -> Result<(Arc<Attachment>, String), String> {
+    async fn attempt(&self, endpoint: &Arc<Endpoint>) -> Result<(Arc<Attachment>, String), String> {
         let connection = endpoint.connection().await.map_err(|status| status.message().to_owned())?;
         let Connection::Http2(mut channel, _) = connection else {
             return Err("the server is not reached over TCP".into());

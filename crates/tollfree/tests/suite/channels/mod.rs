@@ -1,6 +1,7 @@
 //! Channels that have something to decide: which of several servers, whether to wait, whether to try again, whether to move
 //! over to shared memory; and servers that turn calls away.
 
+mod attempts;
 mod balancing;
 mod changing;
 mod connecting;

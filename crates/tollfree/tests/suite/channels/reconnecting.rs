@@ -17,7 +17,7 @@ use crate::stubs::probe::probe_client::ProbeClient;
 use crate::stubs::probe::{Answer, Ask};
 
 /// Channels of every kind to one server.
-fn channels(uri: &str) -> Vec<(&'static str, Channel)> {
+pub(crate) fn channels(uri: &str) -> Vec<(&'static str, Channel)> {
     let of = |balance| Channel::builder(uri).balance(balance);
     let config = r#"{"loadBalancingConfig": [{"round_robin": {}}]}"#;
     let several = |balance| of(balance).endpoint(uri).connect_lazy().unwrap();
@@ -76,8 +76,16 @@ async fn the_first_blocking_call_after_a_restart_is_answered() {
     };
     assert_eq!(call().await.unwrap(), "s");
     place.kill().await;
-    for _ in 0..12 {
-        assert_eq!(call().await.unwrap_err().code(), Code::Unavailable);
+    drop(std::fs::remove_file(street.path("s")));
+    // Each call makes an attempt: what it says is what is there now.
+    for turn in 0..6 {
+        let absent = call().await.unwrap_err();
+        assert_eq!(absent.code(), Code::Unavailable);
+        assert!(absent.message().contains("does not exist"), "{turn}: {absent}");
+        std::fs::write(street.path("s"), b"no socket").unwrap();
+        let other = call().await.unwrap_err();
+        assert!(other.message().contains("not a socket"), "{turn}: {other}");
+        std::fs::remove_file(street.path("s")).unwrap();
     }
     let _place = Place::open(&uri, &Host::new("s")).await;
     assert_eq!(call().await.unwrap(), "s");
@@ -158,7 +166,7 @@ async fn leaving(mut listener: Listener, count: usize, met: Arc<AtomicUsize>) {
     }
 }
 
-async fn serve(session: Attachment) {
+pub(crate) async fn serve(session: Attachment) {
     loop {
         let mut place = None;
         if poll_fn(|cx| session.poll_accept(cx, &mut place)).await.is_err() {
