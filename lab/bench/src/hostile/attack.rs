@@ -11,11 +11,15 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tollfree_measure::axis;
-use tollfree_transport::{Address, Attachment, Config, Emission, Introduction, Opening};
+use tollfree_transport::{
+    Address, Attachment, Config, Emission, Ending, Introduction, Opening, Outgoing, now_ns,
+};
 
 use super::Doors;
 use super::calls::{self, ABSENT, ECHO, Hold};
 
+/// What processes serve that join a group.
+const SPLIT: &str = "tollfree.bench.v1.Split";
 /// What was ended is begun again after this time, so that it is the holding that is measured and not a flood.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Time between two of those that come and go.
@@ -42,6 +46,8 @@ axis! {
         AbsentGroup = "absent-group",
         /// Processes that connect and say nothing, attach and leave, or attach where they may not.
         Newcomers = "newcomers",
+        /// Up to 64 processes that join a group, are called, and answer nothing, while a crowd joins it and leaves.
+        SilentWorkers = "silent-workers",
         /// A process with 1,024 unfinished calls by way of the shepherd, which calls where it may not, too.
         Via = "via",
     }
@@ -79,6 +85,7 @@ impl Attack {
                 attacking.hold_requests(doors, 1, 64, request(&path, Some("2S"))).await?;
             }
             Attack::Newcomers => attacking.come_and_go(doors)?,
+            Attack::SilentWorkers => attacking.join_in_silence(doors).await?,
             Attack::Via => attacking.call_via(doors).await?,
         }
         standing(attacking.until_still().await?);
@@ -160,9 +167,46 @@ impl Attacking {
             });
         }
         for group in ["other", "unknown"] {
-            let address = address(doors)?;
-            let introduction = Introduction::new(group, vec!["tollfree.bench.v1.Split".to_owned()]);
-            let introduction = introduction.map_err(|error| error.to_string())?;
+            let (address, introduction) = (address(doors)?, introduction(group)?);
+            self.again(OFTEN, move || {
+                let (address, introduction) = (address.clone(), introduction.clone());
+                async move { drop(Attachment::attach(&address, &Config::default(), introduction).await) }
+            });
+        }
+        Ok(())
+    }
+
+    async fn join_in_silence(&mut self, doors: &Doors) -> Result<(), String> {
+        let (address, introduction) = (address(doors)?, introduction("other")?);
+        // They have room for objects, so the shepherd has more to ask them than calls.
+        let config = Config { lending: true, ..Config::default() };
+        let mut silent = Vec::new();
+        for _ in 0..64 {
+            match Attachment::attach(&address, &config, introduction.clone()).await {
+                Ok(session) => silent.push(session),
+                Err(error) if silent.is_empty() => return Err(format!("cannot join a group: {error}")),
+                // They are as many as they may be.
+                Err(_) => break,
+            }
+        }
+        self.held.store(silent.len(), Ordering::SeqCst);
+        self.tasks.spawn(async move {
+            let _silent = silent;
+            std::future::pending::<()>().await;
+        });
+        let via = Config { via: Some("group:other".into()), ..Config::default() };
+        let session = Attachment::connect(&address, &via).await;
+        let session = session.map_err(|error| format!("cannot call by way of the shepherd: {error}"))?;
+        let session = Arc::new(session);
+        for _ in 0..16 {
+            let session = session.clone();
+            self.again(OFTEN, move || {
+                let session = session.clone();
+                async move { call_in_vain(&session).await }
+            });
+        }
+        for _ in 0..4 {
+            let (address, introduction) = (address.clone(), introduction.clone());
             self.again(OFTEN, move || {
                 let (address, introduction) = (address.clone(), introduction.clone());
                 async move { drop(Attachment::attach(&address, &Config::default(), introduction).await) }
@@ -214,6 +258,29 @@ impl Attacking {
                 return Err(format!("the attack does not come to a stand: {now} held"));
             }
             before = now;
+        }
+    }
+}
+
+/// How a process says what it is, that joins a group.
+fn introduction(group: &str) -> Result<Introduction, String> {
+    Introduction::new(group, vec![SPLIT.to_owned()]).map_err(|error| error.to_string())
+}
+
+/// A whole call that ends at its deadline.
+async fn call_in_vain(session: &Attachment) {
+    let path = format!("/{SPLIT}/Call");
+    let opening = Opening { path: &path, deadline_ns: now_ns() + STILL.as_nanos() as u64 };
+    let mut whole = Emission {
+        headers: Some(Bytes::new()),
+        message: Some(Outgoing::plain(Bytes::new().into())),
+        ending: Some(Ending::HalfClose),
+    };
+    let mut opener = session.open();
+    let Ok(call) = poll_fn(|cx| opener.poll_open(cx, opening, &mut whole)).await else { return };
+    while let Ok(arrival) = poll_fn(|cx| call.poll_arrival(cx)).await {
+        if arrival.is_last() {
+            return;
         }
     }
 }
