@@ -1,4 +1,4 @@
-//! Schemas: from protobuf descriptor sets (and, by other front ends, Thrift IDL) to one internal description,
+//! Schemas: from protobuf descriptor sets (and with the feature `thrift`, Thrift IDL) to one internal description,
 //! and from that to the table that drives the processor.
 //!
 //! ```
@@ -26,6 +26,7 @@ mod features;
 mod link;
 mod literal;
 mod schema;
+#[cfg(feature = "thrift")]
 mod thrift;
 mod wire;
 

@@ -4,7 +4,10 @@
 //! spelled it. Containers inside containers, which protobuf does not have and Thrift has, are expressed by two
 //! roles a message can play: the entry of a map, and a box around a container that is an element of a list.
 
-use crate::{SchemaError, compile, descriptor, link, thrift};
+#[cfg(feature = "thrift")]
+use crate::thrift;
+use crate::{SchemaError, compile, descriptor, link};
+#[cfg(feature = "thrift")]
 use std::path::Path;
 use tollfree_layout::table::{Kind, Label, Table};
 
@@ -173,6 +176,7 @@ impl Schema {
     /// # Errors
     /// [`SchemaError`]; what is wrong with an IDL file names the file and its line. Negative field ids, fields
     /// of type uuid, and defaults that are structs or containers with elements are not supported.
+    #[cfg(feature = "thrift")]
     pub fn from_thrift_file(path: &Path, include_dirs: &[&Path]) -> Result<Schema, SchemaError> {
         thrift::link(&thrift::load(path, include_dirs)?)
     }
@@ -181,6 +185,7 @@ impl Schema {
     ///
     /// # Errors
     /// As [`Schema::from_thrift_file`].
+    #[cfg(feature = "thrift")]
     pub fn from_thrift(name: &str, text: &str) -> Result<Schema, SchemaError> {
         thrift::link(&[thrift::parse(Path::new(name), text.to_owned())?])
     }
