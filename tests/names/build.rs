@@ -1,6 +1,7 @@
 //! Takes each identifier that generated code has, and each that Rust has itself, as the name of a package, service, method,
 //! message, enum, value, field and oneof, and generates clients, servers, views and conversions of all that. The identifiers are
-//! read out of generated code, so that none is forgotten.
+//! read out of generated code, so that none is forgotten. Each fourth is taken, and with `TOLLFREE_NAMES=all`, as `make nightly`
+//! has it, all of them.
 //!
 //! With the feature `googleapis`, the same is generated of Google's public files: of all in a directory
 //! (`TOLLFREE_GOOGLEAPIS`, below `TOLLFREE_GOOGLEAPIS_ROOT`), as `make googleapis` says it.
@@ -38,7 +39,9 @@ fn builder(out: &Path, name: &str) -> io::Result<Builder> {
 fn names(out: &Path) -> io::Result<()> {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=src");
-    let names = identifiers::Names::new(identifiers::all(out)?);
+    println!("cargo:rerun-if-env-changed=TOLLFREE_NAMES");
+    let step = if std::env::var_os("TOLLFREE_NAMES").is_some_and(|names| names == "all") { 1 } else { 4 };
+    let names = identifiers::Names::new(identifiers::all(out)?.into_iter().step_by(step).collect());
     // Structs, views, and conversions between both.
     let types = builder(out, "types")?.views(".").prost_path("super::types");
     types.compile_fds(FileDescriptorSet { file: protos::types(&names) })?;
