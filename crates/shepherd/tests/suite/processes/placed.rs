@@ -253,10 +253,11 @@ async fn where_a_group_has_no_room_objects_are_copied_whole_and_nothing_waits() 
     for _ in 0..4 {
         let process = place.start_keeper();
         let pid = client.until_placed(&process).await.pid;
-        for _ in 0..2 * HELD_MAX {
-            client.send_to(pid, KEEP).await;
-        }
-        greedy.push(process);
+        greedy.push((process, pid));
+    }
+    // By turns to all of them.
+    for _ in 0..8 * HELD_MAX {
+        client.send(KEEP).await;
     }
     let late = place.start_keeper();
     let pid = late.pid().as_raw_nonzero().get() as u32;
@@ -269,6 +270,10 @@ async fn where_a_group_has_no_room_objects_are_copied_whole_and_nothing_waits() 
     let began = Instant::now();
     while client.send_to(pid, READ).await.by_ref < said.by_ref + 20 {
         assert!(began.elapsed() < PATIENCE, "what the killed process held is not used again");
+    }
+    for (_, pid) in &greedy {
+        // It compares all that it keeps.
+        client.send_to(*pid, READ).await;
     }
 }
 
