@@ -46,8 +46,9 @@ bench-peers: ## Build the peers of `tollfree-lab bench`: iceoryx2, and C++ proto
 	@$(IN_LAB) cargo build --quiet --release --package tollfree-lab --features iceoryx2
 	@lab/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
+# More threads than processors: many tests wait for other processes, and for deadlines.
 test: lint ## Check everything that takes minutes: formatting, lints, tests, concurrency models, the laboratory
-	@cargo test --quiet --workspace --no-fail-fast
+	@RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 2))} cargo test --quiet --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory loom lab
 
 lab: ## Build the laboratory, and have it make a few calls
