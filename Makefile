@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-against bench-check bench-hops bench-peers test c-core conformance figures generators googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv aarch64 miri deny dist fuzz publish semver stated
+.PHONY: help demo bench bench-against bench-check bench-hops bench-peers test c-core conformance figures generators googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -114,6 +114,16 @@ msrv: ## Build what users need with the oldest compiler that is supported (rustu
 		rustup toolchain install $$version --profile minimal >/dev/null 2>&1 || { echo "make msrv: rustup can't install $$version" >&2; exit 1; }; \
 		CARGO_TARGET_DIR=$(TARGET_DIR)/msrv cargo +$$version check --quiet --package tollfree --package tollfree-build --package tollfree-cli --package tollfree-gateway && \
 		echo "builds with Rust $$version"
+
+# For other systems nothing is linked or run, so no C compiler of theirs is needed: `true` stands for it in build scripts of dependencies.
+platforms: ## Check that the libraries compile for macOS, Windows (HTTP/2 alone), musl and Arm, and test HTTP/2 alone (rustup fetches targets)
+	@for target in x86_64-apple-darwin aarch64-apple-darwin x86_64-pc-windows-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl \
+			aarch64-unknown-linux-gnu; do \
+		rustup target add $$target >/dev/null 2>&1 || { echo "make platforms: rustup can't add $$target" >&2; exit 1; }; \
+		CC=true AR=true CARGO_TARGET_DIR=$(TARGET_DIR)/platforms cargo clippy --quiet --target $$target --package tollfree --package tollfree-build \
+			--package tollfree-schema --package tollfree-json --features tollfree/tls,tollfree/metrics -- -D warnings || \
+			{ echo "make platforms: see above, $$target" >&2; exit 1; }; done
+	@RUSTFLAGS="--cfg tollfree_http2_only" CARGO_TARGET_DIR=$(TARGET_DIR)/http2-only cargo test --quiet --package tollfree-http2-only
 
 # What the emulator has no counterpart of is left out: forks that leave memory behind, seals, limits of memory, `openat2`,
 # reads that are told not to wait. All other parts build, and are run on a machine of that kind.

@@ -14,13 +14,14 @@
 //! side. A reader's end is told by its pidfd, which came with its row and which its owner watches itself, coordinator or
 //! not: only then rows are dropped that hold something. A member that is stopped or slow hangs up on nobody.
 
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use tollfree_os::fd::AsFd;
+use tollfree_os::rustix;
+use tollfree_os::unix::net::UnixStream;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use tollfree_layout::MemberIdx;
+use tollfree_os::rustix::event::{PollFd, PollFlags, Timespec};
 use tollfree_region::Origin;
 use tollfree_rendezvous::{Address, socket};
 

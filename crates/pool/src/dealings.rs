@@ -12,9 +12,9 @@
 //! asked for again over the next one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
+use tollfree_os::fd::OwnedFd;
 
 use tollfree_layout::pool::{ExtentShape, PoolMessage, pool_kind, pool_reason};
 use tollfree_layout::{ExtentIdx, MemberIdx};
@@ -371,8 +371,8 @@ mod tests {
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
-    use rustix::process::PidfdFlags;
     use tollfree_layout::pool::RefHead;
+    use tollfree_os::rustix::process::PidfdFlags;
     use tollfree_region::{Origin, ReadMemory as _};
     use tollfree_testkit::hollow;
     use zerocopy::{FromZeros, IntoBytes};

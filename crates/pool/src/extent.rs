@@ -1,9 +1,9 @@
 //! Extents: memory that this member writes, and memory of others that it reads.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tollfree_os::fd::{AsFd, OwnedFd};
 
 use parking_lot::Mutex;
 use tollfree_layout::limits::PAGE_LEN;

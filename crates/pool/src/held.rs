@@ -5,9 +5,9 @@
 //! among members that keep to the protocol, and only among them (`SECURITY.md`, members of a pool): an owner never stores
 //! to a block that anybody else holds, and this process holds it for as long as the reference lives.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use tollfree_os::fd::{AsFd, BorrowedFd};
 
 use tollfree_layout::PageIdx;
 use tollfree_layout::limits::PAGE_LEN;

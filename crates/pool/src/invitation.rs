@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::rand::GetRandomFlags;
 use tollfree_layout::pool::SECRET_LEN;
+use tollfree_os::rustix;
+use tollfree_os::rustix::rand::GetRandomFlags;
 
 use crate::error::JoinError;
 

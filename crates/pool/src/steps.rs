@@ -42,6 +42,8 @@ pub const STEPS: [&str; 24] = [
 mod inner {
     use std::sync::OnceLock;
 
+    use tollfree_os::rustix;
+
     static DIE_AT: OnceLock<Option<String>> = OnceLock::new();
 
     pub(super) fn reached(step: &'static str) {

@@ -109,6 +109,7 @@ impl EncodeBuffer {
             end: std::ptr::null_mut(),
             words: std::ptr::null_mut(),
             learnt: false,
+            #[cfg(target_arch = "x86_64")]
             quick_bits: false,
             number: program::NO_PLAN,
             bytes: Vec::new(),
@@ -173,6 +174,7 @@ struct Writer {
     /// Steps were replaced since the object was begun: perhaps those of a record that is not complete.
     learnt: bool,
     /// [`QUICK_BITS`].
+    #[cfg(target_arch = "x86_64")]
     quick_bits: bool,
     /// The number of the plan that `words` are of.
     number: u64,

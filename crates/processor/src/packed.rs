@@ -141,6 +141,7 @@ struct Bad {
 /// Calls `put` with each of the `count` values of a run that ends in a final byte, and its place, in any order. If one is
 /// bad, those before it have been put there.
 #[inline(always)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, unused_mut))]
 fn each(run: &[u8], count: usize, mut put: impl FnMut(usize, u64)) -> Result<(), Bad> {
     // SAFETY: the run's bytes are there.
     #[cfg(target_arch = "x86_64")]

@@ -15,7 +15,7 @@ const WORD_LEN: usize = size_of::<u64>();
 /// thread alone; they do not overlap.
 #[inline(always)]
 pub(crate) unsafe fn from_shared(src: *const u8, dst: *mut u8, len: usize) {
-    if len >= block::LEN_MIN {
+    if block::takes(len) {
         // SAFETY: the caller's.
         unsafe { block::copy(src, dst, len) }
     } else if src.cast::<u64>().is_aligned() {
@@ -38,7 +38,7 @@ pub(crate) unsafe fn from_shared(src: *const u8, dst: *mut u8, len: usize) {
 /// `len` bytes, which other processes may read; they do not overlap.
 #[inline(always)]
 pub(crate) unsafe fn to_shared(src: *const u8, dst: *mut u8, len: usize) {
-    if len >= block::LEN_MIN {
+    if block::takes(len) {
         // SAFETY: the caller's.
         unsafe { block::copy(src, dst, len) }
     } else if dst.cast::<u64>().is_aligned() {
@@ -61,7 +61,7 @@ pub(crate) unsafe fn to_shared(src: *const u8, dst: *mut u8, len: usize) {
 /// Where the lengths differ.
 #[inline(always)]
 pub(crate) fn into_own(src: &[u8], dst: &mut [u8]) {
-    if src.len() < block::LEN_MIN {
+    if !block::takes(src.len()) {
         dst.copy_from_slice(src);
         return;
     }
@@ -127,7 +127,7 @@ mod block {
     use std::arch::asm;
 
     /// Shortest copy that is faster like this than by words.
-    pub(super) const LEN_MIN: usize = TURN_LEN;
+    const LEN_MIN: usize = TURN_LEN;
     /// Bytes that one turn of the loop copies.
     const TURN_LEN: usize = 64;
     /// Longest copy that the loop does faster than the string instruction, which takes some time to start.
@@ -135,6 +135,12 @@ mod block {
     /// Closer than this within a page, source and target make the string instruction up to 40 times slower on some
     /// processors (AMD Zen 3), whatever the distance between their pages. A chunk behind gRPC's prefix often is.
     const APART_MIN: usize = 64;
+
+    /// Whether a copy is long enough.
+    #[inline(always)]
+    pub(super) fn takes(len: usize) -> bool {
+        len >= LEN_MIN
+    }
 
     /// Whether the string instruction is the faster one.
     #[inline(always)]
@@ -214,10 +220,13 @@ mod block {
 /// Where there is no assembly, words do for every length.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 mod block {
-    /// No copy is as long.
-    pub(super) const LEN_MIN: usize = usize::MAX;
+    /// No copy is long enough.
+    #[inline(always)]
+    pub(super) fn takes(_len: usize) -> bool {
+        false
+    }
 
-    /// Never called: see [`LEN_MIN`].
+    /// Never called: see [`takes`].
     ///
     /// # Safety
     /// None is needed.

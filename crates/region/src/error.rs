@@ -1,10 +1,10 @@
 //! Why a region was not created or not mapped.
 
 use std::io;
-use std::os::fd::RawFd;
+use tollfree_os::fd::RawFd;
 
-use rustix::fs::SealFlags;
-use rustix::io::Errno;
+use tollfree_os::rustix::fs::SealFlags;
+use tollfree_os::rustix::io::Errno;
 
 /// Why a region was not created or a peer's region not mapped.
 #[derive(Debug, thiserror::Error)]

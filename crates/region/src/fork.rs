@@ -9,8 +9,9 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use tollfree_os::rustix;
+use tollfree_os::rustix::io::Errno;
+use tollfree_os::rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// One page: enough for the word, and the unit of `madvise`. Larger where pages are larger.
 const MARK_LEN: usize = 4096;

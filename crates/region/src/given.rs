@@ -23,12 +23,13 @@
 //! own when it needs one.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tollfree_os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use tollfree_os::rustix;
 
-use rustix::fs::{AtFlags, SealFlags, Statx, StatxFlags};
-use rustix::io::Errno;
+use tollfree_os::rustix::fs::{AtFlags, SealFlags, Statx, StatxFlags};
+use tollfree_os::rustix::io::Errno;
 
 /// Threads that close at once, at most.
 const THREAD_COUNT_MAX: usize = 4;

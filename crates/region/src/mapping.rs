@@ -1,12 +1,13 @@
 //! An address range that a memfd is mapped to, and the loads, stores and copies that it allows.
 
-use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use tollfree_os::fd::BorrowedFd;
+use tollfree_os::rustix;
 
 use bytes::BytesMut;
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use tollfree_os::rustix::io::Errno;
+use tollfree_os::rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::copy;
 use crate::fork::Origin;

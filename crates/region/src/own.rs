@@ -1,14 +1,15 @@
 //! A region that this process creates and alone may write.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
+use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tollfree_os::rustix;
 
 use bytes::BytesMut;
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
-use rustix::io::{Errno, retry_on_intr};
-use rustix::mm::ProtFlags;
-use rustix::process::{Resource, getrlimit};
+use tollfree_os::rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use tollfree_os::rustix::io::{Errno, retry_on_intr};
+use tollfree_os::rustix::mm::ProtFlags;
+use tollfree_os::rustix::process::{Resource, getrlimit};
 
 use crate::error::RegionError;
 use crate::fork::Origin;

@@ -1,14 +1,15 @@
 //! A region that the peer created, checked and mapped read-only.
 
-use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
+use tollfree_os::fd::{AsFd, AsRawFd};
+use tollfree_os::rustix;
 
 use bytes::BytesMut;
-use rustix::fs::SealFlags;
-use rustix::io::Errno;
-use rustix::mm::ProtFlags;
-use rustix::param::page_size;
+use tollfree_os::rustix::fs::SealFlags;
+use tollfree_os::rustix::io::Errno;
+use tollfree_os::rustix::mm::ProtFlags;
+use tollfree_os::rustix::param::page_size;
 
 use crate::error::{PeerFault, RegionError, Seals};
 use crate::given::{GivenFd, GivenKind, memory_stat, reserved};

@@ -1,11 +1,12 @@
 //! Plain memory that shows parts of shared files until it is written: the kernel copies a page at the first store to it.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
+use tollfree_os::fd::BorrowedFd;
+use tollfree_os::rustix;
 
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use tollfree_os::rustix::io::Errno;
+use tollfree_os::rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::error::RegionError;
 use crate::fork::Origin;
@@ -131,7 +132,7 @@ impl PrivateView {
         let map = std::fs::File::open("/proc/self/pagemap")?;
         let mut entries = vec![0; self.len / PAGE_LEN * ENTRY_LEN];
         let at = self.base.as_ptr() as usize / PAGE_LEN * ENTRY_LEN;
-        std::os::unix::fs::FileExt::read_exact_at(&map, &mut entries, at as u64)?;
+        tollfree_os::unix::fs::FileExt::read_exact_at(&map, &mut entries, at as u64)?;
         let is_stored = |entry: &[u8]| {
             let word = u64::from_ne_bytes(entry.try_into().expect("eight bytes"));
             word & (PRESENT | SWAPPED) != 0 && word & OF_FILE == 0

@@ -32,12 +32,18 @@ pub enum AddressError {
     /// Empty name, or a NUL in it.
     #[error("\"{0}\" names no socket")]
     Empty(String),
+    /// The program was built for another system than Linux.
+    #[error("\"{0}\" can't be used: {1}")]
+    NeedsLinux(String, tollfree_os::NeedsLinux),
 }
 
 impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Address, AddressError> {
+        if text.starts_with("shm") {
+            tollfree_os::shared_memory().map_err(|why| AddressError::NeedsLinux(text.into(), why))?;
+        }
         if let Some(name) = text.strip_prefix("shm-abstract:") {
             return match name {
                 "" => Err(AddressError::Empty(text.into())),

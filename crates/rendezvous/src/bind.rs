@@ -1,15 +1,17 @@
 //! The socket at which clients and server meet: bound by exactly one server, and never in the way of the next.
 
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
 use std::path::{Path, PathBuf};
+use tollfree_os::linux::net::SocketAddrExt;
+use tollfree_os::rustix;
+use tollfree_os::unix::net::{SocketAddr, UnixListener as StdListener};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::SocketType;
+use tollfree_os::rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tollfree_os::rustix::net::SocketType;
 
 use crate::address::Address;
 use crate::offered_socket::FileId;
+use crate::portable;
 use crate::socket_file::{Listening, SocketFile, SocketMode, listen_at};
 
 /// Clients that may wait to be accepted, where the kernel allows as many; as the standard library asks for.
@@ -99,7 +101,11 @@ impl Rendezvous {
     /// As [`bind`](Rendezvous::bind).
     pub fn bind_unix(path: &Path, mode: SocketMode) -> Result<Rendezvous, BindError> {
         let name = format!("unix:{}", path.display());
-        listen_at(&name, path, mode, Listening::ByAnybody).map(Rendezvous::with_file)
+        match tollfree_os::shared_memory() {
+            Ok(()) => listen_at(&name, path, mode, Listening::ByAnybody),
+            Err(_) => portable::listen_at(&name, path, mode),
+        }
+        .map(Rendezvous::with_file)
     }
 
     fn with_file((listener, file): (StdListener, SocketFile)) -> Rendezvous {
@@ -116,6 +122,10 @@ impl Rendezvous {
     /// # Errors
     /// [`BindError::Passed`] for one that can't be met; [`BindError::Io`] where the kernel objects.
     pub fn adopt(listener: StdListener) -> Result<(Address, Rendezvous), BindError> {
+        tollfree_os::shared_memory().map_err(|why| BindError::Memory {
+            address: "the socket that was passed".into(),
+            source: why.into(),
+        })?;
         let named = listener.local_addr().map_err(|_| BindError::Passed("it is no Unix socket"))?;
         let address = match (named.as_pathname(), named.as_abstract_name()) {
             (Some(path), _) => Address::Path(path.into()),
@@ -165,9 +175,9 @@ fn is_shut_down(listener: &StdListener) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
+    use tollfree_os::fd::OwnedFd;
 
-    use rustix::fs::{FlockOperation, Mode, OFlags};
+    use tollfree_os::rustix::fs::{FlockOperation, Mode, OFlags};
 
     use super::*;
 
@@ -263,10 +273,10 @@ mod tests {
             Err(BindError::Passed(reason)) => reason,
             other => panic!("{other:?}"),
         };
-        let (connected, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (connected, _other) = tollfree_os::unix::net::UnixStream::pair().unwrap();
         assert!(reason(connected.into()).contains("no name"));
         let directory = tempfile::tempdir().unwrap();
-        let datagrams = std::os::unix::net::UnixDatagram::bind(directory.path().join("d.sock")).unwrap();
+        let datagrams = tollfree_os::unix::net::UnixDatagram::bind(directory.path().join("d.sock")).unwrap();
         assert!(reason(datagrams.into()).contains("stream"));
         let ended = StdListener::bind(directory.path().join("e.sock")).unwrap();
         rustix::net::shutdown(&ended, rustix::net::Shutdown::Both).unwrap();

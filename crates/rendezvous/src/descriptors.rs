@@ -3,9 +3,9 @@
 //! The kernel gives the lowest number that is free, so as many descriptors as a new one's number are taken, by any part of this
 //! process. Nothing is counted, and no directory is read.
 
-use std::os::fd::{AsFd, AsRawFd};
+use tollfree_os::fd::{AsFd, AsRawFd};
 
-use rustix::process::{Resource, getrlimit};
+use tollfree_os::rustix::process::{Resource, getrlimit};
 
 /// Kept for what those who are in still need, where clients come without end: at least so many, at most so many, else a share.
 const RESERVE_MIN: u64 = 8;

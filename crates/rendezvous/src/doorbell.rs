@@ -8,10 +8,11 @@
 //! `docs/adr/0041-a-doorbell-that-is-rung-by-reading.md` has the figures.
 
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tollfree_os::rustix;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::io::{Errno, ReadWriteFlags};
+use tollfree_os::rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use tollfree_os::rustix::io::{Errno, ReadWriteFlags};
 use tollfree_region::{GivenFd, GivenKind};
 
 /// How often it can be rung: more often than anybody ever will.
@@ -92,9 +93,9 @@ impl PeerDoorbell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-    use rustix::event::eventfd;
-    use std::os::unix::net::UnixStream;
+    use tollfree_os::rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+    use tollfree_os::rustix::event::eventfd;
+    use tollfree_os::unix::net::UnixStream;
 
     fn given(doorbell: &Doorbell) -> PeerDoorbell {
         PeerDoorbell::new(rustix::io::dup(doorbell).unwrap().into()).unwrap()

@@ -26,6 +26,7 @@ mod doorbell;
 mod listener_lock;
 mod liveness;
 mod offered_socket;
+mod portable;
 mod seldom;
 pub mod socket;
 mod socket_file;

@@ -4,13 +4,14 @@
 //! directory could be held up by any reader of the directory.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tollfree_os::fd::OwnedFd;
+use tollfree_os::rustix;
+use tollfree_os::unix::fs::MetadataExt;
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
+use tollfree_os::rustix::fs::{FlockOperation, Mode, OFlags};
+use tollfree_os::rustix::io::Errno;
 
 /// Holds off other servers of the same address while one looks and binds; milliseconds at most.
 pub(crate) struct Lock {

@@ -10,11 +10,12 @@
 //! given to another process in the moment between, the session would end with that one's life: harm to nobody else.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use tollfree_os::fd::{AsFd, OwnedFd};
+use tollfree_os::rustix;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tollfree_os::rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tollfree_os::rustix::io::Errno;
+use tollfree_os::rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::socket::PeerIdentity;
 
@@ -36,7 +37,10 @@ impl Liveness {
         if u32::try_from(pid) == Ok(std::process::id()) {
             return Liveness::Unknown;
         }
-        match nix::sys::socket::getsockopt(&socket.as_fd(), nix::sys::socket::sockopt::PeerPidfd) {
+        match tollfree_os::nix::sys::socket::getsockopt(
+            &socket.as_fd(),
+            tollfree_os::nix::sys::socket::sockopt::PeerPidfd,
+        ) {
             Ok(pidfd) if is_dead(&pidfd) => Liveness::Dead,
             Ok(pidfd) => Liveness::Watched(pidfd),
             Err(_) => Liveness::of_number(pid),
@@ -68,9 +72,10 @@ impl Liveness {
 /// # Errors
 /// What the kernel says where the process can't be watched, or has ended.
 pub fn process_at(socket: &impl AsFd) -> io::Result<OwnedFd> {
-    match nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerPidfd) {
+    match tollfree_os::nix::sys::socket::getsockopt(socket, tollfree_os::nix::sys::socket::sockopt::PeerPidfd)
+    {
         Ok(pidfd) => Ok(pidfd),
-        Err(nix::errno::Errno::ENOPROTOOPT | nix::errno::Errno::EINVAL) => {
+        Err(tollfree_os::nix::errno::Errno::ENOPROTOOPT | tollfree_os::nix::errno::Errno::EINVAL) => {
             let pid = Pid::from_raw(PeerIdentity::of(socket)?.pid.max(0)).ok_or(Errno::SRCH)?;
             Ok(pidfd_open(pid, PidfdFlags::empty())?)
         }
@@ -111,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_process_behind_a_socket_is_watched_itself_included() {
-        let (a, _b) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (a, _b) = tollfree_os::unix::net::UnixStream::pair().unwrap();
         assert!(!is_dead(process_at(&a).unwrap()));
         let file = std::fs::File::open("/proc/self/status").unwrap();
         assert!(process_at(&file).is_err(), "no socket");

@@ -7,12 +7,13 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use tollfree_os::fd::{AsRawFd, OwnedFd};
+use tollfree_os::rustix;
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use tollfree_os::rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use tollfree_os::rustix::io::Errno;
 
 use crate::address::Address;
 
@@ -159,8 +160,8 @@ fn place(directories: &[PathBuf], path: &Path) -> Result<(PathBuf, PathBuf), Ben
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, symlink};
-    use std::os::unix::net::{UnixListener, UnixStream};
+    use tollfree_os::unix::fs::{MetadataExt, symlink};
+    use tollfree_os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
 

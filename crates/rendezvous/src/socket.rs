@@ -6,10 +6,11 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use tollfree_os::fd::{AsFd, BorrowedFd};
+use tollfree_os::rustix;
 
-use rustix::io::Errno;
-use rustix::net::{
+use tollfree_os::rustix::io::Errno;
+use tollfree_os::rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, Shutdown,
 };
@@ -157,7 +158,10 @@ impl PeerIdentity {
     /// The system call's: the descriptor is no Unix socket.
     pub fn of(socket: &impl AsFd) -> io::Result<PeerIdentity> {
         // Not rustix's: a process of another pid namespace has the pid 0 here, which its type can't hold.
-        let found = nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerCredentials)?;
+        let found = tollfree_os::nix::sys::socket::getsockopt(
+            socket,
+            tollfree_os::nix::sys::socket::sockopt::PeerCredentials,
+        )?;
         Ok(PeerIdentity { pid: found.pid(), uid: found.uid(), gid: found.gid() })
     }
 }
@@ -165,7 +169,7 @@ impl PeerIdentity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixStream;
+    use tollfree_os::unix::net::UnixStream;
 
     #[test]
     fn the_peer_of_a_pair_is_this_process() {

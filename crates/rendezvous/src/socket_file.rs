@@ -5,22 +5,25 @@
 //! the socket to see whether a living process listens, and only then replaces it. Of two servers that start at once, one gets the
 //! path and the other a clear error.
 //!
+//! Other systems than Linux lack what the lock needs: there a file is bound as `portable.rs` describes, and removed without a lock.
+//!
 //! # What is never removed
 //! What is no socket, symbolic links among them, stays and is an error: connecting to a file that is no socket is refused just
 //! as connecting to a dead server's socket is, so the kind of file decides first. At its end a listener removes the file only if
 //! it is still the one that it made.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tollfree_os::fd::{AsFd, AsRawFd, OwnedFd};
+use tollfree_os::rustix;
+use tollfree_os::unix::fs::{FileTypeExt, MetadataExt};
+use tollfree_os::unix::net::UnixListener as StdListener;
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tollfree_kill_points::{Point, here};
+use tollfree_os::rustix::fs::{Mode, OFlags};
+use tollfree_os::rustix::io::Errno;
+use tollfree_os::rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::bind::{BACKLOG, BindError};
 use crate::listener_lock::Lock;
@@ -62,6 +65,11 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
+    /// Of the file at a path, made by this process.
+    pub(crate) fn new(path: &Path, id: FileId) -> SocketFile {
+        SocketFile { path: path.into(), id, pid: std::process::id() }
+    }
+
     /// Which file it is.
     pub fn id(&self) -> FileId {
         self.id
@@ -78,7 +86,10 @@ impl Drop for SocketFile {
         if self.pid != std::process::id() {
             return;
         }
-        let Ok(_lock) = Lock::take(&self.path, UNBIND_PATIENCE) else { return };
+        let lock = Lock::take(&self.path, UNBIND_PATIENCE);
+        if lock.is_err() && tollfree_os::shared_memory().is_ok() {
+            return;
+        }
         if is_socket_with(&self.path, self.id) {
             here(Point::SocketUnbinding);
             let _ = std::fs::remove_file(&self.path);
@@ -110,7 +121,7 @@ pub(crate) fn listen_at(
     here(Point::DirectoryLocked);
     clear_stale(address, path, listening)?;
     let (socket, id) = bind(path, mode).map_err(io)?;
-    let file = SocketFile { path: path.into(), id, pid: std::process::id() };
+    let file = SocketFile::new(path, id);
     // Last: until now nobody could connect, so nobody did while the file had other permissions.
     rustix::net::listen(&socket, BACKLOG).map_err(|errno| io(errno.into()))?;
     here(Point::SocketBound);
@@ -196,7 +207,7 @@ fn clear_stale(address: &str, path: &Path, listening: Listening) -> Result<(), B
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use tollfree_os::unix::fs::PermissionsExt;
 
     use super::*;
     use crate::Rendezvous;
@@ -216,7 +227,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), fifo, Mode::RWXU, 0).unwrap();
         drop(StdListener::bind(at("stale")).unwrap());
         for (name, target) in [("to-file", "file"), ("to-stale", "stale"), ("to-nothing", "nothing")] {
-            std::os::unix::fs::symlink(at(target), at(name)).unwrap();
+            tollfree_os::unix::fs::symlink(at(target), at(name)).unwrap();
         }
         for name in ["file", "directory", "fifo", "to-file", "to-stale", "to-nothing"] {
             let before = std::fs::symlink_metadata(at(name)).unwrap();
@@ -255,7 +266,7 @@ mod tests {
         for another in [
             (|path| std::fs::write(path, "precious").unwrap()) as fn(&Path),
             |path| drop(StdListener::bind(path).unwrap()),
-            |path| std::os::unix::fs::symlink(path.with_file_name("moved.sock"), path).unwrap(),
+            |path| tollfree_os::unix::fs::symlink(path.with_file_name("moved.sock"), path).unwrap(),
         ] {
             let bound = bind_unix(&path).unwrap();
             std::fs::rename(&path, &moved).unwrap();
@@ -277,12 +288,12 @@ mod tests {
         for bits in [0o600, 0o660, 0o666, 0o777] {
             let (socket, _) = bind(&path, SocketMode::Exact(bits)).unwrap();
             assert_eq!(mode(), bits);
-            let refused = std::os::unix::net::UnixStream::connect(&path).unwrap_err();
+            let refused = tollfree_os::unix::net::UnixStream::connect(&path).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "not before it listens");
             drop(socket);
             let bound = Rendezvous::bind_unix(&path, SocketMode::Exact(bits)).unwrap();
             assert_eq!(mode(), bits);
-            std::os::unix::net::UnixStream::connect(&path).unwrap();
+            tollfree_os::unix::net::UnixStream::connect(&path).unwrap();
             drop(bound);
         }
     }

@@ -4,6 +4,8 @@
 //! The kernel shows every user that a user namespace has no number for as one and the same id, 65534 by default. Such an id says nobody's
 //! name: two processes that have it need not be of one user, and a process whose own id it is knows of no other that it is its user's.
 
+use tollfree_os::rustix;
+
 /// Which users may be at the other end.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum PeerPolicy {

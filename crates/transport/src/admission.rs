@@ -16,9 +16,10 @@
 //! area can always be given up, and the areas that were given up never keep a session out.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tollfree_os::fd::{AsFd, OwnedFd};
+use tollfree_os::rustix;
 
 use parking_lot::Mutex;
 use tollfree_rendezvous::{PeerIdentity, descriptor_limit};

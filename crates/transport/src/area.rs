@@ -263,7 +263,7 @@ impl AreasMapped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
+    use tollfree_os::fd::AsFd;
     use tollfree_region::WriteMemory as _;
 
     fn live(len: usize) -> AreaSender {

@@ -1,16 +1,16 @@
 //! What users of the transport hold: an attachment to a peer.
 
 use std::fmt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tollfree_os::unix::fs::FileTypeExt;
 
-use tokio::net::UnixStream;
-use tokio::net::unix::{SocketAddr, UCred};
 use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
+use tollfree_os::tokio_net::UnixStream;
+use tollfree_os::tokio_net::unix::{SocketAddr, UCred};
 use tollfree_rendezvous::{Address, OfferedSocket, PeerIdentity};
 use tollfree_session::Closed;
 
@@ -237,7 +237,7 @@ impl Attachment {
         socket: tokio::net::TcpStream,
         config: &Config,
     ) -> std::io::Result<Attachment> {
-        let socket = Socket::from_owned_fd_unchecked(socket.into_std()?.into())?;
+        let socket = Socket::from_owned_fd_unchecked(tollfree_os::tcp_fd(socket.into_std()?)?)?;
         Attachment::begin(attached, socket, config)
     }
 
@@ -453,7 +453,7 @@ impl fmt::Debug for Shared {
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+    use tollfree_os::rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
     use super::*;
 

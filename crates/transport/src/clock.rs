@@ -1,5 +1,7 @@
 //! The clock that deadlines are counted by.
 
+use tollfree_os::rustix;
+
 /// Monotonic clock in nanoseconds.
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

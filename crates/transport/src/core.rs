@@ -12,6 +12,7 @@ use tokio::runtime;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::CPU_UNKNOWN;
 use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
+use tollfree_os::rustix;
 use tollfree_region::{GivenFd, PeerRegion, Region};
 use tollfree_rendezvous::{Seldom, socket};
 use tollfree_ring::{RecordReceiver, RecordSender, RingReceiver, RingSender, RingViolation, Ringer, Waiter};
@@ -461,7 +462,8 @@ impl Core {
             .map_err(|error| error.to_string())
             .and_then(|mut region| {
                 here(Point::AreaMade);
-                match socket::send(socket, b"a", region.take_fd().as_ref().map(std::os::fd::AsFd::as_fd)) {
+                match socket::send(socket, b"a", region.take_fd().as_ref().map(tollfree_os::fd::AsFd::as_fd))
+                {
                     Ok(true) => Ok(region),
                     Ok(false) => Err("the socket's buffer is full".to_string()),
                     Err(error) => Err(error.to_string()),

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tollfree_kill_points::{Point, here};
+use tollfree_os::rustix;
 use tollfree_rendezvous::{Doorbell, Seldom};
 use tollfree_session::{Closed, Violation};
 

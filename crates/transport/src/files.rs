@@ -7,15 +7,15 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
+use tollfree_os::unix::fs::{FileTypeExt, OpenOptionsExt};
 
-use rustix::fs::OFlags;
+use tollfree_os::rustix::fs::OFlags;
 
 /// How long reading one file may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -139,7 +139,7 @@ pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, FileType, Mode};
+    use tollfree_os::rustix::fs::{CWD, FileType, Mode};
 
     fn reason(path: &Path) -> String {
         let began = Instant::now();
@@ -155,10 +155,10 @@ mod tests {
         let at = |name: &str| directory.path().join(name);
         std::fs::write(at("file"), [7; 1000]).unwrap();
         rustix::fs::mknodat(CWD, at("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
-        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        let _socket = tollfree_os::unix::net::UnixListener::bind(at("socket")).unwrap();
         std::fs::create_dir(at("directory")).unwrap();
         for (name, target) in [("to-file", "file"), ("to-fifo", "fifo")] {
-            std::os::unix::fs::symlink(at(target), at(name)).unwrap();
+            tollfree_os::unix::fs::symlink(at(target), at(name)).unwrap();
         }
         for name in ["file", "to-file"] {
             assert_eq!(read_file(&at(name), 1000).unwrap(), [7; 1000]);

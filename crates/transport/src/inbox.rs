@@ -3,10 +3,10 @@
 use std::io;
 
 use tokio::io::Interest;
-use tokio::net::UnixStream;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::handshake::{HTTP2_PREFACE, Hello, MAGIC};
 use tollfree_layout::limits::HELLO_LEN;
+use tollfree_os::tokio_net::UnixStream;
 use tollfree_region::GivenFd;
 use tollfree_rendezvous::socket::{self, Heard, Lost};
 use zerocopy::FromBytes;

@@ -5,7 +5,7 @@
 //! more. So a child leaves it as it is, open and registered, until it ends or executes another program.
 
 use std::ops::Deref;
-use std::os::fd::AsFd;
+use tollfree_os::fd::AsFd;
 
 use tollfree_rendezvous::socket;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc};
 use tollfree_kill_points::{Point, here};
+use tollfree_os::tokio_net::{UnixListener, UnixStream};
 use tollfree_region::{CLOSING_COUNT_MAX, closing_count};
 use tollfree_rendezvous::{Address, BindError, FileId, PeerIdentity, Rendezvous, Seldom};
 
@@ -53,7 +53,10 @@ impl Listener {
     ///
     /// # Errors
     /// [`BindError`], as for [`bind`](Listener::bind), or since the socket is none that clients could meet a server at.
-    pub fn adopt(listener: std::os::unix::net::UnixListener, config: Config) -> Result<Listener, BindError> {
+    pub fn adopt(
+        listener: tollfree_os::unix::net::UnixListener,
+        config: Config,
+    ) -> Result<Listener, BindError> {
         let (address, rendezvous) = Rendezvous::adopt(listener)?;
         handshake::check_memory(&config)
             .map_err(|source| BindError::Memory { address: address.to_string(), source: source.into() })?;

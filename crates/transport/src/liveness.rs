@@ -1,10 +1,11 @@
 //! Waiting for the end of the process at the other end, beside waiting for its socket to hang up.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
+use tollfree_os::fd::OwnedFd;
+use tollfree_os::rustix;
 
-use tokio::net::unix::pipe;
+use tollfree_os::tokio_net::unix::pipe;
 
 /// A pidfd in a runtime's poller.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 
 use std::thread::{self, ThreadId};
 
-use rustix::time::{ClockId, clock_gettime};
+use tollfree_os::rustix::time::{ClockId, clock_gettime};
 
 use crate::clock::now_ns;
 

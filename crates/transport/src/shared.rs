@@ -15,19 +15,20 @@
 
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tollfree_os::fd::{AsFd, OwnedFd};
+use tollfree_os::rustix;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use tokio::net::unix::pipe;
 use tokio::runtime;
 use tokio::sync::Notify;
 use tollfree_layout::StreamId;
+use tollfree_os::tokio_net::unix::pipe;
 use tollfree_region::Origin;
 use tollfree_rendezvous::{PeerIdentity, socket};
 use tollfree_ring::RecordReceiver;

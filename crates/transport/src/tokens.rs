@@ -21,8 +21,9 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::rand::GetRandomFlags;
 use tollfree_layout::handshake::TOKEN_LEN;
+use tollfree_os::rustix;
+use tollfree_os::rustix::rand::GetRandomFlags;
 
 use crate::ends::Ends;
 

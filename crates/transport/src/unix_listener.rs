@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tokio::net::UnixListener;
+use tollfree_os::tokio_net::UnixListener;
 use tollfree_rendezvous::{BindError, Rendezvous, SocketFile, SocketMode};
 
 /// Binds a path and listens there, taking the place of a server that died. What stands there and is no socket is left alone. The file goes when

@@ -16,6 +16,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tollfree_os::rustix;
+
 use crate::clock::now_ns;
 use crate::config::WaitPolicy;
 

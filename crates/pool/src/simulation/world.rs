@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tollfree_layout::limits::PAGE_LEN;
 use tollfree_layout::pool::{PoolMessage, SECRET_LEN, pool_kind};
 use tollfree_layout::{ExtentIdx, MemberIdx};
+use tollfree_os::rustix;
 use tollfree_region::GivenFd;
 
 use super::member::{Kept, Letter, Life, Line, Member, Taken};

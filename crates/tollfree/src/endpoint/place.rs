@@ -34,6 +34,9 @@ pub(crate) enum Misplaced {
     #[cfg(feature = "tls")]
     #[error("a shepherd of another host wants to see a certificate: say which by certificates()")]
     NoCertificate,
+    #[cfg(feature = "tls")]
+    #[error("\"{0}\" can't be used: {1}")]
+    NeedsLinux(String, tollfree_os::NeedsLinux),
 }
 
 impl Place {
@@ -45,6 +48,7 @@ impl Place {
     ) -> Result<Place, Misplaced> {
         #[cfg(feature = "tls")]
         if is_device(uri) {
+            needs_linux(uri)?;
             let files = files.clone().ok_or(Misplaced::NoCertificate)?;
             return Ok(Place::Stream(uri.parse()?, files));
         }
@@ -58,6 +62,7 @@ impl Place {
     pub(crate) fn check(uri: &str) -> Result<(), Misplaced> {
         #[cfg(feature = "tls")]
         if is_device(uri) {
+            needs_linux(uri)?;
             return Ok(uri.parse::<StreamAddress>().map(drop)?);
         }
         Ok(uri.parse::<Address>().map(drop)?)
@@ -67,6 +72,12 @@ impl Place {
     pub(crate) fn is_stream(&self) -> bool {
         !matches!(self, Place::Memory(_))
     }
+}
+
+/// As [`Address`] does for memory of this host.
+#[cfg(feature = "tls")]
+fn needs_linux(uri: &str) -> Result<(), Misplaced> {
+    tollfree_os::shared_memory().map_err(|why| Misplaced::NeedsLinux(uri.into(), why))
 }
 
 /// Whether a text is meant as the address of a shepherd of another host.

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
+use tollfree_os::tokio_net::UnixListener;
+use tollfree_os::tonic_uds::UnixListenerStream;
 use tollfree_transport::{Address, Config, Listener, SocketFile, SocketMode, Tokens, bind_unix};
 use tonic::service::Routes;
 use tonic::transport::server::{Connected, TcpIncoming};

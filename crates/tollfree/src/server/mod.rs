@@ -28,10 +28,10 @@ use std::convert::Infallible;
 use std::error::Error as _;
 use std::fmt;
 use std::future::pending;
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
+use tollfree_os::unix::net::UnixListener;
 
 use bytes::Bytes;
 use http::Request;

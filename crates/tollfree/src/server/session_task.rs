@@ -19,13 +19,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
 use tollfree_layout::metadata::pairs;
+use tollfree_os::tonic_uds::UdsConnectInfo;
 use tollfree_pool::Pool;
 use tollfree_processor::Trust;
 use tollfree_transport::{Accepted, Arrival, Attachment, Call, Closed, GRPC_PREFIX_LEN, PeerPool, now_ns};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
-use tonic::transport::server::UdsConnectInfo;
 
 use crate::call::attempts::deadline_ns;
 use crate::call::deadline::Deadlines;

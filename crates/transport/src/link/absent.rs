@@ -1,8 +1,8 @@
 //! Without the feature `tls` there is no byte-stream engine: a stand-in that no value can be made of.
 
 use std::convert::Infallible;
-use std::os::fd::AsFd;
 use std::sync::Arc;
+use tollfree_os::fd::AsFd;
 
 use tollfree_layout::RingPos;
 use tollfree_region::Region;

@@ -22,8 +22,8 @@ mod window;
 mod wire;
 
 use std::io::{BufRead, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
 use std::sync::Arc;
+use tollfree_os::fd::AsFd;
 
 use bytes::{Buf, BytesMut};
 use tokio_rustls::rustls::Connection;

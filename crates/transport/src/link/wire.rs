@@ -1,10 +1,10 @@
 //! A TCP socket without waiting.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::os::fd::BorrowedFd;
+use tollfree_os::fd::BorrowedFd;
 
-use rustix::io::retry_on_intr;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
+use tollfree_os::rustix::io::retry_on_intr;
+use tollfree_os::rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 
 /// Reads what there is, and writes what there is room for.
 pub(crate) struct Wire<'a>(pub(crate) BorrowedFd<'a>);

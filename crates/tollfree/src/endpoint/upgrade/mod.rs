@@ -83,6 +83,12 @@ impl Settings {
         if self.policy == Some(Upgrade::Off) {
             return Ok(Plan::Stay("the channel is told to stay on TCP"));
         }
+        let required = self.policy == Some(Upgrade::Required);
+        match tollfree_os::shared_memory() {
+            Err(why) if required => return Err(ChannelError::Upgrade(format!("it is required, but {why}"))),
+            Err(_) => return Ok(Plan::Stay("this program was built with HTTP/2 alone")),
+            Ok(()) => {}
+        }
         let mut directories = self.directories;
         if directories.is_empty() {
             directories
@@ -93,7 +99,6 @@ impl Settings {
                 format!("{:?}, where offered sockets may lie, is not an absolute path", relative.display());
             return Err(ChannelError::Upgrade(reason));
         }
-        let required = self.policy == Some(Upgrade::Required);
         match (directories.is_empty(), required) {
             (true, false) => {
                 Ok(Plan::Stay("the channel knows no directory in which a server's socket may lie"))
@@ -110,7 +115,7 @@ impl Settings {
 /// Whether this program has more rights than the user that started it: by its user or group, or by the kernel's word (`AT_SECURE`),
 /// which also counts a file's capabilities.
 fn has_more_rights() -> bool {
-    use rustix::process::{getegid, geteuid, getgid, getuid};
+    use tollfree_os::rustix::process::{getegid, geteuid, getgid, getuid};
     getuid() != geteuid() || getgid() != getegid() || says_secure(std::fs::read("/proc/self/auxv"))
 }
 

@@ -1,0 +1,5 @@
+//! Linux's own system calls.
+
+pub use std::os::linux;
+
+pub use {nix, rustix};
