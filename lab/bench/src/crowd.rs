@@ -1,19 +1,21 @@
 //! More processes than cores: many clients that call one server, in closed loops or at a rate, nothing pinned.
 
-use std::fmt::Write as _;
-use std::path::Path;
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::cores::Cores;
+use crate::harness::measured::{each, median, quantile, together};
+use crate::harness::words::{figure, micros_of};
+use crate::harness::{
+    self, Crew, Lasting, Machine, Report, Rows, Table, Told, Tried, each_once, is_failure, refuse, rounds,
+    some, within,
+};
 use crate::latency::Latencies;
-use crate::order::{Load, Measured, Order, Serve, Serving};
+use crate::order::{self, Load, Measured, Order, Serve, Serving};
 use crate::peer::Peer;
-use crate::plan::{Case, INFLIGHT_MAX, Malloc, Message, Placement, RuntimeKind, Side};
-use crate::rounds::{self, Tried};
-use crate::workdir::Workdir;
-use crate::{BenchError, Machine, process, write_files};
+use crate::plan::{Case, INFLIGHT_MAX, Malloc, RuntimeKind, Side};
+use crate::{BenchError, cells, process};
 
 /// Body of each call.
 const SIZE: usize = 64;
@@ -21,8 +23,6 @@ const SIZE: usize = 64;
 const CLIENTS_MAX: usize = 512;
 /// The most calls a second of a client that may be asked for.
 const RATE_MAX: u32 = 10_000;
-/// Time that a process may take to start, or to end its measurement beyond the measured time.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Time that a client process takes to start, about: those that are started first wait for the last one.
 const START: Duration = Duration::from_millis(20);
 
@@ -39,10 +39,8 @@ pub struct CrowdPlan {
     pub rate: Option<u32>,
     /// The runtime in all processes.
     pub runtimes: Vec<RuntimeKind>,
-    /// Measured time for each row and round.
-    pub seconds: f64,
-    /// Rounds.
-    pub rounds: usize,
+    /// How long and how often.
+    pub lasting: Lasting,
 }
 
 /// One row.
@@ -58,6 +56,13 @@ pub struct CrowdCase {
     pub rate: Option<u32>,
     /// The runtime in all processes.
     pub runtime: RuntimeKind,
+}
+
+impl fmt::Display for CrowdCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CrowdCase { side, clients, inflight, runtime, .. } = self;
+        write!(f, "{side} · {clients} clients, {inflight} in flight, {runtime}")
+    }
 }
 
 /// What a round measured.
@@ -91,29 +96,14 @@ impl CrowdPlan {
     /// # Errors
     /// [`BenchError::Refused`], naming the value and what is allowed.
     pub fn check(&self) -> Result<(), BenchError> {
-        let refuse = |what: String| Err(BenchError::Refused(what));
-        if let Some(count) = self.clients.iter().find(|count| !(1..=CLIENTS_MAX).contains(*count)) {
-            return refuse(format!("{count} clients: must be 1 to {CLIENTS_MAX}"));
-        }
-        if let Some(count) = self.inflights.iter().find(|count| !(1..=INFLIGHT_MAX).contains(*count)) {
-            return refuse(format!("{count} calls in flight: must be 1 to {INFLIGHT_MAX}"));
-        }
-        if let Some(rate) = self.rate.filter(|rate| !(1..=RATE_MAX).contains(rate)) {
-            return refuse(format!("{rate} calls a second: must be 1 to {RATE_MAX}"));
-        }
+        within(&self.clients, 1..=CLIENTS_MAX, "clients")?;
+        within(&self.inflights, 1..=INFLIGHT_MAX, "calls in flight")?;
+        within(self.rate.as_slice(), 1..=RATE_MAX, "calls a second")?;
         if let Some(side) = self.sides.iter().find(|side| matches!(side, Side::Floor | Side::Iceoryx2)) {
             return refuse(format!("{side} has one client: it can't serve a crowd"));
         }
-        if !(self.seconds >= 0.01 && self.seconds <= 3600.0) {
-            return refuse(format!("{} seconds per row and round: must be 0.01 to 3600", self.seconds));
-        }
-        if !(1..=1000).contains(&self.rounds) {
-            return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
-        }
-        if self.cases().is_empty() {
-            return refuse("nothing to measure: an axis has no value".to_owned());
-        }
-        Ok(())
+        self.lasting.check()?;
+        some(&self.cases())
     }
 
     fn cases(&self) -> Vec<CrowdCase> {
@@ -122,69 +112,40 @@ impl CrowdPlan {
             for &clients in &self.clients {
                 for &inflight in &self.inflights {
                     for &side in &self.sides {
-                        let case = CrowdCase { side, clients, inflight, rate: self.rate, runtime };
-                        if !cases.contains(&case) {
-                            cases.push(case);
-                        }
+                        cases.push(CrowdCase { side, clients, inflight, rate: self.rate, runtime });
                     }
                 }
             }
         }
-        cases
+        each_once(cases)
     }
 }
-
-/// One measurement that just ended.
-pub type CrowdStep<'a> = rounds::Step<'a, CrowdCase, Round>;
 
 /// Measures everything that the plan asks for; `progress` hears of each measurement. A case that fails is a row that says so.
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
-pub async fn run(plan: &CrowdPlan, progress: impl FnMut(&CrowdStep<'_>)) -> Result<CrowdReport, BenchError> {
+pub async fn run(plan: &CrowdPlan, progress: impl FnMut(&Told)) -> Result<Rows<CrowdRow>, BenchError> {
     plan.check()?;
-    let machine = Machine::look(&Cores::choose()?, &Malloc::Keep.settings());
-    let take = async |case| measure(plan, case).await.map_err(|error| error.to_string());
-    let tried = rounds::interleave(plan.cases(), plan.rounds, take, progress).await;
-    let rows = tried.into_iter().map(CrowdRow::of).collect();
-    Ok(CrowdReport { machine, seconds: plan.seconds, rounds: plan.rounds, rows })
+    let machine = Machine::look(&harness::seats([])?, &Malloc::Keep.settings());
+    let take = async |case| measure(plan, case).await;
+    let outcome = |round: &Round| format!("{:.0} calls/s, fairness {:.2}", round.rate(), round.fairness());
+    let tried = rounds::interleave(plan.cases(), plan.lasting.rounds, take, outcome, progress).await;
+    Ok(Rows::of(machine, plan.lasting, tried, CrowdRow::of))
 }
 
 async fn measure(plan: &CrowdPlan, case: CrowdCase) -> Result<Round, BenchError> {
-    let dir = Workdir::create()?;
-    let malloc = Malloc::Keep.settings();
-    let CrowdCase { side, inflight, runtime, .. } = case;
-    let echo = Case {
-        side,
-        message: Message::Probe,
-        size: SIZE,
-        metadata: 0,
-        inflight,
-        placement: Placement::Unpinned,
-        runtime,
-    };
-    let serve = Order::Serve(Serve { case: echo, core: None, dir: dir.path().to_owned() });
-    let mut server = Peer::start("server", &["bench-peer"], &malloc, &serve).await?;
-    let Serving { address } = server.hear(PATIENCE).await?;
-    let measure = Duration::from_secs_f64(plan.seconds);
-    let warm_up = (measure / 4).clamp(Duration::from_millis(20), Duration::from_millis(500));
+    let crew = order::crew(Malloc::Keep)?;
+    let echo = Case::probe(case.side, SIZE, case.inflight, case.runtime);
+    let serve = Order::Serve(Serve { case: echo, dir: crew.dir().to_owned() });
+    let (server, Serving { address }) = crew.ready("server", None, serve).await?;
+    let (warm_up, measure) = (plan.lasting.warm_up(), plan.lasting.measure());
     let every = case.rate.map(|rate| Duration::from_secs(1) / rate);
     let mut clients = Vec::with_capacity(case.clients);
     for nth in 1..=case.clients {
         let warm_up = warm_up + START * (case.clients - nth) as u32;
-        let (address, core, calls) = (address.clone(), None, None);
-        let load = Order::Load(Load {
-            case: echo,
-            core,
-            address,
-            warm_up,
-            measure,
-            calls,
-            every,
-            samples: None,
-            server: None,
-        });
-        clients.push(Peer::start("client", &["bench-peer"], &malloc, &load).await?);
+        let load = Load { every, ..Load::new(echo, address.clone(), warm_up, measure) };
+        clients.push(crew.start("client", None, Order::Load(load)).await?);
     }
     // From about when the measured time begins: starting a process and a session is not what is compared here.
     tokio::time::sleep(warm_up).await;
@@ -192,10 +153,9 @@ async fn measure(plan: &CrowdPlan, case: CrowdCase) -> Result<Round, BenchError>
     let mut round =
         Round { rates: Vec::new(), latencies: Latencies::default(), client_cpu_ns: 0, server_cpu_ns: 0 };
     for client in &mut clients {
-        let within = warm_up + START * case.clients as u32 + measure + PATIENCE;
+        let within = warm_up + START * case.clients as u32 + measure + Crew::PATIENCE;
         let measured: Measured = client.hear(within).await?;
-        let seconds = Duration::from_nanos(measured.elapsed_ns).as_secs_f64();
-        round.rates.push(measured.latencies.count() as f64 / seconds);
+        round.rates.push(measured.rate());
         round.latencies.merge(&measured.latencies);
     }
     round.client_cpu_ns = taken_by_all_ns(&clients)?.saturating_sub(clients_before);
@@ -215,19 +175,6 @@ fn taken_ns(peer: &Peer) -> Result<u64, BenchError> {
 
 fn taken_by_all_ns(peers: &[Peer]) -> Result<u64, BenchError> {
     peers.iter().map(taken_ns).sum()
-}
-
-/// A whole run.
-#[derive(Debug, Serialize)]
-pub struct CrowdReport {
-    /// Where.
-    pub machine: Machine,
-    /// Measured time for each row and round.
-    pub seconds: f64,
-    /// Rounds.
-    pub rounds: usize,
-    /// The rows.
-    pub rows: Vec<CrowdRow>,
 }
 
 /// What the rounds of a case measured. Null where nothing was.
@@ -258,100 +205,67 @@ pub struct CrowdRow {
 
 impl CrowdRow {
     fn of(tried: Tried<CrowdCase, Round>) -> CrowdRow {
-        let mut all = Latencies::default();
-        tried.rounds.iter().for_each(|round| all.merge(&round.latencies));
-        let median = |figure: fn(&Round) -> f64| {
-            let mut figures: Vec<f64> = tried.rounds.iter().map(figure).collect();
-            figures.sort_by(f64::total_cmp);
-            let count = figures.len();
-            (count > 0).then(|| f64::midpoint(figures[(count - 1) / 2], figures[count / 2]))
-        };
-        let quantile = |share| (all.count() > 0).then(|| all.quantile_ns(share));
+        let Tried { case, rounds, not_run } = tried;
+        let all = together(rounds.iter().map(|round| &round.latencies));
         CrowdRow {
-            case: tried.case,
-            rate_per_s: median(Round::rate),
-            fairness: median(Round::fairness),
-            p50_ns: quantile(0.5),
-            p99_ns: quantile(0.99),
-            worst_ns: quantile(1.0),
+            case,
+            rate_per_s: median(rounds.iter().map(Round::rate)),
+            fairness: median(rounds.iter().map(Round::fairness)),
+            p50_ns: quantile(&all, 0.5),
+            p99_ns: quantile(&all, 0.99),
+            worst_ns: quantile(&all, 1.0),
             calls: all.count(),
-            client_cpu_ns: tried.rounds.iter().map(|round| round.client_cpu_ns).sum(),
-            server_cpu_ns: tried.rounds.iter().map(|round| round.server_cpu_ns).sum(),
-            not_run: tried.not_run,
+            client_cpu_ns: rounds.iter().map(|round| round.client_cpu_ns).sum(),
+            server_cpu_ns: rounds.iter().map(|round| round.server_cpu_ns).sum(),
+            not_run,
         }
     }
 }
 
-impl CrowdReport {
-    /// The rows that were not run.
-    pub fn failures(&self) -> impl Iterator<Item = &CrowdRow> {
-        self.rows.iter().filter(|row| row.not_run.is_some())
-    }
-
-    /// The figures as one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
-    }
-
-    /// The figures for people; rates are also told as multiples of tonic's over a Unix socket.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = self.machine.in_words();
-        let _ = writeln!(text, "{} rounds of {} s; processor time in µs a call\n", self.rounds, self.seconds);
-        let _ = writeln!(
-            text,
-            "{:<18} {:>8} {:>7} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>8} {:>8}",
-            "side",
-            "runtime",
-            "clients",
-            "in flight",
-            "calls/s",
-            "fairness",
-            "p50 us",
-            "p99 us",
-            "worst ms",
-            "clients",
-            "server"
-        );
-        for row in &self.rows {
-            let case = &row.case;
-            let begin =
-                format!("{:<18} {:>8} {:>7} {:>9}", case.side, case.runtime, case.clients, case.inflight);
-            let line = match (&row.not_run, row.rate_per_s, row.fairness) {
-                (None, Some(rate), Some(fairness)) => {
-                    let part = |ns: Option<u64>, unit: f64| ns.unwrap_or(0) as f64 / unit;
-                    let each = |ns: u64| ns as f64 / 1000.0 / row.calls.max(1) as f64;
-                    let times = self
-                        .rival(case)
-                        .map_or_else(String::new, |theirs| format!("  {:.2} times tonic's", rate / theirs));
-                    format!(
-                        "{begin} {rate:>9.0} {fairness:>8.2} {:>9.1} {:>9.1} {:>9.1} {:>8.1} {:>8.1}{times}",
-                        part(row.p50_ns, 1e3),
-                        part(row.p99_ns, 1e3),
-                        part(row.worst_ns, 1e6),
-                        each(row.client_cpu_ns),
-                        each(row.server_cpu_ns),
-                    )
-                }
-                (why, ..) => format!("{begin} {}", why.as_deref().unwrap_or("nothing was measured")),
-            };
-            let _ = writeln!(text, "{line}");
-        }
-        text
-    }
-
+impl Rows<CrowdRow> {
     fn rival(&self, case: &CrowdCase) -> Option<f64> {
         let rival = CrowdCase { side: Side::TonicUnix, ..*case };
         self.rows.iter().find(|row| row.case == rival && *case != rival)?.rate_per_s
     }
+}
 
-    /// Writes raw data and table into a directory.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        write_files(dir, &[("crowd.json", self.json()), ("crowd.txt", self.table())])
+impl Report for Rows<CrowdRow> {
+    /// Rates are also told as multiples of tonic's over a Unix socket.
+    fn table(&self) -> String {
+        let mut table = Table::new(
+            "side|runtime",
+            "clients|in flight|calls/s|fairness|p50 us|p99 us|worst ms|clients|server|of tonic's",
+        );
+        for row in &self.rows {
+            let CrowdCase { side, clients, inflight, runtime, .. } = row.case;
+            let mut cells = cells![side, runtime, clients, inflight];
+            if let Some(why) = &row.not_run {
+                table.noted(cells, why);
+                continue;
+            }
+            let cpu = |ns: u64| format!("{:.1}", each(ns, row.calls) / 1000.0);
+            let times = row.rate_per_s.zip(self.rival(&row.case)).map(|(ours, theirs)| ours / theirs);
+            cells.extend([
+                figure(row.rate_per_s, 0),
+                figure(row.fairness, 2),
+                micros_of(row.p50_ns),
+                micros_of(row.p99_ns),
+                figure(row.worst_ns.map(|ns| ns as f64 / 1e6), 1),
+                cpu(row.client_cpu_ns),
+                cpu(row.server_cpu_ns),
+                figure(times, 2),
+            ]);
+            table.row(cells);
+        }
+        self.heading("; processor time in µs a call\n") + &table.to_string()
+    }
+
+    fn began(&self) -> &str {
+        &self.machine.started_at
+    }
+
+    fn failed_count(&self) -> usize {
+        self.rows.iter().filter(|row| is_failure(row.not_run.as_ref())).count()
     }
 }
 
@@ -366,8 +280,7 @@ mod tests {
             inflights: vec![1, 8],
             rate: None,
             runtimes: vec![RuntimeKind::Multi],
-            seconds: 1.0,
-            rounds: 1,
+            lasting: Lasting { seconds: 1.0, rounds: 1 },
         }
     }
 
@@ -376,13 +289,12 @@ mod tests {
         plan().check().unwrap();
         assert_eq!(plan().cases().len(), 4);
         type Spoil = fn(&mut CrowdPlan);
-        let spoil: [(&str, Spoil); 7] = [
+        let spoil: [(&str, Spoil); 6] = [
             ("0 clients", |p| p.clients.push(0)),
             ("0 calls in flight", |p| p.inflights.push(0)),
             ("can't serve a crowd", |p| p.sides.push(Side::Floor)),
-            ("seconds", |p| p.seconds = 0.0),
             ("calls a second", |p| p.rate = Some(0)),
-            ("rounds", |p| p.rounds = 0),
+            ("rounds", |p| p.lasting.rounds = 0),
             ("no value", |p| p.sides.clear()),
         ];
         for (words, spoil) in spoil {

@@ -1,28 +1,17 @@
 //! Runs a plan: each case in two processes of its own, made anew for each round.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cores::Cores;
-use crate::order::{Load, Measured, Order, Serve, Serving};
-use crate::peer::Peer;
+use crate::harness::{self, Crew, Machine, Rows, Told, rounds};
+use crate::order::{self, Load, Order, Serve, Serving};
 use crate::plan::{Case, Plan, Side};
-use crate::report::{Report, Round, Row};
-use crate::workdir::Workdir;
-use crate::{BenchError, Machine, rounds, side};
-
-/// Time that a server may take to start.
-const START: Duration = Duration::from_secs(15);
-
-/// Time that a client may take beyond the time it measures: large bodies, many in flight, slow machines.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::report::{self, Round, Row};
+use crate::{BenchError, side};
 
 /// Time that a call may take where calls are counted and not time.
 const CALL: Duration = Duration::from_millis(2);
-
-/// One measurement that just ended.
-pub type Step<'a> = rounds::Step<'a, Case, Round>;
 
 /// Measures everything the plan asks for; `progress` hears of each measurement.
 ///
@@ -30,12 +19,9 @@ pub type Step<'a> = rounds::Step<'a, Case, Round>;
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
-pub async fn run(plan: &Plan, progress: impl FnMut(&Step<'_>)) -> Result<Report, BenchError> {
+pub async fn run(plan: &Plan, progress: impl FnMut(&Told)) -> Result<Rows<Row>, BenchError> {
     plan.check()?;
-    let cores = Cores::choose()?;
-    for placement in &plan.placements {
-        cores.seats(*placement)?;
-    }
+    let cores = harness::seats(plan.placements.iter().copied())?;
     let machine = Machine::look(&cores, &plan.malloc.settings());
     let mut samples = HashMap::new();
     for &message in &plan.messages {
@@ -50,54 +36,51 @@ pub async fn run(plan: &Plan, progress: impl FnMut(&Step<'_>)) -> Result<Report,
         Some(why) => Err(why.to_owned()),
         None => measure(plan, case, &samples[&case.message], &cores).await.map_err(|error| error.to_string()),
     };
-    let tried = rounds::interleave(cases, plan.rounds, take, progress).await;
-    Ok(Report::new(machine, plan, tried.into_iter().map(Row::of).collect()))
+    let median = |round: &Round| format!("p50 {:.2} us", round.p50_ns as f64 / 1000.0);
+    let tried = rounds::interleave(cases, plan.lasting.rounds, take, median, progress).await;
+    Ok(report::report(machine, plan, tried))
 }
 
 async fn measure(plan: &Plan, case: Case, samples: &[Vec<u8>], cores: &Cores) -> Result<Round, BenchError> {
     let seats = cores.seats(case.placement)?;
-    let dir = Workdir::create()?;
-    let sweeper = Sweeper { side: case.side, dir: &dir };
-    let malloc = plan.malloc.settings();
-    let serve = Serve { case, core: seats.server, dir: dir.path().to_owned() };
-    let mut server = Peer::start("server", &["bench-peer"], &malloc, &Order::Serve(serve)).await?;
-    let Serving { address } = server.hear(START).await?;
-    let (warm_up, measure) = (plan.warm_up(), plan.measure());
-    let samples = (!samples.is_empty()).then(|| kept(&dir, samples)).transpose()?;
-    let (core, calls) = (seats.client, plan.calls);
-    let load =
-        Load { case, core, address, warm_up, measure, calls, every: None, samples, server: server.pid() };
+    let crew = order::crew(plan.malloc)?;
+    let sweeper = Sweeper { side: case.side, crew: &crew };
+    let serve = Order::Serve(Serve { case, dir: crew.dir().to_owned() });
+    let (server, Serving { address }) = crew.ready("server", seats.server, serve).await?;
+    let samples = (!samples.is_empty()).then(|| crew.write("messages", &delimited(samples))).transpose()?;
+    let (warm_up, measure) = (plan.lasting.warm_up(), plan.lasting.measure());
+    let load = Load {
+        calls: plan.calls,
+        samples,
+        server: server.pid(),
+        ..Load::new(case, address, warm_up, measure)
+    };
     let slowest = plan.calls.map_or(measure, |calls| CALL * calls.try_into().unwrap_or(u32::MAX));
-    let within = warm_up + slowest + PATIENCE;
-    let mut client = Peer::start("client", &["bench-peer"], &malloc, &Order::Load(load)).await?;
-    let measured: Measured = client.hear(within).await?;
-    client.stop().await;
+    let measured = crew.measure("client", seats.client, Order::Load(load), warm_up + slowest).await?;
     server.stop().await;
     drop(sweeper);
     Ok(Round::new(measured))
 }
 
-/// Writes messages into a file from which the client takes them.
-fn kept(dir: &Workdir, samples: &[Vec<u8>]) -> Result<PathBuf, BenchError> {
+/// Messages in a file from which the client takes them, each behind its length.
+fn delimited(samples: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for sample in samples {
         prost::encoding::encode_varint(sample.len() as u64, &mut bytes);
         bytes.extend_from_slice(sample);
     }
-    let path = dir.join("messages");
-    std::fs::write(&path, bytes).map_err(BenchError::system("cannot write the messages"))?;
-    Ok(path)
+    bytes
 }
 
 /// Sweeps up behind the processes of a measurement, however it ends.
-struct Sweeper<'d> {
+struct Sweeper<'c> {
     side: Side,
-    dir: &'d Workdir,
+    crew: &'c Crew,
 }
 
 impl Drop for Sweeper<'_> {
     fn drop(&mut self) {
-        if let Err(error) = side::sweep(self.side, self.dir.path()) {
+        if let Err(error) = side::sweep(self.side, self.crew.dir()) {
             tracing::warn!(%error, "something may be left behind in /dev/shm");
         }
     }

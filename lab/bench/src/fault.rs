@@ -3,51 +3,33 @@
 //! `restart`: the server's process is killed and started anew at the same address. The outage is the time from the new process's word that it
 //! listens to the first call that is answered after that. Calls are fail-fast: they say nothing of waiting for a server, and have no deadline.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tollfree_measure::axis;
 use tollfree_transport::now_ns;
 
-use crate::cores::Cores;
+use crate::harness::measured::median;
+use crate::harness::words::figure;
+use crate::harness::{self, Crew, Machine, Report, Table, Told, Tried, pid_of, refuse, rounds, some, within};
 use crate::load::EchoCall;
-use crate::order::{Order, Serve};
+use crate::order::{self, Order, Serve};
 use crate::peer::{Peer, Starter};
-use crate::plan::{Case, Malloc, Message, Placement, RuntimeKind, Side};
-use crate::workdir::Workdir;
-use crate::{BenchError, Machine, side, write_files};
+use crate::plan::{Case, Malloc, RuntimeKind, Side};
+use crate::{BenchError, cells, side};
 
 /// Body of each call: its number, and as many bytes more.
 const SIZE: usize = 64;
-/// Time that a process may take to start, and a call to be answered after a restart.
-const PATIENCE: Duration = Duration::from_secs(15);
 /// Calls that are answered between two faults.
 const CALM: Duration = Duration::from_millis(100);
 
-/// What goes wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FaultKind {
-    /// The server's process is killed, and started anew.
-    Restart,
-}
-
-impl fmt::Display for FaultKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("restart")
-    }
-}
-
-impl FromStr for FaultKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<FaultKind, String> {
-        match text {
-            "restart" => Ok(FaultKind::Restart),
-            _ => Err(format!("{text:?} is no kind of fault: write restart")),
-        }
+axis! {
+    /// What goes wrong.
+    FaultKind, "kind of fault", {
+        /// The server's process is killed, and started anew.
+        Restart = "restart",
     }
 }
 
@@ -64,6 +46,21 @@ pub struct FaultPlan {
     pub down: Duration,
 }
 
+/// One row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct FaultCase {
+    /// What goes wrong.
+    pub kind: FaultKind,
+    /// What carries the calls.
+    pub side: Side,
+}
+
+impl fmt::Display for FaultCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.kind, self.side)
+    }
+}
+
 impl FaultPlan {
     /// The sides whose clients connect again by themselves.
     pub const SIDES: [Side; 4] = [Side::Tollfree, Side::TollfreePark, Side::TollfreeDirect, Side::TonicUnix];
@@ -73,22 +70,19 @@ impl FaultPlan {
     /// # Errors
     /// [`BenchError::Refused`], naming the value and what is allowed.
     pub fn check(&self) -> Result<(), BenchError> {
-        let refuse = |what: String| Err(BenchError::Refused(what));
         if let Some(side) = self.sides.iter().find(|side| !FaultPlan::SIDES.contains(side)) {
             return refuse(format!(
                 "{side}: its client does not connect again at the same address by itself"
             ));
         }
-        if !(1..=1000).contains(&self.count) {
-            return refuse(format!("{} faults: must be 1 to 1000", self.count));
-        }
-        if self.down > Duration::from_secs(60) {
-            return refuse(format!("{:?} without a server: must be up to 60 s", self.down));
-        }
-        if self.kinds.is_empty() || self.sides.is_empty() {
-            return refuse("nothing to measure: an axis has no value".to_owned());
-        }
-        Ok(())
+        within(&[self.count], 1..=1000, "faults")?;
+        within(&[self.down.as_millis()], 0..=60_000, "ms without a server")?;
+        some(&self.cases())
+    }
+
+    fn cases(&self) -> Vec<FaultCase> {
+        let of = |&kind| self.sides.iter().map(move |&side| FaultCase { kind, side });
+        self.kinds.iter().flat_map(of).collect()
     }
 }
 
@@ -172,52 +166,42 @@ pub(crate) async fn call_on<C: EchoCall>(mut caller: C, starter: &Starter) -> Re
     Ok(())
 }
 
-/// Measures; `progress` gets a line for each row.
+/// Measures; `progress` hears of each case.
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
-pub async fn run(plan: &FaultPlan, mut progress: impl FnMut(&str)) -> Result<FaultReport, BenchError> {
+pub async fn run(plan: &FaultPlan, progress: impl FnMut(&Told)) -> Result<FaultReport, BenchError> {
     plan.check()?;
-    let machine = Machine::look(&Cores::choose()?, &Malloc::Keep.settings());
-    let mut rows = Vec::new();
-    for &kind in &plan.kinds {
-        for &side in &plan.sides {
-            let row = match restarts(plan, side).await {
-                Ok((outages_ns, totals)) => FaultRow::of(kind, side, outages_ns, totals),
-                Err(error) => FaultRow {
-                    not_run: Some(error.to_string()),
-                    ..FaultRow::of(kind, side, Vec::new(), Totals::default())
-                },
-            };
-            progress(&row.in_words());
-            rows.push(row);
-        }
-    }
+    let machine = Machine::look(&harness::seats([])?, &Malloc::Keep.settings());
+    let take = async |FaultCase { kind: FaultKind::Restart, side }| restarts(plan, side).await;
+    let outcome = |round: &Round| format!("{} ms", figure(round.median_ms(), 2));
+    let tried = rounds::interleave(plan.cases(), 1, take, outcome, progress).await;
+    let rows = tried.into_iter().map(FaultRow::of).collect();
     Ok(FaultReport { machine, down_ms: plan.down.as_secs_f64() * 1e3, rows })
 }
 
-/// The outages of a side, in nanoseconds, and what became of the client's calls.
-async fn restarts(plan: &FaultPlan, side: Side) -> Result<(Vec<u64>, Totals), BenchError> {
-    let dir = Workdir::create()?;
-    let malloc = Malloc::Keep.settings();
-    let case = Case {
-        side,
-        message: Message::Probe,
-        size: SIZE,
-        metadata: 0,
-        inflight: 1,
-        placement: Placement::Unpinned,
-        runtime: RuntimeKind::Current,
-    };
-    let order = Order::Fault(Part::Serve(Serve { case, core: None, dir: dir.path().to_owned() }));
-    let serve = async || {
-        let mut server = Peer::start("server", &["bench-peer"], &malloc, &order).await?;
-        let listening: Listening = server.hear(PATIENCE).await?;
-        Ok::<_, BenchError>((server, listening))
-    };
+/// What a side's faults came to.
+#[derive(Debug, Default)]
+struct Round {
+    outages_ns: Vec<u64>,
+    totals: Totals,
+}
+
+impl Round {
+    fn median_ms(&self) -> Option<f64> {
+        median(self.outages_ns.iter().map(|ns| *ns as f64 / 1e6))
+    }
+}
+
+/// The outages of a side, and what became of the client's calls.
+async fn restarts(plan: &FaultPlan, side: Side) -> Result<Round, BenchError> {
+    let crew = order::crew(Malloc::Keep)?;
+    let case = Case::probe(side, SIZE, 1, RuntimeKind::Current);
+    let part = Order::Fault(Part::Serve(Serve { case, dir: crew.dir().to_owned() }));
+    let serve = async || crew.ready::<Listening>("server", None, &part).await;
     let (mut server, Listening { address, .. }) = serve().await?;
     let call = Order::Fault(Part::Call { case, address });
-    let mut client = Peer::start("client", &["bench-peer"], &malloc, &call).await?;
+    let mut client = crew.start("client", None, call).await?;
     answered_after(&mut client, 0).await?;
     let mut outages_ns = Vec::with_capacity(plan.count);
     for _ in 0..plan.count {
@@ -227,7 +211,7 @@ async fn restarts(plan: &FaultPlan, side: Side) -> Result<(Vec<u64>, Totals), Be
         tokio::time::sleep(plan.down).await;
         if side == Side::TonicUnix {
             // Who binds a Unix socket has to see to it that nothing is there.
-            remove_sockets(dir.path())?;
+            remove_sockets(crew.dir())?;
         }
         let (next, listening) = serve().await?;
         server = next;
@@ -236,19 +220,19 @@ async fn restarts(plan: &FaultPlan, side: Side) -> Result<(Vec<u64>, Totals), Be
     }
     client.say(&Stop {}).await?;
     let totals = loop {
-        if let Said::Ended(totals) = client.hear(PATIENCE).await? {
+        if let Said::Ended(totals) = client.hear(Crew::PATIENCE).await? {
             break totals;
         }
     };
     client.stop().await;
     server.stop().await;
-    Ok((outages_ns, totals))
+    Ok(Round { outages_ns, totals })
 }
 
 /// When the client's calls were answered again after a time.
 async fn answered_after(client: &mut Peer, after_ns: u64) -> Result<u64, BenchError> {
     loop {
-        match client.hear(PATIENCE).await? {
+        match client.hear(Crew::PATIENCE).await? {
             Said::Answered { at_ns } if at_ns > after_ns => return Ok(at_ns),
             Said::Answered { .. } => {}
             Said::Ended(_) => return Err(BenchError::Refused("the client has stopped early".to_owned())),
@@ -258,8 +242,8 @@ async fn answered_after(client: &mut Peer, after_ns: u64) -> Result<u64, BenchEr
 
 /// Ends a process as the kernel does where memory runs out.
 async fn kill(server: Peer) -> Result<(), BenchError> {
-    let pid = server.pid().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()));
-    let pid = pid.ok_or_else(|| BenchError::Refused("the server has ended already".to_owned()))?;
+    let pid = rustix::process::Pid::from_raw(pid_of(&server)?.cast_signed());
+    let pid = pid.ok_or_else(|| BenchError::Refused("the server has no number".to_owned()))?;
     rustix::process::kill_process(pid, rustix::process::Signal::KILL)
         .map_err(BenchError::system("cannot kill the server"))?;
     server.stop().await;
@@ -291,10 +275,9 @@ pub struct FaultReport {
 /// What was measured of a kind and a side.
 #[derive(Debug, Serialize)]
 pub struct FaultRow {
-    /// What went wrong.
-    pub kind: FaultKind,
-    /// What carried the calls.
-    pub side: Side,
+    /// Which.
+    #[serde(flatten)]
+    pub case: FaultCase,
     /// From the new server's word that it listens to the first call that is answered: the median. Null where nothing was measured.
     pub outage_ms: Option<f64>,
     /// The longest.
@@ -312,70 +295,47 @@ pub struct FaultRow {
 }
 
 impl FaultRow {
-    fn of(kind: FaultKind, side: Side, mut outages_ns: Vec<u64>, totals: Totals) -> FaultRow {
-        outages_ns.sort_unstable();
-        let count = outages_ns.len();
-        let ms = |idx: usize| outages_ns[idx] as f64 / 1e6;
-        let Totals { calls, lost, wrong } = totals;
+    fn of(tried: Tried<FaultCase, Round>) -> FaultRow {
+        let Tried { case, rounds, not_run } = tried;
+        let round = rounds.into_iter().next().unwrap_or_default();
+        let Totals { calls, lost, wrong } = round.totals;
         FaultRow {
-            kind,
-            side,
-            outage_ms: (count > 0).then(|| f64::midpoint(ms((count - 1) / 2), ms(count / 2))),
-            worst_ms: (count > 0).then(|| ms(count - 1)),
-            faults: count,
+            case,
+            outage_ms: round.median_ms(),
+            worst_ms: round.outages_ns.iter().max().map(|ns| *ns as f64 / 1e6),
+            faults: round.outages_ns.len(),
             calls,
             lost,
             wrong,
-            not_run: None,
-        }
-    }
-
-    fn in_words(&self) -> String {
-        let begin = format!("{:<8} {:<18}", self.kind, self.side);
-        match (&self.not_run, self.outage_ms, self.worst_ms) {
-            (None, Some(median), Some(worst)) => format!(
-                "{begin} {median:>9.2} {worst:>9.2} {:>7} {:>10} {:>10} {:>6}",
-                self.faults, self.calls, self.lost, self.wrong
-            ),
-            (why, ..) => format!("{begin} {}", why.as_deref().unwrap_or("nothing was measured")),
+            not_run,
         }
     }
 }
 
-impl FaultReport {
-    /// The rows that were not run, or whose answers were wrong.
-    pub fn failures(&self) -> impl Iterator<Item = &FaultRow> {
-        self.rows.iter().filter(|row| row.not_run.is_some() || row.wrong > 0)
-    }
-
-    /// The figures as one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
-    }
-
-    /// The figures for people.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = self.machine.in_words();
-        let _ = writeln!(text, "{} ms and a process's start without a server\n", self.down_ms);
-        let _ = writeln!(
-            text,
-            "{:<8} {:<18} {:>9} {:>9} {:>7} {:>10} {:>10} {:>6}",
-            "kind", "side", "median ms", "worst ms", "faults", "calls", "lost", "wrong"
-        );
+impl Report for FaultReport {
+    fn table(&self) -> String {
+        let mut table = Table::new("kind|side", "median ms|worst ms|faults|calls|lost|wrong");
         for row in &self.rows {
-            let _ = writeln!(text, "{}", row.in_words());
+            let mut cells = cells![row.case.kind, row.case.side];
+            if let Some(why) = &row.not_run {
+                table.noted(cells, why);
+                continue;
+            }
+            cells.extend([figure(row.outage_ms, 2), figure(row.worst_ms, 2)]);
+            cells.extend(cells![row.faults, row.calls, row.lost, row.wrong]);
+            table.row(cells);
         }
-        text
+        let machine = self.machine.in_words();
+        format!("{machine}{} ms and a process's start without a server\n\n{table}", self.down_ms)
     }
 
-    /// Writes raw data and table into a directory.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        write_files(dir, &[("fault.json", self.json()), ("fault.txt", self.table())])
+    fn began(&self) -> &str {
+        &self.machine.started_at
+    }
+
+    /// The rows that were not run, or whose answers were wrong.
+    fn failed_count(&self) -> usize {
+        self.rows.iter().filter(|row| row.not_run.is_some() || row.wrong > 0).count()
     }
 }
 
@@ -411,8 +371,9 @@ mod tests {
     #[test]
     fn a_row_has_the_median_outage_and_the_worst() {
         let totals = Totals { calls: 9, lost: 2, wrong: 0 };
-        let row =
-            FaultRow::of(FaultKind::Restart, Side::Tollfree, vec![3_000_000, 1_000_000, 9_000_000], totals);
+        let round = Round { outages_ns: vec![3_000_000, 1_000_000, 9_000_000], totals };
+        let case = FaultCase { kind: FaultKind::Restart, side: Side::Tollfree };
+        let row = FaultRow::of(Tried { case, rounds: vec![round], not_run: None });
         assert_eq!((row.outage_ms, row.worst_ms, row.faults), (Some(3.0), Some(9.0), 3));
         let json = serde_json::to_value(&row).unwrap();
         assert_eq!((json["kind"].as_str(), json["lost"].as_u64()), (Some("restart"), Some(2)));

@@ -8,16 +8,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cores::Cores;
-use crate::order::{Order, Serve, Serving};
-use crate::peer::{Peer, Starter};
-use crate::plan::{Case, Message, Placement, RuntimeKind, SIZE_MAX, Side};
+use crate::harness::words::bytes_in_words;
+use crate::harness::{self, Crew, Machine, Report, Told, pid_of, refuse, within};
+use crate::order::{self, Order, Serve, Serving};
+use crate::peer::Starter;
+use crate::plan::{Case, Malloc, RuntimeKind, SIZE_MAX, Side};
 use crate::process::{self, Memory};
-use crate::workdir::Workdir;
-use crate::{BenchError, Machine, side};
-
-/// Time that a process may take to answer when it has little to do.
-const PROMPTLY: Duration = Duration::from_secs(15);
+use crate::{BenchError, side};
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -97,48 +94,36 @@ pub(crate) fn wait_for_go(starter: &Starter) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Measures; `progress` gets a line for each step.
+/// Measures; `progress` hears of each step.
 ///
 /// # Errors
 /// Each kind of [`BenchError`] but `Write`.
-pub async fn run(plan: &IdlePlan, mut progress: impl FnMut(&str)) -> Result<IdleReport, BenchError> {
-    if !(1..=100_000).contains(&plan.sessions) || plan.size > SIZE_MAX {
-        return Err(BenchError::Refused(format!(
-            "{} sessions with a call of {} bytes each: must be 1 to 100000 sessions and at most {SIZE_MAX} bytes",
-            plan.sessions, plan.size
-        )));
-    }
+pub async fn run(plan: &IdlePlan, mut progress: impl FnMut(&Told)) -> Result<IdleReport, BenchError> {
+    within(&[plan.sessions], 1..=100_000, "sessions")?;
+    within(&[plan.size], 0..=SIZE_MAX, "bytes in a session's call")?;
     if plan.side == Side::Floor {
-        return Err(BenchError::Refused("the floor has no sessions that could be idle".to_owned()));
+        return refuse("the floor has no sessions that could be idle");
     }
-    let machine = Machine::look(&Cores::choose()?, &[]);
-    let dir = Workdir::create()?;
-    let case = Case {
-        side: plan.side,
-        message: Message::Probe,
-        size: plan.size,
-        metadata: 0,
-        inflight: 1,
-        placement: Placement::Unpinned,
-        runtime: RuntimeKind::Current,
-    };
-    let serve = Serve { case, core: None, dir: dir.path().to_owned() };
-    let mut server = Peer::start("server", &["bench-peer"], &[], &Order::Serve(serve)).await?;
-    let Serving { address } = server.hear(PROMPTLY).await?;
-    let hold = Hold { case, address, sessions: plan.sessions };
-    let mut client = Peer::start("client", &["bench-peer"], &[], &Order::Idle(hold)).await?;
-    let Ready {} = client.hear(PROMPTLY).await?;
+    let machine = Machine::look(&harness::seats([])?, &[]);
+    // Malloc as it is: what it keeps would count as the sessions'.
+    let crew = order::crew(Malloc::System)?;
+    let case = Case::probe(plan.side, plan.size, 1, RuntimeKind::Current);
+    let serve = Order::Serve(Serve { case, dir: crew.dir().to_owned() });
+    let (server, Serving { address }) = crew.ready("server", None, serve).await?;
+    let hold = Order::Idle(Hold { case, address, sessions: plan.sessions });
+    let (mut client, Ready {}) = crew.ready("client", None, hold).await?;
     let (server_pid, client_pid) = (pid_of(&server)?, pid_of(&client)?);
 
     let (server_before, client_before) = (process::memory(server_pid)?, process::memory(client_pid)?);
-    progress(&format!("opening {} sessions of {}", plan.sessions, plan.side));
+    let mut tell = |line| progress(&Told { line, is_failure: false });
+    tell(format!("opening {} sessions of {}", plan.sessions, plan.side));
     client.say(&Go {}).await?;
-    let patience = PROMPTLY + Duration::from_millis(100) * plan.sessions as u32;
+    let patience = Crew::PATIENCE + Duration::from_millis(100) * plan.sessions as u32;
     let Opened { sessions } = client.hear(patience).await?;
 
-    progress(&format!("all have carried their call; letting them rest for {} s", plan.settle.as_secs_f64()));
+    tell(format!("all have carried their call; letting them rest for {} s", plan.settle.as_secs_f64()));
     tokio::time::sleep(plan.settle).await;
-    progress(&format!("measuring for {} s", plan.measure.as_secs_f64()));
+    tell(format!("measuring for {} s", plan.measure.as_secs_f64()));
     let cpu =
         || Ok::<_, BenchError>((process::cpu_time(server_pid)? + process::cpu_time(client_pid)?).total());
     let (cpu_before, began) = (cpu()?, std::time::Instant::now());
@@ -169,18 +154,8 @@ pub async fn run(plan: &IdlePlan, mut progress: impl FnMut(&str)) -> Result<Idle
     })
 }
 
-fn pid_of(peer: &Peer) -> Result<u32, BenchError> {
-    peer.pid().ok_or_else(|| BenchError::Refused("a measured process has ended already".to_owned()))
-}
-
-impl IdleReport {
-    /// The figures as one JSON object.
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
-    }
-
-    /// The figures as lines for people.
-    pub fn table(&self) -> String {
+impl Report for IdleReport {
+    fn table(&self) -> String {
         let kib = |bytes: f64| format!("{:.1} KiB", bytes / 1024.0);
         let mib = |memory: Memory| format!("{:.1} MiB", memory.pss_bytes as f64 / f64::from(1 << 20));
         format!(
@@ -191,7 +166,7 @@ impl IdleReport {
              \x20 client process, shared once  {} before, {} with all\n",
             self.sessions,
             self.side,
-            crate::plan::bytes_in_words(self.size),
+            bytes_in_words(self.size),
             self.core_share * 100.0,
             self.seconds,
             kib(self.pss_bytes_per_session),
@@ -201,5 +176,8 @@ impl IdleReport {
             mib(self.client_before),
             mib(self.client_after),
         )
+    }
+    fn began(&self) -> &str {
+        &self.machine.started_at
     }
 }

@@ -17,13 +17,11 @@ pub mod crowd;
 pub mod device;
 pub mod echo;
 pub mod fault;
+pub mod harness;
 pub mod hostile;
 pub mod idle;
-pub mod interval;
 pub mod layers;
-mod lines;
 mod load;
-mod machine;
 pub mod message;
 pub mod model;
 pub mod notnets;
@@ -33,12 +31,9 @@ pub mod plan;
 pub mod plot;
 pub mod pool;
 pub mod report;
-pub mod rounds;
 mod side;
 pub mod split;
 
-pub use machine::Machine;
-pub use tollfree_measure::workdir::write_files;
 pub use tollfree_measure::{BenchError, cores, interrupt, latency, peer, process, workdir};
 
 /// Answers the orders of the process that started this one; what the hidden command `bench-peer` runs.

@@ -235,7 +235,7 @@ fn count(batch: &mut Vec<Duration>, common: &Mutex<Latencies>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Case, Placement, RuntimeKind, Side};
+    use crate::plan::{Case, RuntimeKind, Side};
 
     #[derive(Clone)]
     enum Fake {
@@ -261,26 +261,9 @@ mod tests {
     }
 
     fn load(inflight: usize) -> Load {
-        let case = Case {
-            side: Side::TonicUnix,
-            message: Message::Probe,
-            size: 300,
-            metadata: 0,
-            inflight,
-            placement: Placement::Unpinned,
-            runtime: RuntimeKind::Current,
-        };
-        Load {
-            case,
-            core: None,
-            address: String::new(),
-            warm_up: Duration::from_millis(20),
-            measure: Duration::from_millis(100),
-            calls: None,
-            every: None,
-            samples: None,
-            server: Some(std::process::id()),
-        }
+        let case = Case::probe(Side::TonicUnix, 300, inflight, RuntimeKind::Current);
+        let (warm_up, measure) = (Duration::from_millis(20), Duration::from_millis(100));
+        Load { server: Some(std::process::id()), ..Load::new(case, String::new(), warm_up, measure) }
     }
 
     #[tokio::test]

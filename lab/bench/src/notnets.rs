@@ -3,10 +3,11 @@
 //! The paper's figures (mean / 99 % / 99.9 %, in µs): HTTP/2 209 / 507 / 1430; its bypass 26.2 / 138 / 335; its bypass
 //! without serialization 9.67 / 44.1 / 231. Other machines give other times: what compares is each row's part of HTTP/2's.
 
-use std::fmt::Write as _;
-
+use crate::cells;
+use crate::harness::words::micros;
+use crate::harness::{Lasting, Rows, Table};
 use crate::plan::{Malloc, Message, Placement, Plan, RuntimeKind, Side};
-use crate::report::{Report, Row};
+use crate::report::Row;
 
 /// Calls of each side, as in the paper.
 pub const CALL_COUNT: u64 = 200_000;
@@ -32,43 +33,39 @@ pub fn table1_plan(calls: u64, placement: Placement) -> Plan {
         placements: vec![placement],
         sides: SIDES.iter().map(|(side, _)| *side).collect(),
         runtimes: vec![RuntimeKind::Current],
-        seconds: 1.0,
+        lasting: Lasting { seconds: 1.0, rounds: 1 },
         calls: Some(calls),
-        rounds: 1,
         malloc: Malloc::Keep,
     }
 }
 
 /// The table for people.
-pub fn table1(report: &Report) -> String {
-    let mut text = report.heading();
-    let _ = writeln!(
-        text,
-        "\nNotNets' table 1, measured: calls of {HELLO_LEN} B, one after the other; microseconds, and HTTP/2's in terms of them\n  \
-         {:<24} {:>9} {:>18} {:>18} {:>18}",
-        "", "calls", "mean", "p99", "p99.9"
-    );
+pub fn table1(report: &Rows<Row>) -> String {
+    let mut table = Table::new("", "calls|mean||p99||p99.9|");
     let find = |side| report.rows.iter().find(|row| row.case.side == side);
     for (side, name) in SIDES {
-        let line = match find(side).zip(find(Side::TonicTcp)) {
-            Some((row, http)) => line(row, http),
-            None => None,
-        };
-        let why = || find(side).and_then(|row| row.not_run.clone()).unwrap_or_default();
-        let line = line.unwrap_or_else(|| format!("not run: {}", why()));
-        let _ = writeln!(text, "  {name:<24} {line}");
+        match find(side).zip(find(Side::TonicTcp)).and_then(|(row, http)| cells(name, row, http)) {
+            Some(cells) => table.row(cells),
+            None => {
+                let why = find(side).and_then(|row| row.not_run.as_deref()).unwrap_or_default();
+                table.noted(cells![name], format!("not run: {why}"));
+            }
+        }
     }
-    text
+    format!(
+        "{}\nNotNets' table 1, measured: calls of {HELLO_LEN} B, one after the other; microseconds, and HTTP/2's in terms of them\n{table}",
+        report.heading("")
+    )
 }
 
-fn line(row: &Row, http: &Row) -> Option<String> {
+fn cells(name: &str, row: &Row, http: &Row) -> Option<Vec<String>> {
     let figures = |Row { quantiles, .. }: &Row| {
         Some([quantiles.mean_ns?, quantiles.p99_ns? as f64, quantiles.p999_ns? as f64])
     };
     let (own, theirs) = (figures(row)?, figures(http)?);
-    let mut text = format!("{:>9}", row.quantiles.calls);
+    let mut cells = cells![name, row.quantiles.calls];
     for (own, theirs) in own.into_iter().zip(theirs) {
-        let _ = write!(text, " {:>9.2} {:>8}", own / 1000.0, format!("{:.1}x", theirs / own));
+        cells.extend([micros(own), format!("{:.1}x", theirs / own)]);
     }
-    Some(text)
+    Some(cells)
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
-use crate::cores::{self, CoreIdx};
+use crate::harness::{self, Crew};
 use crate::latency::Latencies;
 use crate::peer::Starter;
-use crate::plan::{Case, RuntimeKind};
+use crate::plan::{Case, Malloc, RuntimeKind};
 use crate::{device, fault, hostile, idle, layers, paced, pool, side, split};
 
 /// An order to a process started as `bench-peer`.
@@ -46,7 +46,6 @@ pub(crate) enum Order {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Serve {
     pub(crate) case: Case,
-    pub(crate) core: Option<CoreIdx>,
     /// Where sockets may be made.
     pub(crate) dir: PathBuf,
 }
@@ -62,7 +61,6 @@ pub(crate) struct Serving {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) case: Case,
-    pub(crate) core: Option<CoreIdx>,
     pub(crate) address: String,
     pub(crate) warm_up: Duration,
     pub(crate) measure: Duration,
@@ -86,6 +84,13 @@ pub(crate) struct Measured {
     pub(crate) used: Option<Used>,
 }
 
+impl Measured {
+    /// Calls a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.latencies.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
+}
+
 /// Processor time of a call, on average over all calls of a measurement, its warm-up included; in nanoseconds.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Used {
@@ -94,33 +99,26 @@ pub(crate) struct Used {
     pub(crate) server_ns: Option<u64>,
 }
 
-pub(crate) fn attend() -> Result<(), BenchError> {
-    let starter = Starter::listen();
-    let done = starter.hear().map_err(BenchError::Refused).and_then(|order| carry_out(&order, &starter));
-    match done {
-        Ok(()) => starter.wait_for_the_end(),
-        Err(error) => {
-            starter.fail(&error);
-            Err(error)
-        }
+impl Load {
+    /// In a closed loop, with probes.
+    pub(crate) fn new(case: Case, address: String, warm_up: Duration, measure: Duration) -> Load {
+        Load { case, address, warm_up, measure, calls: None, every: None, samples: None, server: None }
     }
 }
 
+/// The hidden command that starts a process of a bench.
+pub(crate) const PEER: &str = "bench-peer";
+
+/// Those that answer such orders, in the environment that a setting of malloc asks for.
+pub(crate) fn crew(malloc: Malloc) -> Result<Crew, BenchError> {
+    Crew::gather(PEER, malloc.settings())
+}
+
+pub(crate) fn attend() -> Result<(), BenchError> {
+    harness::attend(|order, starter| carry_out(&order, starter))
+}
+
 fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
-    let core = match order {
-        Order::Serve(serve) => serve.core,
-        Order::Load(load) => load.core,
-        Order::Pool(part) => part.core,
-        Order::Hop(part) => part.core,
-        Order::Layers(part) => Some(part.core()),
-        Order::Paced(part) => part.core,
-        Order::Split(part) => part.core,
-        Order::Device(part) => part.core,
-        Order::Idle(_) | Order::Shepherd(_) | Order::Hostile(_) | Order::Fault(_) => None,
-    };
-    crate::process::raise_file_limit()?;
-    // Before any runtime exists: threads inherit it.
-    core.map_or(Ok(()), cores::pin)?;
     match order {
         Order::Serve(serve) => side::serve(serve, |serving: Serving| starter.say(serving)),
         Order::Load(load) => {

@@ -1,7 +1,7 @@
 //! What to measure: the axes of `tollfree-lab bench echo` and the cases they span.
 
+use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +9,8 @@ use tollfree_measure::axis;
 pub use tollfree_measure::axis::Placement;
 
 use crate::BenchError;
+use crate::harness::words::bytes_in_words;
+use crate::harness::{Lasting, each_once, refuse, some, within};
 pub use crate::message::Message;
 
 /// Largest body that may be asked for, in bytes: what the project tests as its largest message.
@@ -159,7 +161,22 @@ pub struct Case {
     pub runtime: RuntimeKind,
 }
 
+impl fmt::Display for Case {
+    /// As those hear of it who wait.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case { side, metadata, inflight, placement, runtime, .. } = self;
+        let pairs = if *metadata == 0 { String::new() } else { format!(" + {metadata} pairs") };
+        write!(f, "{side} · {}{pairs}, {inflight} in flight, {placement}, {runtime}", self.payload())
+    }
+}
+
 impl Case {
+    /// Bytes in one field, wherever the kernel puts the processes.
+    pub(crate) fn probe(side: Side, size: usize, inflight: usize, runtime: RuntimeKind) -> Case {
+        let (message, metadata, placement) = (Message::Probe, 0, Placement::Unpinned);
+        Case { side, message, size, metadata, inflight, placement, runtime }
+    }
+
     /// What it carries, in words.
     #[must_use]
     pub fn payload(&self) -> String {
@@ -223,12 +240,10 @@ pub struct Plan {
     pub sides: Vec<Side>,
     /// Runtimes.
     pub runtimes: Vec<RuntimeKind>,
-    /// Measured time per row and round; a warm-up comes before it.
-    pub seconds: f64,
-    /// Calls per row and round, whatever time they take: instead of `seconds`.
+    /// How long and how often.
+    pub lasting: Lasting,
+    /// Calls per row and round, whatever time they take: instead of a measured time.
     pub calls: Option<u64>,
-    /// Rounds per row.
-    pub rounds: usize,
     /// What malloc keeps, on all sides alike.
     pub malloc: Malloc,
 }
@@ -239,36 +254,20 @@ impl Plan {
     /// # Errors
     /// [`BenchError::Refused`], naming the value and what is allowed.
     pub fn check(&self) -> Result<(), BenchError> {
-        let refuse = |what: String| Err(BenchError::Refused(what));
-        if let Some(size) = self.sizes.iter().find(|size| **size > SIZE_MAX) {
-            return refuse(format!("size {size} is too large: at most {SIZE_MAX} bytes"));
-        }
-        if let Some(count) = self.metadata.iter().find(|count| **count > METADATA_MAX) {
-            return refuse(format!("{count} metadata pairs are too many: at most {METADATA_MAX}"));
-        }
-        if let Some(count) = self.inflights.iter().find(|count| !(1..=INFLIGHT_MAX).contains(*count)) {
-            return refuse(format!("{count} calls in flight: must be 1 to {INFLIGHT_MAX}"));
-        }
-        if !(self.seconds >= 0.001 && self.seconds <= 3600.0) {
-            return refuse(format!("{} seconds per row and round: must be 0.001 to 3600", self.seconds));
-        }
+        within(&self.sizes, 0..=SIZE_MAX, "bytes")?;
+        within(&self.metadata, 0..=METADATA_MAX, "metadata pairs")?;
+        within(&self.inflights, 1..=INFLIGHT_MAX, "calls in flight")?;
+        self.lasting.check()?;
         if self.calls == Some(0) {
-            return refuse("0 calls per row and round: must be 1 or more".to_owned());
+            return refuse("0 calls per row and round: must be 1 or more");
         }
         if let Some(side) = self.sides.iter().find(|side| matches!(side, Side::Floor | Side::Iceoryx2))
             && self.calls.is_some()
         {
             return refuse(format!("{side} is measured by time: it can't be told a number of calls"));
         }
-        if !(1..=1000).contains(&self.rounds) {
-            return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
-        }
-        if self.cases().is_empty() {
-            return refuse(
-                "nothing to measure: an axis has no value, or no side can have metadata".to_owned(),
-            );
-        }
-        Ok(())
+        let no_side = "nothing to measure: an axis has no value, or no side can have metadata";
+        some(&self.cases()).or_else(|_| refuse(no_side))
     }
 
     /// Every case, those that are compared with each other next to each other, each case once. Sides that carry no
@@ -280,16 +279,23 @@ impl Plan {
                 for &inflight in &self.inflights {
                     for (message, size, metadata) in self.loads() {
                         for &side in &self.sides {
-                            let case = Case { side, message, size, metadata, inflight, placement, runtime };
-                            if (metadata == 0 || side.carries_metadata()) && !cases.contains(&case) {
-                                cases.push(case);
+                            if metadata == 0 || side.carries_metadata() {
+                                cases.push(Case {
+                                    side,
+                                    message,
+                                    size,
+                                    metadata,
+                                    inflight,
+                                    placement,
+                                    runtime,
+                                });
                             }
                         }
                     }
                 }
             }
         }
-        cases
+        each_once(cases)
     }
 
     /// What a call carries: message, size and metadata pairs.
@@ -301,26 +307,6 @@ impl Plan {
             _ => vec![(message, 0, 0)],
         };
         self.messages.iter().flat_map(|message| of(*message)).collect()
-    }
-
-    /// Measured time per row and round.
-    pub fn measure(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
-    }
-
-    /// Time that each round runs before it counts: long enough for page faults and learnt spin budgets.
-    pub fn warm_up(&self) -> Duration {
-        (self.measure() / 4).clamp(Duration::from_millis(20), Duration::from_millis(500))
-    }
-}
-
-/// A size as people write it: `64 B`, `4 KiB`, `1 MiB`.
-pub fn bytes_in_words(size: usize) -> String {
-    match size {
-        0 => "0 B".to_owned(),
-        _ if size.is_multiple_of(1 << 20) => format!("{} MiB", size >> 20),
-        _ if size.is_multiple_of(1 << 10) => format!("{} KiB", size >> 10),
-        _ => format!("{size} B"),
     }
 }
 
@@ -338,9 +324,8 @@ mod tests {
             placements: vec![Placement::Split],
             sides: vec![Side::TonicTcp, Side::TonicUnix],
             runtimes: vec![RuntimeKind::Current],
-            seconds: 0.5,
+            lasting: Lasting { seconds: 0.5, rounds: 3 },
             calls: None,
-            rounds: 3,
             malloc: Malloc::Keep,
         }
     }
@@ -383,17 +368,15 @@ mod tests {
     fn impossible_plans_are_refused_in_words() {
         plan().check().unwrap();
         type Spoil = fn(&mut Plan);
-        let spoil: [(&str, Spoil); 11] = [
+        let spoil: [(&str, Spoil); 9] = [
             ("0 calls per row", |p| p.calls = Some(0)),
             ("by time", |p| (p.calls, p.sides) = (Some(9), vec![Side::Floor])),
-            ("too large", |p| p.sizes.push(SIZE_MAX + 1)),
-            ("too many", |p| p.metadata.push(METADATA_MAX + 1)),
+            ("bytes: must be", |p| p.sizes.push(SIZE_MAX + 1)),
+            ("metadata pairs: must be", |p| p.metadata.push(METADATA_MAX + 1)),
             ("can have metadata", |p| (p.metadata, p.sides) = (vec![1], vec![Side::Floor])),
             ("0 calls in flight", |p| p.inflights.push(0)),
             ("5000 calls in flight", |p| p.inflights.push(5000)),
-            ("seconds", |p| p.seconds = f64::NAN),
-            ("seconds", |p| p.seconds = 0.0),
-            ("rounds", |p| p.rounds = 0),
+            ("rounds", |p| p.lasting.rounds = 0),
             ("no value", |p| p.sides.clear()),
         ];
         for (words, spoil) in spoil {
@@ -412,14 +395,5 @@ mod tests {
         }
         let error = "pigeon".parse::<Side>().unwrap_err();
         assert!(error.contains("tonic-unix"), "{error}");
-    }
-
-    #[test]
-    fn sizes_in_words() {
-        assert_eq!(bytes_in_words(0), "0 B");
-        assert_eq!(bytes_in_words(64), "64 B");
-        assert_eq!(bytes_in_words(4096), "4 KiB");
-        assert_eq!(bytes_in_words(1 << 20), "1 MiB");
-        assert_eq!(bytes_in_words(1025), "1025 B");
     }
 }

@@ -1,32 +1,20 @@
 //! The result of a run: for programs as JSON, for people as a table, for later questions as raw counts.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::harness::measured::{interval_of_ratios, median_of, ratios, together};
+use crate::harness::words::{figure, fraction, micros, micros_of, or_dash};
+use crate::harness::{Machine, Report, Rows, Table, Tried};
 use crate::latency::{Latencies, Quantiles};
 use crate::order::Measured;
 use crate::plan::{Case, Plan, Side};
-use crate::rounds::Tried;
-use crate::{BenchError, Machine, interval, plot, write_files};
+use crate::{cells, plot};
 
 /// The side that all others are compared with.
 pub const YARDSTICK: Side = Side::TonicUnix;
-
-/// A whole run.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// Where.
-    pub machine: Machine,
-    /// Measured seconds per row and round.
-    pub seconds: f64,
-    /// Rounds per row.
-    pub rounds: usize,
-    /// One row for each case of the plan, in its order.
-    pub rows: Vec<Row>,
-}
 
 /// One case. The figures are of all rounds together, and null when the case was not run.
 #[derive(Debug, Serialize)]
@@ -126,12 +114,8 @@ impl Row {
 
     /// All rounds' calls together; none when the case was not run.
     pub fn latencies(&self) -> Option<Latencies> {
-        let (first, rest) = self.rounds.split_first()?;
-        let mut all = first.latencies.clone();
-        for round in rest {
-            all.merge(&round.latencies);
-        }
-        Some(all)
+        let rounds = self.rounds.iter().map(|round| &round.latencies);
+        (!self.rounds.is_empty()).then(|| together(rounds))
     }
 
     fn sum_up(&mut self) {
@@ -141,30 +125,21 @@ impl Row {
         self.quantiles = Quantiles::of(&all, elapsed);
         self.tail = self.quantiles.tail();
         self.p50_ns_range = medians().min().zip(medians().max());
-        self.client_cpu_ns = median(self.rounds.iter().map(|round| round.client_cpu_ns));
-        self.server_cpu_ns = median(self.rounds.iter().map(|round| round.server_cpu_ns));
+        let median = |figure: fn(&Round) -> Option<u64>| {
+            median_of(self.rounds.iter().map(figure).collect::<Option<Vec<u64>>>()?)
+        };
+        (self.client_cpu_ns, self.server_cpu_ns) =
+            (median(|round| round.client_cpu_ns), median(|round| round.server_cpu_ns));
     }
 
     fn compare(&self, yardstick: &Self) -> Option<Comparison> {
-        let ratios: Vec<f64> = self
-            .rounds
-            .iter()
-            .zip(&yardstick.rounds)
-            .map(|(ours, theirs)| ours.p50_ns as f64 / theirs.p50_ns as f64)
-            .collect();
+        let ratios = ratios(&self.rounds, &yardstick.rounds, |round| round.p50_ns as f64);
         Some(Comparison {
             p50: self.quantiles.p50_ns? as f64 / yardstick.quantiles.p50_ns? as f64,
-            p50_interval: interval::of_ratios(&ratios),
+            p50_interval: interval_of_ratios(&ratios),
             rate: self.quantiles.rate_per_s? / yardstick.quantiles.rate_per_s?,
         })
     }
-}
-
-/// The median of rounds that all have the figure; of an even number, the smaller in the middle.
-fn median(figures: impl Iterator<Item = Option<u64>>) -> Option<u64> {
-    let mut figures = figures.collect::<Option<Vec<u64>>>()?;
-    figures.sort_unstable();
-    figures.get(figures.len().saturating_sub(1) / 2).copied()
 }
 
 /// A row beside others of the same run.
@@ -188,28 +163,20 @@ impl Beside {
     }
 }
 
-impl Report {
-    pub(crate) fn new(machine: Machine, plan: &Plan, mut rows: Vec<Row>) -> Self {
-        rows.iter_mut().for_each(Row::sum_up);
-        let compared: Vec<_> = rows.iter().map(|row| Beside::of(row, &rows)).collect();
-        for (row, beside) in rows.iter_mut().zip(compared) {
-            row.vs_tonic_unix = beside.yardstick;
-            row.tail_vs_floor = beside.tail_vs_floor;
-            row.metadata_ns = beside.metadata_ns;
-        }
-        Self { machine, seconds: plan.seconds, rounds: plan.rounds, rows }
+/// What the cases of a plan came to.
+pub(crate) fn report(machine: Machine, plan: &Plan, tried: Vec<Tried<Case, Round>>) -> Rows<Row> {
+    let mut report = Rows::of(machine, plan.lasting, tried, Row::of);
+    report.rows.iter_mut().for_each(Row::sum_up);
+    let compared: Vec<_> = report.rows.iter().map(|row| Beside::of(row, &report.rows)).collect();
+    for (row, beside) in report.rows.iter_mut().zip(compared) {
+        row.vs_tonic_unix = beside.yardstick;
+        row.tail_vs_floor = beside.tail_vs_floor;
+        row.metadata_ns = beside.metadata_ns;
     }
+    report
+}
 
-    /// Rows that were not run though this build has their side, and the side can carry the message.
-    pub fn failures(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|row| row.not_run.is_some() && row.case.missing().is_none())
-    }
-
-    /// The result as one JSON object.
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
-    }
-
+impl Rows<Row> {
     /// Rows that differ in nothing but the side, in the plan's order.
     pub fn groups(&self) -> Vec<Vec<&Row>> {
         let mut groups: Vec<Vec<&Row>> = Vec::new();
@@ -221,65 +188,6 @@ impl Report {
             }
         }
         groups
-    }
-
-    /// The result as a table for people.
-    pub fn table(&self) -> String {
-        let mut text = self.heading();
-        for group in self.groups() {
-            let _ = writeln!(text, "\n{}", group[0].case.setting());
-            let _ = writeln!(
-                text,
-                "  {:<17} {:>11} {:>18} {:>9} {:>9} {:>9} {:>7} {:>8} {:>10} {:>12} {:>9}",
-                "side",
-                "p50",
-                "(rounds)",
-                "p99",
-                "p99.9",
-                "mean",
-                "tail",
-                ": floor",
-                "calls/s",
-                "p50 : unix",
-                "rate"
-            );
-            for row in group {
-                let _ = writeln!(text, "{}", line(row));
-            }
-        }
-        let _ = writeln!(
-            text,
-            "\np50 : unix is the median beside {YARDSTICK}'s in the same setting (1/15 is fifteen times faster), \
-             rate the same for calls/s.\ntail is p99.9 in medians; : floor is this beside the floor's."
-        );
-        if self.rows.iter().any(|row| row.metadata_ns.is_some()) {
-            text.push_str("The last column is what the metadata cost: the median's excess over the same case's without.\n");
-        }
-        if self.rows.iter().any(|row| row.case.side == Side::Iceoryx2) {
-            text.push_str(
-                "iceoryx2 carries bytes between two polling loops: no method, status, deadline, cancellation or metadata, no \
-                 protobuf.\n",
-            );
-        }
-        text
-    }
-
-    pub(crate) fn heading(&self) -> String {
-        format!("{}{} rounds of {} s\n", self.machine.in_words(), self.rounds, self.seconds)
-    }
-
-    /// Writes `rows.json`, `table.txt`, `latencies.csv` and `latencies.svg` into a directory, which is made if need be.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        let files = [
-            ("rows.json", self.json() + "\n"),
-            ("table.txt", self.table()),
-            ("latencies.csv", self.csv()),
-            ("latencies.svg", plot::latencies(self)),
-        ];
-        write_files(dir, &files)
     }
 
     /// Every bucket of every round's histogram.
@@ -302,49 +210,66 @@ impl Report {
     }
 }
 
-fn line(row: &Row) -> String {
-    let (side, figures) = (row.case.side, row.quantiles);
-    let (Some(p50), Some(p99), Some(p999), Some(mean), Some(rate), Some((least, most))) = (
-        figures.p50_ns,
-        figures.p99_ns,
-        figures.p999_ns,
-        figures.mean_ns,
-        figures.rate_per_s,
-        row.p50_ns_range,
-    ) else {
-        return format!("  {side:<17} not run: {}", row.not_run.as_deref().unwrap_or("no reason known"));
-    };
-    let range = format!("({}..{})", micros(least as f64), micros(most as f64));
-    let (p50_ratio, rate_ratio) = match row.vs_tonic_unix {
-        Some(ratio) => (fraction(ratio.p50), format!("{:.2}x", ratio.rate)),
-        None => ("-".to_owned(), "-".to_owned()),
-    };
-    let beside = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.1}"));
-    let more = row.metadata_ns.map_or_else(String::new, |ns| format!("  {:+.2} us", ns as f64 / 1000.0));
-    format!(
-        "  {side:<17} {:>11} {range:>18} {:>9} {:>9} {:>9} {:>7} {:>8} {rate:>10.0} {p50_ratio:>12} {rate_ratio:>9}{more}",
-        micros(p50 as f64) + " us",
-        micros(p99 as f64),
-        micros(p999 as f64),
-        micros(mean),
-        beside(row.tail),
-        beside(row.tail_vs_floor),
-    )
-}
+impl Report for Rows<Row> {
+    fn table(&self) -> String {
+        let mut text = self.heading("");
+        for group in self.groups() {
+            let mut table = Table::new(
+                "side",
+                "p50 us|(rounds)|p99|p99.9|mean|tail|: floor|calls/s|p50 : unix|rate|metadata us",
+            );
+            group.iter().for_each(|row| line(&mut table, row));
+            let _ = write!(text, "\n{}\n{table}", group[0].case.setting());
+        }
+        let _ = writeln!(
+            text,
+            "\np50 : unix is the median beside {YARDSTICK}'s in the same setting (1/15 is fifteen times faster), \
+             rate the same for calls/s.\ntail is p99.9 in medians; : floor is this beside the floor's. metadata is the median's \
+             excess over the same case's without."
+        );
+        if self.rows.iter().any(|row| row.case.side == Side::Iceoryx2) {
+            text.push_str(
+                "iceoryx2 carries bytes between two polling loops: no method, status, deadline, cancellation or metadata, no \
+                 protobuf.\n",
+            );
+        }
+        text
+    }
 
-/// Nanoseconds as microseconds with three significant digits or more.
-#[must_use]
-pub fn micros(nanos: f64) -> String {
-    let micros = nanos / 1000.0;
-    match micros {
-        ..10.0 => format!("{micros:.2}"),
-        ..100.0 => format!("{micros:.1}"),
-        _ => format!("{micros:.0}"),
+    fn began(&self) -> &str {
+        &self.machine.started_at
+    }
+
+    /// Not those whose side this build has not, or can't carry the message.
+    fn failed_count(&self) -> usize {
+        self.rows.iter().filter(|row| row.not_run.is_some() && row.case.missing().is_none()).count()
+    }
+
+    fn files(&self) -> Vec<(&'static str, String)> {
+        vec![("latencies.csv", self.csv()), ("plot.svg", plot::latencies(self))]
     }
 }
 
-/// A ratio the way people say it: `1/15.2`, `0.83`, `1.70`.
-#[must_use]
-pub fn fraction(ratio: f64) -> String {
-    if ratio < 0.5 { format!("1/{:.1}", 1.0 / ratio) } else { format!("{ratio:.2}") }
+fn line(table: &mut Table, row: &Row) {
+    let (side, figures) = (row.case.side, row.quantiles);
+    let Some((least, most)) = row.p50_ns_range else {
+        let why = row.not_run.as_deref().unwrap_or("no reason known");
+        return table.noted(cells![side], format!("not run: {why}"));
+    };
+    let (p50_ratio, rate_ratio) =
+        row.vs_tonic_unix.map(|ratio| (fraction(ratio.p50), format!("{:.2}x", ratio.rate))).unzip();
+    table.row(cells![
+        side,
+        micros_of(figures.p50_ns),
+        format!("({}..{})", micros(least as f64), micros(most as f64)),
+        micros_of(figures.p99_ns),
+        micros_of(figures.p999_ns),
+        or_dash(figures.mean_ns.map(micros)),
+        figure(row.tail, 1),
+        figure(row.tail_vs_floor, 1),
+        figure(figures.rate_per_s, 0),
+        or_dash(p50_ratio),
+        or_dash(rate_ratio),
+        row.metadata_ns.map_or_else(String::new, |ns| format!("{:+.2}", ns as f64 / 1000.0)),
+    ]);
 }

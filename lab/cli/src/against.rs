@@ -7,11 +7,12 @@ use std::process::{Command, Stdio};
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tollfree_bench::interval;
+use tollfree_bench::cells;
+use tollfree_bench::harness::measured::{interval_of_ratios, median, ratios};
+use tollfree_bench::harness::{Table, rounds, within};
 
-use crate::bench::print;
-use crate::bench_paced::warn_of_debug_build;
 use crate::failure::Failure;
+use crate::measuring::{print, warn_of_debug_build};
 
 /// Run a measurement with another build and with this one, by turns, and compare row by row
 #[derive(Debug, Args)]
@@ -101,26 +102,15 @@ type Rows = Vec<Map<String, Value>>;
 
 impl AgainstArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        if !(1..=1000).contains(&self.rounds) {
-            return Err(Failure::Refused(format!("{} rounds: must be 1 to 1000", self.rounds)));
-        }
+        within(&[self.rounds], 1..=1000, "rounds")?;
         warn_of_debug_build();
         let (mut base, mut this) = (Vec::new(), Vec::new());
         for round in 1..=self.rounds {
-            let other = |runs: &mut Vec<Rows>| -> Result<(), Failure> {
-                runs.push(self.measure(&self.base, "base", round)?);
-                Ok(())
-            };
-            let own = |runs: &mut Vec<Rows>| -> Result<(), Failure> {
-                runs.push(self.measure(Path::new("/proc/self/exe"), "this", round)?);
-                Ok(())
-            };
-            if round % 2 == 1 {
-                other(&mut base)?;
-                own(&mut this)?;
-            } else {
-                own(&mut this)?;
-                other(&mut base)?;
+            for build in rounds::order(2, round) {
+                match build {
+                    0 => base.push(self.measure(&self.base, "base", round)?),
+                    _ => this.push(self.measure(Path::new("/proc/self/exe"), "this", round)?),
+                }
             }
             eprintln!("round {round} of {}", self.rounds);
         }
@@ -182,22 +172,15 @@ fn compared(kind: &Kind, base: &[Rows], this: &[Rows], idx: usize) -> Option<Com
     let figures =
         |runs: &[Rows]| -> Option<Vec<f64>> { runs.iter().map(|rows| figure(kind, &rows[idx])).collect() };
     let (base, this) = (figures(base)?, figures(this)?);
-    let ratios: Vec<f64> = base.iter().zip(&this).map(|(base, this)| this / base).collect();
+    let ratios = ratios(&this, &base, |figure| *figure);
     Some(Compared {
         figure: kind.name,
-        base: median(&base),
-        this: median(&this),
-        ratio: median(&ratios),
-        interval: interval::of_ratios(&ratios),
+        base: median(base)?,
+        this: median(this)?,
+        ratio: median(ratios.iter().copied())?,
+        interval: interval_of_ratios(&ratios),
         ratios,
     })
-}
-
-fn median(figures: &[f64]) -> f64 {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
 }
 
 impl Report {
@@ -212,13 +195,15 @@ impl Report {
             if let Some(why) = &row.not_run {
                 let _ = writeln!(text, "  not run: {why}");
             }
+            let mut table = Table::new("", "base|this|this/base|95 % interval");
             for Compared { figure, base, this, ratio, interval, .. } in &row.figures {
-                let interval =
-                    interval.map_or(String::new(), |(low, high)| format!("({low:.3} to {high:.3})"));
-                let _ = writeln!(text, "  {figure:<27} {base:>12.0} {this:>12.0}   {ratio:.3} {interval}");
+                let interval = interval.map_or(String::new(), |(low, high)| format!("{low:.3} to {high:.3}"));
+                let [base, this] = [base, this].map(|figure| format!("{figure:.0}"));
+                table.row(cells![figure, base, this, format!("{ratio:.3}"), interval]);
             }
+            let _ = write!(text, "{table}");
         }
-        format!("{:<29} {:>12} {:>12}   {}\n{text}", "", "base", "this", "this/base, 95 % interval")
+        text
     }
 }
 

@@ -1,16 +1,13 @@
 //! `tollfree-lab bench`: what this machine gives.
 
-use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use tollfree_bench::cores::Cores;
-use tollfree_bench::echo::{self, Step};
+use tollfree_bench::echo;
+use tollfree_bench::harness::{Lasting, Report};
 use tollfree_bench::idle::{self, IdlePlan};
-use tollfree_bench::interrupt::until_interrupted;
 use tollfree_bench::plan::{Malloc, Message, Placement, Plan, RuntimeKind, Side};
-use tollfree_bench::report::Report;
 
 use crate::bench_codec::CodecArgs;
 use crate::bench_device::DeviceArgs;
@@ -20,6 +17,7 @@ use crate::bench_paced::{CrowdArgs, PacedArgs};
 use crate::bench_pool::PoolArgs;
 use crate::bench_split::SplitArgs;
 use crate::failure::Failure;
+use crate::measuring::{Output, measure, or, show};
 
 /// What `tollfree-lab bench` can measure.
 #[derive(Debug, Subcommand)]
@@ -113,71 +111,27 @@ pub(crate) struct EchoArgs {
     #[arg(long, value_name = "SETTING", default_value = "keep")]
     malloc: Malloc,
 
-    /// Directory for the raw data, the table and the plot [default: bench-out/echo-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl EchoArgs {
-    fn plan(&self) -> Plan {
-        Plan {
-            messages: self.message.clone(),
-            corpus: self.corpus.clone(),
-            sizes: self.size.clone(),
-            metadata: self.metadata.clone(),
-            inflights: self.inflight.clone(),
-            placements: self.placement.clone(),
-            sides: if self.side.is_empty() { Side::ALL.to_vec() } else { self.side.clone() },
-            runtimes: self.runtime.clone(),
-            seconds: self.seconds,
-            calls: None,
-            rounds: self.rounds,
-            malloc: self.malloc,
-        }
-    }
-
     fn run(self) -> Result<(), Failure> {
-        let plan = self.plan();
-        plan.check()?;
-        let cores = Cores::choose()?;
-        for placement in &plan.placements {
-            cores.seats(*placement)?;
-        }
-        if cfg!(debug_assertions) {
-            eprintln!("tollfree-lab: this is a debug build; its figures mean nothing");
-        }
-        let report = measure(&plan)?;
-        keep(&report, "echo", self.out)?;
-        print(&if self.json { report.json() + "\n" } else { report.table() })?;
-        failures(&report)
-    }
-}
-
-/// Measures a plan, and tells how far it is.
-pub(crate) fn measure(plan: &Plan) -> Result<Report, Failure> {
-    let mut progress = Progress::new();
-    let report = until_interrupted(echo::run(plan, |step| progress.show(step)))???;
-    progress.end();
-    Ok(report)
-}
-
-/// Writes raw data, table and plot.
-pub(crate) fn keep(report: &Report, name: &str, dir: Option<PathBuf>) -> Result<(), Failure> {
-    let began = report.machine.started_at.replace(['-', ':'], "");
-    let dir = dir.unwrap_or_else(|| PathBuf::from(format!("bench-out/{name}-{began}")));
-    report.save(&dir)?;
-    eprintln!("raw data, table and plot are in {}", dir.display());
-    Ok(())
-}
-
-pub(crate) fn failures(report: &Report) -> Result<(), Failure> {
-    match report.failures().count() {
-        0 => Ok(()),
-        count => Err(Failure::Failed(format!("{count} rows failed; the result says why"))),
+        let plan = Plan {
+            messages: self.message,
+            corpus: self.corpus,
+            sizes: self.size,
+            metadata: self.metadata,
+            inflights: self.inflight,
+            placements: self.placement,
+            sides: or(self.side, Side::ALL),
+            runtimes: self.runtime,
+            lasting: Lasting { seconds: self.seconds, rounds: self.rounds },
+            calls: None,
+            malloc: self.malloc,
+        };
+        let report = measure(async |tell| echo::run(&plan, tell).await)?;
+        self.output.give("echo", &report)
     }
 }
 
@@ -214,58 +168,8 @@ impl IdleArgs {
             settle: Duration::from_secs(3),
             measure: Duration::from_secs(self.seconds.max(1).into()),
         };
-        let report = until_interrupted(idle::run(&plan, |step| eprintln!("{step}")))???;
-        print(&if self.json { report.json() + "\n" } else { report.table() })
+        let report = measure(async |tell| idle::run(&plan, tell).await)?;
+        let table = report.table();
+        show(&report, self.json, table)
     }
-}
-
-/// Tells how far a run is: one line that changes on a terminal, a line for each measurement elsewhere.
-struct Progress {
-    terminal: bool,
-}
-
-impl Progress {
-    fn new() -> Self {
-        Self { terminal: std::io::stderr().is_terminal() }
-    }
-
-    fn show(&mut self, step: &Step<'_>) {
-        let case = &step.case;
-        let outcome = match step.outcome {
-            Ok(round) => format!("p50 {:.2} us", round.p50_ns as f64 / 1000.0),
-            Err(why) => format!("failed: {why}"),
-        };
-        let metadata = if case.metadata == 0 { String::new() } else { format!(" + {} pairs", case.metadata) };
-        let line = format!(
-            "{:>3} of {} · round {} · {} · {}{metadata}, {} in flight, {}, {} · {outcome}",
-            step.done,
-            step.total,
-            step.round,
-            case.side,
-            case.payload(),
-            case.inflight,
-            case.placement,
-            case.runtime,
-        );
-        // A failure must stay to be read.
-        match (self.terminal, step.outcome) {
-            (true, Ok(_)) => eprint!("\r\x1b[K{line}"),
-            (true, Err(_)) => eprintln!("\r\x1b[K{line}"),
-            (false, _) => eprintln!("{line}"),
-        }
-    }
-
-    fn end(&mut self) {
-        if self.terminal {
-            eprint!("\r\x1b[K");
-        }
-    }
-}
-
-/// Writes a result. A reader that has gone is no reason to fail loudly, but one to fail.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::Failed(format!("cannot write the result: {error}")))
 }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use tollfree_bench::codec::{self, CodecPlan, CodecStep};
+use tollfree_bench::codec::{self, CodecPlan};
+use tollfree_bench::harness::Lasting;
 
-use crate::bench::print;
 use crate::failure::Failure;
+use crate::measuring::{Output, measure_here};
 
 /// Options of `tollfree-lab bench codec`.
 #[derive(Debug, Args)]
@@ -36,37 +37,20 @@ pub(crate) struct CodecArgs {
     #[arg(long, value_name = "DIR", default_value = "target/bench-peers")]
     cpp: PathBuf,
 
-    /// Directory for the raw data, the table and the plot [default: bench-out/codec-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl CodecArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        if cfg!(debug_assertions) {
-            eprintln!("tollfree-lab: this is a debug build; its figures mean nothing");
-        }
         let plan = CodecPlan {
             corpus: self.corpus,
             only: self.only,
-            rounds: self.rounds,
-            seconds: self.seconds,
+            lasting: Lasting { seconds: self.seconds, rounds: self.rounds },
             cpp_dir: self.cpp,
             seed: self.seed,
         };
-        let report = codec::run(&plan, |CodecStep { done, total, payload }| {
-            eprintln!("{done:>3} of {total} · {payload}");
-        })?;
-        let began =
-            report.machine.as_ref().map_or("now", |machine| &machine.started_at).replace(['-', ':'], "");
-        let dir = self.out.unwrap_or_else(|| PathBuf::from(format!("bench-out/codec-{began}")));
-        report.save(&dir)?;
-        print(&if self.json { report.json() + "\n" } else { report.table() })?;
-        eprintln!("raw data, table and plot are in {}", dir.display());
-        Ok(())
+        let report = measure_here(|tell| codec::run(&plan, tell))?;
+        self.output.give("codec", &report)
     }
 }

@@ -1,16 +1,12 @@
 //! `tollfree-lab bench device`: Dagger's figures 5 and 6 for the interface to business processes.
 
-use std::io::IsTerminal;
-use std::path::PathBuf;
-
 use clap::Args;
 use tollfree_bench::device::{self, Batch, DevicePlan, DoorbellMode};
-use tollfree_bench::interrupt::until_interrupted;
+use tollfree_bench::harness::Lasting;
 use tollfree_bench::plan::Placement;
 
-use crate::bench::print;
-use crate::bench_paced::{clear, failures, out, tell, warn_of_debug_build};
 use crate::failure::Failure;
+use crate::measuring::{Output, measure};
 
 /// Options of `tollfree-lab bench device`. Lists are separated by commas; every combination is a row.
 #[derive(Debug, Args)]
@@ -59,13 +55,8 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "R", default_value_t = 3)]
     rounds: usize,
 
-    /// Directory for the raw data, the table and the plot [default: bench-out/device-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl DeviceArgs {
@@ -78,36 +69,9 @@ impl DeviceArgs {
             changing: self.changing,
             threads: self.threads,
             placements: self.placement,
-            seconds: self.seconds,
-            rounds: self.rounds,
+            lasting: Lasting { seconds: self.seconds, rounds: self.rounds },
         };
-        plan.check()?;
-        warn_of_debug_build();
-        let terminal = std::io::stderr().is_terminal();
-        let measured = device::run(&plan, |step| {
-            let case = &step.case;
-            let outcome = step
-                .outcome
-                .map_or_else(|why| format!("failed: {why}"), |rate| format!("{rate:.0} calls a second"));
-            let mode = case.name();
-            let pace = case
-                .rate
-                .map_or_else(|| format!("{} in flight", case.inflight), |rate| format!("{rate} a second"));
-            tell(
-                terminal,
-                step.outcome.is_err(),
-                &format!(
-                    "{:>3} of {} · round {} · {mode}, batch {}, {pace}, {} threads, {} · {outcome}",
-                    step.done, step.total, step.round, case.batch.0, case.threads, case.placement
-                ),
-            );
-        });
-        let report = until_interrupted(measured)???;
-        clear(terminal);
-        let dir = out(self.out, "device", &report.machine.started_at);
-        report.save(&dir)?;
-        eprintln!("raw data, table and plot are in {}", dir.display());
-        print(&if self.json { report.json() + "\n" } else { report.table() })?;
-        failures(report.failures().count())
+        let report = measure(async |tell| device::run(&plan, tell).await)?;
+        self.output.give("device", &report)
     }
 }

@@ -1,15 +1,13 @@
 //! `tollfree-lab bench fault`: how long calls go on failing when a fault is over.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use tollfree_bench::fault::{self, FaultKind, FaultPlan};
-use tollfree_bench::interrupt::until_interrupted;
 use tollfree_bench::plan::Side;
 
-use crate::bench::print;
 use crate::failure::Failure;
+use crate::measuring::{Output, measure, or};
 
 /// Options of `tollfree-lab bench fault`. Lists are separated by commas; every combination is a row.
 #[derive(Debug, Args)]
@@ -30,33 +28,19 @@ pub(crate) struct FaultArgs {
     #[arg(long, value_name = "MS", default_value_t = 50)]
     down: u64,
 
-    /// Directory for the raw data and the table [default: bench-out/fault-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl FaultArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let plan = FaultPlan {
             kinds: self.kind,
-            sides: if self.side.is_empty() { FaultPlan::SIDES.to_vec() } else { self.side },
+            sides: or(self.side, &FaultPlan::SIDES),
             count: self.faults,
             down: Duration::from_millis(self.down),
         };
-        plan.check()?;
-        let report = until_interrupted(fault::run(&plan, |row| eprintln!("{row}")))???;
-        let began = report.machine.started_at.replace(['-', ':'], "");
-        let dir = self.out.unwrap_or_else(|| PathBuf::from(format!("bench-out/fault-{began}")));
-        report.save(&dir)?;
-        eprintln!("raw data and table are in {}", dir.display());
-        print(&if self.json { report.json() + "\n" } else { report.table() })?;
-        match report.failures().count() {
-            0 => Ok(()),
-            count => Err(Failure::Failed(format!("{count} rows failed; the result says why"))),
-        }
+        let report = measure(async |tell| fault::run(&plan, tell).await)?;
+        self.output.give("fault", &report)
     }
 }

@@ -1,16 +1,13 @@
 //! `tollfree-lab bench paced` and `tollfree-lab bench crowd`: how the two ends wait, and what that costs.
 
-use std::io::IsTerminal;
-use std::path::PathBuf;
-
 use clap::Args;
 use tollfree_bench::crowd::{self, CrowdPlan};
-use tollfree_bench::interrupt::until_interrupted;
+use tollfree_bench::harness::Lasting;
 use tollfree_bench::paced::{self, PacedPlan, Quota};
 use tollfree_bench::plan::{PacedSide, Placement, RuntimeKind, Side, Wait};
 
-use crate::bench::print;
 use crate::failure::Failure;
+use crate::measuring::{Output, measure, or};
 
 /// Options of `tollfree-lab bench paced`. Lists are separated by commas; every combination is a row.
 #[derive(Debug, Args)]
@@ -47,62 +44,23 @@ pub(crate) struct PacedArgs {
     #[arg(long, value_name = "R", default_value_t = 3)]
     rounds: usize,
 
-    /// Directory for the raw data, the table and the plot [default: bench-out/paced-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl PacedArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let plan = PacedPlan {
             rates: self.rate,
-            sides: if self.side.is_empty() { PacedSide::ALL.to_vec() } else { self.side },
+            sides: or(self.side, PacedSide::ALL),
             placements: self.placement,
             runtimes: self.runtime,
             waits: self.wait,
             quotas: self.quota,
-            seconds: self.seconds,
-            rounds: self.rounds,
+            lasting: Lasting { seconds: self.seconds, rounds: self.rounds },
         };
-        plan.check()?;
-        warn_of_debug_build();
-        let terminal = std::io::stderr().is_terminal();
-        let measured = paced::run(&plan, |step| {
-            let case = &step.case;
-            let outcome = step.outcome.map_or_else(
-                |why| format!("failed: {why}"),
-                |ns| format!("p50 {:.2} us", *ns as f64 / 1000.0),
-            );
-            tell(
-                terminal,
-                step.outcome.is_err(),
-                &format!(
-                    "{:>3} of {} · round {} · {} · {}/s, {}, {}, {}, quota {} · {outcome}",
-                    step.done,
-                    step.total,
-                    step.round,
-                    case.side,
-                    case.rate,
-                    case.placement,
-                    case.runtime,
-                    case.wait,
-                    case.quota
-                ),
-            );
-        });
-        let report = until_interrupted(measured)???;
-        clear(terminal);
-        let dir = out(self.out, "paced", &report.machine.started_at);
-        report.save(&dir)?;
-        eprintln!("raw data, table and plot are in {}", dir.display());
-        print(&if self.json { report.json() + "\n" } else { report.table() })?;
-        // A quota that this machine does not grant is no failure.
-        let is_failure = |why: &str| !why.starts_with("not run");
-        failures(report.failures().filter(|row| row.not_run.as_deref().is_some_and(is_failure)).count())
+        let report = measure(async |tell| paced::run(&plan, tell).await)?;
+        self.output.give("paced", &report)
     }
 }
 
@@ -142,13 +100,8 @@ pub(crate) struct CrowdArgs {
     #[arg(long, value_name = "R", default_value_t = 3)]
     rounds: usize,
 
-    /// Directory for the raw data and the table [default: bench-out/crowd-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl CrowdArgs {
@@ -159,65 +112,9 @@ impl CrowdArgs {
             inflights: self.inflight,
             rate: self.rate,
             runtimes: self.runtime,
-            seconds: self.seconds,
-            rounds: self.rounds,
+            lasting: Lasting { seconds: self.seconds, rounds: self.rounds },
         };
-        plan.check()?;
-        warn_of_debug_build();
-        let terminal = std::io::stderr().is_terminal();
-        let measured = crowd::run(&plan, |step| {
-            let case = &step.case;
-            let outcome = step.outcome.map_or_else(
-                |why| format!("failed: {why}"),
-                |round| format!("{:.0} calls/s, fairness {:.2}", round.rate(), round.fairness()),
-            );
-            tell(
-                terminal,
-                step.outcome.is_err(),
-                &format!(
-                    "{:>3} of {} · round {} · {} · {} clients, {} in flight, {} · {outcome}",
-                    step.done, step.total, step.round, case.side, case.clients, case.inflight, case.runtime
-                ),
-            );
-        });
-        let report = until_interrupted(measured)???;
-        clear(terminal);
-        let dir = out(self.out, "crowd", &report.machine.started_at);
-        report.save(&dir)?;
-        eprintln!("raw data and table are in {}", dir.display());
-        print(&if self.json { report.json() + "\n" } else { report.table() })?;
-        failures(report.failures().count())
-    }
-}
-
-pub(crate) fn warn_of_debug_build() {
-    if cfg!(debug_assertions) {
-        eprintln!("tollfree-lab: this is a debug build; its figures mean nothing");
-    }
-}
-
-/// Tells how far a run is: one line that changes on a terminal, where a failure stays to be read.
-pub(crate) fn tell(terminal: bool, failed: bool, line: &str) {
-    match (terminal, failed) {
-        (true, false) => eprint!("\r\x1b[K{line}"),
-        (true, true) => eprintln!("\r\x1b[K{line}"),
-        (false, _) => eprintln!("{line}"),
-    }
-}
-
-pub(crate) fn clear(terminal: bool) {
-    if terminal {
-        eprint!("\r\x1b[K");
-    }
-}
-
-pub(crate) fn out(dir: Option<PathBuf>, name: &str, started_at: &str) -> PathBuf {
-    dir.unwrap_or_else(|| PathBuf::from(format!("bench-out/{name}-{}", started_at.replace(['-', ':'], ""))))
-}
-
-pub(crate) fn failures(count: usize) -> Result<(), Failure> {
-    match count {
-        0 => Ok(()),
-        count => Err(Failure::Failed(format!("{count} rows failed; the result says why"))),
+        let report = measure(async |tell| crowd::run(&plan, tell).await)?;
+        self.output.give("crowd", &report)
     }
 }

@@ -1,14 +1,10 @@
 //! `tollfree-lab bench pool`: a memory pool's single operations, and one hop through it.
 
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
-use tollfree_bench::interrupt::until_interrupted;
 use tollfree_bench::pool::{self, Figure, PoolPlan};
 
-use crate::bench::print;
-use crate::bench_paced::{out, warn_of_debug_build};
 use crate::failure::Failure;
+use crate::measuring::{Output, measure};
 
 /// Options of `tollfree-lab bench pool`.
 #[derive(Debug, Args)]
@@ -39,13 +35,8 @@ pub(crate) struct PoolRun {
     #[arg(long, value_name = "N", default_value_t = 64)]
     count: usize,
 
-    /// Directory for the raw data, the table and the plot [default: bench-out/NAME-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl PoolArgs {
@@ -60,19 +51,13 @@ impl PoolArgs {
 impl PoolRun {
     /// Measures, with the object store of a Python's Ray beside where there is one to name.
     pub(crate) fn measure(self, figure: Figure, name: &str, python: Option<String>) -> Result<(), Failure> {
-        warn_of_debug_build();
         let plan = PoolPlan {
             figure,
             rounds: self.rounds,
             count: self.count,
             python: python.unwrap_or_else(|| "python3".to_owned()),
         };
-        let progress = |done, total| eprintln!("round {done} of {total}");
-        let report = until_interrupted(pool::run(&plan, progress))???;
-        let dir = out(self.out, name, &report.machine.started_at);
-        report.save(&dir)?;
-        print(&if self.json { report.json() + "\n" } else { report.table() })?;
-        eprintln!("raw data, table and plot are in {}", dir.display());
-        Ok(())
+        let report = measure(async |tell| pool::run(&plan, tell).await)?;
+        self.output.give(name, &report)
     }
 }

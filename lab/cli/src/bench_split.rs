@@ -1,15 +1,13 @@
 //! `tollfree-lab bench split`: RPC work beside business, and outside.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::Args;
-use tollfree_bench::interrupt::until_interrupted;
+use tollfree_bench::harness::Lasting;
 use tollfree_bench::split::{self, BeyondPlan, SplitMessage, SplitPlan, SplitSide};
 
-use crate::bench::print;
-use crate::bench_paced::{clear, failures, out, tell, warn_of_debug_build};
 use crate::failure::Failure;
+use crate::measuring::{Output, measure, or};
 
 /// Options of `tollfree-lab bench split`. Lists are separated by commas; every combination is a row.
 #[derive(Debug, Args)]
@@ -49,13 +47,8 @@ pub(crate) struct SplitArgs {
     #[arg(long, value_name = "DIR")]
     corpus: Option<PathBuf>,
 
-    /// Directory for the raw data, the table and the plot [default: bench-out/split-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// What `--beyond` is measured with, unless told otherwise.
@@ -63,87 +56,30 @@ const BEYOND_BUSY_NS: [u64; 2] = [200_000, 1_000_000];
 /// The sweep.
 const BUSY_NS: [u64; 5] = [0, 5000, 20_000, 100_000, 500_000];
 
-fn or<T: Clone>(given: Vec<T>, else_these: &[T]) -> Vec<T> {
-    if given.is_empty() { else_these.to_vec() } else { given }
-}
-
 impl SplitArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        if let Some(share) = self.beyond {
-            return self.run_beyond(share);
-        }
+        let (sides, messages, busy_ns) = match self.beyond {
+            None => (SplitSide::ALL, SplitMessage::ALL, &BUSY_NS[..]),
+            Some(_) => (&[SplitSide::ShepherdBytes][..], &[SplitMessage::Echo64][..], &BEYOND_BUSY_NS[..]),
+        };
         let plan = SplitPlan {
-            sides: or(self.side, SplitSide::ALL),
-            messages: or(self.message, SplitMessage::ALL),
+            sides: or(self.side, sides),
+            messages: or(self.message, messages),
             inflights: self.inflight,
-            busy_ns: or(self.busy_ns, &BUSY_NS),
-            seconds: self.seconds,
-            rounds: self.rounds,
+            busy_ns: or(self.busy_ns, busy_ns),
+            lasting: Lasting { seconds: self.seconds, rounds: self.rounds },
             corpus: self.corpus,
         };
-        plan.check()?;
-        warn_of_debug_build();
-        let terminal = std::io::stderr().is_terminal();
-        let measured = split::run(&plan, |step| {
-            let case = &step.case;
-            let outcome = step
-                .outcome
-                .map_or_else(|why| format!("no figures: {why}"), |rate| format!("{rate:.0} calls/s"));
-            tell(
-                terminal,
-                step.outcome.is_err(),
-                &format!(
-                    "{:>3} of {} · round {} · {} · {}, {} in flight, busy {} ns · {outcome}",
-                    step.done, step.total, step.round, case.side, case.message, case.inflight, case.busy_ns
-                ),
-            );
-        });
-        let report = until_interrupted(measured)???;
-        clear(terminal);
-        let dir = out(self.out, "split", &report.machine.started_at);
-        report.save(&dir)?;
-        eprintln!("raw data, table and plot are in {}", dir.display());
-        print(&if self.json { report.json() + "\n" } else { report.table() })?;
-        // A proxy that this machine has not is no failure.
-        let is_failure = |why: &str| !why.starts_with("not run");
-        failures(report.failures().filter(|row| row.not_run.as_deref().is_some_and(is_failure)).count())
-    }
-
-    fn run_beyond(self, share: f64) -> Result<(), Failure> {
-        let split = SplitPlan {
-            sides: or(self.side, &[SplitSide::ShepherdBytes]),
-            messages: or(self.message, &[SplitMessage::Echo64]),
-            inflights: self.inflight,
-            busy_ns: or(self.busy_ns, &BEYOND_BUSY_NS),
-            seconds: self.seconds,
-            rounds: self.rounds,
-            corpus: self.corpus,
-        };
-        let plan = BeyondPlan { split, share };
-        plan.check()?;
-        warn_of_debug_build();
-        let terminal = std::io::stderr().is_terminal();
-        let measured = split::run_beyond(&plan, |step| {
-            let case = &step.case;
-            let outcome = step.outcome.map_or_else(
-                |why| format!("no figures: {why}"),
-                |knee| format!("{knee:.0} calls/s at the knee"),
-            );
-            tell(
-                terminal,
-                step.outcome.is_err(),
-                &format!(
-                    "{:>3} of {} · round {} · {}, busy {} ns · {outcome}",
-                    step.done, step.total, step.round, case.message, case.busy_ns
-                ),
-            );
-        });
-        let report = until_interrupted(measured)???;
-        clear(terminal);
-        let dir = out(self.out, "split-beyond", &report.machine.started_at);
-        report.save(&dir)?;
-        eprintln!("raw data and table are in {}", dir.display());
-        print(&if self.json { report.json() + "\n" } else { report.table() })?;
-        failures(report.failures().count())
+        match self.beyond {
+            None => {
+                let report = measure(async |tell| split::run(&plan, tell).await)?;
+                self.output.give("split", &report)
+            }
+            Some(share) => {
+                let plan = BeyondPlan { split: plan, share };
+                let report = measure(async |tell| split::run_beyond(&plan, tell).await)?;
+                self.output.give("split-beyond", &report)
+            }
+        }
     }
 }

@@ -13,8 +13,8 @@ use tollfree_processor::{Arena, EncodeBuffer, Limits, Object, Processor};
 use tollfree_schema::Schema;
 use tollfree_shepherd::read_file;
 
-use crate::bench::print;
 use crate::failure::Failure;
+use crate::measuring::print;
 
 /// Longest input and largest object, in bytes: protobuf's own limit, and that of objects.
 const INPUT_LIMIT: u64 = i32::MAX as u64;

@@ -1,11 +1,10 @@
 //! `tollfree-lab figure dagger-fig1` and `dagger-fig2`: that paper's look at what microservices say to each other.
 
-use std::path::PathBuf;
-
 use clap::Args;
-use tollfree_workloads::{DaggerFigure, Pressure, Side};
+use tollfree_workloads::{DaggerFigure, Plan, Pressure, Side};
 
 use crate::failure::Failure;
+use crate::measuring::{Instead, Output};
 use crate::workload;
 
 /// Options of `tollfree-lab figure dagger-fig1`.
@@ -33,21 +32,11 @@ pub(crate) struct LengthsArgs {
 /// What both have.
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Measured time for each row and round [default: the figure's]
-    #[arg(long, value_name = "S")]
-    seconds: Option<f64>,
+    #[command(flatten)]
+    lasting: Instead,
 
-    /// Rounds; all rows run once in each [default: the figure's]
-    #[arg(long, value_name = "R")]
-    rounds: Option<usize>,
-
-    /// Directory for the raw data, the table and the plot [default: bench-out/dagger-figN-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl SharesArgs {
@@ -70,12 +59,9 @@ impl RunArgs {
         load: Option<(Vec<Pressure>, Vec<Side>)>,
         name: &str,
     ) -> Result<(), Failure> {
-        let mut plan = figure.plan();
-        plan.seconds = self.seconds.unwrap_or(plan.seconds);
-        plan.rounds = self.rounds.unwrap_or(plan.rounds);
-        if let Some(load) = load {
-            (plan.pressures, plan.sides) = load;
-        }
-        workload::carry_out(&plan, name, self.out, self.json)
+        let own = figure.plan();
+        let (pressures, sides) = load.unwrap_or((own.pressures, own.sides));
+        let plan = Plan { lasting: self.lasting.of(own.lasting), pressures, sides, ..own };
+        workload::carry_out(&plan, name, self.output)
     }
 }

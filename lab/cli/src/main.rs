@@ -16,6 +16,7 @@ mod figure;
 mod figure_dagger;
 mod figure_dmrpc;
 mod figure_notnets;
+mod measuring;
 mod model;
 mod stated;
 mod workload;

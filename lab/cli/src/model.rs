@@ -1,16 +1,13 @@
 //! `tollfree-lab model`: what is worked out, and not measured.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
-use tollfree_bench::Machine;
-use tollfree_bench::cores::Cores;
+use tollfree_bench::echo;
+use tollfree_bench::harness::{self, Machine};
 use tollfree_bench::model::{BusCosts, BusModel, OffloadCosts, OffloadModel, ring_plan};
 use tollfree_workloads::SteeringModel;
 
-use crate::bench::{measure, print};
-use crate::bench_paced::{out, warn_of_debug_build};
 use crate::failure::Failure;
+use crate::measuring::{Output, measure, print};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Model {
@@ -74,17 +71,6 @@ pub(crate) struct BusArgs {
     output: Output,
 }
 
-#[derive(Debug, Args)]
-struct Output {
-    /// Directory for the raw data, the table and the plot [default: bench-out/NAME-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
-}
-
 impl Model {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
@@ -93,32 +79,25 @@ impl Model {
                 print(&if json { format!("{}\n", serde_json::json!(model)) } else { model.text() })
             }
             Model::Offload(OffloadArgs { measure: is_measured, output }) => {
-                let here = is_measured
-                    .then(|| {
-                        warn_of_debug_build();
-                        Ok::<_, Failure>(OffloadCosts::measure(&measure(&ring_plan())?)?)
-                    })
-                    .transpose()?;
-                let model = OffloadModel::new(machine()?, here);
-                let dir = out(output.out, "model-offload", &model.machine.started_at);
-                model.save(&dir)?;
-                eprintln!("raw data, table and plot are in {}", dir.display());
-                print(&if output.json { model.json() + "\n" } else { model.table() })
+                let here = match is_measured {
+                    true => {
+                        let ring = measure(async |tell| echo::run(&ring_plan(), tell).await)?;
+                        Some(OffloadCosts::measure(&ring)?)
+                    }
+                    false => None,
+                };
+                output.give("model-offload", &OffloadModel::new(machine()?, here))
             }
             Model::Bus(bus) => {
                 let BusArgs { software_ns, dma_ns, mmio_ns, fetch_ns, core_of_two, output } = bus;
                 let costs = BusCosts { software_ns, dma_ns, mmio_ns, fetch_ns, core_of_two };
                 costs.check()?;
-                let model = BusModel::new(machine()?, costs);
-                let dir = out(output.out, "model-bus", &model.machine.started_at);
-                model.save(&dir)?;
-                eprintln!("raw data, table and plot are in {}", dir.display());
-                print(&if output.json { model.json() + "\n" } else { model.table() })
+                output.give("model-bus", &BusModel::new(machine()?, costs))
             }
         }
     }
 }
 
 fn machine() -> Result<Machine, Failure> {
-    Ok(Machine::look(&Cores::choose()?, &[]))
+    Ok(Machine::look(&harness::seats([])?, &[]))
 }

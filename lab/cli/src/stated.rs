@@ -5,10 +5,11 @@ use std::process::{Command, Stdio};
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
+use tollfree_bench::cells;
+use tollfree_bench::harness::Table;
 
-use crate::bench::print;
-use crate::bench_paced::warn_of_debug_build;
 use crate::failure::Failure;
+use crate::measuring::{print, warn_of_debug_build};
 
 /// Measure figures that documents state, and fail where one has left its spread
 #[derive(Debug, Args)]
@@ -238,14 +239,14 @@ impl Statement {
 }
 
 fn table(outcomes: &[Outcome]) -> String {
-    let line = |outcome: &Outcome| {
-        let Outcome { what, stated, spread: (low, high), measured, holds, .. } = outcome;
-        let measured = measured.map_or_else(|| "not run".to_owned(), |ratio| format!("{ratio:.3}"));
-        let verdict = if *holds { "" } else { "  <- not as stated" };
-        format!("{what:<72} {stated:>7.3} {low:>7.3} to {high:>6.3} {measured:>8}{verdict}\n")
-    };
-    let head = format!("{:<72} {:>7} {:>17} {:>8}\n", "", "stated", "spread", "now");
-    std::iter::once(head).chain(outcomes.iter().map(line)).collect()
+    let mut table = Table::new("", "stated|least|most|now");
+    for Outcome { what, stated, spread: (low, high), measured, holds, .. } in outcomes {
+        let mut cells = cells![what];
+        cells.extend([*stated, *low, *high].map(|ratio| format!("{ratio:.3}")));
+        cells.push(measured.map_or_else(|| "not run".to_owned(), |ratio| format!("{ratio:.3}")));
+        table.noted(cells, if *holds { "" } else { "<- not as stated" });
+    }
+    table.to_string()
 }
 
 #[cfg(test)]

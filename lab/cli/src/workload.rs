@@ -1,14 +1,13 @@
 //! `tollfree-lab workload`: services in processes of their own, on every side.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use tollfree_bench::interrupt::until_interrupted;
-use tollfree_workloads::{Plan, Pressure, Shape, Side, Step, Work};
+use tollfree_bench::harness::Lasting;
+use tollfree_workloads::{Plan, Pressure, Shape, Side, Work};
 
-use crate::bench::print;
 use crate::failure::Failure;
+use crate::measuring::{Output, measure, or};
 
 /// What `tollfree-lab workload` can run. Lists are separated by commas; every combination is a row.
 #[derive(Debug, Subcommand)]
@@ -172,13 +171,8 @@ struct RunArgs {
     #[arg(long)]
     park: bool,
 
-    /// Directory for the raw data, the table and the plot [default: bench-out/NAME-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl Workload {
@@ -222,59 +216,18 @@ impl Workload {
             figure: None,
             shapes,
             pressures,
-            sides: if run.side.is_empty() { sides.to_vec() } else { run.side },
-            seconds: run.seconds,
-            rounds: run.rounds,
+            sides: or(run.side, sides),
+            lasting: Lasting { seconds: run.seconds, rounds: run.rounds },
             ref_threshold: run.ref_threshold,
             park: run.park,
             images,
         };
-        carry_out(&plan, name, run.out, run.json)
+        carry_out(&plan, name, run.output)
     }
 }
 
 /// Runs a plan, and puts its result where it was asked for.
-pub(crate) fn carry_out(plan: &Plan, name: &str, out: Option<PathBuf>, json: bool) -> Result<(), Failure> {
-    plan.check()?;
-    if cfg!(debug_assertions) {
-        eprintln!("tollfree-lab: this is a debug build; its figures mean nothing");
-    }
-    let terminal = std::io::stderr().is_terminal();
-    let report = until_interrupted(tollfree_workloads::run(plan, |step| show(step, terminal)))???;
-    if terminal {
-        eprint!("\r\x1b[K");
-    }
-    let began = report.machine.started_at.replace(['-', ':'], "");
-    let dir = out.unwrap_or_else(|| PathBuf::from(format!("bench-out/{name}-{began}")));
-    report.save(&dir)?;
-    print(&if json { report.json() + "\n" } else { report.table() })?;
-    eprintln!("raw data, table and plot are in {}", dir.display());
-    match report.failures().count() {
-        0 => Ok(()),
-        count => Err(Failure::Failed(format!("{count} rows failed; the result says why"))),
-    }
-}
-
-/// One line that changes on a terminal, a line for each measurement elsewhere.
-fn show(step: &Step<'_>, terminal: bool) {
-    let case = &step.case;
-    let outcome = match step.outcome {
-        Ok(round) => format!("p50 {:.1} us", round.p50_ns as f64 / 1000.0),
-        Err(why) => format!("failed: {why}"),
-    };
-    let line = format!(
-        "{:>3} of {} · round {} · {} · {}, {} · {outcome}",
-        step.done,
-        step.total,
-        step.round,
-        case.side,
-        case.shape.setting(),
-        case.pressure,
-    );
-    // A failure must stay to be read.
-    match (terminal, step.outcome) {
-        (true, Ok(_)) => eprint!("\r\x1b[K{line}"),
-        (true, Err(_)) => eprintln!("\r\x1b[K{line}"),
-        (false, _) => eprintln!("{line}"),
-    }
+pub(crate) fn carry_out(plan: &Plan, name: &str, output: Output) -> Result<(), Failure> {
+    let report = measure(async |tell| tollfree_workloads::run(plan, tell).await)?;
+    output.give(name, &report)
 }

@@ -6,12 +6,14 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use tollfree_bench::report::micros;
+use tollfree_bench::cells;
+use tollfree_bench::harness::words::{figure, micros};
+use tollfree_bench::harness::{Lasting, Table, is_failure};
 
 use crate::plan::{Case, Plan, Pressure, Shape};
 use crate::report::{Report, Row};
 use crate::side::Side;
-use crate::sizes::{Lengths, Sizes};
+use crate::sizes::Sizes;
 
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -56,8 +58,7 @@ impl DaggerFigure {
             shapes,
             pressures,
             sides,
-            seconds,
-            rounds,
+            lasting: Lasting { seconds, rounds },
             ref_threshold: None,
             park: false,
             images: None,
@@ -74,40 +75,21 @@ pub(crate) fn workload(shape: Shape) -> &'static str {
     }
 }
 
-/// The figure as a table, with a head that says where it comes from and a foot that explains it.
-pub(crate) fn table(report: &Report, figure: DaggerFigure) -> String {
-    let machine = &report.machine;
-    let mut text = format!(
-        "{} ({})\n{}, {} cores, Linux {}, {} build of Tollfree {}, {} rounds of {} s, processes pinned in turn\n\n",
-        report.title,
-        report.label,
-        machine.cpu,
-        machine.cores,
-        machine.kernel,
-        machine.build,
-        machine.version,
-        report.rounds,
-        report.seconds
-    );
+/// The figure's tables, with a foot that explains them.
+pub(crate) fn tables(report: &Report, figure: DaggerFigure) -> String {
     match figure {
-        DaggerFigure::Fig1 => shares(&mut text, report),
-        DaggerFigure::Fig2 => lengths(&mut text, report),
+        DaggerFigure::Fig1 => shares(report),
+        DaggerFigure::Fig2 => lengths(report),
     }
-    text
 }
 
-fn not_run(text: &mut String, head: &str, row: &Row) {
-    let why = row.not_run.as_deref().unwrap_or("nothing was measured");
-    let _ = writeln!(text, "{head} not run: {why}");
+fn why(row: &Row) -> String {
+    format!("not run: {}", row.not_run.as_deref().unwrap_or("nothing was measured"))
 }
 
-fn shares(text: &mut String, report: &Report) {
-    let _ = writeln!(
-        text,
-        "{:<15} {:<16} {:>8} {:>9} {:>9} {:>9} {:>12} {:>12}",
-        "workload", "side", "offered", "a second", "mean us", "p99 us", "of latency", "of cpu time"
-    );
-    let mut rows: Vec<&Row> = report.rows.iter().collect();
+fn shares(report: &Report) -> String {
+    let mut table = Table::new("workload|side", "offered|a second|mean us|p99 us|of latency|of cpu time");
+    let mut rows: Vec<&Row> = report.rows.rows.iter().collect();
     rows.sort_by_key(|row| (workload(row.case.shape), row.case.side));
     for row in rows {
         let Case { side, shape, pressure } = row.case;
@@ -115,7 +97,7 @@ fn shares(text: &mut String, report: &Report) {
             Pressure::Rate(rate) => format!("{rate}/s"),
             Pressure::Inflight(count) => format!("{count} open"),
         };
-        let head = format!("{:<15} {side:<16} {offered:>8}", workload(shape));
+        let mut cells = cells![workload(shape), side, offered];
         let quantiles = &row.quantiles;
         let (Some(rate), Some(mean), Some(p99), Some(latency), Some(useful)) = (
             quantiles.rate_per_s,
@@ -124,30 +106,25 @@ fn shares(text: &mut String, report: &Report) {
             row.networking_share,
             row.useful_share,
         ) else {
-            not_run(text, &head, row);
+            table.noted(cells, why(row));
             continue;
         };
-        let shed = if row.shed == 0 { String::new() } else { format!("  {} calls shed", row.shed) };
-        let _ = writeln!(
-            text,
-            "{head} {rate:>9.0} {:>9} {:>9} {:>10.1} % {:>10.1} %{shed}",
-            micros(mean),
-            micros(p99 as f64),
-            100.0 * latency,
-            100.0 * (1.0 - useful)
-        );
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        cells.extend([figure(Some(rate), 0), micros(mean), micros(p99 as f64)]);
+        cells.extend([percent(latency), percent(1.0 - useful)]);
+        table.noted(cells, row.shed_in_words());
     }
-    text.push_str(
-        "\nNetworking is all that is no handler: serialization, HTTP/2 or sessions, sockets, waiting for them. of latency: of the mean, what is \
+    format!(
+        "\n{table}\nNetworking is all that is no handler: serialization, HTTP/2 or sessions, sockets, waiting for them. of latency: of the mean, what is \
          no handler's\nown time; queues before a handler begins are networking's, its waits for a processor its own. of cpu time: of \
-         all services, the load generator\nleft out; Tollfree's processes spin while they wait.\n",
-    );
+         all services, the load generator\nleft out; Tollfree's processes spin while they wait.\n"
+    )
 }
 
 /// What the calls of a workload have shown, on all sides and in all rounds together, by service.
 fn sizes_of(report: &Report) -> Vec<(&'static str, Vec<(String, Sizes)>)> {
     let mut workloads: Vec<(&'static str, Vec<(String, Sizes)>)> = Vec::new();
-    for row in &report.rows {
+    for row in &report.rows.rows {
         let name = workload(row.case.shape);
         let idx = workloads.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
             workloads.push((name, Vec::new()));
@@ -175,39 +152,32 @@ pub(crate) fn lengths_of(report: &Report) -> Vec<(&'static str, Sizes)> {
     sizes_of(report).into_iter().map(sum_up).collect()
 }
 
-fn lengths(text: &mut String, report: &Report) {
-    let _ = write!(text, "{:<15} {:<18} {:<9} {:>8}", "workload", "service", "", "messages");
-    for mark in MARKS {
-        let _ = write!(text, " {:>7}", format!("≤ {mark}"));
-    }
-    let _ = writeln!(text, " {:>7} {:>7} {:>7}", "p50 B", "p95 B", "max B");
-    let mut line = |workload: &str, service: &str, what: &str, lengths: &Lengths| {
-        let _ = write!(text, "{workload:<15} {service:<18} {what:<9} {:>8}", lengths.count());
-        for mark in MARKS {
-            let share = lengths
-                .share_up_to(mark)
-                .map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", 100.0 * share));
-            let _ = write!(text, " {share:>7}");
+fn lengths(report: &Report) -> String {
+    let marks = MARKS.map(|mark| format!("≤ {mark}")).join("|");
+    let mut table = Table::new("workload|service|", &format!("messages|{marks}|p50 B|p95 B|max B"));
+    let mut lines = |workload: &str, service: &str, sizes: &Sizes| {
+        for (what, lengths) in [("requests", &sizes.requests), ("replies", &sizes.replies)] {
+            let mut cells = cells![workload, service, what, lengths.count()];
+            let share = |mark| match lengths.share_up_to(mark) {
+                Some(share) => format!("{:.1} %", 100.0 * share),
+                None => "-".to_owned(),
+            };
+            cells.extend(MARKS.map(share));
+            cells.extend([0.5, 0.95, 1.0].map(|share| lengths.quantile(share).to_string()));
+            table.row(cells);
         }
-        let [p50, p95, most] = [0.5, 0.95, 1.0].map(|share| lengths.quantile(share));
-        let _ = writeln!(text, " {p50:>7} {p95:>7} {most:>7}");
     };
     for ((workload, all), (_, services)) in lengths_of(report).iter().zip(sizes_of(report)) {
-        line(workload, "all", "requests", &all.requests);
-        line(workload, "all", "replies", &all.replies);
-        for (service, sizes) in &services {
-            line(workload, service, "requests", &sizes.requests);
-            line(workload, service, "replies", &sizes.replies);
-        }
+        lines(workload, "all", all);
+        services.iter().for_each(|(service, sizes)| lines(workload, service, sizes));
     }
-    for row in report.failures() {
-        not_run(text, workload(row.case.shape), row);
+    for row in report.rows.rows.iter().filter(|row| is_failure(row.not_run.as_ref())) {
+        table.noted(cells![workload(row.case.shape)], why(row));
     }
-    let _ = writeln!(
-        text,
-        "\nMessages of one call in {}, of services and of the load generator's calls to the first, as protobuf encodes them; no metadata, no framing.",
+    format!(
+        "\n{table}\nMessages of one call in {}, of services and of the load generator's calls to the first, as protobuf encodes them; no metadata, no framing.\n",
         crate::share::SAMPLED_EVERY
-    );
+    )
 }
 
 /// The raw counts of figure 2.

@@ -1,5 +1,7 @@
 //! DmRPC's figures, as plans.
 
+use tollfree_bench::harness::Lasting;
+
 use crate::plan::{Plan, Pressure, Shape};
 use crate::services::Work;
 
@@ -58,8 +60,7 @@ impl Figure {
             shapes,
             pressures,
             sides,
-            seconds: if self == Self::Fig11 { 2.0 } else { 0.25 },
-            rounds: 5,
+            lasting: Lasting { seconds: if self == Self::Fig11 { 2.0 } else { 0.25 }, rounds: 5 },
             ref_threshold: Some(PAGE_LEN),
             park: false,
             images: None,

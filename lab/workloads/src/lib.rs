@@ -37,7 +37,7 @@ pub use dagger::DaggerFigure;
 pub use figures::Figure;
 pub use plan::{Case, Plan, Pressure, Shape};
 pub use report::{Comparison, PerCall, Process, Report, Round, Row};
-pub use run::{Step, run};
+pub use run::run;
 pub use services::Work;
 pub use side::Side;
 pub use sizes::{Lengths, Sizes};

@@ -1,11 +1,11 @@
 //! What to run: workloads with their settings, and the cases that they span.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tollfree_bench::BenchError;
-use tollfree_bench::plan::bytes_in_words;
+use tollfree_bench::harness::words::bytes_in_words;
+use tollfree_bench::harness::{Lasting, each_once, refuse, some};
 
 use crate::dagger::DaggerFigure;
 use crate::scene;
@@ -106,10 +106,8 @@ pub struct Plan {
     pub pressures: Vec<Pressure>,
     /// Sides.
     pub sides: Vec<Side>,
-    /// Measured time for each row and round; a warm-up comes before it.
-    pub seconds: f64,
-    /// Rounds; all rows run once in each.
-    pub rounds: usize,
+    /// How long and how often.
+    pub lasting: Lasting,
     /// Payloads of at least so many bytes go by ref; the library's default, if not said.
     pub ref_threshold: Option<usize>,
     /// Tollfree's processes sleep through every wait instead of spinning first.
@@ -257,6 +255,12 @@ impl std::fmt::Display for Pressure {
     }
 }
 
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} · {}, {}", self.side, self.shape.setting(), self.pressure)
+    }
+}
+
 impl Case {
     /// The same case on another side.
     #[must_use]
@@ -273,13 +277,7 @@ impl Plan {
     pub fn check(&self) -> Result<(), BenchError> {
         let checks = self.shapes.iter().map(Shape::check).chain(self.pressures.iter().map(|p| p.check()));
         checks.collect::<Result<(), _>>().map_err(BenchError::Refused)?;
-        let refuse = |what: String| Err(BenchError::Refused(what));
-        if !(self.seconds >= 0.01 && self.seconds <= 3600.0) {
-            return refuse(format!("{} seconds for each row and round: must be 0.01 to 3600", self.seconds));
-        }
-        if !(1..=1000).contains(&self.rounds) {
-            return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
-        }
+        self.lasting.check()?;
         let others = self.shapes.iter().any(|shape| !shape.sides().contains(&Side::Shepherd));
         if others && self.sides.iter().any(|side| side.has_shepherd()) {
             let sides: Vec<_> = Side::BY_SHEPHERD.iter().map(|side| side.name()).collect();
@@ -288,10 +286,7 @@ impl Plan {
                 sides.join(", ")
             ));
         }
-        if self.shapes.is_empty() || self.pressures.is_empty() || self.sides.is_empty() {
-            return refuse("nothing to run: a list has no value".to_owned());
-        }
-        Ok(())
+        some(&self.cases())
     }
 
     /// Every case once, those that are compared with each other next to each other.
@@ -301,26 +296,11 @@ impl Plan {
         for &pressure in &self.pressures {
             for &shape in &self.shapes {
                 for &side in &self.sides {
-                    let case = Case { side, shape, pressure };
-                    if !cases.contains(&case) {
-                        cases.push(case);
-                    }
+                    cases.push(Case { side, shape, pressure });
                 }
             }
         }
-        cases
-    }
-
-    /// Measured time for each row and round.
-    #[must_use]
-    pub fn measure(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
-    }
-
-    /// Time that each runs before it counts: long enough for page faults and learnt spin budgets.
-    #[must_use]
-    pub fn warm_up(&self) -> Duration {
-        (self.measure() / 4).clamp(Duration::from_millis(20), Duration::from_millis(500))
+        each_once(cases)
     }
 }
 
@@ -335,8 +315,7 @@ mod tests {
             shapes: vec![shape],
             pressures: vec![Pressure::Inflight(1), Pressure::Rate(100.0)],
             sides: Side::BETWEEN_PROCESSES.to_vec(),
-            seconds: 0.1,
-            rounds: 1,
+            lasting: Lasting { seconds: 0.1, rounds: 1 },
             ref_threshold: None,
             park: false,
             images: None,
@@ -386,8 +365,7 @@ mod tests {
             ("for a real codec", plan(Shape::Images { work: Work::Codec, size: 5 << 20 })),
             ("0 calls in flight", Plan { pressures: vec![Pressure::Inflight(0)], ..echo.clone() }),
             ("NaN calls a second", Plan { pressures: vec![Pressure::Rate(f64::NAN)], ..echo.clone() }),
-            ("seconds", Plan { seconds: f64::NAN, ..echo.clone() }),
-            ("rounds", Plan { rounds: 0, ..echo.clone() }),
+            ("rounds", Plan { lasting: Lasting { seconds: 0.1, rounds: 0 }, ..echo.clone() }),
             ("no value", Plan { sides: Vec::new(), ..echo.clone() }),
         ] {
             let error = wrong.check().unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tollfree_bench::BenchError;
-use tollfree_bench::cores::{self, CoreIdx};
+use tollfree_bench::harness::take_order;
 use tollfree_bench::peer::Starter;
 
 use crate::carry;
@@ -14,7 +14,6 @@ use crate::services::Part;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) seat: SeatOrder,
-    pub(crate) core: Option<CoreIdx>,
     pub(crate) what: What,
 }
 
@@ -66,10 +65,7 @@ pub(crate) fn attend() -> Result<(), BenchError> {
 }
 
 fn carry_out(starter: &mut Option<Starter>) -> Result<(), BenchError> {
-    let order: Order = starter.as_ref().expect("nobody took it yet").hear().map_err(BenchError::Refused)?;
-    tollfree_bench::process::raise_file_limit()?;
-    // Before any runtime exists: threads inherit it.
-    order.core.map_or(Ok(()), cores::pin)?;
+    let order: Order = take_order(starter.as_ref().expect("nobody took it yet"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|source| BenchError::System { what: "cannot start the async runtime", source })?;

@@ -1,13 +1,12 @@
 //! The result of a run: for programs as JSON, for people as a table, for later questions as raw counts.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
+use tollfree_bench::harness::measured::{each, interval_of_ratios, ratios, together};
+use tollfree_bench::harness::{self, Machine, Rows, Tried, is_failure};
 use tollfree_bench::latency::{Latencies, Quantiles};
-use tollfree_bench::rounds::Tried;
-use tollfree_bench::{BenchError, Machine, interval, write_files};
 
 use crate::dagger::{self, DaggerFigure};
 use crate::load::Measured;
@@ -28,12 +27,6 @@ pub struct Report {
     pub title: String,
     /// The figure that it is, where its table and plot are not those of all workloads.
     pub figure: Option<DaggerFigure>,
-    /// Where.
-    pub machine: Machine,
-    /// Measured seconds per row and round.
-    pub seconds: f64,
-    /// Rounds per row.
-    pub rounds: usize,
     /// Payloads of at least so many bytes went by ref, where there was a pool; the library's default, if null.
     pub ref_threshold: Option<usize>,
     /// Whether Tollfree's processes slept through every wait instead of spinning first.
@@ -41,7 +34,8 @@ pub struct Report {
     /// How the figures came to be.
     pub label: &'static str,
     /// One row for each case of the plan, in its order.
-    pub rows: Vec<Row>,
+    #[serde(flatten)]
+    pub rows: Rows<Row>,
     /// What a further call of a chain, and a further KiB, cost.
     pub slopes: Vec<Slope>,
 }
@@ -170,6 +164,13 @@ impl Round {
     }
 }
 
+impl Process {
+    /// Takes in how long the messages of its calls were.
+    pub(crate) fn saw(&mut self, sizes: Sizes) {
+        self.sizes = sizes;
+    }
+}
+
 impl Round {
     /// Processor time of all processes for each call, in nanoseconds.
     pub(crate) fn cpu_ns_per_call(&self) -> f64 {
@@ -187,7 +188,7 @@ impl Round {
     }
 
     fn per_call(&self, of: impl Fn(&Process) -> u64) -> f64 {
-        self.processes.iter().map(of).sum::<u64>() as f64 / self.latencies.count().max(1) as f64
+        each(self.processes.iter().map(of).sum(), self.latencies.count())
     }
 }
 
@@ -211,10 +212,8 @@ impl Row {
     /// All rounds' calls together; none when the case was not run.
     #[must_use]
     pub fn latencies(&self) -> Option<Latencies> {
-        let (first, rest) = self.rounds.split_first()?;
-        let mut all = first.latencies.clone();
-        rest.iter().for_each(|round| all.merge(&round.latencies));
-        Some(all)
+        let rounds = self.rounds.iter().map(|round| &round.latencies);
+        (!self.rounds.is_empty()).then(|| together(rounds))
     }
 
     fn sum_up(&mut self) {
@@ -230,6 +229,11 @@ impl Row {
         self.movers = Some(self.per_call(|process| process.is_mover));
     }
 
+    /// The calls that were not made, where some were.
+    pub(crate) fn shed_in_words(&self) -> String {
+        if self.shed == 0 { String::new() } else { format!("{} calls shed", self.shed) }
+    }
+
     fn per_call(&self, counts: impl Fn(&Process) -> bool) -> PerCall {
         let mut sum = Tally::default();
         let processes = self.rounds.iter().flat_map(|round| &round.processes);
@@ -239,12 +243,13 @@ impl Row {
             useful_ns += process.tally.useful_ns_of_all();
             own_ns += process.tally.own_ns_of_all();
         }
-        let each = |total: u64| total as f64 / self.quantiles.calls.max(1) as f64;
+        let calls = self.quantiles.calls;
+        let each = |total: u64| each(total, calls);
         PerCall {
             cpu_ns: each(sum.cpu_ns),
             cpu_outside_codec_ns: each(sum.cpu_ns.saturating_sub(sum.codec_ns)),
-            useful_ns: useful_ns / self.quantiles.calls.max(1) as f64,
-            own_ns: own_ns / self.quantiles.calls.max(1) as f64,
+            useful_ns: useful_ns / calls.max(1) as f64,
+            own_ns: own_ns / calls.max(1) as f64,
             copied_bytes: (self.case.side != Side::Tonic).then(|| each(sum.copied_bytes)),
             ref_bytes: each(sum.ref_bytes),
             objects: each(sum.objects),
@@ -253,27 +258,27 @@ impl Row {
     }
 
     fn compare(&self, yardstick: &Self) -> Option<Comparison> {
-        let ratios = |of: fn(&Round) -> f64| -> Vec<f64> {
-            self.rounds.iter().zip(&yardstick.rounds).map(|(ours, theirs)| of(ours) / of(theirs)).collect()
-        };
+        let interval =
+            |of: fn(&Round) -> f64| interval_of_ratios(&ratios(&self.rounds, &yardstick.rounds, of));
         let (moved, theirs) = (self.movers?.cpu_ns, yardstick.movers?.cpu_ns);
         let has_movers = moved > 0.0 && theirs > 0.0;
         Some(Comparison {
             p50: self.quantiles.p50_ns? as f64 / yardstick.quantiles.p50_ns? as f64,
-            p50_interval: interval::of_ratios(&ratios(|round| round.p50_ns as f64)),
+            p50_interval: interval(|round| round.p50_ns as f64),
             rate: self.quantiles.rate_per_s? / yardstick.quantiles.rate_per_s?,
-            rate_interval: interval::of_ratios(&ratios(|round| round.rate_per_s)),
+            rate_interval: interval(|round| round.rate_per_s),
             cpu_outside_codec: self.all?.cpu_outside_codec_ns / yardstick.all?.cpu_outside_codec_ns,
-            cpu_outside_codec_interval: interval::of_ratios(&ratios(Round::cpu_outside_codec_ns)),
+            cpu_outside_codec_interval: interval(Round::cpu_outside_codec_ns),
             cpu_in_movers: has_movers.then(|| moved / theirs),
-            cpu_in_movers_interval: interval::of_ratios(&ratios(Round::cpu_in_movers_ns))
-                .filter(|_| has_movers),
+            cpu_in_movers_interval: interval(Round::cpu_in_movers_ns).filter(|_| has_movers),
         })
     }
 }
 
 impl Report {
-    pub(crate) fn new(machine: Machine, plan: &Plan, mut rows: Vec<Row>) -> Self {
+    pub(crate) fn new(machine: Machine, plan: &Plan, tried: Vec<Tried<Case, Round>>) -> Self {
+        let mut all = Rows::of(machine, plan.lasting, tried, Row::of);
+        let rows = &mut all.rows;
         rows.iter_mut().for_each(Row::sum_up);
         let beside =
             |row: &Row, side| row.compare(rows.iter().find(|other| other.case == row.case.on(side))?);
@@ -285,54 +290,18 @@ impl Report {
         Self {
             title: plan.title.clone(),
             figure: plan.figure,
-            machine,
-            seconds: plan.seconds,
-            rounds: plan.rounds,
             ref_threshold: plan.ref_threshold,
             park: plan.park,
             label: "measured",
-            slopes: slopes(&rows),
-            rows,
+            slopes: slopes(rows),
+            rows: all,
         }
-    }
-
-    /// Rows that were not run.
-    pub fn failures(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|row| row.not_run.is_some())
-    }
-
-    /// The result as one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
-    }
-
-    /// The result as a table for people.
-    #[must_use]
-    pub fn table(&self) -> String {
-        self.figure.map_or_else(|| table::table(self), |figure| dagger::table(self, figure))
-    }
-
-    /// Writes `rows.json`, `table.txt`, `latencies.csv` and `plot.svg` into a directory, which is made if need be; and `sizes.csv`
-    /// where lengths of messages are what is asked.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        let files = [
-            ("rows.json", self.json() + "\n"),
-            ("table.txt", self.table()),
-            ("latencies.csv", self.csv()),
-            ("plot.svg", plot::draw(self)),
-        ];
-        let sizes = (self.figure == Some(DaggerFigure::Fig2)).then(|| ("sizes.csv", dagger::sizes_csv(self)));
-        write_files(dir, &files.into_iter().chain(sizes).collect::<Vec<_>>())
     }
 
     /// Every call that was measured: how many took how long.
     fn csv(&self) -> String {
         let mut text = String::from("setting,pressure,side,round,up_to_ns,calls\n");
-        for row in &self.rows {
+        for row in &self.rows.rows {
             let Case { side, shape, pressure } = &row.case;
             let setting = shape.setting();
             for (round_idx, round) in row.rounds.iter().enumerate() {
@@ -346,5 +315,36 @@ impl Report {
             }
         }
         text
+    }
+}
+
+impl harness::Report for Report {
+    fn table(&self) -> String {
+        let (machine, Rows { seconds, rounds, .. }) = (&self.rows.machine, &self.rows);
+        let head = format!(
+            "{} ({})\n{}, {} cores, Linux {}, {} build of Tollfree {}, {rounds} rounds of {seconds} s, processes pinned in turn\n",
+            self.title,
+            self.label,
+            machine.cpu,
+            machine.cores,
+            machine.kernel,
+            machine.build,
+            machine.version
+        );
+        head + &self.figure.map_or_else(|| table::tables(self), |figure| dagger::tables(self, figure))
+    }
+
+    fn began(&self) -> &str {
+        &self.rows.machine.started_at
+    }
+
+    fn failed_count(&self) -> usize {
+        self.rows.rows.iter().filter(|row| is_failure(row.not_run.as_ref())).count()
+    }
+
+    /// With `sizes.csv` where lengths of messages are what is asked.
+    fn files(&self) -> Vec<(&'static str, String)> {
+        let sizes = (self.figure == Some(DaggerFigure::Fig2)).then(|| ("sizes.csv", dagger::sizes_csv(self)));
+        [("latencies.csv", self.csv()), ("plot.svg", plot::draw(self))].into_iter().chain(sizes).collect()
     }
 }

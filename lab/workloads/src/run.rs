@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tollfree_bench::cores::Cores;
+use tollfree_bench::harness::{self, Crew, Machine, Told, rounds};
 use tollfree_bench::peer::{Peer, PeerError};
 use tollfree_bench::plan::Malloc;
 use tollfree_bench::workdir::Workdir;
-use tollfree_bench::{BenchError, Machine, certificates, rounds};
+use tollfree_bench::{BenchError, certificates};
 use tollfree_pool::{Capacity, Coordinator};
 
 use crate::load::{LoadOrder, Measured, Run};
 use crate::plan::{Case, Plan, Pressure, Shape};
 use crate::process::{Ask, Order, Ready, Serving, What};
-use crate::report::{LOAD, Report, Round, Row};
+use crate::report::{LOAD, Report, Round};
 use crate::scene;
 use crate::seat::SeatOrder;
 use crate::services::Work;
@@ -24,17 +25,10 @@ use crate::tally::Tally;
 const PEER: &str = "workload-peer";
 /// The name of the process that services attach to.
 const SHEPHERD: &str = "shepherd";
-/// Time that a process may take to start and connect.
-const START: Duration = Duration::from_secs(30);
-/// Time that an answer may take beyond the time that is measured.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Memory of the pool: bounds that no workload should meet.
 const POOL_BYTES: u64 = 8 << 30;
 const MEMBER_BYTES: u64 = 2 << 30;
 const BATCH_BYTES_MIN: u64 = 8 << 20;
-
-/// One measurement that just ended.
-pub type Step<'a> = rounds::Step<'a, Case, Round>;
 
 /// Measures everything the plan asks for; `progress` hears of each measurement.
 ///
@@ -42,15 +36,15 @@ pub type Step<'a> = rounds::Step<'a, Case, Round>;
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that cannot be carried out, [`BenchError::System`].
-pub async fn run(plan: &Plan, progress: impl FnMut(&Step<'_>)) -> Result<Report, BenchError> {
+pub async fn run(plan: &Plan, progress: impl FnMut(&Told)) -> Result<Report, BenchError> {
     plan.check()?;
-    let cores = Cores::choose()?;
-    let malloc = Malloc::Keep.settings();
-    let machine = Machine::look(&cores, &malloc);
+    let cores = harness::seats([])?;
+    let machine = Machine::look(&cores, &Malloc::Keep.settings());
     let kept = Workdir::create()?;
-    let take = async |case: Case| measure(plan, case, &cores, &malloc, kept.path()).await;
-    let tried = rounds::interleave(plan.cases(), plan.rounds, take, progress).await;
-    Ok(Report::new(machine, plan, tried.into_iter().map(Row::of).collect()))
+    let take = async |case: Case| measure(plan, case, &cores, kept.path()).await;
+    let median = |round: &Round| format!("p50 {:.1} us", round.p50_ns as f64 / 1000.0);
+    let tried = rounds::interleave(plan.cases(), plan.lasting.rounds, take, median, progress).await;
+    Ok(Report::new(machine, plan, tried))
 }
 
 /// The image files of a case: the user's, or ones that are made once for the whole run.
@@ -69,62 +63,52 @@ fn images(plan: &Plan, shape: Shape, dir: &Path) -> Result<Vec<PathBuf>, BenchEr
     }
 }
 
-async fn measure(
-    plan: &Plan,
-    case: Case,
-    cores: &Cores,
-    malloc: &[(&str, &str)],
-    kept: &Path,
-) -> Result<Round, BenchError> {
+async fn measure(plan: &Plan, case: Case, cores: &Cores, kept: &Path) -> Result<Round, BenchError> {
     let images = images(plan, case.shape, kept)?;
-    let dir = Workdir::create()?;
-    let pool = case.side.has_pool().then(|| coordinate(case, dir.path())).transpose()?;
+    let crew = Crew::gather(PEER, Malloc::Keep.settings())?;
+    let pool = case.side.has_pool().then(|| coordinate(case, crew.dir())).transpose()?;
     if case.side == Side::ShepherdStream {
-        certificates::write(dir.path()).map_err(BenchError::Refused)?;
+        certificates::write(crew.dir()).map_err(BenchError::Refused)?;
     }
-    let order = |name: String, idx: usize, shepherd: Option<&String>, what: What| Order {
+    let order = |name: &str, shepherd: Option<&String>, what: What| Order {
         seat: SeatOrder {
             side: case.side,
-            name,
-            dir: dir.path().to_owned(),
+            name: name.to_owned(),
+            dir: crew.dir().to_owned(),
             pool: pool.as_ref().map(|(address, _)| address.clone()),
             shepherd: shepherd.cloned(),
             ref_threshold: plan.ref_threshold,
             park: plan.park,
             message_len_max: case.shape.message_len_max(),
         },
-        // A shepherd has threads of its own, for any core.
-        core: (!matches!(what, What::Shepherd)).then(|| cores.nth(idx)),
         what,
     };
     let mut services = Vec::new();
     let mut addresses: Vec<String> = Vec::new();
     let (mut front, mut shepherd) = (None, None);
     if case.side.has_shepherd() {
-        let order = order(SHEPHERD.to_owned(), 0, None, What::Shepherd);
-        let mut peer = Peer::start(SHEPHERD, &[PEER], malloc, &order).await?;
-        let Serving { address, meeting_place } = peer.hear(START).await?;
+        // It has threads of its own, for any core.
+        let order = order(SHEPHERD, None, What::Shepherd);
+        let (peer, Serving { address, meeting_place }) = crew.ready(SHEPHERD, None, order).await?;
         (front, shepherd) = (Some(address), meeting_place);
         services.push(Process { name: SHEPHERD.to_owned(), is_mover: true, peer });
     }
     for (idx, service) in case.shape.services().into_iter().enumerate() {
         let to = service.calls.iter().map(|called| addresses[*called].clone()).collect();
         let name = format!("{}-{idx}", service.part.name());
-        let order = order(name.clone(), idx, shepherd.as_ref(), What::Serve { part: service.part, to });
-        let mut peer = Peer::start(service.part.name(), &[PEER], malloc, &order).await?;
-        let Serving { address, .. } = peer.hear(START).await?;
+        let order = order(&name, shepherd.as_ref(), What::Serve { part: service.part, to });
+        let (peer, Serving { address, .. }) =
+            crew.ready(service.part.name(), Some(cores.nth(idx)), order).await?;
         addresses.push(address);
         services.push(Process { name, is_mover: service.part.is_mover(), peer });
     }
     let entry = front.or(addresses.pop()).unwrap_or_default();
-    let load = What::Load(LoadOrder { shape: case.shape, entry, images });
-    let order = order(LOAD.to_owned(), services.len(), None, load);
-    let mut load = Peer::start(LOAD, &[PEER], malloc, &order).await?;
-    let Ready {} = load.hear(START).await?;
+    let load = order(LOAD, None, What::Load(LoadOrder { shape: case.shape, entry, images }));
+    let (mut load, Ready {}) = crew.ready(LOAD, Some(cores.nth(services.len())), load).await?;
     let mut round = take(plan, case.pressure, &mut services, &mut load).await?;
     for (process, told) in services.iter_mut().zip(&mut round.processes) {
         process.peer.say(&Ask::Sizes).await?;
-        told.sizes = process.peer.hear(PATIENCE).await?;
+        told.saw(process.peer.hear(Crew::PATIENCE).await?);
     }
     load.stop().await;
     for process in services {
@@ -161,9 +145,9 @@ async fn take(
     services: &mut [Process],
     load: &mut Peer,
 ) -> Result<Round, BenchError> {
-    make_calls(load, pressure, plan.warm_up()).await?;
+    make_calls(load, pressure, plan.lasting.warm_up()).await?;
     let before = tally(services, load).await?;
-    let measured = make_calls(load, pressure, plan.measure()).await?;
+    let measured = make_calls(load, pressure, plan.lasting.measure()).await?;
     let after = tally(services, load).await?;
     let names = services.iter().map(|process| (process.name.clone(), process.is_mover));
     let processes = names
@@ -176,7 +160,7 @@ async fn take(
 
 async fn make_calls(load: &mut Peer, pressure: Pressure, time: Duration) -> Result<Measured, PeerError> {
     load.say(&Ask::Run(Run { pressure, time })).await?;
-    load.hear(time + PATIENCE).await
+    load.hear(time + Crew::PATIENCE).await
 }
 
 /// Of the services, and of the load generator last.
@@ -184,7 +168,7 @@ async fn tally(services: &mut [Process], load: &mut Peer) -> Result<Vec<Tally>, 
     let mut all = Vec::with_capacity(services.len() + 1);
     for process in services.iter_mut().map(|process| &mut process.peer).chain([load]) {
         process.say(&Ask::Tally).await?;
-        all.push(process.hear(PATIENCE).await?);
+        all.push(process.hear(Crew::PATIENCE).await?);
     }
     Ok(all)
 }

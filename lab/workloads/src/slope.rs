@@ -4,9 +4,8 @@
 use std::fmt;
 
 use serde::Serialize;
-use tollfree_bench::interval;
-use tollfree_bench::plan::bytes_in_words;
-use tollfree_bench::report::fraction;
+use tollfree_bench::harness::measured::{interval_of_mean, interval_of_ratios, ratios};
+use tollfree_bench::harness::words::{bytes_in_words, fraction};
 
 use crate::plan::Shape;
 use crate::report::{Round, Row};
@@ -120,9 +119,7 @@ pub(crate) fn slopes(rows: &[Row]) -> Vec<Slope> {
     for (slope, tonic) in slopes.iter_mut().zip(of_tonic) {
         // Where noise hides a slope, there is no ratio.
         slope.vs_tonic = tonic.filter(|(ns, _)| *ns > 0.0 && slope.ns > 0.0).map(|(ns, rounds)| {
-            let ratios: Vec<f64> =
-                slope.rounds_ns.iter().zip(&rounds).map(|(own, theirs)| own / theirs).collect();
-            (slope.ns / ns, interval::of_ratios(&ratios))
+            (slope.ns / ns, interval_of_ratios(&ratios(&slope.rounds_ns, &rounds, |ns| *ns)))
         });
     }
     slopes
@@ -143,7 +140,7 @@ fn slope(line: &Line<'_>, cost: Cost) -> Option<Slope> {
         per: line.per,
         at: line.at.clone(),
         ns: rounds_ns.iter().sum::<f64>() / rounds_ns.len() as f64,
-        interval_ns: interval::of_mean(&rounds_ns),
+        interval_ns: interval_of_mean(&rounds_ns),
         vs_tonic: None,
         rounds_ns,
     })
@@ -164,8 +161,8 @@ fn least_squares(points: impl Iterator<Item = (f64, f64)> + Clone) -> f64 {
 mod tests {
     use std::time::Duration;
 
+    use tollfree_bench::harness::Tried;
     use tollfree_bench::latency::Latencies;
-    use tollfree_bench::rounds::Tried;
 
     use super::*;
     use crate::load::Measured;

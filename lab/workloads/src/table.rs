@@ -2,45 +2,23 @@
 
 use std::fmt::Write as _;
 
-use tollfree_bench::report::{fraction, micros};
+use tollfree_bench::cells;
+use tollfree_bench::harness::Table;
+use tollfree_bench::harness::words::{figure, fraction, micros, micros_of, or_dash};
 
-use crate::report::{Comparison, PerCall, Report, Row};
+use crate::report::{Comparison, Report, Row};
 
-/// The table, with a head that says where it comes from and a foot that explains it.
-pub(crate) fn table(report: &Report) -> String {
-    let machine = &report.machine;
-    let mut text = format!(
-        "{} ({})\n{}, {} cores, Linux {}, {} build of Tollfree {}, {} rounds of {} s, processes pinned in turn\n",
-        report.title,
-        report.label,
-        machine.cpu,
-        machine.cores,
-        machine.kernel,
-        machine.build,
-        machine.version,
-        report.rounds,
-        report.seconds
-    );
+/// The tables, with a foot that explains them.
+pub(crate) fn tables(report: &Report) -> String {
+    let mut text = String::new();
     let heading = |row: &Row| format!("{}, {}", row.case.shape.setting(), row.case.pressure);
-    for group in report.rows.chunk_by(|one, next| heading(one) == heading(next)) {
-        let _ = writeln!(
-            text,
-            "\n{}\n  {:<10}{:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10}",
-            heading(&group[0]),
-            "",
-            "a second",
-            "p50 us",
-            "mean us",
-            "p99 us",
-            "p99.9 us",
-            "cpu us",
-            "less codec",
-            "useful %",
-            "copied B",
-            "in movers",
-            "sent B"
+    for group in report.rows.rows.chunk_by(|one, next| heading(one) == heading(next)) {
+        let mut table = Table::new(
+            "side",
+            "a second|p50 us|mean us|p99 us|p99.9 us|cpu us|less codec|useful %|copied B|in movers|sent B",
         );
-        group.iter().for_each(|row| figures(&mut text, row));
+        group.iter().for_each(|row| figures(&mut table, row));
+        let _ = write!(text, "\n{}\n{table}", heading(&group[0]));
         group.iter().for_each(|row| comparisons(&mut text, row));
     }
     if !report.slopes.is_empty() {
@@ -60,38 +38,27 @@ pub(crate) fn table(report: &Report) -> String {
     text
 }
 
-fn figures(text: &mut String, row: &Row) {
-    let side = row.case.side;
-    let (Some(p50), Some(p99), Some(p999), Some(mean), Some(rate), Some(all), Some(movers)) = (
-        row.quantiles.p50_ns,
-        row.quantiles.p99_ns,
-        row.quantiles.p999_ns,
-        row.quantiles.mean_ns,
-        row.quantiles.rate_per_s,
-        row.all,
-        row.movers,
-    ) else {
+fn figures(table: &mut Table, row: &Row) {
+    let (Some(all), Some(movers)) = (row.all, row.movers) else {
         let why = row.not_run.as_deref().unwrap_or("nothing was measured");
-        let _ = writeln!(text, "  {side:<10}not run: {why}");
-        return;
+        return table.noted(cells![row.case.side], format!("not run: {why}"));
     };
-    let copied =
-        |counts: PerCall| counts.copied_bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0}"));
-    let shed = if row.shed == 0 { String::new() } else { format!("  {} calls shed", row.shed) };
-    let _ = writeln!(
-        text,
-        "  {side:<10}{rate:>9.0} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10.1} {:>10} {:>10} {:>10.0}{shed}",
-        micros(p50 as f64),
-        micros(mean),
-        micros(p99 as f64),
-        micros(p999 as f64),
+    let quantiles = &row.quantiles;
+    let cells = cells![
+        row.case.side,
+        figure(quantiles.rate_per_s, 0),
+        micros_of(quantiles.p50_ns),
+        or_dash(quantiles.mean_ns.map(micros)),
+        micros_of(quantiles.p99_ns),
+        micros_of(quantiles.p999_ns),
         micros(all.cpu_ns),
         micros(all.cpu_outside_codec_ns),
-        100.0 * row.useful_share.unwrap_or(0.0),
-        copied(all),
-        copied(movers),
-        all.sent_bytes
-    );
+        figure(row.useful_share.map(|share| 100.0 * share), 1),
+        figure(all.copied_bytes, 0),
+        figure(movers.copied_bytes, 0),
+        figure(Some(all.sent_bytes), 0),
+    ];
+    table.noted(cells, row.shed_in_words());
 }
 
 /// A line for each side that this one is compared with, but itself.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::report::Row;
+use crate::harness::rounds::order;
 
 /// Runs an operation a number of times and tells how long that took.
 pub(super) type Batch<'r> = Box<dyn FnMut(u32) -> Result<Duration, String> + 'r>;
@@ -57,11 +58,12 @@ pub(super) fn interleaved(rows: Vec<Runner<'_>>, rounds: usize, time: Duration) 
     let mut ready: Vec<_> =
         rows.into_iter().map(|row| (prepare(row.batch, time), row.operation, row.side)).collect();
     let mut figures = vec![Vec::with_capacity(rounds); ready.len()];
-    for _ in 0..rounds {
-        for ((batch, ..), figures) in ready.iter_mut().zip(&mut figures) {
+    for round in 1..=rounds {
+        for idx in order(ready.len(), round) {
+            let (batch, ..) = &mut ready[idx];
             let Ok((run, count)) = batch else { continue };
             match run(*count) {
-                Ok(elapsed) => figures.push(elapsed.as_nanos() as f64 / f64::from(*count)),
+                Ok(elapsed) => figures[idx].push(elapsed.as_nanos() as f64 / f64::from(*count)),
                 Err(why) => *batch = Err(why),
             }
         }

@@ -21,9 +21,9 @@ mod thrift;
 mod thrift_peer;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::BenchError;
+use crate::harness::{Lasting, Told, refuse};
 use measure::Runner;
 use payload::Payload;
 pub use report::CodecReport;
@@ -36,41 +36,12 @@ pub struct CodecPlan {
     pub corpus: Option<PathBuf>,
     /// Only payloads whose name begins with one of these; all if there are none.
     pub only: Vec<String>,
-    /// Rounds; every row runs once in each.
-    pub rounds: usize,
-    /// Time of a row in a round, in seconds.
-    pub seconds: f64,
+    /// How long and how often.
+    pub lasting: Lasting,
     /// Where `make bench-peers` has put the C++ programs.
     pub cpp_dir: PathBuf,
     /// Seed of the look-alikes.
     pub seed: u64,
-}
-
-/// One payload is done.
-#[derive(Debug)]
-pub struct CodecStep<'s> {
-    /// Payloads done, this one among them.
-    pub done: usize,
-    /// Payloads in all.
-    pub total: usize,
-    /// Its name.
-    pub payload: &'s str,
-}
-
-impl CodecPlan {
-    fn round(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
-    }
-
-    fn check(&self) -> Result<(), BenchError> {
-        if !(1..=1000).contains(&self.rounds) {
-            return Err(BenchError::Refused("between 1 and 1000 rounds are possible".to_owned()));
-        }
-        if !(self.seconds > 0.0 && self.seconds <= 60.0) {
-            return Err(BenchError::Refused("a row takes more than 0 and at most 60 seconds".to_owned()));
-        }
-        Ok(())
-    }
 }
 
 /// Measures all rows of all payloads.
@@ -78,8 +49,8 @@ impl CodecPlan {
 /// # Errors
 /// [`BenchError::Refused`] if the plan is not possible or the corpus cannot be read. A row that cannot run is no
 /// error: it says why.
-pub fn run(plan: &CodecPlan, mut progress: impl FnMut(&CodecStep<'_>)) -> Result<CodecReport, BenchError> {
-    plan.check()?;
+pub fn run(plan: &CodecPlan, mut progress: impl FnMut(&Told)) -> Result<CodecReport, BenchError> {
+    plan.lasting.check()?;
     let (mut protobuf, mut thrift) = (Vec::new(), Vec::new());
     match &plan.corpus {
         Some(dir) => {
@@ -89,7 +60,7 @@ pub fn run(plan: &CodecPlan, mut progress: impl FnMut(&CodecStep<'_>)) -> Result
             }
             if protobuf.is_empty() && thrift.is_empty() {
                 let words = "holds neither <schema>.fds.binpb nor compact/ and binary/ with Thrift messages";
-                return Err(BenchError::Refused(format!("{} {words}", dir.display())));
+                return refuse(format!("{} {words}", dir.display()));
             }
         }
         None => {
@@ -105,11 +76,12 @@ pub fn run(plan: &CodecPlan, mut progress: impl FnMut(&CodecStep<'_>)) -> Result
     everyday.retain(|payload| wanted(payload.name));
     let total = protobuf.len() + thrift.len() + everyday.len();
     if total == 0 {
-        return Err(BenchError::Refused("no payload has such a name".to_owned()));
+        return refuse("no payload has such a name");
     }
     let mut groups = Vec::with_capacity(total);
     let mut add = |group: report::Group| {
-        progress(&CodecStep { done: groups.len() + 1, total, payload: &group.payload });
+        let line = format!("{:>3} of {total} · {}", groups.len() + 1, group.payload);
+        progress(&Told { line, is_failure: false });
         groups.push(group);
     };
     for payload in &protobuf {
@@ -148,7 +120,7 @@ fn at_each_seat(
 }
 
 fn measure(plan: &CodecPlan, payload: &Payload) -> Result<report::Group, BenchError> {
-    at_each_seat(plan.rounds, |rounds| {
+    at_each_seat(plan.lasting.rounds, |rounds| {
         // Its bytes, too, lie elsewhere at each.
         measure_at(plan, rounds, &payload.clone())
     })
@@ -172,20 +144,20 @@ fn measure_at(plan: &CodecPlan, rounds: usize, payload: &Payload) -> Result<repo
         fields: ours.field_count(),
         object_len: ours.object_len(),
         baseline: peers::PROST,
-        rows: measure::interleaved(rows, rounds, plan.round()),
+        rows: measure::interleaved(rows, rounds, plan.lasting.measure()),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::Report;
 
     fn plan() -> CodecPlan {
         CodecPlan {
             corpus: None,
             only: Vec::new(),
-            rounds: 1,
-            seconds: 1e-6,
+            lasting: Lasting { rounds: 1, seconds: 1e-6 },
             cpp_dir: PathBuf::from("/nonexistent"),
             seed: 1,
         }
@@ -194,7 +166,7 @@ mod tests {
     #[test]
     fn every_lookalike_runs_in_every_engine() {
         let mut steps = 0;
-        let report = run(&plan(), |step| steps += usize::from(step.done <= step.total)).unwrap();
+        let report = run(&plan(), |_| steps += 1).unwrap();
         assert_eq!(report.groups.len(), steps);
         assert_eq!(steps, 82);
         for group in &report.groups {
@@ -233,8 +205,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         for bad in [
-            CodecPlan { rounds: 0, ..plan() },
-            CodecPlan { seconds: f64::NAN, ..plan() },
+            CodecPlan { lasting: Lasting { rounds: 0, seconds: 1.0 }, ..plan() },
             CodecPlan { only: vec!["nothing".to_owned()], ..plan() },
             CodecPlan { corpus: Some(PathBuf::from("/nonexistent")), ..plan() },
         ] {

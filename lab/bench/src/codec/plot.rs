@@ -1,10 +1,9 @@
 //! Draws the ratios to the baseline: a line for each payload, a dot for each side, a panel for each operation.
 //!
-//! The axis is spaced by powers of two. Plain SVG, no scripts, no fonts beyond what every viewer has.
-
-use std::fmt::Write as _;
+//! The axis is spaced by powers of two.
 
 use super::report::{CodecReport, Group};
+use crate::harness::Svg;
 
 const LINE: f64 = 15.0;
 const LABELS: f64 = 210.0;
@@ -15,7 +14,7 @@ const HEAD: f64 = 86.0;
 const FROM: f64 = -5.0;
 const TO: f64 = 2.0;
 
-/// Sides that are drawn, and colours that colour-blind readers can tell apart.
+/// Sides that are drawn, and colors that color-blind readers can tell apart.
 const SIDES: [(&str, &str); 7] = [
     ("tollfree", "#d55e00"),
     ("tollfree, aliasing", "#e69f00"),
@@ -30,30 +29,20 @@ const SIDES: [(&str, &str); 7] = [
 pub(super) fn ratios(report: &CodecReport) -> String {
     let width = LABELS + 2.0 * (PANEL + GAP);
     let height = HEAD + LINE * report.groups.len() as f64 + 30.0;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
-         height=\"{height}\" font-family=\"system-ui, 'DejaVu Sans', Helvetica, sans-serif\" font-size=\"11\" \
-         fill=\"#222\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
-    );
+    let mut svg = Svg::new(width, height);
     let title = "Time of a message, as a ratio to prost's (Thrift: to the thrift crate's); left is faster";
-    text(&mut svg, (16.0, 24.0), "font-size=\"15\" font-weight=\"600\"", title);
-    let mut x = 16.0;
-    for (side, colour) in SIDES {
-        if report.groups.iter().any(|group| group.rows.iter().any(|row| row.side == side && row.ns.is_some()))
-        {
-            let _ = writeln!(svg, "<circle cx=\"{x}\" cy=\"44\" r=\"4\" fill=\"{colour}\"/>");
-            text(&mut svg, (x + 9.0, 48.0), "", side);
-            x += 9.0 + 6.4 * side.len() as f64 + 20.0;
-        }
-    }
+    svg.text((16.0, 24.0), "font-size=\"15\" font-weight=\"600\"", title);
+    let is_drawn = |side: &str| {
+        report.groups.iter().any(|group| group.rows.iter().any(|row| row.side == side && row.ns.is_some()))
+    };
+    svg.legend(44.0, SIDES.into_iter().filter(|(side, _)| is_drawn(side)));
     for (idx, operation) in ["decode", "encode"].into_iter().enumerate() {
         panel(&mut svg, report, operation, LABELS + idx as f64 * (PANEL + GAP));
     }
     for (idx, group) in report.groups.iter().enumerate() {
-        text(&mut svg, (LABELS - 10.0, y_of(idx) + 4.0), "text-anchor=\"end\"", &group.payload);
+        svg.text((LABELS - 10.0, y_of(idx) + 4.0), "text-anchor=\"end\"", &group.payload);
     }
-    svg.push_str("</svg>\n");
-    svg
+    svg.finish()
 }
 
 fn y_of(idx: usize) -> f64 {
@@ -64,40 +53,29 @@ fn x_of(ratio: f64) -> f64 {
     (ratio.log2().clamp(FROM, TO) - FROM) / (TO - FROM) * PANEL
 }
 
-fn panel(svg: &mut String, report: &CodecReport, operation: &str, left: f64) {
+fn panel(svg: &mut Svg, report: &CodecReport, operation: &str, left: f64) {
     let bottom = HEAD + LINE * report.groups.len() as f64;
-    text(svg, (left, HEAD - 20.0), "font-weight=\"600\"", operation);
+    svg.text((left, HEAD - 20.0), "font-weight=\"600\"", operation);
     for power in FROM as i32..=TO as i32 {
         let ratio = f64::from(power).exp2();
         let x = left + x_of(ratio);
         let stroke = if power == 0 { "#555" } else { "#ddd" };
-        let _ = writeln!(svg, "<path d=\"M{x:.1} {HEAD}V{bottom}\" stroke=\"{stroke}\" fill=\"none\"/>");
+        svg.stroke(&format!("M{x:.1} {HEAD}V{bottom}"), stroke, 1.0);
         let label = if power < 0 { format!("1/{}", 1 << -power) } else { format!("{ratio}") };
-        text(svg, (x, HEAD - 5.0), "text-anchor=\"middle\" fill=\"#777\"", &label);
+        svg.text((x, HEAD - 5.0), "text-anchor=\"middle\" fill=\"#777\"", &label);
     }
     for (idx, group) in report.groups.iter().enumerate() {
         dots(svg, group, operation, left, y_of(idx));
     }
 }
 
-fn dots(svg: &mut String, group: &Group, operation: &str, left: f64, y: f64) {
-    for (side, colour) in SIDES.into_iter().rev() {
+fn dots(svg: &mut Svg, group: &Group, operation: &str, left: f64, y: f64) {
+    for (side, color) in SIDES.into_iter().rev() {
         let mut rows = group.rows.iter().filter(|row| row.operation == operation && row.side == side);
         let Some(ratio) = rows.next().and_then(|row| row.vs_baseline) else { continue };
         let x = left + x_of(ratio);
-        let _ = writeln!(
-            svg,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"><title>{side}: {ratio:.2} of \
-             {}</title></circle>",
-            group.baseline
-        );
+        svg.dot((x, y), 4.0, color, &format!("{side}: {ratio:.2} of {}", group.baseline));
     }
-}
-
-/// Writes words at a place.
-fn text(svg: &mut String, (x, y): (f64, f64), style: &str, words: &str) {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;");
-    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" {style}>{words}</text>");
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! The codec benchmark's result: nanoseconds a message and a field first, bytes a second beside them.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use serde::Serialize;
 
 use super::CodecPlan;
+use crate::cells;
 use crate::cores::Cores;
-use crate::{BenchError, Machine, write_files};
+use crate::harness::measured::{median, ratios};
+use crate::harness::words::figure;
+use crate::harness::{Machine, Report, Table};
 
 /// A whole run.
 #[derive(Debug, Serialize)]
@@ -70,7 +72,7 @@ impl Row {
         Self {
             operation,
             side,
-            ns: median(rounds_ns.clone()),
+            ns: median(rounds_ns.iter().copied()),
             ns_range: Some((least, most)),
             rounds_ns,
             vs_baseline: None,
@@ -91,30 +93,32 @@ impl Row {
     }
 }
 
-/// The middle one, or the mean of the middle two.
-fn median(mut figures: Vec<f64>) -> Option<f64> {
-    figures.sort_by(f64::total_cmp);
-    let (low, high) = (figures.get(figures.len().checked_sub(1)? / 2)?, figures.get(figures.len() / 2)?);
-    Some((low + high) / 2.0)
-}
-
 impl CodecReport {
     pub(super) fn new(plan: &CodecPlan, mut groups: Vec<Group>) -> Self {
         groups.iter_mut().for_each(compare);
         let machine = Cores::choose().ok().map(|cores| Machine::look(&cores, &[]));
         let seed = plan.corpus.is_none().then_some(plan.seed);
-        Self { machine, rounds: plan.rounds, seconds: plan.seconds, seed, groups }
+        Self { machine, rounds: plan.lasting.rounds, seconds: plan.lasting.seconds, seed, groups }
     }
 
-    /// The result as one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
+    fn csv(&self) -> String {
+        let mut text = String::from("payload,bytes,fields,operation,side,round,ns\n");
+        for group in &self.groups {
+            for row in &group.rows {
+                for (round_idx, ns) in row.rounds_ns.iter().enumerate() {
+                    let Group { payload, bytes, fields, .. } = group;
+                    let (operation, side, round) = (row.operation, row.side, round_idx + 1);
+                    let _ =
+                        writeln!(text, "{payload},{bytes},{fields},{operation},\"{side}\",{round},{ns:.2}");
+                }
+            }
+        }
+        text
     }
+}
 
-    /// The result as a table for people.
-    #[must_use]
-    pub fn table(&self) -> String {
+impl Report for CodecReport {
+    fn table(&self) -> String {
         let mut text = match &self.machine {
             Some(machine) => format!(
                 "{}, Linux {}, {} build of Tollfree {}, one thread, medians of {} rounds of {} s\n",
@@ -136,33 +140,12 @@ impl CodecReport {
         text
     }
 
-    /// Writes `rows.json`, `table.txt`, `rounds.csv` and `ratios.svg` into a directory, which is made if need be.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        let files = [
-            ("rows.json", self.json() + "\n"),
-            ("table.txt", self.table()),
-            ("rounds.csv", self.csv()),
-            ("ratios.svg", super::plot::ratios(self)),
-        ];
-        write_files(dir, &files)
+    fn began(&self) -> &str {
+        self.machine.as_ref().map_or("now", |machine| &machine.started_at)
     }
 
-    fn csv(&self) -> String {
-        let mut text = String::from("payload,bytes,fields,operation,side,round,ns\n");
-        for group in &self.groups {
-            for row in &group.rows {
-                for (round_idx, ns) in row.rounds_ns.iter().enumerate() {
-                    let Group { payload, bytes, fields, .. } = group;
-                    let (operation, side, round) = (row.operation, row.side, round_idx + 1);
-                    let _ =
-                        writeln!(text, "{payload},{bytes},{fields},{operation},\"{side}\",{round},{ns:.2}");
-                }
-            }
-        }
-        text
+    fn files(&self) -> Vec<(&'static str, String)> {
+        vec![("rounds.csv", self.csv()), ("plot.svg", super::plot::ratios(self))]
     }
 }
 
@@ -187,34 +170,24 @@ impl Group {
             "\n{}: {} bytes, {} fields, object of {} bytes",
             self.payload, self.bytes, self.fields, self.object_len
         );
-        let _ = writeln!(
-            text,
-            "  {:<19}{:<26}{:>12} {:>10} {:>22} {:>9} {:>9}",
-            "",
-            "",
-            "ns",
-            "ns a field",
-            "(rounds)",
-            format!(": {}", self.baseline),
-            "MB/s"
-        );
+        let mut table = Table::new("|", &format!("ns|ns a field|(rounds)|: {}|MB/s", self.baseline));
         for row in &self.rows {
             let (Some(ns), Some((least, most))) = (row.ns, row.ns_range) else {
                 let why = row.not_run.as_deref().unwrap_or("no reason known");
-                let _ = writeln!(text, "  {:<19}{:<26} not run: {why}", row.operation, row.side);
+                table.noted(cells![row.operation, row.side], format!("not run: {why}"));
                 continue;
             };
-            let ratio = row.vs_baseline.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
-            let _ = writeln!(
-                text,
-                "  {:<19}{:<26}{ns:>12.1} {:>10.2} {:>22} {ratio:>9} {:>9.0}",
+            table.row(cells![
                 row.operation,
                 row.side,
-                ns / self.fields.max(1) as f64,
+                format!("{ns:.1}"),
+                format!("{:.2}", ns / self.fields.max(1) as f64),
                 format!("({least:.1}..{most:.1})"),
-                self.bytes as f64 * 1000.0 / ns,
-            );
+                figure(row.vs_baseline, 2),
+                format!("{:.0}", self.bytes as f64 * 1000.0 / ns),
+            ]);
         }
+        let _ = write!(text, "{table}");
     }
 }
 
@@ -230,8 +203,7 @@ pub(super) fn compare(group: &mut Group) {
         let Some((_, theirs)) = baseline.iter().find(|(operation, _)| *operation == row.operation) else {
             continue;
         };
-        row.vs_baseline =
-            median(row.rounds_ns.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect());
+        row.vs_baseline = median(ratios(&row.rounds_ns, theirs, |ns| *ns));
     }
 }
 
@@ -240,10 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_and_ratios() {
-        assert_eq!(median(vec![]), None);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![1.0, 2.0]), Some(1.5));
+    fn rows_add_up_and_are_set_beside_the_baseline() {
         let rows = vec![
             Row::measured("decode", "tollfree", vec![1.0, 2.0, 4.0]),
             Row::measured("decode", "prost", vec![2.0, 8.0, 8.0]),

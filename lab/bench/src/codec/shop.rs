@@ -26,7 +26,7 @@ pub(super) struct Everyday {
 
 impl Everyday {
     pub(super) fn group(&self, plan: &CodecPlan) -> Result<Group, BenchError> {
-        at_each_seat(plan.rounds, |rounds| (self.group)(self.name, plan, rounds))
+        at_each_seat(plan.lasting.rounds, |rounds| (self.group)(self.name, plan, rounds))
     }
 }
 
@@ -393,6 +393,6 @@ fn group<S: Sample>(name: &str, plan: &CodecPlan, rounds: usize) -> Result<Group
         fields: fields / kinds,
         object_len: forms.objects.iter().map(Vec::len).sum::<usize>() / kinds,
         baseline: PROST,
-        rows: measure::interleaved(rows, rounds, plan.round()),
+        rows: measure::interleaved(rows, rounds, plan.lasting.measure()),
     })
 }

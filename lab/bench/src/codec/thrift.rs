@@ -115,7 +115,7 @@ fn generated<T: Generated>(protocol: Protocol, random: &mut Random) -> Vec<u8> {
 
 /// Measures all rows of one payload.
 pub(super) fn group(plan: &CodecPlan, payload: &ThriftPayload) -> Result<Group, BenchError> {
-    at_each_seat(plan.rounds, |rounds| group_at(plan, rounds, &payload.clone()))
+    at_each_seat(plan.lasting.rounds, |rounds| group_at(plan, rounds, &payload.clone()))
 }
 
 fn group_at(plan: &CodecPlan, rounds: usize, payload: &ThriftPayload) -> Result<Group, BenchError> {
@@ -135,6 +135,6 @@ fn group_at(plan: &CodecPlan, rounds: usize, payload: &ThriftPayload) -> Result<
         bytes: payload.bytes.len(),
         fields: ours.field_count(),
         object_len: ours.object_len(),
-        rows: measure::interleaved(rows, rounds, plan.round()),
+        rows: measure::interleaved(rows, rounds, plan.lasting.measure()),
     })
 }

@@ -15,6 +15,7 @@ use crate::latency::Latencies;
 use crate::load::{self, EchoCall, body_of, check_echo};
 use crate::order::{self, Load, Serving};
 use crate::peer::Starter;
+use crate::plan::Case;
 use crate::side::tollfree_direct::{self, Caller};
 
 /// From one change of a register to the next.
@@ -146,11 +147,7 @@ async fn closed_loop(
         if inflight == 0 {
             continue;
         }
-        let mut echo = case.echo();
-        echo.inflight = inflight;
-        let (address, core) = (String::new(), None);
-        let (calls, every, samples, server) = (None, None, None, None);
-        let load = Load { case: echo, core, address, warm_up, measure, calls, every, samples, server };
+        let load = Load::new(Case { inflight, ..case.echo() }, String::new(), warm_up, measure);
         loops.spawn(async move { load::run(caller, &load).await });
     }
     let (mut latencies, mut elapsed_ns) = (Latencies::default(), 0);

@@ -7,19 +7,19 @@
 mod act;
 mod report;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tollfree_shepherd::Word;
 
-use crate::cores::{CoreIdx, Cores};
+use crate::BenchError;
+use crate::cores::Cores;
+use crate::harness::{self, Crew, Lasting, Machine, Told, rounds, some, within};
 use crate::latency::Latencies;
-use crate::order::{Load, Measured, Order, Serve, Serving};
-use crate::peer::Peer;
-use crate::plan::{Case, INFLIGHT_MAX, Malloc, Message, Placement, RuntimeKind, Side};
-use crate::workdir::Workdir;
-use crate::{BenchError, Machine, rounds};
+use crate::order::{self, Load, Measured, Order, Serve, Serving};
+use crate::plan::{Case, INFLIGHT_MAX, Malloc, Placement, RuntimeKind, Side};
 
 pub(crate) use self::act::act;
 pub use self::report::{DeviceReport, DeviceRow};
@@ -31,8 +31,6 @@ const SIZE: usize = 64;
 const RATE_MAX: u32 = 5_000_000;
 /// Threads of each process.
 const THREADS_MAX: usize = 2;
-/// Time that a process may take to start, or to end its measurement beyond the measured time.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What to measure: every combination is a row, and so is the floor with as many calls in flight.
 #[derive(Debug, Clone)]
@@ -52,10 +50,8 @@ pub struct DevicePlan {
     pub threads: Vec<usize>,
     /// Where processes of one thread run; those of two are not pinned.
     pub placements: Vec<Placement>,
-    /// Measured time for each row and round.
-    pub seconds: f64,
-    /// Rounds.
-    pub rounds: usize,
+    /// How long and how often.
+    pub lasting: Lasting,
 }
 
 /// One row.
@@ -86,26 +82,11 @@ impl DevicePlan {
     /// # Errors
     /// [`BenchError::Refused`], naming the value and what is allowed.
     pub fn check(&self) -> Result<(), BenchError> {
-        let refuse = |what: String| Err(BenchError::Refused(what));
-        if let Some(count) = self.inflights.iter().find(|count| !(1..=INFLIGHT_MAX).contains(*count)) {
-            return refuse(format!("{count} calls in flight: must be 1 to {INFLIGHT_MAX}"));
-        }
-        if let Some(rate) = self.rates.iter().find(|rate| !(1..=RATE_MAX).contains(*rate)) {
-            return refuse(format!("{rate} calls a second: must be 1 to {RATE_MAX}"));
-        }
-        if let Some(threads) = self.threads.iter().find(|threads| !(1..=THREADS_MAX).contains(*threads)) {
-            return refuse(format!("{threads} threads: must be 1 to {THREADS_MAX}"));
-        }
-        if !(self.seconds >= 0.01 && self.seconds <= 3600.0) {
-            return refuse(format!("{} seconds per row and round: must be 0.01 to 3600", self.seconds));
-        }
-        if !(1..=1000).contains(&self.rounds) {
-            return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
-        }
-        if self.cases().is_empty() {
-            return refuse("nothing to measure: an axis has no value".to_owned());
-        }
-        Ok(())
+        within(&self.inflights, 1..=INFLIGHT_MAX, "calls in flight")?;
+        within(&self.rates, 1..=RATE_MAX, "calls a second")?;
+        within(&self.threads, 1..=THREADS_MAX, "threads")?;
+        self.lasting.check()?;
+        some(&self.cases())
     }
 
     /// Every case once, those that are compared with each other next to each other.
@@ -140,9 +121,7 @@ impl DevicePlan {
         }
         cases
     }
-}
 
-impl DevicePlan {
     /// Threads of each process, and where they run.
     fn places(&self) -> Vec<(usize, Placement)> {
         let of = |threads: &usize| match *threads {
@@ -176,9 +155,23 @@ impl DeviceCase {
     /// As sides know it.
     fn echo(self) -> Case {
         let runtime = if self.threads == 1 { RuntimeKind::Current } else { RuntimeKind::Multi };
-        let DeviceCase { inflight, placement, .. } = self;
         let side = if self.mode.is_none() { Side::Floor } else { Side::TollfreeDirect };
-        Case { side, message: Message::Probe, size: SIZE, metadata: 0, inflight, placement, runtime }
+        Case { placement: self.placement, ..Case::probe(side, SIZE, self.inflight, runtime) }
+    }
+
+    /// How hard it is called, in words.
+    fn pace(&self) -> String {
+        match self.rate {
+            Some(rate) => format!("{rate} calls a second"),
+            None => format!("{} in flight", self.inflight),
+        }
+    }
+}
+
+impl fmt::Display for DeviceCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mode, batch, pace) = (self.name(), self.batch.0, self.pace());
+        write!(f, "{mode}, batch {batch}, {pace}, {} threads, {}", self.threads, self.placement)
     }
 }
 
@@ -186,7 +179,6 @@ impl DeviceCase {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) case: DeviceCase,
-    pub(crate) core: Option<CoreIdx>,
     pub(crate) role: Role,
 }
 
@@ -216,72 +208,39 @@ impl Driven {
     }
 }
 
-/// One measurement that just ended, with its calls a second.
-pub type DeviceStep<'a> = rounds::Step<'a, DeviceCase, f64>;
-
 /// Measures everything that the plan asks for; `progress` hears of each measurement. A case that fails is a row that says so.
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
-pub async fn run(
-    plan: &DevicePlan,
-    mut progress: impl FnMut(&DeviceStep<'_>),
-) -> Result<DeviceReport, BenchError> {
+pub async fn run(plan: &DevicePlan, progress: impl FnMut(&Told)) -> Result<DeviceReport, BenchError> {
     plan.check()?;
-    let cores = Cores::choose()?;
-    for case in plan.cases() {
-        cores.seats(case.placement)?;
-    }
+    let cores = harness::seats(plan.cases().iter().map(|case| case.placement))?;
     let machine = Machine::look(&cores, &Malloc::Keep.settings());
-    let take = async |case: DeviceCase| measure(plan, case, &cores).await.map_err(|error| error.to_string());
-    let tried = rounds::interleave(plan.cases(), plan.rounds, take, |step| {
-        let rate = step.outcome.map(Driven::rate);
-        let outcome = rate.as_ref().map_err(|why| *why);
-        let (done, total, round, case) = (step.done, step.total, step.round, step.case);
-        progress(&rounds::Step { done, total, round, case, outcome });
-    })
-    .await;
-    Ok(DeviceReport::new(machine, plan, tried))
+    let take = async |case| measure(plan.lasting, case, &cores).await;
+    let rate = |driven: &Driven| format!("{:.0} calls a second", driven.rate());
+    let tried = rounds::interleave(plan.cases(), plan.lasting.rounds, take, rate, progress).await;
+    Ok(DeviceReport::new(machine, plan.lasting, tried))
 }
 
-async fn measure(plan: &DevicePlan, case: DeviceCase, cores: &Cores) -> Result<Driven, BenchError> {
+async fn measure(lasting: Lasting, case: DeviceCase, cores: &Cores) -> Result<Driven, BenchError> {
     let seats = cores.seats(case.placement)?;
-    let dir = Workdir::create()?;
-    let malloc = Malloc::Keep.settings();
-    let measure = Duration::from_secs_f64(plan.seconds);
-    let warm_up = (measure / 4).clamp(Duration::from_millis(20), Duration::from_millis(500));
-    let within = warm_up + measure + PATIENCE;
-    let place = || dir.path().to_owned();
-    let start =
-        async |name: &'static str, order: Order| Peer::start(name, &["bench-peer"], &malloc, &order).await;
+    let crew = order::crew(Malloc::Keep)?;
+    let dir = crew.dir().to_owned();
+    let (warm_up, measure) = (lasting.warm_up(), lasting.measure());
     if case.mode.is_none() {
-        let serve = Serve { case: case.echo(), core: seats.server, dir: place() };
-        let mut server = start("server", Order::Serve(serve)).await?;
-        let Serving { address } = server.hear(PATIENCE).await?;
-        let (core, calls, every, samples, server_pid) = (seats.client, None, None, None, None);
-        let load = Load {
-            case: case.echo(),
-            core,
-            address,
-            warm_up,
-            measure,
-            calls,
-            every,
-            samples,
-            server: server_pid,
-        };
-        let mut client = start("client", Order::Load(load)).await?;
-        let Measured { latencies, elapsed_ns, .. } = client.hear(within).await?;
-        client.stop().await;
+        let serve = Order::Serve(Serve { case: case.echo(), dir });
+        let (server, Serving { address }) = crew.ready("server", seats.server, serve).await?;
+        let load = Order::Load(Load::new(case.echo(), address, warm_up, measure));
+        let Measured { latencies, elapsed_ns, .. } =
+            crew.measure("client", seats.client, load, warm_up + measure).await?;
         server.stop().await;
         return Ok(Driven { latencies, elapsed_ns, ..Driven::default() });
     }
-    let drive = Part { case, core: seats.client, role: Role::Drive { dir: place(), warm_up, measure } };
-    let mut driver = start("driver", Order::Device(drive)).await?;
-    let Serving { address } = driver.hear(PATIENCE).await?;
-    let work = Part { case, core: seats.server, role: Role::Work { address } };
-    let worker = start("worker", Order::Device(work)).await?;
-    let driven: Driven = driver.hear(within).await?;
+    let drive = Order::Device(Part { case, role: Role::Drive { dir, warm_up, measure } });
+    let (mut driver, Serving { address }) = crew.ready("driver", seats.client, drive).await?;
+    let work = Order::Device(Part { case, role: Role::Work { address } });
+    let worker = crew.start("worker", seats.server, work).await?;
+    let driven = driver.hear(warm_up + measure + Crew::PATIENCE).await?;
     driver.stop().await;
     worker.stop().await;
     Ok(driven)
@@ -300,8 +259,7 @@ mod tests {
             changing: false,
             threads: vec![1, 2],
             placements: vec![Placement::Split],
-            seconds: 1.0,
-            rounds: 1,
+            lasting: Lasting { seconds: 1.0, rounds: 1 },
         }
     }
 
@@ -325,12 +283,11 @@ mod tests {
     fn impossible_plans_are_refused_in_words() {
         plan().check().unwrap();
         type Spoil = fn(&mut DevicePlan);
-        let spoil: [(&str, Spoil); 6] = [
+        let spoil: [(&str, Spoil); 5] = [
             ("0 calls in flight", |p| p.inflights.push(0)),
             ("calls a second", |p| p.rates.push(0)),
             ("3 threads", |p| p.threads.push(3)),
-            ("seconds", |p| p.seconds = f64::NAN),
-            ("rounds", |p| p.rounds = 0),
+            ("rounds", |p| p.lasting.rounds = 0),
             ("no value", |p| p.modes.clear()),
         ];
         for (words, spoil) in spoil {

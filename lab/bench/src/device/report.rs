@@ -1,16 +1,16 @@
 //! The result of `tollfree-lab bench device`.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use serde::Serialize;
 use tollfree::shepherd::{Batch, DoorbellMode};
 
-use super::{DeviceCase, DevicePlan, Driven};
-use crate::latency::Latencies;
-use crate::lines::{self, Drawing, Point};
-use crate::rounds::Tried;
-use crate::{BenchError, Machine, write_files};
+use super::{DeviceCase, Driven};
+use crate::cells;
+use crate::harness::chart::{Named, side_by_side};
+use crate::harness::measured::{median, median_of, quantile};
+use crate::harness::words::{figure, micros_of};
+use crate::harness::{Chart, Lasting, Machine, Report, Rows, Table, Tried, is_failure};
 
 /// What `coherent:4` is to reach of the floor's rate.
 const FLOOR_SHARE: f64 = 0.3;
@@ -24,14 +24,9 @@ const PAUSE_MS: f64 = 5.0;
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub struct DeviceReport {
-    /// Where.
-    pub machine: Machine,
-    /// Measured time for each row and round.
-    pub seconds: f64,
-    /// Rounds.
-    pub rounds: usize,
     /// The rows.
-    pub rows: Vec<DeviceRow>,
+    #[serde(flatten)]
+    pub rows: Rows<DeviceRow>,
     /// What is compared with bounds, in words.
     pub bounds: Vec<String>,
 }
@@ -62,39 +57,25 @@ pub struct DeviceRow {
     pub not_run: Option<String>,
 }
 
-fn median(mut of: Vec<f64>) -> Option<f64> {
-    of.sort_by(f64::total_cmp);
-    of.get(of.len() / 2).copied()
-}
-
 impl DeviceRow {
     fn of(tried: Tried<DeviceCase, Driven>) -> DeviceRow {
-        let mut all = Driven::default();
-        for round in &tried.rounds {
-            all.latencies.merge(&round.latencies);
-            all.publications += round.publications;
-            all.emissions += round.emissions;
-            all.rings += round.rings;
-        }
-        let quantile =
-            |latencies: &Latencies, share| (latencies.count() > 0).then(|| latencies.quantile_ns(share));
-        let of_rounds = |share| {
-            let rounds = tried.rounds.iter().filter_map(|round| quantile(&round.latencies, share));
-            median(rounds.map(|ns| ns as f64).collect()).map(|ns| ns as u64)
-        };
-        let (p50_ns, p99_ns) = (of_rounds(0.5), of_rounds(0.99));
+        let Tried { case, rounds, not_run } = tried;
+        let sum = |of: fn(&Driven) -> u64| rounds.iter().map(of).sum::<u64>();
+        let of_rounds =
+            |share| median_of(rounds.iter().filter_map(|round| quantile(&round.latencies, share)));
         let each = |count: u64, of: u64| (of > 0).then(|| count as f64 / of as f64);
+        let emissions = sum(|round| round.emissions);
         DeviceRow {
-            case: tried.case,
-            calls_per_s: median(tried.rounds.iter().map(Driven::rate).collect()),
+            case,
+            calls_per_s: median(rounds.iter().map(Driven::rate)),
             of_floor: None,
-            p50_ns,
-            p99_ns,
-            longest_ns: quantile(&all.latencies, 1.0),
-            calls: all.latencies.count(),
-            emissions_per_publication: each(all.emissions, all.publications),
-            rings_per_call: each(all.rings, all.emissions),
-            not_run: tried.not_run,
+            p50_ns: of_rounds(0.5),
+            p99_ns: of_rounds(0.99),
+            longest_ns: rounds.iter().filter_map(|round| quantile(&round.latencies, 1.0)).max(),
+            calls: sum(|round| round.latencies.count()),
+            emissions_per_publication: each(emissions, sum(|round| round.publications)),
+            rings_per_call: each(sum(|round| round.rings), emissions),
+            not_run,
         }
     }
 
@@ -111,28 +92,33 @@ impl DeviceRow {
 impl DeviceReport {
     pub(super) fn new(
         machine: Machine,
-        plan: &DevicePlan,
+        lasting: Lasting,
         tried: Vec<Tried<DeviceCase, Driven>>,
     ) -> DeviceReport {
-        let rows: Vec<_> = tried.into_iter().map(DeviceRow::of).collect();
-        let (seconds, rounds) = (plan.seconds, plan.rounds);
-        let mut report = DeviceReport { machine, seconds, rounds, rows, bounds: Vec::new() };
+        DeviceReport::of(Rows::of(machine, lasting, tried, DeviceRow::of))
+    }
+
+    fn of(rows: Rows<DeviceRow>) -> DeviceReport {
+        let mut report = DeviceReport { rows, bounds: Vec::new() };
         report.compare_with_floor();
         report.bounds = report.compared();
         report
     }
 
+    fn all(&self) -> impl Iterator<Item = &DeviceRow> {
+        self.rows.rows.iter()
+    }
+
     fn compare_with_floor(&mut self) {
         let setting = |case: &DeviceCase| (case.inflight, case.placement);
         let floors: Vec<_> = self
-            .rows
-            .iter()
+            .all()
             .filter(|row| row.case.mode.is_none())
             .filter_map(|row| Some((setting(&row.case), row.calls_per_s?)))
             .collect();
         let is_like_floor =
             |case: &DeviceCase| case.mode.is_some() && case.rate.is_none() && case.threads == 1;
-        for row in self.rows.iter_mut().filter(|row| is_like_floor(&row.case)) {
+        for row in self.rows.rows.iter_mut().filter(|row| is_like_floor(&row.case)) {
             let floor = floors.iter().find(|(floor, _)| *floor == setting(&row.case));
             row.of_floor = floor.zip(row.calls_per_s).map(|((_, floor), own)| own / floor);
         }
@@ -141,7 +127,7 @@ impl DeviceReport {
     fn compared(&self) -> Vec<String> {
         let mut words = Vec::new();
         let said = |holds: bool| if holds { "met" } else { "not met" };
-        for row in &self.rows {
+        for row in self.all() {
             let DeviceCase { inflight, threads, placement, .. } = row.case;
             if let Some(share) = row.of_floor.filter(|_| row.is(DoorbellMode::Coherent(4))) {
                 let verdict = said(share >= FLOOR_SHARE);
@@ -154,7 +140,7 @@ impl DeviceReport {
                     other.is(DoorbellMode::Doorbell)
                         && DeviceCase { mode: row.case.mode, ..other.case } == row.case
                 };
-                let single = self.rows.iter().find(is_single);
+                let single = self.all().find(is_single);
                 if let (Some(own), Some(single)) =
                     (row.calls_per_s, single.and_then(|single| single.calls_per_s))
                     && row.case.rate.is_none()
@@ -169,8 +155,7 @@ impl DeviceReport {
             }
             if let Some(longest_ns) = row.longest_ns.filter(|_| row.case.changing) {
                 let longest_ms = longest_ns as f64 / 1e6;
-                let others =
-                    self.rows.iter().filter(|other| !other.case.changing && other.case.mode.is_some());
+                let others = self.all().filter(|other| !other.case.changing && other.case.mode.is_some());
                 let other_ms =
                     others.filter_map(|other| other.longest_ns).max().unwrap_or_default() as f64 / 1e6;
                 let verdict = said(longest_ms <= PAUSE_MS);
@@ -190,7 +175,7 @@ impl DeviceReport {
     /// The automatic batch beside the best fixed ones at the same pace.
     fn beside_fixed(&self, row: &DeviceRow) -> Option<String> {
         let fixed = || {
-            let others = self.rows.iter().filter(|other| row.is_beside(other) && other.not_run.is_none());
+            let others = self.all().filter(|other| row.is_beside(other) && other.not_run.is_none());
             others.filter(|other| other.case.batch.0 != Batch::Auto)
         };
         let rate = fixed().filter_map(|other| other.calls_per_s).fold(0.0, f64::max);
@@ -198,80 +183,19 @@ impl DeviceReport {
         let (own_rate, own_p99) = (row.calls_per_s?, row.p99_ns?);
         let (rate, p99) = (own_rate / rate, own_p99 as f64 / p99 as f64);
         let verdict = if rate >= 1.0 - NEAR && p99 <= 1.0 + NEAR { "met" } else { "not met" };
-        let pace = row.case.rate.map_or_else(
-            || format!("{} in flight", row.case.inflight),
-            |rate| format!("{rate} calls a second"),
-        );
         Some(format!(
-            "automatic batch, {}, {pace}, {} threads, {}: {rate:.2} of the best fixed one's rate, {p99:.2} of its p99: {verdict}",
+            "automatic batch, {}, {}, {} threads, {}: {rate:.2} of the best fixed one's rate, {p99:.2} of its p99: {verdict}",
             row.case.name(),
+            row.case.pace(),
             row.case.threads,
             row.case.placement
         ))
     }
 
-    /// The rows that were not run.
-    pub fn failures(&self) -> impl Iterator<Item = &DeviceRow> {
-        self.rows.iter().filter(|row| row.not_run.is_some())
-    }
-
-    /// The figures as one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
-    }
-
-    /// The figures for people.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = self.machine.in_words();
-        let _ = writeln!(
-            text,
-            "{} rounds of {} s; 64 bytes there and back; measured\n",
-            self.rounds, self.seconds
-        );
-        let _ = writeln!(
-            text,
-            "{:<10} {:>7} {:>9} {:>9}  {:<18} {:>5} {:>11} {:>8} {:>9} {:>9} {:>10} {:>10} {:>10}",
-            "placement",
-            "threads",
-            "in flight",
-            "rate",
-            "mode",
-            "batch",
-            "calls/s",
-            "of floor",
-            "p50 us",
-            "p99 us",
-            "longest us",
-            "together",
-            "rings/call"
-        );
-        for row in &self.rows {
-            let _ = writeln!(text, "{}", line(row));
-        }
-        text.push('\n');
-        for words in &self.bounds {
-            let _ = writeln!(text, "{words}");
-        }
-        text
-    }
-
-    /// Writes raw data, table and plot into a directory.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        write_files(
-            dir,
-            &[("device.json", self.json()), ("device.txt", self.table()), ("device.svg", self.draw())],
-        )
-    }
-
     /// Latency over the rate that was had.
-    fn draw(&self) -> String {
-        let mut lines: Vec<(String, Vec<Point>)> = Vec::new();
-        for row in &self.rows {
+    fn lines(&self) -> Vec<Named<2>> {
+        let mut lines: Vec<(String, Vec<_>)> = Vec::new();
+        for row in self.all() {
             let (Some(rate), Some(p50), Some(p99)) = (row.calls_per_s, row.p50_ns, row.p99_ns) else {
                 continue;
             };
@@ -279,49 +203,53 @@ impl DeviceReport {
             if row.case.mode.is_some() && !row.case.changing {
                 let _ = write!(name, ", batch {}, {} threads", row.case.batch.0, row.case.threads);
             }
-            let point = Point { x: rate, panels: [p50 as f64 / 1000.0, p99 as f64 / 1000.0] };
+            let point = (rate, [p50 as f64 / 1000.0, p99 as f64 / 1000.0]);
             match lines.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, points)) => points.push(point),
                 None => lines.push((name, vec![point])),
             }
         }
-        lines::draw(&Drawing {
-            title: "64 bytes over the interface to business processes",
-            machine: &self.machine,
-            axis: "calls a second",
-            panels: ["median, µs", "99 of 100, µs"],
-            lines,
-        })
+        lines
     }
 }
 
-fn line(row: &DeviceRow) -> String {
-    let case = &row.case;
-    let pace = case.rate.map_or_else(|| "max".to_owned(), |rate| rate.to_string());
-    let batch = if case.mode.is_some() { case.batch.0.to_string() } else { String::new() };
-    let begin = format!(
-        "{:<10} {:>7} {:>9} {pace:>9}  {:<18} {batch:>5}",
-        case.placement,
-        case.threads,
-        case.inflight,
-        row.case.name()
-    );
-    if let Some(why) = &row.not_run {
-        return format!("{begin} {why}");
+impl Report for DeviceReport {
+    fn table(&self) -> String {
+        let mut table = Table::new(
+            "placement|mode|batch",
+            "threads|in flight|rate|calls/s|of floor|p50 us|p99 us|longest us|together|rings/call",
+        );
+        for row in self.all() {
+            let case = &row.case;
+            let pace = case.rate.map_or_else(|| "max".to_owned(), |rate| rate.to_string());
+            let batch = case.mode.map_or_else(String::new, |_| case.batch.0.to_string());
+            let mut cells = cells![case.placement, case.name(), batch, case.threads, case.inflight, pace];
+            if let Some(why) = &row.not_run {
+                table.noted(cells, why);
+                continue;
+            }
+            cells.extend([figure(row.calls_per_s, 0), figure(row.of_floor, 3)]);
+            cells.extend([row.p50_ns, row.p99_ns, row.longest_ns].map(micros_of));
+            cells.extend([figure(row.emissions_per_publication, 2), figure(row.rings_per_call, 3)]);
+            table.row(cells);
+        }
+        let bounds = self.bounds.join("\n");
+        format!("{}{table}\n{bounds}\n", self.rows.heading("; 64 bytes there and back; measured\n"))
     }
-    let figure =
-        |figure: Option<f64>, digits: usize| figure.map_or_else(String::new, |it| format!("{it:.digits$}"));
-    let us = |ns: Option<u64>| figure(ns.map(|ns| ns as f64 / 1000.0), 2);
-    format!(
-        "{begin} {:>11} {:>8} {:>9} {:>9} {:>10} {:>10} {:>10}",
-        figure(row.calls_per_s, 0),
-        figure(row.of_floor, 3),
-        us(row.p50_ns),
-        us(row.p99_ns),
-        us(row.longest_ns),
-        figure(row.emissions_per_publication, 2),
-        figure(row.rings_per_call, 3)
-    )
+
+    fn began(&self) -> &str {
+        &self.rows.machine.started_at
+    }
+
+    fn failed_count(&self) -> usize {
+        self.all().filter(|row| is_failure(row.not_run.as_ref())).count()
+    }
+
+    fn files(&self) -> Vec<(&'static str, String)> {
+        let panels = side_by_side("calls a second", ["median, µs", "99 of 100, µs"], &self.lines());
+        let title = "64 bytes over the interface to business processes";
+        vec![("plot.svg", Chart { title, machine: &self.rows.machine, panels }.draw())]
+    }
 }
 
 #[cfg(test)]
@@ -365,9 +293,7 @@ mod tests {
             changing(5_100_000),
         ];
         let machine = Machine::look(&crate::cores::Cores::choose().unwrap(), &[]);
-        let mut report = DeviceReport { machine, seconds: 1.0, rounds: 1, rows, bounds: Vec::new() };
-        report.compare_with_floor();
-        report.bounds = report.compared();
+        let report = DeviceReport::of(Rows { machine, seconds: 1.0, rounds: 1, rows });
         let verdicts: Vec<_> = report.bounds.iter().map(|words| words.rsplit(": ").next().unwrap()).collect();
         // coherent:4 and automatic; the fixed ones of coherent:4; doorbell-batch; changes.
         assert_eq!(
@@ -381,6 +307,6 @@ mod tests {
             "{:?}",
             report.bounds
         );
-        assert!(report.table().contains("0.301") && report.draw().contains("</svg>"));
+        assert!(report.table().contains("0.301") && report.files()[0].1.contains("</svg>"));
     }
 }

@@ -9,6 +9,7 @@ mod calls;
 mod report;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,24 +17,20 @@ use serde::{Deserialize, Serialize};
 use tollfree::Server;
 use tollfree_shepherd::{Config, Shepherd};
 
-use crate::cores::Cores;
+use crate::harness::{self, Lasting, Machine, Rows, Told, rounds, some};
 use crate::latency::Latencies;
-use crate::order::{Load, Measured, Order};
-use crate::peer::{Peer, Starter};
-use crate::plan::{Case, Malloc, Message, Placement, RuntimeKind, Side};
-use crate::rounds;
-use crate::workdir::Workdir;
-use crate::{BenchError, Machine, side};
+use crate::order::{self, Load, Measured, Order};
+use crate::peer::Starter;
+use crate::plan::{Case, Malloc, RuntimeKind, Side};
+use crate::{BenchError, side};
 
 pub use attack::Attack;
-pub use report::{HostileReport, HostileRow};
+pub use report::HostileRow;
 
 /// Body of each call.
 const SIZE: usize = 64;
 /// Calls that the good client has in flight.
 const INFLIGHT: usize = 4;
-/// Time that a process may take to start, or to end its measurement beyond the measured time.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The least time before the measured time.
 const WARM_UP: Duration = Duration::from_millis(200);
 
@@ -42,10 +39,8 @@ const WARM_UP: Duration = Duration::from_millis(200);
 pub struct HostilePlan {
     /// The attacks.
     pub attacks: Vec<Attack>,
-    /// Measured time for each row and round, once with the attack and once without.
-    pub seconds: f64,
-    /// Rounds.
-    pub rounds: usize,
+    /// How long and how often, once with the attack and once without.
+    pub lasting: Lasting,
 }
 
 /// One measurement of a row.
@@ -55,6 +50,12 @@ pub struct HostileCase {
     pub attack: Attack,
     /// Whether nobody attacks, for comparison.
     pub is_quiet: bool,
+}
+
+impl fmt::Display for HostileCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", if self.is_quiet { "without" } else { "with" }, self.attack)
+    }
 }
 
 /// What a measurement came to.
@@ -67,9 +68,6 @@ pub struct Round {
     /// What the attacker held as the measurement began.
     pub held: usize,
 }
-
-/// One measurement that just ended.
-pub type HostileStep<'a> = rounds::Step<'a, HostileCase, Round>;
 
 /// Where a shepherd can be reached.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -111,17 +109,8 @@ impl HostilePlan {
     /// # Errors
     /// [`BenchError::Refused`], naming the value and what is allowed.
     pub fn check(&self) -> Result<(), BenchError> {
-        let refuse = |what: String| Err(BenchError::Refused(what));
-        if !(self.seconds >= 0.01 && self.seconds <= 3600.0) {
-            return refuse(format!("{} seconds per row and round: must be 0.01 to 3600", self.seconds));
-        }
-        if !(1..=1000).contains(&self.rounds) {
-            return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
-        }
-        if self.attacks.is_empty() {
-            return refuse("nothing to measure: no attack is named".to_owned());
-        }
-        Ok(())
+        self.lasting.check()?;
+        some(&self.attacks)
     }
 
     fn cases(&self) -> Vec<HostileCase> {
@@ -134,80 +123,51 @@ impl HostilePlan {
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
-pub async fn run(
-    plan: &HostilePlan,
-    progress: impl FnMut(&HostileStep<'_>),
-) -> Result<HostileReport, BenchError> {
+pub async fn run(plan: &HostilePlan, progress: impl FnMut(&Told)) -> Result<Rows<HostileRow>, BenchError> {
     plan.check()?;
-    let machine = Machine::look(&Cores::choose()?, &Malloc::Keep.settings());
-    let measure = Duration::from_secs_f64(plan.seconds);
-    let take = async |case| take(case, measure).await.map_err(|error| error.to_string());
-    let tried = rounds::interleave(plan.cases(), plan.rounds, take, progress).await;
-    Ok(HostileReport::new(machine, plan, tried))
+    let machine = Machine::look(&harness::seats([])?, &Malloc::Keep.settings());
+    let take = async |case| take(case, plan.lasting).await;
+    let outcome =
+        |round: &Round| format!("{:.0} calls/s, p99 {:.1} us", round.rate_per_s, round.p99_ns as f64 / 1e3);
+    let tried = rounds::interleave(plan.cases(), plan.lasting.rounds, take, outcome, progress).await;
+    Ok(report::report(machine, plan.lasting, tried))
 }
 
-async fn take(case: HostileCase, measure: Duration) -> Result<Round, BenchError> {
-    let dir = Workdir::create()?;
-    let malloc = Malloc::Keep.settings();
-    let start = async |role, part| Peer::start(role, &["bench-peer"], &malloc, &Order::Hostile(part)).await;
-    let mut shepherd = start("shepherd", Part::Shepherd(dir.path().to_owned())).await?;
-    let doors: Doors = shepherd.hear(PATIENCE).await?;
-    let mut worker = start("worker", Part::Worker(doors.business.clone())).await?;
-    let Attaching {} = worker.hear(PATIENCE).await?;
+async fn take(case: HostileCase, lasting: Lasting) -> Result<Round, BenchError> {
+    let crew = order::crew(Malloc::Keep)?;
+    let part = Part::Shepherd(crew.dir().to_owned());
+    let (shepherd, doors): (_, Doors) = crew.ready("shepherd", None, Order::Hostile(part)).await?;
+    let part = Part::Worker(doors.business.clone());
+    let (worker, Attaching {}) = crew.ready("worker", None, Order::Hostile(part)).await?;
     let mut attacker = None;
     let mut held = 0;
     if !case.is_quiet {
-        let mut process = start("attacker", Part::Attacker(case.attack, doors.clone())).await?;
-        let standing: Standing = process.hear(PATIENCE).await?;
+        let part = Order::Hostile(Part::Attacker(case.attack, doors.clone()));
+        let (process, standing): (_, Standing) = crew.ready("attacker", None, part).await?;
         held = standing.held;
         attacker = Some(process);
     }
-    let warm_up = (measure / 4).clamp(WARM_UP, Duration::from_secs(1));
-    let mut client = if case.attack.is_on_the_page() {
-        start("client", Part::Reader { metrics: doors.metrics, warm_up, measure }).await?
+    let (warm_up, measure) = (lasting.warm_up().max(WARM_UP), lasting.measure());
+    let part = if case.attack.is_on_the_page() {
+        Order::Hostile(Part::Reader { metrics: doors.metrics, warm_up, measure })
     } else {
-        let address = format!("http://{}", doors.world);
-        let load = Load {
-            case: echo(),
-            core: None,
-            address,
-            warm_up,
-            measure,
-            calls: None,
-            every: None,
-            samples: None,
-            server: None,
-        };
-        Peer::start("client", &["bench-peer"], &malloc, &Order::Load(load)).await?
+        Order::Load(Load::new(echo(), format!("http://{}", doors.world), warm_up, measure))
     };
-    let measured: Measured = client.hear(warm_up + measure + PATIENCE).await?;
-    for process in [Some(client), attacker, Some(worker), Some(shepherd)].into_iter().flatten() {
+    let measured: Measured = crew.measure("client", None, part, warm_up + measure).await?;
+    for process in [attacker, Some(worker), Some(shepherd)].into_iter().flatten() {
         process.stop().await;
     }
-    let seconds = Duration::from_nanos(measured.elapsed_ns).as_secs_f64();
-    Ok(Round {
-        rate_per_s: measured.latencies.count() as f64 / seconds,
-        p99_ns: measured.latencies.quantile_ns(0.99),
-        held,
-    })
+    Ok(Round { rate_per_s: measured.rate(), p99_ns: measured.latencies.quantile_ns(0.99), held })
 }
 
 /// The good client's calls.
 fn echo() -> Case {
-    Case {
-        side: Side::TonicTcp,
-        message: Message::Probe,
-        size: SIZE,
-        metadata: 0,
-        inflight: INFLIGHT,
-        placement: Placement::Unpinned,
-        runtime: RuntimeKind::Current,
-    }
+    Case::probe(Side::TonicTcp, SIZE, INFLIGHT, RuntimeKind::Current)
 }
 
 /// Carries out a process's order.
 pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
-    let runtime = crate::order::runtime(RuntimeKind::Current)?;
+    let runtime = order::runtime(RuntimeKind::Current)?;
     let ended = runtime.block_on(async {
         match part {
             Part::Shepherd(dir) => shepherd(dir, starter).await.map(drop),
@@ -278,15 +238,13 @@ mod tests {
 
     #[test]
     fn impossible_plans_are_refused_in_words() {
-        let plan = || HostilePlan { attacks: Attack::ALL.to_vec(), seconds: 1.0, rounds: 1 };
+        let lasting = Lasting { seconds: 1.0, rounds: 1 };
+        let plan = || HostilePlan { attacks: Attack::ALL.to_vec(), lasting };
         plan().check().unwrap();
         assert_eq!(plan().cases().len(), 2 * Attack::ALL.len());
         type Spoil = fn(&mut HostilePlan);
-        let spoil: [(&str, Spoil); 3] = [
-            ("seconds", |plan| plan.seconds = 0.0),
-            ("rounds", |plan| plan.rounds = 0),
-            ("no attack", |plan| plan.attacks.clear()),
-        ];
+        let spoil: [(&str, Spoil); 2] =
+            [("rounds", |plan| plan.lasting.rounds = 0), ("nothing to measure", |plan| plan.attacks.clear())];
         for (words, spoil) in spoil {
             let mut plan = plan();
             spoil(&mut plan);

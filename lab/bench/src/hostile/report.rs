@@ -1,30 +1,16 @@
 //! The result: for each attack, what it left of the good client's service.
 
-use std::fmt::Write as _;
-use std::path::Path;
-
 use serde::Serialize;
 
-use super::{Attack, HostileCase, HostilePlan, Round};
-use crate::rounds::Tried;
-use crate::{BenchError, Machine, write_files};
+use super::{Attack, HostileCase, Round};
+use crate::cells;
+use crate::harness::measured::{median, median_of, ratios};
+use crate::harness::words::{figure, micros_of};
+use crate::harness::{Lasting, Machine, Report, Rows, Table, Tried, is_failure};
 
 /// What is left to a good client at least of its rate, and how many times as long its slow calls may take at most.
 const RATE_RATIO_MIN: f64 = 0.9;
 const P99_RATIO_MAX: f64 = 2.0;
-
-/// A whole run.
-#[derive(Debug, Serialize)]
-pub struct HostileReport {
-    /// Where.
-    pub machine: Machine,
-    /// Measured time for each row and round.
-    pub seconds: f64,
-    /// Rounds.
-    pub rounds: usize,
-    /// The rows.
-    pub rows: Vec<HostileRow>,
-}
 
 /// What the rounds of an attack measured: medians. Null where nothing was.
 #[derive(Debug, Serialize)]
@@ -49,27 +35,22 @@ pub struct HostileRow {
     pub not_run: Option<String>,
 }
 
-fn median(figures: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut figures: Vec<f64> = figures.collect();
-    figures.sort_by(f64::total_cmp);
-    let count = figures.len();
-    (count > 0).then(|| f64::midpoint(figures[(count - 1) / 2], figures[count / 2]))
-}
-
 impl HostileRow {
     fn of(quiet: Tried<HostileCase, Round>, attacked: Tried<HostileCase, Round>) -> HostileRow {
-        let pairs = || attacked.rounds.iter().zip(&quiet.rounds);
-        let whole = |figure: Option<f64>| figure.map(|figure| figure.round() as u64);
-        let ratio = |part: f64, whole: f64| part / whole.max(f64::MIN_POSITIVE);
+        // Of rounds that have both.
+        let count = quiet.rounds.len().min(attacked.rounds.len());
+        let (calm, under) = (&quiet.rounds[..count], &attacked.rounds[..count]);
+        let rate = |round: &Round| round.rate_per_s.max(f64::MIN_POSITIVE);
+        let p99 = |round: &Round| round.p99_ns.max(1) as f64;
         HostileRow {
             attack: attacked.case.attack,
-            rate_ratio: median(pairs().map(|(under, quiet)| ratio(under.rate_per_s, quiet.rate_per_s))),
-            p99_ratio: median(pairs().map(|(under, quiet)| ratio(under.p99_ns as f64, quiet.p99_ns as f64))),
-            rate_per_s: median(pairs().map(|(under, _)| under.rate_per_s)),
-            quiet_rate_per_s: median(pairs().map(|(_, quiet)| quiet.rate_per_s)),
-            p99_ns: whole(median(pairs().map(|(under, _)| under.p99_ns as f64))),
-            quiet_p99_ns: whole(median(pairs().map(|(_, quiet)| quiet.p99_ns as f64))),
-            held: whole(median(pairs().map(|(under, _)| under.held as f64))),
+            rate_ratio: median(ratios(under, calm, rate)),
+            p99_ratio: median(ratios(under, calm, p99)),
+            rate_per_s: median(under.iter().map(rate)),
+            quiet_rate_per_s: median(calm.iter().map(rate)),
+            p99_ns: median_of(under.iter().map(|round| round.p99_ns)),
+            quiet_p99_ns: median_of(calm.iter().map(|round| round.p99_ns)),
+            held: median_of(under.iter().map(|round| round.held as u64)),
             not_run: attacked.not_run.or(quiet.not_run),
         }
     }
@@ -82,76 +63,52 @@ impl HostileRow {
     }
 }
 
-impl HostileReport {
-    pub(super) fn new(
-        machine: Machine,
-        plan: &HostilePlan,
-        tried: Vec<Tried<HostileCase, Round>>,
-    ) -> HostileReport {
-        let mut rows = Vec::new();
-        let mut tried = tried.into_iter();
-        while let (Some(quiet), Some(attacked)) = (tried.next(), tried.next()) {
-            rows.push(HostileRow::of(quiet, attacked));
-        }
-        HostileReport { machine, seconds: plan.seconds, rounds: plan.rounds, rows }
+/// What the attacks of a plan came to, each tried without it first.
+pub(super) fn report(
+    machine: Machine,
+    lasting: Lasting,
+    tried: Vec<Tried<HostileCase, Round>>,
+) -> Rows<HostileRow> {
+    let mut pairs = Vec::new();
+    let mut tried = tried.into_iter();
+    while let (Some(quiet), Some(attacked)) = (tried.next(), tried.next()) {
+        pairs.push((quiet, attacked));
     }
+    Rows::of(machine, lasting, pairs, |(quiet, attacked)| HostileRow::of(quiet, attacked))
+}
 
-    /// The rows that were not run.
-    pub fn failures(&self) -> impl Iterator<Item = &HostileRow> {
-        self.rows.iter().filter(|row| row.not_run.is_some())
-    }
-
+impl Rows<HostileRow> {
     /// The rows whose good client got less than it must.
     pub fn starved(&self) -> impl Iterator<Item = &HostileRow> {
         self.rows.iter().filter(|row| row.is_starved())
     }
+}
 
-    /// The figures as one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
-    }
-
-    /// The figures for people.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = self.machine.in_words();
-        let _ = writeln!(
-            text,
-            "{} rounds of {} s, each with the attack and without\n",
-            self.rounds, self.seconds
-        );
-        let _ = writeln!(
-            text,
-            "{:<20} {:>6} {:>11} {:>9} {:>10} {:>12} {:>9}",
-            "attack", "held", "rate ratio", "p99 ratio", "calls/s", "quiet", "p99 us"
-        );
+impl Report for Rows<HostileRow> {
+    fn table(&self) -> String {
+        let mut table = Table::new("attack", "held|rate ratio|p99 ratio|calls/s|quiet|p99 us");
         for row in &self.rows {
-            let line = match (&row.not_run, row.rate_ratio, row.p99_ratio) {
-                (None, Some(rate), Some(p99)) => format!(
-                    "{:<20} {:>6} {rate:>11.2} {p99:>9.2} {:>10.0} {:>12.0} {:>9.1}{}",
-                    row.attack,
-                    row.held.unwrap_or(0),
-                    row.rate_per_s.unwrap_or(0.0),
-                    row.quiet_rate_per_s.unwrap_or(0.0),
-                    row.p99_ns.unwrap_or(0) as f64 / 1e3,
-                    if row.is_starved() { "  less than it must be" } else { "" },
-                ),
-                (why, ..) => {
-                    format!("{:<20} {}", row.attack, why.as_deref().unwrap_or("nothing was measured"))
-                }
-            };
-            let _ = writeln!(text, "{line}");
+            let cells = cells![
+                row.attack,
+                figure(row.held.map(|held| held as f64), 0),
+                figure(row.rate_ratio, 2),
+                figure(row.p99_ratio, 2),
+                figure(row.rate_per_s, 0),
+                figure(row.quiet_rate_per_s, 0),
+                micros_of(row.p99_ns),
+            ];
+            let starved = if row.is_starved() { "less than it must be" } else { "" };
+            table.noted(cells, row.not_run.as_deref().unwrap_or(starved));
         }
-        text
+        self.heading(", each with the attack and without\n") + &table.to_string()
     }
 
-    /// Writes raw data and table into a directory.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        write_files(dir, &[("hostile.json", self.json()), ("hostile.txt", self.table())])
+    fn began(&self) -> &str {
+        &self.machine.started_at
+    }
+
+    fn failed_count(&self) -> usize {
+        self.rows.iter().filter(|row| is_failure(row.not_run.as_ref())).count()
     }
 }
 

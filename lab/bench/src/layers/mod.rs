@@ -19,27 +19,23 @@ pub mod report;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
+use crate::BenchError;
 use crate::codec::lookalike;
-use crate::cores::{CoreIdx, Cores};
+use crate::cores::CoreIdx;
+use crate::harness::{self, Lasting, Machine, Told, pid_of, refuse, rounds};
 use crate::hyperprotobench::M54;
-use crate::order::{Order, Serving};
-use crate::peer::Peer;
+use crate::order::{self, Order, Serving};
 use crate::plan::Malloc;
 use crate::proto::HelloWorld;
-use crate::workdir::Workdir;
-use crate::{BenchError, Machine};
 
 use self::part::{Coded, Spent};
 pub(crate) use self::part::{Part, act};
 pub use self::report::LayersReport;
 
-/// Time that a process may take to start, or longer than it was told to measure.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// A large message is at least so long, where none comes from a corpus: as long as the corpus' own.
 const LARGE_LEN: usize = 128 << 10;
 /// Of the look-alikes that a large message is made of.
@@ -127,45 +123,35 @@ impl fmt::Display for Carrier {
 pub struct LayersPlan {
     /// Directory of a HyperProtoBench corpus, for its M54; a look-alike is generated if there is none.
     pub corpus: Option<PathBuf>,
-    /// Measured time of a carrier in a round.
-    pub seconds: f64,
-    /// Rounds; everything runs once in each.
-    pub rounds: usize,
+    /// How long and how often.
+    pub lasting: Lasting,
 }
 
-/// One measurement that just ended.
-#[derive(Debug)]
-pub struct LayersStep {
-    /// Measurements done, this one included.
-    pub done: usize,
-    /// Measurements in all.
-    pub total: usize,
-    /// The message.
-    pub kind: Kind,
-    /// What carried it; none where it was encoded and decoded.
-    pub carrier: Option<Carrier>,
+/// What is measured at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Case {
+    kind: Kind,
+    /// What carries it; none where it is encoded and decoded.
+    carrier: Option<Carrier>,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.carrier {
+            Some(carrier) => write!(f, "{} · {carrier}", self.kind),
+            None => write!(f, "{} · prost alone", self.kind),
+        }
+    }
+}
+
+/// What a measurement came to.
+#[derive(Debug, Clone, Copy)]
+enum Took {
+    Coded(Coded),
+    Spent(Spent),
 }
 
 impl LayersPlan {
-    fn check(&self) -> Result<(), BenchError> {
-        if !(self.seconds >= 0.01 && self.seconds <= 600.0) {
-            let words = format!("{} seconds for each carrier and round: must be 0.01 to 600", self.seconds);
-            return Err(BenchError::Refused(words));
-        }
-        if !(1..=1000).contains(&self.rounds) {
-            return Err(BenchError::Refused(format!("{} rounds: must be 1 to 1000", self.rounds)));
-        }
-        Ok(())
-    }
-
-    fn measure(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
-    }
-
-    fn warm_up(&self) -> Duration {
-        (self.measure() / 4).clamp(Duration::from_millis(20), Duration::from_millis(300))
-    }
-
     /// The encoded message of a kind.
     fn message(&self, kind: Kind) -> Result<Vec<u8>, BenchError> {
         match (kind, &self.corpus) {
@@ -173,10 +159,10 @@ impl LayersPlan {
             (Kind::M54, None) => Ok(large()),
             (Kind::M54, Some(dir)) => {
                 let path = dir.join("bench5/M54.binpb");
-                let refused = |error| BenchError::Refused(format!("cannot read {}: {error}", path.display()));
-                let bytes = std::fs::read(&path).map_err(|error| refused(error.to_string()))?;
-                let message = M54::decode(&bytes[..]).map_err(|error| refused(error.to_string()))?;
-                Ok(message.encode_to_vec())
+                let read = || Ok(M54::decode(&std::fs::read(&path)?[..])?.encode_to_vec());
+                read().or_else(|error: std::io::Error| {
+                    refuse(format!("cannot read {}: {error}", path.display()))
+                })
             }
         }
     }
@@ -197,92 +183,53 @@ fn large() -> Vec<u8> {
     message.encode_to_vec()
 }
 
-/// What was measured of a message in one round.
-#[derive(Debug, Default)]
-struct Round {
-    coded: Coded,
-    spent: Vec<(Carrier, Result<Spent, String>)>,
-}
-
 /// Measures everything; `progress` hears of each measurement.
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that can't be carried out here, [`BenchError::System`]. A carrier that fails is a row
 /// that says so.
-pub async fn run(
-    plan: &LayersPlan,
-    mut progress: impl FnMut(&LayersStep),
-) -> Result<LayersReport, BenchError> {
-    plan.check()?;
-    let cores = Cores::choose()?;
+pub async fn run(plan: &LayersPlan, progress: impl FnMut(&Told)) -> Result<LayersReport, BenchError> {
+    plan.lasting.check()?;
+    let cores = harness::seats([])?;
     let machine = Machine::look(&cores, &Malloc::Keep.settings());
-    let dir = Workdir::create()?;
-    let mut messages = Vec::new();
-    for kind in Kind::ALL {
-        let (bytes, path) = (plan.message(kind)?, dir.join(&format!("{kind}.binpb")));
-        std::fs::write(&path, &bytes).map_err(|source| BenchError::Write { path: path.clone(), source })?;
-        messages.push((kind, bytes.len(), path, Vec::new()));
-    }
-    let total = plan.rounds * Kind::ALL.len() * (CARRIERS.len() + 1);
-    let mut done = 0;
-    for round_idx in 0..plan.rounds {
-        for (kind, _, path, rounds) in &mut messages {
-            let mut step = |carrier| {
-                done += 1;
-                progress(&LayersStep { done, total, kind: *kind, carrier });
-            };
-            let coded = code(plan, *kind, path.clone(), cores.server()).await?;
-            step(None);
-            let mut round = Round { coded, spent: Vec::with_capacity(CARRIERS.len()) };
-            // There and back again, so that none always follows the same neighbour.
-            let mut order = CARRIERS;
-            if round_idx % 2 == 1 {
-                order.reverse();
-            }
-            for carrier in order {
-                let spent = spend(plan, carrier, *kind, path.clone(), cores.server()).await;
-                round.spent.push((carrier, spent.map_err(|error| error.to_string())));
-                step(Some(carrier));
-            }
-            rounds.push(round);
-        }
-    }
-    let measured = messages.into_iter().map(|(kind, len, _, rounds)| (kind, len, rounds));
-    Ok(LayersReport::new(machine, plan, measured.collect()))
+    let messages = Kind::ALL.map(|kind| plan.message(kind));
+    let [hello, large] = messages;
+    let messages = [hello?, large?];
+    let of =
+        |kind| messages[Kind::ALL.iter().position(|known| *known == kind).expect("it is one")].as_slice();
+    let carriers = || [None].into_iter().chain(CARRIERS.map(Some));
+    let cases = Kind::ALL.into_iter().flat_map(|kind| carriers().map(move |carrier| Case { kind, carrier }));
+    let take = async |case: Case| measure(plan.lasting, case, of(case.kind), cores.server()).await;
+    let outcome = |took: &Took| match took {
+        Took::Coded(coded) => format!("{:.0} ns", coded.encode_ns + coded.decode_ns),
+        Took::Spent(spent) => format!("{} calls", spent.calls),
+    };
+    let tried = rounds::interleave(cases, plan.lasting.rounds, take, outcome, progress).await;
+    let lengths = Kind::ALL.map(|kind| (kind, of(kind).len()));
+    Ok(LayersReport::new(machine, plan.lasting, &lengths, &tried))
 }
 
-async fn start(role: &'static str, part: Part) -> Result<Peer, BenchError> {
-    Ok(Peer::start(role, &["bench-peer"], &Malloc::Keep.settings(), &Order::Layers(part)).await?)
-}
-
-/// Encodes and decodes in a process of its own.
-async fn code(plan: &LayersPlan, kind: Kind, message: PathBuf, core: CoreIdx) -> Result<Coded, BenchError> {
-    let mut coder = start("codec", Part::Code { kind, message, core, measure: plan.measure() }).await?;
-    let coded = coder.hear(plan.measure() + PATIENCE).await?;
-    coder.stop().await;
-    Ok(coded)
-}
-
-/// Calls, in two processes.
-async fn spend(
-    plan: &LayersPlan,
-    carrier: Carrier,
-    kind: Kind,
-    message: PathBuf,
+/// Calls in two processes, or encodes and decodes in one.
+async fn measure(
+    lasting: Lasting,
+    Case { kind, carrier }: Case,
+    message: &[u8],
     core: CoreIdx,
-) -> Result<Spent, BenchError> {
-    let dir = Workdir::create()?;
-    let mut server = start("server", Part::Serve { carrier, core, dir: dir.path().to_owned() }).await?;
-    let Serving { address } = server.hear(PATIENCE).await?;
-    let server_pid =
-        server.pid().ok_or_else(|| BenchError::Refused("a measured process has ended already".to_owned()))?;
-    let (warm_up, measure) = (plan.warm_up(), plan.measure());
-    let call = Part::Call { carrier, kind, message, core, address, server_pid, warm_up, measure };
-    let mut client = start("client", call).await?;
-    let spent = client.hear(warm_up + measure + PATIENCE).await?;
-    client.stop().await;
+) -> Result<Took, BenchError> {
+    let crew = order::crew(Malloc::Keep)?;
+    let message = crew.write("message", message)?;
+    let (warm_up, measure) = (lasting.warm_up(), lasting.measure());
+    let Some(carrier) = carrier else {
+        let part = Order::Layers(Part::Code { kind, message, measure });
+        return Ok(Took::Coded(crew.measure("codec", Some(core), part, measure).await?));
+    };
+    let part = Order::Layers(Part::Serve { carrier, dir: crew.dir().to_owned() });
+    let (server, Serving { address }) = crew.ready("server", Some(core), part).await?;
+    let server_pid = pid_of(&server)?;
+    let call = Part::Call { carrier, kind, message, address, server_pid, warm_up, measure };
+    let spent = crew.measure("client", Some(core), Order::Layers(call), warm_up + measure).await?;
     server.stop().await;
-    Ok(spent)
+    Ok(Took::Spent(spent))
 }
 
 #[cfg(test)]
@@ -290,7 +237,7 @@ mod tests {
     use super::*;
 
     fn plan() -> LayersPlan {
-        LayersPlan { corpus: None, seconds: 0.1, rounds: 1 }
+        LayersPlan { corpus: None, lasting: Lasting { seconds: 0.1, rounds: 1 } }
     }
 
     #[test]
@@ -305,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_corpus_is_read_or_its_absence_said() {
-        let dir = Workdir::create().unwrap();
+        let dir = crate::workdir::Workdir::create().unwrap();
         let plan = LayersPlan { corpus: Some(dir.path().to_owned()), ..plan() };
         let error = plan.message(Kind::M54).unwrap_err().to_string();
         assert!(error.contains("bench5/M54.binpb"), "{error}");
@@ -313,12 +260,5 @@ mod tests {
         let kept = M54 { f1: vec!["kept".to_owned()], ..M54::default() }.encode_to_vec();
         std::fs::write(dir.join("bench5/M54.binpb"), &kept).unwrap();
         assert_eq!(plan.message(Kind::M54).unwrap(), kept);
-    }
-
-    #[test]
-    fn impossible_plans_are_refused() {
-        for bad in [LayersPlan { seconds: f64::NAN, ..plan() }, LayersPlan { rounds: 0, ..plan() }] {
-            assert!(matches!(bad.check(), Err(BenchError::Refused(_))));
-        }
     }
 }

@@ -13,7 +13,6 @@ use tonic::{Request, Response, Status};
 
 use super::{Carrier, Kind, bare};
 use crate::BenchError;
-use crate::cores::CoreIdx;
 use crate::direct::layers_client::LayersClient as DirectClient;
 use crate::direct::layers_server::{Layers as DirectLayers, LayersServer as DirectServer};
 use crate::hyperprotobench::M54;
@@ -36,27 +35,19 @@ const STRETCHES: u32 = 50;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Part {
     /// Serve until the process ends; answers [`Serving`] first.
-    Serve { carrier: Carrier, core: CoreIdx, dir: PathBuf },
+    Serve { carrier: Carrier, dir: PathBuf },
     /// Call; answers [`Spent`].
     Call {
         carrier: Carrier,
         kind: Kind,
         message: PathBuf,
-        core: CoreIdx,
         address: String,
         server_pid: u32,
         warm_up: Duration,
         measure: Duration,
     },
     /// Encode and decode; answers [`Coded`].
-    Code { kind: Kind, message: PathBuf, core: CoreIdx, measure: Duration },
-}
-
-impl Part {
-    pub(crate) fn core(&self) -> CoreIdx {
-        let (Part::Serve { core, .. } | Part::Call { core, .. } | Part::Code { core, .. }) = self;
-        *core
-    }
+    Code { kind: Kind, message: PathBuf, measure: Duration },
 }
 
 /// What calls took, both processes together.
@@ -82,19 +73,19 @@ pub(crate) struct Coded {
 pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
     let failed = |what| BenchError::Side { side: "layers", what };
     match part {
-        Part::Serve { carrier, dir, .. } => {
+        Part::Serve { carrier, dir } => {
             let ready = |serving: Serving| starter.say(serving);
             let serving = serve(*carrier, dir, ready);
             order::runtime(RuntimeKind::Current)?.block_on(serving).map_err(failed)
         }
-        Part::Call { carrier, kind, message, address, server_pid, warm_up, measure, .. } => {
+        Part::Call { carrier, kind, message, address, server_pid, warm_up, measure } => {
             let bytes = read(message)?;
             let window = Window { server_pid: *server_pid, warm_up: *warm_up, measure: *measure };
             let calls = call(*carrier, *kind, bytes, address, window);
             starter.say(order::runtime(RuntimeKind::Current)?.block_on(calls).map_err(failed)?);
             Ok(())
         }
-        Part::Code { kind, message, measure, .. } => {
+        Part::Code { kind, message, measure } => {
             let bytes = read(message)?;
             let coded = match kind {
                 Kind::HelloWorld => code::<HelloWorld>(&bytes, *measure),

@@ -1,28 +1,24 @@
 //! The figure's result: for programs as JSON, for people as a table, and drawn.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use serde::Serialize;
 
-use super::part::Spent;
-use super::{Carrier, Kind, LayersPlan, Round, STACKS, plot};
-use crate::report::micros;
-use crate::{BenchError, Machine, interval, write_files};
+use super::part::{Coded, Spent};
+use super::{Carrier, Case, Kind, STACKS, Took, plot};
+use crate::cells;
+use crate::harness::measured::interval_of_mean;
+use crate::harness::words::micros;
+use crate::harness::{Lasting, Machine, Report, Rows, Table, Tried, is_failure};
 
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub struct LayersReport {
-    /// Where.
-    pub machine: Machine,
     /// How the figures came to be.
     pub label: &'static str,
-    /// Measured seconds of a carrier in a round.
-    pub seconds: f64,
-    /// Rounds.
-    pub rounds: usize,
     /// One row for each message and stack.
-    pub rows: Vec<Row>,
+    #[serde(flatten)]
+    pub rows: Rows<Row>,
 }
 
 /// A message over a stack. Figures are of all rounds together.
@@ -65,7 +61,30 @@ pub const LAYERS: [&str; 4] = ["serialization", "core", "transport", "kernel"];
 /// Nanoseconds of a call, by layer.
 type Split = [f64; LAYERS.len()];
 
+/// What was measured of a message in one round.
+#[derive(Debug)]
+struct Round {
+    coded: Coded,
+    spent: Vec<(Carrier, Result<Spent, String>)>,
+}
+
 impl Round {
+    /// What all measurements of a message came to in a round. None where it could not even be encoded and decoded.
+    fn of(idx: usize, kind: Kind, tried: &[Tried<Case, Took>]) -> Option<Round> {
+        let mut coded = None;
+        let mut spent = Vec::new();
+        for tried in tried.iter().filter(|tried| tried.case.kind == kind) {
+            let why = || tried.not_run.clone().unwrap_or_default();
+            match (tried.case.carrier, tried.rounds.get(idx)) {
+                (Some(carrier), Some(Took::Spent(calls))) => spent.push((carrier, Ok(*calls))),
+                (Some(carrier), _) => spent.push((carrier, Err(why()))),
+                (None, Some(Took::Coded(codec))) => coded = Some(*codec),
+                (None, _) => {}
+            }
+        }
+        Some(Round { coded: coded?, spent })
+    }
+
     fn spent(&self, carrier: Carrier) -> Result<Spent, String> {
         let found = self.spent.iter().find(|(known, _)| *known == carrier);
         found.map_or_else(|| Err("it was not measured".to_owned()), |(_, spent)| spent.clone())
@@ -106,6 +125,9 @@ impl Row {
     }
 
     fn sum_up(&mut self, bare: Carrier, rounds: &[Round]) -> Result<(), String> {
+        if rounds.is_empty() {
+            return Err("the message could not be encoded and decoded".to_owned());
+        }
         let splits =
             rounds.iter().map(|round| round.split(self.stack, bare)).collect::<Result<Vec<_>, _>>()?;
         let spent = rounds.iter().map(|round| round.spent(self.stack)).collect::<Result<Vec<_>, _>>()?;
@@ -122,7 +144,7 @@ impl Row {
                 let ns = mean(&|split| split[idx]);
                 let shares: Vec<f64> =
                     splits.iter().map(|split| split[idx] / split.iter().sum::<f64>()).collect();
-                Layer { name, ns, share: ns / whole, share_interval: interval::of_mean(&shares) }
+                Layer { name, ns, share: ns / whole, share_interval: interval_of_mean(&shares) }
             })
             .collect();
         Ok(())
@@ -130,47 +152,38 @@ impl Row {
 }
 
 impl LayersReport {
-    pub(super) fn new(machine: Machine, plan: &LayersPlan, measured: Vec<(Kind, usize, Vec<Round>)>) -> Self {
-        let row = |(kind, bytes, rounds): &(Kind, usize, Vec<Round>)| -> Vec<Row> {
-            STACKS.iter().map(|(stack, bare)| Row::new(*kind, *bytes, *stack, *bare, rounds)).collect()
+    pub(super) fn new(
+        machine: Machine,
+        lasting: Lasting,
+        lengths: &[(Kind, usize)],
+        tried: &[Tried<Case, Took>],
+    ) -> Self {
+        let rows_of = |(kind, bytes): &(Kind, usize)| {
+            let rounds: Vec<Round> =
+                (0..lasting.rounds).filter_map(|idx| Round::of(idx, *kind, tried)).collect();
+            STACKS.map(|(stack, bare)| Row::new(*kind, *bytes, stack, bare, &rounds))
         };
-        let rows = measured.iter().flat_map(row).collect();
-        Self { machine, label: "measured", seconds: plan.seconds, rounds: plan.rounds, rows }
-    }
-
-    /// Rows that were not run.
-    pub fn failures(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|row| row.not_run.is_some())
-    }
-
-    /// The result as one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
+        let rows = lengths.iter().flat_map(rows_of).collect();
+        Self { label: "measured", rows: Rows::of(machine, lasting, rows, |row| row) }
     }
 
     /// Rows of each message.
     pub(super) fn groups(&self) -> impl Iterator<Item = &[Row]> {
-        self.rows.chunk_by(|one, next| one.message == next.message)
+        self.rows.rows.chunk_by(|one, next| one.message == next.message)
     }
+}
 
-    /// The result as a table for people.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = self.machine.in_words();
-        let _ = writeln!(text, "{} rounds of {} s", self.rounds, self.seconds);
+impl Report for LayersReport {
+    fn table(&self) -> String {
+        let mut text = self.rows.heading("");
         let _ = writeln!(
             text,
             "\nNotNets' figure 1a, measured: processor time of an echo call, both processes on one core; microseconds and shares"
         );
         for group in self.groups() {
-            let _ = writeln!(text, "\n{}, {} bytes", group[0].message, group[0].bytes);
-            let _ = write!(text, "  {:<26} {:>9}", "", "a call");
-            for name in LAYERS {
-                let _ = write!(text, " {name:>24}");
-            }
-            text.push('\n');
-            group.iter().for_each(|row| line(&mut text, row));
+            let mut table = Table::new("", &format!("a call|{}", LAYERS.join("|")));
+            group.iter().for_each(|row| line(&mut table, row));
+            let _ = write!(text, "\n{}, {} bytes\n{table}", group[0].message, group[0].bytes);
         }
         text.push_str(
             "\nserialization: prost, twice each way, timed alone. transport: user time of the same bytes without stubs (h2, or a \
@@ -180,41 +193,37 @@ impl LayersReport {
         text
     }
 
-    /// Writes `rows.json`, `table.txt` and `layers.svg` into a directory, which is made if need be.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        let files = [
-            ("rows.json", self.json() + "\n"),
-            ("table.txt", self.table()),
-            ("layers.svg", plot::draw(self)),
-        ];
-        write_files(dir, &files)
+    fn began(&self) -> &str {
+        &self.rows.machine.started_at
+    }
+
+    fn failed_count(&self) -> usize {
+        self.rows.rows.iter().filter(|row| is_failure(row.not_run.as_ref())).count()
+    }
+
+    fn files(&self) -> Vec<(&'static str, String)> {
+        vec![("plot.svg", plot::draw(self))]
     }
 }
 
-fn line(text: &mut String, row: &Row) {
-    let stack = row.stack;
+fn line(table: &mut Table, row: &Row) {
     let Some(whole) = row.cpu_ns else {
-        let _ =
-            writeln!(text, "  {stack:<26} not run: {}", row.not_run.as_deref().unwrap_or("no reason known"));
-        return;
+        let why = row.not_run.as_deref().unwrap_or("no reason known");
+        return table.noted(cells![row.stack], format!("not run: {why}"));
     };
-    let _ = write!(text, "  {stack:<26} {:>9}", micros(whole));
-    for layer in &row.layers {
+    let layer = |layer: &Layer| {
         let sure = layer
             .share_interval
             .map_or_else(String::new, |(low, high)| format!(" (±{:.1})", (high - low) * 50.0));
-        let cell = format!("{} {:>5.1} %{sure}", micros(layer.ns), layer.share * 100.0);
-        let _ = write!(text, " {cell:>24}");
-    }
-    text.push('\n');
+        format!("{} {:>5.1} %{sure}", micros(layer.ns), layer.share * 100.0)
+    };
+    let mut cells = cells![row.stack, micros(whole)];
+    cells.extend(row.layers.iter().map(layer));
+    table.row(cells);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::part::Coded;
     use super::*;
 
     fn round(stack_user_ns: u64) -> Round {
@@ -248,8 +257,9 @@ mod tests {
         assert_eq!((row.not_run.as_deref(), row.cpu_ns, row.layers.len()), (Some("it fell over"), None, 0));
         let row = Row::new(Kind::M54, 9, Carrier::Level2, Carrier::Level1, &[round(40_000)]);
         assert_eq!(row.not_run.as_deref(), Some("level 1: tonic's stubs: it fell over"));
-        let mut text = String::new();
-        line(&mut text, &row);
+        let mut table = Table::new("", "a call");
+        line(&mut table, &row);
+        let text = table.to_string();
         assert!(text.contains("not run: level 1"), "{text}");
     }
 }

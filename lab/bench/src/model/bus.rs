@@ -1,12 +1,11 @@
 //! Dagger's figures 5 and 6: 64-byte requests from a core to a device over a bus, by how the device is told of them.
 
-use std::fmt::Write as _;
-use std::path::Path;
-
 use serde::Serialize;
 
-use crate::lines::{self, Drawing, Point};
-use crate::{BenchError, Machine, write_files};
+use crate::harness::chart::side_by_side;
+use crate::harness::words::figure;
+use crate::harness::{Chart, Machine, Report, Table, refuse};
+use crate::{BenchError, cells};
 
 /// How a device is told of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -60,9 +59,9 @@ impl BusCosts {
     pub fn check(&self) -> Result<(), BenchError> {
         let all = [self.software_ns, self.dma_ns, self.mmio_ns, self.fetch_ns];
         match all.iter().find(|cost| !(0.1..=1e6).contains(*cost)) {
-            Some(cost) => Err(BenchError::Refused(format!("{cost} ns: must be 0.1 to 1000000"))),
+            Some(cost) => refuse(format!("{cost} ns: must be 0.1 to 1000000")),
             None if !(1.0..=2.0).contains(&self.core_of_two) => {
-                Err(BenchError::Refused(format!("{} times: must be 1 to 2", self.core_of_two)))
+                refuse(format!("{} times: must be 1 to 2", self.core_of_two))
             }
             None => Ok(()),
         }
@@ -228,78 +227,59 @@ impl BusModel {
             threads: threads.collect(),
         }
     }
+}
 
-    /// As one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a model is plain data")
-    }
-
-    /// As tables.
-    #[must_use]
-    pub fn table(&self) -> String {
+impl Report for BusModel {
+    fn table(&self) -> String {
         let BusCosts { software_ns, dma_ns, mmio_ns, fetch_ns, core_of_two } = self.costs;
         let from = if self.is_fitted { "fitted to the paper's rates" } else { "as given" };
-        let mut text = format!(
+        let mut figure_5 = Table::new("mode", "batch|Mrps|printed|latency us");
+        for row in &self.rows {
+            let (rate, latency) = (format!("{:.2}", row.rate_mrps), format!("{:.2}", row.latency_us));
+            figure_5.row(cells![row.mode.name(), row.batch, rate, row.printed_mrps, latency]);
+        }
+        let mut loads = Table::new("Mrps", "1|4|automatic");
+        for row in &self.loads {
+            let mut cells = cells![row.load_mrps];
+            cells.extend(row.fixed.iter().map(|fixed| figure(fixed.latency_us, 2)));
+            cells.push(figure(row.automatic.and_then(|row| row.latency_us), 2));
+            loads.row(cells);
+        }
+        let mut threads = Table::new("threads", "Mrps|printed");
+        for row in &self.threads {
+            let rate = format!("{:.1}", row.rate_mrps);
+            threads.row(cells![row.threads, rate, figure(row.printed_mrps, 1)]);
+        }
+        format!(
             "modelled, 64-byte requests; costs {from}: software {software_ns} ns and DMA {dma_ns} ns a request, MMIO {mmio_ns} ns a write, {fetch_ns} ns a \
              fetch of coherent lines, {core_of_two} times for a second thread of a core\n\
-             figure 5: one thread; latency at {LOAD} Mrps\n  {:<10} {:>6} {:>8} {:>8} {:>11}\n",
-            "mode", "batch", "Mrps", "printed", "latency us"
-        );
-        for row in &self.rows {
-            let (mode, batch, latency) = (row.mode.name(), row.batch, row.latency_us);
-            let (rate, printed) = (row.rate_mrps, row.printed_mrps);
-            let _ = writeln!(text, "  {mode:<10} {batch:>6} {rate:>8.2} {printed:>8} {latency:>11.2}");
-        }
-        let latency = |row: &BatchRow| row.latency_us.map_or("-".to_owned(), |us| format!("{us:.2}"));
-        let _ = writeln!(
-            text,
-            "figure 6: coherent, latency in us by load\n  {:>5} {:>8} {:>8} {:>10}",
-            "Mrps", "1", "4", "automatic"
-        );
-        for row in &self.loads {
-            let automatic = row.automatic.as_ref().map_or("-".to_owned(), &latency);
-            let fixed: Vec<String> = row.fixed.iter().map(latency).collect();
-            let _ = writeln!(text, "  {:>5} {:>8} {:>8} {automatic:>10}", row.load_mrps, fixed[0], fixed[1]);
-        }
-        let _ = writeln!(
-            text,
-            "figure 6: coherent, batches of 4, by threads\n  {:>7} {:>8} {:>8}",
-            "threads", "Mrps", "printed"
-        );
-        for row in &self.threads {
-            let printed = row.printed_mrps.map_or("-".to_owned(), |rate| rate.to_string());
-            let _ = writeln!(text, "  {:>7} {:>8.1} {printed:>8}", row.threads, row.rate_mrps);
-        }
-        text
+             figure 5: one thread; latency at {LOAD} Mrps\n{figure_5}\
+             figure 6: coherent, latency in us by load\n{loads}\
+             figure 6: coherent, batches of 4, by threads\n{threads}"
+        )
     }
 
-    /// Writes raw data, table and plot into a directory.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
+    fn began(&self) -> &str {
+        &self.machine.started_at
+    }
+
+    fn files(&self) -> Vec<(&'static str, String)> {
         let line = |mode: Mode| {
             let rows = self.rows.iter().filter(move |row| row.mode == mode);
-            let point =
-                |row: &BusRow| Point { x: f64::from(row.batch), panels: [row.rate_mrps, row.latency_us] };
+            let point = |row: &BusRow| (f64::from(row.batch), [row.rate_mrps, row.latency_us]);
             (format!("{}, modelled", mode.name()), rows.map(point).collect::<Vec<_>>())
         };
         let printed = self
             .rows
             .iter()
             .filter(|row| row.mode == Mode::Doorbell)
-            .map(|row| Point { x: f64::from(row.batch), panels: [row.printed_mrps, row.latency_us] });
+            .map(|row| (f64::from(row.batch), [row.printed_mrps, row.latency_us]));
         let mut lines: Vec<_> = [Mode::Mmio, Mode::Doorbell, Mode::Coherent].map(line).into();
         lines.push(("doorbell, the paper's rates".to_owned(), printed.collect()));
-        let drawn = lines::draw(&Drawing {
-            title: "64-byte requests over a bus (modelled)",
-            machine: &self.machine,
-            axis: "requests in a batch",
-            panels: ["Mrps of one thread", "latency at 4 Mrps, µs"],
-            lines,
-        });
-        write_files(dir, &[("bus.json", self.json()), ("bus.txt", self.table()), ("bus.svg", drawn)])
+        let titles = ["Mrps of one thread", "latency at 4 Mrps, µs"];
+        let panels = side_by_side("requests in a batch", titles, &lines);
+        let title = "64-byte requests over a bus (modelled)";
+        vec![("plot.svg", Chart { title, machine: &self.machine, panels }.draw())]
     }
 }
 

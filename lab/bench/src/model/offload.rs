@@ -1,12 +1,12 @@
 //! Cerebros' figure 6: what is left of the RPC layer on a business core when parts of it are offloaded.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use serde::Serialize;
 
-use crate::lines::{self, Drawing, Point};
-use crate::{BenchError, Machine, write_files};
+use crate::cells;
+use crate::harness::chart::side_by_side;
+use crate::harness::{Chart, Machine, Report, Table};
 
 /// What is offloaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -170,60 +170,48 @@ impl OffloadModel {
         all.extend(here.iter().flat_map(|costs| rows("here", costs)));
         OffloadModel { machine, costs: [paper].into_iter().chain(here).collect(), rows: all }
     }
+}
 
-    /// As one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a model is plain data")
-    }
-
-    /// As tables.
-    #[must_use]
-    pub fn table(&self) -> String {
+impl Report for OffloadModel {
+    fn table(&self) -> String {
         let mut text = String::new();
         for (costs, name) in self.costs.iter().zip(["paper", "here"]) {
             let OffloadCosts { unit, headers, payloads, dispatch, tasks, offload, .. } = costs;
-            let _ = writeln!(
-                text,
-                "modelled, costs {name}: headers {headers:.0}, payloads {payloads:.0}, dispatch {dispatch:.0}; {tasks} headers and as many payloads a \
-                 request; {offload:.0} an offload; accelerator {:.0}; handed {:.0} {unit}\n  {:<20} {:>12} {:>9} {:>9}",
-                costs.headers_offloaded + costs.payloads_offloaded,
-                costs.handed,
-                "offload",
-                format!("{unit}/request"),
-                "times less",
-                "printed"
-            );
+            let mut table = Table::new("offload", &format!("{unit}/request|times less|printed"));
             for row in self.rows.iter().filter(|row| row.costs == name) {
                 let printed = row.printed.map_or("-".to_owned(), |times| times.to_string());
-                let (name, cost, times) = (row.offload.name(), row.cost, row.speedup);
-                let _ = writeln!(text, "  {name:<20} {cost:>12.0} {times:>9.2} {printed:>9}");
+                let (cost, times) = (format!("{:.0}", row.cost), format!("{:.2}", row.speedup));
+                table.row(cells![row.offload.name(), cost, times, printed]);
             }
+            let _ = write!(
+                text,
+                "modelled, costs {name}: headers {headers:.0}, payloads {payloads:.0}, dispatch {dispatch:.0}; {tasks} headers and as many payloads a \
+                 request; {offload:.0} an offload; accelerator {:.0}; handed {:.0} {unit}\n{table}",
+                costs.headers_offloaded + costs.payloads_offloaded,
+                costs.handed,
+            );
         }
         text
     }
 
-    /// Writes raw data, table and plot into a directory.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
+    fn began(&self) -> &str {
+        &self.machine.started_at
+    }
+
+    fn files(&self) -> Vec<(&'static str, String)> {
         let line = |name: &'static str| {
             let rows = self.rows.iter().filter(move |row| row.costs == name);
             let place = |offload| Offload::ALL.iter().position(|it| *it == offload).unwrap_or(0) + 1;
-            let points =
-                rows.map(|row| Point { x: place(row.offload) as f64, panels: [row.cost, row.speedup] });
+            let points = rows.map(|row| (place(row.offload) as f64, [row.cost, row.speedup]));
             (format!("costs: {name}, modelled"), points.collect::<Vec<_>>())
         };
-        let drawn = lines::draw(&Drawing {
-            title: "RPC work left on a business core (modelled)",
-            machine: &self.machine,
-            axis: "1 none, 2 payload, 3 and header, 4 coalesced, 5 private, 6 full",
-            panels: ["cycles (paper) or ns (here) a request", "times less than without"],
-            lines: ["paper", "here"].map(line).into_iter().filter(|(_, points)| !points.is_empty()).collect(),
-        });
-        let files = [("offload.json", self.json()), ("offload.txt", self.table()), ("offload.svg", drawn)];
-        write_files(dir, &files)
+        let lines: Vec<_> =
+            ["paper", "here"].map(line).into_iter().filter(|(_, points)| !points.is_empty()).collect();
+        let titles = ["cycles (paper) or ns (here) a request", "times less than without"];
+        let axis = "1 none, 2 payload, 3 and header, 4 coalesced, 5 private, 6 full";
+        let panels = side_by_side(axis, titles, &lines);
+        let title = "RPC work left on a business core (modelled)";
+        vec![("plot.svg", Chart { title, machine: &self.machine, panels }.draw())]
     }
 }
 

@@ -13,9 +13,10 @@ use tollfree_schema::Schema;
 
 use super::OffloadCosts;
 use crate::BenchError;
+use crate::harness::{Lasting, Rows};
 use crate::message::Message;
 use crate::plan::{Malloc, Placement, Plan, RuntimeKind, Side};
-use crate::report::Report;
+use crate::report::Row;
 
 const IDL: &str =
     include_str!("../../../../crates/processor/tests/testdata/thrift-socialnetwork/socialnetwork.thrift");
@@ -37,9 +38,8 @@ pub fn ring_plan() -> Plan {
         placements: vec![Placement::Split],
         sides: vec![Side::Floor],
         runtimes: vec![RuntimeKind::Current],
-        seconds: 0.5,
+        lasting: Lasting { seconds: 0.5, rounds: 3 },
         calls: None,
-        rounds: 3,
         malloc: Malloc::Keep,
     }
 }
@@ -80,7 +80,7 @@ impl OffloadCosts {
     ///
     /// # Errors
     /// [`BenchError::Refused`] if the rings were not measured.
-    pub fn measure(rings: &Report) -> Result<OffloadCosts, BenchError> {
+    pub fn measure(rings: &Rows<Row>) -> Result<OffloadCosts, BenchError> {
         let refused = |what: &dyn std::fmt::Display| BenchError::Refused(what.to_string());
         let all = rings.rows.iter().find_map(|row| row.latencies());
         let ring_ns = all.ok_or_else(|| refused(&"the rings were not measured"))?.quantile_ns(0.5) as f64;

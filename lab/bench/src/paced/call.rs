@@ -13,10 +13,11 @@ use tokio::net::unix::pipe;
 use super::quota::throttled_ns;
 use super::{Paced, PacedCase, Part, Role, SIZE, wake};
 use crate::BenchError;
+use crate::latency::Latencies;
 use crate::load::{EchoCall, body_of, check_echo, over};
 use crate::order::{self, Serving};
 use crate::peer::Starter;
-use crate::plan::{Case, Message, PacedSide, Side, Wait};
+use crate::plan::{Case, PacedSide, Side, Wait};
 use crate::process::run_time_ns;
 use crate::side::stub::{self, Stub};
 use crate::side::{tollfree, tollfree_blocking, tollfree_direct, tonic_unix};
@@ -42,16 +43,7 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
 
 /// The case as sides know it: a body, one call at a time.
 fn echo_case(case: PacedCase) -> Case {
-    let (placement, runtime) = (case.placement, case.runtime);
-    Case {
-        side: Side::Tollfree,
-        message: Message::Probe,
-        size: SIZE,
-        metadata: 0,
-        inflight: 1,
-        placement,
-        runtime,
-    }
+    Case::probe(Side::Tollfree, SIZE, 1, case.runtime)
 }
 
 /// Server and channel that wait as a row says.
@@ -206,12 +198,14 @@ struct Count {
     window: Window,
     from: Instant,
     before: Option<Used>,
-    paced: Paced,
+    latencies: Latencies,
+    missed: u64,
 }
 
 impl Count {
     fn begin(window: Window) -> Count {
-        Count { from: Instant::now() + window.warm_up, window, before: None, paced: Paced::default() }
+        let from = Instant::now() + window.warm_up;
+        Count { window, from, before: None, latencies: Latencies::default(), missed: 0 }
     }
 
     fn used(&self) -> Result<Used, String> {
@@ -233,17 +227,21 @@ impl Count {
             }
             return Ok(None);
         };
-        self.paced.latencies.record(ended - began);
+        self.latencies.record(ended - began);
         // The first may have become due while the counts were read.
-        self.paced.missed += if self.paced.latencies.count() > 1 { due - 1 } else { 0 };
+        self.missed += if self.latencies.count() > 1 { due - 1 } else { 0 };
         if ended < self.from + self.window.measure {
             return Ok(None);
         }
         let after = self.used()?;
-        self.paced.client_cpu_ns = after.client_ns - before.client_ns;
-        self.paced.server_cpu_ns = after.server_ns.saturating_sub(before.server_ns);
-        self.paced.throttled_ns =
+        let throttled_ns =
             after.throttled_ns.zip(before.throttled_ns).map(|(after, before)| after.saturating_sub(before));
-        Ok(Some(std::mem::take(&mut self.paced)))
+        Ok(Some(Paced {
+            client_cpu_ns: after.client_ns - before.client_ns,
+            server_cpu_ns: after.server_ns.saturating_sub(before.server_ns),
+            throttled_ns,
+            missed: self.missed,
+            latencies: std::mem::take(&mut self.latencies),
+        }))
     }
 }

@@ -8,30 +8,28 @@ mod quota;
 mod report;
 mod wake;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cores::{CoreIdx, Cores};
+use crate::BenchError;
+use crate::cores::Cores;
+use crate::harness::{self, Lasting, Machine, Rows, Told, each_once, pid_of, rounds, some, within};
 use crate::latency::Latencies;
-use crate::order::{Order, Serving};
-use crate::peer::Peer;
+use crate::order::{self, Order, Serving};
 use crate::plan::{Malloc, PacedSide, Placement, RuntimeKind, Wait};
-use crate::workdir::Workdir;
-use crate::{BenchError, Machine, rounds};
 
 pub(crate) use self::call::act;
 use self::quota::Group;
 pub use self::quota::Quota;
-pub use self::report::PacedReport;
+pub use self::report::PacedRow;
 
 /// Body of each call.
 pub(crate) const SIZE: usize = 64;
 /// The highest rate that may be asked for.
 const RATE_MAX: u32 = 100_000;
-/// Time that a process may take to start, or to end its measurement beyond the measured time.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What to measure: every combination is a row.
 #[derive(Debug, Clone)]
@@ -48,10 +46,8 @@ pub struct PacedPlan {
     pub waits: Vec<Wait>,
     /// What the server may use.
     pub quotas: Vec<Quota>,
-    /// Measured time for each row and round.
-    pub seconds: f64,
-    /// Rounds.
-    pub rounds: usize,
+    /// How long and how often.
+    pub lasting: Lasting,
 }
 
 /// One row.
@@ -71,26 +67,22 @@ pub struct PacedCase {
     pub quota: Quota,
 }
 
+impl fmt::Display for PacedCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PacedCase { side, rate, placement, runtime, wait, quota } = self;
+        write!(f, "{side} · {rate}/s, {placement}, {runtime}, {wait}, quota {quota}")
+    }
+}
+
 impl PacedPlan {
     /// Checks what the command line's own types cannot.
     ///
     /// # Errors
     /// [`BenchError::Refused`], naming the value and what is allowed.
     pub fn check(&self) -> Result<(), BenchError> {
-        let refuse = |what: String| Err(BenchError::Refused(what));
-        if let Some(rate) = self.rates.iter().find(|rate| !(1..=RATE_MAX).contains(*rate)) {
-            return refuse(format!("{rate} calls a second: must be 1 to {RATE_MAX}"));
-        }
-        if !(self.seconds >= 0.01 && self.seconds <= 3600.0) {
-            return refuse(format!("{} seconds per row and round: must be 0.01 to 3600", self.seconds));
-        }
-        if !(1..=1000).contains(&self.rounds) {
-            return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
-        }
-        if self.cases().is_empty() {
-            return refuse("nothing to measure: an axis has no value".to_owned());
-        }
-        Ok(())
+        within(&self.rates, 1..=RATE_MAX, "calls a second")?;
+        self.lasting.check()?;
+        some(&self.cases())
     }
 
     /// Every case once, those that are compared with each other next to each other. A side that has no runtime, or no way to wait, has
@@ -108,17 +100,14 @@ impl PacedPlan {
                                 let waits = !matches!(side, PacedSide::Wake | PacedSide::TonicUnix);
                                 let runtime = if threads { RuntimeKind::Current } else { runtime };
                                 let wait = if waits { wait } else { Wait::Default };
-                                let case = PacedCase { side, rate, placement, runtime, wait, quota };
-                                if !cases.contains(&case) {
-                                    cases.push(case);
-                                }
+                                cases.push(PacedCase { side, rate, placement, runtime, wait, quota });
                             }
                         }
                     }
                 }
             }
         }
-        cases
+        each_once(cases)
     }
 }
 
@@ -126,7 +115,6 @@ impl PacedPlan {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) case: PacedCase,
-    pub(crate) core: Option<CoreIdx>,
     pub(crate) role: Role,
 }
 
@@ -141,7 +129,7 @@ pub(crate) enum Role {
 }
 
 /// What a round measured.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Paced {
     pub(crate) latencies: Latencies,
     pub(crate) missed: u64,
@@ -151,56 +139,34 @@ pub(crate) struct Paced {
     pub(crate) throttled_ns: Option<u64>,
 }
 
-/// One measurement that just ended.
-pub type PacedStep<'a> = rounds::Step<'a, PacedCase, u64>;
-
-/// Measures everything that the plan asks for; `progress` hears of each measurement, with its median in nanoseconds. A case
-/// that fails is a row that says so.
+/// Measures everything that the plan asks for; `progress` hears of each measurement. A case that fails is a row that says so.
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
-pub async fn run(
-    plan: &PacedPlan,
-    mut progress: impl FnMut(&PacedStep<'_>),
-) -> Result<PacedReport, BenchError> {
+pub async fn run(plan: &PacedPlan, progress: impl FnMut(&Told)) -> Result<Rows<PacedRow>, BenchError> {
     plan.check()?;
-    let cores = Cores::choose()?;
-    for placement in &plan.placements {
-        cores.seats(*placement)?;
-    }
+    let cores = harness::seats(plan.placements.iter().copied())?;
     let machine = Machine::look(&cores, &Malloc::Keep.settings());
-    let take = async |case: PacedCase| measure(plan, case, &cores).await.map_err(|error| error.to_string());
-    let tried = rounds::interleave(plan.cases(), plan.rounds, take, |step| {
-        let median = step.outcome.map(|round| round.latencies.quantile_ns(0.5));
-        let outcome = median.as_ref().map_err(|why| *why);
-        let (done, total, round, case) = (step.done, step.total, step.round, step.case);
-        progress(&rounds::Step { done, total, round, case, outcome });
-    })
-    .await;
-    Ok(PacedReport::new(machine, plan, tried))
+    let take = async |case| measure(plan, case, &cores).await;
+    let median = |round: &Paced| format!("p50 {:.2} us", round.latencies.quantile_ns(0.5) as f64 / 1000.0);
+    let tried = rounds::interleave(plan.cases(), plan.lasting.rounds, take, median, progress).await;
+    Ok(Rows::of(machine, plan.lasting, tried, PacedRow::of))
 }
 
 async fn measure(plan: &PacedPlan, case: PacedCase, cores: &Cores) -> Result<Paced, BenchError> {
     let seats = cores.seats(case.placement)?;
-    let dir = Workdir::create()?;
+    let crew = order::crew(Malloc::Keep)?;
     let group = case.quota.cores().map(Group::create).transpose().map_err(BenchError::Refused)?;
-    let malloc = Malloc::Keep.settings();
-    let role = Role::Serve { dir: dir.path().to_owned() };
-    let order = Order::Paced(Part { case, core: seats.server, role });
-    let mut server = Peer::start("server", &["bench-peer"], &malloc, &order).await?;
-    let Serving { address } = server.hear(PATIENCE).await?;
-    let gone = || BenchError::Refused("the server process has ended already".to_owned());
-    let pid = server.pid().ok_or_else(gone)?;
-    group.as_ref().map_or(Ok(()), |group| group.take_in(pid)).map_err(BenchError::Refused)?;
-    let measure = Duration::from_secs_f64(plan.seconds);
-    let warm_up = (measure / 4).clamp(Duration::from_millis(20), Duration::from_millis(500));
+    let part = |role| Order::Paced(Part { case, role });
+    let serve = part(Role::Serve { dir: crew.dir().to_owned() });
+    let (peer, Serving { address }) = crew.ready("server", seats.server, serve).await?;
+    let server = pid_of(&peer)?;
+    group.as_ref().map_or(Ok(()), |group| group.take_in(server)).map_err(BenchError::Refused)?;
+    let (warm_up, measure) = (plan.lasting.warm_up(), plan.lasting.measure());
     let account = group.as_ref().map(Group::account);
-    let role = Role::Call { address, server: pid, warm_up, measure, account };
-    let order = Order::Paced(Part { case, core: seats.client, role });
-    let mut client = Peer::start("client", &["bench-peer"], &malloc, &order).await?;
-    let measured: Paced = client.hear(warm_up + measure + PATIENCE).await?;
-    client.stop().await;
-    server.stop().await;
+    let call = part(Role::Call { address, server, warm_up, measure, account });
+    let measured = crew.measure("client", seats.client, call, warm_up + measure).await?;
+    peer.stop().await;
     Ok(measured)
 }
 
@@ -216,8 +182,7 @@ mod tests {
             runtimes: vec![RuntimeKind::Current, RuntimeKind::Multi],
             waits: vec![Wait::Default, Wait::Park],
             quotas: vec![Quota::default()],
-            seconds: 1.0,
-            rounds: 1,
+            lasting: Lasting { seconds: 1.0, rounds: 1 },
         }
     }
 
@@ -236,11 +201,10 @@ mod tests {
     fn impossible_plans_are_refused_in_words() {
         plan().check().unwrap();
         type Spoil = fn(&mut PacedPlan);
-        let spoil: [(&str, Spoil); 5] = [
+        let spoil: [(&str, Spoil); 4] = [
             ("0 calls a second", |p| p.rates.push(0)),
             ("200000 calls a second", |p| p.rates.push(200_000)),
-            ("seconds", |p| p.seconds = f64::NAN),
-            ("rounds", |p| p.rounds = 0),
+            ("rounds", |p| p.lasting.rounds = 0),
             ("no value", |p| p.sides.clear()),
         ];
         for (words, spoil) in spoil {

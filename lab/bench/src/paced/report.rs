@@ -1,29 +1,16 @@
 //! The result of `tollfree-lab bench paced`.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use serde::Serialize;
 
-use super::{Paced, PacedCase, PacedPlan};
-use crate::latency::Latencies;
-use crate::lines::{self, Drawing, Point};
+use super::{Paced, PacedCase};
+use crate::cells;
+use crate::harness::chart::side_by_side;
+use crate::harness::measured::{each, quantile, together};
+use crate::harness::words::{figure, micros_of};
+use crate::harness::{Chart, Report, Rows, Table, Tried, is_failure};
 use crate::plan::{PacedSide, Wait};
-use crate::rounds::Tried;
-use crate::{BenchError, Machine, write_files};
-
-/// A whole run.
-#[derive(Debug, Serialize)]
-pub struct PacedReport {
-    /// Where.
-    pub machine: Machine,
-    /// Measured time for each row and round.
-    pub seconds: f64,
-    /// Rounds.
-    pub rounds: usize,
-    /// The rows.
-    pub rows: Vec<PacedRow>,
-}
 
 /// What all rounds of a case measured together. Null where nothing was.
 #[derive(Debug, Serialize)]
@@ -52,53 +39,32 @@ pub struct PacedRow {
 }
 
 impl PacedRow {
-    fn of(tried: Tried<PacedCase, Paced>) -> PacedRow {
-        let mut all = Paced::default();
-        for round in &tried.rounds {
-            all.latencies.merge(&round.latencies);
-            all.missed += round.missed;
-            all.client_cpu_ns += round.client_cpu_ns;
-            all.server_cpu_ns += round.server_cpu_ns;
-            all.throttled_ns = round.throttled_ns.map(|ns| ns + all.throttled_ns.unwrap_or(0));
-        }
-        let quantile =
-            |latencies: &Latencies, share| (latencies.count() > 0).then(|| latencies.quantile_ns(share));
+    pub(super) fn of(tried: Tried<PacedCase, Paced>) -> PacedRow {
+        let Tried { case, rounds, not_run } = tried;
+        let all = together(rounds.iter().map(|round| &round.latencies));
+        let sum = |of: fn(&Paced) -> u64| rounds.iter().map(of).sum();
         PacedRow {
-            case: tried.case,
-            p50_ns: quantile(&all.latencies, 0.5),
-            p99_ns: quantile(&all.latencies, 0.99),
-            p999_ns: quantile(&all.latencies, 0.999),
-            calls: all.latencies.count(),
-            missed: all.missed,
-            client_cpu_ns: all.client_cpu_ns,
-            server_cpu_ns: all.server_cpu_ns,
-            throttled_ns: all.throttled_ns,
-            not_run: tried.not_run,
+            case,
+            p50_ns: quantile(&all, 0.5),
+            p99_ns: quantile(&all, 0.99),
+            p999_ns: quantile(&all, 0.999),
+            calls: all.count(),
+            missed: sum(|round| round.missed),
+            client_cpu_ns: sum(|round| round.client_cpu_ns),
+            server_cpu_ns: sum(|round| round.server_cpu_ns),
+            throttled_ns: rounds.iter().filter_map(|round| round.throttled_ns).reduce(|all, ns| all + ns),
+            not_run,
         }
     }
 
     /// Processor time of client and server a call, in microseconds.
     fn cpu_us(&self) -> (f64, f64) {
-        let each = |ns: u64| ns as f64 / self.calls.max(1) as f64 / 1000.0;
-        (each(self.client_cpu_ns), each(self.server_cpu_ns))
+        let us = |ns: u64| each(ns, self.calls) / 1000.0;
+        (us(self.client_cpu_ns), us(self.server_cpu_ns))
     }
 }
 
-impl PacedReport {
-    pub(super) fn new(
-        machine: Machine,
-        plan: &PacedPlan,
-        tried: Vec<Tried<PacedCase, Paced>>,
-    ) -> PacedReport {
-        let rows = tried.into_iter().map(PacedRow::of).collect();
-        PacedReport { machine, seconds: plan.seconds, rounds: plan.rounds, rows }
-    }
-
-    /// The rows that were not run.
-    pub fn failures(&self) -> impl Iterator<Item = &PacedRow> {
-        self.rows.iter().filter(|row| row.not_run.is_some())
-    }
-
+impl Rows<PacedRow> {
     /// tonic's row at the same rate and setting.
     fn rival(&self, row: &PacedRow) -> Option<&PacedRow> {
         let PacedCase { rate, placement, quota, runtime, .. } = row.case;
@@ -113,98 +79,21 @@ impl PacedReport {
         self.rows.iter().find(is_rival)
     }
 
-    /// The figures as one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
-    }
-
-    /// The figures for people; ratios are to tonic's row of the same rate and setting.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = self.machine.in_words();
-        let _ = writeln!(text, "{} rounds of {} s; processor time in µs a call\n", self.rounds, self.seconds);
-        let mut setting = String::new();
-        for row in &self.rows {
-            let case = &row.case;
-            let this = format!("{}, {} runtime, quota {}", case.placement, case.runtime, case.quota);
-            if this != setting {
-                let _ = writeln!(
-                    text,
-                    "{this}\n{:>7}  {:<18} {:<12} {:>9} {:>9} {:>9} {:>8} {:>8} {:>10} {:>7}  p50, client, server, both: of tonic's",
-                    "rate",
-                    "side",
-                    "wait",
-                    "p50 us",
-                    "p99 us",
-                    "p99.9 us",
-                    "client",
-                    "server",
-                    "throttled",
-                    "missed"
-                );
-                setting = this;
-            }
-            let _ = writeln!(text, "{}", self.line(row));
-        }
-        text
-    }
-
-    fn line(&self, row: &PacedRow) -> String {
-        let case = &row.case;
-        let has_wait = !matches!(case.side, PacedSide::Wake | PacedSide::TonicUnix);
-        let wait = if has_wait { case.wait.name() } else { "" };
-        let begin = format!("{:>7}  {:<18} {wait:<12}", case.rate, case.side);
-        if let Some(why) = &row.not_run {
-            return format!("{begin} {why}");
-        }
-        let us = |ns: Option<u64>| ns.map_or_else(String::new, |ns| format!("{:.1}", ns as f64 / 1000.0));
+    /// A row's figures; the last four are beside those of tonic's row of the same rate and setting.
+    fn figures(&self, row: &PacedRow) -> Vec<String> {
         let (client, server) = row.cpu_us();
-        let throttled = row.throttled_ns.map_or_else(String::new, |ns| format!("{:.0} ms", ns as f64 / 1e6));
-        let ratios = match self.rival(row).filter(|_| case.side != PacedSide::TonicUnix) {
-            None => String::new(),
-            Some(rival) => {
-                let (theirs, at_server) = rival.cpu_us();
-                let p50 = row.p50_ns.unwrap_or(0) as f64 / rival.p50_ns.unwrap_or(1).max(1) as f64;
-                let both = (client + server) / (theirs + at_server);
-                format!("  {p50:.2} {:.2} {:.2} {both:.2}", client / theirs, server / at_server)
-            }
-        };
-        let line = format!(
-            "{begin} {:>9} {:>9} {:>9} {client:>8.1} {server:>8.1} {throttled:>10} {:>7}{ratios}",
-            us(row.p50_ns),
-            us(row.p99_ns),
-            us(row.p999_ns),
-            row.missed,
-        );
-        line
-    }
-
-    /// Writes raw data, table and plot into a directory.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        write_files(
-            dir,
-            &[("paced.json", self.json()), ("paced.txt", self.table()), ("paced.svg", self.draw())],
-        )
-    }
-
-    fn draw(&self) -> String {
-        let point = |row: &PacedRow| {
-            let (client, server) = row.cpu_us();
-            let panels = [row.p50_ns.unwrap_or(0) as f64 / 1000.0, client + server];
-            Point { x: f64::from(row.case.rate), panels }
-        };
-        let lines = self.lines().into_iter();
-        lines::draw(&Drawing {
-            title: "Calls at a rate",
-            machine: &self.machine,
-            axis: "calls a second",
-            panels: ["median, µs", "processor time of both ends, µs a call"],
-            lines: lines.map(|(name, rows)| (name, rows.into_iter().map(point).collect())).collect(),
-        })
+        let mut cells = [row.p50_ns, row.p99_ns, row.p999_ns].map(micros_of).to_vec();
+        cells.extend([client, server].map(|us| format!("{us:.1}")));
+        cells.push(row.throttled_ns.map_or_else(String::new, |ns| format!("{:.0} ms", ns as f64 / 1e6)));
+        cells.push(row.missed.to_string());
+        if let Some(rival) = self.rival(row).filter(|_| row.case.side != PacedSide::TonicUnix) {
+            let (theirs, at_server) = rival.cpu_us();
+            let p50 = row.p50_ns.zip(rival.p50_ns).map(|(ours, theirs)| ours as f64 / theirs.max(1) as f64);
+            cells.push(figure(p50, 2));
+            let ratios = [client / theirs, server / at_server, (client + server) / (theirs + at_server)];
+            cells.extend(ratios.map(|ratio| format!("{ratio:.2}")));
+        }
+        cells
     }
 
     /// The lines of a plot: a side, how it waits, and its rows by rate.
@@ -231,5 +120,55 @@ impl PacedReport {
             }
         }
         lines
+    }
+}
+
+impl Report for Rows<PacedRow> {
+    fn table(&self) -> String {
+        let mut text = self.heading("; processor time in µs a call; the last columns: of tonic's\n");
+        let setting = |row: &PacedRow| {
+            let PacedCase { placement, runtime, quota, .. } = row.case;
+            format!("{placement}, {runtime} runtime, quota {quota}")
+        };
+        for group in self.rows.chunk_by(|one, next| setting(one) == setting(next)) {
+            let mut table = Table::new(
+                "rate|side|wait",
+                "p50 us|p99 us|p99.9 us|client|server|throttled|missed|p50|client|server|both",
+            );
+            for row in group {
+                let has_wait = !matches!(row.case.side, PacedSide::Wake | PacedSide::TonicUnix);
+                let wait = if has_wait { row.case.wait.name() } else { "" };
+                let mut cells = cells![row.case.rate, row.case.side, wait];
+                match &row.not_run {
+                    Some(why) => table.noted(cells, why),
+                    None => {
+                        cells.extend(self.figures(row));
+                        table.row(cells);
+                    }
+                }
+            }
+            let _ = write!(text, "{}\n{table}", setting(&group[0]));
+        }
+        text
+    }
+
+    fn began(&self) -> &str {
+        &self.machine.started_at
+    }
+
+    fn failed_count(&self) -> usize {
+        self.rows.iter().filter(|row| is_failure(row.not_run.as_ref())).count()
+    }
+
+    fn files(&self) -> Vec<(&'static str, String)> {
+        let point = |row: &PacedRow| {
+            let (client, server) = row.cpu_us();
+            (f64::from(row.case.rate), [row.p50_ns.unwrap_or(0) as f64 / 1000.0, client + server])
+        };
+        let lines = self.lines().into_iter();
+        let lines: Vec<_> = lines.map(|(name, rows)| (name, rows.into_iter().map(point).collect())).collect();
+        let titles = ["median, µs", "processor time of both ends, µs a call"];
+        let panels = side_by_side("calls a second", titles, &lines);
+        vec![("plot.svg", Chart { title: "Calls at a rate", machine: &self.machine, panels }.draw())]
     }
 }

@@ -8,7 +8,6 @@ use tollfree_pool::{Capacity, Config, Payload, Pool, REF_LEN, Ref};
 
 use super::{BLOCK_LEN, PAGE_LEN, Side, micro, trouble};
 use crate::BenchError;
-use crate::cores::CoreIdx;
 use crate::peer::Starter;
 
 /// Which of the two.
@@ -25,7 +24,6 @@ pub(crate) enum Role {
 pub(crate) struct Part {
     pub(crate) role: Role,
     pub(crate) address: String,
-    pub(crate) core: Option<CoreIdx>,
 }
 
 /// The orders that follow.

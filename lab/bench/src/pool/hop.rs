@@ -17,7 +17,6 @@ use tonic::{Request, Response, Status};
 use super::iceoryx2_hop;
 use super::trouble;
 use crate::BenchError;
-use crate::cores::CoreIdx;
 use crate::direct::hop_client::HopClient;
 use crate::direct::hop_server::{Hop, HopServer};
 use crate::direct::{HopReply, HopRequest};
@@ -42,7 +41,7 @@ impl Carrier {
     pub(super) fn name(self) -> &'static str {
         match self {
             Carrier::Tollfree => "tollfree-ref",
-            Carrier::Iceoryx2 => super::ICEORYX2,
+            Carrier::Iceoryx2 => "iceoryx2",
         }
     }
 }
@@ -59,7 +58,6 @@ pub(crate) enum End {
 pub(crate) struct HopPart {
     pub(crate) end: End,
     pub(crate) carrier: Carrier,
-    pub(crate) core: Option<CoreIdx>,
     /// Where both ends meet.
     pub(crate) dir: PathBuf,
     pub(crate) size: usize,

@@ -9,13 +9,13 @@ mod act;
 mod hop;
 mod iceoryx2_hop;
 mod micro;
-mod plot;
 mod ray;
 pub mod report;
 
-use std::time::Duration;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tollfree_measure::axis;
 
 use act::{Did, Role, Task};
 pub(crate) use act::{Part, act};
@@ -23,15 +23,14 @@ use hop::{Carrier, End, with_warm_up};
 pub(crate) use hop::{HopPart, act as act_hop};
 pub use report::{PoolReport, Row};
 
-use crate::cores::{CoreIdx, Cores};
-use crate::order::Order;
+use crate::BenchError;
+use crate::cores::{Cores, Seats};
+use crate::harness::measured::median_of;
+use crate::harness::{self, Crew, Lasting, Machine, Told, Tried, rounds, within};
+use crate::order::{self, Order};
 use crate::peer::Peer;
-use crate::plan::Placement;
-use crate::workdir::Workdir;
-use crate::{BenchError, Machine};
+use crate::plan::{Malloc, Placement};
 
-/// How long a process may take for one batch.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Most bytes that a batch has in the pool at once.
 const BATCH_BYTES_MAX: usize = 64 << 20;
 /// Rounds before those that count.
@@ -42,8 +41,6 @@ const BLOCK_LEN: usize = 32 << 10;
 const PAGE_LEN: usize = 4096;
 /// Payloads of the one-way figure.
 const HOP_SIZES: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
-/// The side of that figure that is not ours.
-const ICEORYX2: &str = "iceoryx2";
 /// How much of it is written, in percent.
 const SHARES: [usize; 5] = [0, 25, 50, 75, 100];
 
@@ -61,28 +58,17 @@ pub enum Figure {
     Micro,
 }
 
-/// How a value gets to the other process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Side {
-    /// By ref; a writer copies the pages that it touches.
-    CopyOnWrite,
-    /// The same, and a writer has plain memory, of which the kernel copies the pages that are touched.
-    Transparent,
-    /// By ref to a copy of all of it, made beforehand.
-    Copy,
-    /// Through an object store: copied in by who has it, copied out by who wants it.
-    Store,
-}
-
-impl Side {
-    fn name(self) -> &'static str {
-        match self {
-            Side::CopyOnWrite => "copy-on-write",
-            Side::Transparent => "transparent",
-            Side::Copy => "copy",
-            Side::Store => "object store",
-        }
+axis! {
+    /// How a value gets to the other process.
+    Side, "side", {
+        /// By ref; a writer copies the pages that it touches.
+        CopyOnWrite = "copy-on-write",
+        /// The same, and a writer has plain memory, of which the kernel copies the pages that are touched.
+        Transparent = "transparent",
+        /// By ref to a copy of all of it, made beforehand.
+        Copy = "copy",
+        /// Through an object store: copied in by who has it, copied out by who wants it.
+        Store = "object store",
     }
 }
 
@@ -101,79 +87,74 @@ pub struct PoolPlan {
 
 impl PoolPlan {
     fn check(&self) -> Result<(), BenchError> {
-        if !(1..=1000).contains(&self.rounds) {
-            return Err(BenchError::Refused("between 1 and 1000 rounds are possible".to_owned()));
-        }
-        if !(1..=4096).contains(&self.count) {
-            return Err(BenchError::Refused("between 1 and 4096 operations a round are possible".to_owned()));
-        }
-        Ok(())
+        // Time is not what ends a round here.
+        Lasting { seconds: 1.0, rounds: self.rounds }.check()?;
+        within(&[self.count], 1..=4096, "operations a round")
     }
 
-    fn cases(&self) -> Vec<(Side, usize)> {
-        let sizes = (0..8).map(|step| 4096 << step);
-        let shares = SHARES.into_iter();
+    fn cases(&self) -> Vec<Case> {
+        let cross = |figure, sides: &[Side], settings: &[usize]| -> Vec<Case> {
+            let of = |&setting| sides.iter().map(move |&side| Case { figure, side, setting });
+            settings.iter().flat_map(of).collect()
+        };
+        let sizes: Vec<usize> = (0..8).map(|step| 4096 << step).collect();
         match self.figure {
-            Figure::Fig7 => cross(&[Side::CopyOnWrite, Side::Copy], sizes),
-            Figure::Fig8 => cross(&[Side::CopyOnWrite, Side::Transparent, Side::Copy, Side::Store], shares),
-            Figure::Hop | Figure::Micro => Vec::new(),
+            Figure::Fig7 => cross(self.figure, &[Side::CopyOnWrite, Side::Copy], &sizes),
+            Figure::Fig8 => cross(self.figure, Side::ALL, &SHARES),
+            Figure::Micro => cross(self.figure, &[Side::CopyOnWrite], &[64 << 10]),
+            Figure::Hop => Vec::new(),
         }
     }
 }
 
-fn cross(sides: &[Side], settings: impl Iterator<Item = usize>) -> Vec<(Side, usize)> {
-    settings.flat_map(|setting| sides.iter().map(move |side| (*side, setting))).collect()
+/// What is done at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Case {
+    figure: Figure,
+    side: Side,
+    setting: usize,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.figure {
+            Figure::Micro => f.write_str("single operations"),
+            figure => write!(f, "{}, {}", self.side, figure.setting(self.setting)),
+        }
+    }
 }
 
 /// Measures all rows of a figure.
 ///
 /// # Errors
 /// [`BenchError::Refused`] if the plan is not possible, others where a process fails.
-pub async fn run(plan: &PoolPlan, mut progress: impl FnMut(usize, usize)) -> Result<PoolReport, BenchError> {
+pub async fn run(plan: &PoolPlan, progress: impl FnMut(&Told)) -> Result<PoolReport, BenchError> {
     plan.check()?;
-    let cores = Cores::choose()?;
+    let cores = harness::seats([])?;
     if plan.figure == Figure::Hop {
         return hops(plan, &cores, progress).await;
     }
     let seats = cores.seats(Placement::Split).or_else(|_| cores.seats(Placement::SameCore))?;
-    let directory =
-        tempfile::tempdir().map_err(BenchError::system("cannot make a directory for the socket"))?;
-    let address = format!("shm://{}/pool.sock", directory.path().display());
-    let mut owner = start("owner", Role::Owner, &address, seats.server).await?;
-    let mut reader = start("reader", Role::Reader, &address, seats.client).await?;
-    let mut rows = if plan.figure == Figure::Micro {
-        micro_rows(plan, &mut owner, &mut reader).await?
-    } else {
-        plan.cases()
-            .into_iter()
-            .flat_map(|(side, setting)| report::empty(plan.figure, side, setting))
-            .collect()
-    };
-    let cases = plan.cases();
-    let rounds = if cases.is_empty() { 0 } else { WARM_ROUND_COUNT + plan.rounds };
-    for round in 0..rounds {
-        for (side, setting) in &cases {
-            let took = match plan.figure {
-                Figure::Fig7 => create_ref(&mut owner, &mut reader, *side, *setting, plan.count).await?,
-                _ => remote_write(&mut owner, &mut reader, *side, *setting, plan.count).await?,
-            };
-            if round >= WARM_ROUND_COUNT {
-                report::record(&mut rows, *side, *setting, &took);
-            }
-        }
-        progress(round + 1, rounds);
+    let mut pair = Pair::start(seats).await?;
+    let warm = if plan.figure == Figure::Micro { 0 } else { WARM_ROUND_COUNT };
+    let take = async |case: Case| pair.take(case, plan.count).await;
+    let outcome =
+        |took: &Took| took.first().map_or_else(String::new, |(name, ns, _)| format!("{name} {ns:.0} ns"));
+    let tried = rounds::interleave(plan.cases(), warm + plan.rounds, take, outcome, progress).await;
+    pair.stop().await;
+    let mut report = PoolReport::begin(plan, Machine::look(&cores, &[]));
+    for Tried { case, rounds, not_run } in tried {
+        rounds.iter().skip(warm).for_each(|took| report.record(case, took));
+        report.excuse(case.side.name(), not_run);
     }
-    owner.stop().await;
-    reader.stop().await;
-    let mut not_run = Vec::new();
     if plan.figure == Figure::Fig8 {
         // Afterwards, as its processes never rest.
         match ray::run(plan, &SHARES).await {
-            Ok(said) => said.iter().for_each(|said| report::record_ray(&mut rows, said.percent, said.ns)),
-            Err(why) => not_run.push(("Ray", why)),
+            Ok(said) => said.iter().for_each(|said| report.record_ray(said.percent, said.ns)),
+            Err(why) => report.excuse(report::RAY, Some(why)),
         }
     }
-    Ok(PoolReport::new(plan, Machine::look(&cores, &[]), rows, not_run))
+    Ok(report.sum_up())
 }
 
 fn trouble(error: impl std::fmt::Display) -> BenchError {
@@ -181,161 +162,166 @@ fn trouble(error: impl std::fmt::Display) -> BenchError {
 }
 
 /// One way, each carrier and size by a pair of processes of its own: all but the pair whose turn it is sleep.
-async fn hops(
-    plan: &PoolPlan,
-    cores: &Cores,
-    mut progress: impl FnMut(usize, usize),
-) -> Result<PoolReport, BenchError> {
+async fn hops(plan: &PoolPlan, cores: &Cores, progress: impl FnMut(&Told)) -> Result<PoolReport, BenchError> {
     // Both ends spin, which two processes on one core can't.
     let seats = cores.seats(Placement::Split)?;
-    let mut not_run = Vec::new();
+    let mut report = PoolReport::begin(plan, Machine::look(cores, &[]));
     let mut carriers = vec![Carrier::Tollfree];
     match cfg!(feature = "iceoryx2") {
         true => carriers.push(Carrier::Iceoryx2),
-        false => {
-            not_run.push((ICEORYX2, "not in this build: `make bench-peers` makes one that has it".to_owned()))
-        }
+        false => report.excuse(
+            Carrier::Iceoryx2.name(),
+            Some("not in this build: `make bench-peers` makes one that has it".to_owned()),
+        ),
     }
     let mut pairs = Vec::new();
     for size in HOP_SIZES {
-        for carrier in &carriers {
-            pairs.push(HopPair::start(*carrier, size, seats.server, seats.client).await?);
+        for &carrier in &carriers {
+            pairs.push(HopPair::start(HopCase { carrier, size }, seats).await?);
         }
     }
-    let mut rows = Vec::new();
-    for round in 0..plan.rounds {
-        for pair in &mut pairs {
-            report::record_hop(&mut rows, pair.carrier.name(), pair.size, pair.round(plan.count).await?);
-        }
-        progress(round + 1, plan.rounds);
+    let cases: Vec<HopCase> = pairs.iter().map(|pair| pair.case).collect();
+    let take = async |case: HopCase| {
+        let pair = pairs.iter_mut().find(|pair| pair.case == case).expect("each case has its pair");
+        pair.round(plan.count).await
+    };
+    let outcome = |ns: &f64| format!("{ns:.0} ns");
+    let tried = rounds::interleave(cases, plan.rounds, take, outcome, progress).await;
+    for Tried { case, rounds, not_run } in tried {
+        rounds.iter().for_each(|ns| report.record_hop(case.carrier.name(), case.size, *ns));
+        report.excuse(case.carrier.name(), not_run);
     }
     for pair in pairs {
         pair.stop().await?;
     }
-    Ok(PoolReport::new(plan, Machine::look(cores, &[]), rows, not_run))
+    Ok(report.sum_up())
+}
+
+/// What goes one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct HopCase {
+    carrier: Carrier,
+    size: usize,
+}
+
+impl fmt::Display for HopCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.carrier.name(), Figure::Hop.setting(self.size))
+    }
 }
 
 /// Two processes between which payloads go one way.
 struct HopPair {
-    carrier: Carrier,
-    size: usize,
-    dir: Workdir,
+    case: HopCase,
+    crew: Crew,
     receiver: Peer,
     sender: Peer,
 }
 
 impl HopPair {
-    async fn start(
-        carrier: Carrier,
-        size: usize,
-        receiver: Option<CoreIdx>,
-        sender: Option<CoreIdx>,
-    ) -> Result<HopPair, BenchError> {
-        let dir = Workdir::create()?;
-        let end = async |name, end, core| {
-            let order = Order::Hop(HopPart { end, carrier, core, dir: dir.path().to_owned(), size });
-            let mut peer = Peer::start(name, &["bench-peer"], &[], &order).await?;
-            peer.hear::<()>(PATIENCE).await?;
-            Ok::<Peer, BenchError>(peer)
-        };
-        let receiver = end("receiver", End::Receiver, receiver).await?;
-        let sender = end("sender", End::Sender, sender).await?;
-        Ok(HopPair { carrier, size, dir, receiver, sender })
+    async fn start(case: HopCase, seats: Seats) -> Result<HopPair, BenchError> {
+        let crew = order::crew(Malloc::System)?;
+        let HopCase { carrier, size } = case;
+        let end = |end| Order::Hop(HopPart { end, carrier, dir: crew.dir().to_owned(), size });
+        let (receiver, ()) = crew.ready("receiver", seats.server, end(End::Receiver)).await?;
+        let (sender, ()) = crew.ready("sender", seats.client, end(End::Sender)).await?;
+        Ok(HopPair { case, crew, receiver, sender })
     }
 
     /// The median of so many hops, in nanoseconds.
     async fn round(&mut self, count: usize) -> Result<f64, BenchError> {
         self.receiver.say(&count).await?;
         self.sender.say(&count).await?;
-        let mut ages: Vec<u64> = self.receiver.hear(PATIENCE).await?;
-        self.sender.hear::<()>(PATIENCE).await?;
-        let counted = &mut ages[with_warm_up(0)..];
-        counted.sort_unstable();
-        Ok(counted[counted.len() / 2] as f64)
+        let ages: Vec<u64> = self.receiver.hear(Crew::PATIENCE).await?;
+        self.sender.hear::<()>(Crew::PATIENCE).await?;
+        Ok(median_of(ages.into_iter().skip(with_warm_up(0))).unwrap_or(0) as f64)
     }
 
     async fn stop(self) -> Result<(), BenchError> {
         self.sender.stop().await;
         self.receiver.stop().await;
-        match self.carrier {
-            Carrier::Iceoryx2 => crate::side::iceoryx2::sweep(self.dir.path()).map_err(trouble),
+        match self.case.carrier {
+            Carrier::Iceoryx2 => crate::side::iceoryx2::sweep(self.crew.dir()).map_err(trouble),
             Carrier::Tollfree => Ok(()),
         }
     }
 }
 
-async fn start(
-    name: &'static str,
-    role: Role,
-    address: &str,
-    core: Option<CoreIdx>,
-) -> Result<Peer, BenchError> {
-    let order = Order::Pool(Part { role, address: address.to_owned(), core });
-    let mut peer = Peer::start(name, &["bench-peer"], &[], &order).await?;
-    peer.hear::<()>(PATIENCE).await?;
-    Ok(peer)
+/// What one batch took: name of the operation, nanoseconds and copied bytes for each.
+pub(crate) type Took = Vec<(String, f64, f64)>;
+
+/// The two processes that share a pool.
+struct Pair {
+    owner: Peer,
+    reader: Peer,
+    /// Has the pool's socket.
+    _crew: Crew,
 }
 
 async fn ask(peer: &mut Peer, task: &Task) -> Result<Did, BenchError> {
     peer.say(task).await?;
-    Ok(peer.hear(PATIENCE).await?)
+    Ok(peer.hear(Crew::PATIENCE).await?)
 }
 
-/// What one batch took: name of the operation, nanoseconds and copied bytes for each.
-pub(crate) type Took = Vec<(&'static str, f64, f64)>;
+impl Pair {
+    async fn start(seats: Seats) -> Result<Pair, BenchError> {
+        let crew = order::crew(Malloc::System)?;
+        let address = format!("shm://{}/pool.sock", crew.dir().display());
+        let part = |role| Order::Pool(Part { role, address: address.clone() });
+        let (owner, ()) = crew.ready("owner", seats.server, part(Role::Owner)).await?;
+        let (reader, ()) = crew.ready("reader", seats.client, part(Role::Reader)).await?;
+        Ok(Pair { owner, reader, _crew: crew })
+    }
 
-/// Figure 7: the owner makes refs, the reader takes hold of them and lets go.
-async fn create_ref(
-    owner: &mut Peer,
-    reader: &mut Peer,
-    side: Side,
-    size: usize,
-    count: usize,
-) -> Result<Took, BenchError> {
-    let count = count.min(BATCH_BYTES_MAX / size).max(1);
-    let shared = ask(owner, &Task::Share { side, size, count }).await?;
-    let taken = ask(reader, &Task::Take { refs: shared.refs.clone() }).await?;
-    ask(owner, &Task::Forget).await?;
-    Ok(vec![
-        ("create_ref", shared.each_ns(count), shared.each_copied(count)),
-        ("map and drop", taken.each_ns(count), taken.each_copied(count)),
-    ])
-}
-
-/// Figure 8: the owner shares a block, the reader writes a part of it and shares the result, the owner takes that.
-async fn remote_write(
-    owner: &mut Peer,
-    reader: &mut Peer,
-    side: Side,
-    percent: usize,
-    count: usize,
-) -> Result<Took, BenchError> {
-    let count = count.min(BATCH_BYTES_MAX / BLOCK_LEN);
-    let shared = ask(owner, &Task::Share { side, size: BLOCK_LEN, count }).await?;
-    let written = ask(reader, &Task::Write { side, percent, refs: shared.refs.clone() }).await?;
-    let taken = ask(owner, &Task::Collect { side, refs: written.refs.clone() }).await?;
-    ask(reader, &Task::Forget).await?;
-    ask(owner, &Task::Forget).await?;
-    let steps = [&shared, &written, &taken];
-    let ns = steps.iter().map(|did| did.each_ns(count)).sum();
-    let copied = steps.iter().map(|did| did.each_copied(count)).sum();
-    Ok(vec![("share, write, return", ns, copied)])
-}
-
-async fn micro_rows(plan: &PoolPlan, owner: &mut Peer, reader: &mut Peer) -> Result<Vec<Row>, BenchError> {
-    let mut rows: Vec<Row> = Vec::new();
-    for _ in 0..plan.rounds {
-        let mut took = Vec::new();
-        let shared = ask(owner, &Task::Share { side: Side::CopyOnWrite, size: 64 << 10, count: 1 }).await?;
-        took.extend(ask(owner, &Task::OwnerMicro { count: plan.count }).await?.operations);
-        let refs = shared.refs.clone();
-        took.extend(ask(reader, &Task::ReaderMicro { count: plan.count, refs }).await?.operations);
-        ask(owner, &Task::Forget).await?;
-        for (operation, ns) in took {
-            report::record_operation(&mut rows, &operation, ns);
+    async fn take(&mut self, case: Case, count: usize) -> Result<Took, BenchError> {
+        match case.figure {
+            Figure::Fig7 => self.create_ref(case.side, case.setting, count).await,
+            Figure::Micro => self.operations(case.setting, count).await,
+            Figure::Fig8 | Figure::Hop => self.remote_write(case.side, case.setting, count).await,
         }
     }
-    Ok(rows)
+
+    /// Figure 7: the owner makes refs, the reader takes hold of them and lets go.
+    async fn create_ref(&mut self, side: Side, size: usize, count: usize) -> Result<Took, BenchError> {
+        let count = count.min(BATCH_BYTES_MAX / size).max(1);
+        let shared = ask(&mut self.owner, &Task::Share { side, size, count }).await?;
+        let taken = ask(&mut self.reader, &Task::Take { refs: shared.refs.clone() }).await?;
+        ask(&mut self.owner, &Task::Forget).await?;
+        Ok(vec![
+            ("create_ref".to_owned(), shared.each_ns(count), shared.each_copied(count)),
+            ("map and drop".to_owned(), taken.each_ns(count), taken.each_copied(count)),
+        ])
+    }
+
+    /// Figure 8: the owner shares a block, the reader writes a part of it and shares the result, the owner takes that.
+    async fn remote_write(&mut self, side: Side, percent: usize, count: usize) -> Result<Took, BenchError> {
+        let count = count.min(BATCH_BYTES_MAX / BLOCK_LEN);
+        let shared = ask(&mut self.owner, &Task::Share { side, size: BLOCK_LEN, count }).await?;
+        let written =
+            ask(&mut self.reader, &Task::Write { side, percent, refs: shared.refs.clone() }).await?;
+        let taken = ask(&mut self.owner, &Task::Collect { side, refs: written.refs.clone() }).await?;
+        ask(&mut self.reader, &Task::Forget).await?;
+        ask(&mut self.owner, &Task::Forget).await?;
+        let steps = [&shared, &written, &taken];
+        let ns = steps.iter().map(|did| did.each_ns(count)).sum();
+        let copied = steps.iter().map(|did| did.each_copied(count)).sum();
+        Ok(vec![(report::WRITE.to_owned(), ns, copied)])
+    }
+
+    /// Single operations, on a ref of so many bytes.
+    async fn operations(&mut self, size: usize, count: usize) -> Result<Took, BenchError> {
+        let shared = ask(&mut self.owner, &Task::Share { side: Side::CopyOnWrite, size, count: 1 }).await?;
+        let mut did = ask(&mut self.owner, &Task::OwnerMicro { count }).await?.operations;
+        let refs = shared.refs.clone();
+        did.extend(ask(&mut self.reader, &Task::ReaderMicro { count, refs }).await?.operations);
+        ask(&mut self.owner, &Task::Forget).await?;
+        Ok(did.into_iter().map(|(operation, ns)| (operation, ns, 0.0)).collect())
+    }
+
+    async fn stop(self) {
+        self.owner.stop().await;
+        self.reader.stop().await;
+    }
 }
 
 #[cfg(test)]

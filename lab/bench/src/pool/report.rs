@@ -1,15 +1,19 @@
 //! The result of a pool's figure: nanoseconds and copied bytes an operation, and ratios within a round.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use serde::Serialize;
 
-use super::{Figure, PoolPlan, Side, Took, plot};
-use crate::{BenchError, Machine, write_files};
+use super::{Carrier, Case, Figure, PoolPlan, Side, Took};
+use crate::cells;
+use crate::harness::measured::{median, ratios};
+use crate::harness::words::{figure, time_in_words};
+use crate::harness::{Axis, COLORS, Chart, Line, Machine, Panel, Report, Table};
 
-/// The side that is not ours.
-const RAY: &str = "Ray";
+/// The side that is not ours, of figure 8.
+pub(super) const RAY: &str = "Ray";
+/// What figure 8 does.
+pub(super) const WRITE: &str = "share, write, return";
 
 /// A whole run.
 #[derive(Debug, Serialize)]
@@ -50,125 +54,90 @@ pub struct Row {
     pub rounds_ns: Vec<f64>,
 }
 
-fn row(operation: &str, side: &'static str, setting: usize) -> Row {
-    Row {
-        operation: operation.to_owned(),
-        side,
-        setting,
-        ns: 0.0,
-        per_second: 0.0,
-        copied_bytes: 0.0,
-        times_copy: None,
-        of_iceoryx2: None,
-        rounds_ns: Vec::new(),
-    }
-}
-
-/// The rows of a case, before it has run.
-pub(super) fn empty(figure: Figure, side: Side, setting: usize) -> Vec<Row> {
-    let operations: &[&str] = match figure {
-        Figure::Fig7 => &["create_ref", "map and drop"],
-        _ => &["share, write, return"],
-    };
-    operations.iter().map(|operation| row(operation, side.name(), setting)).collect()
-}
-
-/// Adds what a round of a case took.
-pub(super) fn record(rows: &mut [Row], side: Side, setting: usize, took: &Took) {
-    for (operation, ns, copied) in took {
-        let same =
-            |row: &&mut Row| row.operation == *operation && row.side == side.name() && row.setting == setting;
-        if let Some(row) = rows.iter_mut().find(same) {
-            row.rounds_ns.push(*ns);
-            row.copied_bytes = *copied;
-        }
-    }
-}
-
-/// Adds what a round with Ray's object store took.
-pub(super) fn record_ray(rows: &mut Vec<Row>, setting: usize, ns: f64) {
-    match rows.iter_mut().find(|row| row.side == RAY && row.setting == setting) {
-        Some(row) => row.rounds_ns.push(ns),
-        None => {
-            let copied_bytes = f64::NAN; // Nobody counts them.
-            rows.push(Row { copied_bytes, rounds_ns: vec![ns], ..row("share, write, return", RAY, setting) });
-        }
-    }
-}
-
-/// Adds the median of a round of hops.
-pub(super) fn record_hop(rows: &mut Vec<Row>, side: &'static str, setting: usize, ns: f64) {
-    match rows.iter_mut().find(|row| row.side == side && row.setting == setting) {
-        Some(row) => row.rounds_ns.push(ns),
-        None => {
-            rows.push(Row {
-                copied_bytes: f64::NAN,
-                rounds_ns: vec![ns],
-                ..row("hop, one way", side, setting)
-            });
-        }
-    }
-}
-
-/// Adds what a round of a single operation took.
-pub(super) fn record_operation(rows: &mut Vec<Row>, operation: &str, ns: f64) {
-    match rows.iter_mut().find(|row| row.operation == operation) {
-        Some(row) => row.rounds_ns.push(ns),
-        None => {
-            let mut new = row(operation, "", 0);
-            new.rounds_ns.push(ns);
-            rows.push(new);
-        }
-    }
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    match figures.len() {
-        0 => f64::NAN,
-        count => f64::midpoint(figures[(count - 1) / 2], figures[count / 2]),
-    }
-}
-
-impl PoolReport {
-    pub(super) fn new(
-        plan: &PoolPlan,
-        machine: Machine,
-        mut rows: Vec<Row>,
-        not_run: Vec<(&'static str, String)>,
-    ) -> PoolReport {
-        let of_side = |side: &str| -> Vec<_> {
-            let rows = rows.iter().filter(|row| row.side == side);
-            rows.map(|row| (row.operation.clone(), row.setting, row.rounds_ns.clone())).collect()
-        };
-        let (copies, peers) = (of_side(Side::Copy.name()), of_side(super::ICEORYX2));
-        for row in &mut rows {
-            row.ns = median(row.rounds_ns.clone());
-            row.per_second = 1e9 / row.ns;
-            let ratio = |others: &[(String, usize, Vec<f64>)], ratio: fn(f64, f64) -> f64| {
-                let same = others.iter().find(|other| (&other.0, other.1) == (&row.operation, row.setting));
-                let pairs = same.map(|other| other.2.iter().zip(&row.rounds_ns));
-                pairs.map(|pairs| median(pairs.map(|(other, own)| ratio(*other, *own)).collect()))
-            };
-            (row.times_copy, row.of_iceoryx2) =
-                (ratio(&copies, |copy, own| copy / own), ratio(&peers, |peer, own| own / peer));
-        }
-        PoolReport { figure: plan.figure, machine, rounds: plan.rounds, rows, not_run }
-    }
-
-    /// The result as one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
-    }
-
+impl Figure {
     /// What a setting is, in words.
-    pub(super) fn setting(&self, setting: usize) -> String {
-        match self.figure {
+    pub(super) fn setting(self, setting: usize) -> String {
+        match self {
             Figure::Fig7 | Figure::Hop => format!("{} KiB", setting >> 10),
             Figure::Fig8 => format!("{setting} %"),
             Figure::Micro => String::new(),
         }
+    }
+}
+
+impl PoolReport {
+    /// A run of which nothing is known yet.
+    pub(super) fn begin(plan: &PoolPlan, machine: Machine) -> PoolReport {
+        let (figure, rounds) = (plan.figure, plan.rounds);
+        PoolReport { figure, machine, rounds, rows: Vec::new(), not_run: Vec::new() }
+    }
+
+    /// Adds what a round of a case took.
+    pub(super) fn record(&mut self, case: Case, took: &Took) {
+        let (side, setting) = match case.figure {
+            Figure::Micro => ("", 0),
+            _ => (case.side.name(), case.setting),
+        };
+        for (operation, ns, copied) in took {
+            self.add(operation, side, setting, *ns, *copied);
+        }
+    }
+
+    /// Adds what a round with Ray's object store took. Nobody counts its copies.
+    pub(super) fn record_ray(&mut self, setting: usize, ns: f64) {
+        self.add(WRITE, RAY, setting, ns, f64::NAN);
+    }
+
+    /// Adds the median of a round of hops.
+    pub(super) fn record_hop(&mut self, side: &'static str, setting: usize, ns: f64) {
+        self.add("hop, one way", side, setting, ns, f64::NAN);
+    }
+
+    /// Says why a side was not run, if it was not.
+    pub(super) fn excuse(&mut self, side: &'static str, why: Option<String>) {
+        self.not_run.extend(why.map(|why| (side, why)));
+    }
+
+    fn add(&mut self, operation: &str, side: &'static str, setting: usize, ns: f64, copied_bytes: f64) {
+        let same = |row: &Row| (row.operation.as_str(), row.side, row.setting) == (operation, side, setting);
+        let idx = self.rows.iter().position(same).unwrap_or_else(|| {
+            self.rows.push(Row {
+                operation: operation.to_owned(),
+                side,
+                setting,
+                ns: 0.0,
+                per_second: 0.0,
+                copied_bytes,
+                times_copy: None,
+                of_iceoryx2: None,
+                rounds_ns: Vec::new(),
+            });
+            self.rows.len() - 1
+        });
+        self.rows[idx].rounds_ns.push(ns);
+        self.rows[idx].copied_bytes = copied_bytes;
+    }
+
+    /// Works out medians and ratios of all that was recorded.
+    pub(super) fn sum_up(mut self) -> PoolReport {
+        let of_side = |side: &str| -> Vec<_> {
+            let rows = self.rows.iter().filter(|row| row.side == side);
+            rows.map(|row| (row.operation.clone(), row.setting, row.rounds_ns.clone())).collect()
+        };
+        let (copies, peers) = (of_side(Side::Copy.name()), of_side(Carrier::Iceoryx2.name()));
+        for row in &mut self.rows {
+            row.ns = median(row.rounds_ns.iter().copied()).unwrap_or(f64::NAN);
+            row.per_second = 1e9 / row.ns;
+            let find = |others: &[(String, usize, Vec<f64>)]| {
+                let same = others.iter().find(|other| (&other.0, other.1) == (&row.operation, row.setting));
+                same.map(|other| other.2.clone())
+            };
+            let own = &row.rounds_ns;
+            let (copy, peer) = (find(&copies), find(&peers));
+            row.times_copy = copy.and_then(|copy| median(ratios(&copy, own, |ns| *ns)));
+            row.of_iceoryx2 = peer.and_then(|peer| median(ratios(own, &peer, |ns| *ns)));
+        }
+        self
     }
 
     /// What the figure shows.
@@ -183,61 +152,6 @@ impl PoolReport {
         }
     }
 
-    /// The result as a table for people.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let machine = &self.machine;
-        let mut text = format!(
-            "{} (measured)\n{}, Linux {}, {} build of Tollfree {}, two pinned processes, medians of {} rounds\n\n",
-            self.title(),
-            machine.cpu,
-            machine.kernel,
-            machine.build,
-            machine.version,
-            self.rounds
-        );
-        let _ = writeln!(
-            text,
-            "  {:<54}{:<15}{:>9} {:>11} {:>12} {:>13} {:>8}",
-            "",
-            "",
-            "",
-            "ns",
-            "a second",
-            "copied bytes",
-            if self.figure == Figure::Hop { "iceoryx2" } else { "x copy" }
-        );
-        for row in &self.rows {
-            let times = row.times_copy.map(|times| format!("{times:.1}"));
-            let times = times.or(row.of_iceoryx2.map(|ratio| format!("{ratio:.2}")));
-            let times = times.unwrap_or_else(|| "-".to_owned());
-            let Row { operation, side, ns, per_second, copied_bytes, .. } = row;
-            let setting = self.setting(row.setting);
-            let copied = if copied_bytes.is_nan() { "-".to_owned() } else { format!("{copied_bytes:.0}") };
-            let _ = writeln!(
-                text,
-                "  {operation:<54}{side:<15}{setting:>9} {ns:>11.1} {per_second:>12.0} {copied:>13} {times:>8}"
-            );
-        }
-        for (side, why) in &self.not_run {
-            let _ = writeln!(text, "  {side}: not run: {why}");
-        }
-        text
-    }
-
-    /// Writes `rows.json`, `table.txt`, `rounds.csv` and, for figures, `plot.svg` into a directory, which is made if need be.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        let mut files =
-            vec![("rows.json", self.json() + "\n"), ("table.txt", self.table()), ("rounds.csv", self.csv())];
-        if self.figure != Figure::Micro {
-            files.push(("plot.svg", plot::draw(self)));
-        }
-        write_files(dir, &files)
-    }
-
     fn csv(&self) -> String {
         let mut text = String::from("operation,side,setting,round,ns\n");
         for row in &self.rows {
@@ -247,6 +161,74 @@ impl PoolReport {
             }
         }
         text
+    }
+
+    /// Time of the first operation over the setting, a line for each side.
+    fn chart(&self) -> String {
+        let operation = self.rows.first().map_or("", |row| &row.operation);
+        let rows: Vec<&Row> = self.rows.iter().filter(|row| row.operation == operation).collect();
+        let mut sides: Vec<&'static str> = rows.iter().map(|row| row.side).collect();
+        sides.sort_unstable();
+        sides.dedup();
+        let mut settings: Vec<usize> = rows.iter().map(|row| row.setting).collect();
+        settings.sort_unstable();
+        settings.dedup();
+        let place = |row: &Row| settings.iter().position(|known| *known == row.setting).unwrap_or(0) as f64;
+        let line = |(idx, side): (usize, &&'static str)| Line {
+            name: (*side).to_owned(),
+            color: COLORS[idx % COLORS.len()],
+            points: rows.iter().filter(|row| row.side == *side).map(|row| (place(row), row.ns)).collect(),
+            has_dots: true,
+        };
+        let names: Vec<String> = settings.iter().map(|setting| self.figure.setting(*setting)).collect();
+        let panel = Panel {
+            title: format!("{operation}, measured"),
+            x: Axis::named(&names),
+            x_words: "",
+            y: Axis::decades(rows.iter().map(|row| row.ns), time_in_words),
+            lines: sides.iter().enumerate().map(line).collect(),
+            note: String::new(),
+        };
+        Chart { title: self.title(), machine: &self.machine, panels: vec![panel] }.draw()
+    }
+}
+
+impl Report for PoolReport {
+    fn table(&self) -> String {
+        let Machine { cpu, kernel, build, version, .. } = &self.machine;
+        let mut table = Table::new("operation|side", "|ns|a second|copied bytes|x copy|iceoryx2");
+        for row in &self.rows {
+            let copied = Some(row.copied_bytes).filter(|bytes| !bytes.is_nan());
+            let blank =
+                |ratio: Option<f64>, digits| ratio.map_or_else(String::new, |it| format!("{it:.digits$}"));
+            table.row(cells![
+                row.operation,
+                row.side,
+                self.figure.setting(row.setting),
+                figure(Some(row.ns), 1),
+                figure(Some(row.per_second), 0),
+                figure(copied, 0),
+                blank(row.times_copy, 1),
+                blank(row.of_iceoryx2, 2),
+            ]);
+        }
+        for (side, why) in &self.not_run {
+            table.noted(cells!["", side], format!("not run: {why}"));
+        }
+        format!(
+            "{} (measured)\n{cpu}, Linux {kernel}, {build} build of Tollfree {version}, two pinned processes, medians of {} rounds\n\n{table}",
+            self.title(),
+            self.rounds
+        )
+    }
+
+    fn began(&self) -> &str {
+        &self.machine.started_at
+    }
+
+    fn files(&self) -> Vec<(&'static str, String)> {
+        let plot = (self.figure != Figure::Micro).then(|| ("plot.svg", self.chart()));
+        [("rounds.csv", self.csv())].into_iter().chain(plot).collect()
     }
 }
 
@@ -258,16 +240,16 @@ mod tests {
     #[test]
     fn ratios_are_taken_within_rounds() {
         let plan = PoolPlan { figure: Figure::Fig7, rounds: 3, count: 1, python: String::new() };
-        let mut rows = empty(Figure::Fig7, Side::CopyOnWrite, 4096);
-        rows.extend(empty(Figure::Fig7, Side::Copy, 4096));
+        let mut report = PoolReport::begin(&plan, Machine::look(&Cores::choose().unwrap(), &[]));
         for (cow, copy) in [(1.0, 10.0), (2.0, 60.0), (10.0, 200.0)] {
-            record(&mut rows, Side::CopyOnWrite, 4096, &vec![("create_ref", cow, 0.0)]);
-            record(&mut rows, Side::Copy, 4096, &vec![("create_ref", copy, 4096.0)]);
+            let case = |side| Case { figure: Figure::Fig7, side, setting: 4096 };
+            report.record(case(Side::CopyOnWrite), &vec![("create_ref".to_owned(), cow, 0.0)]);
+            report.record(case(Side::Copy), &vec![("create_ref".to_owned(), copy, 4096.0)]);
         }
-        let report = PoolReport::new(&plan, Machine::look(&Cores::choose().unwrap(), &[]), rows, Vec::new());
+        let report = report.sum_up();
         assert_eq!((report.rows[0].ns, report.rows[0].times_copy), (2.0, Some(20.0)));
-        assert_eq!(report.rows[2].times_copy, Some(1.0));
-        assert!(report.table().contains("copy-on-write") && plot::draw(&report).contains("<path"));
+        assert_eq!(report.rows[1].times_copy, Some(1.0));
+        assert!(report.table().contains("copy-on-write") && report.chart().contains("<path"));
         assert_eq!(report.csv().lines().count(), 1 + 6);
     }
 }

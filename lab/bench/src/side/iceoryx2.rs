@@ -218,23 +218,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::plan::{Message, RuntimeKind, Side};
+    use crate::plan::{RuntimeKind, Side};
     use crate::workdir::Workdir;
 
     #[test]
     fn bodies_come_back_and_nothing_stays() {
         let dir = Workdir::create().unwrap();
-        let (placement, runtime) = (Placement::SameCore, RuntimeKind::Current);
-        let case = Case {
-            side: Side::Iceoryx2,
-            message: Message::Probe,
-            size: 100,
-            metadata: 0,
-            inflight: 3,
-            placement,
-            runtime,
-        };
-        let serve = Serve { case, core: None, dir: dir.path().to_owned() };
+        let case = Case::probe(Side::Iceoryx2, 100, 3, RuntimeKind::Current);
+        let serve = Serve { case, dir: dir.path().to_owned() };
         let (ready, serving) = std::sync::mpsc::channel();
         let enough = Arc::new(AtomicBool::new(false));
         let goes_on = enough.clone();
@@ -242,15 +233,8 @@ mod tests {
             let goes_on = || !goes_on.load(Ordering::Relaxed);
             serve_while(goes_on, &serve, |serving| ready.send(serving.address).unwrap())
         });
-        let load = Load {
-            case,
-            core: None,
-            address: serving.recv().unwrap(),
-            warm_up: Duration::from_millis(20),
-            measure: Duration::from_millis(100),
-            calls: None,
-            every: None,
-        };
+        let (warm_up, measured) = (Duration::from_millis(20), Duration::from_millis(100));
+        let load = Load::new(case, serving.recv().unwrap(), warm_up, measured);
         let measured = measure(&load).unwrap();
         assert!(measured.latencies.count() > 0);
         enough.store(true, Ordering::Relaxed);

@@ -72,46 +72,44 @@ trait AsyncSide {
     fn connect(address: &str, case: Case) -> impl Future<Output = Result<Self::Caller, String>>;
 }
 
+/// Does something with a side whose calls run on tokio, or the other thing with another one.
+macro_rules! on_tokio {
+    ($side:expr, $run:ident($($argument:expr),*), $other:expr) => {
+        match $side {
+            Side::Session => $run::<Session>($($argument),*),
+            Side::TollfreeDirect => $run::<TollfreeDirect>($($argument),*),
+            Side::TollfreeView => $run::<TollfreeView>($($argument),*),
+            Side::TollfreeViewPool => $run::<TollfreeViewPool>($($argument),*),
+            Side::TollfreeRef => $run::<TollfreeRef>($($argument),*),
+            Side::Tollfree => $run::<Tollfree>($($argument),*),
+            Side::TollfreePark => $run::<TollfreePark>($($argument),*),
+            Side::TollfreeUpgrade => $run::<TollfreeUpgrade>($($argument),*),
+            Side::TollfreeShortcut => $run::<TollfreeShortcut>($($argument),*),
+            Side::TonicUnix => $run::<TonicUnix>($($argument),*),
+            Side::TonicTcp => $run::<TonicTcp>($($argument),*),
+            side @ (Side::Floor | Side::Iceoryx2 | Side::TollfreeBlocking) => $other(side),
+        }
+    };
+}
+
 /// Serves a side until the end of the process, or until it fails.
 pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), BenchError> {
-    match order.case.side {
-        Side::Floor => floor::serve(order, ready).map_err(failed(Side::Floor)),
-        Side::Iceoryx2 => iceoryx2::serve(order, ready).map_err(failed(Side::Iceoryx2)),
-        Side::Session => serve_async::<Session>(order, ready),
-        Side::TollfreeDirect => serve_async::<TollfreeDirect>(order, ready),
-        Side::TollfreeView => serve_async::<TollfreeView>(order, ready),
-        Side::TollfreeViewPool => serve_async::<TollfreeViewPool>(order, ready),
-        Side::TollfreeRef => serve_async::<TollfreeRef>(order, ready),
-        Side::TollfreeBlocking => {
-            tollfree_blocking::serve(order, ready).map_err(failed(Side::TollfreeBlocking))
-        }
-        Side::Tollfree => serve_async::<Tollfree>(order, ready),
-        Side::TollfreePark => serve_async::<TollfreePark>(order, ready),
-        Side::TollfreeUpgrade => serve_async::<TollfreeUpgrade>(order, ready),
-        Side::TollfreeShortcut => serve_async::<TollfreeShortcut>(order, ready),
-        Side::TonicUnix => serve_async::<TonicUnix>(order, ready),
-        Side::TonicTcp => serve_async::<TonicTcp>(order, ready),
+    on_tokio!(order.case.side, serve_async(order, ready), |side| match side {
+        Side::Floor => floor::serve(order, ready),
+        Side::Iceoryx2 => iceoryx2::serve(order, ready),
+        _ => tollfree_blocking::serve(order, ready),
     }
+    .map_err(failed(side)))
 }
 
 /// Calls a side and measures.
 pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
-    match load.case.side {
-        Side::Floor => floor::measure(load).map_err(failed(Side::Floor)),
-        Side::Iceoryx2 => iceoryx2::measure(load).map_err(failed(Side::Iceoryx2)),
-        Side::Session => measure_async::<Session>(load),
-        Side::TollfreeDirect => measure_async::<TollfreeDirect>(load),
-        Side::TollfreeView => measure_async::<TollfreeView>(load),
-        Side::TollfreeViewPool => measure_async::<TollfreeViewPool>(load),
-        Side::TollfreeRef => measure_async::<TollfreeRef>(load),
-        Side::TollfreeBlocking => tollfree_blocking::measure(load).map_err(failed(Side::TollfreeBlocking)),
-        Side::Tollfree => measure_async::<Tollfree>(load),
-        Side::TollfreePark => measure_async::<TollfreePark>(load),
-        Side::TollfreeUpgrade => measure_async::<TollfreeUpgrade>(load),
-        Side::TollfreeShortcut => measure_async::<TollfreeShortcut>(load),
-        Side::TonicUnix => measure_async::<TonicUnix>(load),
-        Side::TonicTcp => measure_async::<TonicTcp>(load),
+    on_tokio!(load.case.side, measure_async(load), |side| match side {
+        Side::Floor => floor::measure(load),
+        Side::Iceoryx2 => iceoryx2::measure(load),
+        _ => tollfree_blocking::measure(load),
     }
+    .map_err(failed(side)))
 }
 
 /// Removes what a side's processes have left behind outside of their directory, when both are gone.
@@ -124,22 +122,8 @@ pub(crate) fn sweep(side: Side, dir: &Path) -> Result<(), BenchError> {
 
 /// Opens sessions of a side and holds them until the end of the process.
 pub(crate) fn hold(order: &idle::Hold, starter: &Starter) -> Result<(), BenchError> {
-    match order.case.side {
-        Side::Session => hold_async::<Session>(order, starter),
-        Side::TollfreeDirect => hold_async::<TollfreeDirect>(order, starter),
-        Side::TollfreeView => hold_async::<TollfreeView>(order, starter),
-        Side::TollfreeViewPool => hold_async::<TollfreeViewPool>(order, starter),
-        Side::TollfreeRef => hold_async::<TollfreeRef>(order, starter),
-        Side::Tollfree => hold_async::<Tollfree>(order, starter),
-        Side::TollfreePark => hold_async::<TollfreePark>(order, starter),
-        Side::TollfreeUpgrade => hold_async::<TollfreeUpgrade>(order, starter),
-        Side::TollfreeShortcut => hold_async::<TollfreeShortcut>(order, starter),
-        Side::TonicUnix => hold_async::<TonicUnix>(order, starter),
-        Side::TonicTcp => hold_async::<TonicTcp>(order, starter),
-        side @ (Side::Floor | Side::Iceoryx2 | Side::TollfreeBlocking) => {
-            Err(failed(side)("its sessions are not held by a runtime".to_owned()))
-        }
-    }
+    let refused = |side| Err(failed(side)("its sessions are not held by a runtime".to_owned()));
+    on_tokio!(order.case.side, hold_async(order, starter), refused)
 }
 
 /// Calls a side until the starter says stop, whatever becomes of the server.

@@ -10,11 +10,12 @@ use super::AsyncSide;
 use super::stub::Stub;
 use super::tollfree::{ending, with_stub};
 use crate::BenchError;
-use crate::order::{Order, Serve, Serving};
-use crate::peer::{Peer, Starter};
+use crate::harness::Crew;
+use crate::order::{Order, PEER, Serve, Serving};
+use crate::peer::Starter;
 use crate::plan::{Case, Side};
 
-/// A shepherd that does not listen by then doesn't, and calls that go through it still go on to.
+/// Calls that go through the shepherd by then go on to.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct TollfreeShortcut;
@@ -23,10 +24,11 @@ impl AsyncSide for TollfreeShortcut {
     type Caller = Stub<Channel>;
 
     async fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), String> {
-        let wanted = Order::Shepherd(order.dir.clone());
-        let shepherd = Peer::start("shepherd", &["bench-peer"], &[], &wanted).await;
-        let mut shepherd = shepherd.map_err(|error| error.to_string())?;
-        let Serving { address } = shepherd.hear(PATIENCE).await.map_err(|error| error.to_string())?;
+        let in_words = |error: BenchError| error.to_string();
+        let crew = Crew::within(PEER, &order.dir);
+        let shepherd = crew.ready("shepherd", None, Order::Shepherd(order.dir.clone())).await;
+        // It goes with this process.
+        let (_shepherd, Serving { address }) = shepherd.map_err(in_words)?;
         let attaching = with_stub(Server::builder(), order.case).attach(&address);
         // Who calls waits for the shepherd to have somebody to lead it to.
         ready(Serving { address: address.clone() });

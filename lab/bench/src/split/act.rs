@@ -9,10 +9,11 @@ use tollfree_shepherd::{Config, Shepherd};
 use super::objects::Objects;
 use super::proxy;
 use super::service::Business;
-use super::{PATIENCE, Part, Role, SplitCase, SplitMessage, SplitSide};
+use super::{Part, Role, SplitCase, SplitMessage, SplitSide};
 use super::{beyond, client};
 use crate::BenchError;
 use crate::certificates;
+use crate::harness::Crew;
 use crate::order::{self, Serving};
 use crate::peer::Starter;
 use crate::plan::RuntimeKind;
@@ -73,7 +74,7 @@ async fn appears(address: &str) -> Result<(), String> {
     let path = address.strip_prefix("unix:").unwrap_or(address);
     let began = Instant::now();
     while tokio::net::UnixStream::connect(path).await.is_err() {
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > Crew::PATIENCE {
             return Err(format!("nobody listens on {path}"));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -16,9 +16,10 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-use super::{Calls, PATIENCE, Split, SplitMessage};
+use super::{Calls, Split, SplitMessage};
 use crate::certificates;
 use crate::fds::FileDescriptorSet;
+use crate::harness::Crew;
 use crate::hyperprotobench::{M3, M34, M43};
 use crate::latency::Latencies;
 use crate::process::run_time_ns;
@@ -142,7 +143,7 @@ impl Caller {
                 Ok(reply) => return Ok(reply),
                 Err(status)
                     if matches!(status.code(), Code::Unavailable | Code::Unimplemented)
-                        && began.elapsed() < PATIENCE =>
+                        && began.elapsed() < Crew::PATIENCE =>
                 {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }

@@ -13,34 +13,30 @@ mod proxy;
 mod report;
 mod service;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tollfree_measure::axis;
 
+use crate::BenchError;
 use crate::codec::lookalike;
-use crate::cores::{CoreIdx, Cores};
+use crate::cores::Cores;
+use crate::harness::{self, Lasting, Machine, Told, each_once, pid_of, rounds, some, within};
 use crate::latency::Latencies;
 use crate::load::body_of;
 use crate::message::Message;
-use crate::order::{Order, Serving};
-use crate::peer::Peer;
+use crate::order::{self, Order, Serving};
 use crate::plan::{INFLIGHT_MAX, Malloc, Placement};
-use crate::workdir::Workdir;
-use crate::{BenchError, Machine, rounds};
 
 pub(crate) use self::act::act;
 use self::beyond::Asking;
-pub use self::beyond::{
-    BeyondCase, BeyondPlan, BeyondReport, BeyondState, BeyondStep, Question, run as run_beyond,
-};
+pub use self::beyond::{BeyondCase, BeyondPlan, BeyondReport, BeyondState, Question, run as run_beyond};
 pub use self::report::SplitReport;
 
 /// The longest that a handler may be busy.
 const BUSY_NS_MAX: u64 = 1_000_000_000;
-/// Time that a process may take to start, or to end its measurement beyond the measured time.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 axis! {
     /// What stands between the client and the business process.
@@ -168,10 +164,8 @@ pub struct SplitPlan {
     pub inflights: Vec<usize>,
     /// How long the handler is busy in each call.
     pub busy_ns: Vec<u64>,
-    /// Measured time for each row and round.
-    pub seconds: f64,
-    /// Rounds.
-    pub rounds: usize,
+    /// How long and how often.
+    pub lasting: Lasting,
     /// Directory of a HyperProtoBench corpus; without it, generated messages of the same types.
     pub corpus: Option<PathBuf>,
 }
@@ -189,29 +183,23 @@ pub struct SplitCase {
     pub busy_ns: u64,
 }
 
+impl fmt::Display for SplitCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SplitCase { side, message, inflight, busy_ns } = self;
+        write!(f, "{side} · {message}, {inflight} in flight, busy {busy_ns} ns")
+    }
+}
+
 impl SplitPlan {
     /// Checks what the command line's own types cannot.
     ///
     /// # Errors
     /// [`BenchError::Refused`], naming the value and what is allowed.
     pub fn check(&self) -> Result<(), BenchError> {
-        let refuse = |what: String| Err(BenchError::Refused(what));
-        if let Some(count) = self.inflights.iter().find(|count| !(1..=INFLIGHT_MAX).contains(*count)) {
-            return refuse(format!("{count} calls in flight: must be 1 to {INFLIGHT_MAX}"));
-        }
-        if let Some(ns) = self.busy_ns.iter().find(|ns| **ns > BUSY_NS_MAX) {
-            return refuse(format!("{ns} ns busy: must be 0 to {BUSY_NS_MAX}"));
-        }
-        if !(self.seconds >= 0.01 && self.seconds <= 3600.0) {
-            return refuse(format!("{} seconds per row and round: must be 0.01 to 3600", self.seconds));
-        }
-        if !(1..=1000).contains(&self.rounds) {
-            return refuse(format!("{} rounds: must be 1 to 1000", self.rounds));
-        }
-        if self.cases().is_empty() {
-            return refuse("nothing to measure: an axis has no value".to_owned());
-        }
-        Ok(())
+        within(&self.inflights, 1..=INFLIGHT_MAX, "calls in flight")?;
+        within(&self.busy_ns, 0..=BUSY_NS_MAX, "ns busy")?;
+        self.lasting.check()?;
+        some(&self.cases())
     }
 
     /// Every case once, those that are compared with each other next to each other.
@@ -221,15 +209,12 @@ impl SplitPlan {
             for &inflight in &self.inflights {
                 for &busy_ns in &self.busy_ns {
                     for &side in &self.sides {
-                        let case = SplitCase { side, message, inflight, busy_ns };
-                        if !cases.contains(&case) {
-                            cases.push(case);
-                        }
+                        cases.push(SplitCase { side, message, inflight, busy_ns });
                     }
                 }
             }
         }
-        cases
+        each_once(cases)
     }
 }
 
@@ -237,7 +222,6 @@ impl SplitPlan {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) case: SplitCase,
-    pub(crate) core: Option<CoreIdx>,
     pub(crate) role: Role,
 }
 
@@ -283,25 +267,31 @@ pub(crate) struct Split {
 }
 
 impl Split {
+    /// Of all rounds together.
+    fn sum<'s>(rounds: impl IntoIterator<Item = &'s Split>) -> Split {
+        let mut all = Split::default();
+        for round in rounds {
+            all.latencies.merge(&round.latencies);
+            all.elapsed_ns += round.elapsed_ns;
+            all.host_cpu_ns += round.host_cpu_ns;
+            all.infra_cpu_ns += round.infra_cpu_ns;
+            all.client_cpu_ns += round.client_cpu_ns;
+        }
+        all
+    }
+
     fn rate(&self) -> f64 {
         self.latencies.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 }
 
-/// One measurement that just ended, with its calls a second.
-pub type SplitStep<'a> = rounds::Step<'a, SplitCase, f64>;
-
 /// Measures everything that the plan asks for; `progress` hears of each measurement. A case that fails is a row that says so.
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
-pub async fn run(
-    plan: &SplitPlan,
-    mut progress: impl FnMut(&SplitStep<'_>),
-) -> Result<SplitReport, BenchError> {
+pub async fn run(plan: &SplitPlan, progress: impl FnMut(&Told)) -> Result<SplitReport, BenchError> {
     plan.check()?;
-    let cores = Cores::choose()?;
-    cores.seats(Placement::Split)?;
+    let cores = harness::seats([Placement::Split])?;
     let messages: Vec<(SplitMessage, Vec<u8>)> = plan
         .messages
         .iter()
@@ -310,17 +300,9 @@ pub async fn run(
     let bytes_of =
         |wanted| &messages.iter().find(|(message, _)| *message == wanted).expect("it is planned").1;
     let machine = Machine::look(&cores, &Malloc::Keep.settings());
-    let take = async |case: SplitCase| {
-        let measured = measure(plan, case, bytes_of(case.message), &cores).await;
-        measured.map_err(|error| error.to_string())
-    };
-    let tried = rounds::interleave(plan.cases(), plan.rounds, take, |step| {
-        let rate = step.outcome.map(Split::rate);
-        let outcome = rate.as_ref().map_err(|why| *why);
-        let (done, total, round, case) = (step.done, step.total, step.round, step.case);
-        progress(&rounds::Step { done, total, round, case, outcome });
-    })
-    .await;
+    let take = async |case: SplitCase| measure(plan.lasting, case, bytes_of(case.message), &cores).await;
+    let rate = |split: &Split| format!("{:.0} calls/s", split.rate());
+    let tried = rounds::interleave(plan.cases(), plan.lasting.rounds, take, rate, progress).await;
     let mut codecs = Vec::new();
     // Only a side that hands on objects shows them.
     let shown = messages.iter().filter(|_| plan.sides.iter().any(|side| side.has_objects()));
@@ -331,48 +313,38 @@ pub async fn run(
 }
 
 async fn measure(
-    plan: &SplitPlan,
+    lasting: Lasting,
     case: SplitCase,
     message: &[u8],
     cores: &Cores,
 ) -> Result<Split, BenchError> {
     let seats = cores.seats(Placement::Split)?;
     proxy::look_for(case.side).map_err(BenchError::Refused)?;
-    let dir = Workdir::create()?;
-    let file = dir.join("message");
-    std::fs::write(&file, message).map_err(BenchError::system("cannot write the message"))?;
-    let malloc = Malloc::Keep.settings();
-    let order = |core, role| Order::Split(Part { case, core, role });
-    let place = || dir.path().to_owned();
+    let crew = order::crew(Malloc::Keep)?;
+    let file = crew.write("message", message)?;
+    let part = |role| Order::Split(Part { case, role });
+    let place = || crew.dir().to_owned();
     if case.side.is_tls() {
-        crate::certificates::write(dir.path()).map_err(BenchError::Refused)?;
+        crate::certificates::write(crew.dir()).map_err(BenchError::Refused)?;
     }
-    let mut between = None;
+    let (mut front, mut between) = (None, None);
     if !case.side.is_direct() {
-        let order = order(seats.client, Role::Between { dir: place(), groups: None });
-        between = Some(Peer::start("infrastructure", &["bench-peer"], &malloc, &order).await?);
+        let role = part(Role::Between { dir: place(), groups: None });
+        let (peer, Serving { address }) = crew.ready("infrastructure", seats.client, role).await?;
+        (front, between) = (Some(address), Some(peer));
     }
-    let mut address = None;
-    if let Some(between) = &mut between {
-        address = Some(between.hear::<Serving>(PATIENCE).await?.address);
-    }
-    let order_business = order(seats.server, Role::Business { dir: place(), group: None });
-    let mut business = Peer::start("business", &["bench-peer"], &malloc, &order_business).await?;
-    let own: Serving = business.hear(PATIENCE).await?;
-    let gone = || BenchError::Refused("a process has ended already".to_owned());
-    let measure = Duration::from_secs_f64(plan.seconds);
-    let warm_up = (measure / 4).clamp(Duration::from_millis(20), Duration::from_millis(500));
-    let role = Role::Call(Calls {
-        address: address.unwrap_or(own.address),
+    let role = part(Role::Business { dir: place(), group: None });
+    let (business, Serving { address }) = crew.ready("business", seats.server, role).await?;
+    let (warm_up, measure) = (lasting.warm_up(), lasting.measure());
+    let calls = part(Role::Call(Calls {
+        address: front.unwrap_or(address),
         message: file,
-        business: business.pid().ok_or_else(gone)?,
-        between: between.as_ref().map(|between| between.pid().ok_or_else(gone)).transpose()?,
+        business: pid_of(&business)?,
+        between: between.as_ref().map(pid_of).transpose()?,
         warm_up,
         measure,
-    });
-    let mut client = Peer::start("client", &["bench-peer"], &malloc, &order(seats.client, role)).await?;
-    let measured: Split = client.hear(warm_up + measure + PATIENCE).await?;
-    client.stop().await;
+    }));
+    let measured = crew.measure("client", seats.client, calls, warm_up + measure).await?;
     business.stop().await;
     if let Some(between) = between {
         between.stop().await;
@@ -390,8 +362,7 @@ mod tests {
             messages: SplitMessage::ALL.to_vec(),
             inflights: vec![1, 64],
             busy_ns: vec![0, 1000],
-            seconds: 1.0,
-            rounds: 1,
+            lasting: Lasting { seconds: 1.0, rounds: 1 },
             corpus: None,
         }
     }
@@ -401,11 +372,10 @@ mod tests {
         plan().check().unwrap();
         assert_eq!(plan().cases().len(), 216);
         type Spoil = fn(&mut SplitPlan);
-        let spoil: [(&str, Spoil); 5] = [
+        let spoil: [(&str, Spoil); 4] = [
             ("0 calls in flight", |p| p.inflights.push(0)),
             ("ns busy", |p| p.busy_ns.push(u64::MAX)),
-            ("seconds", |p| p.seconds = f64::NAN),
-            ("rounds", |p| p.rounds = 0),
+            ("rounds", |p| p.lasting.rounds = 0),
             ("no value", |p| p.sides.clear()),
         ];
         for (words, spoil) in spoil {

@@ -1,14 +1,15 @@
 //! The result of `tollfree-lab bench split`.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use serde::Serialize;
 
 use super::{Split, SplitCase, SplitMessage, SplitPlan, SplitSide};
-use crate::lines::{self, Drawing, Point};
-use crate::rounds::Tried;
-use crate::{BenchError, Machine, write_files};
+use crate::cells;
+use crate::harness::chart::side_by_side;
+use crate::harness::measured::{each, quantile};
+use crate::harness::words::{figure, micros_of};
+use crate::harness::{Chart, Machine, Report, Rows, Table, Tried, is_failure};
 
 /// A business core that is busy for this share of the time has nothing left.
 const SATURATED: f64 = 0.95;
@@ -16,16 +17,11 @@ const SATURATED: f64 = 0.95;
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub struct SplitReport {
-    /// Where.
-    pub machine: Machine,
-    /// Measured time for each row and round.
-    pub seconds: f64,
-    /// Rounds.
-    pub rounds: usize,
     /// Where messages come from: a corpus, or generated.
     pub messages: &'static str,
     /// The rows.
-    pub rows: Vec<SplitRow>,
+    #[serde(flatten)]
+    pub rows: Rows<SplitRow>,
 }
 
 /// What all rounds of a case measured together. Null where nothing was.
@@ -65,52 +61,42 @@ pub struct SplitRow {
 
 impl SplitRow {
     fn of(tried: Tried<SplitCase, Split>, message_bytes: usize, codec_ns: f64) -> SplitRow {
-        let mut all = Split::default();
-        for round in &tried.rounds {
-            all.latencies.merge(&round.latencies);
-            all.elapsed_ns += round.elapsed_ns;
-            all.host_cpu_ns += round.host_cpu_ns;
-            all.infra_cpu_ns += round.infra_cpu_ns;
-            all.client_cpu_ns += round.client_cpu_ns;
-        }
-        let is_run = all.latencies.count() > 0;
-        let accelerated = || {
-            let each = all.infra_cpu_ns as f64 / all.latencies.count() as f64;
-            (each - codec_ns).max(0.0)
-        };
-        let is_accelerated = is_run && tried.case.side.has_objects();
-        let quantile = |share| is_run.then(|| all.latencies.quantile_ns(share));
+        let Tried { case, rounds, not_run } = tried;
+        let all = Split::sum(&rounds);
+        let calls = all.latencies.count();
+        let is_accelerated = calls > 0 && case.side.has_objects();
+        let accelerated = || (each(all.infra_cpu_ns, calls) - codec_ns).max(0.0);
         SplitRow {
-            case: tried.case,
+            case,
             message_bytes,
-            rate_per_s: is_run.then(|| all.rate()),
-            p50_ns: quantile(0.5),
-            p75_ns: quantile(0.75),
-            p90_ns: quantile(0.9),
-            p99_ns: quantile(0.99),
+            rate_per_s: (calls > 0).then(|| all.rate()),
+            p50_ns: quantile(&all.latencies, 0.5),
+            p75_ns: quantile(&all.latencies, 0.75),
+            p90_ns: quantile(&all.latencies, 0.9),
+            p99_ns: quantile(&all.latencies, 0.99),
             host_cpu_ns: all.host_cpu_ns,
             infra_cpu_ns: all.infra_cpu_ns,
             client_cpu_ns: all.client_cpu_ns,
             elapsed_ns: all.elapsed_ns,
-            calls: all.latencies.count(),
+            calls,
             modelled_infra_accelerated_ns: is_accelerated.then(accelerated),
-            not_run: tried.not_run,
+            not_run,
         }
     }
 
     /// Microseconds of processor time a call: business, and in between.
     fn cpu_us(&self) -> (f64, f64) {
-        let each = |ns: u64| ns as f64 / self.calls.max(1) as f64 / 1000.0;
-        (each(self.host_cpu_ns), each(self.infra_cpu_ns))
+        let us = |ns: u64| each(ns, self.calls) / 1000.0;
+        (us(self.host_cpu_ns), us(self.infra_cpu_ns))
     }
 
     /// How much of its core the business process used.
     fn host_share(&self) -> f64 {
-        self.host_cpu_ns as f64 / self.elapsed_ns.max(1) as f64
+        each(self.host_cpu_ns, self.elapsed_ns)
     }
 
     fn infra_share(&self) -> f64 {
-        self.infra_cpu_ns as f64 / self.elapsed_ns.max(1) as f64
+        each(self.infra_cpu_ns, self.elapsed_ns)
     }
 }
 
@@ -122,24 +108,22 @@ impl SplitReport {
         codecs: &[(SplitMessage, f64)],
         len_of: impl Fn(SplitMessage) -> usize,
     ) -> SplitReport {
-        let rows = tried.into_iter().map(|tried| {
+        let rows = Rows::of(machine, plan.lasting, tried, |tried| {
             let message = tried.case.message;
             let codec_ns = codecs.iter().find(|(known, _)| *known == message).map_or(0.0, |(_, ns)| *ns);
             SplitRow::of(tried, len_of(message), codec_ns)
         });
-        let messages = if plan.corpus.is_some() { "corpus" } else { "generated" };
-        SplitReport { machine, seconds: plan.seconds, rounds: plan.rounds, messages, rows: rows.collect() }
+        SplitReport { messages: if plan.corpus.is_some() { "corpus" } else { "generated" }, rows }
     }
 
-    /// The rows that were not run.
-    pub fn failures(&self) -> impl Iterator<Item = &SplitRow> {
-        self.rows.iter().filter(|row| row.not_run.is_some())
+    fn all(&self) -> impl Iterator<Item = &SplitRow> {
+        self.rows.rows.iter()
     }
 
     /// The row of another side, all else alike.
     fn rival(&self, case: SplitCase, side: SplitSide) -> Option<&SplitRow> {
         let wanted = SplitCase { side, ..case };
-        self.rows.iter().find(|row| row.case == wanted && row.not_run.is_none())
+        self.all().find(|row| row.case == wanted && row.not_run.is_none())
     }
 
     /// The shortest business in the sweep that fills the business core, for each line of the figure.
@@ -151,117 +135,29 @@ impl SplitReport {
         self.lines().into_iter().map(|(name, rows)| (name, knee(&rows))).collect()
     }
 
-    /// The figures as one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
-    }
-
-    /// The figures for people.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = self.machine.in_words();
-        let _ = writeln!(
-            text,
-            "{} rounds of {} s, messages {}; business has a core, all else the other; processor time in µs a call\n",
-            self.rounds, self.seconds, self.messages
-        );
-        let mut last = None;
-        for row in &self.rows {
-            let this = (row.case.message, row.case.inflight);
-            if last != Some(this) {
-                let _ = writeln!(
-                    text,
-                    "{}, {} bytes, {} in flight\n{:>9}  {:<20} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6} {:>9} {:>6}  p50, business: of tonic's",
-                    row.case.message,
-                    row.message_bytes,
-                    row.case.inflight,
-                    "busy us",
-                    "side",
-                    "calls/s",
-                    "p50 us",
-                    "p75 us",
-                    "p90 us",
-                    "p99 us",
-                    "business",
-                    "core",
-                    "between",
-                    "core"
-                );
-                last = Some(this);
-            }
-            let _ = writeln!(text, "{}", self.line(row));
-        }
-        text.push('\n');
-        for row in &self.rows {
-            let Some(ns) = row.modelled_infra_accelerated_ns else { continue };
-            let SplitCase { side, message, inflight, busy_ns } = row.case;
-            let _ = writeln!(
-                text,
-                "modelled, {side}, {message}, {inflight} in flight, busy {} µs: with decoding and encoding in no time {:.2} µs between, of {:.2}",
-                busy_ns as f64 / 1e3,
-                ns / 1e3,
-                row.cpu_us().1
-            );
-        }
-        for (name, knee) in self.knees() {
-            let _ = match knee {
-                Some(ns) => writeln!(
-                    text,
-                    "{name}: the business core is full from {} µs of business on",
-                    ns as f64 / 1e3
-                ),
-                None => writeln!(text, "{name}: the business core is never full"),
-            };
-        }
-        text
-    }
-
-    fn line(&self, row: &SplitRow) -> String {
-        let begin = format!("{:>9}  {:<20}", row.case.busy_ns as f64 / 1e3, row.case.side);
-        if let Some(why) = &row.not_run {
-            return format!("{begin} {why}");
-        }
-        let us = |ns: Option<u64>| ns.unwrap_or(0) as f64 / 1000.0;
+    /// A row's figures; the last two are beside those of tonic's row, business' own time left out.
+    fn figures(&self, row: &SplitRow) -> Vec<String> {
         let (business, between) = row.cpu_us();
-        let mut line = format!(
-            "{begin} {:>9.0} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {business:>9.2} {:>5.0}% {between:>9.2} {:>5.0}%",
-            row.rate_per_s.unwrap_or(0.0),
-            us(row.p50_ns),
-            us(row.p75_ns),
-            us(row.p90_ns),
-            us(row.p99_ns),
-            row.host_share() * 100.0,
-            row.infra_share() * 100.0,
-        );
-        if let Some(rival) =
-            self.rival(row.case, SplitSide::Tonic).filter(|_| row.case.side != SplitSide::Tonic)
-        {
+        let mut cells = vec![figure(row.rate_per_s, 0)];
+        cells.extend([row.p50_ns, row.p75_ns, row.p90_ns, row.p99_ns].map(micros_of));
+        cells.extend([format!("{business:.2}"), format!("{:.0}%", row.host_share() * 100.0)]);
+        cells.extend([format!("{between:.2}"), format!("{:.0}%", row.infra_share() * 100.0)]);
+        let rival = self.rival(row.case, SplitSide::Tonic).filter(|_| row.case.side != SplitSide::Tonic);
+        if let Some(rival) = rival {
             let busy = row.case.busy_ns as f64 / 1000.0;
             // Business itself is the same on both sides.
             let rpc = |cpu: f64| (cpu - busy).max(0.0);
             let share = rpc(business) / rpc(rival.cpu_us().0).max(f64::MIN_POSITIVE);
-            let _ =
-                write!(line, "  {:.2} {share:.2}", us(row.p50_ns) / us(rival.p50_ns).max(f64::MIN_POSITIVE));
+            let p50 = row.p50_ns.zip(rival.p50_ns).map(|(ours, theirs)| ours as f64 / theirs.max(1) as f64);
+            cells.extend([figure(p50, 2), format!("{share:.2}")]);
         }
-        line
-    }
-
-    /// Writes raw data, table and plot into a directory.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        write_files(
-            dir,
-            &[("split.json", self.json()), ("split.txt", self.table()), ("split.svg", self.draw())],
-        )
+        cells
     }
 
     /// The lines of the figure: rows of a side, a message and a number of calls in flight, by how long business takes.
     fn lines(&self) -> Vec<(String, Vec<&SplitRow>)> {
         let mut lines: Vec<(String, Vec<&SplitRow>)> = Vec::new();
-        for row in self.rows.iter().filter(|row| row.not_run.is_none()) {
+        for row in self.all().filter(|row| row.not_run.is_none()) {
             let SplitCase { side, message, inflight, .. } = row.case;
             let name = format!("{side}, {message}, {inflight} in flight");
             match lines.iter_mut().find(|(known, _)| *known == name) {
@@ -271,22 +167,72 @@ impl SplitReport {
         }
         lines
     }
+}
 
-    fn draw(&self) -> String {
-        let lines: Vec<_> = self.lines();
-        let figure = |row: &SplitRow| Point {
+impl Report for SplitReport {
+    fn table(&self) -> String {
+        let mut text = self.rows.heading(&format!(
+            ", messages {}; business has a core, all else the other; processor time in µs a call; the last columns: of tonic's\n",
+            self.messages
+        ));
+        let setting = |row: &SplitRow| (row.case.message, row.case.inflight);
+        for group in self.rows.rows.chunk_by(|one, next| setting(one) == setting(next)) {
+            let mut table = Table::new(
+                "busy us|side",
+                "calls/s|p50 us|p75 us|p90 us|p99 us|business|core|between|core|p50|business",
+            );
+            for row in group {
+                let mut cells = cells![row.case.busy_ns as f64 / 1e3, row.case.side];
+                match &row.not_run {
+                    Some(why) => table.noted(cells, why),
+                    None => {
+                        cells.extend(self.figures(row));
+                        table.row(cells);
+                    }
+                }
+            }
+            let ((message, inflight), bytes) = (setting(&group[0]), group[0].message_bytes);
+            let _ = write!(text, "{message}, {bytes} bytes, {inflight} in flight\n{table}");
+        }
+        text.push('\n');
+        for row in self.all() {
+            let Some(ns) = row.modelled_infra_accelerated_ns else { continue };
+            let _ = writeln!(
+                text,
+                "modelled, {}: with decoding and encoding in no time {:.2} µs between, of {:.2}",
+                row.case,
+                ns / 1e3,
+                row.cpu_us().1
+            );
+        }
+        for (name, knee) in self.knees() {
+            let since = knee.map(|ns| format!("full from {} µs of business on", ns as f64 / 1e3));
+            let _ =
+                writeln!(text, "{name}: the business core is {}", since.as_deref().unwrap_or("never full"));
+        }
+        text
+    }
+
+    fn began(&self) -> &str {
+        &self.rows.machine.started_at
+    }
+
+    fn failed_count(&self) -> usize {
+        self.all().filter(|row| is_failure(row.not_run.as_ref())).count()
+    }
+
+    fn files(&self) -> Vec<(&'static str, String)> {
+        let point = |row: &SplitRow| {
+            let p99_us = row.p99_ns.unwrap_or(0) as f64 / 1000.0;
             // A sweep begins with no business at all, which has no place on such an axis.
-            x: (row.case.busy_ns as f64 / 1000.0).max(0.1),
-            panels: [row.rate_per_s.unwrap_or(0.0), row.p99_ns.unwrap_or(0) as f64 / 1000.0],
+            ((row.case.busy_ns as f64 / 1000.0).max(0.1), [row.rate_per_s.unwrap_or(0.0), p99_us])
         };
-        let lines = lines.into_iter().map(|(name, rows)| (name, rows.into_iter().map(figure).collect()));
-        lines::draw(&Drawing {
-            title: "RPC work beside business, and outside",
-            machine: &self.machine,
-            axis: "business in a call, µs",
-            panels: ["calls a second", "99 of 100 calls took no longer, µs"],
-            lines: lines.collect(),
-        })
+        let lines = self.lines().into_iter();
+        let lines: Vec<_> = lines.map(|(name, rows)| (name, rows.into_iter().map(point).collect())).collect();
+        let titles = ["calls a second", "99 of 100 calls took no longer, µs"];
+        let panels = side_by_side("business in a call, µs", titles, &lines);
+        let title = "RPC work beside business, and outside";
+        vec![("plot.svg", Chart { title, machine: &self.rows.machine, panels }.draw())]
     }
 }
 

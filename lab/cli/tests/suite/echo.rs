@@ -117,7 +117,7 @@ fn raw_data_table_and_plot_are_written_and_nothing_else_stays() {
     let read = |name: &str| std::fs::read_to_string(out[0].join(name)).unwrap();
     assert_eq!(read("rows.json").trim(), String::from_utf8_lossy(&done.stdout).trim());
     assert!(read("table.txt").contains("tonic-unix"));
-    assert!(read("latencies.svg").ends_with("</svg>\n"));
+    assert!(read("plot.svg").ends_with("</svg>\n"));
     let counted: u64 = read("latencies.csv")
         .lines()
         .skip(1)
@@ -164,7 +164,7 @@ fn bad_arguments_are_answered_in_words_with_status_2() {
         (&["--runtime", "fast"][..], "current, multi"),
         (&["--malloc", "mine"][..], "keep, system"),
         (&["--size", "many"][..], "--size"),
-        (&["--size", "999999999999"][..], "too large"),
+        (&["--size", "999999999999"][..], "bytes: must be 0 to"),
         (&["--metadata", "101"][..], "metadata pairs"),
         (&["--inflight", "0"][..], "calls in flight"),
         (&["--rounds", "0"][..], "rounds"),

@@ -54,7 +54,7 @@ fn the_papers_figure_has_all_layers_of_all_stacks_for_both_messages() {
         scratch.path().join("bench-out").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     let read = |name: &str| std::fs::read_to_string(out[0].join(name)).unwrap();
     assert_eq!(read("rows.json").trim(), String::from_utf8_lossy(&done.stdout).trim());
-    assert!(read("table.txt").contains("level 2: own stubs") && read("layers.svg").ends_with("</svg>\n"));
+    assert!(read("table.txt").contains("level 2: own stubs") && read("plot.svg").ends_with("</svg>\n"));
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }
 
@@ -62,7 +62,7 @@ fn the_papers_figure_has_all_layers_of_all_stacks_for_both_messages() {
 fn impossible_figures_are_refused_in_words() {
     let scratch = Scratch::new();
     for (arguments, words) in [
-        (["--seconds", "0"], "0.01 to 600"),
+        (["--seconds", "0"], "must be above 0"),
         (["--rounds", "0"], "1 to 1000"),
         (["--corpus", "nowhere"], "nowhere/bench5/M54.binpb"),
     ] {

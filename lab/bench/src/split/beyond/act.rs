@@ -37,7 +37,7 @@ pub(in super::super) async fn flood(
     let every = Duration::from_secs_f64(1.0 / rate.max(1.0));
     let (start, mut due) = (Instant::now(), Instant::now());
     let end = start + calls.warm_up + calls.measure;
-    let mut flooded = Flooded::default();
+    let (mut due_count, mut left_out) = (0, 0);
     let mut before = None;
     let mut begun = Some(begun);
     while due < end {
@@ -51,9 +51,9 @@ pub(in super::super) async fn flood(
         while due <= Instant::now() && due < end {
             let (this, is_counted) = (due, before.is_some());
             due += every;
-            flooded.due += u64::from(is_counted);
+            due_count += u64::from(is_counted);
             if under_way.load(Ordering::Relaxed) >= UNDER_WAY_MAX {
-                flooded.left_out += u64::from(is_counted);
+                left_out += u64::from(is_counted);
                 continue;
             }
             under_way.fetch_add(1, Ordering::Relaxed);
@@ -83,8 +83,8 @@ pub(in super::super) async fn flood(
     let [host_cpu_ns, infra_cpu_ns, client_cpu_ns] =
         std::array::from_fn(|at| after[at].saturating_sub(before[at]));
     let elapsed_ns = elapsed.as_nanos() as u64;
-    flooded.split = Split { latencies: common?, elapsed_ns, host_cpu_ns, infra_cpu_ns, client_cpu_ns };
-    Ok(flooded)
+    let split = Split { latencies: common?, elapsed_ns, host_cpu_ns, infra_cpu_ns, client_cpu_ns };
+    Ok(Flooded { split, due: due_count, left_out })
 }
 
 /// Asks for each thing in its turn.
@@ -97,7 +97,7 @@ pub(in super::super) async fn ask(message: SplitMessage, asking: &Asking) -> Res
         other.clone(),
     ];
     callers[Question::OtherGroup as usize].first().await?;
-    let mut told = Told::default();
+    let mut latencies: [Latencies; Question::ALL.len()] = Default::default();
     let counted_from = Instant::now() + asking.warm_up;
     let end = counted_from + asking.measure;
     let mut ticks = tokio::time::interval(PAUSE);
@@ -118,11 +118,11 @@ pub(in super::super) async fn ask(message: SplitMessage, asking: &Asking) -> Res
             (_, Err(status)) => return Err(format!("{question}: {}", failed(&status))),
         }
         if began >= counted_from {
-            told.latencies[question as usize].record(took);
+            latencies[question as usize].record(took);
         }
     }
-    match told.latencies.iter().all(|latencies| latencies.count() > 0) {
-        true => Ok(told),
+    match latencies.iter().all(|latencies| latencies.count() > 0) {
+        true => Ok(Told { latencies }),
         false => Err("nothing was asked in the measured time: give more --seconds".to_owned()),
     }
 }

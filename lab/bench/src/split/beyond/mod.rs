@@ -9,19 +9,20 @@
 mod act;
 mod report;
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tollfree_measure::axis;
 
-use super::{BUSY_NS_MAX, PATIENCE, Part, Role, Split, SplitCase, SplitMessage, SplitPlan, SplitSide};
-use crate::cores::Cores;
+use super::{BUSY_NS_MAX, Part, Role, Split, SplitCase, SplitMessage, SplitPlan, SplitSide};
+use crate::BenchError;
+use crate::cores::{Cores, Seats};
+use crate::harness::{self, Crew, Machine, pid_of, refuse, rounds, within};
 use crate::latency::Latencies;
-use crate::order::{Order, Serving};
+use crate::order::{self, Order, Serving};
 use crate::peer::Peer;
 use crate::plan::{Malloc, Placement};
-use crate::workdir::Workdir;
-use crate::{BenchError, Machine, rounds};
 
 pub(super) use self::act::{ask, flood};
 pub use self::report::BeyondReport;
@@ -75,6 +76,12 @@ pub struct BeyondCase {
     pub busy_ns: u64,
 }
 
+impl fmt::Display for BeyondCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, busy {} ns", self.message, self.busy_ns)
+    }
+}
+
 /// What a process that asks, or one that calls, does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Asking {
@@ -84,13 +91,13 @@ pub(crate) struct Asking {
 }
 
 /// What somebody was told, by question.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) latencies: [Latencies; Question::ALL.len()],
 }
 
 /// What became of the load.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Flooded {
     pub(crate) split: Split,
     /// Calls that were due.
@@ -100,7 +107,7 @@ pub(crate) struct Flooded {
 }
 
 /// What a round measured in one state.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct State {
     pub(crate) told: Told,
     pub(crate) flooded: Option<Flooded>,
@@ -120,19 +127,13 @@ impl BeyondPlan {
     /// [`BenchError::Refused`], naming the value and what is allowed.
     pub fn check(&self) -> Result<(), BenchError> {
         self.split.check()?;
-        let refuse = |what: String| Err(BenchError::Refused(what));
         if !SHARES.contains(&self.share) {
             return refuse(format!("{} of the knee: must be 0.1 to 10", self.share));
         }
         if self.split.sides.iter().any(|side| *side != SplitSide::ShepherdBytes) {
-            return refuse(
-                "beyond the knee, the only side is shepherd-bytes: its own answers are measured".into(),
-            );
+            return refuse("beyond the knee, the only side is shepherd-bytes: its own answers are measured");
         }
-        if let Some(ns) = self.split.busy_ns.iter().find(|ns| !(1..=BUSY_NS_MAX).contains(*ns)) {
-            return refuse(format!("{ns} ns busy: must be 1 to {BUSY_NS_MAX} for a knee"));
-        }
-        Ok(())
+        within(&self.split.busy_ns, 1..=BUSY_NS_MAX, "ns busy, for a knee")
     }
 
     fn cases(&self) -> Vec<BeyondCase> {
@@ -146,32 +147,23 @@ pub(super) fn other_message(message: SplitMessage) -> SplitMessage {
     if message == SplitMessage::Echo64 { SplitMessage::M3 } else { SplitMessage::Echo64 }
 }
 
-/// One measurement that just ended, with the rate at the knee.
-pub type BeyondStep<'a> = rounds::Step<'a, BeyondCase, f64>;
-
 /// Measures everything that the plan asks for; `progress` hears of each measurement. A case that fails is one that says so.
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
 pub async fn run(
     plan: &BeyondPlan,
-    mut progress: impl FnMut(&BeyondStep<'_>),
+    progress: impl FnMut(&harness::Told),
 ) -> Result<BeyondReport, BenchError> {
     plan.check()?;
-    let cores = Cores::choose()?;
-    cores.seats(Placement::Split)?;
+    let cores = harness::seats([Placement::Split])?;
     let machine = Machine::look(&cores, &Malloc::Keep.settings());
     let take = async |case: BeyondCase| {
         let bytes = case.message.bytes(plan.split.corpus.as_deref())?;
         measure(plan, case, &bytes, &cores).await
     };
-    let tried = rounds::interleave(plan.cases(), plan.split.rounds, take, |step| {
-        let knee = step.outcome.map(|round| round.knee_per_s);
-        let outcome = knee.as_ref().map_err(|why| *why);
-        let (done, total, round, case) = (step.done, step.total, step.round, step.case);
-        progress(&rounds::Step { done, total, round, case, outcome });
-    })
-    .await;
+    let knee = |round: &Round| format!("{:.0} calls/s at the knee", round.knee_per_s);
+    let tried = rounds::interleave(plan.cases(), plan.split.lasting.rounds, take, knee, progress).await;
     Ok(BeyondReport::new(machine, plan, tried))
 }
 
@@ -195,11 +187,11 @@ async fn measure(
 }
 
 /// A shepherd, a business process, and one of another group.
-struct Lab<'c> {
+struct Lab {
     case: SplitCase,
-    cores: &'c Cores,
+    seats: Seats,
+    crew: Crew,
     address: String,
-    dir: Workdir,
     between: Peer,
     business: Peer,
     other: Peer,
@@ -207,88 +199,78 @@ struct Lab<'c> {
     measure: Duration,
 }
 
-impl<'c> Lab<'c> {
+impl Lab {
     async fn start(
         plan: &BeyondPlan,
         case: BeyondCase,
         message: &[u8],
-        cores: &'c Cores,
-    ) -> Result<Lab<'c>, BenchError> {
+        cores: &Cores,
+    ) -> Result<Lab, BenchError> {
         let seats = cores.seats(Placement::Split)?;
         let inflight = plan.split.inflights.iter().copied().max().unwrap_or(1);
         let BeyondCase { message: kind, busy_ns } = case;
         let case = SplitCase { side: SplitSide::ShepherdBytes, message: kind, inflight, busy_ns };
-        let dir = Workdir::create()?;
-        let written = std::fs::write(dir.join("message"), message);
-        written.map_err(BenchError::system("cannot write the message"))?;
-        let place = || dir.path().to_owned();
-        let groups = Some(other_message(kind));
-        let role = Role::Between { dir: place(), groups };
-        let mut between = start("infrastructure", case, seats.client, role).await?;
-        let address = between.hear::<Serving>(PATIENCE).await?.address;
-        let role = Role::Business { dir: place(), group: Some(OWN.to_owned()) };
-        let mut business = start("business", case, seats.server, role).await?;
-        business.hear::<Serving>(PATIENCE).await?;
+        let crew = order::crew(Malloc::Keep)?;
+        crew.write("message", message)?;
+        let dir = || crew.dir().to_owned();
+        let part = |case, role| Order::Split(Part { case, role });
+        let role = Role::Between { dir: dir(), groups: Some(other_message(kind)) };
+        let (between, Serving { address }) =
+            crew.ready("infrastructure", seats.client, part(case, role)).await?;
+        let role = Role::Business { dir: dir(), group: Some(OWN.to_owned()) };
+        let (business, Serving { .. }) = crew.ready("business", seats.server, part(case, role)).await?;
         // It is never busy, and on the core of those who ask: the business core would make it wait.
-        let role = Role::Business { dir: place(), group: Some(OTHER.to_owned()) };
+        let role = Role::Business { dir: dir(), group: Some(OTHER.to_owned()) };
         let idle = SplitCase { busy_ns: 0, ..case };
-        let mut other = start("another group", idle, seats.client, role).await?;
-        other.hear::<Serving>(PATIENCE).await?;
-        let measure = Duration::from_secs_f64(plan.split.seconds);
-        let warm_up = (measure / 4).clamp(Duration::from_millis(20), Duration::from_millis(500));
-        Ok(Lab { case, cores, address, dir, between, business, other, warm_up, measure })
+        let (other, Serving { .. }) = crew.ready("another group", seats.client, part(idle, role)).await?;
+        let (warm_up, measure) = (plan.split.lasting.warm_up(), plan.split.lasting.measure());
+        Ok(Lab { case, seats, crew, address, between, business, other, warm_up, measure })
     }
 
     fn calls(&self, warm_up: Duration, measure: Duration) -> Result<super::Calls, BenchError> {
-        let gone = || BenchError::Refused("a process has ended already".to_owned());
         Ok(super::Calls {
             address: self.address.clone(),
-            message: self.dir.join("message"),
-            business: self.business.pid().ok_or_else(gone)?,
-            between: Some(self.between.pid().ok_or_else(gone)?),
+            message: self.crew.dir().join("message"),
+            business: pid_of(&self.business)?,
+            between: Some(pid_of(&self.between)?),
             warm_up,
             measure,
         })
     }
 
-    async fn client(&self, name: &'static str, role: Role) -> Result<Peer, BenchError> {
-        let seats = self.cores.seats(Placement::Split)?;
-        start(name, self.case, seats.client, role).await
+    fn part(&self, role: Role) -> Order {
+        Order::Split(Part { case: self.case, role })
     }
 
     /// How many calls the business process answers in a second when there are always some.
     async fn knee(&self) -> Result<f64, BenchError> {
         let measure = self.measure.min(KNEE_MAX);
-        let role = Role::Call(self.calls(self.warm_up, measure)?);
-        let mut client = self.client("client", role).await?;
-        let measured: Split = client.hear(self.warm_up + measure + PATIENCE).await?;
-        client.stop().await;
+        let calls = self.part(Role::Call(self.calls(self.warm_up, measure)?));
+        let lasts = self.warm_up + measure;
+        let measured: Split = self.crew.measure("client", self.seats.client, calls, lasts).await?;
         Ok(measured.rate())
     }
 
     async fn ask(&self) -> Result<State, BenchError> {
         let (address, warm_up, measure) = (self.address.clone(), self.warm_up, self.measure);
-        let role = Role::Ask(Asking { address, warm_up, measure });
-        let mut asking = self.client("asking client", role).await?;
-        let told = asking.hear(warm_up + measure + PATIENCE).await?;
-        asking.stop().await;
+        let asking = self.part(Role::Ask(Asking { address, warm_up, measure }));
+        let lasts = warm_up + measure;
+        let told = self.crew.measure("asking client", self.seats.client, asking, lasts).await?;
         Ok(State { told, flooded: None })
     }
 
     /// Asks while calls come at a rate.
     async fn ask_under(&self, rate: f64) -> Result<State, BenchError> {
         let lasts = self.warm_up + self.measure + SLACK;
-        let role = Role::Flood { calls: self.calls(self.warm_up, lasts)?, rate };
-        let mut flooding = self.client("client", role).await?;
+        let flood = self.part(Role::Flood { calls: self.calls(self.warm_up, lasts)?, rate });
         // It says when what comes is measured.
-        flooding.hear::<()>(self.warm_up + PATIENCE).await?;
+        let (mut flooding, ()) = self.crew.ready("client", self.seats.client, flood).await?;
         let began = Instant::now();
         let mut state = self.ask().await?;
         if began.elapsed() > lasts {
-            let why = "the load ended before the asking did: this machine has too much else to do";
-            return Err(BenchError::Refused(why.to_owned()));
+            return refuse("the load ended before the asking did: this machine has too much else to do");
         }
-        state.flooded = Some(flooding.hear(lasts + PATIENCE).await?);
+        state.flooded = Some(flooding.hear(lasts + Crew::PATIENCE).await?);
         flooding.stop().await;
         Ok(state)
     }
@@ -304,16 +286,6 @@ impl<'c> Lab<'c> {
 pub(super) const OWN: &str = "business";
 pub(super) const OTHER: &str = "other";
 
-async fn start(
-    name: &'static str,
-    case: SplitCase,
-    core: Option<crate::cores::CoreIdx>,
-    role: Role,
-) -> Result<Peer, BenchError> {
-    let order = Order::Split(Part { case, core, role });
-    Ok(Peer::start(name, &["bench-peer"], &Malloc::Keep.settings(), &order).await?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,8 +298,7 @@ mod tests {
                 messages: vec![SplitMessage::Echo64],
                 inflights: vec![64],
                 busy_ns: vec![1000, 2000],
-                seconds: 1.0,
-                rounds: 1,
+                lasting: harness::Lasting { seconds: 1.0, rounds: 1 },
                 corpus: None,
             },
             share: 1.2,
@@ -339,7 +310,7 @@ mod tests {
             ("of the knee", |p| p.share = 0.0),
             ("shepherd-bytes", |p| p.split.sides.push(SplitSide::Tonic)),
             ("0 ns busy", |p| p.split.busy_ns.push(0)),
-            ("rounds", |p| p.split.rounds = 0),
+            ("rounds", |p| p.split.lasting.rounds = 0),
         ];
         for (words, spoil) in spoil {
             let mut plan = plan();

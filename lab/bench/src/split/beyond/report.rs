@@ -1,28 +1,21 @@
 //! The result of `tollfree-lab bench split --beyond`.
 
-use std::fmt::Write as _;
-use std::path::Path;
-
 use serde::Serialize;
 
-use super::{BeyondCase, BeyondPlan, BeyondState, Flooded, Question, Round};
-use crate::latency::Latencies;
-use crate::rounds::Tried;
-use crate::{BenchError, Machine, write_files};
+use super::{BeyondCase, BeyondPlan, BeyondState, Flooded, Question, Round, Split};
+use crate::cells;
+use crate::harness::measured::{each, together};
+use crate::harness::words::{figure, micros};
+use crate::harness::{Machine, Report, Rows, Table, Tried, is_failure};
 
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub struct BeyondReport {
-    /// Where.
-    pub machine: Machine,
-    /// Measured time for each state and round.
-    pub seconds: f64,
-    /// Rounds.
-    pub rounds: usize,
     /// The rate of calls, by that of the knee.
     pub share: f64,
-    /// A row for each case and question.
-    pub rows: Vec<BeyondRow>,
+    /// A row for each case and question; its measured time is that of each state.
+    #[serde(flatten)]
+    pub rows: Rows<BeyondRow>,
     /// What came of the load, for each case and state that has some.
     pub loads: Vec<LoadRow>,
 }
@@ -95,100 +88,63 @@ impl BeyondReport {
             rows.extend(Question::ALL.iter().map(|&question| row(&tried, question)));
             loads.extend(BeyondState::ALL.iter().filter_map(|&state| load(&tried, state)));
         }
-        let (seconds, rounds) = (plan.split.seconds, plan.split.rounds);
-        BeyondReport { machine, seconds, rounds, share: plan.share, rows, loads }
+        let rows = Rows::of(machine, plan.split.lasting, rows, |row| row);
+        BeyondReport { share: plan.share, rows, loads }
     }
+}
 
-    /// The rows that were not run.
-    pub fn failures(&self) -> impl Iterator<Item = &BeyondRow> {
-        self.rows.iter().filter(|row| row.not_run.is_some())
-    }
-
-    /// The figures as one JSON object.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report is plain data")
-    }
-
-    /// The figures for people.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = self.machine.in_words();
-        let _ = writeln!(
-            text,
-            "{} rounds of {} s a state; business has a core, all else the other; calls come at {} of the knee\n",
-            self.rounds, self.seconds, self.share
-        );
-        let us = |ns: u64| ns as f64 / 1000.0;
-        let _ = write!(text, "{:<8} {:>9} {:<12}", "message", "busy us", "asked for");
-        for state in BeyondState::ALL {
-            let _ = write!(text, " {:>17}", format!("{state} p50"));
-            let _ = write!(text, " {:>9}", "p99 us");
-        }
-        let _ = writeln!(text, "  p99 beyond: of quiet, of same-rate");
-        for row in &self.rows {
-            let BeyondCase { message, busy_ns } = row.case;
-            let _ = write!(text, "{message:<8} {:>9} {:<12}", us(busy_ns), row.question);
+impl Report for BeyondReport {
+    fn table(&self) -> String {
+        let us = |ns: u64| micros(ns as f64);
+        let busy = |case: &BeyondCase| case.busy_ns as f64 / 1000.0;
+        let states: Vec<String> =
+            BeyondState::ALL.iter().map(|state| format!("{state} p50 us|p99 us")).collect();
+        let columns = format!("busy us|{}|p99 beyond: of quiet|of same-rate", states.join("|"));
+        let mut answers = Table::new("message|asked for", &columns);
+        for row in &self.rows.rows {
+            let mut cells = cells![row.case.message, row.question, busy(&row.case)];
             if let Some(why) = &row.not_run {
-                let _ = writeln!(text, " {why}");
+                answers.noted(cells, why);
                 continue;
             }
-            for state in &row.states {
-                let _ = write!(text, " {:>17.1} {:>9.1}", us(state.p50_ns), us(state.p99_ns));
-            }
-            let ratio = |ratio: Option<f64>| ratio.unwrap_or(0.0);
-            let _ = writeln!(text, "  {:.2} {:.2}", ratio(row.p99_of_quiet), ratio(row.p99_of_same_rate));
+            cells.extend(row.states.iter().flat_map(|state| [us(state.p50_ns), us(state.p99_ns)]));
+            cells.extend([figure(row.p99_of_quiet, 2), figure(row.p99_of_same_rate, 2)]);
+            answers.row(cells);
         }
-        let _ = writeln!(
-            text,
-            "\n{:<8} {:>9} {:<10} {:>9} {:>9} {:>11} {:>9} {:>12} {:>9} {:>9} {:>9}",
-            "message",
-            "busy us",
-            "load",
-            "knee/s",
-            "due/s",
-            "answered/s",
-            "left out",
-            "p99 us",
-            "business",
-            "shepherd",
-            "client"
+        let mut loads = Table::new(
+            "message|load",
+            "busy us|knee/s|due/s|answered/s|left out|p99 us|business|shepherd|client",
         );
+        let percent = |share: f64| format!("{:.0}%", share * 100.0);
         for load in &self.loads {
-            let _ = writeln!(
-                text,
-                "{:<8} {:>9} {:<10} {:>9.0} {:>9.0} {:>11.0} {:>8.0}% {:>12.1} {:>8.0}% {:>8.0}% {:>8.0}%",
-                load.case.message,
-                us(load.case.busy_ns),
-                load.state,
-                load.knee_per_s,
-                load.due_per_s,
-                load.answered_per_s,
-                load.left_out_share * 100.0,
-                us(load.p99_ns),
-                load.host_share * 100.0,
-                load.infra_share * 100.0,
-                load.client_share * 100.0
+            let mut cells = cells![load.case.message, load.state, busy(&load.case)];
+            cells.extend(
+                [load.knee_per_s, load.due_per_s, load.answered_per_s].map(|rate| format!("{rate:.0}")),
             );
+            cells.extend([percent(load.left_out_share), us(load.p99_ns)]);
+            cells.extend([load.host_share, load.infra_share, load.client_share].map(percent));
+            loads.row(cells);
         }
-        text
+        let heading = self.rows.heading(&format!(
+            " a state; business has a core, all else the other; calls come at {} of the knee\n",
+            self.share
+        ));
+        format!("{heading}{answers}\n{loads}")
     }
 
-    /// Writes raw data and table into a directory.
-    ///
-    /// # Errors
-    /// [`BenchError::Write`].
-    pub fn save(&self, dir: &Path) -> Result<(), BenchError> {
-        write_files(dir, &[("beyond.json", self.json()), ("beyond.txt", self.table())])
+    fn began(&self) -> &str {
+        &self.rows.machine.started_at
+    }
+
+    fn failed_count(&self) -> usize {
+        self.rows.rows.iter().filter(|row| is_failure(row.not_run.as_ref())).count()
     }
 }
 
 fn row(tried: &Tried<BeyondCase, Round>, question: Question) -> BeyondRow {
     let of = |state: BeyondState| {
-        let mut all = Latencies::default();
-        for round in &tried.rounds {
-            all.merge(&round.states[state as usize].told.latencies[question as usize]);
-        }
+        let told = tried.rounds.iter().map(|round| &round.states[state as usize].told);
+        let all = together(told.map(|told| &told.latencies[question as usize]));
         let (p50_ns, p99_ns) = (all.quantile_ns(0.5), all.quantile_ns(0.99));
         StateRow { state, p50_ns, p99_ns, calls: all.count() }
     };
@@ -210,34 +166,26 @@ fn row(tried: &Tried<BeyondCase, Round>, question: Question) -> BeyondRow {
 
 /// None where a state has no load, or nothing was measured.
 fn load(tried: &Tried<BeyondCase, Round>, state: BeyondState) -> Option<LoadRow> {
-    let mut all = Flooded::default();
-    let mut knees = 0.0;
-    for round in &tried.rounds {
-        let Flooded { split, due, left_out } = round.states[state as usize].flooded.as_ref()?;
-        all.split.latencies.merge(&split.latencies);
-        all.split.elapsed_ns += split.elapsed_ns;
-        all.split.host_cpu_ns += split.host_cpu_ns;
-        all.split.infra_cpu_ns += split.infra_cpu_ns;
-        all.split.client_cpu_ns += split.client_cpu_ns;
-        all.due += due;
-        all.left_out += left_out;
-        knees += round.knee_per_s;
-    }
-    if tried.rounds.is_empty() {
+    let floods = tried.rounds.iter().map(|round| round.states[state as usize].flooded.as_ref());
+    let floods: Vec<&Flooded> = floods.collect::<Option<_>>()?;
+    if floods.is_empty() {
         return None;
     }
-    let seconds = all.split.elapsed_ns.max(1) as f64 / 1e9;
-    let share = |ns: u64| ns as f64 / all.split.elapsed_ns.max(1) as f64;
+    let all = Split::sum(floods.iter().map(|flooded| &flooded.split));
+    let [due, left_out] = [|flooded: &&Flooded| flooded.due, |flooded: &&Flooded| flooded.left_out]
+        .map(|of| floods.iter().map(of).sum::<u64>());
+    let knees: f64 = tried.rounds.iter().map(|round| round.knee_per_s).sum();
+    let share = |ns: u64| each(ns, all.elapsed_ns);
     Some(LoadRow {
         case: tried.case,
         state,
         knee_per_s: knees / tried.rounds.len() as f64,
-        due_per_s: all.due as f64 / seconds,
-        answered_per_s: all.split.rate(),
-        left_out_share: all.left_out as f64 / all.due.max(1) as f64,
-        p99_ns: all.split.latencies.quantile_ns(0.99),
-        host_share: share(all.split.host_cpu_ns),
-        infra_share: share(all.split.infra_cpu_ns),
-        client_share: share(all.split.client_cpu_ns),
+        due_per_s: share(due) * 1e9,
+        answered_per_s: all.rate(),
+        left_out_share: each(left_out, due),
+        p99_ns: all.latencies.quantile_ns(0.99),
+        host_share: share(all.host_cpu_ns),
+        infra_share: share(all.infra_cpu_ns),
+        client_share: share(all.client_cpu_ns),
     })
 }
