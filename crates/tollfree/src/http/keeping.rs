@@ -83,7 +83,7 @@ impl Keeping {
         true
     }
 
-    /// Whoever reads the answer wants the request back.
+    /// The reader of the answer wants the request back.
     pub(crate) fn wanted_back(&mut self) -> oneshot::Receiver<RequestSender> {
         let (giving, back) = oneshot::channel();
         self.reader = Some(giving);

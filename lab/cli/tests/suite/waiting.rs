@@ -48,7 +48,7 @@ fn paced_rows_have_the_fields_that_others_rely_on() {
 fn hostile_rows_have_the_fields_that_others_rely_on() {
     let report = report(&["hostile", "--seconds", "0.05", "--rounds", "1"]);
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 7, "attacks");
+    assert_eq!(rows.len(), 8, "attacks");
     for row in rows {
         assert_eq!(row["not_run"], Value::Null, "{row}");
         assert!(row["attack"].is_string() && number(row, "held") > 0, "{row}");
