@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod description;
 pub mod device;
 pub mod frame;
 pub mod handshake;

@@ -8,6 +8,7 @@ use flate2::Compression;
 use flate2::read::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::{HeaderName, HeaderValue};
+use tollfree_layout::description::encodings;
 use tonic::codec::{EnabledCompressionEncodings, SingleMessageCompressionOverride};
 
 /// How a body's messages are compressed.
@@ -21,8 +22,8 @@ pub(crate) const PLAIN: HeaderName = HeaderName::from_static("tollfree-plain");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Encoding {
-    Gzip = 1,
-    Deflate = 2,
+    Gzip = encodings::GZIP,
+    Deflate = encodings::DEFLATE,
 }
 
 impl Encoding {
@@ -106,12 +107,6 @@ impl Encodings {
             bits
         };
         Encodings { accepts: bits(accepts), sends: bits(sends) }
-    }
-
-    /// As a process says. `None`: there are no such encodings.
-    pub(crate) fn of_bits(accepts: u8, sends: u8) -> Option<Encodings> {
-        let all = Encoding::Gzip as u8 | Encoding::Deflate as u8;
-        ((accepts | sends) & !all == 0).then_some(Encodings { accepts, sends })
     }
 }
 

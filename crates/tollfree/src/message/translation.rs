@@ -8,7 +8,8 @@
 use std::cell::Cell;
 use std::sync::LazyLock;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
+use tollfree_layout::description::{DESCRIPTION_HEAD_LEN, Description, DescriptionHead, method_fingerprint};
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_layout::table::Table;
 use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, Limits, OwnedObject, Processor};
@@ -22,8 +23,6 @@ use crate::status::of_content;
 
 /// The longest description of a method that is taken, in bytes.
 pub(crate) const DESCRIPTION_LEN_MAX: usize = 4 << 20;
-/// What stands before the tables: two type indices, the length of the request's table, and encodings.
-const HEAD_LEN: usize = 16;
 /// Arenas that wait to be used again.
 const WAITING_COUNT_MAX: usize = 32;
 /// A longer object is sent from where it lies.
@@ -73,16 +72,19 @@ pub(crate) struct Translation {
     unfit: Unfit,
 }
 
-/// How a method's types are told, from the process that serves it to its shepherd: type indices of request and reply, the length of the request's
-/// table, the encodings in which its server takes messages and in which it sends them (a byte each, and two of zero), the request's table, and the
-/// reply's unless it is the same. Numbers are 4 bytes, little endian.
+/// How a method's types are told, from the process that serves it to its shepherd: a [`Description`].
 pub(crate) fn describe(types: &Types, encodings: Encodings) -> Bytes {
     let Types { request, reply, .. } = types;
-    let mut bytes = BytesMut::with_capacity(HEAD_LEN + request.blob.len());
-    bytes.put_u32_le(request.type_idx);
-    bytes.put_u32_le(reply.type_idx);
-    bytes.put_u32_le(request.blob.len() as u32);
-    bytes.put_slice(&[encodings.accepts, encodings.sends, 0, 0]);
+    let head = DescriptionHead {
+        request_idx: request.type_idx.into(),
+        reply_idx: reply.type_idx.into(),
+        request_len: (request.blob.len() as u32).into(),
+        accepts: encodings.accepts,
+        sends: encodings.sends,
+        reserved: 0.into(),
+    };
+    let mut bytes = BytesMut::with_capacity(DESCRIPTION_HEAD_LEN + request.blob.len());
+    bytes.put_slice(&head.to_bytes());
     bytes.put_slice(request.blob);
     if !std::ptr::eq(request.blob, reply.blob) {
         bytes.put_slice(reply.blob);
@@ -90,27 +92,14 @@ pub(crate) fn describe(types: &Types, encodings: Encodings) -> Bytes {
     bytes.freeze()
 }
 
-/// What stands before the tables of a description.
-struct Head {
-    request_idx: u32,
-    reply_idx: u32,
-    /// Length of the request's table.
-    len: u32,
-    encodings: Encodings,
-}
-
-impl Head {
-    fn read(bytes: &mut Bytes) -> Result<Head, String> {
-        if bytes.len() < HEAD_LEN {
-            return Err("the description of a method breaks off".into());
-        }
-        let (request_idx, reply_idx, len) = (bytes.get_u32_le(), bytes.get_u32_le(), bytes.get_u32_le());
-        let encodings = Encodings::of_bits(bytes.get_u8(), bytes.get_u8());
-        let encodings = encodings
-            .filter(|_| bytes.get_u16_le() == 0)
-            .ok_or("the description of a method names encodings that do not exist")?;
-        Ok(Head { request_idx, reply_idx, len, encodings })
-    }
+/// Finds the parts of a description.
+///
+/// # Errors
+/// What is wrong with it.
+fn parts(bytes: &[u8]) -> Result<(Description, Encodings), String> {
+    let description = Description::read(bytes).map_err(|error| error.to_string())?;
+    let DescriptionHead { accepts, sends, .. } = description.head;
+    Ok((description, Encodings { accepts, sends }))
 }
 
 impl Translation {
@@ -119,15 +108,10 @@ impl Translation {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn read(
-        mut bytes: Bytes,
+        bytes: Bytes,
         mut load: impl FnMut(Bytes) -> Result<Processor, String>,
     ) -> Result<Translation, String> {
-        let Head { request_idx, reply_idx, len, encodings } = Head::read(&mut bytes)?;
-        if len as usize > bytes.len() {
-            return Err("the description of a method is shorter than its table".into());
-        }
-        let request = bytes.split_to(len as usize);
-        let reply = if bytes.is_empty() { request.clone() } else { bytes };
+        let (Description { head, request, reply }, encodings) = parts(&bytes)?;
         let mut described = |table: Bytes, type_idx: u32| {
             let processor = load(table)?;
             match processor.table().types().get(type_idx as usize) {
@@ -136,8 +120,8 @@ impl Translation {
             }
         };
         Ok(Translation::between(
-            described(request, request_idx)?,
-            described(reply, reply_idx)?,
+            described(bytes.slice(request), head.request_idx.get())?,
+            described(bytes.slice(reply), head.reply_idx.get())?,
             Some(encodings),
         ))
     }
@@ -172,7 +156,7 @@ impl Translation {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn read_encodings(description: &Bytes) -> Result<Encodings, String> {
-        Head::read(&mut description.clone()).map(|head| head.encodings)
+        parts(description).map(|(_, encodings)| encodings)
     }
 
     /// Counts what became of a message.
@@ -301,7 +285,7 @@ impl Types {
     /// the type itself.
     #[inline]
     pub(crate) fn join(request: u64, reply: u64) -> u64 {
-        request.rotate_left(32) ^ reply
+        method_fingerprint(request, reply)
     }
 }
 
