@@ -327,7 +327,8 @@ impl EnumRow {
             name: text(row, 0),
             first_value: word(row, 8),
             value_count: word(row, 12),
-            flags: word(row, 16) | (word(row, 20) & !1),
+            // A reserved word that is not zero is a flag that nobody knows.
+            flags: word(row, 16) | u32::from(word(row, 20) != 0) << 31,
         }
     }
 
