@@ -1,0 +1,4 @@
+//! The vectors of types, objects and pools, and the runner.
+
+mod generated;
+mod runner;
