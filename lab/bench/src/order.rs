@@ -109,7 +109,7 @@ impl Load {
 /// The hidden command that starts a process of a bench.
 pub(crate) const PEER: &str = "bench-peer";
 
-/// Those that answer such orders, in the environment that a setting of malloc asks for.
+/// The processes that answer such orders, in the environment that a setting of malloc asks for.
 pub(crate) fn crew(malloc: Malloc) -> Result<Crew, BenchError> {
     Crew::gather(PEER, malloc.settings())
 }

@@ -166,7 +166,7 @@ fn frames(file: &Value, all: &mut Vec<Case>) -> Result<(), VectorError> {
     Ok(())
 }
 
-/// Handshake messages, taken apart, and those that are refused.
+/// Handshake messages: good ones, taken apart, and bad ones, refused.
 fn handshake(file: &Value, all: &mut Vec<Case>) -> Result<(), VectorError> {
     const FILE: &str = "handshake.json";
     for case in array(FILE, file, "messages")? {

@@ -81,7 +81,7 @@ pub fn some<C>(cases: &[C]) -> Result<(), BenchError> {
     if cases.is_empty() { refuse("nothing to measure: an axis has no value") } else { Ok(()) }
 }
 
-/// Cases without those that have come before: values of an axis may be given twice.
+/// Cases, each once: values of an axis may be given twice.
 #[must_use]
 pub fn each_once<C: PartialEq>(cases: impl IntoIterator<Item = C>) -> Vec<C> {
     let mut all = Vec::new();
