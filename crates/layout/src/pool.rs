@@ -44,6 +44,10 @@
 //!   64 | secret (16)                    | 80
 //! ```
 
+use core::hash::Hasher;
+#[expect(deprecated, reason = "see `keyed_hash`")]
+use core::hash::SipHasher;
+
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -377,6 +381,16 @@ impl ExtentShape {
     pub const fn row_len(self) -> usize {
         (self.page_count() * HOLD_LEN).next_multiple_of(PAGE_LEN)
     }
+
+    /// Bytes of a block that begins at `page`, if it lies within the extent.
+    #[inline]
+    pub const fn block_len(self, page: PageIdx, state: BlockState) -> Option<usize> {
+        let pages = state.page_count as usize;
+        match page.as_usize().checked_add(pages) {
+            Some(end) if pages > 0 && end <= self.page_count() => Some(pages * PAGE_LEN),
+            _ => None,
+        }
+    }
 }
 
 /// Where the directory's state word of a page lies; the key is 8 bytes on.
@@ -403,7 +417,39 @@ const fn split_word(word: u64) -> (u32, Generation) {
     ((word >> GENERATION_BITS) as u32, Generation(word & GENERATION_MAX))
 }
 
+/// SipHash-2-4 of `bytes`, keyed: what both sides compute.
+#[inline]
+#[expect(deprecated, reason = "core's keyed SipHash-2-4 never changes, as what both sides compute must not")]
+pub fn keyed_hash(k0: u64, k1: u64, bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher::new_with_keys(k0, k1);
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// The number of the member that has this secret: nobody comes back as another without it.
+pub fn member_of(secret: &[u8; SECRET_LEN], pool: &[u8; POOL_ID_LEN]) -> MemberIdx {
+    let halves = pool.as_chunks::<8>().0;
+    MemberIdx(keyed_hash(u64::from_le_bytes(halves[0]), u64::from_le_bytes(halves[1]), secret) as u32)
+}
+
 impl RefHead {
+    /// What proves that a member made the ref: SipHash-2-4 of the range, keyed by the block's key and by which block it is.
+    /// A process that doesn't see the block's key can neither make a ref up nor widen one.
+    #[inline]
+    pub fn tag_by(&self, key: u64) -> u64 {
+        let mut range = [0; 16];
+        range[..8].copy_from_slice(self.offset.as_bytes());
+        range[8..].copy_from_slice(self.len.as_bytes());
+        keyed_hash(key, self.block.get(), &range)
+    }
+
+    /// Start and length of its bytes in the block, if they lie in a block of `block_len` bytes.
+    #[inline]
+    pub fn range_in(&self, block_len: usize) -> Option<(usize, usize)> {
+        let (off, len) = (usize::try_from(self.offset.get()).ok()?, usize::try_from(self.len.get()).ok()?);
+        off.checked_add(len).is_some_and(|end| end <= block_len).then_some((off, len))
+    }
+
     /// The block's first page, and its generation.
     pub const fn block(&self) -> (PageIdx, Generation) {
         let (page, generation) = split_word(self.block.get());

@@ -112,12 +112,6 @@ impl Import {
         (state.generation, self.region.load_u64(key_off(page), Ordering::Relaxed))
     }
 
-    /// Bytes of a block, if it lies within the extent.
-    pub(crate) fn block_len(&self, page: PageIdx, state: BlockState) -> Option<usize> {
-        let end = page.as_usize().checked_add(state.page_count as usize)?;
-        (state.page_count > 0 && end <= self.shape.page_count()).then(|| state.page_count as usize * PAGE_LEN)
-    }
-
     /// One more hold of the block that has this address in it, if this member holds it already: its first page, the
     /// address of its first byte, and its length.
     pub(crate) fn at_address(&self, address: usize) -> Option<(PageIdx, usize, usize)> {
@@ -127,7 +121,7 @@ impl Import {
         // Blocks that are held don't overlap: it is the last one that begins before, or none.
         let first = row.last_held(PageIdx((off / PAGE_LEN) as u32))?;
         let state = BlockState::from_word(self.region.load_u64(state_off(first), Ordering::Acquire));
-        let len = self.block_len(first, state).filter(|len| off < first.as_usize() * PAGE_LEN + len)?;
+        let len = self.shape.block_len(first, state).filter(|len| off < first.as_usize() * PAGE_LEN + len)?;
         row.hold_again(first).ok()?;
         Some((first, base + first.as_usize() * PAGE_LEN, len))
     }

@@ -1,8 +1,5 @@
 //! A member's first words: connect, check the user, JOIN, and the answer.
 
-use std::hash::Hasher;
-#[expect(deprecated, reason = "see `keyed`")]
-use std::hash::SipHasher;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +10,8 @@ use tollfree_os::unix::net::UnixStream;
 
 use tollfree_layout::MemberIdx;
 use tollfree_layout::pool::{
-    ExtentShape, POOL_ID_LEN, POOL_MAGIC, POOL_VERSION, PoolMessage, SECRET_LEN, pool_kind,
+    ExtentShape, POOL_ID_LEN, POOL_MAGIC, POOL_VERSION, PoolMessage, SECRET_LEN, keyed_hash, member_of,
+    pool_kind,
 };
 use tollfree_os::rustix::event::{PollFd, PollFlags};
 use tollfree_os::rustix::io::Errno;
@@ -112,14 +110,8 @@ pub(crate) fn is_sound(welcome: &PoolMessage, known: Option<Known>) -> bool {
         && welcome.amount.get() >= batch
         && pool != [0; POOL_ID_LEN]
         && member.0 != 0
-        && member == number_of(&secret, &pool)
+        && member == member_of(&secret, &pool)
         && known.is_none_or(|known| known == Known { pool, member, secret })
-}
-
-/// The number of the member that has this secret: nobody comes back as another without it.
-pub(crate) fn number_of(secret: &[u8; SECRET_LEN], pool: &PoolId) -> MemberIdx {
-    let halves = pool.as_chunks::<8>().0;
-    MemberIdx(keyed(u64::from_le_bytes(halves[0]), u64::from_le_bytes(halves[1]), secret) as u32)
 }
 
 /// The name of the pool that is coordinated at an address: another one for each directory and file, or for each network
@@ -138,19 +130,9 @@ pub(crate) fn name_at(address: &Address) -> io::Result<PoolId> {
     });
     let mut name = [0; POOL_ID_LEN];
     for (half, bytes) in name.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        *bytes = keyed(u64::from_le_bytes(POOL_MAGIC), half as u64, &words).to_le_bytes();
+        *bytes = keyed_hash(u64::from_le_bytes(POOL_MAGIC), half as u64, &words).to_le_bytes();
     }
     Ok(name)
-}
-
-#[expect(
-    deprecated,
-    reason = "std's keyed SipHash-2-4 is fixed, as a number that both sides compute has to be"
-)]
-fn keyed(k0: u64, k1: u64, bytes: &[u8]) -> u64 {
-    let mut hasher = SipHasher::new_with_keys(k0, k1);
-    hasher.write(bytes);
-    hasher.finish()
 }
 
 /// Connects. A coordinator whose backlog is full gets some time.

@@ -23,7 +23,7 @@ use crate::held::Held;
 use crate::holds::take;
 use crate::link::Link;
 use crate::patience::Patience;
-use crate::refs::{Ref, tag};
+use crate::refs::Ref;
 
 /// After a "no", the coordinator isn't asked again before this; doubled each time within one wait.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -397,7 +397,7 @@ impl Inner {
         let head = self.parse(bytes)?;
         let (member, extent) = (MemberIdx(head.member.get()), ExtentIdx(head.extent.get()));
         let (page, generation) = head.block();
-        let genuine = |key| tag(key, &head) == head.tag.get();
+        let genuine = |key| head.tag_by(key) == head.tag.get();
         let held = if member == self.member {
             let found = self.heap.lock().come_home(extent, page, generation, genuine)?;
             Held::own(self.clone(), found)
@@ -408,7 +408,7 @@ impl Inner {
             }
             let mut row = import.row.lock();
             let state = take(&mut row, &import.region, page, generation, genuine)?;
-            let Some(len) = import.block_len(page, state) else {
+            let Some(len) = import.shape.block_len(page, state) else {
                 row.release(page);
                 return Err(RefError::Malformed("its block"));
             };
@@ -416,13 +416,8 @@ impl Inner {
             crate::steps::reached("held");
             Held::other(self.clone(), import, page, len)
         };
-        let (off, len) = (head.offset.get(), head.len.get());
-        match (usize::try_from(off), usize::try_from(len)) {
-            (Ok(off), Ok(len)) if off.checked_add(len).is_some_and(|end| end <= held.len()) => {
-                Ok(Ref::new(Arc::new(held), off, len))
-            }
-            _ => Err(RefError::Malformed("its range")),
-        }
+        let (off, len) = head.range_in(held.len()).ok_or(RefError::Malformed("its range"))?;
+        Ok(Ref::new(Arc::new(held), off, len))
     }
 
     fn parse(&self, bytes: &[u8]) -> Result<RefHead, RefError> {

@@ -1,7 +1,6 @@
 //! Refs: counted handles to bytes in a pool.
 
 use std::fmt;
-use std::hash::Hasher;
 use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::Arc;
 
@@ -72,7 +71,7 @@ impl Ref {
             offset: (self.off as u64).into(),
             len: (self.len as u64).into(),
         };
-        head.tag = tag(key, &head).into();
+        head.tag = head.tag_by(key).into();
         crate::steps::reached("exported");
         let mut bytes = [0; REF_LEN];
         bytes.copy_from_slice(head.as_bytes());
@@ -110,17 +109,6 @@ impl Ref {
         self.held.inner.counters.copied(dst.len());
         Ok(())
     }
-}
-
-/// What proves that a member made the ref: SipHash-2-4 of the range, keyed by the block's key and by which block it is.
-/// A process that doesn't see the block's key can neither make a ref up nor widen one.
-#[inline]
-#[expect(deprecated, reason = "std's keyed SipHash-2-4, which never changes, is what the layout wants")]
-pub(crate) fn tag(key: u64, head: &RefHead) -> u64 {
-    let mut hasher = std::hash::SipHasher::new_with_keys(key, head.block.get());
-    hasher.write(head.offset.as_bytes());
-    hasher.write(head.len.as_bytes());
-    hasher.finish()
 }
 
 /// Start and length of a range within `len` bytes.

@@ -15,12 +15,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use tollfree_layout::pool::{POOL_ID_LEN, POOL_VERSION, PoolMessage, SECRET_LEN, pool_kind, pool_reason};
+use tollfree_layout::pool::{
+    POOL_ID_LEN, POOL_VERSION, PoolMessage, SECRET_LEN, member_of, pool_kind, pool_reason,
+};
 use tollfree_layout::{ExtentIdx, MemberIdx};
 
 use crate::config::Capacity;
 use crate::extent::PoolId;
-use crate::greet::number_of;
 use crate::ledger::{Ledger, Saying, Violation};
 
 /// How long requests wait for owners that may come back: to a new coordinator, or after their connection was lost.
@@ -134,7 +135,7 @@ impl<F: Clone> Register<F> {
             return Err(pool_reason::POOL);
         }
         let known = self.ledger.secret_of(member).is_none_or(|known| known == secret);
-        if member.0 == 0 || !known || number_of(&secret, &message.pool) != member {
+        if member.0 == 0 || !known || member_of(&secret, &message.pool) != member {
             return Err(pool_reason::MALFORMED);
         }
         Ok(message.pool)
@@ -149,7 +150,7 @@ impl<F: Clone> Register<F> {
     fn new_secret(&self, kernel: &impl Kernel<F>) -> Result<[u8; SECRET_LEN], u32> {
         loop {
             let secret = kernel.secret()?;
-            let member = number_of(&secret, &self.pool.unwrap_or(self.name));
+            let member = member_of(&secret, &self.pool.unwrap_or(self.name));
             if member.0 != 0 && self.ledger.secret_of(member).is_none() {
                 return Ok(secret);
             }
@@ -165,7 +166,7 @@ impl<F: Clone> Register<F> {
     ) -> Result<FirstWord, u32> {
         let process = kernel.process()?;
         let pool = *self.pool.get_or_insert(back_to.unwrap_or(self.name));
-        let member = number_of(&secret, &pool);
+        let member = member_of(&secret, &pool);
         let before = self.desks.get(&member).copied();
         if before.is_some() {
             // It has lost that connection, though this side hasn't noticed yet.
