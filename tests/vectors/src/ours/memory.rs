@@ -1,11 +1,16 @@
 //! What lies in shared memory, or comes through a socket, at fixed places: pools and handshakes.
 
+use std::sync::atomic::Ordering;
+
 use serde_json::json;
 use tollfree_layout::PageIdx;
 use tollfree_layout::handshake::Hello;
 use tollfree_layout::pool::{
-    BlockState, ExtentShape, HoldWord, PoolMessage, RefHead, hold_off, key_off, state_off,
+    BlockState, ExtentShape, HOLD_COUNT_MAX, HoldWord, PoolMessage, RefHead, hold_off, key_off, member_of,
+    state_off,
 };
+use tollfree_pool::holds::{self, Row, TakeError};
+use tollfree_region::{HeapMemory, ReadMemory, WriteMemory};
 use tollfree_vectors::to_hex;
 use zerocopy::FromBytes;
 
@@ -36,8 +41,7 @@ pub(crate) fn extent(question: &Question) -> Answer {
 }
 
 pub(crate) fn block_ref(question: &Question) -> Answer {
-    let bytes = question.bytes("ref")?;
-    let head = RefHead::read_from_bytes(&bytes).map_err(|_| "a ref has another length")?;
+    let head = head(question)?;
     let (page, generation) = head.block();
     Ok(json!({
         "pool": to_hex(&head.pool),
@@ -49,6 +53,49 @@ pub(crate) fn block_ref(question: &Question) -> Answer {
         "offset": wide(head.offset.get()),
         "len": wide(head.len.get()),
     }))
+}
+
+fn head(question: &Question) -> Result<RefHead, String> {
+    RefHead::read_from_bytes(&question.bytes("ref")?).map_err(|_| "a ref has another length".to_owned())
+}
+
+/// What a member that sees the block's key writes into a ref.
+pub(crate) fn tag(question: &Question) -> Answer {
+    Ok(json!({ "tag": wide(head(question)?.tag_by(word(question, "key")?)) }))
+}
+
+/// A reader that takes hold of a block, in a row and an extent of zeros but for the words of the block's first page.
+pub(crate) fn take(question: &Question) -> Answer {
+    let shape = ExtentShape::of_data(question.number("data_len")?).ok_or("no extent has so many bytes")?;
+    let (head, extent) = (head(question)?, HeapMemory::new(shape.data_off()));
+    let (page, generation) = head.block();
+    if page.as_usize() >= shape.page_count() {
+        return Ok(json!({ "outcome": "malformed", "taken": 0, "held": 0 }));
+    }
+    extent.store_u64(state_off(page), word(question, "state")?, Ordering::Relaxed);
+    extent.store_u64(key_off(page), word(question, "key")?, Ordering::Relaxed);
+    let mut row = Row::new(HeapMemory::new(shape.row_len()), HOLD_COUNT_MAX);
+    let taken = holds::take(&mut row, &extent, page, generation, |key| head.tag_by(key) == head.tag.get());
+    let outcome = match taken {
+        Ok(state) if shape.block_len(page, state).is_some_and(|len| head.range_in(len).is_some()) => "taken",
+        Ok(_) => {
+            row.release(page);
+            "malformed"
+        }
+        Err(TakeError::Stale) => "stale",
+        Err(TakeError::Forged) => "forged",
+        Err(error) => return Err(error.to_string()),
+    };
+    let hold = HoldWord::from_word(row.memory().load_u64(hold_off(page), Ordering::Relaxed));
+    Ok(json!({ "outcome": outcome, "taken": hold.taken, "held": hold.held }))
+}
+
+/// The number of the member that has a secret.
+pub(crate) fn member(question: &Question) -> Answer {
+    let sixteen =
+        |field: &str| question.bytes(field)?.try_into().map_err(|_| format!("{field} is not 16 bytes long"));
+    let (secret, pool) = (sixteen("secret")?, sixteen("pool")?);
+    Ok(json!({ "member": member_of(&secret, &pool).0 }))
 }
 
 pub(crate) fn words(question: &Question) -> Answer {
