@@ -373,14 +373,11 @@ impl Endpoint {
             if self.is_attached() {
                 return Err(self.gone());
             }
-            let is_own = turn.attempt.is_none();
+            let is_own = turn.is_free();
             if is_own {
                 self.redial.due(&turn, came).await?;
             }
-            let attempt = turn.attempt.get_or_insert_with(|| Attempt::begin(self));
-            let outcome = attempt.outcome().await;
-            *turn.attempt = None;
-            match outcome {
+            match turn.outcome(|| Attempt::begin(self)).await {
                 Some(outcome) if is_own => return outcome,
                 None if is_own => {
                     return Err(Status::unavailable(format!(

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tollfree_transport::{ConnectError, ConnectErrorKind};
 use tonic::Status;
 
+use crate::endpoint::Connection;
 use crate::endpoint::attempt::Attempt;
 use crate::endpoint::chance;
 
@@ -117,9 +118,27 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun(u64);
 
-/// The right to make an attempt, or to wait for the one that somebody else has left.
+/// The right to make an attempt, or to wait for one whose call has ended.
 pub(crate) struct Turn<'a> {
-    pub(crate) attempt: tokio::sync::MutexGuard<'a, Option<Attempt>>,
+    attempt: tokio::sync::MutexGuard<'a, Option<Attempt>>,
+}
+
+impl Turn<'_> {
+    /// Whether no attempt is under way.
+    pub(crate) fn is_free(&self) -> bool {
+        self.attempt.is_none()
+    }
+
+    /// What the attempt brings that is under way, or else the one that this begins. `None`: it has ended with its runtime. Dropped, it
+    /// leaves the attempt to the next turn.
+    pub(crate) async fn outcome(
+        &mut self,
+        begin: impl FnOnce() -> Attempt,
+    ) -> Option<Result<Connection, Status>> {
+        let outcome = self.attempt.get_or_insert_with(begin).outcome().await;
+        *self.attempt = None;
+        outcome
+    }
 }
 
 impl Redial {
