@@ -8,8 +8,8 @@ use tollfree::{Channel, EndpointState};
 use tollfree_transport::{Config, Listener};
 use tonic::{Code, Request};
 
-use super::place::{Host, Place, Street, hello, in_time};
-use super::reconnecting::{self, serve};
+use super::place::{Host, Place, Street, in_time};
+use super::reconnecting::{self, Caller, serve};
 use crate::stubs::probe::Ask;
 use crate::stubs::probe::probe_client::ProbeClient;
 
@@ -76,37 +76,21 @@ async fn an_attempt_outlives_blocking_calls_and_ends_with_their_channel() {
     let street = Street::new();
     let uri = street.shm("door");
     let place = Place::open(&uri, &Host::new("s")).await;
-    let (asked, asks) = std::sync::mpsc::channel::<()>();
-    let (said, mut says) = tokio::sync::mpsc::unbounded_channel();
-    let caller = std::thread::spawn({
-        let uri = uri.clone();
-        move || {
-            let channel = Channel::builder(uri).connect_blocking().unwrap();
-            channel.run(hello(channel.get_ref(), "x")).unwrap();
-            while asks.recv().is_ok() {
-                said.send(channel.run(short_call(channel.get_ref().clone()))).unwrap();
-            }
-        }
-    });
-    let mut call = async || {
-        asked.send(()).unwrap();
-        in_time("a blocking call", says.recv()).await.unwrap()
-    };
+    let mut caller = Caller::start(&uri, |channel| channel.run(short_call(channel.get_ref().clone())));
     // Its host serves no probes.
-    assert_eq!(call().await, Code::Unimplemented);
+    assert_eq!(caller.call().await, Code::Unimplemented);
     place.kill().await;
     drop(std::fs::remove_file(street.path("door")));
     let door = UnixListener::bind(street.path("door")).unwrap();
-    let (code, knock) = tokio::join!(call(), in_time("an attempt", door.accept()));
+    let (code, knock) = tokio::join!(caller.call(), in_time("an attempt", door.accept()));
     let (attempt, _) = knock.unwrap();
     assert_eq!(code, Code::DeadlineExceeded);
     for _ in 0..3 {
-        assert_eq!(call().await, Code::DeadlineExceeded);
+        assert_eq!(caller.call().await, Code::DeadlineExceeded);
     }
     assert!(is_open(&attempt), "it goes on");
     assert!(nobody_knocks(&door).await, "all calls wait for it");
-    drop(asked);
-    caller.join().unwrap();
+    caller.end();
     in_time("its end", until_over(&attempt)).await;
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message as _;
 use tokio::net::UnixListener;
-use tollfree::{Balance, Channel, blocking};
+use tollfree::{Balance, Channel};
 use tollfree_transport::{Attachment, Call, Config, Emission, End, Ending, Listener, Outgoing, Stream};
 use tonic::{Code, Request, Status};
 
@@ -53,44 +53,67 @@ async fn the_first_call_after_a_restart_is_answered() {
     }
 }
 
+/// A thread with a blocking channel, which calls whenever it is told to.
+pub(crate) struct Caller<T> {
+    asked: std::sync::mpsc::Sender<()>,
+    said: tokio::sync::mpsc::UnboundedReceiver<T>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl<T: Send + 'static> Caller<T> {
+    /// Connects, makes a first call, which must succeed, and waits.
+    pub(crate) fn start(
+        uri: &str,
+        call: impl Fn(&tollfree::blocking::Channel) -> T + Send + 'static,
+    ) -> Caller<T> {
+        let (asked, asks) = std::sync::mpsc::channel();
+        let (says, said) = tokio::sync::mpsc::unbounded_channel();
+        let uri = uri.to_owned();
+        let thread = std::thread::spawn(move || {
+            let channel = Channel::builder(uri).connect_blocking().unwrap();
+            channel.run(hello(channel.get_ref(), "x")).unwrap();
+            while asks.recv().is_ok() {
+                says.send(call(&channel)).unwrap();
+            }
+        });
+        Caller { asked, said, thread }
+    }
+
+    /// What one more call comes to.
+    pub(crate) async fn call(&mut self) -> T {
+        self.asked.send(()).unwrap();
+        in_time("a blocking call", self.said.recv()).await.unwrap()
+    }
+
+    /// Lets the thread and its channel end.
+    pub(crate) fn end(self) {
+        drop(self.asked);
+        self.thread.join().unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_blocking_call_after_a_restart_is_answered() {
     let street = Street::new();
     let uri = street.shm("s");
     let place = Place::open(&uri, &Host::new("s")).await;
-    let (asked, asks) = std::sync::mpsc::channel::<()>();
-    let (said, mut says) = tokio::sync::mpsc::unbounded_channel();
-    let caller = std::thread::spawn({
-        let uri = uri.clone();
-        move || {
-            let channel = Channel::builder(uri).connect_blocking().unwrap();
-            let call = |channel: &blocking::Channel| channel.run(hello(channel.get_ref(), "x"));
-            while asks.recv().is_ok() {
-                said.send(call(&channel)).unwrap();
-            }
-        }
-    });
-    let mut call = async || {
-        asked.send(()).unwrap();
-        in_time("a blocking call", says.recv()).await.unwrap()
-    };
-    assert_eq!(call().await.unwrap(), "s");
+    let mut caller = Caller::start(&uri, |channel| channel.run(hello(channel.get_ref(), "x")));
+    assert_eq!(caller.call().await.unwrap(), "s");
     place.kill().await;
     drop(std::fs::remove_file(street.path("s")));
     // Each call makes an attempt: what it says is what is there now.
     for turn in 0..6 {
-        let absent = call().await.unwrap_err();
+        let absent = caller.call().await.unwrap_err();
         assert_eq!(absent.code(), Code::Unavailable);
         assert!(absent.message().contains("does not exist"), "{turn}: {absent}");
         std::fs::write(street.path("s"), b"no socket").unwrap();
-        let other = call().await.unwrap_err();
+        let other = caller.call().await.unwrap_err();
         assert!(other.message().contains("not a socket"), "{turn}: {other}");
         std::fs::remove_file(street.path("s")).unwrap();
     }
     let _place = Place::open(&uri, &Host::new("s")).await;
-    assert_eq!(call().await.unwrap(), "s");
-    drop(asked);
-    caller.join().unwrap();
+    assert_eq!(caller.call().await.unwrap(), "s");
+    caller.end();
 }
 
 /// What was found by an earlier attempt is nobody's reason.
