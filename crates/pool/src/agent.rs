@@ -16,12 +16,12 @@
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use tollfree_os::fd::AsFd;
-use tollfree_os::rustix;
-use tollfree_os::unix::net::UnixStream;
 
 use tollfree_layout::MemberIdx;
+use tollfree_os::fd::AsFd;
+use tollfree_os::rustix;
 use tollfree_os::rustix::event::{PollFd, PollFlags, Timespec};
+use tollfree_os::unix::net::UnixStream;
 use tollfree_region::Origin;
 use tollfree_rendezvous::{Address, socket};
 

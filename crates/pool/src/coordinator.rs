@@ -16,13 +16,13 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tollfree_os::fd::{AsFd, OwnedFd};
-use tollfree_os::rustix;
-use tollfree_os::unix::net::UnixStream;
 
 use tollfree_layout::MemberIdx;
 use tollfree_layout::pool::{POOL_ID_LEN, PoolMessage, SECRET_LEN, pool_kind, pool_reason};
+use tollfree_os::fd::{AsFd, OwnedFd};
+use tollfree_os::rustix;
 use tollfree_os::rustix::event::{EventfdFlags, PollFd, PollFlags};
+use tollfree_os::unix::net::UnixStream;
 use tollfree_region::GivenFd;
 use tollfree_rendezvous::{Address, PeerIdentity, PeerPolicy, Rendezvous, Seldom, socket};
 

@@ -14,10 +14,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
-use tollfree_os::fd::OwnedFd;
 
 use tollfree_layout::pool::{ExtentShape, PoolMessage, pool_kind, pool_reason};
 use tollfree_layout::{ExtentIdx, MemberIdx};
+use tollfree_os::fd::OwnedFd;
 use tollfree_region::{GivenFd, GivenKind, PeerRegion};
 
 use crate::error::{FetchFault, Refusal, Shortage};

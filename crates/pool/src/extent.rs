@@ -3,7 +3,6 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tollfree_os::fd::{AsFd, OwnedFd};
 
 use parking_lot::Mutex;
 use tollfree_layout::limits::PAGE_LEN;
@@ -12,6 +11,7 @@ use tollfree_layout::pool::{
     pool_kind, state_off,
 };
 use tollfree_layout::{ExtentIdx, Generation, MemberIdx, PageIdx};
+use tollfree_os::fd::{AsFd, OwnedFd};
 use tollfree_region::{GivenFd, PeerRegion, ReadMemory, Region, RegionError, WriteMemory};
 use zerocopy::{FromZeros, IntoBytes};
 

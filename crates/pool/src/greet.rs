@@ -3,19 +3,19 @@
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tollfree_os::rustix;
-use tollfree_os::unix::ffi::OsStrExt;
-use tollfree_os::unix::fs::MetadataExt;
-use tollfree_os::unix::net::UnixStream;
 
 use tollfree_layout::MemberIdx;
 use tollfree_layout::pool::{
     ExtentShape, POOL_ID_LEN, POOL_MAGIC, POOL_VERSION, PoolMessage, SECRET_LEN, keyed_hash, member_of,
     pool_kind,
 };
+use tollfree_os::rustix;
 use tollfree_os::rustix::event::{PollFd, PollFlags};
 use tollfree_os::rustix::io::Errno;
 use tollfree_os::rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tollfree_os::unix::ffi::OsStrExt;
+use tollfree_os::unix::fs::MetadataExt;
+use tollfree_os::unix::net::UnixStream;
 use tollfree_rendezvous::{Address, PeerIdentity, PeerPolicy};
 
 use crate::agent::timespec;

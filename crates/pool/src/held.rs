@@ -7,10 +7,10 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use tollfree_os::fd::{AsFd, BorrowedFd};
 
 use tollfree_layout::PageIdx;
 use tollfree_layout::limits::PAGE_LEN;
+use tollfree_os::fd::{AsFd, BorrowedFd};
 
 use crate::extent::{Import, OwnExtent};
 use crate::heap::{BlockAt, Found};

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
-use tollfree_os::rustix;
 
 use parking_lot::Mutex;
 use tollfree_layout::pool::{POOL_MAGIC, POOL_MESSAGE_LEN, PoolMessage};
+use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tollfree_os::rustix;
 use tollfree_os::rustix::event::EventfdFlags;
 use tollfree_region::GivenFd;
 use tollfree_rendezvous::socket::{self, Heard, Lost};

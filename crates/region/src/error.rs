@@ -1,8 +1,8 @@
 //! Why a region was not created or not mapped.
 
 use std::io;
-use tollfree_os::fd::RawFd;
 
+use tollfree_os::fd::RawFd;
 use tollfree_os::rustix::fs::SealFlags;
 use tollfree_os::rustix::io::Errno;
 

@@ -25,9 +25,9 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
 use tollfree_os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use tollfree_os::rustix;
-
 use tollfree_os::rustix::fs::{AtFlags, SealFlags, Statx, StatxFlags};
 use tollfree_os::rustix::io::Errno;
 

@@ -2,10 +2,10 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use tollfree_os::fd::BorrowedFd;
-use tollfree_os::rustix;
 
 use bytes::BytesMut;
+use tollfree_os::fd::BorrowedFd;
+use tollfree_os::rustix;
 use tollfree_os::rustix::io::Errno;
 use tollfree_os::rustix::mm::{Advice, MapFlags, ProtFlags};
 

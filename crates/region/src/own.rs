@@ -2,10 +2,10 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
-use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
-use tollfree_os::rustix;
 
 use bytes::BytesMut;
+use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tollfree_os::rustix;
 use tollfree_os::rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use tollfree_os::rustix::io::{Errno, retry_on_intr};
 use tollfree_os::rustix::mm::ProtFlags;

@@ -2,10 +2,10 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
-use tollfree_os::fd::{AsFd, AsRawFd};
-use tollfree_os::rustix;
 
 use bytes::BytesMut;
+use tollfree_os::fd::{AsFd, AsRawFd};
+use tollfree_os::rustix;
 use tollfree_os::rustix::fs::SealFlags;
 use tollfree_os::rustix::io::Errno;
 use tollfree_os::rustix::mm::ProtFlags;

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::ptr::{NonNull, null_mut};
+
 use tollfree_os::fd::BorrowedFd;
 use tollfree_os::rustix;
-
 use tollfree_os::rustix::io::Errno;
 use tollfree_os::rustix::mm::{Advice, MapFlags, ProtFlags};
 

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+
 use tollfree_os::linux::net::SocketAddrExt;
 use tollfree_os::rustix;
-use tollfree_os::unix::net::{SocketAddr, UnixListener as StdListener};
-
 use tollfree_os::rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tollfree_os::rustix::net::SocketType;
+use tollfree_os::unix::net::{SocketAddr, UnixListener as StdListener};
 
 use crate::address::Address;
 use crate::offered_socket::FileId;

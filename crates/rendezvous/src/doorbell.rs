@@ -8,9 +8,9 @@
 //! `docs/adr/0041-a-doorbell-that-is-rung-by-reading.md` has the figures.
 
 use std::io::{self, IoSliceMut};
+
 use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tollfree_os::rustix;
-
 use tollfree_os::rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use tollfree_os::rustix::io::{Errno, ReadWriteFlags};
 use tollfree_region::{GivenFd, GivenKind};

@@ -6,12 +6,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
 use tollfree_os::fd::OwnedFd;
 use tollfree_os::rustix;
-use tollfree_os::unix::fs::MetadataExt;
-
 use tollfree_os::rustix::fs::{FlockOperation, Mode, OFlags};
 use tollfree_os::rustix::io::Errno;
+use tollfree_os::unix::fs::MetadataExt;
 
 /// Holds off other servers of the same address while one looks and binds; milliseconds at most.
 pub(crate) struct Lock {

@@ -10,9 +10,9 @@
 //! given to another process in the moment between, the session would end with that one's life: harm to nobody else.
 
 use std::io;
+
 use tollfree_os::fd::{AsFd, OwnedFd};
 use tollfree_os::rustix;
-
 use tollfree_os::rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tollfree_os::rustix::io::Errno;
 use tollfree_os::rustix::process::{Pid, PidfdFlags, pidfd_open};

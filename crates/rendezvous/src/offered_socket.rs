@@ -9,9 +9,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
 use tollfree_os::fd::{AsRawFd, OwnedFd};
 use tollfree_os::rustix;
-
 use tollfree_os::rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use tollfree_os::rustix::io::Errno;
 

@@ -6,9 +6,9 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+
 use tollfree_os::fd::{AsFd, BorrowedFd};
 use tollfree_os::rustix;
-
 use tollfree_os::rustix::io::Errno;
 use tollfree_os::rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,

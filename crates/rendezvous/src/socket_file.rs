@@ -15,15 +15,15 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tollfree_os::fd::{AsFd, AsRawFd, OwnedFd};
-use tollfree_os::rustix;
-use tollfree_os::unix::fs::{FileTypeExt, MetadataExt};
-use tollfree_os::unix::net::UnixListener as StdListener;
 
 use tollfree_kill_points::{Point, here};
+use tollfree_os::fd::{AsFd, AsRawFd, OwnedFd};
+use tollfree_os::rustix;
 use tollfree_os::rustix::fs::{Mode, OFlags};
 use tollfree_os::rustix::io::Errno;
 use tollfree_os::rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tollfree_os::unix::fs::{FileTypeExt, MetadataExt};
+use tollfree_os::unix::net::UnixListener as StdListener;
 
 use crate::bind::{BACKLOG, BindError};
 use crate::listener_lock::Lock;

@@ -4,7 +4,7 @@
 //! could begin with. One of which nothing has come but headers gets its place at once, since the server of a stream may be the first
 //! to speak.
 //!
-//! The same holds for requests by HTTP/2 and for those that business processes send by way of the shepherd, from this host or another.
+//! This holds for requests that come by HTTP/2, and for requests of business processes by way of the shepherd, from this host or another.
 //! A message that comes as an object is here with its last record: it waits beside the body, and nobody looks into it.
 
 use std::pin::Pin;

@@ -18,10 +18,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tollfree_os::fd::{AsFd, OwnedFd};
-use tollfree_os::rustix;
 
 use parking_lot::Mutex;
+use tollfree_os::fd::{AsFd, OwnedFd};
+use tollfree_os::rustix;
 use tollfree_rendezvous::{PeerIdentity, descriptor_limit};
 
 use crate::clock::now_ns;

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tollfree_os::unix::fs::FileTypeExt;
 
 use tokio::runtime::Handle;
 use tollfree_kill_points::{Point, here};
 use tollfree_os::tokio_net::UnixStream;
 use tollfree_os::tokio_net::unix::{SocketAddr, UCred};
+use tollfree_os::unix::fs::FileTypeExt;
 use tollfree_rendezvous::{Address, OfferedSocket, PeerIdentity};
 use tollfree_session::Closed;
 

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
-use tollfree_os::unix::fs::{FileTypeExt, OpenOptionsExt};
 
 use tollfree_os::rustix::fs::OFlags;
+use tollfree_os::unix::fs::{FileTypeExt, OpenOptionsExt};
 
 /// How long reading one file may take.
 const PATIENCE: Duration = Duration::from_secs(5);

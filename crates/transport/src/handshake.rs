@@ -18,13 +18,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use tokio::sync::Notify;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::RING_OFF;
 use tollfree_layout::handshake::{FEATURES, Hello, VERSION_MAX, VERSION_MIN, feature, kind, reason};
 use tollfree_layout::limits;
+use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tollfree_os::tokio_net::UnixStream;
 use tollfree_region::{GivenFd, PeerRegion, Region, RegionError};
 use tollfree_rendezvous::socket;

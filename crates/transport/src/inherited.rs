@@ -5,8 +5,8 @@
 //! more. So a child leaves it as it is, open and registered, until it ends or executes another program.
 
 use std::ops::Deref;
-use tollfree_os::fd::AsFd;
 
+use tollfree_os::fd::AsFd;
 use tollfree_rendezvous::socket;
 
 /// A socket that only the process that made it lets go of, and without what a peer may have left in it.

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::task::{Context, Poll};
+
 use tollfree_os::fd::OwnedFd;
 use tollfree_os::rustix;
-
 use tollfree_os::tokio_net::unix::pipe;
 
 /// A pidfd in a runtime's poller.

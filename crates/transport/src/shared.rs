@@ -20,14 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tollfree_os::fd::{AsFd, OwnedFd};
-use tollfree_os::rustix;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tokio::runtime;
 use tokio::sync::Notify;
 use tollfree_layout::StreamId;
+use tollfree_os::fd::{AsFd, OwnedFd};
+use tollfree_os::rustix;
 use tollfree_os::tokio_net::unix::pipe;
 use tollfree_region::Origin;
 use tollfree_rendezvous::{PeerIdentity, socket};

@@ -1,9 +1,9 @@
 //! Connections between members and a coordinator: bytes and descriptors in order, until one end is closed.
 
 use std::collections::VecDeque;
-use tollfree_os::fd::{AsFd, OwnedFd};
 
 use tollfree_layout::pool::{POOL_MAGIC, POOL_MESSAGE_LEN, PoolMessage};
+use tollfree_os::fd::{AsFd, OwnedFd};
 use tollfree_region::GivenFd;
 use zerocopy::{FromBytes, IntoBytes};
 

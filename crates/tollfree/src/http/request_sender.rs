@@ -152,7 +152,7 @@ impl RequestSender {
         Some(RequestSender { past, deframer, failed, count, keeping: Some(keeping), ..anew })
     }
 
-    /// Gives the sender back to the one that awaits this, once it is done; none where the request is not kept any more.
+    /// Where the sender comes back once its task is done. `None`: the request is not kept any more.
     pub(crate) fn wanted_back(&mut self) -> Option<oneshot::Receiver<RequestSender>> {
         self.keeping.as_mut().map(|keeping| keeping.wanted_back())
     }

@@ -87,9 +87,9 @@ impl Joining {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
     use tollfree_os::linux::net::SocketAddrExt;
     use tollfree_os::unix::net::{SocketAddr, UnixListener};
-
     use tollfree_pool::Capacity;
     use tonic::Code;
 

@@ -31,7 +31,6 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
-use tollfree_os::unix::net::UnixListener;
 
 use bytes::Bytes;
 use http::Request;
@@ -39,6 +38,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::Stream;
+use tollfree_os::unix::net::UnixListener;
 use tollfree_pool::Pool;
 use tollfree_transport::{Config, Listener, PeerPolicy, Refusals, Tokens, WaitPolicy};
 use tonic::body::Body;

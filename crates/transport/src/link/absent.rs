@@ -2,9 +2,9 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use tollfree_os::fd::AsFd;
 
 use tollfree_layout::RingPos;
+use tollfree_os::fd::AsFd;
 use tollfree_region::Region;
 use tollfree_ring::Geometry;
 use tollfree_session::Violation;

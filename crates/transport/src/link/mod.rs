@@ -23,11 +23,11 @@ mod wire;
 
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::sync::Arc;
-use tollfree_os::fd::AsFd;
 
 use bytes::{Buf, BytesMut};
 use tokio_rustls::rustls::Connection;
 use tollfree_layout::RingPos;
+use tollfree_os::fd::AsFd;
 use tollfree_region::Region;
 use tollfree_ring::Geometry;
 use tollfree_session::Violation;

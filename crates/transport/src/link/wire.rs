@@ -1,8 +1,8 @@
 //! A TCP socket without waiting.
 
 use std::io::{self, IoSlice, Read, Write};
-use tollfree_os::fd::BorrowedFd;
 
+use tollfree_os::fd::BorrowedFd;
 use tollfree_os::rustix::io::retry_on_intr;
 use tollfree_os::rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 
