@@ -32,7 +32,7 @@ impl Crew {
     /// Time that a process may take to start, or to end its measurement beyond the measured time.
     pub const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// One whose processes run a hidden command, with settings in their environment.
+    /// A crew whose processes run a hidden command, with settings in their environment.
     ///
     /// # Errors
     /// [`BenchError::System`] where no directory can be made.
@@ -44,7 +44,7 @@ impl Crew {
         Ok(Crew { command, settings, dir: own.path().to_owned(), _own: Some(own) })
     }
 
-    /// One whose processes one of another crew starts, in that one's directory and environment: it may end without a word.
+    /// A crew that a process of another crew starts, in the directory and environment of that process. It may end without a word.
     #[must_use]
     pub fn within(command: &'static str, dir: &Path) -> Crew {
         Crew { command, settings: Vec::new(), dir: dir.to_owned(), _own: None }
@@ -96,7 +96,7 @@ impl Crew {
         Ok((peer, said))
     }
 
-    /// Starts one that answers when it has measured, and ends it.
+    /// Starts a process that answers when it has measured, and ends it.
     ///
     /// # Errors
     /// [`BenchError::Peer`].

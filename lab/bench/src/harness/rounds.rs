@@ -27,7 +27,7 @@ pub fn order(count: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |idx| if round % 2 == 1 { idx } else { count - 1 - idx })
 }
 
-/// Measures each case once a round. One that fails is not tried again, and the others go on. `progress` hears of each measurement, of
+/// Measures each case once a round. A case that fails is not tried again, and the others go on. `progress` hears of each measurement, of
 /// which `outcome` says what came out.
 pub async fn interleave<C: Copy + Display, R, E: Display>(
     cases: impl IntoIterator<Item = C>,
