@@ -644,6 +644,11 @@ impl Core {
             slot.waiting = false;
             slot.wants_room = false;
         }
+        self.stops_polling(key);
+    }
+
+    /// If a task polled under this key, another takes over.
+    fn stops_polling(&mut self, key: WaitKey) {
         if let Some(runtime_waiters) = self.waiters.polled_by(key) {
             let runtime = runtime_waiters.runtime;
             self.hand_over(runtime);
@@ -769,7 +774,8 @@ impl Core {
         // Also for a task that looks at this moment, and does not wait.
         self.news += 1;
         let keys = [WaitKey::Read(id), WaitKey::Write(id)];
-        keys.into_iter().for_each(|key| self.leave(key));
+        // Its slots have gone with it.
+        keys.into_iter().for_each(|key| self.stops_polling(key));
         if !self.wants_room.is_empty() {
             self.wants_room.retain(|key| !keys.contains(key));
         }
