@@ -36,10 +36,10 @@ pub(crate) struct Keeping {
     pub(crate) count: u64,
     /// Where large messages of it are.
     bypass: Option<Bypass>,
-    chunks: Vec<Bytes>,
-    /// Chunks that the present attempt has been given.
+    /// What the body has given: copied, since the memory of what it gives is used again once that is sent.
+    bytes: Vec<u8>,
+    /// So many of them has the present attempt been given.
     given: usize,
-    len: usize,
     /// Who wants the request back, where that is not who sends it.
     reader: Option<oneshot::Sender<RequestSender>>,
     /// It is not sent anew any more; the present attempt is still to be given some of it.
@@ -56,30 +56,33 @@ impl Keeping {
         if let Some(bypass) = &bypass {
             bypass.keep(true);
         }
-        let (chunks, given, len, reader, is_settled) = (Vec::new(), 0, 0, None, false);
-        Keeping { emission, past, deframer, failed, count, bypass, chunks, given, len, reader, is_settled }
+        let (bytes, given, reader, is_settled) = (Vec::new(), 0, None, false);
+        Keeping { emission, past, deframer, failed, count, bypass, bytes, given, reader, is_settled }
     }
 
-    /// The next chunk for an attempt that is not the first.
+    /// What was kept, for an attempt that is not the first.
+    #[inline]
     pub(crate) fn next(&mut self) -> Option<Bytes> {
-        let chunk = self.chunks.get(self.given)?.clone();
-        self.given += 1;
-        Some(chunk)
+        if self.given == self.bytes.len() {
+            return None;
+        }
+        let rest = Bytes::copy_from_slice(&self.bytes[self.given..]);
+        self.given = self.bytes.len();
+        Some(rest)
     }
 
     /// Keeps what the body has given. `false`: nothing needs to be kept any more, since it is too long, or an answer has begun.
     #[inline]
     pub(crate) fn add(&mut self, chunk: &Bytes) -> bool {
-        self.len += chunk.len();
-        let len = self.len + self.bypass.as_ref().map_or(0, Bypass::out_len);
+        let len = self.bytes.len() + chunk.len() + self.bypass.as_ref().map_or(0, Bypass::out_len);
         if len > KEPT_LEN_MAX
             || self.is_settled
             || self.reader.as_ref().is_some_and(oneshot::Sender::is_closed)
         {
             return false;
         }
-        self.chunks.push(chunk.clone());
-        self.given += 1;
+        self.bytes.extend_from_slice(chunk);
+        self.given = self.bytes.len();
         true
     }
 
@@ -98,7 +101,7 @@ impl Keeping {
     /// The request is not sent anew any more. Whether this is of no further use: the present attempt has been given all.
     pub(crate) fn settle(&mut self) -> bool {
         self.is_settled = true;
-        self.given == self.chunks.len()
+        self.given == self.bytes.len()
     }
 
     /// The next attempt reads from the beginning. `false`: there is to be none.
@@ -133,10 +136,7 @@ mod tests {
         assert!(keeping.next().is_none(), "the first attempt has them");
         for _ in 0..2 {
             assert!(keeping.rewind());
-            assert_eq!(
-                [keeping.next(), keeping.next(), keeping.next()],
-                [Some(chunks[0].clone()), Some(chunks[1].clone()), None]
-            );
+            assert_eq!([keeping.next(), keeping.next()], [Some(Bytes::from_static(b"ab")), None]);
         }
     }
 
