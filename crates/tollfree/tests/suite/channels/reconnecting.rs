@@ -239,21 +239,27 @@ fn framed_len(ask: &Ask) -> u64 {
     5 + ask.encoded_len() as u64
 }
 
-/// A request of three messages: the second comes when the first sessions are over, the third when the last one is there.
-fn slow_request(met: &Arc<AtomicUsize>) -> (impl tokio_stream::Stream<Item = Ask> + use<>, u64) {
+/// A request of three messages. Each comes when its server has met so many sessions; `taken` counts those that the client has taken.
+fn slow_request(
+    met: &Arc<AtomicUsize>,
+    wanted: [usize; 3],
+    taken: &Arc<AtomicUsize>,
+) -> (impl tokio_stream::Stream<Item = Ask> + use<>, u64) {
     let asks: Vec<_> = (1..=3).map(|len| Ask { body: vec![7; 100 * len], ..Ask::default() }).collect();
     let len = asks.iter().map(framed_len).sum();
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
-    let met = met.clone();
+    let (met, taken) = (met.clone(), taken.clone());
     tokio::spawn(async move {
-        for (ask, wanted) in asks.into_iter().zip([0, 2, LEAVING + 1]) {
+        for (ask, wanted) in asks.into_iter().zip(wanted) {
             while met.load(Ordering::SeqCst) < wanted {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             // Nobody reads a call that has failed.
-            if sender.send(ask).await.is_err() {
+            // There is room again once the client has taken the message.
+            if sender.send(ask).await.is_err() || sender.reserve().await.is_err() {
                 return;
             }
+            taken.fetch_add(1, Ordering::SeqCst);
         }
     });
     (tokio_stream::wrappers::ReceiverStream::new(receiver), len)
@@ -274,7 +280,8 @@ async fn one_call(
     let mut client = ProbeClient::new(channel.clone());
     let ask = Ask { body: vec![7; 100], ..Ask::default() };
     let len = framed_len(&ask);
-    let (asks, asks_len) = slow_request(met);
+    // The second message comes when the first sessions are over, the third when the last one is there.
+    let (asks, asks_len) = slow_request(met, [0, 2, LEAVING + 1], &Arc::default());
     let no_answer = || Status::data_loss("no answer");
     Ok(match kind {
         "unary" => (client.unary(within(ask, timeout)).await?.into_inner().seen_len, len),
@@ -310,6 +317,50 @@ async fn a_call_that_no_server_has_looked_at_moves_on_until_one_does() {
                 drop(server.await);
             }
         }
+    }
+}
+
+/// What a client sends while it waits for a server that stands still goes along with the call.
+#[tokio::test]
+async fn a_stream_that_no_server_has_looked_at_moves_on_with_all_that_was_sent() {
+    let street = Street::new();
+    for (what, channel) in channels(&street.shm("still")) {
+        let (met, taken) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (listens, listening) = tokio::sync::oneshot::channel();
+        let (ends, ended) = tokio::sync::oneshot::channel::<()>();
+        let server = std::thread::spawn({
+            let (met, taken) = (met.clone(), taken.clone());
+            let address = street.shm("still").parse().unwrap();
+            move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async {
+                    let mut listener = Listener::bind(&address, Config::default()).unwrap();
+                    listens.send(()).unwrap();
+                    let session = listener.accept().await.unwrap();
+                    met.fetch_add(1, Ordering::SeqCst);
+                    // Nothing of this thread runs meanwhile, so nobody reads the ring.
+                    while taken.load(Ordering::SeqCst) < 2 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    // The message has left its stream, and is on its way.
+                    std::thread::sleep(Duration::from_millis(10));
+                    session.drain();
+                    let next = listener.accept().await.unwrap();
+                    met.fetch_add(1, Ordering::SeqCst);
+                    tokio::select! {
+                        () = serve(next) => {}
+                        _ = ended => {}
+                    }
+                });
+            }
+        });
+        listening.await.unwrap();
+        let (asks, len) = slow_request(&met, [0, 1, 2], &taken);
+        let mut client = ProbeClient::new(channel);
+        let answer = in_time(what, client.up(asks)).await.unwrap_or_else(|status| panic!("{what}: {status}"));
+        assert_eq!(answer.into_inner().seen_len, len, "{what}: all of the request, and that once");
+        ends.send(()).unwrap();
+        server.join().unwrap();
     }
 }
 
