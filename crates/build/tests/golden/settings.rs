@@ -563,9 +563,7 @@ pub mod kinds_server {
             &self,
             name: &str,
         ) -> std::option::Option<std::boxed::Box<dyn ::tollfree::direct::Run>> {
-            match name {
-                _ => None,
-            }
+            None
         }
         fn max_decoding_message_size(&self) -> std::option::Option<usize> {
             self.max_decoding_message_size
