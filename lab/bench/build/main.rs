@@ -38,7 +38,7 @@ fn main() -> Outcome<()> {
     println!("cargo::rerun-if-changed={EVERYDAY}");
     let mut large = schema()?;
     large.file.push(descriptors()?);
-    let all = services(large.clone(), &["echo", "hop", "layers", "messages", "split"])?;
+    let all = services(large.clone(), &["echo", "hop", "layers", "messages", "split", "stream"])?;
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     // Directories of their own: the files have the same names as others.
     let [messages, direct, objects] = ["messages", "direct", "objects"].map(|name| out.join(name));
@@ -59,6 +59,9 @@ fn main() -> Outcome<()> {
         .extern_path(".shop", "crate::shop")
         .extern_path(".tollfree.bench.v1.HelloWorld", "crate::proto::HelloWorld")
         .extern_path(".tollfree.bench.v1.Bytes", "crate::proto::Bytes")
+        .extern_path(".tollfree.bench.v1.StreamAsk", "crate::proto::StreamAsk")
+        .extern_path(".tollfree.bench.v1.StreamItem", "crate::proto::StreamItem")
+        .extern_path(".tollfree.bench.v1.StreamSum", "crate::proto::StreamSum")
         .bytes(".tollfree.bench.v1.HopRequest.body")
         .out_dir(direct)
         .compile_fds(all)?;
@@ -69,7 +72,7 @@ fn main() -> Outcome<()> {
         .views(".shop")
         .views_path("crate::objects::views")
         .out_dir(objects)
-        .compile_fds(services(large, &["echo", "messages", "split"])?)?;
+        .compile_fds(services(large, &["echo", "messages", "split", "stream"])?)?;
     Ok(())
 }
 

@@ -33,6 +33,7 @@ pub mod pool;
 pub mod report;
 mod side;
 pub mod split;
+pub mod stream;
 
 pub use tollfree_measure::{BenchError, cores, interrupt, latency, peer, process, workdir};
 

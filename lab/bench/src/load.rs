@@ -121,32 +121,38 @@ fn prepare<C: EchoCall>(caller: &mut C, load: &Load) -> Result<(), String> {
     caller.take(load.case.message, &samples)
 }
 
-/// What both processes have used so far.
-struct Account {
-    server: Option<u32>,
+/// Processor time that the processes of a measurement have used so far.
+pub(crate) struct Account {
+    servers: Vec<u32>,
     client_ns: u64,
     server_ns: Option<u64>,
 }
 
 impl Account {
     fn of(load: &Load) -> Account {
-        Account::now(load.server)
+        Account::now(load.server.as_slice())
     }
 
-    fn now(server: Option<u32>) -> Account {
+    /// Of this process, which is the client, and of those that serve it.
+    pub(crate) fn now(servers: &[u32]) -> Account {
         let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let client_ns = own.tv_sec as u64 * 1_000_000_000 + own.tv_nsec as u64;
-        Account { server, client_ns, server_ns: server.and_then(|pid| run_time_ns(pid).ok()) }
+        let each: Option<Vec<u64>> = servers.iter().map(|pid| run_time_ns(*pid).ok()).collect();
+        let server_ns = each.filter(|each| !each.is_empty()).map(|each| each.iter().sum());
+        Account { servers: servers.to_vec(), client_ns, server_ns }
+    }
+
+    /// What they have used since, in nanoseconds; nothing is known of servers of which the kernel keeps no account.
+    pub(crate) fn since(&self) -> (u64, Option<u64>) {
+        let now = Account::now(&self.servers);
+        let server_ns = now.server_ns.zip(self.server_ns);
+        (now.client_ns - self.client_ns, server_ns.map(|(after, before)| after.saturating_sub(before)))
     }
 
     /// What each of so many calls has used since.
     fn each_of(&self, calls: u64) -> Used {
-        let (now, calls) = (Account::now(self.server), calls.max(1));
-        let server_ns = now.server_ns.zip(self.server_ns);
-        Used {
-            client_ns: (now.client_ns - self.client_ns) / calls,
-            server_ns: server_ns.map(|(after, before)| after.saturating_sub(before) / calls),
-        }
+        let ((client_ns, server_ns), calls) = (self.since(), calls.max(1));
+        Used { client_ns: client_ns / calls, server_ns: server_ns.map(|ns| ns / calls) }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::harness::{self, Crew};
 use crate::latency::Latencies;
 use crate::peer::Starter;
 use crate::plan::{Case, Malloc, RuntimeKind};
-use crate::{device, fault, hostile, idle, layers, paced, pool, side, split};
+use crate::{device, fault, hostile, idle, layers, paced, pool, side, split, stream};
 
 /// An order to a process started as `bench-peer`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,6 +40,8 @@ pub(crate) enum Order {
     Split(split::Part),
     /// Play a part where something goes wrong; see [`fault`].
     Fault(fault::Part),
+    /// Play a part where messages stream; see [`stream`].
+    Stream(stream::Part),
 }
 
 /// How to serve.
@@ -135,6 +137,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
         Order::Split(part) => split::act(part, starter),
         Order::Device(part) => device::act(part, starter),
         Order::Fault(part) => fault::act(part, starter),
+        Order::Stream(part) => stream::act(part, starter),
     }
 }
 

@@ -54,11 +54,12 @@ struct Kind {
     is_summed: bool,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind { name: "p50, ns", members: &["p50_ns"], is_summed: false },
     Kind { name: "p99, ns", members: &["p99_ns"], is_summed: false },
     Kind { name: "an operation, ns", members: &["ns"], is_summed: false },
     Kind { name: "calls a second", members: &["rate_per_s", "calls_per_s"], is_summed: false },
+    Kind { name: "messages a second", members: &["messages_per_s"], is_summed: false },
     Kind { name: "cpu of client, ns a call", members: &["client_cpu_ns"], is_summed: true },
     Kind { name: "cpu of server, ns a call", members: &["server_cpu_ns"], is_summed: true },
     Kind { name: "cpu of business, ns a call", members: &["host_cpu_ns"], is_summed: true },
@@ -154,7 +155,7 @@ fn compare(base: &[Rows], this: &[Rows]) -> Result<Vec<Row>, String> {
             let is_scalar =
                 value.is_string() || value.is_boolean() || value.as_f64().is_some_and(|it| it != 0.0);
             let is_same = all.iter().all(|row| row.get(member) == Some(value));
-            is_scalar && is_same && !is_known(member) && !matches!(member, "not_run" | "calls")
+            is_scalar && is_same && !is_known(member) && !matches!(member, "not_run" | "calls" | "messages")
         };
         let case = all[0].iter().filter(|(member, value)| is_case(member, value));
         let case: Map<String, Value> = case.map(|(member, value)| (member.clone(), value.clone())).collect();

@@ -16,6 +16,7 @@ use crate::bench_hostile::HostileArgs;
 use crate::bench_paced::{CrowdArgs, PacedArgs};
 use crate::bench_pool::PoolArgs;
 use crate::bench_split::SplitArgs;
+use crate::bench_stream::StreamArgs;
 use crate::failure::Failure;
 use crate::measuring::{Output, measure, or, show};
 
@@ -26,6 +27,8 @@ pub(crate) enum Bench {
     Echo(EchoArgs),
     /// Time calls that come at a rate, and count what they cost both ends
     Paced(PacedArgs),
+    /// Time messages that stream, from the server, from the client and both ways, and count what they cost both ends
+    Stream(StreamArgs),
     /// Time many client processes that call one server: rate, fairness, worst call
     Crowd(CrowdArgs),
     /// Repeat Split gRPC's figure 2: what RPC work costs a business core, inside of it and in a shepherd
@@ -49,6 +52,7 @@ impl Bench {
         match self {
             Self::Echo(arguments) => arguments.run(),
             Self::Paced(arguments) => arguments.run(),
+            Self::Stream(arguments) => arguments.run(),
             Self::Crowd(arguments) => arguments.run(),
             Self::Split(arguments) => arguments.run(),
             Self::Device(arguments) => arguments.run(),

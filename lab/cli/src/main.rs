@@ -10,6 +10,7 @@ mod bench_hostile;
 mod bench_paced;
 mod bench_pool;
 mod bench_split;
+mod bench_stream;
 mod codec;
 mod failure;
 mod figure;

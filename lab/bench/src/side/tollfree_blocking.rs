@@ -32,6 +32,11 @@ pub(crate) fn serve_with(
     dir: &Path,
     listens: impl FnOnce(Serving),
 ) -> Result<(), String> {
+    serve_on(with_service(server, case), dir, listens)
+}
+
+/// The same with a server that has its services.
+pub(crate) fn serve_on(server: Server, dir: &Path, listens: impl FnOnce(Serving)) -> Result<(), String> {
     let path = dir.join("tollfree.sock");
     let address = format!("shm://{}", path.display());
     let listening = async {
@@ -39,7 +44,6 @@ pub(crate) fn serve_with(
         listens(Serving { address: address.clone() });
         std::future::pending().await
     };
-    let server = with_service(server, case);
     Err(ending(&address, server.serve_blocking_with_shutdown(&address, listening)))
 }
 

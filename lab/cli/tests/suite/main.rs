@@ -8,5 +8,6 @@ mod fault;
 mod idle;
 mod notnets;
 mod run;
+mod stream;
 mod waiting;
 mod workload;
