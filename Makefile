@@ -54,6 +54,7 @@ test: lint ## Check everything that takes minutes: formatting, lints, tests, con
 lab: ## Build the laboratory, and have it make a few calls
 	@$(IN_LAB) cargo build --quiet
 	@for arguments in "bench echo --size 64 --inflight 1 --placement unpinned --side session,tollfree-direct,tollfree,tonic-unix --seconds 0.02" \
+		"bench stream --streams 2 --side tonic-unix,tollfree,tollfree-direct --seconds 0.02" \
 		"workload echo --size 64 --side tonic,inline --seconds 0.05"; do \
 		$(TARGET_DIR)/debug/tollfree-lab $$arguments --rounds 1 --json --out $(TARGET_DIR)/lab-smoke >$(TARGET_DIR)/lab-smoke.txt 2>&1 || \
 			{ cat $(TARGET_DIR)/lab-smoke.txt >&2; exit 1; }; done

@@ -12,7 +12,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-use super::service::{Item, Maker, SAMPLED, Taker};
+use super::service::{Item, Maker, Taker, sampled};
 use super::{BURST, Calls, StreamCase, StreamKind, Streamed};
 use crate::latency::Latencies;
 use crate::load::{Account, body_of};
@@ -236,7 +236,7 @@ pub(super) fn sent_in<I: Item>(
     let (mut maker, sent) = (Maker::new(size), Arc::new(Sent::default()));
     let noted = Arc::clone(&sent);
     let items = (0..).map_while(move |number: u64| {
-        if number.is_multiple_of(SAMPLED) {
+        if number.is_multiple_of(sampled(size)) {
             let now = Instant::now();
             if now < window.from {
                 noted.cold.store(number, Ordering::Relaxed);
@@ -337,5 +337,53 @@ impl Trips {
     /// What came back.
     pub(super) fn carried(self) -> Carried {
         self.carried
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn window(from: Duration, until: Duration) -> Window {
+        let now = Instant::now();
+        Window { from: now + from, until: now + until }
+    }
+
+    #[test]
+    fn what_is_sent_ends_with_the_window_and_has_to_arrive() {
+        let (items, sent) = sent_in::<StreamItem>(64, window(Duration::ZERO, Duration::ZERO));
+        assert_eq!((items.count(), sent.all.load(Ordering::Relaxed)), (0, 0));
+        let (items, sent) = sent_in::<StreamItem>(64, window(Duration::ZERO, Duration::from_millis(2)));
+        let count = items.count() as u64;
+        assert_eq!((count, 0), (sent.all.load(Ordering::Relaxed), sent.cold.load(Ordering::Relaxed)));
+        let gaps = serde_json::to_string(&Latencies::default()).unwrap();
+        let sum = StreamSum { messages: count, bytes: 64 * count, gaps };
+        assert_eq!(counted(&sum, &sent, 64).unwrap().messages, count);
+        for lost in
+            [StreamSum { messages: count + 1, ..sum.clone() }, StreamSum { bytes: 63 * count + 1, ..sum }]
+        {
+            assert!(counted(&lost, &sent, 64).err().unwrap().contains("arrived"));
+        }
+    }
+
+    #[test]
+    fn a_message_of_another_length_is_an_error() {
+        let mut receiver = Receiver::new(64, window(Duration::ZERO, Duration::ZERO));
+        let mut maker = Maker::new(63);
+        let error = receiver.take(&made::<StreamItem>(&mut maker)).unwrap_err();
+        assert_eq!(error, "a message has 63 bytes instead of 64");
+    }
+
+    #[test]
+    fn round_trips_count_from_the_beginning_of_the_window() {
+        let hour = Duration::from_secs(3600);
+        let mut cold = Trips::new(window(hour, hour));
+        assert!(!cold.end(2) && cold.carried().messages == 0);
+        let mut last = Trips::new(window(Duration::ZERO, Duration::ZERO));
+        assert!(last.end(2));
+        let Carried { messages, latencies } = last.carried();
+        assert_eq!((messages, latencies.count()), (2, 1));
     }
 }

@@ -13,9 +13,11 @@ use crate::load::body_of;
 use crate::proto::streams_server::Streams;
 use crate::proto::{StreamAsk, StreamItem, StreamSum};
 
-/// A gap is timed, and the clock asked, once in so many messages: reading it costs as much as a message does. A prime, so that it goes round
-/// in pieces of any number of messages.
-pub(super) const SAMPLED: u64 = 31;
+/// A gap is timed, and the clock asked, once in so many messages. Asking costs as much as a short message does; a prime goes round in
+/// pieces of any number of messages. A long message costs enough for every other gap to be timed.
+pub(super) const fn sampled(size: usize) -> u64 {
+    if size < 16 << 10 { 31 } else { 2 }
+}
 
 /// A message that is one payload.
 pub(super) trait Item: Send + Sized + 'static {
@@ -80,7 +82,7 @@ impl Taker {
             let first = payload.first();
             return Err(format!("message {} of a stream begins with {first:?}", self.messages));
         }
-        let place = self.messages % SAMPLED;
+        let place = self.messages % sampled(payload.len());
         self.messages += 1;
         self.bytes += payload.len() as u64;
         Ok(if place < 2 { self.sample(place == 0) } else { None })
@@ -180,3 +182,41 @@ macro_rules! serve {
 }
 
 serve!(Streams, DirectStreams);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(taker: &mut Taker, count: u64, size: usize) -> u64 {
+        let mut maker = Maker::new(size);
+        let take = |_| taker.take(&maker.next::<StreamItem>().unwrap()).unwrap().is_some();
+        (0..count).map(take).filter(|is_timed| *is_timed).count() as u64
+    }
+
+    #[test]
+    fn messages_count_once_both_ends_are_warm_and_some_gaps_are_timed() {
+        let mut warm = Taker::new(Instant::now());
+        assert_eq!(take(&mut warm, 100, 64), 4);
+        let (messages, gaps) = warm.counted();
+        assert_eq!((messages, gaps.count()), (100, 4));
+        let mut long = Taker::new(Instant::now());
+        assert_eq!(take(&mut long, 100, 20_000), 50);
+        let mut cold = Taker::new(Instant::now() + Duration::from_secs(3600));
+        assert_eq!(take(&mut cold, 100, 64), 0);
+        let (messages, gaps) = cold.counted();
+        assert!(messages < 31 && gaps.count() == 0, "{messages}");
+    }
+
+    #[test]
+    fn a_message_that_is_missing_or_comes_twice_is_an_error() {
+        let item = |number: u8| StreamItem { payload: vec![number, 7] };
+        let mut taker = Taker::new(Instant::now());
+        taker.take(&item(0)).unwrap();
+        assert!(taker.take(&item(0)).unwrap_err().contains("message 1 of a stream begins with Some(0)"));
+        assert!(taker.take(&item(2)).unwrap_err().contains("Some(2)"));
+        assert!(taker.take(&StreamItem::default()).unwrap_err().contains("None"));
+        taker.take(&item(1)).unwrap();
+        let sum = taker.answer().unwrap();
+        assert_eq!((sum.messages, sum.bytes), (2, 4));
+    }
+}
