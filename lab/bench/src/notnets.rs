@@ -4,10 +4,10 @@
 //! without serialization 9.67 / 44.1 / 231. Other machines give other times: what compares is each row's part of HTTP/2's.
 
 use crate::cells;
+use crate::echo::{EchoPlan, Row};
 use crate::harness::words::micros;
 use crate::harness::{Lasting, Rows, Table};
-use crate::plan::{Malloc, Message, Placement, Plan, RuntimeKind, Side};
-use crate::report::Row;
+use crate::plan::{Malloc, Message, Placement, RuntimeKind, Side};
 
 /// Calls of each side, as in the paper.
 pub const CALL_COUNT: u64 = 200_000;
@@ -23,8 +23,8 @@ const SIDES: [(Side, &str); 3] = [
 ];
 
 /// What to measure for the table.
-pub fn table1_plan(calls: u64, placement: Placement) -> Plan {
-    Plan {
+pub fn table1_plan(calls: u64, placement: Placement) -> EchoPlan {
+    EchoPlan {
         messages: vec![Message::Probe],
         corpus: None,
         sizes: vec![HELLO_LEN],

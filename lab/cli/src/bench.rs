@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use tollfree_bench::echo;
+use tollfree_bench::echo::{self, EchoPlan};
 use tollfree_bench::harness::{Lasting, Report};
 use tollfree_bench::idle::{self, IdlePlan};
-use tollfree_bench::plan::{Malloc, Message, Placement, Plan, RuntimeKind, Side};
+use tollfree_bench::plan::{Malloc, Message, Placement, RuntimeKind, Side};
 
 use crate::bench_codec::CodecArgs;
 use crate::bench_device::DeviceArgs;
@@ -121,7 +121,7 @@ pub(crate) struct EchoArgs {
 
 impl EchoArgs {
     fn run(self) -> Result<(), Failure> {
-        let plan = Plan {
+        let plan = EchoPlan {
             messages: self.message,
             corpus: self.corpus,
             sizes: self.size,

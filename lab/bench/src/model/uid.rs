@@ -13,10 +13,10 @@ use tollfree_schema::Schema;
 
 use super::OffloadCosts;
 use crate::BenchError;
+use crate::echo::{EchoPlan, Row};
 use crate::harness::{Lasting, Rows};
 use crate::message::Message;
-use crate::plan::{Malloc, Placement, Plan, RuntimeKind, Side};
-use crate::report::Row;
+use crate::plan::{Malloc, Placement, RuntimeKind, Side};
 
 const IDL: &str =
     include_str!("../../../../crates/processor/tests/testdata/thrift-socialnetwork/socialnetwork.thrift");
@@ -28,8 +28,8 @@ const BATCHES: usize = 31;
 
 /// How long a round trip over two bare rings is measured: 64 bytes, one at a time, a core a side.
 #[must_use]
-pub fn ring_plan() -> Plan {
-    Plan {
+pub fn ring_plan() -> EchoPlan {
+    EchoPlan {
         messages: vec![Message::Probe],
         corpus: None,
         sizes: vec![64],

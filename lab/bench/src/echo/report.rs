@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::cells;
 use crate::harness::measured::{interval_of_ratios, median_of, ratios, together};
 use crate::harness::words::{figure, fraction, micros, micros_of, or_dash};
 use crate::harness::{Machine, Report, Rows, Table, Tried};
 use crate::latency::{Latencies, Quantiles};
 use crate::order::Measured;
-use crate::plan::{Case, Plan, Side};
-use crate::{cells, plot};
+use crate::plan::{Case, Side};
+
+use super::plan::EchoPlan;
+use super::plot;
 
 /// The side that all others are compared with.
 pub const YARDSTICK: Side = Side::TonicUnix;
@@ -164,7 +167,7 @@ impl Beside {
 }
 
 /// What the cases of a plan came to.
-pub(crate) fn report(machine: Machine, plan: &Plan, tried: Vec<Tried<Case, Round>>) -> Rows<Row> {
+pub(crate) fn report(machine: Machine, plan: &EchoPlan, tried: Vec<Tried<Case, Round>>) -> Rows<Row> {
     let mut report = Rows::of(machine, plan.lasting, tried, Row::of);
     report.rows.iter_mut().for_each(Row::sum_up);
     let compared: Vec<_> = report.rows.iter().map(|row| Beside::of(row, &report.rows)).collect();

@@ -1,4 +1,8 @@
-//! Runs a plan: each case in two processes of its own, made anew for each round.
+//! `tollfree-lab bench echo`: each case in two processes of its own, made anew for each round.
+
+mod plan;
+mod plot;
+mod report;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,9 +10,13 @@ use std::time::Duration;
 use crate::cores::Cores;
 use crate::harness::{self, Crew, Machine, Rows, Told, rounds};
 use crate::order::{self, Load, Order, Serve, Serving};
-use crate::plan::{Case, Plan, Side};
-use crate::report::{self, Round, Row};
+use crate::plan::{Case, Side};
 use crate::{BenchError, side};
+
+use self::report::Round;
+
+pub use self::plan::{EchoPlan, METADATA_MAX};
+pub use self::report::{Comparison, Row, YARDSTICK};
 
 /// Time that a call may take where calls are counted and not time.
 const CALL: Duration = Duration::from_millis(2);
@@ -19,7 +27,7 @@ const CALL: Duration = Duration::from_millis(2);
 ///
 /// # Errors
 /// [`BenchError::Refused`] for a plan that cannot be carried out here, [`BenchError::System`].
-pub async fn run(plan: &Plan, progress: impl FnMut(&Told)) -> Result<Rows<Row>, BenchError> {
+pub async fn run(plan: &EchoPlan, progress: impl FnMut(&Told)) -> Result<Rows<Row>, BenchError> {
     plan.check()?;
     let cores = harness::seats(plan.placements.iter().copied())?;
     let machine = Machine::look(&cores, &plan.malloc.settings());
@@ -41,7 +49,12 @@ pub async fn run(plan: &Plan, progress: impl FnMut(&Told)) -> Result<Rows<Row>, 
     Ok(report::report(machine, plan, tried))
 }
 
-async fn measure(plan: &Plan, case: Case, samples: &[Vec<u8>], cores: &Cores) -> Result<Round, BenchError> {
+async fn measure(
+    plan: &EchoPlan,
+    case: Case,
+    samples: &[Vec<u8>],
+    cores: &Cores,
+) -> Result<Round, BenchError> {
     let seats = cores.seats(case.placement)?;
     let crew = order::crew(plan.malloc)?;
     let sweeper = Sweeper { side: case.side, crew: &crew };

@@ -9,7 +9,8 @@ use crate::harness::words::time_in_words;
 use crate::harness::{Axis, Chart, Line, Panel, Rows};
 use crate::latency::Latencies;
 use crate::plan::Side;
-use crate::report::Row;
+
+use super::report::Row;
 
 /// Marks on the percentile axis: nines, label.
 const PERCENTILES: [(f64, &str); 6] =
@@ -39,7 +40,7 @@ fn color(side: Side) -> &'static str {
 }
 
 /// The whole drawing. Cases that were not run are named, not drawn.
-pub fn latencies(report: &Rows<Row>) -> String {
+pub(super) fn latencies(report: &Rows<Row>) -> String {
     let panels = report.groups().iter().map(|group| panel(group)).collect();
     Chart { title: "Echo: latency by percentile", machine: &report.machine, panels }.draw()
 }
