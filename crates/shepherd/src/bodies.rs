@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use tollfree::metrics::ServedCall;
-use tollfree::shepherd::{Beside, Handing, header_list};
+use tollfree::shepherd::{Beside, Handing, Holdings, header_list};
 use tonic::{Code, Status};
 
 use crate::arrival::Pace;
@@ -26,6 +26,7 @@ use crate::memory::Charge;
 use crate::metrics::Metrics;
 use crate::monitor::{Stage, Timeline};
 use crate::refusal::{Refusal, Refused};
+use crate::shares::Stake;
 use crate::traces::CallSpan;
 use crate::unread::{PIECE_LEN, Standing, asked};
 use crate::workers::Place;
@@ -43,6 +44,8 @@ pub(crate) struct Passage {
     ended: OnceLock<Refusal>,
     /// An answer has begun: nothing of the request is kept for another worker.
     is_answered: AtomicBool,
+    /// What its client holds of the group, and the group's limit.
+    stake: OnceLock<(Arc<Stake>, u64)>,
 }
 
 impl Passage {
@@ -54,6 +57,7 @@ impl Passage {
             message_bytes: AtomicU64::new(0),
             ended: OnceLock::new(),
             is_answered: AtomicBool::new(false),
+            stake: OnceLock::new(),
         }
     }
 
@@ -83,9 +87,31 @@ impl Passage {
         _ = self.ended.set(why);
     }
 
+    /// What is held of objects of its answer is counted so.
+    fn count_in(&self, stake: &Arc<Stake>, limits: &Limits) {
+        _ = self.stake.set((stake.clone(), limits.memory_bytes));
+    }
+
     /// Why a call ends whose answer nobody has read.
     fn left(&self, limits: &Limits) -> Option<Refused> {
         self.refused(limits).filter(|refused| matches!(refused.why, Refusal::Late | Refusal::Unread))
+    }
+}
+
+impl Holdings for Passage {
+    fn add(&self, bytes: usize) -> Result<(), String> {
+        // Without it nobody is asked for an answer.
+        let Some((stake, limit)) = self.stake.get() else { return Ok(()) };
+        stake.take_bytes(bytes as u64, *limit).map_err(|why| {
+            self.end(why);
+            too_much(why).status.message().to_owned()
+        })
+    }
+
+    fn remove(&self, bytes: usize) {
+        if let Some((stake, _)) = self.stake.get() {
+            stake.give_bytes(bytes as u64);
+        }
     }
 }
 
@@ -195,6 +221,7 @@ type Piece = Result<Frame<Bytes>, Error>;
 
 impl<B> Asked<B> {
     pub(crate) fn new(inner: B, config: Arc<Config>, passage: Arc<Passage>, charge: Charge) -> Asked<B> {
+        passage.count_in(charge.stake(), &config.limits);
         Asked {
             inner,
             first: None,

@@ -130,7 +130,8 @@ impl Gateway {
         record.timeline.reached(Stage::Placed, &self.metrics.monitor);
         client.sign(&mut parts.headers);
         deadline::shrink(&mut parts.headers, record.began)?;
-        let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
+        let handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
+        let mut handing = handing.count_holdings(passage.clone());
         let space = handing.says_encoding().then(|| {
             let charges = [place.charge(), place.charge()];
             Arc::new(Space::new(config.clone(), record.passage.clone(), self.metrics.clone(), charges))

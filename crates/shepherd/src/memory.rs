@@ -1,7 +1,8 @@
 //! What each group holds of the shepherd's memory, and the limit of it.
 //!
 //! Counted of its calls are the message of a request that is on its way in, what is kept of a request until its answer begins, the part
-//! of an answer that is on its way out, and messages that are inflated, or to be deflated, here. What sessions and connections may buffer beside it is bounded by calls and credit.
+//! of an answer that is on its way out, objects of answers that are put together or wait to be verified, and messages that are inflated,
+//! or to be deflated, here. What sessions and connections may buffer beside it is bounded by calls and credit.
 //! Counted of its workers are the tables of the types that they take as objects, and the names of their methods: they may be a quarter of
 //! the limit, so that calls have the rest.
 
@@ -115,6 +116,11 @@ impl Charge {
     /// Of what a connection holds of a group.
     pub(crate) fn none(stake: &Arc<Stake>) -> Charge {
         Charge { stake: stake.clone(), bytes: 0 }
+    }
+
+    /// What it is a part of.
+    pub(crate) fn stake(&self) -> &Arc<Stake> {
+        &self.stake
     }
 
     /// Makes it `bytes` in all; nothing has changed where that fails. Less never fails.

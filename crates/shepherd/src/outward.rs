@@ -320,7 +320,8 @@ impl Via {
         let (place, asked) = placed.map_err(|refused| self.refused(&path, refused))?;
         self.shrink(&mut parts.headers, &path, began)?;
         self.client.sign(&mut parts.headers);
-        let mut handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
+        let handing = Handing::new(Request::from_parts(parts, Body::new(asked)));
+        let mut handing = handing.count_holdings(limits.passage.clone());
         let space = handing.says_encoding().then(|| limits.space([place.charge(), place.charge()]));
         if let Some(space) = &space {
             handing = handing.room(space.clone());

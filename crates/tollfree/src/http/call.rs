@@ -19,6 +19,7 @@ use crate::http::session_attempt::ResponseFuture;
 use crate::message::bypass::{Bypass, OfClient};
 use crate::message::fates::{Fate, Fates};
 use crate::message::framing::Told;
+use crate::message::holdings::Holdings;
 use crate::message::repacking::Repacking;
 use crate::message::translation::Translation;
 use crate::metadata::{GRPC_MESSAGE, status_code};
@@ -73,12 +74,16 @@ impl Replayed {
         self.uri.path()
     }
 
-    /// Its messages are changed on their way, or are not any more.
-    pub(crate) fn translate(&mut self, translation: Option<Arc<Translation>>) {
+    /// Its messages are changed on their way, or are not any more. What is held of objects of its answer is counted.
+    pub(crate) fn translate(
+        &mut self,
+        translation: Option<Arc<Translation>>,
+        holdings: Option<Arc<dyn Holdings>>,
+    ) {
         let bypass =
             self.extensions.remove().and_then(|OfClient(bypass)| bypass.handed_to(translation.clone()));
         if let Some(bypass) = bypass.or_else(|| translation.map(Bypass::of_translation)) {
-            self.extensions.insert(OfClient(bypass));
+            self.extensions.insert(OfClient(bypass.counted(holdings)));
         }
     }
 

@@ -8,18 +8,18 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http_body::{Body as _, Frame};
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinHandle};
 use tollfree_transport::{Attachment, Emission, EmitError, Encoded, Ending, Outgoing};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::http::keeping::{Keeping, Kept};
 use crate::http::response_body::ClientCall;
-use crate::message::aside;
+use crate::message::aside::{Aside, is_too_much};
 use crate::message::bypass::{Bypass, Large, Takes};
 use crate::message::encoding::says_encoding;
 use crate::message::framing::Deframer;
 use crate::message::payloads::Sharing;
+use crate::message::relay::{Ready, Relayed};
 use crate::message::translation::Translation;
 use crate::status;
 
@@ -47,33 +47,47 @@ pub(crate) struct RequestSender {
     objects: Option<Objects>,
     /// The message at hand is as it came: it was not made what the session takes yet.
     is_raw: bool,
-    /// It is decoded elsewhere.
+    /// Bytes of messages that were translated here since the body had nothing.
+    here: usize,
+    /// It is translated elsewhere.
     decoding: Option<Box<Decoding>>,
     /// The request, while it may have to go to another session.
     keeping: Option<Box<Keeping>>,
 }
 
-/// A message that is to be handed over as an object takes up to some 15 ns a byte to decode: a longer one is decoded on a thread that serves
-/// no calls, in bytes.
-const DECODED_HERE: usize = 256 * 1024;
+/// What a message is translated to.
+struct Made {
+    /// It came as an object, and has been made ready.
+    relayed: Option<Arc<Relayed>>,
+    /// Its object, if it has one and did not come as one.
+    object: Option<Encoded>,
+}
 
-/// A message's object, once it is decoded.
+/// A message that is translated elsewhere.
 enum Decoding {
-    Begun(JoinHandle<Result<Result<Option<Encoded>, Status>, JoinError>>),
-    Done(Result<Option<Encoded>, Status>),
+    Begun(Aside<Result<Made, Status>>),
+    Done(Result<Made, Status>),
 }
 
 impl Decoding {
     fn begin(translation: &Translation, message: Bytes) -> Decoding {
-        let translation = translation.clone();
-        Decoding::Begun(aside::begin(move || translation.object(&message)))
+        let own = translation.clone();
+        let made = move || own.object(&message).map(|object| Made { relayed: None, object });
+        Decoding::Begun(translation.turns().begin(made))
+    }
+
+    /// `None`: nothing has to be done to it.
+    fn begin_ready(relayed: Arc<Relayed>, reader: Option<&Translation>) -> Option<Decoding> {
+        let (turns, reader) = (relayed.turns()?.clone(), reader.cloned());
+        Some(Decoding::Begun(turns.begin(move || {
+            let Ready { relayed, anew } = relayed.ready(reader.as_ref())?;
+            Ok(Made { relayed: Some(relayed), object: anew })
+        })))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Decoding::Begun(task) = self {
-            let failed = |error: JoinError| Err(Status::internal(format!("decoding has failed: {error}")));
-            let joined = ready!(Pin::new(task).poll(cx));
-            *self = Decoding::Done(joined.and_then(|decoded| decoded).unwrap_or_else(failed));
+        if let Decoding::Begun(aside) = self {
+            *self = Decoding::Done(ready!(aside.poll(cx)).flatten());
         }
         Poll::Ready(())
     }
@@ -116,6 +130,7 @@ impl RequestSender {
             past: None,
             objects: None,
             is_raw,
+            here: 0,
             decoding: None,
             keeping: None,
         }
@@ -187,25 +202,35 @@ impl RequestSender {
         Poll::Ready(frame)
     }
 
-    /// Whether a message is decoded elsewhere, before which nothing of it may be sent.
+    /// Whether a message is translated elsewhere, before which nothing of it may be sent.
     pub(crate) fn is_decoding(&self) -> bool {
         self.decoding.as_deref().is_some_and(|decoding| matches!(decoding, Decoding::Begun(_)))
     }
 
-    /// Has a long message that is to go as an object decoded elsewhere. Ready: there is none, or it is decoded.
+    /// Has a long message that is to go as an object decoded elsewhere, or one that came as an object made ready. Ready: there is none, or
+    /// that is done.
     fn poll_decoded(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.decoding.is_none()
-            && self.past.is_none()
-            && self.objects.as_ref().is_some_and(|objects| objects.taken == Some(true))
-            && let Some(translation) = self.bypass.as_ref().and_then(Bypass::translation)
-            && let Some(message) = &self.emission.message
-            && message.len() > DECODED_HERE
-            && !message.compressed
-            && !message.is_begun()
-        {
-            self.decoding = Some(Box::new(Decoding::begin(translation, message.to_bytes())));
+        if self.decoding.is_none() {
+            self.decoding = self.begin_decoding().map(Box::new);
         }
         self.decoding.as_mut().map_or(Poll::Ready(()), |decoding| decoding.poll(cx))
+    }
+
+    fn begin_decoding(&mut self) -> Option<Decoding> {
+        let is_taken = self.objects.as_ref().is_some_and(|objects| objects.taken == Some(true));
+        let reader = self.bypass.as_ref().and_then(Bypass::translation).filter(|_| is_taken);
+        if let Some(past) = &self.past {
+            let relayed = past.clone().relayed()?;
+            if !is_too_much(&mut self.here, relayed.len()) {
+                return None;
+            }
+            return Decoding::begin_ready(relayed, reader);
+        }
+        let (reader, message) = (reader?, self.emission.message.as_ref()?);
+        if message.compressed || message.is_begun() {
+            return None;
+        }
+        is_too_much(&mut self.here, message.len()).then(|| Decoding::begin(reader, message.to_bytes()))
     }
 
     /// Moves the next message of the body, or its end, into the emission. Pending: the body has nothing now, or the message is decoded
@@ -225,7 +250,11 @@ impl RequestSender {
             if let Some(failure) = self.failed.take() {
                 return Poll::Ready(Err(failure));
             }
-            match ready!(self.poll_body(cx)) {
+            let Poll::Ready(polled) = self.poll_body(cx) else {
+                self.here = 0;
+                return Poll::Pending;
+            };
+            match polled {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.deframer.push(data);
@@ -257,20 +286,25 @@ impl RequestSender {
     /// The same for this session. A message that came past tonic is encoded for it.
     fn wrap_for(&mut self, sharing: &Sharing, session: &Attachment) -> Result<(), Status> {
         self.is_raw = false;
-        let decoding = self.decoding.take().map(|decoding| *decoding);
+        let made = match self.decoding.take().map(|decoding| *decoding) {
+            Some(Decoding::Done(made)) => Some(made?),
+            _ => None,
+        };
         let message = &mut self.emission.message;
         let taken = self.objects.as_ref().and_then(|objects| objects.taken);
         if taken == Some(false) && message.is_some() {
             sharing.payloads.met_other_schema();
         }
         let translation = self.bypass.as_ref().and_then(Bypass::translation);
-        if let Some(past) = &self.past {
+        let ready = made.as_ref().and_then(|made| made.relayed.clone());
+        let past = ready.map(|relayed| relayed as Arc<dyn Large>).or_else(|| self.past.clone());
+        if let Some(past) = past {
             let takes = match (taken, translation) {
                 (Some(true), Some(translation)) => Takes::ObjectsOf(translation),
                 (Some(true), None) => Takes::Objects,
                 _ => Takes::Bytes,
             };
-            let encoded = past.clone().encode(sharing, session.peer_pool(), session, takes)?;
+            let encoded = past.encode(sharing, session.peer_pool(), session, takes)?;
             let is_done = translation.is_none() || encoded.is_object();
             *message = Some(encoded);
             if is_done {
@@ -281,10 +315,10 @@ impl RequestSender {
             && let Some(translation) = translation
             && let Some(whole) = message.as_ref().filter(|whole| !whole.is_begun())
         {
-            let object = match decoding {
+            let object = match made {
                 _ if whole.compressed => None,
-                Some(Decoding::Done(object)) => object?,
-                _ => translation.object(&whole.to_bytes())?,
+                Some(made) => made.object,
+                None => translation.object(&whole.to_bytes())?,
             };
             if let Some(object) = object
                 && let Some(object) = sharing.object(object, None, session.peer_pool(), session)?

@@ -23,7 +23,7 @@ use crate::http::keeping::Kept;
 use crate::http::request_sender::RequestSender;
 use crate::http::response_body::{ClientCall, ResponseBody, trailers};
 use crate::message::bypass::{Bypass, OfClient};
-use crate::message::received::past;
+use crate::message::received::{Given, Later, past};
 use crate::metadata::{GRPC, GRPC_STATUS, pack, unpack_but};
 use crate::status;
 
@@ -38,6 +38,8 @@ enum State {
     Await(Stream, Arc<Attachment>),
     /// Waiting for the response.
     Receive(Arc<ClientCall>),
+    /// The response has come; its message is on its way from another thread.
+    Translate(Box<Translated>),
     /// Ended without a response; the request is on its way back from the task that has sent it.
     Return(Box<Return>),
     /// Ended without a response by this session.
@@ -54,6 +56,14 @@ impl State {
             _ => None,
         }
     }
+}
+
+/// A response whose message is verified, and perhaps encoded, elsewhere.
+struct Translated {
+    message: Later,
+    headers: HeaderMap,
+    code: u16,
+    trailers: Bytes,
 }
 
 /// An attempt that no server has looked at, until its request is here again.
@@ -176,6 +186,19 @@ impl ResponseFuture {
                 self.begin_receiving();
             }
             State::Await(..) | State::Receive(_) => return self.poll_receive(cx),
+            State::Translate(translated) => {
+                let (message, held) = ready!(translated.message.poll(cx))?;
+                let body = ResponseBody::whole(
+                    message?,
+                    translated.code,
+                    std::mem::take(&mut translated.trailers),
+                    self.bypass.clone(),
+                );
+                let response = response(std::mem::take(&mut translated.headers), body);
+                self.state = State::Done;
+                drop(held);
+                return Poll::Ready(Ok(Some(response)));
+            }
             State::Return(returning) => {
                 // Where it is too long by now, it does not come back.
                 let sender = ready!(Pin::new(&mut returning.back).poll(cx)).ok();
@@ -219,8 +242,7 @@ impl ResponseFuture {
         let opened = match started {
             Ok(Started::Answered(answer)) => {
                 turn.made_progress();
-                self.state = State::Done;
-                return Poll::Ready(Ok(Some(self.answered_whole(answer)?)));
+                return Poll::Ready(Ok(self.answered_whole(answer)?));
             }
             Ok(Started::Open(stream)) => Ok(stream),
             Ok(Started::Waits(stream)) => {
@@ -300,7 +322,8 @@ impl ResponseFuture {
         self.state = State::Receive(call);
     }
 
-    /// The response, where all of it has come: the call is over. Any other call is from now on shared with its body.
+    /// The response, where all of it has come: the call is over. It may have to be [translated](State::Translate) first. Any other call is
+    /// from now on shared with its body.
     ///
     /// # Errors
     /// The status for an object that is refused.
@@ -313,34 +336,45 @@ impl ResponseFuture {
             && chunk.is_whole()
         {
             let (data, trailers) = (std::mem::take(&mut chunk.bytes).freeze(), std::mem::take(trailers));
-            return self.answered(block, data, *code, trailers).map(Some);
+            return self.answered(block, data, *code, trailers);
         }
         self.state = State::Receive(self.share(stream, attachment));
         Ok(None)
     }
 
     /// A response that came in one piece.
-    fn answered_whole(&self, answer: Whole) -> Result<Response<ResponseBody>, Status> {
+    fn answered_whole(&mut self, answer: Whole) -> Result<Option<Response<ResponseBody>>, Status> {
         let headers = Bytes::copy_from_slice(answer.headers());
         let trailers = Bytes::copy_from_slice(answer.trailers());
         self.answered(&headers, answer.into_prefixed(), 0, trailers)
     }
 
-    /// A response all of which has come, with gRPC's prefix before the message.
+    /// A response all of which has come, with gRPC's prefix before the message. `None`: that is translated first.
     ///
     /// # Errors
     /// The status for an object that is refused.
     fn answered(
-        &self,
+        &mut self,
         headers: &Bytes,
         data: Bytes,
         code: u16,
         trailers: Bytes,
-    ) -> Result<Response<ResponseBody>, Status> {
-        let (sharing, bypass) = (&self.endpoint.sharing, self.bypass.clone());
+    ) -> Result<Option<Response<ResponseBody>>, Status> {
+        let sharing = &self.endpoint.sharing;
+        self.state = State::Done;
         sharing.received_inline(data.len().saturating_sub(GRPC_PREFIX_LEN), 0);
-        let data = past(bypass.as_ref(), 0, data, sharing)?;
-        Ok(response(response_headers(headers), ResponseBody::whole(data, code, trailers, bypass)))
+        let (given, headers) = (past(self.bypass.as_ref(), 0, data, sharing)?, response_headers(headers));
+        match given {
+            Given::Now(data) => {
+                let body = ResponseBody::whole(data, code, trailers, self.bypass.clone());
+                Ok(Some(response(headers, body)))
+            }
+            Given::Later(message) => {
+                let translated = Translated { message, headers, code, trailers };
+                self.state = State::Translate(Box::new(translated));
+                Ok(None)
+            }
+        }
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
@@ -351,15 +385,15 @@ impl ResponseFuture {
         };
         let mut arrival = match (arrival, &self.state) {
             (Arrival::Answer(answer), State::Await(..)) => {
-                self.state = State::Done;
-                return Poll::Ready(Ok(Some(self.answered_whole(answer)?)));
+                return Poll::Ready(Ok(self.answered_whole(answer)?));
             }
             (arrival, _) => arrival.into_part(),
         };
-        if let State::Await(..) = &self.state
-            && let Some(response) = self.whole(&mut arrival)?
-        {
-            return Poll::Ready(Ok(Some(response)));
+        if let State::Await(..) = &self.state {
+            let response = self.whole(&mut arrival)?;
+            if response.is_some() || matches!(self.state, State::Translate(_)) {
+                return Poll::Ready(Ok(response));
+            }
         }
         let (State::Send(call) | State::Receive(call)) = &self.state else {
             unreachable!("no other waits for a response, or is shared now")

@@ -25,11 +25,14 @@ use tollfree_processor::Trust;
 use tollfree_transport::{Outgoing, PeerPool};
 use tonic::Status;
 
+use crate::message::aside::Turns;
 use crate::message::fates::Fate;
 use crate::message::form::unasked;
+use crate::message::holdings::{Held, Holdings};
 use crate::message::payloads::{Outlet, Sharing};
 use crate::message::relay::{Offer, Relayed};
 use crate::message::translation::{Translation, Which};
+use crate::status::of_room;
 
 /// A message on its way to a session.
 pub(crate) trait Large: Send + Sync {
@@ -44,6 +47,11 @@ pub(crate) trait Large: Send + Sync {
         outlet: &dyn Outlet,
         takes: Takes<'_>,
     ) -> Result<Outgoing, Status>;
+
+    /// The object that it is, where it came by another session.
+    fn relayed(self: Arc<Self>) -> Option<Arc<Relayed>> {
+        None
+    }
 }
 
 /// What a session's other end takes of a call.
@@ -141,6 +149,8 @@ pub(crate) struct Bypass {
     translation: Option<Arc<Translation>>,
     /// Nor is what comes encoded, where the call came from another session that takes it as it is.
     half: Option<Half>,
+    /// Counts objects that are put together, or wait to be verified.
+    holdings: Option<Arc<dyn Holdings>>,
 }
 
 /// One half of a call that is handed from one session to another.
@@ -201,7 +211,7 @@ impl Bypass {
     pub(crate) fn onward(&self) -> Option<Bypass> {
         let Half { other, offer, comes: Which::Request } = self.half.as_ref()? else { return None };
         let half = Half { other: self.lanes.clone(), offer: offer.clone(), comes: Which::Reply };
-        let onward = Bypass { lanes: other.clone(), translation: None, half: Some(half) };
+        let onward = Bypass { lanes: other.clone(), half: Some(half), ..Bypass::default() };
         onward.take_back_up_to(self.back_limit().unwrap_or(OBJECT_LEN_MAX));
         Some(onward)
     }
@@ -239,6 +249,21 @@ impl Bypass {
             half.offer.say(translation);
         }
         Some(Bypass { translation, ..self })
+    }
+
+    /// The same, of which it is counted what is held of objects that come.
+    pub(crate) fn counted(self, holdings: Option<Arc<dyn Holdings>>) -> Bypass {
+        Bypass { holdings, ..self }
+    }
+
+    /// Counts an object of `len` bytes that comes, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED where there is no room for it.
+    pub(crate) fn count(&self, len: usize) -> Result<Held, Status> {
+        let mut held = Held::nothing(self.holdings.as_ref());
+        held.add(len).map_err(|reason| of_room(Status::resource_exhausted(reason)))?;
+        Ok(held)
     }
 
     /// How messages are to be changed on their way.
@@ -332,6 +357,22 @@ impl Bypass {
         Some(self.lanes.back.from.load(Ordering::Acquire)).filter(|limit| *limit != usize::MAX)
     }
 
+    /// The session's end: the turns in which an object of `len` bytes that comes is verified, where that is done before it goes on.
+    pub(crate) fn turns_of(&self, len: usize) -> Option<&Turns> {
+        let translation = match &self.half {
+            Some(Half { offer, comes: Which::Request, .. }) => {
+                offer.said().filter(|_| !self.is_short(len)).map(|said| &**said)
+            }
+            _ => self.translation(),
+        };
+        translation.map(Translation::turns)
+    }
+
+    /// Whether an object of `len` bytes may be handed on as it is.
+    fn is_short(&self, len: usize) -> bool {
+        self.back_limit().is_none_or(|limit| len <= limit)
+    }
+
     /// The session's end: the message of that number, from 0, came as an object. Its encoding, for one who reads a body; without
     /// one it goes past, and an empty message is to stand in for it.
     ///
@@ -345,8 +386,8 @@ impl Bypass {
             self.put_back(number, object.len(), Past::Object(object));
             return Ok(None);
         };
-        let is_short = self.back_limit().is_none_or(|limit| object.len() <= limit);
         let len = object.len();
+        let is_short = self.is_short(len);
         let relayed = match comes {
             Which::Request => {
                 self.take_objects(true);

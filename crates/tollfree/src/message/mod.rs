@@ -8,6 +8,7 @@ pub(crate) mod encoding;
 pub(crate) mod fates;
 pub(crate) mod form;
 pub(crate) mod framing;
+pub(crate) mod holdings;
 pub(crate) mod lent;
 pub(crate) mod objects;
 pub(crate) mod payloads;

@@ -17,10 +17,12 @@ use tollfree_transport::{
 };
 use tonic::{Code, Status};
 
+use crate::message::aside::{Aside, is_too_much};
 use crate::message::bypass::{Bypass, Past};
 use crate::message::encoding::{RECEIVED_LEN_MAX, in_one, too_long};
 use crate::message::fates::Fate;
 use crate::message::form::unasked;
+use crate::message::holdings::Held;
 use crate::message::payloads::{Payloads, Sharing};
 use crate::status::{self, of_content};
 
@@ -145,24 +147,35 @@ pub(crate) enum Step {
 /// An empty message in gRPC's framing.
 const EMPTY: Bytes = Bytes::from_static(&[0; GRPC_PREFIX_LEN]);
 
+/// What the reader of a body is given of a message.
+pub(crate) enum Given {
+    /// This.
+    Now(Bytes),
+    /// What comes of it on a thread that serves no calls.
+    Later(Later),
+}
+
+/// What is done to a long object aside. It is counted until that is here.
+pub(crate) type Later = Aside<(Result<Bytes, Status>, Held)>;
+
 /// Puts an object past a body that stands in for it, where its prefix says that it is one; all of it is here. What its reader is
 /// given instead.
 ///
 /// # Errors
-/// INTERNAL for an object that the body's reader has not asked for, or that is not sound.
+/// INTERNAL for an object that the body's reader has not asked for, or that is not sound; RESOURCE_EXHAUSTED where there is no room for it.
 pub(crate) fn past(
     bypass: Option<&Bypass>,
     number: u64,
     data: Bytes,
     sharing: &Sharing,
-) -> Result<Bytes, Status> {
+) -> Result<Given, Status> {
     if !is_object(&data) {
         count_bytes(bypass, &data);
-        return Ok(data);
+        return Ok(Given::Now(data));
     }
     // Its bytes are no message to whoever reads the body.
     let bypass = bypass.filter(|bypass| bypass.is_for_objects()).ok_or_else(unasked)?;
-    give_object(bypass, number, data.slice(GRPC_PREFIX_LEN..), sharing)
+    give_object(bypass, number, data.slice(GRPC_PREFIX_LEN..), sharing, None, &mut 0)
 }
 
 /// Counts a message that came as bytes where an object would have been encoded.
@@ -172,10 +185,30 @@ fn count_bytes(bypass: Option<&Bypass>, data: &[u8]) {
     }
 }
 
-/// What the reader of a body gets of an object: an empty message, as it takes the object past the body; or its encoding.
-fn give_object(bypass: &Bypass, number: u64, object: Bytes, sharing: &Sharing) -> Result<Bytes, Status> {
+/// What the reader of a body gets of an object, which may be counted already: an empty message, as it takes the object past the body; or
+/// its encoding. `here` says how many bytes of objects were verified on this thread since the reader has waited.
+fn give_object(
+    bypass: &Bypass,
+    number: u64,
+    object: Bytes,
+    sharing: &Sharing,
+    held: Option<Held>,
+    here: &mut usize,
+) -> Result<Given, Status> {
     sharing.payloads.received_object();
-    Ok(bypass.give_object(number, object)?.unwrap_or(EMPTY))
+    if let Some(turns) = bypass.turns_of(object.len())
+        && is_too_much(here, object.len())
+    {
+        let held = held.map_or_else(|| bypass.count(object.len()), Ok)?;
+        let bypass = bypass.clone();
+        let give = move || (bypass.give_object(number, object).map(given), held);
+        return Ok(Given::Later(turns.begin(give)));
+    }
+    bypass.give_object(number, object).map(|encoded| Given::Now(given(encoded)))
+}
+
+fn given(encoded: Option<Bytes>) -> Bytes {
+    encoded.unwrap_or(EMPTY)
 }
 
 /// Whether a message that begins so is a linear object.
@@ -194,6 +227,8 @@ pub(crate) struct Inflow {
     bypass: Option<Bypass>,
     /// Messages begun.
     count: u64,
+    /// Bytes of objects that were verified here since more was waited for.
+    here: usize,
 }
 
 #[derive(Default)]
@@ -203,8 +238,10 @@ enum State {
     Plain,
     /// In the middle of a rope. Its reader has been told how long it will be, once that is known.
     Gathering(Gathering),
-    /// In the middle of an object, prefix included; how long it will be, and how many bytes were copied to put it together.
-    Joining(BytesMut, usize, usize),
+    /// In the middle of an object.
+    Joining(Joining),
+    /// A long one is being verified elsewhere.
+    Waiting(Later),
     /// And where it goes then.
     Fetching(Fetching, To),
     /// Pieces to be given, never none.
@@ -219,6 +256,17 @@ enum To {
     Past,
     /// The same of a linear object.
     PastAsObject,
+}
+
+/// An object that is put together.
+struct Joining {
+    /// What has come of it, prefix included.
+    pieces: BytesMut,
+    /// How long it will be, with that.
+    len: usize,
+    /// How many bytes were copied to put it together.
+    copied: usize,
+    held: Held,
 }
 
 struct Gathering {
@@ -268,7 +316,15 @@ impl Inflow {
                 bypass.put_back(number, len, Past::Rope(rope));
                 [EMPTY].into()
             }
-            (Some(bypass), To::PastAsObject) => [give_object(bypass, number, in_one(rope), sharing)?].into(),
+            (Some(bypass), To::PastAsObject) => {
+                match give_object(bypass, number, in_one(rope), sharing, None, &mut self.here)? {
+                    Given::Now(data) => [data].into(),
+                    Given::Later(later) => {
+                        self.state = State::Waiting(later);
+                        return Ok(());
+                    }
+                }
+            }
         };
         self.state = State::Giving(pieces);
         Ok(())
@@ -283,7 +339,13 @@ impl Inflow {
                     None => self.rest = None,
                 }
             }
-            self.rest = Some(ready!(stream.poll_arrival(cx))?.into_part());
+            self.rest = match stream.poll_arrival(cx) {
+                Poll::Ready(arrival) => Some(arrival?.into_part()),
+                Poll::Pending => {
+                    self.here = 0;
+                    return Poll::Pending;
+                }
+            };
         }
     }
 
@@ -319,7 +381,12 @@ impl Inflow {
                         Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
                     }
                 }
-                State::Plain | State::Gathering(_) | State::Joining(..) => {
+                State::Waiting(later) => {
+                    let done = ready!(later.poll(cx)).and_then(|(given, _)| given);
+                    self.state = State::Plain;
+                    return Poll::Ready(Ok(done.map_or_else(Step::Failed, Step::Data)));
+                }
+                State::Plain | State::Gathering(_) | State::Joining(_) => {
                     match ready!(self.poll_incoming(cx, stream))? {
                         Incoming::Headers(_) => return Poll::Ready(Ok(Step::Headers)),
                         Incoming::End(end) => return Poll::Ready(Ok(Step::End(end))),
@@ -352,17 +419,18 @@ impl Inflow {
         sharing: &Sharing,
         limit: usize,
     ) -> Result<Option<Bytes>, Status> {
-        let data = match std::mem::take(&mut self.state) {
-            State::Joining(mut pieces, len, mut copied) => {
+        let bypass = self.bypass.as_ref().ok_or_else(unasked)?;
+        let (data, held) = match std::mem::take(&mut self.state) {
+            State::Joining(mut joining) => {
                 // More than a word stands behind the length by now, and it is within the limit.
-                copied += join(&mut pieces, bytes, len);
+                joining.copied += join(&mut joining.pieces, bytes, joining.len);
                 if !last {
-                    self.state = State::Joining(pieces, len, copied);
+                    self.state = State::Joining(joining);
                     return Ok(None);
                 }
-                let whole = pieces.freeze();
-                sharing.received_inline(whole.len() - GRPC_PREFIX_LEN, copied);
-                whole
+                let whole = joining.pieces.freeze();
+                sharing.received_inline(whole.len() - GRPC_PREFIX_LEN, joining.copied);
+                (whole, Some(joining.held))
             }
             _ => {
                 let len = (&bytes[1..GRPC_PREFIX_LEN]).get_u32() as usize;
@@ -371,19 +439,27 @@ impl Inflow {
                     return Err(too_long(len, limit));
                 }
                 if !last {
-                    self.state = State::Joining(bytes, len + GRPC_PREFIX_LEN, 0);
+                    let (len, held) = (len + GRPC_PREFIX_LEN, bypass.count(len)?);
+                    self.state = State::Joining(Joining { pieces: bytes, len, copied: 0, held });
                     return Ok(None);
                 }
                 sharing.received_inline(len, 0);
-                bytes.freeze()
+                (bytes.freeze(), None)
             }
         };
-        past(self.bypass.as_ref(), self.count - 1, data, sharing).map(Some)
+        let object = data.slice(GRPC_PREFIX_LEN..);
+        Ok(match give_object(bypass, self.count - 1, object, sharing, held, &mut self.here)? {
+            Given::Now(data) => Some(data),
+            Given::Later(later) => {
+                self.state = State::Waiting(later);
+                None
+            }
+        })
     }
 
     /// Takes the next chunk. What can be given to the reader of it is given at once.
     fn add(&mut self, chunk: Chunk, sharing: &Sharing) -> Result<Option<Bytes>, Status> {
-        if let State::Joining(..) = self.state {
+        if let State::Joining(_) = self.state {
             return self.join(chunk.bytes, chunk.last, sharing, RECEIVED_LEN_MAX);
         }
         let Chunk { mut bytes, first, last, rope } = chunk;
@@ -450,7 +526,8 @@ impl std::fmt::Debug for Inflow {
         let state = match &self.state {
             State::Plain => "plain",
             State::Gathering(_) => "gathering",
-            State::Joining(..) => "joining",
+            State::Joining(_) => "joining",
+            State::Waiting(_) => "waiting",
             State::Fetching(..) => "fetching",
             State::Giving(_) => "giving",
         };

@@ -4,15 +4,16 @@
 //! # Trust
 //! A shepherd trusts no business process. An object lies in private memory here, copied out of the session that it came by, and is
 //! verified before it goes anywhere: with the tables of the process that reads it next where that has some, whatever other
-//! tables have the same fingerprint.
+//! tables have the same fingerprint. A long request is made [ready](Relayed::ready) for that process on a thread that serves no calls.
 
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tollfree_layout::MethodIdx;
-use tollfree_transport::{Attachment, GRPC_PREFIX_LEN, Outgoing, PeerPool};
+use tollfree_transport::{Attachment, Encoded, GRPC_PREFIX_LEN, Outgoing, PeerPool};
 use tonic::Status;
 
+use crate::message::aside::Turns;
 use crate::message::bypass::{Large, Takes};
 use crate::message::fates::Fate;
 use crate::message::form::unasked;
@@ -56,8 +57,17 @@ pub(crate) struct Relayed {
 enum Kind {
     /// A request, by the caller's word: of the types that it was told of. It may have come before it is known whether it is wanted.
     Asked(Arc<Offer>),
-    /// An answer, of these types.
-    Answer(Arc<Translation>),
+    /// An object of these types that has been verified.
+    Verified(Which, Arc<Translation>),
+    /// What a request is encoded, for a reader that does not take it as an object.
+    Encoded,
+}
+
+/// A request that has been made ready for the session that it goes to.
+pub(crate) struct Ready {
+    pub(crate) relayed: Arc<Relayed>,
+    /// The object that it was made anew, with the reader's tables.
+    pub(crate) anew: Option<Encoded>,
 }
 
 impl Relayed {
@@ -66,7 +76,40 @@ impl Relayed {
     }
 
     pub(crate) fn answer(object: Bytes, translation: Arc<Translation>) -> Arc<Relayed> {
-        Arc::new(Relayed { object, kind: Kind::Answer(translation) })
+        Arc::new(Relayed { object, kind: Kind::Verified(Which::Reply, translation) })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.object.len()
+    }
+
+    /// The turns in which a request is made ready, where it has to be.
+    pub(crate) fn turns(&self) -> Option<&Turns> {
+        match &self.kind {
+            Kind::Asked(offer) => offer.said().map(|said| said.turns()),
+            _ => None,
+        }
+    }
+
+    /// A request for a session whose other end takes objects with a reader's tables, or takes bytes. As much work as it is long.
+    ///
+    /// # Errors
+    /// As [`Large::encode`].
+    pub(crate) fn ready(self: Arc<Self>, reader: Option<&Translation>) -> Result<Ready, Status> {
+        let Kind::Asked(offer) = &self.kind else { return Ok(Ready { relayed: self, anew: None }) };
+        let said = offer.said().ok_or_else(unasked)?;
+        if let Some(reader) = reader.filter(|reader| reader.types() == said.types()) {
+            reader.check(Which::Request, &self.object)?;
+            reader.count(Fate::Handed);
+            let kind = Kind::Verified(Which::Request, said.clone());
+            return Ok(Ready {
+                relayed: Arc::new(Relayed { object: self.object.clone(), kind }),
+                anew: None,
+            });
+        }
+        let message = said.encoded(Which::Request, &self.object)?.slice(GRPC_PREFIX_LEN..);
+        let anew = reader.map(|reader| reader.object(&message)).transpose()?.flatten();
+        Ok(Ready { relayed: Arc::new(Relayed { object: message, kind: Kind::Encoded }), anew })
     }
 }
 
@@ -78,25 +121,28 @@ impl Large for Relayed {
         outlet: &dyn Outlet,
         takes: Takes<'_>,
     ) -> Result<Outgoing, Status> {
-        let (which, translation) = match &self.kind {
-            Kind::Asked(offer) => (Which::Request, offer.said().ok_or_else(unasked)?),
-            Kind::Answer(translation) => (Which::Reply, translation),
-        };
-        let is_taken = match takes {
-            Takes::Bytes => false,
-            // It has been verified, or else its reader has not been told of any tables.
-            Takes::Objects => which == Which::Reply,
-            Takes::ObjectsOf(reader) if reader.types() == translation.types() => {
-                reader.check(which, &self.object)?;
-                reader.count(Fate::Handed);
-                true
+        match &self.kind {
+            Kind::Asked(_) => {
+                let reader = match takes {
+                    Takes::ObjectsOf(reader) => Some(reader),
+                    Takes::Objects | Takes::Bytes => None,
+                };
+                self.ready(reader)?.relayed.encode(sharing, peer, outlet, takes)
             }
-            Takes::ObjectsOf(_) => false,
-        };
-        if is_taken && let Some(object) = sharing.object(self.object.clone().into(), None, peer, outlet)? {
-            return Ok(object);
+            Kind::Verified(which, translation) => {
+                if !matches!(takes, Takes::Bytes)
+                    && let Some(object) = sharing.object(self.object.clone().into(), None, peer, outlet)?
+                {
+                    return Ok(object);
+                }
+                let framed = translation.encoded(*which, &self.object)?;
+                Ok(Outgoing::plain(framed.slice(GRPC_PREFIX_LEN..).into()))
+            }
+            Kind::Encoded => Ok(Outgoing::plain(self.object.clone().into())),
         }
-        let framed = translation.encoded(which, &self.object)?;
-        Ok(Outgoing::plain(framed.slice(GRPC_PREFIX_LEN..).into()))
+    }
+
+    fn relayed(self: Arc<Self>) -> Option<Arc<Relayed>> {
+        Some(self)
     }
 }

@@ -16,6 +16,7 @@ use tollfree_processor::{Arenas, DecodeError, EncodeBuffer, Limits, OwnedObject,
 use tollfree_transport::{Encoded, GRPC_PREFIX_LEN};
 use tonic::{Code, Status};
 
+use crate::message::aside::Turns;
 use crate::message::compression::Encodings;
 use crate::message::fates::{Fate, Fates, Unfit};
 use crate::message::form::{Root, Types};
@@ -70,6 +71,8 @@ pub(crate) struct Translation {
     /// What becomes of messages is counted here.
     fates: Fates,
     unfit: Unfit,
+    /// In which long messages are translated.
+    turns: Turns,
 }
 
 /// How a method's types are told, from the process that serves it to its shepherd: a [`Description`].
@@ -134,12 +137,23 @@ impl Translation {
 
     fn between(request: Described, reply: Described, encodings: Option<Encodings>) -> Translation {
         let types = Types::join(request.fingerprint(), reply.fingerprint());
-        Translation { request, reply, types, encodings, fates: Fates::default(), unfit: Unfit::default() }
+        let (fates, unfit, turns) = (Fates::default(), Unfit::default(), Turns::default());
+        Translation { request, reply, types, encodings, fates, unfit, turns }
     }
 
     /// The same, which counts what becomes of messages, and has been told what is to become of some.
     pub(crate) fn counted(self, fates: Fates, unfit: Unfit) -> Translation {
         Translation { fates, unfit, ..self }
+    }
+
+    /// The same, whose long messages have the turns of a group.
+    pub(crate) fn in_turns(self, turns: &Turns) -> Translation {
+        Translation { turns: turns.clone(), ..self }
+    }
+
+    /// The turns in which its long messages are translated.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     /// How the method's server takes and sends messages that are compressed, as far as that is known.

@@ -13,6 +13,7 @@ use crate::http::call::Replayed;
 use crate::http::replay::KEPT_LEN_MAX;
 use crate::message::bypass::{OfClient, OfServer};
 use crate::message::encoding::headers_say_encoding;
+use crate::message::holdings::Holdings;
 use crate::message::repacking::{Repacking, Room};
 use crate::metadata::timeout;
 use crate::shepherd::Attached;
@@ -25,6 +26,7 @@ use crate::shepherd::objects::Way;
 pub struct Handing {
     call: Replayed,
     room: Option<Arc<dyn Room>>,
+    holdings: Option<Arc<dyn Holdings>>,
     /// It came by a session, so its answer stays on this host, and may pass beside its body.
     is_relayed: bool,
 }
@@ -62,6 +64,7 @@ impl Handing {
         Handing {
             call: Replayed::new(parts.uri, parts.headers, parts.extensions, body, deadline_ns),
             room: None,
+            holdings: None,
             is_relayed,
         }
     }
@@ -76,6 +79,13 @@ impl Handing {
     #[must_use]
     pub fn room(self, room: Arc<dyn Room>) -> Handing {
         Handing { room: Some(room), ..self }
+    }
+
+    /// Counts what is held of objects of the answer that are longer than a frame, or long to verify. A call for whose answer there is no
+    /// room ends RESOURCE_EXHAUSTED.
+    #[must_use]
+    pub fn count_holdings(self, holdings: Arc<dyn Holdings>) -> Handing {
+        Handing { holdings: Some(holdings), ..self }
     }
 }
 
@@ -93,7 +103,7 @@ impl Attached {
             Way::Bytes(fate) => (None, None, Some((self.objects.fates().clone(), fate))),
             Way::Refused(status) => return Err(Unanswered { status, may_be_handed_on: false }),
         };
-        handing.call.translate(translation);
+        handing.call.translate(translation, handing.holdings.clone());
         handing.call.repack(match handing.is_relayed {
             true => repacking.map(Repacking::of_request),
             false => repacking,

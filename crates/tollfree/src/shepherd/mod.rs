@@ -73,7 +73,6 @@ pub use admission::Admission;
 pub use beside::Beside;
 pub use handing::{Handing, Unanswered};
 use objects::Objects;
-pub use shelves::Holdings;
 pub use tables::{MethodTypes, Tables, TablesError};
 #[cfg(feature = "tls")]
 pub use tollfree_transport::StreamPolicy;
@@ -88,6 +87,7 @@ pub use tollfree_transport::{
 pub const STREAM_PROTOCOL: &[u8] = tollfree_layout::device::PROTOCOL;
 
 pub use crate::message::fates::{Fate, Fates, Unfit};
+pub use crate::message::holdings::Holdings;
 pub use crate::message::repacking::Room;
 
 /// What those who come to a door may have.

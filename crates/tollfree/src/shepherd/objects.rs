@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -27,12 +27,13 @@ use crate::http::shortcut::request;
 use crate::message::compression::Encodings;
 use crate::message::encoding::headers_say_encoding;
 use crate::message::fates::{Fate, Fates, Unfit};
+use crate::message::holdings::{Held, Holdings};
 use crate::message::repacking::{Repacking, Room};
 use crate::message::translation::{DESCRIPTION_LEN_MAX, Translation, no_tables};
 use crate::server::control::{DESCRIBE, INVITATION, JOIN, METHOD, POOL};
 use crate::shepherd::Attached;
 use crate::shepherd::places::{Place, Places};
-use crate::shepherd::shelves::{Description, Held, Holdings, Shelved, Shelves};
+use crate::shepherd::shelves::{Description, Shelf, Shelved, Shelves};
 use crate::shepherd::tables::Tables;
 
 /// An answer must have come within this time.
@@ -55,6 +56,8 @@ pub(super) struct Objects {
     places: Arc<Places>,
     /// Tables of all workers.
     shelves: Arc<Shelves>,
+    /// Those of its group, once it takes objects.
+    shelf: OnceLock<Arc<Shelf>>,
     /// Those of this one.
     tables: Arc<Mutex<Vec<Arc<Shelved>>>>,
     holdings: Option<Arc<dyn Holdings>>,
@@ -116,6 +119,7 @@ impl Objects {
             fates,
             places: Arc::default(),
             shelves: Arc::default(),
+            shelf: OnceLock::new(),
             tables: Arc::default(),
             holdings: None,
             describing: Arc::new(Semaphore::new(1)),
@@ -187,7 +191,7 @@ impl Objects {
         if state.methods.len() >= METHOD_COUNT_MAX || held.add(METHOD_LEN + path.len()).is_err() {
             return Known::Useless;
         }
-        if let Some(translation) = self.given(&state, path, types, &worker.endpoint.name) {
+        if let Some(translation) = self.given(&state, path, types, worker) {
             let known = Known::Here(Arc::new(translation));
             state.methods.insert(path.to_owned(), Method { known: known.clone(), _held: held });
             if !std::mem::replace(&mut state.is_asked, true) {
@@ -202,10 +206,11 @@ impl Objects {
     }
 
     /// What the operator gave for a method, if its process has the same types.
-    fn given(&self, state: &State, path: &str, types: u64, worker: &str) -> Option<Translation> {
+    fn given(&self, state: &State, path: &str, types: u64, worker: &Attached) -> Option<Translation> {
         let given = state.given.as_ref()?.get(path)?;
         if given.types() != types {
             if let Some(unsaid) = OTHER_TYPES.turn() {
+                let worker = &*worker.endpoint.name;
                 tracing::warn!(
                     worker,
                     path,
@@ -215,7 +220,17 @@ impl Objects {
             }
             return None;
         }
-        Some(given.clone().counted(self.fates.clone(), self.unfit))
+        Some(self.own(given.clone(), &worker.introduction.group))
+    }
+
+    /// The tables of the worker's group.
+    fn shelf(&self, group: &Arc<str>) -> &Arc<Shelf> {
+        self.shelf.get_or_init(|| self.shelves.of(group))
+    }
+
+    /// A translation of the worker's messages, which are counted and have the turns of its group.
+    fn own(&self, translation: Translation, group: &Arc<str>) -> Translation {
+        translation.counted(self.fates.clone(), self.unfit).in_turns(self.shelf(group).turns())
     }
 
     /// Asks a worker once how it takes and sends messages that are compressed, of which an operator's tables say nothing.
@@ -308,7 +323,7 @@ impl Objects {
         }
         let read = match asked {
             Ok(description) => {
-                let shelf = self.shelves.of(group);
+                let shelf = self.shelf(group);
                 shelf.read(description, self.tables.clone(), self.holdings.clone()).await
             }
             Err(reason) => Err(reason),
@@ -324,7 +339,7 @@ impl Objects {
         match said {
             Ok(translation) => {
                 tracing::debug!(worker = %name, path, "its messages are handed over as objects");
-                *known = Known::Here(Arc::new(translation.counted(self.fates.clone(), self.unfit)));
+                *known = Known::Here(Arc::new(self.own(translation, group)));
                 !std::mem::replace(&mut state.is_asked, true)
             }
             Err(reason) => {
@@ -401,4 +416,30 @@ async fn answer(picked: Picked, request: Request<Body>, held: &mut Held) -> Resu
         }
     }
     Ok(message.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::shepherd::shelves::tests::{description, holdings};
+
+    #[tokio::test]
+    async fn workers_of_a_group_have_its_tables_and_turns_in_common() {
+        let first = Objects::new(true, Unfit::default(), Fates::default());
+        let [second, other] = [(); 2].map(|()| first.anew(Fates::default()));
+        let (counted, holdings) = holdings(usize::MAX);
+        let (mut turns, mut held) = (Vec::new(), Vec::new());
+        // One after the other, as they come.
+        for (objects, group) in [(&first, "shop"), (&second, "shop"), (&other, "other")] {
+            let group = group.into();
+            let read =
+                objects.shelf(&group).read(description(1000), objects.tables.clone(), holdings.clone());
+            turns.push(objects.own(read.await.unwrap(), &group).turns().clone());
+            held.push(counted.held.load(Ordering::Relaxed));
+        }
+        assert!(turns[0].are(&turns[1]) && !turns[0].are(&turns[2]));
+        assert_eq!((held[1], held[2]), (held[0], 2 * held[0]));
+    }
 }

@@ -2,11 +2,10 @@
 //!
 //! # Trust
 //! Loading costs what the description's bytes cost, some tens of milliseconds for the longest. A group has one turn at a time, so however
-//! many of its processes have tables loaded, those of another group wait for few of them. What is held is counted
-//! ([`Holdings`]).
+//! many of its processes have tables loaded, those of another group wait for few of them; so it is with its long messages. What is held is
+//! counted ([`Holdings`]).
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -14,63 +13,12 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tollfree_processor::Processor;
 
-use crate::message::aside;
+use crate::message::aside::{self, Turns};
+use crate::message::holdings::{Held, Holdings};
 use crate::message::translation::{Translation, load};
 
 /// Bytes of one worker's tables together, as they came.
 const TABLES_LEN_MAX: usize = 16 << 20;
-
-/// Counts what workers make a shepherd hold beside their calls: tables, as they came and as they are made ready, and methods that take
-/// objects.
-pub trait Holdings: Send + Sync {
-    /// `bytes` more are to be held. Asked before they are.
-    ///
-    /// # Errors
-    /// Why there is no room for so many; nothing was counted then.
-    fn add(&self, bytes: usize) -> Result<(), String>;
-
-    /// `bytes` are held no more.
-    fn remove(&self, bytes: usize);
-}
-
-/// What is counted of one thing, until it is dropped.
-pub(super) struct Held {
-    holdings: Option<Arc<dyn Holdings>>,
-    bytes: usize,
-}
-
-impl Held {
-    /// Nothing yet.
-    pub(super) fn nothing(holdings: Option<&Arc<dyn Holdings>>) -> Held {
-        Held { holdings: holdings.cloned(), bytes: 0 }
-    }
-
-    /// `bytes` more.
-    ///
-    /// # Errors
-    /// As [`Holdings::add`].
-    pub(super) fn add(&mut self, bytes: usize) -> Result<(), String> {
-        if let Some(holdings) = &self.holdings {
-            holdings.add(bytes)?;
-        }
-        self.bytes += bytes;
-        Ok(())
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(holdings) = &self.holdings {
-            holdings.remove(self.bytes);
-        }
-    }
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Held({} bytes)", self.bytes)
-    }
-}
 
 /// A description as it came, which is counted.
 pub(super) struct Description {
@@ -85,19 +33,25 @@ pub(super) struct Shelved {
     _held: Held,
 }
 
-/// The tables of one group.
+/// The tables of one group, and the turns of its messages.
 pub(super) struct Shelf {
     turn: Semaphore,
+    messages: Turns,
     tables: Mutex<Vec<Weak<Shelved>>>,
 }
 
 impl Default for Shelf {
     fn default() -> Shelf {
-        Shelf { turn: Semaphore::new(1), tables: Mutex::default() }
+        Shelf { turn: Semaphore::new(1), messages: Turns::default(), tables: Mutex::default() }
     }
 }
 
 impl Shelf {
+    /// The turns in which long messages of the group's methods are translated.
+    pub(super) fn turns(&self) -> &Turns {
+        &self.messages
+    }
+
     /// Reads a description on a thread that serves nobody else. The tables that it has are added to the worker's `own`.
     ///
     /// # Errors
@@ -175,7 +129,7 @@ impl Shelves {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tollfree_layout::steps;
@@ -184,8 +138,8 @@ mod tests {
     use super::*;
 
     /// Counts up to a limit.
-    struct Counted {
-        held: AtomicUsize,
+    pub(crate) struct Counted {
+        pub(crate) held: AtomicUsize,
         limit: usize,
     }
 
@@ -201,13 +155,13 @@ mod tests {
         }
     }
 
-    fn holdings(limit: usize) -> (Arc<Counted>, Option<Arc<dyn Holdings>>) {
+    pub(crate) fn holdings(limit: usize) -> (Arc<Counted>, Option<Arc<dyn Holdings>>) {
         let counted = Arc::new(Counted { held: AtomicUsize::new(0), limit });
         (counted.clone(), Some(counted))
     }
 
     /// A description of a table of so many empty types.
-    fn description(type_count: u32) -> Description {
+    pub(crate) fn description(type_count: u32) -> Description {
         let name = Text::default();
         let row = TypeRow { name, first_field: 0, field_count: 0, record_len: 8, flags: 0 };
         let mut table = TableHeader { type_count, ..TableHeader::default() }.to_bytes().to_vec();

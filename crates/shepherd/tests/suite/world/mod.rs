@@ -18,6 +18,7 @@ mod leaving;
 mod levels;
 mod liars;
 mod limits;
+mod long_answers;
 mod nested;
 mod nested_lies;
 mod nested_limits;

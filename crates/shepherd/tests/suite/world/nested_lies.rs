@@ -67,7 +67,7 @@ async fn say(stream: &Stream, mut emission: Emission) {
     drop(poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await);
 }
 
-async fn session(lab: &Lab) -> Attachment {
+pub(crate) async fn session(lab: &Lab) -> Attachment {
     let config = Config { via: Some("group:default".into()), ..Config::default() };
     Attachment::connect(&lab.business().parse().unwrap(), &config).await.unwrap()
 }
