@@ -28,9 +28,11 @@ impl Attachment {
         place: &mut Option<Accepted<'a>>,
     ) -> Poll<Result<(), Closed>> {
         let polled = self.accepts.poll(cx, |cx| {
-            self.shared.poll_wait(cx, WaitKey::Accept, |core, _| match core.accept(&self.shared, place) {
-                true => Some(Ok(())),
-                false => core.session.closed().cloned().map(Err),
+            self.shared.poll_wait(cx, WaitKey::Accept, false, |core, _| {
+                match core.accept(&self.shared, place) {
+                    true => Some(Ok(())),
+                    false => core.session.closed().cloned().map(Err),
+                }
             })
         });
         polled.map(|result| result.and_then(|found| found))

@@ -30,6 +30,8 @@ pub struct Stream {
     id: StreamId,
     /// Ended, and let go of.
     pub(crate) gone: AtomicBool,
+    /// Its task has something to say before it looks for more.
+    speaks: AtomicBool,
     emits: Streak,
 }
 
@@ -41,7 +43,13 @@ pub(crate) const CANCELLED: u16 = 1;
 impl Stream {
     #[inline]
     pub(crate) fn new(shared: Arc<Shared>, id: StreamId) -> Stream {
-        Stream { shared, id, gone: AtomicBool::new(false), emits: Streak::default() }
+        Stream {
+            shared,
+            id,
+            gone: AtomicBool::new(false),
+            speaks: AtomicBool::new(false),
+            emits: Streak::default(),
+        }
     }
 
     /// Who is at the other end of its session.
@@ -74,7 +82,8 @@ impl Stream {
 
     fn poll_emit_now(&self, cx: &mut Context<'_>, emission: &mut Emission) -> Poll<Result<(), EmitError>> {
         let key = WaitKey::Write(self.id);
-        let polled = self.shared.poll_wait(cx, key, |core, socket| {
+        let polled = self.shared.poll_wait(cx, key, false, |core, socket| {
+            core.turns.sends(self.id);
             match core.send(self.id, emission, socket) {
                 Ok(Progress::Done) => {
                     if core.settle(self.id, socket) && !self.gone.swap(true, Ordering::Relaxed) {
@@ -97,20 +106,44 @@ impl Stream {
         }
     }
 
+    /// Whether something is at hand that is to be said before the peer can have any more to say: [`poll_arrival`](Stream::poll_arrival) gives
+    /// what has come, and does not look out for more meanwhile.
+    pub fn speaks(&self, speaks: bool) {
+        self.speaks.store(speaks, Ordering::Relaxed);
+    }
+
     /// What the peer has sent on this call, as much of it as makes one [`Arrival`]: of the usual unary call everything, for
     /// one taking of the lock. Not to be asked again once an end has come that nothing follows.
     ///
     /// # Errors
     /// Ready with the reason in a child of `fork`. A session that ends shows as the [`End`](crate::End) of the call.
     pub fn poll_arrival(&self, cx: &mut Context<'_>) -> Poll<Result<Arrival, Closed>> {
-        self.shared.poll_read(cx, self.id, |core| {
-            let arrival = core.session.take_with(self.id, |rope| Claim::new(&self.shared, rope))?;
-            if arrival.is_last() {
-                self.gone.store(true, Ordering::Relaxed);
-                core.wake_ready();
-            }
-            Some(arrival)
-        })
+        let speaks = self.speaks.load(Ordering::Relaxed);
+        self.shared.poll_read(cx, self.id, speaks, |core| self.take_arrival(core))
+    }
+
+    /// What has come already, as of [`poll_arrival`](Stream::poll_arrival): for one who asks again soon, and does not wait.
+    ///
+    /// # Errors
+    /// The reason in a child of `fork`.
+    pub fn try_arrival(&self) -> Result<Option<Arrival>, Closed> {
+        let mut core = self.shared.enter()?;
+        core.poll(&self.shared.socket);
+        let arrival = self.take_arrival(&mut core);
+        if arrival.is_some() && core.session.has_pending() {
+            core.flush(&self.shared.socket);
+        }
+        Ok(arrival)
+    }
+
+    #[inline(always)]
+    fn take_arrival(&self, core: &mut Core) -> Option<Arrival> {
+        let arrival = core.session.take_with(self.id, |rope| Claim::new(&self.shared, rope))?;
+        if arrival.is_last() {
+            self.gone.store(true, Ordering::Relaxed);
+            core.wake_ready();
+        }
+        Some(arrival)
     }
 
     /// Why the session of this call is over, if it is.

@@ -61,6 +61,7 @@ mod link;
 mod listener;
 mod liveness;
 mod load;
+mod looking;
 mod objects;
 mod opening;
 mod patience;

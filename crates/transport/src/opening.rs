@@ -131,7 +131,7 @@ impl Opener {
             }
         };
         let mut is_settled = false;
-        let polled = self.shared.poll_wait(cx, WaitKey::Open(number), |core, socket| {
+        let polled = self.shared.poll_wait(cx, WaitKey::Open(number), false, |core, socket| {
             let place = core.opens.range(..number).count();
             let opened = match core.open_in_turn(place, opening, emission, socket) {
                 Ok(Ok(id)) => Ok(id),

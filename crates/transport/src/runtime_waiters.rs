@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
-use tokio::runtime;
+use tokio::runtime::{self, RuntimeFlavor};
 use tokio::sync::Notify;
 use tollfree_layout::StreamId;
 use tollfree_session::{Session, Watched};
@@ -170,6 +170,8 @@ pub(crate) enum WaiterRole {
 pub(crate) struct Waiters {
     pub(crate) list: Vec<RuntimeWaiters>,
     started: bool,
+    /// A runtime is among them, or was, that has several threads.
+    has_threads: bool,
 }
 
 impl Waiters {
@@ -178,11 +180,19 @@ impl Waiters {
         !std::mem::replace(&mut self.started, true)
     }
 
+    /// Whether tasks may wait in a runtime that has several threads.
+    #[inline]
+    pub(crate) fn may_have_threads(&self) -> bool {
+        self.has_threads
+    }
+
     pub(crate) fn find(&mut self, runtime: runtime::Id) -> Option<&mut RuntimeWaiters> {
         self.list.iter_mut().find(|runtime_waiters| runtime_waiters.runtime == runtime)
     }
 
-    pub(crate) fn add(&mut self, runtime: runtime::Id, ear: Arc<Notify>) {
+    pub(crate) fn add(&mut self, handle: &runtime::Handle, ear: Arc<Notify>) {
+        let runtime = handle.id();
+        self.has_threads |= handle.runtime_flavor() == RuntimeFlavor::MultiThread;
         self.list.push(RuntimeWaiters {
             runtime,
             poller: None,
@@ -227,9 +237,7 @@ impl Waiters {
 }
 
 impl RuntimeWaiters {
-    /// Puts a task to wait, and says whether it polls. A server's accepting task always does: it is the one that most
-    /// records are for.
-    /// So does one that finds the poller `replaceable`.
+    /// Puts a task to wait, and says whether it polls: where nobody does, or where it finds the poller `replaceable`.
     pub(crate) fn wait(
         &mut self,
         key: WaitKey,
@@ -239,7 +247,7 @@ impl RuntimeWaiters {
     ) -> WaiterRole {
         slot.wait(waker);
         match self.poller {
-            Some(poller) if poller != key && key != WaitKey::Accept && !replaceable => {
+            Some(poller) if poller != key && !replaceable => {
                 self.queue(key, slot);
                 WaiterRole::Follow
             }
@@ -248,6 +256,20 @@ impl RuntimeWaiters {
                 WaiterRole::Poll
             }
         }
+    }
+
+    /// A task looks, or waits, for longer than a moment. Whether its wait begins with that.
+    pub(crate) fn begins_to_wait(&mut self, now_ns: u64) -> bool {
+        let begins = self.wait_began_ns == 0;
+        if begins {
+            self.wait_began_ns = now_ns;
+        }
+        begins
+    }
+
+    /// Another task looks in the poller's place.
+    pub(crate) fn looked_for_by(&mut self, key: WaitKey) {
+        self.poller = Some(key);
     }
 
     /// The poller goes to sleep like the others.

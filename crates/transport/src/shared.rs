@@ -31,10 +31,8 @@ use tollfree_os::rustix;
 use tollfree_os::tokio_net::unix::pipe;
 use tollfree_region::Origin;
 use tollfree_rendezvous::{PeerIdentity, socket};
-use tollfree_ring::RecordReceiver;
-use tollfree_session::{Closed, Whole};
+use tollfree_session::Closed;
 
-use crate::allowance;
 use crate::clock::now_ns;
 use crate::config::Config;
 use crate::core::Core;
@@ -48,22 +46,6 @@ use crate::remote::RemoteIdentity;
 use crate::runtime_waiters::{RuntimeWaiters, Slot, WaitKey, WaiterRole, slot_of};
 use crate::socket_events::SocketEvent;
 use crate::waiting::{Crowd, OFFER_AFTER_NS, TAKEN_NS};
-
-/// Glances at an empty ring within one `poll`, with a pause after each: 0.2 µs together.
-const GLANCE_COUNT: usize = 14;
-/// The same where the peer runs on another processor, and the runtime seems to have nothing else to do: 1 µs together, in which
-/// a quick peer answers.
-const LONG_GLANCE_COUNT: usize = 5 * GLANCE_COUNT;
-/// A task that wakes itself has its turn again sooner than this if its runtime has nothing else to do, and so many turns
-/// in a row that are later mean that it has. A runtime looks at its poller now and then, which is a long turn too.
-const TURN_NS: u64 = 1_000;
-const LONG_TURNS: u8 = 2;
-/// The same for a thread that has nothing else to do: 20 µs together, if waits are that long.
-const DEDICATED_GLANCE_COUNT: usize = 100 * GLANCE_COUNT;
-/// What a glance takes, about.
-const GLANCE_NS: u64 = 14;
-/// Times that one `poll` may poll, before others have their turn.
-const ROUND_COUNT: usize = 8;
 
 /// What a child of `fork` is told.
 pub(crate) const FORKED: Closed =
@@ -166,13 +148,13 @@ impl Entered<'_> {
     }
 
     /// Lets a thread that waits for the lock have it for a moment.
-    fn let_others_in(&mut self) {
+    pub(crate) fn let_others_in(&mut self) {
         MutexGuard::bump(self.core.as_mut().expect("held until dropped"));
     }
 
     /// Lets other processes have this processor, once in a number of times, if this side is a good neighbor.
     #[inline]
-    fn offer_now_and_then(&mut self) {
+    pub(crate) fn offer_now_and_then(&mut self) {
         if self.patience.is_thrifty() && Crowd::is_due() {
             // Where the peer has this processor too, it did what is waited for, however long that took.
             let taken_ns = if self.shares_cpu() { u64::MAX } else { self.price.ns() };
@@ -240,6 +222,7 @@ impl Shared {
         self: &Arc<Self>,
         cx: &mut Context<'_>,
         key: WaitKey,
+        speaks: bool,
         mut attempt: impl FnMut(&mut Core, &Socket) -> Option<R>,
     ) -> Poll<Result<R, Closed>> {
         let mut core = match self.enter() {
@@ -257,10 +240,11 @@ impl Shared {
             }
             let search = match &mut search {
                 Some(search) => search,
-                None => search.insert(self.begin_search(&mut core, key)),
+                None => search.insert(self.begin_search(&mut core, key, speaks)),
             };
             if !self.finds_news(&mut core, search, key) {
-                return self.wait(core, cx, key);
+                let takes_over = search.takes_over;
+                return self.wait(core, cx, key, takes_over);
             }
         }
     }
@@ -271,11 +255,12 @@ impl Shared {
         self: &Arc<Self>,
         cx: &mut Context<'_>,
         id: StreamId,
+        speaks: bool,
         mut take: impl FnMut(&mut Core) -> Option<R>,
     ) -> Poll<Result<R, Closed>> {
         // A peer that answers within one glance must not keep this task from ever yielding to the others.
         let turn = ready!(tokio::task::coop::poll_proceed(cx));
-        let polled = self.poll_wait(cx, WaitKey::Read(id), |core, socket| {
+        let polled = self.poll_wait(cx, WaitKey::Read(id), speaks, |core, socket| {
             let taken = take(core)?;
             if core.session.has_pending() {
                 core.flush(socket);
@@ -288,90 +273,13 @@ impl Shared {
         polled
     }
 
-    /// A task is about to look for what it waits for.
-    fn begin_search(&self, core: &mut Core, key: WaitKey) -> Search {
-        // While this task looks itself, records for it need not wake it.
-        if let Some(slot) = core.slot(key) {
-            slot.waiting = false;
-        }
-        // Glances are for the one who polls: the others' time is better spent on their own work.
-        let polls = !core.waiters.is_polled() || core.waiters.polled_by(key).is_some();
-        let glances = match polls || key == WaitKey::Accept {
-            true if self.dedicated.load(Ordering::Relaxed) => core.dedicated_glances(),
-            true => core.glances(key),
-            false => 0,
-        };
-        Search { glances, rounds: ROUND_COUNT }
-    }
-
-    /// Pumps, with a few glances at the ring when it is empty, until there may be something for the task that looks.
-    /// `false`: it has looked for long enough.
-    fn finds_news(&self, core: &mut Entered<'_>, search: &mut Search, key: WaitKey) -> bool {
-        while search.rounds > 0 {
-            search.rounds -= 1;
-            let seen = core.news;
-            if core.poll(&self.socket) > 0 || core.news != seen {
-                return true;
-            }
-            if core.session.closed().is_some() {
-                search.rounds = 0;
-                return true;
-            }
-            while core.receiving.is_empty() {
-                if search.glances == 0 {
-                    return false;
-                }
-                let others_turn = core.glance(&mut search.glances);
-                if others_turn && search.glances > 0 {
-                    let seen = core.news;
-                    core.let_others_in();
-                    // While another had the lock, what came for this task woke nobody, for this task was looking.
-                    if core.news != seen {
-                        return true;
-                    }
-                }
-            }
-            if key == WaitKey::Accept {
-                // It may be a call that can be taken at once.
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Looks for the answer to a call, as long as a task looks within one `poll`. `None`: it has not come, or not in one frame.
-    pub(crate) fn look_for_answer(&self, core: &mut Entered<'_>, id: StreamId) -> Option<Whole> {
-        core.offer_now_and_then();
-        let mut glances = match self.dedicated.load(Ordering::Relaxed) {
-            true => core.dedicated_glances(),
-            false => core.glances(WaitKey::Read(id)),
-        };
-        while glances > 0 && core.session.closed().is_none() {
-            if !core.receiving.is_empty() {
-                glances -= 1;
-                if core.take_next_of(id, &self.socket) {
-                    break;
-                }
-                continue;
-            }
-            if core.glance(&mut glances) {
-                let seen = core.news;
-                core.let_others_in();
-                // Another thread may have taken it meanwhile.
-                if core.news != seen && core.session.has_arrival(id) {
-                    break;
-                }
-            }
-        }
-        core.take_answer(id)
-    }
-
     /// Nothing there: spin on by waking oneself, follow another, or sleep.
     fn wait<'a, R>(
         self: &'a Arc<Self>,
         mut core: Entered<'a>,
         cx: &mut Context<'_>,
         key: WaitKey,
+        takes_over: bool,
     ) -> Poll<Result<R, Closed>> {
         let runtime = match core.waiters.polled_by(key) {
             Some(runtime_waiters) => runtime_waiters.runtime,
@@ -386,8 +294,9 @@ impl Shared {
             },
         };
         let other = core.waiters.find(runtime).and_then(|runtime_waiters| runtime_waiters.other_poller(key));
-        let replaceable =
-            other.is_some_and(|other| core.slot(other).is_none_or(|slot| slot.is_replaceable_by(cx.waker())));
+        let replaceable = takes_over
+            || other
+                .is_some_and(|other| core.slot(other).is_none_or(|slot| slot.is_replaceable_by(cx.waker())));
         let duty = core.with_runtime(runtime, key, |runtime_waiters, slot| {
             runtime_waiters.wait(key, slot, cx.waker(), replaceable)
         });
@@ -405,22 +314,18 @@ impl Shared {
         }
         let now = now_ns();
         core.heed(now);
-        let (thrifty, looks_as_asked) = (core.patience.is_thrifty(), core.patience.looks_as_asked());
+        let thrifty = core.patience.is_thrifty();
         let others_sleep = core.waiters.others_sleep(runtime);
-        let dedicated = self.dedicated.load(Ordering::Relaxed);
+        let dedicated = self.is_dedicated();
         let runtime_waiters = core.waiters.find(runtime).expect("found above");
-        if runtime_waiters.wait_began_ns == 0 {
-            runtime_waiters.wait_began_ns = now;
+        if runtime_waiters.begins_to_wait(now) {
             core.patience.begins(now);
         }
         let (budget, is_probe) = (core.patience.ns(), core.patience.is_probe());
         let runtime_waiters = core.waiters.find(runtime).expect("found above");
         runtime_waiters.looked_at_ns = if dedicated { 0 } else { now };
         let spun = now - runtime_waiters.wait_began_ns;
-        if spun >= budget
-            || (budget != u64::MAX && !looks_as_asked && Crowd::is_here(now))
-            || (thrifty && ((!looks_as_asked && Crowd::is_around()) || allowance::is_tight(now)))
-        {
+        if spun >= budget || !core.may_spin(now) {
             // Before the doorbell is armed, which is when the peer may ring.
             core.price.parks();
             if self.park(&mut core, key, runtime) {
@@ -535,7 +440,7 @@ impl Shared {
             // Another thread of the runtime was quicker.
             return Ok(());
         }
-        core.waiters.add(handle.id(), ear.clone());
+        core.waiters.add(handle, ear.clone());
         drop(core);
         let driver = Driver {
             shared: self.clone(),
@@ -563,6 +468,11 @@ impl Shared {
         let Ok(mut core) = self.enter() else { return false };
         let before = core.session.ropes_in_flight();
         before > 0 && core.poll(&self.socket) > 0 && core.session.ropes_in_flight() < before
+    }
+
+    /// Whether the thread serves this session and does nothing else.
+    pub(crate) fn is_dedicated(&self) -> bool {
+        self.dedicated.load(Ordering::Relaxed)
     }
 
     /// See [`Attachment::set_dedicated`](crate::Attachment::set_dedicated).
@@ -596,72 +506,7 @@ impl Shared {
     }
 }
 
-/// How far a task will look within one `poll`.
-struct Search {
-    /// Glances at an empty ring.
-    glances: usize,
-    /// Times that it polls.
-    rounds: usize,
-}
-
 impl Core {
-    /// Looks at the empty ring a few times, as long as one look is quick. Whether nothing came, so that others may have the lock
-    /// for a moment.
-    #[inline]
-    fn glance(&self, glances: &mut usize) -> bool {
-        let round = (*glances).min(GLANCE_COUNT);
-        let left = self.receiving.glance(round);
-        *glances -= round - left;
-        left == 0
-    }
-
-    /// How often a thread that has nothing else to do may look within one `poll`. On the peer's own processor it would
-    /// only keep the peer from answering.
-    fn dedicated_glances(&mut self) -> usize {
-        let worth = (self.patience.ns() / GLANCE_NS).min(DEDICATED_GLANCE_COUNT as u64) as usize;
-        if worth <= GLANCE_COUNT || self.shares_cpu() { GLANCE_COUNT } else { worth }
-    }
-
-    /// How often a task may look within one `poll` whose thread may have other tasks too. Where it turns out that there are
-    /// some, they are not kept waiting for longer than they would notice.
-    fn glances(&mut self, key: WaitKey) -> usize {
-        // Nobody answers what is not published yet.
-        if !self.is_worth_a_look() || self.gathering {
-            return 0;
-        }
-        if let Some(runtime_waiters) = self.waiters.polled_by(key)
-            && runtime_waiters.looked_at_ns != 0
-        {
-            let away_ns = now_ns().saturating_sub(runtime_waiters.looked_at_ns);
-            self.long_turns = if away_ns > TURN_NS { self.long_turns.saturating_add(1) } else { 0 };
-        }
-        if self.is_alone() { LONG_GLANCE_COUNT } else { GLANCE_COUNT }
-    }
-
-    /// What is not worth spinning for is not worth a look.
-    #[inline]
-    fn is_worth_a_look(&self) -> bool {
-        self.patience.ns() > 0 && !self.gives_way()
-    }
-
-    /// Whether nobody else seems to want this thread.
-    #[inline]
-    fn is_alone(&self) -> bool {
-        !self.is_crowded && self.long_turns < LONG_TURNS
-    }
-
-    /// Whether a look within one `poll` is long enough for a quick peer to answer.
-    #[inline]
-    pub(crate) fn looks_long(&self) -> bool {
-        self.is_alone() && self.is_worth_a_look()
-    }
-
-    /// Whether others want this thread's processor, and get it.
-    #[inline]
-    fn gives_way(&self) -> bool {
-        self.patience.is_thrifty() && !self.patience.looks_as_asked() && Crowd::is_around()
-    }
-
     /// Puts a task to wait for what can't have come yet, where another of its runtime looks at the ring. `false`: it has to
     /// look itself.
     pub(crate) fn follow(&mut self, cx: &Context<'_>, key: WaitKey) -> bool {

@@ -8,6 +8,8 @@
 //! Runtimes run tasks nearly in the order in which they were woken: when a woken task runs, all that were woken before it count as having run.
 //! So nothing has to be counted, and a task that was woken and then dropped is forgotten when the next one runs.
 
+use tollfree_layout::StreamId;
+
 /// Calls in a row without a wait, after which a caller gives way though nobody is known to wait. That costs a caller who is alone one
 /// turn of its runtime, some 200 ns, in as many calls.
 const STREAK_MAX: u32 = 32;
@@ -25,6 +27,8 @@ pub(crate) struct Turns {
     had: Stamp,
     /// Calls that began since a task waited.
     streak: u32,
+    /// The stream on which something was sent since a task looked last.
+    sent_on: Option<StreamId>,
 }
 
 impl Turns {
@@ -50,6 +54,18 @@ impl Turns {
     pub(crate) fn begins(&mut self) -> bool {
         self.streak += 1;
         self.streak <= STREAK_MAX && !self.is_owed()
+    }
+
+    /// A task sends something on a stream.
+    #[inline]
+    pub(crate) fn sends(&mut self, id: StreamId) {
+        self.sent_on = Some(id);
+    }
+
+    /// A task looks: the stream on which something was sent since one did last.
+    #[inline]
+    pub(crate) fn looks(&mut self) -> Option<StreamId> {
+        self.sent_on.take()
     }
 
     /// A task waits.

@@ -1,0 +1,262 @@
+//! Looking for what is waited for, within one `poll`: for the answer to a call, for the next message of a stream, for the next call.
+//!
+//! Whoever waits looks first: so long as that is worth it ([`crate::patience`]) a quick peer is met without a task being put to sleep, woken, or
+//! given its turn. How long a look is depends on who else wants the thread.
+
+use tokio::runtime::{self, RuntimeFlavor};
+use tollfree_layout::StreamId;
+use tollfree_ring::RecordReceiver;
+use tollfree_session::Whole;
+
+use crate::allowance;
+use crate::clock::now_ns;
+use crate::core::Core;
+use crate::runtime_waiters::WaitKey;
+use crate::shared::{Entered, Shared};
+use crate::waiting::Crowd;
+
+/// Glances at an empty ring within one `poll`, with a pause after each: 0.2 µs together.
+const GLANCE_COUNT: usize = 14;
+/// The same where the peer runs on another processor, and the runtime seems to have nothing else to do: 1 µs together, in which
+/// a quick peer answers.
+const LONG_GLANCE_COUNT: usize = 5 * GLANCE_COUNT;
+/// A task that wakes itself has its turn again sooner than this if its runtime has nothing else to do, and so many turns
+/// in a row that are later mean that it has. A runtime looks at its poller now and then, which is a long turn too.
+const TURN_NS: u64 = 1_000;
+const LONG_TURNS: u8 = 2;
+/// The same for a thread that has nothing else to do: 20 µs together, if waits are that long.
+const DEDICATED_GLANCE_COUNT: usize = 100 * GLANCE_COUNT;
+/// The same for a thread of several: 60 µs together, as long as the longest probe.
+const FURTHER_GLANCE_COUNT: usize = 300 * GLANCE_COUNT;
+/// What a glance takes, about.
+const GLANCE_NS: u64 = 14;
+/// Times that one `poll` may poll, before others have their turn.
+const ROUND_COUNT: usize = 8;
+
+/// How far a task will look within one `poll`.
+pub(crate) struct Search {
+    /// Glances at an empty ring.
+    glances: usize,
+    /// There may be more of them, where that costs nobody anything.
+    may_go_on: bool,
+    /// Times that it polls.
+    rounds: usize,
+    /// It has had something to do, and looks from now on instead of another.
+    pub(crate) takes_over: bool,
+}
+
+impl Shared {
+    /// A task is about to look for what it waits for; `speaks`: it has something to say before anything more can come.
+    #[inline]
+    pub(crate) fn begin_search(&self, core: &mut Core, key: WaitKey, speaks: bool) -> Search {
+        // While this task looks itself, records for it need not wake it.
+        let has_waited = core.slot(key).is_some_and(|slot| std::mem::take(&mut slot.waiting));
+        // Glances are for the one who polls: the others' time is better spent on their own work.
+        let polls = !core.waiters.is_polled() || core.waiters.polled_by(key).is_some();
+        // A server's accepting task is the one that most records are for.
+        let takes_over =
+            !has_waited && (key == WaitKey::Accept || (!polls && !speaks && core.looks_instead(key)));
+        // While another task sends, which may do so on another thread, it is not to wait for this one.
+        let other_sends =
+            core.turns.looks().is_some_and(|id| key != WaitKey::Read(id) && key != WaitKey::Write(id));
+        let looks = !speaks && !other_sends && (polls || takes_over);
+        let glances = match looks {
+            true if self.is_dedicated() => core.dedicated_glances(),
+            true => core.glances(key),
+            false => 0,
+        };
+        Search {
+            glances,
+            may_go_on: glances > 0 && core.waiters.may_have_threads(),
+            rounds: ROUND_COUNT,
+            takes_over,
+        }
+    }
+
+    /// Pumps, with a few glances at the ring when it is empty, until there may be something for the task that looks.
+    /// `false`: it has looked for long enough.
+    pub(crate) fn finds_news(&self, core: &mut Entered<'_>, search: &mut Search, key: WaitKey) -> bool {
+        if !core.wakes.is_empty() || (key != WaitKey::Accept && core.session.has_accepted()) {
+            // What has come is for others, who are woken once the lock is released.
+            (search.glances, search.may_go_on) = (0, false);
+        }
+        while search.rounds > 0 {
+            search.rounds -= 1;
+            let seen = core.news;
+            if core.poll(&self.socket) > 0 || core.news != seen {
+                return true;
+            }
+            if core.session.closed().is_some() {
+                search.rounds = 0;
+                return true;
+            }
+            while core.receiving.is_empty() {
+                if search.glances == 0 && std::mem::take(&mut search.may_go_on) {
+                    search.glances = core.further_glances();
+                }
+                if search.glances == 0 {
+                    return false;
+                }
+                let others_turn = core.glance(&mut search.glances);
+                if others_turn && search.glances > 0 {
+                    let seen = core.news;
+                    core.let_others_in();
+                    // While another had the lock, what came for this task woke nobody, for this task was looking.
+                    if core.news != seen {
+                        return true;
+                    }
+                }
+            }
+            if key == WaitKey::Accept {
+                // It may be a call that can be taken at once.
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Looks for the answer to a call, as long as a task looks within one `poll`. `None`: it has not come, or not in one frame.
+    pub(crate) fn look_for_answer(&self, core: &mut Entered<'_>, id: StreamId) -> Option<Whole> {
+        core.offer_now_and_then();
+        let mut glances = match self.is_dedicated() {
+            true => core.dedicated_glances(),
+            false => core.glances(WaitKey::Read(id)),
+        };
+        let mut may_go_on = glances > 0 && core.waiters.may_have_threads();
+        while core.session.closed().is_none() {
+            if glances == 0 && std::mem::take(&mut may_go_on) && core.wakes.is_empty() {
+                glances = core.further_glances();
+            }
+            if glances == 0 {
+                break;
+            }
+            if !core.receiving.is_empty() {
+                glances -= 1;
+                if core.take_next_of(id, &self.socket) {
+                    break;
+                }
+                continue;
+            }
+            if core.glance(&mut glances) {
+                let seen = core.news;
+                core.let_others_in();
+                // Another thread may have taken it meanwhile.
+                if core.news != seen && core.session.has_arrival(id) {
+                    break;
+                }
+            }
+        }
+        core.take_answer(id)
+    }
+}
+
+impl Core {
+    /// Whether the reader of a stream, which has just had a message, looks for the next one instead of the task that looks out for calls: that
+    /// one waits meanwhile, and looks again when the reader has something to do.
+    #[inline]
+    fn looks_instead(&mut self, key: WaitKey) -> bool {
+        matches!(key, WaitKey::Read(_))
+            && self.waiters.polled_by(WaitKey::Accept).is_some()
+            && self.is_worth_a_look()
+            && self.takes_the_look(key)
+    }
+
+    fn takes_the_look(&mut self, key: WaitKey) -> bool {
+        if !self.turns.begins() {
+            return false;
+        }
+        let Some(runtime_waiters) = self.waiters.polled_by(WaitKey::Accept) else { return false };
+        if runtime::Handle::try_current().map(|handle| handle.id()).ok() != Some(runtime_waiters.runtime) {
+            return false;
+        }
+        runtime_waiters.looked_for_by(key);
+        runtime_waiters.queue(WaitKey::Accept, &mut self.accept);
+        true
+    }
+
+    /// Looks at the empty ring a few times, as long as one look is quick. Whether nothing came, so that others may have the lock
+    /// for a moment.
+    #[inline]
+    fn glance(&self, glances: &mut usize) -> bool {
+        let round = (*glances).min(GLANCE_COUNT);
+        let left = self.receiving.glance(round);
+        *glances -= round - left;
+        left == 0
+    }
+
+    /// How often a thread that has nothing else to do may look within one `poll`. On the peer's own processor it would
+    /// only keep the peer from answering.
+    fn dedicated_glances(&mut self) -> usize {
+        let worth = (self.patience.ns() / GLANCE_NS).min(DEDICATED_GLANCE_COUNT as u64) as usize;
+        if worth <= GLANCE_COUNT || self.shares_cpu() { GLANCE_COUNT } else { worth }
+    }
+
+    /// How often a task may look within one `poll` whose thread may have other tasks too. Where it turns out that there are
+    /// some, they are not kept waiting for longer than they would notice.
+    fn glances(&mut self, key: WaitKey) -> usize {
+        // Nobody answers what is not published yet.
+        if !self.is_worth_a_look() || self.gathering {
+            return 0;
+        }
+        if let Some(runtime_waiters) = self.waiters.polled_by(key)
+            && runtime_waiters.looked_at_ns != 0
+        {
+            let away_ns = now_ns().saturating_sub(runtime_waiters.looked_at_ns);
+            self.long_turns = if away_ns > TURN_NS { self.long_turns.saturating_add(1) } else { 0 };
+        }
+        if self.is_alone() { LONG_GLANCE_COUNT } else { GLANCE_COUNT }
+    }
+
+    /// How often a task looks on within one `poll` that has not found anything so far. In a runtime of several threads another of them takes
+    /// what this one leaves lying; and to come again would wake that one, which costs more than the look.
+    #[cold]
+    fn further_glances(&mut self) -> usize {
+        let Ok(handle) = runtime::Handle::try_current() else { return 0 };
+        if handle.runtime_flavor() != RuntimeFlavor::MultiThread || self.shares_cpu() {
+            return 0;
+        }
+        let now = now_ns();
+        if !self.may_spin(now) {
+            return 0;
+        }
+        let Some(runtime_waiters) = self.waiters.find(handle.id()) else { return 0 };
+        if runtime_waiters.begins_to_wait(now) {
+            self.patience.begins(now);
+        }
+        (self.patience.ns() / GLANCE_NS).min(FURTHER_GLANCE_COUNT as u64) as usize
+    }
+
+    /// Whether nobody else wants this processor, or what a quota leaves of it.
+    #[inline]
+    pub(crate) fn may_spin(&self, now_ns: u64) -> bool {
+        let (looks_as_asked, is_thrifty) = (self.patience.looks_as_asked(), self.patience.is_thrifty());
+        let is_crowded = !looks_as_asked && Crowd::is_here(now_ns) && self.patience.ns() != u64::MAX;
+        let is_unwelcome =
+            is_thrifty && ((!looks_as_asked && Crowd::is_around()) || allowance::is_tight(now_ns));
+        !is_crowded && !is_unwelcome
+    }
+
+    /// What is not worth spinning for is not worth a look.
+    #[inline]
+    fn is_worth_a_look(&self) -> bool {
+        self.patience.ns() > 0 && !self.gives_way()
+    }
+
+    /// Whether nobody else seems to want this thread.
+    #[inline]
+    fn is_alone(&self) -> bool {
+        !self.is_crowded && self.long_turns < LONG_TURNS
+    }
+
+    /// Whether a look within one `poll` is long enough for a quick peer to answer.
+    #[inline]
+    pub(crate) fn looks_long(&self) -> bool {
+        self.is_alone() && self.is_worth_a_look()
+    }
+
+    /// Whether others want this thread's processor, and get it.
+    #[inline]
+    fn gives_way(&self) -> bool {
+        self.patience.is_thrifty() && !self.patience.looks_as_asked() && Crowd::is_around()
+    }
+}
