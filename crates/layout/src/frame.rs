@@ -46,6 +46,9 @@ pub mod flags {
     pub const IN_AREA: u8 = 0x08;
     /// The headers block begins with the method's path (u16 length, bytes), bound to the index `code` from now on.
     pub const NAMES_METHOD: u8 = 0x10;
+    /// With MESSAGE, but for a client's HEADERS, where NAMES_METHOD has no meaning: the chunk is a batch, several whole messages, each
+    /// behind gRPC's prefix, and `message_len` says how many.
+    pub const BATCH: u8 = 0x10;
     /// The deadline follows the head: u64, nanoseconds on the sender's monotonic clock.
     pub const HAS_DEADLINE: u8 = 0x20;
     /// Cancelled before any part of the call was looked at: safe to send again elsewhere.

@@ -18,6 +18,8 @@ pub struct Chunk<R = RopeIdx> {
     pub first: bool,
     /// Ends it.
     pub last: bool,
+    /// More than 0: it is so many whole messages, each with its prefix before it.
+    pub batch_count: u32,
     /// On the first chunk of a rope ([`tollfree_layout::rope`]): which one. To be
     /// [taken](crate::Session::take_rope) once.
     pub rope: Option<R>,
@@ -26,19 +28,19 @@ pub struct Chunk<R = RopeIdx> {
 impl<R> Chunk<R> {
     /// A message by itself, with gRPC's prefix before it.
     pub fn whole(bytes: Bytes) -> Chunk<R> {
-        Chunk { bytes: bytes.into(), first: true, last: true, rope: None }
+        Chunk { bytes: bytes.into(), first: true, last: true, batch_count: 0, rope: None }
     }
 
     /// Whether it is a message by itself, and no rope.
     #[inline]
     pub fn is_whole(&self) -> bool {
-        self.first && self.last && self.rope.is_none()
+        self.first && self.last && self.batch_count == 0 && self.rope.is_none()
     }
 
     /// The same with something else for a rope.
     pub(crate) fn with_rope<S>(self, make: impl FnOnce(R) -> S) -> Chunk<S> {
-        let Chunk { bytes, first, last, rope } = self;
-        Chunk { bytes, first, last, rope: rope.map(make) }
+        let Chunk { bytes, first, last, batch_count, rope } = self;
+        Chunk { bytes, first, last, batch_count, rope: rope.map(make) }
     }
 
     /// Whether it is a message by itself, as protobuf's bytes, and not compressed.
@@ -192,7 +194,8 @@ impl<R> Part<R> {
     /// Takes an answer of which all has come, with status OK: headers, message and trailers. `None`, and nothing taken, of any
     /// other.
     pub fn take_answer(&mut self) -> Option<(Bytes, Chunk<R>, Bytes)> {
-        let is_all = self.chunk.as_ref().is_some_and(|chunk| chunk.first && chunk.last);
+        let is_all =
+            self.chunk.as_ref().is_some_and(|chunk| chunk.first && chunk.last && chunk.batch_count == 0);
         let (Some(headers), true, Some(End::Trailers { code: 0, block })) =
             (&mut self.headers, is_all, &mut self.end)
         else {

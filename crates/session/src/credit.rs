@@ -23,7 +23,7 @@ pub(crate) fn charge(len: usize) -> u64 {
 
 /// What a received chunk cost, its prefix not counted.
 pub(crate) fn charge_of(chunk: &Chunk) -> u64 {
-    let prefix = if chunk.first { crate::GRPC_PREFIX_LEN } else { 0 };
+    let prefix = if chunk.first && chunk.batch_count == 0 { crate::GRPC_PREFIX_LEN } else { 0 };
     charge(chunk.bytes.len() - prefix)
 }
 

@@ -108,18 +108,32 @@ impl Frame {
         // An object is not compressed.
         let first_flags = flags::COMPRESSED | flags::ROPE | flags::OBJECT;
         let message_flags = flags::FIRST | flags::LAST | flags::IN_AREA | first_flags;
-        let open_flags = flags::NAMES_METHOD | flags::HAS_DEADLINE;
         let opens = self.has(HEADERS) && sender == Role::Client;
         let coded = opens || self.has(TRAILERS);
         self.events & foreign == 0
             && !(self.flag(flags::OBJECT) && self.flag(flags::COMPRESSED) && self.has(MESSAGE))
             && (self.has(MESSAGE)
                 || (self.flags & message_flags == 0 && self.chunk_len == 0 && self.message_len == 0))
-            && (opens || self.flags & open_flags == 0)
+            && (opens || !self.flag(flags::HAS_DEADLINE))
+            && (opens || !self.flag(flags::BATCH) || self.is_sound_batch())
             && (coded || self.code == 0)
             && (self.has(HEADERS) || self.headers_len == 0)
             && (self.has(TRAILERS) || self.trailers_len == 0)
             && (self.flag(flags::FIRST) || (self.message_len == 0 && self.flags & first_flags == 0))
+    }
+
+    /// Whether several messages are in it. A client's opening has none.
+    #[inline]
+    pub(crate) fn is_batch(&self, sender: Role) -> bool {
+        self.flag(flags::BATCH) && !(sender == Role::Client && self.has(events::HEADERS))
+    }
+
+    /// Whether head and flags go with several messages, none of which is cut.
+    fn is_sound_batch(&self) -> bool {
+        self.has(events::MESSAGE)
+            && self.flags & !flags::IN_AREA == WHOLE | flags::BATCH
+            && self.message_len != 0
+            && self.chunk_len != 0
     }
 
     /// Fields that an event doesn't use are zero.

@@ -1,8 +1,5 @@
 //! One frame while it is put together: what goes into it, and how much of a message.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
 use tollfree_layout::frame::{AREA_RANGE_LEN, DEADLINE_LEN, FRAME_HEAD_LEN, FrameHead, events, flags};
 use tollfree_layout::limits::CHUNK_CHARGE;
 use tollfree_layout::{AreaIdx, ByteOff, StreamId};
@@ -10,15 +7,17 @@ use zerocopy::IntoBytes;
 
 use crate::Outbound;
 use crate::credit::charge;
-use crate::encoded::Encoded;
 use crate::frame::{head, range_bytes};
-use crate::rope::{Keep, Ropes};
-use crate::send::{Emission, Ending, Outgoing, Progress};
+use crate::outgoing::Outgoing;
+use crate::rope::Ropes;
+use crate::send::{Emission, Ending, Progress};
 use crate::stream::{SendHalf, Stream};
-use crate::unencoded::{Data, Misencoded, Unencoded};
+use crate::unencoded::{Data, Misencoded};
 
 /// A chunk up to this length is always sent inline; a longer rest goes through the payload area where there is one.
 pub(crate) const INLINE_LEN_MAX: usize = 8 * 1024;
+/// A batch takes at most so much of a frame.
+const BATCH_LEN_MAX: usize = 16 * 1024;
 /// Where less than this fits, the sender waits for room or credit rather than cut a message into crumbs.
 pub(crate) const CRUMB_LEN: usize = 2 * 1024;
 
@@ -74,6 +73,8 @@ impl<'a> FrameBuilder<'a> {
 /// How much of a message one frame takes, and where its bytes go.
 struct Cut {
     len: usize,
+    /// Messages of a batch.
+    count: u32,
     area: Option<(AreaIdx, ByteOff)>,
 }
 
@@ -118,9 +119,9 @@ impl Budget<'_> {
         let mut cut = None;
         let mut ends_message = message.is_none();
         if let Some(message) = message.as_mut() {
-            match self.cut(out, stream, draft.fixed_len(), message) {
+            match self.cut_any(out, stream, draft.fixed_len(), message) {
                 Ok(found) => {
-                    ends_message = message.describe(found.len, &mut draft.head);
+                    ends_message = message.describe(found.len, found.count, &mut draft.head);
                     cut = Some(found);
                 }
                 // Headers need no credit, and go ahead of a message that does.
@@ -168,7 +169,7 @@ impl Budget<'_> {
             }
             stream.sending = message.as_mut().and_then(|message| message.advance(cut.len));
             if stream.sending.is_none() {
-                *message = None;
+                *message = message.take().and_then(Outgoing::next);
             }
         }
         if ends {
@@ -196,6 +197,7 @@ impl Budget<'_> {
         if chunk.len() > INLINE_LEN_MAX
             || cost > stream.send_credit.min(*self.credit)
             || message.keep.is_some()
+            || !message.is_single()
         {
             return false;
         }
@@ -204,7 +206,7 @@ impl Budget<'_> {
             draft.head.events |= events::HEADERS;
             draft.headers = block;
         }
-        message.describe(chunk.len(), &mut draft.head);
+        message.describe(chunk.len(), 0, &mut draft.head);
         let record_len_max = out.record_len_max();
         let fits = draft.end(Some(ending), chunk.len(), record_len_max)
             && draft.fixed_len() + chunk.len() <= record_len_max;
@@ -217,6 +219,27 @@ impl Budget<'_> {
         stream.send = SendHalf::Closed;
         *emission = Emission::default();
         true
+    }
+
+    /// How much of a message, or of a batch, the next frame takes. A message of a batch that fits into none goes alone.
+    #[inline]
+    fn cut_any<T>(
+        &self,
+        out: &mut impl Outbound,
+        stream: &Stream<T>,
+        fixed_len: usize,
+        message: &mut Outgoing,
+    ) -> Result<Cut, Uncut> {
+        if message.is_batch() {
+            let credit = stream.send_credit.min(*self.credit).saturating_sub(CHUNK_CHARGE);
+            let room = out.record_len_max().saturating_sub(fixed_len).min(BATCH_LEN_MAX);
+            let (len, count) = message.fitting(room.min(usize::try_from(credit).unwrap_or(usize::MAX)));
+            if count > 0 {
+                return Ok(Cut { len, count, area: None });
+            }
+            message.single_out();
+        }
+        self.cut(out, stream, fixed_len, message)
     }
 
     /// Decides how much of a message the next frame takes; places it in the payload area if it goes there.
@@ -249,7 +272,7 @@ impl Budget<'_> {
                     return Err(Uncut::Misencoded(misencoded));
                 }
                 if place.is_some() {
-                    return Ok(Cut { len, area: place });
+                    return Ok(Cut { len, count: 0, area: place });
                 }
             }
         }
@@ -259,7 +282,7 @@ impl Budget<'_> {
         if inline < left.min(crumb_len) || fixed_len > record_len_max {
             Err(Uncut::Waits(Progress::NeedRoom))
         } else {
-            Ok(Cut { len: inline, area: None })
+            Ok(Cut { len: inline, count: 0, area: None })
         }
     }
 }
@@ -284,108 +307,5 @@ impl<'a> FrameBuilder<'a> {
                 true
             }
         }
-    }
-}
-
-impl Outgoing {
-    /// A message of which nothing is sent yet.
-    pub fn new(data: Bytes, compressed: bool) -> Outgoing {
-        Outgoing::of(data.into(), compressed)
-    }
-
-    /// One that is not compressed.
-    #[inline]
-    pub fn plain(data: Encoded) -> Outgoing {
-        Outgoing::of(data, false)
-    }
-
-    #[inline]
-    fn of(data: Encoded, compressed: bool) -> Outgoing {
-        Outgoing::made_of(Data::Encoded(data), compressed)
-    }
-
-    /// A message of `len` bytes that is encoded while it is sent, for the most part where it is to lie.
-    pub fn unencoded(message: Arc<dyn Unencoded>, len: usize) -> Outgoing {
-        Outgoing::made_of(Data::unencoded(message, len), false)
-    }
-
-    #[inline]
-    fn made_of(data: Data, compressed: bool) -> Outgoing {
-        Outgoing { data, compressed, keep: None, is_rope: false, is_object: false, sent: 0, begun: false }
-    }
-
-    /// A linear object: for a server that [takes](crate::Session::takes_objects) it, or in answer to one.
-    #[inline]
-    pub fn object(data: Encoded) -> Outgoing {
-        Outgoing { is_object: true, ..Outgoing::plain(data) }
-    }
-
-    /// A message of which parts lie in the pool that both sides are members of: `data` says how
-    /// ([`tollfree_layout::rope`]), and `keep` lives until the peer has taken hold of them.
-    pub fn rope(data: Bytes, compressed: bool, keep: Keep) -> Outgoing {
-        Outgoing { keep: Some(keep), is_rope: true, ..Outgoing::new(data, compressed) }
-    }
-
-    /// A linear object of which parts lie in the pool, as of a [`rope`](Self::rope).
-    pub fn object_rope(data: Bytes, keep: Keep) -> Outgoing {
-        Outgoing { is_object: true, ..Outgoing::rope(data, false, keep) }
-    }
-
-    /// Length of its bytes, sent or not.
-    #[expect(clippy::len_without_is_empty, reason = "an empty one is like any other")]
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.data.len()
-    }
-
-    /// Its bytes, without any prefix; a copy of short ones. One that is not encoded is encoded for that, as often as this is called.
-    pub fn to_bytes(&self) -> Bytes {
-        self.data.clone().into_bytes()
-    }
-
-    /// Whether parts of it lie in a pool.
-    pub fn is_rope(&self) -> bool {
-        self.is_rope
-    }
-
-    /// Whether it is a linear object.
-    pub fn is_object(&self) -> bool {
-        self.is_object
-    }
-
-    /// Whether something of it was sent.
-    pub fn is_begun(&self) -> bool {
-        self.begun
-    }
-
-    /// What of it is still to be sent, once something of it was.
-    #[inline]
-    pub(crate) fn left(&self) -> Option<u32> {
-        self.begun.then(|| (self.len() - self.sent) as u32)
-    }
-
-    /// Says in a frame's head that the next `len` bytes come with it. Returns whether they are the last.
-    #[inline]
-    fn describe(&self, len: usize, head: &mut FrameHead) -> bool {
-        head.events |= events::MESSAGE;
-        head.chunk_len = (len as u32).into();
-        if !self.begun {
-            head.flags |= flags::FIRST;
-            head.message_len = (self.len() as u32).into();
-            head.flags |= if self.compressed { flags::COMPRESSED } else { 0 };
-            head.flags |= if self.is_rope { flags::ROPE } else { 0 };
-            head.flags |= if self.is_object { flags::OBJECT } else { 0 };
-        }
-        let last = self.sent + len == self.len();
-        head.flags |= if last { flags::LAST } else { 0 };
-        last
-    }
-
-    /// Notes that `len` bytes more are sent; `None` when that was all.
-    #[inline]
-    fn advance(&mut self, len: usize) -> Option<u32> {
-        self.begun = true;
-        self.sent += len;
-        self.left().filter(|left| *left > 0)
     }
 }

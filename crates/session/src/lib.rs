@@ -31,6 +31,7 @@
 
 mod area;
 mod arrival;
+mod batch;
 mod buffer;
 mod credit;
 mod encoded;
@@ -39,6 +40,7 @@ mod error;
 mod frame;
 mod frame_builder;
 mod objects;
+mod outgoing;
 mod pending;
 mod receive;
 mod rope;
@@ -58,10 +60,11 @@ pub use buffer::join;
 pub use credit::Credit;
 pub use encoded::Encoded;
 pub use error::{AreaFault, Closed, EmitError, Full, Violation};
+pub use outgoing::Outgoing;
 pub use receive::{AreaEvent, Received};
 pub use rope::{Keep, Parts};
 pub use rope_bytes::Asked;
-pub use send::{Emission, Ending, Opening, Outgoing, Progress};
+pub use send::{Emission, Ending, Opening, Progress};
 pub use session::{Accepted, Limits, Ready, Role, STREAM_WINDOW_MIN, Session};
 pub use stream::Watched;
 pub use unencoded::{Misencoded, Unencoded, Written};

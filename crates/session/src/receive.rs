@@ -8,6 +8,7 @@ use tollfree_layout::metadata;
 use tollfree_layout::{AreaIdx, MethodIdx, StreamId};
 
 use crate::arrival::{Chunk, End};
+use crate::batch;
 use crate::buffer::message_buffer;
 use crate::credit::charge;
 use crate::ending::stop;
@@ -236,6 +237,9 @@ impl<T: Watched> Session<T> {
         stream.recv_credit =
             stream.recv_credit.checked_sub(cost).ok_or(Violation::Overdrawn { stream: id.0 })?;
         let misfit = Violation::Chunk { stream: id.0, chunk_len: frame.chunk_len };
+        if frame.is_batch(self.role.peer()) {
+            return receive_batch(stream, frame, record);
+        }
         let first = frame.flag(flags::FIRST);
         let before = match (first, stream.receiving) {
             (true, None) => frame.message_len,
@@ -268,19 +272,13 @@ impl<T: Watched> Session<T> {
             bytes.put_u8(frame.prefix());
             bytes.put_u32(frame.message_len);
         }
-        if frame.flag(flags::IN_AREA) {
-            let outside = Violation::AreaRange { stream: id.0 };
-            let (area, at) = frame.area_range(record).ok_or(outside)?;
-            record.append_area(area, at, len, &mut bytes).map_err(|_| outside)?;
-        } else {
-            record.append_to(frame.chunk_at(), len, &mut bytes);
-        }
+        append_chunk(frame, record, &mut bytes)?;
         let rope = frame.flag(flags::ROPE).then(|| self.ropes.received());
         if !last {
             let room = bytes.split_off(bytes.len());
             stream.room = Some(Box::new(room)).filter(|room| room.capacity() > 0);
         }
-        stream.inbox.push(Chunk { bytes, first, last, rope });
+        stream.inbox.push(Chunk { bytes, first, last, batch_count: 0, rope });
         Ok(())
     }
 
@@ -354,6 +352,34 @@ impl<T: Watched> Session<T> {
         }
         Ok(())
     }
+}
+
+/// Appends a frame's chunk, wherever it lies.
+fn append_chunk(frame: &Frame, record: &impl Inbound, bytes: &mut BytesMut) -> Result<(), Violation> {
+    let len = frame.chunk_len as usize;
+    if frame.flag(flags::IN_AREA) {
+        let outside = Violation::AreaRange { stream: frame.stream };
+        let (area, at) = frame.area_range(record).ok_or(outside)?;
+        record.append_area(area, at, len, bytes).map_err(|_| outside)?;
+    } else {
+        record.append_to(frame.chunk_at(), len, bytes);
+    }
+    Ok(())
+}
+
+/// Several messages in one frame, copied before their prefixes are looked at.
+fn receive_batch<T>(stream: &mut Stream<T>, frame: &Frame, record: &impl Inbound) -> Result<(), Violation> {
+    let misfit = Violation::Chunk { stream: frame.stream, chunk_len: frame.chunk_len };
+    if stream.receiving.is_some() {
+        return Err(misfit);
+    }
+    let mut bytes = BytesMut::with_capacity(frame.chunk_len as usize);
+    append_chunk(frame, record, &mut bytes)?;
+    if !batch::holds(&bytes, frame.message_len) {
+        return Err(misfit);
+    }
+    stream.inbox.push(Chunk { bytes, first: true, last: true, batch_count: frame.message_len, rope: None });
+    Ok(())
 }
 
 /// A private copy of part of a record, in an allocation of just that length.

@@ -10,29 +10,13 @@ use crate::credit::charge;
 use crate::ending::stop;
 use crate::error::EmitError;
 use crate::frame_builder::{Budget, FrameBuilder};
-use crate::rope::Keep;
+use crate::outgoing::Outgoing;
 use crate::session::CANCELLED;
 use crate::stream::{RecvHalf, SendHalf, Stream, Watched};
-use crate::unencoded::Data;
 use crate::{Outbound, Role, Session};
 
 /// The method index of a path that is sent every time, because the table is full.
 pub(crate) const NOT_INTERNED: u16 = u16::MAX;
-
-/// A message on its way out.
-#[derive(Clone, Debug)]
-pub struct Outgoing {
-    /// Its bytes, without any prefix.
-    pub(crate) data: Data,
-    /// Compressed as the `grpc-encoding` header says.
-    pub compressed: bool,
-    /// For a rope: what its parts are kept by. The bytes are those of [`tollfree_layout::rope`] then.
-    pub(crate) keep: Option<Keep>,
-    pub(crate) is_rope: bool,
-    pub(crate) is_object: bool,
-    pub(crate) sent: usize,
-    pub(crate) begun: bool,
-}
 
 /// The last thing that a side says on a stream.
 #[derive(Clone, Debug)]
@@ -54,7 +38,7 @@ pub enum Ending {
 pub struct Emission {
     /// Packed headers (a server's response headers; a client's go with [`Session::open`]).
     pub headers: Option<Bytes>,
-    /// A message.
+    /// A message, or several in a [batch](Outgoing::batch_off).
     pub message: Option<Outgoing>,
     /// The end of this side's half.
     pub ending: Option<Ending>,
@@ -132,6 +116,8 @@ impl<T: Watched> Session<T> {
         }
         let fixed_len = draft.fixed_len();
         self.check_emission(out.record_len_max(), fixed_len, emission)?;
+        // An opening has one message at most.
+        emission.message.as_mut().map(Outgoing::single_out);
         let (send, recv) = (self.peer.stream_window, self.local.stream_window);
         // Made where it is to be: it need not be moved there while the peer waits for what is staged.
         let stream = self.streams.insert_with(id, || Stream::new(SendHalf::Head, send, RecvHalf::Head, recv));

@@ -39,6 +39,7 @@ fn constants() -> BTreeMap<String, u64> {
         frame::flags::COMPRESSED,
         frame::flags::IN_AREA,
         frame::flags::NAMES_METHOD,
+        frame::flags::BATCH,
         frame::flags::HAS_DEADLINE,
         frame::flags::REFUSED,
         frame::flags::OBJECT,

@@ -61,7 +61,9 @@ impl Pair {
             headers: headers.then(|| block.into()),
             message: self.rng.one_in(2).then(|| {
                 let bytes = Bytes::from(vec![7; len]);
-                if self.ropes && self.rng.one_in(3) {
+                if self.rng.one_in(3) {
+                    self.batch()
+                } else if self.ropes && self.rng.one_in(3) {
                     Outgoing::rope(bytes, false, Keep::new(()))
                 } else {
                     Outgoing::new(bytes, false)
@@ -69,6 +71,18 @@ impl Pair {
             }),
             ending: self.rng.one_in(2).then_some(ending),
         }
+    }
+
+    /// Several messages, some of which fit into no frame with others.
+    fn batch(&mut self) -> Outgoing {
+        let mut framed = Vec::new();
+        for _ in 0..2 + self.rng.below(5) {
+            let len = self.rng.pick(&[0, 1, 70, 1500, 3000]);
+            framed.push(self.rng.below(2) as u8);
+            framed.extend((len as u32).to_be_bytes());
+            framed.resize(framed.len() + len, 7);
+        }
+        Outgoing::batch_off(&mut Bytes::from(framed), usize::MAX / 2).expect("several messages")
     }
 
     /// Either application does something.

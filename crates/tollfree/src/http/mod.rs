@@ -4,6 +4,7 @@ pub(crate) mod call;
 pub(crate) mod health;
 pub(crate) mod http2_attempt;
 pub(crate) mod keeping;
+pub(crate) mod outflow;
 pub(crate) mod replay;
 pub(crate) mod request_sender;
 pub(crate) mod response_body;

@@ -30,6 +30,8 @@ pub(crate) struct RequestSender {
     pub(crate) emission: Emission,
     /// The body has ended; its half-close is in `emission` or sent.
     pub(crate) ended: bool,
+    /// All of it is sent, or nobody wants it any more.
+    is_over: bool,
     /// The body failed after the message at hand.
     failed: Option<Status>,
     /// It is known to which session it goes.
@@ -62,6 +64,9 @@ struct Made {
     /// Its object, if it has one and did not come as one.
     object: Option<Encoded>,
 }
+
+/// Messages, or batches, that who waits for the answer sends before it looks for that.
+const SOME_COUNT: usize = 3;
 
 /// A message that is translated elsewhere.
 enum Decoding {
@@ -121,6 +126,7 @@ impl RequestSender {
             deframer: Deframer::default(),
             emission,
             ended: false,
+            is_over: false,
             failed: None,
             addressed: false,
             session: None,
@@ -239,6 +245,14 @@ impl RequestSender {
         while self.emission.message.is_none() && !self.ended {
             if let (Some(objects), Some(bypass)) = (&mut self.objects, &self.bypass) {
                 objects.ask(bypass);
+            }
+            if let Some((sharing, _)) = &self.session
+                && self.bypass.as_ref().is_none_or(Bypass::is_idle)
+                && let Some(batch) = self.deframer.next_batch(sharing.batched_len_max())
+            {
+                self.count += batch.lens().count() as u64;
+                (self.emission.message, self.past, self.is_raw) = (Some(batch), None, false);
+                break;
             }
             if let Some(message) = self.deframer.next() {
                 self.emission.message = Some(message);
@@ -391,29 +405,53 @@ impl RequestSender {
     }
 
     /// Sends all of the body. Ready when it is sent, or can't be any more.
-    fn poll_send(&mut self, cx: &mut Context<'_>, call: &ClientCall) -> Poll<Result<(), Status>> {
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, call: &ClientCall) -> Poll<Result<(), Status>> {
         loop {
-            if !self.emission.is_empty() && !self.is_decoding() {
-                match ready!(call.stream.poll_emit(cx, &mut self.emission)) {
-                    Ok(()) => self.past = None,
-                    // The reader learns how the call ended.
-                    Err(EmitError::Ended | EmitError::Closed(_)) => return Poll::Ready(Ok(())),
-                    Err(error) => return Poll::Ready(Err(status::emit(error, &call.peer))),
-                }
-            }
-            if self.ended && !self.is_decoding() {
+            ready!(self.poll_send_next(cx, call)?);
+            if self.is_over {
                 return Poll::Ready(Ok(()));
             }
-            match self.poll_fill(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => {
-                    // While the application has nothing to send, only the call's end is of interest.
-                    ready!(call.stream.poll_ended(cx));
-                    return Poll::Ready(Ok(()));
-                }
+        }
+    }
+
+    /// The same for a task that has other things to do as well: ready with nothing when there is more than what it has sent.
+    pub(crate) fn poll_send_some(
+        &mut self,
+        cx: &mut Context<'_>,
+        call: &ClientCall,
+    ) -> Poll<Option<Result<(), Status>>> {
+        for _ in 0..SOME_COUNT {
+            match ready!(self.poll_send_next(cx, call)) {
+                Ok(()) if !self.is_over => {}
+                ended => return Poll::Ready(Some(ended)),
             }
         }
+        Poll::Ready(None)
+    }
+
+    /// Sends what is at hand, and takes the next message of the body.
+    fn poll_send_next(&mut self, cx: &mut Context<'_>, call: &ClientCall) -> Poll<Result<(), Status>> {
+        if !self.emission.is_empty() && !self.is_decoding() {
+            match ready!(call.stream.poll_emit(cx, &mut self.emission)) {
+                Ok(()) => self.past = None,
+                // The reader learns how the call ended.
+                Err(EmitError::Ended | EmitError::Closed(_)) => {
+                    self.is_over = true;
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) => return Poll::Ready(Err(status::emit(error, &call.peer))),
+            }
+        }
+        if self.ended && !self.is_decoding() {
+            self.is_over = true;
+            return Poll::Ready(Ok(()));
+        }
+        if self.poll_fill(cx)?.is_pending() {
+            // While the application has nothing to send, only the call's end is of interest.
+            ready!(call.stream.poll_ended(cx));
+            self.is_over = true;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Sends what is at hand, without asking the body for more.
@@ -434,9 +472,21 @@ impl RequestSender {
     }
 }
 
+/// A call whose request is sent by a task. Where that goes with its runtime, nothing of the request stays.
+struct Sending(Arc<ClientCall>);
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.outflow.give_up();
+    }
+}
+
 /// Sends the rest of a request body while the application reads the response.
-pub(crate) async fn send_rest(mut sender: RequestSender, call: Arc<ClientCall>) {
-    let result = std::future::poll_fn(|cx| sender.poll_send(cx, &call)).await;
+pub(crate) async fn send_rest(call: Arc<ClientCall>) {
+    let call = Sending(call);
+    let call = &*call.0;
+    let sent = std::future::poll_fn(|cx| call.outflow.poll(cx, call)).await;
+    let Some((mut sender, result)) = sent else { return };
     if let Err(failure) = result {
         let code = failure.code() as u16;
         *call.failure.lock() = Some(failure);

@@ -14,6 +14,7 @@ use tonic::{Code, Status};
 use crate::call::afterwards::Afterwards;
 use crate::call::deadline::Deadline;
 use crate::call::still::StillRuntime;
+use crate::http::outflow::Outflow;
 use crate::http::request_sender::{RequestSender, send_rest};
 use crate::message::bypass::Bypass;
 use crate::message::framing::Lengths;
@@ -25,10 +26,15 @@ use crate::metadata::{
 use crate::metrics::{MadeCall, Outcome};
 use crate::status;
 
+/// Times that who waits for the answer sends some of the request before others have their turn.
+pub(crate) const HELP_COUNT: usize = 32;
+
 /// A call of the client's side, shared by those who send for it and those who read from it.
 #[derive(Debug)]
 pub(crate) struct ClientCall {
     pub(crate) stream: Stream,
+    /// What is left of the request.
+    pub(crate) outflow: Outflow,
     /// What went wrong while sending, for the reader to report.
     pub(crate) failure: parking_lot::Mutex<Option<Status>>,
     pub(crate) peer: Arc<str>,
@@ -45,7 +51,8 @@ impl ClientCall {
         if let Some(still) = StillRuntime::current() {
             _ = self.still.set(still);
         }
-        tokio::spawn(send_rest(sender, self.clone()));
+        self.outflow.begin(sender);
+        tokio::spawn(send_rest(self.clone()));
     }
 
     /// It has ended: whoever still sends for it is to find out.
@@ -171,7 +178,22 @@ impl ResponseBody {
     fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Source::Session(session) = &mut self.source else { return Poll::Ready(None) };
         let (call, inflow) = &mut **session;
-        let step = match inflow.poll(cx, &call.stream, &call.sharing) {
+        let mut has_more = call.outflow.help(call);
+        let mut polled = inflow.poll(cx, &call.stream, &call.sharing, !has_more);
+        for _ in 0..HELP_COUNT {
+            if polled.is_ready() || !has_more {
+                break;
+            }
+            has_more = call.outflow.help(call);
+            polled = inflow.poll(cx, &call.stream, &call.sharing, !has_more);
+        }
+        if has_more {
+            call.outflow.leave();
+            if polled.is_pending() {
+                polled = inflow.poll(cx, &call.stream, &call.sharing, true);
+            }
+        }
+        let step = match polled {
             Poll::Ready(Ok(step)) => step,
             Poll::Ready(Err(closed)) => {
                 self.ended = true;

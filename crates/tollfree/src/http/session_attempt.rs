@@ -10,8 +10,8 @@ use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use tokio::sync::oneshot;
 use tollfree_layout::metadata::pairs;
 use tollfree_transport::{
-    Arrival, Attachment, Emission, End, GRPC_PREFIX_LEN, Incoming, Opener, Opening, Part, Started, Stream,
-    Whole,
+    Arrival, Attachment, Closed, Emission, End, GRPC_PREFIX_LEN, Incoming, Opener, Opening, Part, Started,
+    Stream, Whole,
 };
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -21,7 +21,7 @@ use crate::call::deadline::Deadline;
 use crate::endpoint::Endpoint;
 use crate::http::keeping::Kept;
 use crate::http::request_sender::RequestSender;
-use crate::http::response_body::{ClientCall, ResponseBody, trailers};
+use crate::http::response_body::{ClientCall, HELP_COUNT, ResponseBody, trailers};
 use crate::message::bypass::{Bypass, OfClient};
 use crate::message::received::{Given, Later, past};
 use crate::metadata::{GRPC, GRPC_STATUS, pack, unpack_but};
@@ -180,12 +180,25 @@ impl ResponseFuture {
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                     Poll::Pending => {
                         // The server may answer before it has read everything.
-                        return self.poll_receive(cx);
+                        return self.poll_receive(cx, None);
                     }
                 }
                 self.begin_receiving();
             }
-            State::Await(..) | State::Receive(_) => return self.poll_receive(cx),
+            State::Receive(call) => {
+                for _ in 0..HELP_COUNT {
+                    if !call.outflow.help(call) {
+                        return self.poll_receive(cx, None);
+                    }
+                    match call.stream.try_arrival() {
+                        Ok(None) => {}
+                        arrival => return self.poll_receive(cx, arrival.transpose()),
+                    }
+                }
+                call.outflow.leave();
+                return self.poll_receive(cx, None);
+            }
+            State::Await(..) => return self.poll_receive(cx, None),
             State::Translate(translated) => {
                 let (message, held) = ready!(translated.message.poll(cx))?;
                 let body = ResponseBody::whole(
@@ -290,6 +303,7 @@ impl ResponseFuture {
     fn share(&self, stream: Stream, attachment: Arc<Attachment>) -> Arc<ClientCall> {
         Arc::new(ClientCall {
             stream,
+            outflow: Default::default(),
             failure: Default::default(),
             peer: self.endpoint.name.clone(),
             sharing: self.endpoint.sharing.clone(),
@@ -377,9 +391,18 @@ impl ResponseFuture {
         }
     }
 
-    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
+    /// Goes on with what has come, or waits for that.
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        come: Option<Result<Arrival, Closed>>,
+    ) -> Poll<Result<Option<Response<ResponseBody>>, Failed>> {
         let stream = self.state.stream().expect("the caller has matched");
-        let arrival = match ready!(stream.poll_arrival(cx)) {
+        let arrival = match come {
+            Some(come) => come,
+            None => ready!(stream.poll_arrival(cx)),
+        };
+        let arrival = match arrival {
             Ok(arrival) => arrival,
             Err(closed) => return Poll::Ready(Err(status::closed(&closed, &self.endpoint.name).into())),
         };

@@ -326,6 +326,11 @@ impl Bypass {
         Some(waiting[idx].2.clone())
     }
 
+    /// The session's end: whether all messages at hand go as they are in the body.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.translation.is_none() && self.lanes.out.waiting.lock().is_empty()
+    }
+
     /// The length of the message of that number on its way out, for an empty one that passes through tonic in its place.
     #[cfg(any(test, feature = "metrics"))]
     pub(crate) fn out_len_of(&self, number: u64) -> Option<usize> {

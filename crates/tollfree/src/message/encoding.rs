@@ -151,7 +151,10 @@ impl Gather {
     /// # Errors
     /// The status that tonic's decoder gives for a message that is too long, or compressed without a word about how.
     pub(crate) fn add(&mut self, chunk: Chunk) -> Result<(), Status> {
-        let Chunk { mut bytes, first, last, rope } = chunk;
+        let Chunk { mut bytes, first, last, batch_count, rope } = chunk;
+        if batch_count > 0 {
+            return self.add_batch(bytes);
+        }
         if first {
             let (is_object, len) = prefix(&mut bytes)?;
             if is_object && !self.takes_objects {
@@ -182,6 +185,17 @@ impl Gather {
         if last && !self.complete {
             self.whole = std::mem::take(&mut self.pieces).freeze();
             self.complete = true;
+        }
+        Ok(())
+    }
+
+    /// Takes the next chunk, which is several messages.
+    #[cold]
+    fn add_batch(&mut self, mut messages: BytesMut) -> Result<(), Status> {
+        while let Some([_, len @ ..]) = messages.first_chunk::<PREFIX_LEN>() {
+            // The session has looked whether they are whole.
+            let bytes = messages.split_to(PREFIX_LEN + u32::from_be_bytes(*len) as usize);
+            self.add(Chunk { bytes, first: true, last: true, batch_count: 0, rope: None })?;
         }
         Ok(())
     }
@@ -329,7 +343,7 @@ mod tests {
     use super::*;
 
     fn chunk(bytes: &'static [u8], first: bool, last: bool) -> Chunk {
-        Chunk { bytes: BytesMut::from(bytes), first, last, rope: None }
+        Chunk { bytes: BytesMut::from(bytes), first, last, batch_count: 0, rope: None }
     }
 
     fn take(gather: &mut Gather) -> Option<Bytes> {
@@ -358,7 +372,7 @@ mod tests {
         let bytes = BytesMut::from(&b"\0\0\0\0\x02ab"[..]);
         let place = bytes[PREFIX_LEN..].as_ptr();
         let mut gather = Gather::new(Some(2), false);
-        gather.add(Chunk { bytes, first: true, last: true, rope: None }).unwrap();
+        gather.add(Chunk { bytes, first: true, last: true, batch_count: 0, rope: None }).unwrap();
         assert_eq!(take(&mut gather).unwrap().as_ptr(), place);
     }
 

@@ -39,6 +39,11 @@ impl Deframer {
         }
     }
 
+    /// The next whole messages together, where several short ones are at hand: up to `longest` bytes each.
+    pub(crate) fn next_batch(&mut self, longest: usize) -> Option<Outgoing> {
+        Outgoing::batch_off(&mut self.chunk, longest)
+    }
+
     /// The next whole message.
     pub(crate) fn next(&mut self) -> Option<Outgoing> {
         if !self.has_whole() {

@@ -38,6 +38,9 @@ pub enum WhenPoolFull {
     Refuse,
 }
 
+/// Longer messages go in frames of their own, from where they lie.
+const BATCHED_LEN_MAX: usize = 8 * 1024;
+
 /// What became of the large messages of a channel, or of a server: those of at least the threshold. Clones count the same.
 #[derive(Clone, Default)]
 pub struct Payloads {
@@ -261,6 +264,11 @@ impl Sharing {
     #[inline]
     pub(crate) fn is_large(&self, len: usize) -> bool {
         len >= self.threshold
+    }
+
+    /// The longest message that goes in a batch with others.
+    pub(crate) fn batched_len_max(&self) -> usize {
+        BATCHED_LEN_MAX.min(self.threshold.saturating_sub(1))
     }
 
     /// A message went by HTTP/2, whose libraries copy it as they like.

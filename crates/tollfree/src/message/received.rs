@@ -185,6 +185,13 @@ fn count_bytes(bypass: Option<&Bypass>, data: &[u8]) {
     }
 }
 
+/// The same of a batch.
+fn count_batch(bypass: Option<&Bypass>, count: u32) {
+    if let Some(translation) = bypass.and_then(Bypass::translation) {
+        (0..count).for_each(|_| translation.count(Fate::Bytes));
+    }
+}
+
 /// What the reader of a body gets of an object, which may be counted already: an empty message, as it takes the object past the body; or
 /// its encoding. `here` says how many bytes of objects were verified on this thread since the reader has waited.
 fn give_object(
@@ -331,7 +338,12 @@ impl Inflow {
     }
 
     /// The next thing received, as it came.
-    fn poll_incoming(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<Result<Incoming, Closed>> {
+    fn poll_incoming(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &Stream,
+        waits: bool,
+    ) -> Poll<Result<Incoming, Closed>> {
         loop {
             if let Some(rest) = &mut self.rest {
                 match rest.take_next() {
@@ -339,17 +351,19 @@ impl Inflow {
                     None => self.rest = None,
                 }
             }
-            self.rest = match stream.poll_arrival(cx) {
-                Poll::Ready(arrival) => Some(arrival?.into_part()),
-                Poll::Pending => {
-                    self.here = 0;
-                    return Poll::Pending;
-                }
+            let arrival = match waits {
+                true => stream.poll_arrival(cx)?,
+                false => stream.try_arrival()?.map_or(Poll::Pending, Poll::Ready),
             };
+            let Poll::Ready(arrival) = arrival else {
+                self.here = 0;
+                return Poll::Pending;
+            };
+            self.rest = Some(arrival.into_part());
         }
     }
 
-    /// The next thing received.
+    /// The next thing received. Who does not wait for it asks again soon.
     ///
     /// # Errors
     /// Ready with the reason in a child of `fork`.
@@ -358,6 +372,7 @@ impl Inflow {
         cx: &mut Context<'_>,
         stream: &Stream,
         sharing: &Arc<Sharing>,
+        waits: bool,
     ) -> Poll<Result<Step, Closed>> {
         loop {
             match &mut self.state {
@@ -387,7 +402,7 @@ impl Inflow {
                     return Poll::Ready(Ok(done.map_or_else(Step::Failed, Step::Data)));
                 }
                 State::Plain | State::Gathering(_) | State::Joining(_) => {
-                    match ready!(self.poll_incoming(cx, stream))? {
+                    match ready!(self.poll_incoming(cx, stream, waits))? {
                         Incoming::Headers(_) => return Poll::Ready(Ok(Step::Headers)),
                         Incoming::End(end) => return Poll::Ready(Ok(Step::End(end))),
                         Incoming::Chunk(chunk) => match self.add(chunk, sharing) {
@@ -462,7 +477,12 @@ impl Inflow {
         if let State::Joining(_) = self.state {
             return self.join(chunk.bytes, chunk.last, sharing, RECEIVED_LEN_MAX);
         }
-        let Chunk { mut bytes, first, last, rope } = chunk;
+        let Chunk { mut bytes, first, last, batch_count, rope } = chunk;
+        if batch_count > 0 {
+            self.count += u64::from(batch_count);
+            count_batch(self.bypass.as_ref(), batch_count);
+            return Ok(Some(bytes.freeze()));
+        }
         if let State::Plain = self.state {
             self.count += u64::from(first);
             let is_object = first && is_object(&bytes);

@@ -119,6 +119,8 @@ pub(crate) struct HttpHandle {
     /// Where large messages and objects come from, and how many messages have been read from the body.
     bypass: Option<Bypass>,
     count: u64,
+    /// The head is on its way, and with it what the handler had to say at once.
+    has_spoken: bool,
 }
 
 enum State {
@@ -137,7 +139,14 @@ impl HttpHandle {
             bypass.take_from(passing.sharing.threshold);
         }
         let state = State::Handler(handler);
-        HttpHandle { state, deframer: Deframer::default(), passing: Some(passing), bypass, count: 0 }
+        HttpHandle {
+            state,
+            deframer: Deframer::default(),
+            passing: Some(passing),
+            bypass,
+            count: 0,
+            has_spoken: false,
+        }
     }
 
     /// The head of the response. `Some`: there is nothing else to it.
@@ -182,10 +191,12 @@ impl HttpHandle {
                 speech.emission.message = None;
                 return Poll::Ready(Step::Last(refused));
             }
-            if speech.emission.message.is_some() && self.deframer.has_whole() {
+            // The first message waits for what the handler says next, which may be the end; the others are answers to somebody who waits.
+            if speech.emission.message.is_some() && (self.has_spoken || self.deframer.has_whole()) {
                 if ready!(speech.poll_emit(cx)) {
                     return Poll::Ready(Step::Over);
                 }
+                self.has_spoken = true;
                 continue;
             }
             // A stream that always has something would never come to wait for its deadline.
@@ -193,13 +204,18 @@ impl HttpHandle {
                 return Poll::Ready(Step::Late);
             }
             let State::Response(body) = &mut self.state else { return Poll::Ready(Step::Said) };
+            // A handler that answers what it reads is not to look for more before its answer is on its way.
+            let is_said = speech.is_said();
+            let stream: &Stream = speech.stream.borrow();
+            stream.speaks(!is_said);
             let frame = match Pin::new(body).poll_frame(cx) {
                 Poll::Ready(frame) => frame,
-                Poll::Pending if speech.is_said() => return Poll::Pending,
+                Poll::Pending if is_said => return Poll::Pending,
                 Poll::Pending => {
                     if ready!(speech.poll_emit(cx)) {
                         return Poll::Ready(Step::Over);
                     }
+                    self.has_spoken = true;
                     continue;
                 }
             };
@@ -224,6 +240,14 @@ impl HttpHandle {
 
     /// Puts the next message, if there is one, where it is sent from: by ref if it is large.
     fn next_message(&mut self, speech: &mut Speech<Held>) -> Result<(), Status> {
+        if let Some(passing) = &self.passing
+            && self.bypass.as_ref().is_none_or(Bypass::is_idle)
+            && let Some(batch) = self.deframer.next_batch(passing.sharing.batched_len_max())
+        {
+            self.count += batch.lens().count() as u64;
+            speech.emission.message = Some(batch);
+            return Ok(());
+        }
         speech.emission.message = self.deframer.next();
         if speech.emission.message.is_none() {
             return Ok(());
@@ -277,7 +301,7 @@ impl Serving<HttpHandle> {
         record: Option<ServedCall>,
     ) -> Serving<HttpHandle> {
         let (state, deframer) = (State::Ended, Deframer::default());
-        let handle = HttpHandle { state, deframer, passing: None, bypass: None, count: 0 };
+        let handle = HttpHandle { state, deframer, passing: None, bypass: None, count: 0, has_spoken: false };
         let mut serving = Serving::idle(handle);
         serving.begin(stream, deadlines, record);
         serving.take_up(Step::Last(refusal));

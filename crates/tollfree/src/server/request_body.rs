@@ -62,7 +62,7 @@ impl http_body::Body for RequestBody {
         if this.ended {
             return Poll::Ready(None);
         }
-        let step = ready!(this.inflow.poll(cx, &this.stream, &this.sharing));
+        let step = ready!(this.inflow.poll(cx, &this.stream, &this.sharing, true));
         if !matches!(step, Ok(Step::Data(_))) {
             this.ended = true;
         }

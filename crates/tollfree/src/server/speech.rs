@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::HeaderMap;
+use smallvec::SmallVec;
 use tollfree_layout::limits::METADATA_LEN_MAX;
 use tollfree_layout::metadata::{BlockError, pairs};
 use tollfree_transport::{Emission, EmitError, Ending, Outgoing, Stream};
@@ -126,7 +127,8 @@ impl<S: Borrow<Stream>> Speech<S> {
 
 /// What an emission had yet to say, for a server's metrics.
 struct Said {
-    message_len: Option<usize>,
+    /// The lengths of its messages.
+    lens: SmallVec<[usize; 1]>,
     code: Option<Code>,
 }
 
@@ -136,14 +138,14 @@ impl Said {
             Some(Ending::Trailers { code, .. }) => Some(Code::from_i32((*code).into())),
             _ => None,
         };
-        Said { message_len: emission.message.as_ref().map(Outgoing::len), code }
+        Said { lens: emission.message.iter().flat_map(Outgoing::lens).collect(), code }
     }
 
     /// Counts what has gone of it since.
     fn count(self, record: &ServedCall, left: &Emission) {
-        if let (Some(len), None) = (self.message_len, &left.message) {
-            record.sent(len);
-        }
+        let left_count = left.message.as_ref().map_or(0, |message| message.lens().count());
+        let gone_count = self.lens.len().saturating_sub(left_count);
+        self.lens.iter().take(gone_count).for_each(|len| record.sent(*len));
         if let (Some(code), None) = (self.code, &left.ending) {
             record.end(code);
         }

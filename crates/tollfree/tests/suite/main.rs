@@ -16,6 +16,7 @@ mod leaving;
 mod rash;
 mod shepherds;
 mod stepping_in;
+mod streams;
 mod turns;
 mod upgrade_log;
 mod words;

@@ -80,6 +80,8 @@ pub(crate) fn must_see() -> Vec<String> {
         "answered at once",
         "settled",
         "forgotten with its end",
+        "a batch to Client",
+        "a batch to Server",
         "dropped while the peer stood still and the sender waited for room",
     ]
     .map(str::to_owned)

@@ -248,7 +248,7 @@ impl World {
             call.server.keeping = Some(self.server.keeping.clone());
         }
         call.client.fill(id, self.rng.one_in(2));
-        let had_message = call.client.emission.message.is_some();
+        let unsaid = call.client.unsaid();
         let opening = Opening { path, deadline_ns: call.deadline_ns };
         let opened = self.client.session.open(&mut self.client.out, opening, &mut call.client.emission);
         self.client.out.publish();
@@ -260,7 +260,7 @@ impl World {
                 if got != call.id {
                     return Err(format!("opened {got}, expected {id}"));
                 }
-                call.client.note(had_message);
+                call.client.note(unsaid);
                 self.calls.push(call);
                 self.to_open -= 1;
                 self.moves += 1;
@@ -299,7 +299,7 @@ impl World {
         if gives_up && talk.emission.message.is_some() && talk.emission.headers.is_none() {
             talk.abort(10);
         }
-        let had_message = talk.emission.message.is_some();
+        let unsaid = talk.unsaid();
         let side = match role {
             Role::Client => &mut self.client,
             Role::Server => &mut self.server,
@@ -314,7 +314,7 @@ impl World {
             staged = side.session.send(&mut side.out, id, &mut talk.emission);
         }
         side.out.publish();
-        talk.note(had_message);
+        talk.note(unsaid);
         let mut aborted = talk.aborted;
         match &staged {
             Ok(progress) if forgot => {
@@ -422,6 +422,7 @@ impl World {
             };
             let Part { headers, chunk, end, forgotten } = arrival.into_part();
             let holds_parts = headers.is_some() || chunk.is_some();
+            let is_batch = chunk.as_ref().is_some_and(|chunk| chunk.batch_count > 0);
             if holds_parts && hears.is_over() {
                 return Err(format!("{role:?} {id}: {headers:?} {chunk:?} after the end"));
             }
@@ -448,6 +449,9 @@ impl World {
             if holds_parts {
                 self.moves += 1;
                 self.see(came_as);
+                if is_batch {
+                    self.see(&format!("a batch to {role:?}"));
+                }
                 self.say(|| format!("{role:?} reads {id}: {came_as}"));
             }
             if let Some(end) = end {

@@ -20,6 +20,8 @@ pub(crate) struct Frame {
     pub(crate) stream: u64,
     pub(crate) chunk_len: u64,
     pub(crate) message_len: u64,
+    /// The messages of a batch, with their prefixes.
+    pub(crate) batch: Vec<u8>,
     /// Area, reserved bits and offset.
     pub(crate) range: Option<(u32, u32, u64)>,
 }
@@ -61,10 +63,14 @@ impl Frame {
         };
         let mut frame = Frame {
             events: names(head[0], EVENTS),
-            // With MESSAGE the bit of REFUSED means another thing.
+            // With MESSAGE the bit of REFUSED means another thing, and that of NAMES_METHOD but in an opening.
             flags: names(head[1], FLAGS)
                 .into_iter()
-                .map(|flag| if flag == "REFUSED" && head[0] & 2 != 0 { "OBJECT" } else { flag })
+                .map(|flag| match flag {
+                    "REFUSED" if head[0] & 2 != 0 => "OBJECT",
+                    "NAMES_METHOD" if sender == Role::Server || head[0] & 1 == 0 => "BATCH",
+                    _ => flag,
+                })
                 .collect(),
             code: number(&head[2..4]) as u16,
             headers: Vec::new(),
@@ -74,6 +80,7 @@ impl Frame {
             stream: number(&head[8..16]),
             chunk_len: number(&head[16..20]),
             message_len: number(&head[20..24]),
+            batch: Vec::new(),
             range: None,
         };
         frame.check(sender, pool).map_err(|what| format!("frame: {what} in {}", frame.told()))?;
@@ -93,7 +100,10 @@ impl Frame {
             let (area, reserved) = (number(&range[..4]) as u32, number(&range[4..8]) as u32);
             frame.range = Some((area, reserved, number(&range[8..])));
         } else if frame.has("MESSAGE") || frame.has("CONTROL") && frame.code == 8 {
-            take(frame.chunk_len as usize)?;
+            let chunk = take(frame.chunk_len as usize)?;
+            if frame.flag("BATCH") {
+                frame.batch = chunk;
+            }
         }
         match rest {
             [] => Ok(frame),
@@ -116,8 +126,10 @@ impl Frame {
             may(self.has("MESSAGE"), self.flag(flag), flag)?;
         }
         for flag in ["COMPRESSED", "ROPE", "OBJECT"] {
-            may(self.flag("FIRST"), self.flag(flag), flag)?;
+            may(self.flag("FIRST") && !self.flag("BATCH"), self.flag(flag), flag)?;
         }
+        may(self.flag("FIRST") && self.flag("LAST"), self.flag("BATCH"), "a batch that is cut")?;
+        may(self.message_len > 0 && self.chunk_len > 0, self.flag("BATCH"), "a batch of nothing")?;
         may(!self.flag("COMPRESSED"), self.flag("OBJECT"), "an object that is compressed")?;
         may(pool, self.flag("ROPE"), "ROPE without a pool")?;
         may(opens, self.flag("NAMES_METHOD") || self.flag("HAS_DEADLINE"), "a flag of an opening")?;

@@ -222,6 +222,9 @@ impl<'d> Side<'d> {
         let begun = direction.unfinished.remove(&frame.stream);
         let wrong = || format!("message: a chunk of {} doesn't fit {begun:?}", frame.chunk_len);
         ensure(begun.is_none() == frame.flag("FIRST"), wrong)?;
+        if frame.flag("BATCH") {
+            return check_batch(&frame.batch, frame.message_len);
+        }
         let before = begun.unwrap_or(frame.message_len);
         let left = before.checked_sub(frame.chunk_len).ok_or_else(wrong)?;
         ensure(frame.flag("LAST") == (left == 0) && (frame.chunk_len > 0 || before == 0), wrong)?;
@@ -321,4 +324,15 @@ impl<'d> Side<'d> {
         }
         Ok(())
     }
+}
+
+/// Exactly so many messages behind their prefixes.
+fn check_batch(mut batch: &[u8], count: u64) -> Checked {
+    for _ in 0..count {
+        let (prefix, rest) = batch.split_first_chunk::<5>().ok_or("message: a batch ends within a prefix")?;
+        ensure(prefix[0] < 2, || format!("message: a batch with {prefix:?}"))?;
+        let len = prefix[1..].iter().fold(0, |len, byte| len << 8 | usize::from(*byte));
+        batch = rest.get(len..).ok_or("message: a batch ends within a message")?;
+    }
+    ensure(batch.is_empty(), || "message: a batch with more than it says".to_owned())
 }

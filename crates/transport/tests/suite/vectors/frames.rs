@@ -107,8 +107,8 @@ impl Talk {
             let (peer, its_out) = &mut self.ends[1 - from];
             peer.receive(&Record(&record)).expect("no violation");
             its_out.heard += 1;
+            let (head, hex) = (head(&record, from), hex(&record));
             let from = if from == CLIENT { "client" } else { "server" };
-            let (head, hex) = (head(&record), hex(&record));
             self.said.push(json!({ "from": from, "heard": heard, "head": head, "hex": hex }));
         }
     }
@@ -165,8 +165,9 @@ fn names(bits: u8, table: &[(&'static str, u8)]) -> Vec<&'static str> {
     table.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name).collect()
 }
 
-fn head(record: &[u8]) -> Value {
+fn head(record: &[u8], from: usize) -> Value {
     let (head, _) = FrameHead::ref_from_prefix(record).expect("a frame has a head");
+    let opens = from == CLIENT && head.events & events::HEADERS != 0;
     let events = [
         ("HEADERS", events::HEADERS),
         ("MESSAGE", events::MESSAGE),
@@ -182,7 +183,8 @@ fn head(record: &[u8]) -> Value {
         ("LAST", flags::LAST),
         ("COMPRESSED", flags::COMPRESSED),
         ("IN_AREA", flags::IN_AREA),
-        ("NAMES_METHOD", flags::NAMES_METHOD),
+        // One bit, and what it means but in an opening.
+        if opens { ("NAMES_METHOD", flags::NAMES_METHOD) } else { ("BATCH", flags::BATCH) },
         ("HAS_DEADLINE", flags::HAS_DEADLINE),
         // One bit, and what it means beside a message.
         if head.events & events::MESSAGE == 0 {
@@ -400,6 +402,45 @@ fn asked_for() -> Value {
     )
 }
 
+fn framed(messages: &[(u8, &[u8])]) -> Vec<u8> {
+    let framed = |(flag, message): &(u8, &[u8])| {
+        [&[*flag][..], &(message.len() as u32).to_be_bytes(), message].concat()
+    };
+    messages.iter().flat_map(framed).collect()
+}
+
+fn batches() -> Value {
+    let mut talk = Talk::new(LIMITS);
+    let batch = |messages: &[(u8, &[u8])]| {
+        let mut bytes = Bytes::from(framed(messages));
+        Some(Outgoing::batch_off(&mut bytes, usize::MAX / 2).expect("several messages"))
+    };
+    let three: [(u8, &[u8]); 3] = [(0, b"one"), (1, b""), (0, b"three")];
+    // A call does not begin with a batch: its first message goes alone.
+    let (session, out) = &mut talk.ends[CLIENT];
+    let opening = Opening { path: "/a.B/C", deadline_ns: 0 };
+    let mut request = Emission { message: batch(&three), ending: None, ..asking(0) };
+    let id = session.open(out, opening, &mut request).unwrap().unwrap();
+    session.send(out, id, &mut request).unwrap();
+    assert!(request.is_empty());
+    talk.deliver(CLIENT);
+    let counts: Vec<u32> =
+        talk.read(SERVER, id).iter().flat_map(|got| &got.chunk).map(|chunk| chunk.batch_count).collect();
+    assert_eq!(counts, [0, 2]);
+    // The last ones go with the half-close; one that fits into no frame goes alone, and what is before and behind it does not wait.
+    let mut last = Emission { message: batch(&three), ending: Some(Ending::HalfClose), headers: None };
+    talk.emit(CLIENT, id, &mut last);
+    let long = [7; 2500];
+    let mixed = [(0, &b"short"[..]), (0, &b"too"[..]), (0, &long[..]), (1, &b"x"[..]), (0, &b"y"[..])];
+    let headers = Some(Bytes::new());
+    let mut answer = Emission { headers, message: batch(&mixed), ending: trailers(0, Bytes::new()) };
+    while !answer.is_empty() {
+        talk.emit(SERVER, id, &mut answer);
+        talk.read(CLIENT, id);
+    }
+    talk.told("messages in batches both ways, some compressed; one of 2500 bytes between others goes alone")
+}
+
 /// A frame by hand.
 fn objects() -> Value {
     let mut talk = pooled();
@@ -445,6 +486,33 @@ fn frame(events: u8, flags: u8, stream: u64, set: impl Fn(&mut FrameHead), rest:
     [head.as_bytes(), rest].concat()
 }
 
+/// What is no batch of the messages that a frame's head speaks of, each with the head's flags, its count, and the bytes.
+fn no_batches() -> Vec<(&'static str, u8, u32, Vec<u8>)> {
+    const WHOLE: u8 = flags::FIRST | flags::LAST;
+    const BATCH: u8 = WHOLE | flags::BATCH;
+    let two = || framed(&[(0, b"one"), (1, b"")]);
+    let mut beyond = two();
+    beyond[12] = 1;
+    let mut beyond_all = two();
+    beyond_all[1..5].fill(0xff);
+    vec![
+        ("a batch of more messages than it says", BATCH, 1, two()),
+        ("a batch of fewer messages than it says", BATCH, 3, two()),
+        ("a batch of no message", BATCH, 0, two()),
+        ("a batch of no bytes", BATCH, 1, Vec::new()),
+        ("a batch that ends within a message", BATCH, 2, two()[..7].to_vec()),
+        ("a batch that ends within a prefix", BATCH, 2, two()[..12].to_vec()),
+        ("a batch with a byte too much", BATCH, 2, [two(), vec![0]].concat()),
+        ("a batch whose last message is longer than it is", BATCH, 2, beyond),
+        ("a batch with a message beyond all numbers", BATCH, 2, beyond_all),
+        ("a batch with an object in it", BATCH, 2, framed(&[(0, b"one"), (2, b"two")])),
+        ("a batch that begins a message", flags::FIRST | flags::BATCH, 2, two()),
+        ("a batch that ends a message", flags::LAST | flags::BATCH, 2, two()),
+        ("a compressed batch", BATCH | flags::COMPRESSED, 2, two()),
+        ("a batch that is an object", BATCH | flags::OBJECT, 2, two()),
+    ]
+}
+
 /// Frames to a fresh server under `LIMITS`: all but the last are fine, and the last is a violation.
 fn refused() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let whole = flags::FIRST | flags::LAST;
@@ -466,7 +534,16 @@ fn refused() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     };
     let area = |code: u16, stream| frame(events::CONTROL, 0, stream, |head| head.code = code.into(), &[]);
     let range = |reserved: u8, at: u64| [&[0, 0, 0, 0, reserved, 0, 0, 0][..], &at.to_le_bytes()].concat();
-    vec![
+    let no_batch = |(name, flags, count, bytes): (&'static str, u8, u32, Vec<u8>)| {
+        (name, vec![opening(), chunk(flags, bytes.len() as u32, count, &bytes)])
+    };
+    let two = framed(&[(0, b"one"), (1, b"")]);
+    let within = vec![
+        opening(),
+        chunk(flags::FIRST, 1, 2, &[0]),
+        chunk(whole | flags::BATCH, two.len() as u32, 2, &two),
+    ];
+    let mut refused = vec![
         ("shorter than a head", vec![vec![1; 23]]),
         ("a byte too much", vec![[opening(), vec![0]].concat()]),
         ("no event", vec![plain(0, 1)]),
@@ -504,7 +581,14 @@ fn refused() -> Vec<(&'static str, Vec<Vec<u8>>)> {
             vec![opening(), chunk(whole | flags::OBJECT | flags::COMPRESSED, 1, 1, &[0])],
         ),
         ("a close about a stream", vec![area(control::CLOSE, 1)]),
-    ]
+        (
+            "a batch without a message",
+            vec![opening(), frame(events::HALF_CLOSE, flags::BATCH, 1, |_| (), &[])],
+        ),
+        ("a batch within a message", within),
+    ];
+    refused.extend(no_batches().into_iter().map(no_batch));
+    refused
 }
 
 /// Frames to a client under `LIMITS` that has made one call, all of whose request it has sent: all but the last are fine, and the last is
@@ -515,11 +599,17 @@ fn refused_by_clients() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let coded =
         |events, flags, code: u16, stream| frame(events, flags, stream, |head| head.code = code.into(), &[]);
     let headers = || plain(events::HEADERS, 1);
-    let chunk = |chunk_flags, chunk_len: u32, message_len: u32| {
+    let chunk_of = |chunk_flags, message_len: u32, bytes: &[u8]| {
         let set = |head: &mut FrameHead| {
-            (head.chunk_len, head.message_len) = (chunk_len.into(), message_len.into());
+            (head.chunk_len, head.message_len) = ((bytes.len() as u32).into(), message_len.into());
         };
-        frame(events::MESSAGE, chunk_flags, 1, set, &vec![0; chunk_len as usize])
+        frame(events::MESSAGE, chunk_flags, 1, set, bytes)
+    };
+    let chunk = |chunk_flags, chunk_len: u32, message_len: u32| {
+        chunk_of(chunk_flags, message_len, &vec![0; chunk_len as usize])
+    };
+    let no_batch = |(name, flags, count, bytes): (&'static str, u8, u32, Vec<u8>)| {
+        (name, vec![headers(), chunk_of(flags, count, &bytes)])
     };
     let objects = |method: u32| {
         let set = |head: &mut FrameHead| {
@@ -531,12 +621,11 @@ fn refused_by_clients() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     };
     let trailers_of =
         |len: u16, block: &[u8]| frame(events::TRAILERS, 0, 1, |head| head.trailers_len = len.into(), block);
-    vec![
+    let mut refused = vec![
         ("shorter than a head", vec![vec![1; 23]]),
         ("a byte too much", vec![[headers(), vec![0]].concat()]),
         ("no event", vec![plain(0, 1)]),
         ("a client's event", vec![plain(events::HALF_CLOSE, 1)]),
-        ("headers that name a method", vec![frame(events::HEADERS, flags::NAMES_METHOD, 1, |_| (), &[])]),
         ("headers with a deadline", vec![frame(events::HEADERS, flags::HAS_DEADLINE, 1, |_| (), &[0; 8])]),
         ("headers with a code", vec![coded(events::HEADERS, 0, 1, 1)]),
         ("headers twice", vec![headers(), headers()]),
@@ -574,7 +663,18 @@ fn refused_by_clients() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         ("objects of a method twice", vec![objects(0), objects(0)]),
         ("ropes without a pool in common", vec![headers(), chunk(whole | flags::ROPE, 1, 1)]),
         ("a close about a stream", vec![coded(events::CONTROL, 0, control::CLOSE, 1)]),
-    ]
+        ("a batch without a message", vec![frame(events::HEADERS, flags::BATCH, 1, |_| (), &[])]),
+        (
+            "a batch within a message",
+            vec![
+                headers(),
+                chunk(flags::FIRST, 1, 2),
+                chunk_of(whole | flags::BATCH, 1, &framed(&[(0, b"one")])),
+            ],
+        ),
+    ];
+    refused.extend(no_batches().into_iter().map(no_batch));
+    refused
 }
 
 /// A violation's name: what its `Debug` begins with.
@@ -619,6 +719,7 @@ fn frames_are_as_written_down() {
         ropes(),
         asked_for(),
         objects(),
+        batches(),
     ];
     let made = json!({
         "message_bytes": "byte at of a message is at mod 256; bytes of a payload area don't matter here",

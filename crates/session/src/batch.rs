@@ -1,0 +1,95 @@
+//! Several messages of a stream in one frame: gRPC's length-prefixed messages, one after another.
+//!
+//! Both ends walk the prefixes, and never look at what is behind them.
+
+use crate::GRPC_PREFIX_LEN;
+
+/// Walks whole messages with gRPC's prefix: the length of each, its prefix included. Ends before the first that is not whole, or is
+/// none that a batch holds.
+pub(crate) struct Walk<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Walk<'a> {
+        Walk { rest: bytes }
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let [flag, len @ ..] = *self.rest.first_chunk::<GRPC_PREFIX_LEN>()?;
+        // Objects go alone.
+        if flag > 1 {
+            return None;
+        }
+        let len = GRPC_PREFIX_LEN.checked_add(u32::from_be_bytes(len) as usize)?;
+        self.rest = self.rest.get(len..)?;
+        Some(len)
+    }
+}
+
+/// How many bytes of the front of a batch, in whole messages, are no more than `max`, and how many messages that are.
+pub(crate) fn fitting(bytes: &[u8], max: usize) -> (usize, u32) {
+    let (mut len, mut count) = (0, 0);
+    for message in Walk::new(bytes) {
+        if len + message > max {
+            break;
+        }
+        len += message;
+        count += 1;
+    }
+    (len, count)
+}
+
+/// Whether these are exactly `count` messages.
+pub(crate) fn holds(bytes: &[u8], count: u32) -> bool {
+    fitting(bytes, bytes.len()) == (bytes.len(), count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(messages: &[(u8, &[u8])]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (flag, message) in messages {
+            bytes.push(*flag);
+            bytes.extend_from_slice(&(message.len() as u32).to_be_bytes());
+            bytes.extend_from_slice(message);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_batch_is_cut_between_messages() {
+        let bytes = framed(&[(0, b"one"), (1, b""), (0, b"three")]);
+        assert_eq!(bytes.len(), 8 + 5 + 10);
+        for (max, fits) in
+            [(0, (0, 0)), (7, (0, 0)), (8, (8, 1)), (12, (8, 1)), (13, (13, 2)), (22, (13, 2)), (23, (23, 3))]
+        {
+            assert_eq!(fitting(&bytes, max), fits, "{max}");
+        }
+    }
+
+    #[test]
+    fn a_batch_holds_what_it_says() {
+        let bytes = framed(&[(0, b"one"), (1, b"")]);
+        assert!(holds(&bytes, 2));
+        for count in [0, 1, 3, u32::MAX] {
+            assert!(!holds(&bytes, count), "{count}");
+        }
+        for len in 0..bytes.len() {
+            assert!(!holds(&bytes[..len], 2), "cut after {len}");
+        }
+        for flag in [2, 3, 0x80, 0xff] {
+            assert!(!holds(&framed(&[(0, b"one"), (flag, b"two")]), 2), "{flag}");
+        }
+        let mut lies = bytes.clone();
+        lies[1..5].fill(0xff);
+        assert!(!holds(&lies, 2), "a length beyond all");
+    }
+}
