@@ -1,7 +1,7 @@
 //! `tollfree ctl`: see and change what can be changed in a shepherd that runs.
 
 use clap::{Args, Subcommand};
-use tollfree_shepherd::{ConnectionState, Register, StateError};
+use tollfree_control::{ConnectionState, Register, StateError};
 
 use crate::failure::{Failure, print};
 

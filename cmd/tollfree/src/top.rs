@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::runtime::Runtime;
-use tollfree_shepherd::State;
+use tollfree_control::State;
 
 use crate::failure::{Failure, print};
 use rates::Rates;

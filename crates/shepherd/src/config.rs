@@ -14,12 +14,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tollfree::WaitPolicy;
+pub use tollfree_control::{Device, Policy, Register, Word};
 
-pub use device::{Device, GroupDevice, Word};
+pub use device::GroupDevice;
 pub use layers::{ConfigError, Source};
 pub(crate) use registers::Origins;
-pub use registers::Register;
-pub use steering::{GroupSteering, Policy, Steering};
+pub use steering::{GroupSteering, Steering};
 
 /// Everything that can be configured.
 ///

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tollfree_control::ConnectionState;
 
 use crate::connection::Meter;
-use crate::state::ConnectionState;
 use crate::workers::Workers;
 
 /// What a process is told whose session was closed so.

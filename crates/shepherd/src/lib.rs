@@ -25,7 +25,6 @@ mod client;
 mod config;
 mod connection;
 mod connections;
-mod ctl;
 mod deadline;
 mod descriptors;
 mod files;
@@ -45,7 +44,6 @@ mod refusal;
 mod reload;
 mod shares;
 mod space;
-mod state;
 pub mod steering;
 mod tables;
 mod target;
@@ -86,10 +84,6 @@ pub use config::{
 pub use descriptors::raise_descriptor_limit;
 pub use listeners::ListenError;
 pub use reload::{ReloadError, Reloader};
-pub use state::{
-    ConnectionState, DeviceState, ErrorState, MethodState, ObjectState, StageState, State, StateError,
-    SteeringState, WorkerState,
-};
 pub use tables::DescriptorsError;
 pub use tls::TlsError;
 pub use tollfree::shepherd::{Seldom, read_file};
@@ -208,7 +202,7 @@ impl Shepherd {
         };
         let business =
             Business::bind(&config, tenants, workers.clone(), metrics.clone(), Arc::new(outward)).await?;
-        let control = match ctl::control_path(socket) {
+        let control = match tollfree_control::control_path(socket) {
             // An abstract address has no directory to put it into.
             None => None,
             Some(path) => Some(Control::bind(path).await.map_err(StartError::Control)?),

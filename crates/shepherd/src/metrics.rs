@@ -11,12 +11,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use tollfree::metrics::BOUNDS;
 use tollfree::shepherd::{Announced, Fate, Fates, Seldom};
+use tollfree_control::{DeviceState, MethodState, ObjectState, State};
 
 use crate::client::Client;
 use crate::config::{Device, Policy};
 use crate::monitor::{self, Monitor};
 use crate::refusal::Refusal;
-use crate::state::{DeviceState, MethodState, ObjectState, State};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {

@@ -14,7 +14,7 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, N
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-use crate::state::{ErrorState, StageState};
+use tollfree_control::{ErrorState, StageState};
 
 /// Of the calls of a thread, one in so many is timed.
 const TIMED_EVERY: u32 = 16;

@@ -20,12 +20,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tollfree::shepherd::{BindError, SocketFile, SocketMode, bind_unix, is_master_of, own_user};
+use tollfree_control::{CONNECTIONS, Change, Closing, REGISTERS, STATE, State};
 
-use crate::ctl::{CONNECTIONS, Change, Closing, REGISTERS, STATE};
 use crate::descriptors;
 use crate::gateway::Gateway;
 use crate::reload::Reloader;
-use crate::state::State;
 
 /// Readers at once; where another comes, the oldest gives way.
 const READERS: usize = 64;

@@ -10,6 +10,7 @@ use http::Response;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tollfree::shepherd::{Announced, Attached, Handing, Unanswered};
+use tollfree_control::{ConnectionState, DeviceState, SteeringState, WorkerState};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -23,7 +24,6 @@ use crate::peer::Peer;
 use crate::refusal::{Refusal, Refused};
 use crate::reload::Current;
 use crate::shares::{Claim, Crowd, Owner, Shares, Stake, Turn};
-use crate::state::{ConnectionState, DeviceState, SteeringState, WorkerState};
 use crate::steering::{Asking, Dispatcher, Load, Waiting};
 use crate::tables::GroupTables;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
-use tollfree_shepherd::{
+use tollfree_control::{
     Device, DeviceState, ErrorState, MethodState, ObjectState, StageState, State, WorkerState,
 };
 

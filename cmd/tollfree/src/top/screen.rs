@@ -109,7 +109,7 @@ fn table<const N: usize>(
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
-    use tollfree_shepherd::State;
+    use tollfree_control::State;
 
     use super::*;
 

@@ -5,28 +5,11 @@ use std::collections::BTreeMap;
 use figment::providers::Serialized;
 use figment::value::{Dict, Value};
 use figment::{Figment, Profile};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tollfree_control::Register;
 
 use super::layers::{ConfigError, explained};
 use super::{Config, checks};
-
-/// A value that can be changed while a shepherd runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Register {
-    /// Its key in the config, as `steering.policy`.
-    pub name: String,
-    /// What holds now: a number or a name.
-    pub value: serde_json::Value,
-    /// What a number counts; `name` where the value is none.
-    pub unit: String,
-    /// The engine that heeds it, where the other doesn't: `memory` for what only workers of this host do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub engine: Option<String>,
-    /// Where the value was said: a line of a file, a variable, a flag, `ctl`, another register, or `default`.
-    pub origin: String,
-}
 
 /// Where values were said, by key. Configs that say the same are equal, wherever they say it.
 #[derive(Clone, Debug, Default)]

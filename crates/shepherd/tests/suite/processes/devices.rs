@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tollfree_shepherd::{Register, State};
+use tollfree_control::{Register, State};
 use tonic::Code;
 
 use super::load::Load;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use tollfree_shepherd::State;
+use tollfree_control::State;
 
 use super::places::{PATIENCE, Place};
 

@@ -69,7 +69,7 @@ async fn a_business_process_that_is_killed_at_any_step_of_object_mode_fails_its_
     let socket = format!("shm://{}", place.business().display());
     let began = tokio::time::Instant::now();
     loop {
-        let state = tollfree_shepherd::State::read(&socket).await.unwrap();
+        let state = tollfree_control::State::read(&socket).await.unwrap();
         let of = &state.objects["default"];
         if of.requests["object"] > 100 && of.answers["object"] > 100 {
             assert_eq!(of.answers["unsound"], 0, "{of:?}");

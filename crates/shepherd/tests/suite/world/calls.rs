@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tollfree_shepherd::State;
+use tollfree_control::State;
 use tollfree_stubs::probe::{Ask, Fault};
 use tonic::codec::CompressionEncoding::Gzip;
 use tonic::{Code, Request};

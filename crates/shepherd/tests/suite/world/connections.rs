@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollfree_shepherd::{ConnectionState, State, StateError};
+use tollfree_control::{ConnectionState, State, StateError};
 use tollfree_stubs::probe::Ask;
 use tonic::Code;
 

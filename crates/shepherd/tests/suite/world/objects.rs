@@ -179,7 +179,7 @@ async fn what_became_of_each_message_is_counted() {
     assert_eq!(lab.figure(&requests).await, before + 3.0);
     assert_eq!(lab.figure(&of("request", "first")).await, 2.0, "once for each method");
     let socket = lab.business();
-    let state = tollfree_shepherd::State::read(&socket).await.unwrap();
+    let state = tollfree_control::State::read(&socket).await.unwrap();
     assert_eq!(state.objects["default"].requests["too_long"], 1);
     assert_eq!(state.objects["default"].answers["unsound"], 0);
     attached.abort();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
-use tollfree_shepherd::{Register, State, StateError};
+use tollfree_control::{Register, State, StateError};
 use tollfree_stubs::probe::Ask;
 use tonic::Code;
 

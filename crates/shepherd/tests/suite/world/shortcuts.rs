@@ -8,7 +8,7 @@ use http::{Request, Response};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tollfree::{Channel, ResponseBody};
-use tollfree_shepherd::State;
+use tollfree_control::State;
 use tollfree_stubs::probe::probe_client::ProbeClient;
 use tollfree_stubs::probe::{Ask, Fault};
 use tonic::body::Body;

@@ -6,12 +6,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Device, Policy};
-use crate::ctl;
+use crate::ask::{self, CONNECTIONS, STATE};
+use crate::{Device, Policy};
 
 /// What a shepherd counts. All counts are since its start; two states make a rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct State {
     /// Its process.
     pub pid: u32,
@@ -47,7 +46,6 @@ pub struct State {
 /// found, and waited for), `handed` (to the session), `answered` (the worker's answer began), `written` (all of it given to
 /// HTTP/2).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct StageState {
     /// Its name.
     pub stage: String,
@@ -59,7 +57,6 @@ pub struct StageState {
 
 /// Something that went wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct ErrorState {
     /// Milliseconds since then.
     pub ago_ms: u64,
@@ -73,7 +70,6 @@ pub struct ErrorState {
 
 /// A connection from the world, or a session with a worker of a business process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct ConnectionState {
     /// By which it is closed.
     pub id: String,
@@ -99,7 +95,6 @@ pub struct ConnectionState {
 
 /// A worker that is attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct WorkerState {
     /// Where it is and whose its certificate is, if it is of another host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,7 +117,6 @@ pub struct WorkerState {
 
 /// How the calls of a group are spread among its workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct SteeringState {
     /// By what a worker is chosen.
     pub policy: Policy,
@@ -134,7 +128,6 @@ pub struct SteeringState {
 
 /// What became of a group's messages whose handlers take objects: `object`, or why not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct ObjectState {
     /// Messages to handlers.
     pub requests: BTreeMap<String, u64>,
@@ -144,7 +137,6 @@ pub struct ObjectState {
 
 /// How the calls of a group are announced to its workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct DeviceState {
     /// As the registers have it.
     pub registers: Device,
@@ -158,7 +150,6 @@ pub struct DeviceState {
 
 /// Calls of one method.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct MethodState {
     /// As `acme.v1.Orders/Get`.
     pub method: String,
@@ -207,7 +198,7 @@ impl State {
     /// # Errors
     /// [`StateError`], after at most 10 s.
     pub async fn read(socket: &str) -> Result<State, StateError> {
-        ctl::get(socket, ctl::STATE).await
+        ask::get(socket, STATE).await
     }
 }
 
@@ -217,7 +208,7 @@ impl ConnectionState {
     /// # Errors
     /// [`StateError`], after at most 10 s.
     pub async fn read_all(socket: &str) -> Result<Vec<ConnectionState>, StateError> {
-        ctl::get(socket, ctl::CONNECTIONS).await
+        ask::get(socket, CONNECTIONS).await
     }
 
     /// Closes one by its [`id`](ConnectionState::id). One from the world takes no further call, and ends when those under way are
@@ -226,6 +217,6 @@ impl ConnectionState {
     /// # Errors
     /// [`StateError::Refused`] where there is none of that name.
     pub async fn close(socket: &str, id: &str) -> Result<ConnectionState, StateError> {
-        ctl::close(socket, id).await
+        ask::close(socket, id).await
     }
 }

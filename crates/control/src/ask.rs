@@ -1,4 +1,4 @@
-//! How other processes ask a shepherd, and change its registers: HTTP/1.1 at the control socket.
+//! What is said at the control socket: HTTP/1.1, with JSON in the bodies.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,31 +14,33 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tollfree::shepherd::{is_master_of, own_user};
 
-use crate::config::Register;
-use crate::state::{ConnectionState, StateError};
+use crate::{ConnectionState, StateError};
 
 /// Where the state is.
-pub(crate) const STATE: &str = "/state";
+pub const STATE: &str = "/state";
 /// Where registers are read and changed.
-pub(crate) const REGISTERS: &str = "/registers";
+pub const REGISTERS: &str = "/registers";
 /// Where connections are listed and closed.
-pub(crate) const CONNECTIONS: &str = "/connections";
+pub const CONNECTIONS: &str = "/connections";
 /// How long a shepherd may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// More than a thousand methods and ten thousand workers need.
 const ANSWER_LEN_MAX: usize = 64 << 20;
 
-/// What a register is to be.
+/// What a register is to be: the body of a `PUT` at [`REGISTERS`].
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Change {
-    pub(crate) name: String,
-    pub(crate) value: String,
+pub struct Change {
+    /// As [`Register::name`](crate::Register::name).
+    pub name: String,
+    /// A number, or a name.
+    pub value: String,
 }
 
-/// Which connection is to be closed.
+/// Which connection is to be closed: the body of a `PUT` at [`CONNECTIONS`].
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Closing {
-    pub(crate) close: String,
+pub struct Closing {
+    /// As [`ConnectionState::id`].
+    pub close: String,
 }
 
 /// Closes a connection.
@@ -47,29 +49,9 @@ pub(crate) async fn close(socket: &str, id: &str) -> Result<ConnectionState, Sta
     ask(socket, Method::PUT, CONNECTIONS, body.into()).await
 }
 
-impl Register {
-    /// All registers of the shepherd at whose `socket`, as `shm:///run/tollfree/shepherd.sock`, business processes attach. Needs a tokio
-    /// runtime with IO and time. Only the shepherd's own user, and root, get an answer.
-    ///
-    /// # Errors
-    /// [`StateError`], after at most 10 s.
-    pub async fn read_all(socket: &str) -> Result<Vec<Register>, StateError> {
-        get(socket, REGISTERS).await
-    }
-
-    /// Gives a register another value, until it is changed again or the shepherd reads its config again. Returns what holds then. As above.
-    ///
-    /// # Errors
-    /// [`StateError::Refused`] where the value makes no sense or there is no such register: all stays as it was.
-    pub async fn set(socket: &str, name: &str, value: &str) -> Result<Register, StateError> {
-        let change = Change { name: name.to_owned(), value: value.to_owned() };
-        let body = serde_json::to_vec(&change).unwrap_or_default();
-        ask(socket, Method::PUT, REGISTERS, body.into()).await
-    }
-}
-
-/// Where a shepherd whose business processes attach at `socket` can be asked.
-pub(crate) fn control_path(socket: &str) -> Option<PathBuf> {
+/// Where a shepherd whose business processes attach at `socket`, as `shm:///run/tollfree/shepherd.sock`, can be asked. None where they
+/// attach at no path.
+pub fn control_path(socket: &str) -> Option<PathBuf> {
     let path = socket.strip_prefix("shm://").filter(|path| path.starts_with('/'))?;
     Some(PathBuf::from(format!("{path}.control")))
 }
@@ -79,7 +61,7 @@ pub(crate) async fn get<T: DeserializeOwned>(socket: &str, path: &'static str) -
     ask(socket, Method::GET, path, Bytes::new()).await
 }
 
-async fn ask<T: DeserializeOwned>(
+pub(crate) async fn ask<T: DeserializeOwned>(
     socket: &str,
     method: Method,
     path: &'static str,
