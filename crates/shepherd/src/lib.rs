@@ -144,6 +144,46 @@ pub struct Shepherd {
     reloader: Reloader,
 }
 
+/// A shepherd's tasks.
+struct Serving {
+    gateway: Arc<Gateway>,
+    /// Nobody new is let in.
+    stop: watch::Sender<bool>,
+    /// Business processes may go.
+    let_go: watch::Sender<bool>,
+    /// Connections from the world.
+    entrances: JoinSet<()>,
+    /// Business processes.
+    inside: JoinSet<()>,
+    /// The control socket.
+    asked: JoinSet<()>,
+    /// What ends with this.
+    _others: JoinSet<()>,
+}
+
+impl Serving {
+    async fn end(mut self) {
+        watchdog::stopping();
+        // The next shepherd may take its place before this one's last call is over.
+        self.asked.shutdown().await;
+        self.stop.send_replace(true);
+        let drained = async { while self.entrances.join_next().await.is_some() {} };
+        // Connections end by themselves at their drain; this is for those that have only just begun.
+        let drain = Duration::from_millis(self.gateway.config.load().limits.drain_ms);
+        let end = tokio::time::Instant::now() + drain + Duration::from_secs(1);
+        _ = tokio::time::timeout_at(end, drained).await;
+        self.let_go.send_replace(true);
+        let let_go = async { while self.inside.join_next().await.is_some() {} };
+        _ = tokio::time::timeout_at(end + Duration::from_secs(1), let_go).await;
+        if self.gateway.traces.is_some() {
+            // It waits for the collector.
+            let gateway = self.gateway.clone();
+            let told = tokio::task::spawn_blocking(move || gateway.traces.as_ref().map(Traces::end));
+            _ = told.await;
+        }
+    }
+}
+
 impl std::fmt::Debug for Shepherd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shepherd").field("addresses", &self.addresses()).finish_non_exhaustive()
@@ -254,12 +294,19 @@ impl Shepherd {
     /// Serves until `stop` resolves. Then nobody new is let in, calls under way are answered for as long as `limits.drain_ms`
     /// allows, and business processes are let go.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Shepherd { listeners, business, page, control, gateway, stop: stopping, reloader } = self;
+        // What is generic is compiled once more for each program that calls it: that is to be nothing but the waiting.
+        let serving = self.serve();
+        stop.await;
+        serving.end().await;
+    }
+
+    fn serve(self) -> Serving {
+        let Shepherd { listeners, business, page, control, gateway, stop, reloader } = self;
         let let_go = watch::Sender::new(false);
         let mut entrances = JoinSet::new();
         let places = Arc::new(Places::new(gateway.config.clone(), gateway.metrics.clone()));
         for bound in listeners {
-            entrances.spawn(bound.serve(gateway.clone(), places.clone(), stopping.subscribe()));
+            entrances.spawn(bound.serve(gateway.clone(), places.clone(), stop.subscribe()));
         }
         let mut others = JoinSet::new();
         if let Some(page) = page {
@@ -271,25 +318,8 @@ impl Shepherd {
         }
         others.spawn(watchdog::feed());
         let mut inside = JoinSet::new();
-        inside.spawn(business.serve(stopping.subscribe(), let_go.subscribe()));
+        inside.spawn(business.serve(stop.subscribe(), let_go.subscribe()));
         watchdog::ready();
-        stop.await;
-        watchdog::stopping();
-        // The next shepherd may take its place before this one's last call is over.
-        asked.shutdown().await;
-        stopping.send_replace(true);
-        let drained = async { while entrances.join_next().await.is_some() {} };
-        // Connections end by themselves at their drain; this is for those that have only just begun.
-        let drain = Duration::from_millis(gateway.config.load().limits.drain_ms);
-        let end = tokio::time::Instant::now() + drain + Duration::from_secs(1);
-        _ = tokio::time::timeout_at(end, drained).await;
-        let_go.send_replace(true);
-        let let_go = async { while inside.join_next().await.is_some() {} };
-        _ = tokio::time::timeout_at(end + Duration::from_secs(1), let_go).await;
-        if gateway.traces.is_some() {
-            // It waits for the collector.
-            let told = tokio::task::spawn_blocking(move || gateway.traces.as_ref().map(Traces::end));
-            _ = told.await;
-        }
+        Serving { gateway, stop, let_go, entrances, inside, asked, _others: others }
     }
 }
