@@ -32,6 +32,8 @@ pub struct Stream {
     pub(crate) gone: AtomicBool,
     /// Its task has something to say before it looks for more.
     speaks: AtomicBool,
+    /// What is read may be answered before more is read.
+    answers: AtomicBool,
     emits: Streak,
 }
 
@@ -48,6 +50,7 @@ impl Stream {
             id,
             gone: AtomicBool::new(false),
             speaks: AtomicBool::new(false),
+            answers: AtomicBool::new(false),
             emits: Streak::default(),
         }
     }
@@ -106,10 +109,11 @@ impl Stream {
         }
     }
 
-    /// Whether something is at hand that is to be said before the peer can have any more to say: [`poll_arrival`](Stream::poll_arrival) gives
-    /// what has come, and does not look out for more meanwhile.
-    pub fn speaks(&self, speaks: bool) {
-        self.speaks.store(speaks, Ordering::Relaxed);
+    /// A server's task asks its handler for an answer: while something `is_at_hand`, and once a message has been read since, that is to be said
+    /// before the client can have any more to say. [`poll_arrival`](Stream::poll_arrival) gives what has come then, and does not look out for more.
+    pub fn answers(&self, is_at_hand: bool) {
+        self.answers.store(true, Ordering::Relaxed);
+        self.speaks.store(is_at_hand, Ordering::Relaxed);
     }
 
     /// What the peer has sent on this call, as much of it as makes one [`Arrival`]: of the usual unary call everything, for
@@ -119,7 +123,11 @@ impl Stream {
     /// Ready with the reason in a child of `fork`. A session that ends shows as the [`End`](crate::End) of the call.
     pub fn poll_arrival(&self, cx: &mut Context<'_>) -> Poll<Result<Arrival, Closed>> {
         let speaks = self.speaks.load(Ordering::Relaxed);
-        self.shared.poll_read(cx, self.id, speaks, |core| self.take_arrival(core))
+        let polled = self.shared.poll_read(cx, self.id, speaks, |core| self.take_arrival(core));
+        if polled.is_ready() && self.answers.load(Ordering::Relaxed) {
+            self.speaks.store(true, Ordering::Relaxed);
+        }
+        polled
     }
 
     /// What has come already, as of [`poll_arrival`](Stream::poll_arrival): for one who asks again soon, and does not wait.

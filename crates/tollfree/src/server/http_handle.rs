@@ -207,7 +207,7 @@ impl HttpHandle {
             // A handler that answers what it reads is not to look for more before its answer is on its way.
             let is_said = speech.is_said();
             let stream: &Stream = speech.stream.borrow();
-            stream.speaks(!is_said);
+            stream.answers(!is_said);
             let frame = match Pin::new(body).poll_frame(cx) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending if is_said => return Poll::Pending,
