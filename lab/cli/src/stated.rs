@@ -64,7 +64,7 @@ const fn p50(
     Statement { document: USERS, text, what, figure: Figure::Of("p50_ns"), rows, over: ONE, stated, spread }
 }
 
-const RUNS: [Run; 4] = [
+const RUNS: [Run; 5] = [
     Run {
         arguments: "bench echo --size 64,65536,1048576 --inflight 1 --placement split,same-core \
                     --side tollfree,tollfree-direct,tonic-unix --seconds 0.25 --rounds 4",
@@ -171,6 +171,41 @@ const RUNS: [Run; 4] = [
             stated: 0.43,
             spread: (0.25, 0.65),
         }],
+    },
+    Run {
+        arguments: "bench stream --kind burst,ping-pong --streams 1 --side tonic-unix,tollfree,tollfree-blocking --seconds 0.3 --rounds 5",
+        statements: &[
+            Statement {
+                document: ALL,
+                text: "| burst, 1 at a time | rate | 1.51 |",
+                what: "messages a second in bursts, level 1 over tonic",
+                figure: Figure::Of("messages_per_s"),
+                rows: &[("kind", "burst")],
+                over: ONE,
+                stated: 1.51,
+                spread: (1.2, 2.5),
+            },
+            Statement {
+                document: ALL,
+                text: "| 3.41 |",
+                what: "messages a second in bursts, level 2 blocking over tonic",
+                figure: Figure::Of("messages_per_s"),
+                rows: &[("kind", "burst")],
+                over: [("side", "tollfree-blocking"), ("side", "tonic-unix")],
+                stated: 3.41,
+                spread: (2.0, 5.5),
+            },
+            Statement {
+                document: ALL,
+                text: "| ping-pong, 1 | p50 | 0.05 |",
+                what: "a round trip on a stream, level 1 over tonic",
+                figure: Figure::Of("p50_ns"),
+                rows: &[("kind", "ping-pong")],
+                over: ONE,
+                stated: 0.05,
+                spread: (0.02, 0.35),
+            },
+        ],
     },
 ];
 
