@@ -332,9 +332,8 @@ impl Core {
             if runtime_waiters.wait_began_ns != 0 {
                 let began = std::mem::take(&mut runtime_waiters.wait_began_ns);
                 let until = match std::mem::take(&mut runtime_waiters.looked_at_ns) {
-                    // Waits of one session are much alike: the clock is read for one in a few, while an answer waits. Of those that
-                    // were slept through, or are to tell whether to look again, each one counts.
-                    0 if self.waits_unlearnt < UNLEARNT_COUNT_MAX && !self.patience.is_probe() => {
+                    // Waits of one session are much alike: the clock is read for one in a few, while an answer waits.
+                    0 if self.waits_unlearnt < UNLEARNT_COUNT_MAX => {
                         self.waits_unlearnt += 1;
                         continue;
                     }

@@ -137,13 +137,11 @@ mod tests {
             client.learn(60_000, 1);
         }
         assert!(client.budget().ns() > 60_000);
-        let mut looked_ns = 0;
         for _ in 0..100 {
             client.said(true);
-            looked_ns += client.budget().ns();
+            assert!(client.budget().ns() <= price.ns());
             client.learn(60_000, 1);
         }
-        assert!(looked_ns <= 100 * price.ns() / 3, "{looked_ns}");
         assert!(client.budget().is_probe(), "a wake-up takes longer than it costs here");
         client.said(false);
         assert!(client.budget().ns() > 60_000 && !client.budget().is_probe());

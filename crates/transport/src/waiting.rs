@@ -37,10 +37,6 @@ const PROBE_EVERY: u32 = 8;
 /// would be quick were the other awake: only a probe as long as a wake-up finds that out. One in so many is that long.
 const NEAR_FACTOR: u64 = 8;
 const LONG_PROBE_EVERY: u32 = 2 * PROBE_EVERY;
-/// Where threads are slow to wake, even that ends before the other is awake: a wake-up takes longer than it costs. A few probes are longer,
-/// by so many times.
-const DEEP_PROBE_EVERY: u32 = 4 * LONG_PROBE_EVERY;
-const DEEP_FACTOR: u64 = NEAR_FACTOR / 2;
 /// A single wait counts for at most this much more than the average: so many times what is worth it.
 const OUTLIER_FACTOR: u64 = 4;
 /// The average counts up to so many times what is worth it.
@@ -65,7 +61,7 @@ impl SpinBudget {
     /// Waits are worth spinning for up to `worth_ns`, where the policy asks what that costs.
     pub(crate) fn new(policy: WaitPolicy, worth_ns: u64) -> SpinBudget {
         let worth_ns = if policy == WaitPolicy::Adaptive { worth_ns } else { WORTH_NS };
-        SpinBudget { policy, worth_ns, average_ns: worth_ns / 16, unprobed: 1, on_trial: false }
+        SpinBudget { policy, worth_ns, average_ns: worth_ns / 16, unprobed: 0, on_trial: false }
     }
 
     /// It has turned out that waits are worth spinning for up to so many nanoseconds.
@@ -88,7 +84,7 @@ impl SpinBudget {
             self.average_ns = self.worth_ns / 8;
         }
         self.on_trial = !is_worth && !self.on_trial && waited_ns <= self.probe_ns();
-        self.unprobed = if is_worth { 1 } else { (self.unprobed + 1) % DEEP_PROBE_EVERY };
+        self.unprobed = if is_worth { 0 } else { (self.unprobed + 1) % LONG_PROBE_EVERY };
         let most = self.average_ns + OUTLIER_FACTOR * self.worth_ns;
         let waited = waited_ns.min(most).min(AVERAGE_FACTOR * self.worth_ns);
         self.average_ns = self.average_ns - (self.average_ns >> WEIGHT_SHIFT) + (waited >> WEIGHT_SHIFT);
@@ -96,18 +92,8 @@ impl SpinBudget {
 
     /// How long a probe looks that finds out whether spinning is worth it after all.
     fn probe_ns(&self) -> u64 {
-        if !self.is_near() {
-            PROBE_NS.min(self.worth_ns)
-        } else if self.unprobed == 0 {
-            DEEP_FACTOR * self.worth_ns
-        } else {
-            self.worth_ns
-        }
-    }
-
-    /// Whether a good neighbor's waits are not much longer than what is worth it.
-    fn is_near(&self) -> bool {
-        self.is_thrifty() && self.average_ns <= NEAR_FACTOR * self.worth_ns
+        let is_near = self.average_ns <= NEAR_FACTOR * self.worth_ns;
+        if self.is_thrifty() && is_near { self.worth_ns } else { PROBE_NS.min(self.worth_ns) }
     }
 
     fn trial_ns(&self) -> u64 {
@@ -131,8 +117,9 @@ impl SpinBudget {
             return self.trial_ns();
         }
         if self.average_ns > self.worth_ns {
-            let every = if self.is_near() { LONG_PROBE_EVERY } else { PROBE_EVERY };
-            return if self.unprobed.is_multiple_of(every) { self.probe_ns() } else { 0 };
+            let probe_ns = self.probe_ns();
+            let every = if probe_ns > PROBE_NS { LONG_PROBE_EVERY } else { PROBE_EVERY };
+            return if self.unprobed.is_multiple_of(every) { probe_ns } else { 0 };
         }
         // Who has spun for as long as sleeping would have cost has lost no more than that.
         if self.is_thrifty() { self.worth_ns } else { (self.average_ns * 4).clamp(SPIN_NS_MIN, WORTH_NS) }
@@ -365,30 +352,11 @@ mod tests {
     }
 
     #[test]
-    fn two_that_are_slow_to_wake_find_that_out_too() {
-        // The other takes three times as long to wake as a wake-up costs; it answers at once then.
-        let mut budget = neighbor(5 * COST_NS);
-        let mut waits = 0;
-        while budget.is_probe() {
-            let is_awake = waits > 0 && budget.ns() == COST_NS && budget.on_trial;
-            let wait_ns = match budget.ns() {
-                _ if is_awake => 2_000,
-                ns if ns >= 3 * COST_NS => 3 * COST_NS,
-                _ => 5 * COST_NS,
-            };
-            budget.learn(wait_ns);
-            waits += 1;
-            assert!(waits < 200);
-        }
-    }
-
-    #[test]
     fn one_outlier_does_not_make_a_good_neighbor_sleep_and_a_change_of_the_price_counts_at_once() {
         let mut budget = neighbor(2_000);
         budget.learn(50_000_000);
         assert_eq!(budget.ns(), COST_NS);
         let mut budget = neighbor(30_000);
-        budget.learn(30_000);
         assert!(budget.is_probe());
         budget.set_worth(40_000);
         assert_eq!((budget.ns(), budget.is_probe()), (40_000, false));
