@@ -1,6 +1,6 @@
 //! Looking for what is waited for, within one `poll`: for the answer to a call, for the next message of a stream, for the next call.
 //!
-//! Whoever waits looks first: so long as that is worth it ([`crate::patience`]) a quick peer is met without a task being put to sleep, woken, or
+//! A task that waits looks first: so long as that is worth it ([`crate::patience`]) a quick peer is met without a task being put to sleep, woken, or
 //! given its turn. How long a look is depends on who else wants the thread.
 
 use tokio::runtime::{self, RuntimeFlavor};
@@ -26,7 +26,7 @@ const TURN_NS: u64 = 1_000;
 const LONG_TURNS: u8 = 2;
 /// The same for a thread that has nothing else to do: 20 µs together, if waits are that long.
 const DEDICATED_GLANCE_COUNT: usize = 100 * GLANCE_COUNT;
-/// The same for a thread of several: 60 µs together, as long as the longest probe.
+/// The same for a thread of several, which others relieve: 60 µs together, if waits are that long.
 const FURTHER_GLANCE_COUNT: usize = 300 * GLANCE_COUNT;
 /// What a glance takes, about.
 const GLANCE_NS: u64 = 14;
