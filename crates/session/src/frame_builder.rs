@@ -231,15 +231,38 @@ impl Budget<'_> {
         message: &mut Outgoing,
     ) -> Result<Cut, Uncut> {
         if message.is_batch() {
-            let credit = stream.send_credit.min(*self.credit).saturating_sub(CHUNK_CHARGE);
-            let room = out.record_len_max().saturating_sub(fixed_len).min(BATCH_LEN_MAX);
-            let (len, count) = message.fitting(room.min(usize::try_from(credit).unwrap_or(usize::MAX)));
-            if count > 0 {
-                return Ok(Cut { len, count, area: None });
+            if let Some(cut) = self.cut_batch(out, stream, fixed_len, message) {
+                return Ok(cut);
             }
             message.single_out();
         }
         self.cut(out, stream, fixed_len, message)
+    }
+
+    /// How many messages of a batch the next frame takes: in the payload area, where the batch is long. `None`: the first fits into no frame.
+    #[inline]
+    fn cut_batch<T>(
+        &self,
+        out: &mut impl Outbound,
+        stream: &Stream<T>,
+        fixed_len: usize,
+        message: &Outgoing,
+    ) -> Option<Cut> {
+        let credit = stream.send_credit.min(*self.credit).saturating_sub(CHUNK_CHARGE);
+        let granted = usize::try_from(credit).unwrap_or(usize::MAX);
+        let room = out.record_len_max().saturating_sub(fixed_len);
+        let left = message.len() - message.sent;
+        if left > INLINE_LEN_MAX && room >= AREA_RANGE_LEN {
+            let (len, count) = message.fitting(out.area_chunk_max(left).min(granted));
+            if len >= INLINE_LEN_MAX
+                && let Data::Encoded(bytes) = &message.data
+                && let Some(place) = out.put_in_area(&bytes[message.sent..message.sent + len])
+            {
+                return Some(Cut { len, count, area: Some(place) });
+            }
+        }
+        let (len, count) = message.fitting(room.min(BATCH_LEN_MAX).min(granted));
+        (count > 0).then_some(Cut { len, count, area: None })
     }
 
     /// Decides how much of a message the next frame takes; places it in the payload area if it goes there.

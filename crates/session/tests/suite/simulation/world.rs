@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events};
+use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
 use tollfree_session::{
     Accepted, AreaEvent, Arrival, Closed, EmitError, End, Ending, Limits, Opening, Part, Progress, Received,
@@ -14,6 +14,9 @@ use super::rng::Rng;
 use super::wire::Wire;
 
 pub(crate) type Step = Result<(), String>;
+
+/// Of a frame whose messages lie together in a payload area.
+const AREA_BATCH: u8 = flags::BATCH | flags::IN_AREA;
 
 /// Who waits on a stream, as a transport notes it there.
 #[derive(Debug, Default)]
@@ -588,6 +591,10 @@ impl World {
             if head.flags & 1 << bit != 0 {
                 self.see(&format!("flag {bit}"));
             }
+        }
+        let opens = head.events & events::HEADERS != 0;
+        if !opens && head.events & events::MESSAGE != 0 && head.flags & AREA_BATCH == AREA_BATCH {
+            self.see("a batch in an area");
         }
         if head.events == events::CONTROL {
             self.see(&format!("control {}", head.code));
