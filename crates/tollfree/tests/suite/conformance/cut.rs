@@ -128,7 +128,9 @@ async fn a_request_that_is_cut_by_its_deadline_is_an_error(way: Way) {
         let (sender, mut request) = request(true).await;
         // A busy machine takes its time to begin a handler, too.
         request.set_timeout(Duration::from_secs(1));
-        call(&lab, kind, request).await.unwrap_err();
+        // Over HTTP/2 a handler that has read of it may get an answer out before its client's clock rings.
+        let called = call(&lab, kind, request).await;
+        assert!(called.is_err() || is_http2(way), "{kind:?}");
         let end = end(&lab, count).await.expect("not complete");
         // Each hop counts the time anew, so the client's clock may ring first: then it cancels.
         let is_direct = !is_http2(way) && way != Way::Shepherded;
