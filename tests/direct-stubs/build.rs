@@ -1,6 +1,6 @@
 //! Generates the stubs of the same services as `tollfree-stubs`, with Tollfree's generator, and
 //! blocking clients beside them. The second call has stubs that take objects; the third has such of a
-//! later version of a schema, and the fourth unusual names, types and settings,
+//! later version of a schema, the fourth has streams of our own type, and the fifth unusual names, types and settings,
 //! for a test to compile.
 
 use std::path::Path;
@@ -38,6 +38,16 @@ fn main() -> std::io::Result<()> {
         .objects(".tollfree.probe.v1")
         .views_path("crate::later::views")
         .compile_protos(&["later.proto"], &["proto"])?;
+    let own = Path::new(&out).join("own");
+    std::fs::create_dir_all(&own)?;
+    tollfree_build::configure()
+        .out_dir(&own)
+        .build_blocking_client(true)
+        .own_streaming(true)
+        .bytes(".tollfree.freight.v1.Cargo.body")
+        .objects(".tollfree.sensors.v1")
+        .views_path("crate::own::views")
+        .compile_protos(&["freight.proto", "sensors.proto"], &["../stubs/proto"])?;
     let unusual = Path::new(&out).join("unusual");
     std::fs::create_dir_all(&unusual)?;
     tollfree_build::configure()

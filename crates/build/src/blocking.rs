@@ -4,6 +4,7 @@ use proc_macro2::{Ident, TokenStream};
 use prost_build::Service;
 use quote::{format_ident, quote};
 
+use crate::client;
 use crate::names::{self, Names};
 use crate::service::Options;
 
@@ -103,7 +104,7 @@ fn method(
     let (argument, sent) = if method.client_streaming {
         (
             quote!(impl IntoIterator<Item = #request, IntoIter: std::marker::Send + 'static>),
-            quote!(tokio_stream::iter(request)),
+            quote!(tonic::Request::new(tokio_stream::iter(request))),
         )
     } else {
         (quote!(impl tonic::IntoRequest<#request>), quote!(request.into_request()))
@@ -111,6 +112,8 @@ fn method(
     // By its path: the method may have the name of one that every type has, as `into`.
     let call = quote!(self.channel.run(#async_client::#name(&mut self.inner, #sent)));
     Ok(if method.server_streaming {
+        let kind = if method.client_streaming { quote!(streaming) } else { quote!(server_streaming) };
+        let (called, coding) = (client::called(service, &method.proto_name), client::coding(names, options)?);
         quote! {
             #docs
             #deprecated
@@ -118,7 +121,9 @@ fn method(
                 &mut self,
                 request: #argument,
             ) -> std::result::Result<tonic::Response<::tollfree::blocking::Streaming<#response>>, tonic::Status> {
-                let answer = #call;
+                #called
+                let answer: std::result::Result<tonic::Response<::tollfree::Streaming<#response>>, tonic::Status> =
+                    self.channel.run(self.inner.inner.#kind(#sent, &METHOD, #coding));
                 let channel = self.channel.clone();
                 answer.map(|answer| answer.map(|inner| ::tollfree::blocking::Streaming::new(channel, inner)))
             }

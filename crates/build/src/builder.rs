@@ -103,6 +103,9 @@ impl Builder {
         build_transport;
         /// Puts the package before services' names on the wire: on unless said here.
         emit_package;
+        /// Has callers and handlers read streams as `tollfree::Streaming` instead of `tonic::Streaming`: the same methods, and short messages
+        /// come at a multiple of the rate. Off unless said here. Blocking clients have it always.
+        own_streaming;
         /// Handlers take `Arc<Self>`: off unless said here.
         use_arc_self;
         /// Gives all methods of the trait a body that answers UNIMPLEMENTED: off unless said here.

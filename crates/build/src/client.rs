@@ -23,6 +23,8 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
         .map(|method| self::method(&Names::new(service, method, options)?, &full_name, options))
         .collect::<Result<_, String>>()?;
     let settings = settings(service);
+    // The blocking client, which lies beside, makes some calls itself.
+    let visibility = options.build_blocking_client.then(|| quote!(pub(super)));
     Ok(quote! {
         /// Generated client implementations.
         #mod_attributes
@@ -35,7 +37,7 @@ pub(crate) fn generate(service: &Service, options: &Options) -> Result<TokenStre
             #attributes
             #[derive(Debug, Clone)]
             pub struct #client<T> {
-                inner: ::tollfree::direct::Grpc<T>,
+                #visibility inner: ::tollfree::direct::Grpc<T>,
             }
 
             #connect
@@ -147,7 +149,7 @@ fn method(names: &Names<'_>, service: &str, options: &Options) -> Result<TokenSt
     let Names { method, request, response, .. } = names;
     let name = format_ident!("{}", method.name);
     let proto_name = &method.proto_name;
-    let path = format!("/{service}/{proto_name}");
+    let called = called(service, proto_name);
     let docs = options.docs(&format!("{service}.{proto_name}"), &method.comments.leading);
     let deprecated = method.options.deprecated().then(|| quote!(#[deprecated]));
     let coding = coding(names, options)?;
@@ -156,8 +158,7 @@ fn method(names: &Names<'_>, service: &str, options: &Options) -> Result<TokenSt
     } else {
         (quote!(impl tonic::IntoRequest<#request>), quote!(into_request))
     };
-    let answer =
-        if method.server_streaming { quote!(tonic::codec::Streaming<#response>) } else { quote!(#response) };
+    let answer = if method.server_streaming { options.streaming(response) } else { quote!(#response) };
     let call = match (method.client_streaming, method.server_streaming) {
         (false, false) if options.is_direct() => quote!(unary),
         (false, false) => quote!(http_unary),
@@ -172,18 +173,26 @@ fn method(names: &Names<'_>, service: &str, options: &Options) -> Result<TokenSt
             &mut self,
             request: #argument,
         ) -> std::result::Result<tonic::Response<#answer>, tonic::Status> {
-            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
-                service: #service,
-                name: #proto_name,
-                path: #path,
-            };
+            #called
             self.inner.#call(request.#into(), &METHOD, #coding).await
         }
     })
 }
 
+/// Which method is called.
+pub(crate) fn called(service: &str, proto_name: &str) -> TokenStream {
+    let path = format!("/{service}/{proto_name}");
+    quote! {
+        static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+            service: #service,
+            name: #proto_name,
+            path: #path,
+        };
+    }
+}
+
 /// How messages are coded.
-fn coding(names: &Names<'_>, options: &Options) -> Result<TokenStream, String> {
+pub(crate) fn coding(names: &Names<'_>, options: &Options) -> Result<TokenStream, String> {
     let codec = codec(options)?;
     Ok(if options.is_direct() {
         names.coding()

@@ -12,7 +12,8 @@ protoc-gen-tollfree is run by protoc or buf:
     protoc --plugin=protoc-gen-tollfree --tollfree_out=src/generated --tollfree_opt=no_server greeter.proto
 
 Options, separated by commas, as tollfree_build::Builder has them:
-    no_client, no_server, no_transport, compile_well_known_types, use_arc_self, generate_default_stubs,
+    no_client, no_server, no_transport, compile_well_known_types, own_streaming, use_arc_self,
+    generate_default_stubs,
     extern_path=.package=::path, type_attribute=path=text, message_attribute=path=text, enum_attribute=path=text,
     field_attribute=path=text, bytes=path, btree_map=path, boxed=path, skip_debug=path, disable_comments=path,
     proto_path=path, codec_path=path

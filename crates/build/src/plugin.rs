@@ -118,6 +118,7 @@ fn parameter(builder: Builder, name: &str, value: &str) -> Result<Builder, Strin
         "no_server" => flag(|builder| builder.build_server(false)),
         "no_transport" => flag(|builder| builder.build_transport(false)),
         "compile_well_known_types" => flag(|builder| builder.compile_well_known_types(true)),
+        "own_streaming" => flag(|builder| builder.own_streaming(true)),
         "use_arc_self" => flag(|builder| builder.use_arc_self(true)),
         "generate_default_stubs" => flag(|builder| builder.generate_default_stubs(true)),
         _ => return valued(builder, name, value),

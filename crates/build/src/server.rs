@@ -219,7 +219,7 @@ impl Context<'_> {
         let receiver =
             if self.options.use_arc_self { quote!(self: std::sync::Arc<Self>) } else { quote!(&self) };
         let request =
-            if method.client_streaming { quote!(tonic::Streaming<#request>) } else { quote!(#request) };
+            if method.client_streaming { self.options.streaming(request) } else { quote!(#request) };
         let stubs = self.options.generate_default_stubs;
         let (stream, answer) = match (method.server_streaming, stubs) {
             (false, _) => (None, quote!(#response)),
@@ -256,7 +256,7 @@ impl Context<'_> {
         let Names { method, request, .. } = names;
         let (handler, name) = (&self.handler, format_ident!("{}", method.name));
         let request =
-            if method.client_streaming { quote!(tonic::Streaming<#request>) } else { quote!(#request) };
+            if method.client_streaming { self.options.streaming(request) } else { quote!(#request) };
         let receiver = if self.options.use_arc_self { quote!(inner) } else { quote!(&inner) };
         quote! {
             move |request: tonic::Request<#request>| {
@@ -271,7 +271,14 @@ impl Context<'_> {
         let method = names.method;
         let path = format!("/{}/{}", self.full_name, method.proto_name);
         let (codec, closure) = (&self.codec, self.closure(names));
-        let codec = if self.options.is_direct() {
+        let kind = match (method.client_streaming, method.server_streaming) {
+            (false, false) => quote!(unary),
+            (false, true) => quote!(server_streaming),
+            (true, false) => quote!(client_streaming),
+            (true, true) => quote!(streaming),
+        };
+        let is_direct = self.options.is_direct();
+        let codec = if is_direct {
             let coding = names.coding();
             quote! {
                 ::tollfree::direct::codec(
@@ -285,17 +292,19 @@ impl Context<'_> {
         } else {
             quote!(#codec::default())
         };
-        let kind = match (method.client_streaming, method.server_streaming) {
-            (false, false) => quote!(unary),
-            (false, true) => quote!(server_streaming),
-            (true, false) => quote!(client_streaming),
-            (true, true) => quote!(streaming),
+        // Streams' messages go past tonic's server, which makes and reads the heads.
+        let is_past = is_direct && (method.client_streaming || method.server_streaming);
+        let (kept, codec, mutable, answer) = if is_past {
+            let answer = quote!(::tollfree::direct::#kind(grpc, codec, #closure, req));
+            (Some(quote!(let codec = #codec;)), quote!(codec.clone()), None, answer)
+        } else {
+            (None, codec, Some(quote!(mut)), quote!(grpc.#kind(::tollfree::direct::handler(#closure), req)))
         };
         quote! {
             #path => {
                 let inner = std::sync::Arc::clone(&self.inner);
-                let method = ::tollfree::direct::handler(#closure);
-                let mut grpc = tonic::server::Grpc::new(#codec)
+                #kept
+                let #mutable grpc = tonic::server::Grpc::new(#codec)
                     .apply_compression_config(
                         self.accept_compression_encodings,
                         self.send_compression_encodings,
@@ -304,7 +313,7 @@ impl Context<'_> {
                         self.max_decoding_message_size,
                         self.max_encoding_message_size,
                     );
-                std::boxed::Box::pin(async move { Ok(grpc.#kind(method, req).await) })
+                std::boxed::Box::pin(async move { Ok(#answer.await) })
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use proc_macro2::TokenStream;
 use prost_build::Service;
+use quote::{ToTokens, quote};
 
 use crate::names::{self, Attributes};
 use crate::{blocking, client, server};
@@ -25,6 +26,7 @@ pub(crate) struct Options {
     /// Services and methods whose stubs take objects.
     pub(crate) objects: Vec<String>,
     pub(crate) views_path: String,
+    pub(crate) own_streaming: bool,
     pub(crate) use_arc_self: bool,
     pub(crate) generate_default_stubs: bool,
     pub(crate) disable_comments: HashSet<String>,
@@ -47,6 +49,7 @@ impl Default for Options {
             codec_path: PROST_CODEC.to_owned(),
             objects: Vec::new(),
             views_path: "super::views".to_owned(),
+            own_streaming: false,
             use_arc_self: false,
             generate_default_stubs: false,
             disable_comments: HashSet::new(),
@@ -63,6 +66,15 @@ impl Options {
     /// Whether messages are prost's, so that unary calls may go the direct way.
     pub(crate) fn is_direct(&self) -> bool {
         self.codec_path == PROST_CODEC
+    }
+
+    /// The type of a stream's messages, as programs have it: tonic's, or ours.
+    pub(crate) fn streaming(&self, message: &impl ToTokens) -> TokenStream {
+        if self.own_streaming {
+            quote!(::tollfree::Streaming<#message>)
+        } else {
+            quote!(tonic::Streaming<#message>)
+        }
     }
 
     /// Whether the stubs of a method take objects. The service is named in full.

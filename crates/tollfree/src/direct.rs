@@ -13,5 +13,6 @@ pub use crate::message::form::{Form, Ready, Root, Struct, Types, types};
 pub use crate::message::objects::Written;
 pub use crate::server::typed::handler::{Handler, handler, unimplemented};
 pub use crate::server::typed::run::{Direct, Passing, Raw, Run, introduce, type_id, unary};
+pub use crate::server::typed::streams::{client_streaming, server_streaming, streaming};
 pub use crate::typed::Method;
-pub use crate::typed::client::{Generated, Grpc, Way};
+pub use crate::typed::client::{Generated, Grpc, Streams, Way};

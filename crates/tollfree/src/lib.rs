@@ -51,6 +51,7 @@ pub use message::payloads::{
     PayloadCounts, Payloads, REF_THRESHOLD_DEFAULT, REF_THRESHOLD_ENCODED_DEFAULT, WhenPoolFull,
 };
 pub use message::pool_arena::arena_in_pool;
+pub use message::streaming::Streaming;
 pub use server::layers::{AnyFuture, AnyService};
 pub use server::load::ServerLoad;
 pub use server::{Attaching, Server};

@@ -54,6 +54,7 @@ fn main() -> Outcome<()> {
         .compile_fds(all.clone())?;
     tollfree_build::configure()
         .build_blocking_client(true)
+        .own_streaming(true)
         .extern_path(".hyperprotobench", "crate::hyperprotobench")
         .extern_path(".fds", "crate::fds")
         .extern_path(".shop", "crate::shop")
@@ -68,6 +69,7 @@ fn main() -> Outcome<()> {
     tollfree_build::configure()
         .extern_path(".hyperprotobench", "crate::hyperprotobench")
         .extern_path(".fds", "crate::fds")
+        .own_streaming(true)
         .objects(".tollfree.bench.v1")
         .views(".shop")
         .views_path("crate::objects::views")

@@ -68,5 +68,24 @@ pub mod later {
     }
 }
 
+/// Stubs whose streams are of our own type.
+#[allow(missing_docs, unreachable_pub)]
+pub mod own {
+    /// What the objects are read and built by.
+    pub mod views {
+        include!(concat!(env!("OUT_DIR"), "/own/views.rs"));
+    }
+
+    /// The service that carries bytes.
+    pub mod freight {
+        include!(concat!(env!("OUT_DIR"), "/own/tollfree.freight.v1.rs"));
+    }
+
+    /// The service of the examples that has all four kinds of calls, whose stubs take objects.
+    pub mod sensors {
+        include!(concat!(env!("OUT_DIR"), "/own/tollfree.sensors.v1.rs"));
+    }
+}
+
 /// Descriptors of all files, as the reflection service wants them.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

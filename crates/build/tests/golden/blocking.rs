@@ -81,9 +81,26 @@ pub mod kinds_blocking_client {
             tonic::Response<::tollfree::blocking::Streaming<super::chat::Line>>,
             tonic::Status,
         > {
-            let answer = self
+            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+                service: "golden.kinds.v1.Kinds",
+                name: "Listen",
+                path: "/golden.kinds.v1.Kinds/Listen",
+            };
+            let answer: std::result::Result<
+                tonic::Response<::tollfree::Streaming<super::chat::Line>>,
+                tonic::Status,
+            > = self
                 .channel
-                .run(KindsClient::listen(&mut self.inner, request.into_request()));
+                .run(
+                    self
+                        .inner
+                        .inner
+                        .server_streaming(
+                            request.into_request(),
+                            &METHOD,
+                            ::tollfree::direct::Prost,
+                        ),
+                );
             let channel = self.channel.clone();
             answer
                 .map(|answer| {
@@ -105,7 +122,12 @@ pub mod kinds_blocking_client {
             tonic::Status,
         > {
             self.channel
-                .run(KindsClient::tell(&mut self.inner, tokio_stream::iter(request)))
+                .run(
+                    KindsClient::tell(
+                        &mut self.inner,
+                        tonic::Request::new(tokio_stream::iter(request)),
+                    ),
+                )
         }
         pub fn talk(
             &mut self,
@@ -117,9 +139,26 @@ pub mod kinds_blocking_client {
             tonic::Response<::tollfree::blocking::Streaming<super::Chat>>,
             tonic::Status,
         > {
-            let answer = self
+            static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
+                service: "golden.kinds.v1.Kinds",
+                name: "Talk",
+                path: "/golden.kinds.v1.Kinds/Talk",
+            };
+            let answer: std::result::Result<
+                tonic::Response<::tollfree::Streaming<super::Chat>>,
+                tonic::Status,
+            > = self
                 .channel
-                .run(KindsClient::talk(&mut self.inner, tokio_stream::iter(request)));
+                .run(
+                    self
+                        .inner
+                        .inner
+                        .streaming(
+                            tonic::Request::new(tokio_stream::iter(request)),
+                            &METHOD,
+                            ::tollfree::direct::Prost,
+                        ),
+                );
             let channel = self.channel.clone();
             answer
                 .map(|answer| {

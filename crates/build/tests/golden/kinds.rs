@@ -141,7 +141,7 @@ pub mod kinds_client {
             &mut self,
             request: impl tonic::IntoRequest<super::Chat>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::chat::Line>>,
+            tonic::Response<tonic::Streaming<super::chat::Line>>,
             tonic::Status,
         > {
             static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
@@ -183,7 +183,7 @@ pub mod kinds_client {
                 Message = super::super::super::other::v1::Note,
             >,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::Chat>>,
+            tonic::Response<tonic::Streaming<super::Chat>>,
             tonic::Status,
         > {
             static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
@@ -411,12 +411,6 @@ pub mod kinds_server {
             match req.uri().path() {
                 "/golden.kinds.v1.Kinds/Say" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<super::Chat>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::say(&inner, request).await }
-                    });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
                                 ::tollfree::direct::Prost,
@@ -435,26 +429,33 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.unary(method, req).await)
+                        Ok(
+                            grpc
+                                .unary(
+                                    ::tollfree::direct::handler(move |
+                                        request: tonic::Request<super::Chat>|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move {
+                                            <T as self::Kinds>::say(&inner, request).await
+                                        }
+                                    }),
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 "/golden.kinds.v1.Kinds/Listen" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<super::Chat>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::listen(&inner, request).await }
-                    });
-                    let mut grpc = tonic::server::Grpc::new(
-                            ::tollfree::direct::codec(
-                                ::tollfree::direct::Prost,
-                                &mut req,
-                                self.max_encoding_message_size,
-                                self.max_decoding_message_size,
-                                !self.send_compression_encodings.is_empty(),
-                            ),
-                        )
+                    let codec = ::tollfree::direct::codec(
+                        ::tollfree::direct::Prost,
+                        &mut req,
+                        self.max_encoding_message_size,
+                        self.max_decoding_message_size,
+                        !self.send_compression_encodings.is_empty(),
+                    );
+                    let grpc = tonic::server::Grpc::new(codec.clone())
                         .apply_compression_config(
                             self.accept_compression_encodings,
                             self.send_compression_encodings,
@@ -464,26 +465,32 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.server_streaming(method, req).await)
+                        Ok(
+                            ::tollfree::direct::server_streaming(
+                                    grpc,
+                                    codec,
+                                    move |request: tonic::Request<super::Chat>| {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move {
+                                            <T as self::Kinds>::listen(&inner, request).await
+                                        }
+                                    },
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 "/golden.kinds.v1.Kinds/Tell" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<tonic::Streaming<super::Chat>>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::tell(&inner, request).await }
-                    });
-                    let mut grpc = tonic::server::Grpc::new(
-                            ::tollfree::direct::codec(
-                                ::tollfree::direct::Prost,
-                                &mut req,
-                                self.max_encoding_message_size,
-                                self.max_decoding_message_size,
-                                !self.send_compression_encodings.is_empty(),
-                            ),
-                        )
+                    let codec = ::tollfree::direct::codec(
+                        ::tollfree::direct::Prost,
+                        &mut req,
+                        self.max_encoding_message_size,
+                        self.max_decoding_message_size,
+                        !self.send_compression_encodings.is_empty(),
+                    );
+                    let grpc = tonic::server::Grpc::new(codec.clone())
                         .apply_compression_config(
                             self.accept_compression_encodings,
                             self.send_compression_encodings,
@@ -493,28 +500,34 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.client_streaming(method, req).await)
+                        Ok(
+                            ::tollfree::direct::client_streaming(
+                                    grpc,
+                                    codec,
+                                    move |
+                                        request: tonic::Request<tonic::Streaming<super::Chat>>|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move {
+                                            <T as self::Kinds>::tell(&inner, request).await
+                                        }
+                                    },
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 "/golden.kinds.v1.Kinds/Talk" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<
-                            tonic::Streaming<super::super::super::other::v1::Note>,
-                        >|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::talk(&inner, request).await }
-                    });
-                    let mut grpc = tonic::server::Grpc::new(
-                            ::tollfree::direct::codec(
-                                ::tollfree::direct::Prost,
-                                &mut req,
-                                self.max_encoding_message_size,
-                                self.max_decoding_message_size,
-                                !self.send_compression_encodings.is_empty(),
-                            ),
-                        )
+                    let codec = ::tollfree::direct::codec(
+                        ::tollfree::direct::Prost,
+                        &mut req,
+                        self.max_encoding_message_size,
+                        self.max_decoding_message_size,
+                        !self.send_compression_encodings.is_empty(),
+                    );
+                    let grpc = tonic::server::Grpc::new(codec.clone())
                         .apply_compression_config(
                             self.accept_compression_encodings,
                             self.send_compression_encodings,
@@ -524,17 +537,28 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.streaming(method, req).await)
+                        Ok(
+                            ::tollfree::direct::streaming(
+                                    grpc,
+                                    codec,
+                                    move |
+                                        request: tonic::Request<
+                                            tonic::Streaming<super::super::super::other::v1::Note>,
+                                        >|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move {
+                                            <T as self::Kinds>::talk(&inner, request).await
+                                        }
+                                    },
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 "/golden.kinds.v1.Kinds/Ping" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<()>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::ping(&inner, request).await }
-                    });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
                                 ::tollfree::direct::Prost,
@@ -553,17 +577,25 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.unary(method, req).await)
+                        Ok(
+                            grpc
+                                .unary(
+                                    ::tollfree::direct::handler(move |
+                                        request: tonic::Request<()>|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move {
+                                            <T as self::Kinds>::ping(&inner, request).await
+                                        }
+                                    }),
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 "/golden.kinds.v1.Kinds/Is" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<::prost::alloc::string::String>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::is(&inner, request).await }
-                    });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
                                 ::tollfree::direct::Prost,
@@ -582,17 +614,23 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.unary(method, req).await)
+                        Ok(
+                            grpc
+                                .unary(
+                                    ::tollfree::direct::handler(move |
+                                        request: tonic::Request<::prost::alloc::string::String>|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move { <T as self::Kinds>::is(&inner, request).await }
+                                    }),
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 "/golden.kinds.v1.Kinds/Type" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<super::Chat>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::r#type(&inner, request).await }
-                    });
                     let mut grpc = tonic::server::Grpc::new(
                             ::tollfree::direct::codec(
                                 ::tollfree::direct::Prost,
@@ -611,7 +649,21 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.unary(method, req).await)
+                        Ok(
+                            grpc
+                                .unary(
+                                    ::tollfree::direct::handler(move |
+                                        request: tonic::Request<super::Chat>|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move {
+                                            <T as self::Kinds>::r#type(&inner, request).await
+                                        }
+                                    }),
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 _ => {

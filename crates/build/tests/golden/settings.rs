@@ -128,7 +128,7 @@ pub mod kinds_client {
             &mut self,
             request: impl tonic::IntoRequest<crate::types::Chat>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<crate::types::chat::Line>>,
+            tonic::Response<tonic::Streaming<crate::types::chat::Line>>,
             tonic::Status,
         > {
             static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
@@ -165,7 +165,7 @@ pub mod kinds_client {
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = ::other::Note>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<crate::types::Chat>>,
+            tonic::Response<tonic::Streaming<crate::types::Chat>>,
             tonic::Status,
         > {
             static METHOD: ::tollfree::direct::Method = ::tollfree::direct::Method {
@@ -405,12 +405,6 @@ pub mod kinds_server {
             match req.uri().path() {
                 "/golden.kinds.v1.Kinds/Say" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<crate::types::Chat>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::say(inner, request).await }
-                    });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -421,17 +415,23 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.unary(method, req).await)
+                        Ok(
+                            grpc
+                                .unary(
+                                    ::tollfree::direct::handler(move |
+                                        request: tonic::Request<crate::types::Chat>|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move { <T as self::Kinds>::say(inner, request).await }
+                                    }),
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 "/golden.kinds.v1.Kinds/Listen" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<crate::types::Chat>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::listen(inner, request).await }
-                    });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -442,17 +442,25 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.server_streaming(method, req).await)
+                        Ok(
+                            grpc
+                                .server_streaming(
+                                    ::tollfree::direct::handler(move |
+                                        request: tonic::Request<crate::types::Chat>|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move {
+                                            <T as self::Kinds>::listen(inner, request).await
+                                        }
+                                    }),
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 "/golden.kinds.v1.Kinds/Tell" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<tonic::Streaming<crate::types::Chat>>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::tell(inner, request).await }
-                    });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -463,17 +471,27 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.client_streaming(method, req).await)
+                        Ok(
+                            grpc
+                                .client_streaming(
+                                    ::tollfree::direct::handler(move |
+                                        request: tonic::Request<
+                                            tonic::Streaming<crate::types::Chat>,
+                                        >|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move {
+                                            <T as self::Kinds>::tell(inner, request).await
+                                        }
+                                    }),
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 "/golden.kinds.v1.Kinds/Talk" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<tonic::Streaming<::other::Note>>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::talk(inner, request).await }
-                    });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -484,17 +502,25 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.streaming(method, req).await)
+                        Ok(
+                            grpc
+                                .streaming(
+                                    ::tollfree::direct::handler(move |
+                                        request: tonic::Request<tonic::Streaming<::other::Note>>|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move {
+                                            <T as self::Kinds>::talk(inner, request).await
+                                        }
+                                    }),
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 "/golden.kinds.v1.Kinds/Ping" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<()>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::ping(inner, request).await }
-                    });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -505,17 +531,25 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.unary(method, req).await)
+                        Ok(
+                            grpc
+                                .unary(
+                                    ::tollfree::direct::handler(move |
+                                        request: tonic::Request<()>|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move {
+                                            <T as self::Kinds>::ping(inner, request).await
+                                        }
+                                    }),
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 "/golden.kinds.v1.Kinds/Is" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<::prost::alloc::string::String>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::is(inner, request).await }
-                    });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -526,17 +560,23 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.unary(method, req).await)
+                        Ok(
+                            grpc
+                                .unary(
+                                    ::tollfree::direct::handler(move |
+                                        request: tonic::Request<::prost::alloc::string::String>|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move { <T as self::Kinds>::is(inner, request).await }
+                                    }),
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 "/golden.kinds.v1.Kinds/Type" => {
                     let inner = std::sync::Arc::clone(&self.inner);
-                    let method = ::tollfree::direct::handler(move |
-                        request: tonic::Request<crate::types::Chat>|
-                    {
-                        let inner = std::sync::Arc::clone(&inner);
-                        async move { <T as self::Kinds>::r#type(inner, request).await }
-                    });
                     let mut grpc = tonic::server::Grpc::new(crate::MyCodec::default())
                         .apply_compression_config(
                             self.accept_compression_encodings,
@@ -547,7 +587,21 @@ pub mod kinds_server {
                             self.max_encoding_message_size,
                         );
                     std::boxed::Box::pin(async move {
-                        Ok(grpc.unary(method, req).await)
+                        Ok(
+                            grpc
+                                .unary(
+                                    ::tollfree::direct::handler(move |
+                                        request: tonic::Request<crate::types::Chat>|
+                                    {
+                                        let inner = std::sync::Arc::clone(&inner);
+                                        async move {
+                                            <T as self::Kinds>::r#type(inner, request).await
+                                        }
+                                    }),
+                                    req,
+                                )
+                                .await,
+                        )
                     })
                 }
                 _ => {

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use futures_util::Stream as _;
 use tollfree_transport::{now_ns, tick_ns};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
@@ -166,14 +167,14 @@ impl Channel {
 /// Messages that a server sends one after the other; blocks until the next is there.
 #[derive(Debug)]
 pub struct Streaming<T> {
-    inner: tonic::Streaming<T>,
+    inner: crate::Streaming<T>,
     channel: Channel,
 }
 
 impl<T> Streaming<T> {
     /// The same messages, blocking.
-    pub fn new(channel: Channel, inner: tonic::Streaming<T>) -> Streaming<T> {
-        Streaming { inner, channel }
+    pub fn new(channel: Channel, inner: impl Into<crate::Streaming<T>>) -> Streaming<T> {
+        Streaming { inner: inner.into(), channel }
     }
 
     /// The next message; `None` after the last.
@@ -181,6 +182,13 @@ impl<T> Streaming<T> {
     /// # Errors
     /// The call's status, when that isn't OK.
     pub fn message(&mut self) -> Result<Option<T>, Status> {
+        if self.inner.has_message() {
+            // Nothing is waited for.
+            let polled = Pin::new(&mut self.inner).poll_next(&mut Context::from_waker(Waker::noop()));
+            if let Poll::Ready(message) = polled {
+                return message.transpose();
+            }
+        }
         self.channel.run(self.inner.message())
     }
 

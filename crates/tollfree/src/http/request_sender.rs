@@ -250,7 +250,11 @@ impl RequestSender {
                 && self.bypass.as_ref().is_none_or(Bypass::is_idle)
                 && let Some(batch) = self.deframer.next_batch(sharing.batched_len_max())
             {
-                self.count += batch.lens().count() as u64;
+                let count = batch.lens().count();
+                self.count += count as u64;
+                if self.objects.as_ref().is_some_and(|objects| objects.taken == Some(false)) {
+                    (0..count).for_each(|_| sharing.payloads.met_other_schema());
+                }
                 (self.emission.message, self.past, self.is_raw) = (Some(batch), None, false);
                 break;
             }

@@ -3,9 +3,12 @@
 
 use std::marker::PhantomData;
 
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt as _};
 use tollfree_layout::limits::OBJECT_LEN_MAX;
 use tollfree_transport::Encoded;
 use tonic::Status;
+use tonic::body::Body;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use crate::message::bypass::{Bypass, OfServer, Past};
@@ -13,9 +16,13 @@ use crate::message::compression::ACCEPT_ENCODING;
 use crate::message::encoding::RECEIVED_LEN_MAX;
 use crate::message::form::{Form, Ready as _, types_of};
 use crate::message::lent::Lent;
+use crate::message::stream_body::{Speaker, stream_body};
+use crate::message::streaming::{Decode, Streaming};
 
 /// tonic's own defaults.
 const BUFFER_LEN: usize = 8 * 1024;
+/// gRPC's prefix.
+pub(crate) const PREFIX_LEN: usize = 5;
 /// A buffer of this length is handed on: each message by itself, so that no more than one large one waits beside.
 const EACH: usize = 1;
 
@@ -27,6 +34,19 @@ pub trait Coding<M1, M2> {
     fn codec(self, call: OneCall) -> Self::Codec;
     /// The fingerprint of both messages' types, where they are objects.
     fn types() -> Option<u64> {
+        None
+    }
+    /// Whether there are bodies of such messages that are not tonic's.
+    const HAS_BODIES: bool = false;
+    /// The body that a stream of requests goes out as.
+    ///
+    /// # Errors
+    /// The stream itself, where tonic has to encode it.
+    fn encoded<S: Stream<Item = M1> + Send + 'static>(_: &OneCall, source: S) -> Result<Body, S> {
+        Err(source)
+    }
+    /// The answers in a body.
+    fn decoded(_: &OneCall, _: Body) -> Option<Streaming<M2>> {
         None
     }
 }
@@ -71,6 +91,17 @@ macro_rules! coding_of_form {
             fn types() -> Option<u64> {
                 types_of::<$form, M1, M2>()
             }
+
+            const HAS_BODIES: bool = true;
+
+            fn encoded<S: Stream<Item = M1> + Send + 'static>(call: &OneCall, source: S) -> Result<Body, S> {
+                let encoder = FormCodec::<$form, M1, M2>::of(call).encoder();
+                Ok(stream_body(source.map(Ok), encoder, Speaker::Client))
+            }
+
+            fn decoded(call: &OneCall, body: Body) -> Option<Streaming<M2>> {
+                Some(FormCodec::<$form, M1, M2>::of(call).messages(body))
+            }
         }
     };
 }
@@ -114,6 +145,36 @@ pub struct FormCodec<F, M1, M2> {
     messages: PhantomData<fn(F, M1) -> M2>,
 }
 
+impl<F, M1, M2> FormCodec<F, M1, M2> {
+    /// Whether messages are compressed on their way out.
+    pub(crate) fn compresses(&self) -> bool {
+        self.call.compresses
+    }
+
+    /// Another of the same call.
+    fn of(call: &OneCall) -> FormCodec<F, M1, M2> {
+        FormCodec { call: call.clone(), messages: PhantomData }
+    }
+}
+
+impl<F, M1, M2> Clone for FormCodec<F, M1, M2> {
+    fn clone(&self) -> Self {
+        FormCodec::of(&self.call)
+    }
+}
+
+impl<F, M1, M2> FormCodec<F, M1, M2>
+where
+    F: Form<M1> + Form<M2>,
+    M1: Send + Sync + 'static,
+    M2: Send + Sync + 'static,
+{
+    /// The messages in a body.
+    pub(crate) fn messages(&mut self, body: Body) -> Streaming<M2> {
+        Streaming::of_body(body, self.decoder(), self.call.decoding_len_max)
+    }
+}
+
 impl<F, M1, M2> Codec for FormCodec<F, M1, M2>
 where
     F: Form<M1> + Form<M2>,
@@ -152,24 +213,8 @@ impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
     type Item = M;
     type Error = Status;
 
-    fn encode(&mut self, mut message: M, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        let number = self.count;
-        self.count += 1;
-        let object = self.object_past(&mut message);
-        let past = match (&self.bypass, &object) {
-            (Some(bypass), Some(object)) => Some((bypass, object.len())),
-            _ => F::ready(&message, |ready| match &self.bypass {
-                Some(bypass) if bypass.takes(ready.encoded_len()) => Ok(Some((bypass, ready.encoded_len()))),
-                _ => {
-                    ready.write(to);
-                    Ok(None)
-                }
-            })?,
-        };
-        if let Some((bypass, len)) = past {
-            bypass.put_out(number, Lent::<F, M>::new(message, object, self.len_max), len);
-        }
-        Ok(())
+    fn encode(&mut self, message: M, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        self.write(message, |ready| ready.write(to)).map(drop)
     }
 
     fn buffer_settings(&self) -> BufferSettings {
@@ -181,6 +226,55 @@ impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
 }
 
 impl<F: Form<M>, M: Send + Sync + 'static> FormEncoder<F, M> {
+    /// Has a message written, or sends it past the body, in which an empty one stands for it then. Whether it went past.
+    fn write(&mut self, mut message: M, write: impl FnOnce(F::Ready<'_>)) -> Result<bool, Status> {
+        let number = self.count;
+        self.count += 1;
+        let object = self.object_past(&mut message);
+        let past = match (&self.bypass, &object) {
+            (Some(bypass), Some(object)) => Some((bypass, object.len())),
+            _ => F::ready(&message, |ready| match &self.bypass {
+                Some(bypass) if bypass.takes(ready.encoded_len()) => Ok(Some((bypass, ready.encoded_len()))),
+                _ => {
+                    write(ready);
+                    Ok(None)
+                }
+            })?,
+        };
+        let Some((bypass, len)) = past else { return Ok(false) };
+        bypass.put_out(number, Lent::<F, M>::new(message, object, self.len_max), len);
+        Ok(true)
+    }
+
+    /// Appends a message behind gRPC's prefix. Whether the piece is to be handed on at once: the message has gone past it.
+    ///
+    /// # Errors
+    /// The status for a message that has no encoding or a longer one than may be, as tonic says it. Nothing is appended then.
+    pub(crate) fn append(&mut self, message: M, to: &mut BytesMut) -> Result<bool, Status> {
+        let (begin, len_max) = (to.len(), self.len_max.unwrap_or(usize::MAX));
+        let mut refused = None;
+        let went_past = self.write(message, |ready| {
+            let len = ready.encoded_len();
+            if len > len_max.min(u32::MAX as usize) {
+                refused = Some(len);
+                return;
+            }
+            // Written by its length, without asking for room at each step.
+            to.resize(begin + PREFIX_LEN + len, 0);
+            let (prefix, mut place) = to[begin..].split_at_mut(PREFIX_LEN);
+            prefix[1..].copy_from_slice(&(len as u32).to_be_bytes());
+            ready.write(&mut place);
+        });
+        let went_past = went_past.inspect_err(|_| to.truncate(begin))?;
+        if let Some(len) = refused {
+            return Err(unsendable(len, len_max));
+        }
+        if went_past {
+            to.resize(begin + PREFIX_LEN, 0);
+        }
+        Ok(went_past)
+    }
+
     /// The bytes of a message that goes past tonic as an object.
     fn object_past(&self, message: &mut M) -> Option<Encoded> {
         self.bypass.as_ref().filter(|bypass| F::OBJECTS && bypass.takes_objects())?;
@@ -209,18 +303,48 @@ impl<F: Form<M>, M: Send + Sync + 'static> Decoder for FormDecoder<F, M> {
     type Error = Status;
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
-        let number = self.count;
-        self.count += 1;
-        let Some(bypass) = &self.bypass else { return F::read(from).map(Some) };
-        match bypass.take_back(number) {
-            Some(Past::Rope(rope)) => F::read_rope(rope).map(Some),
-            Some(Past::Object(object)) => {
-                let len_max = bypass.back_limit().unwrap_or(RECEIVED_LEN_MAX);
-                F::keep_object(object, len_max, bypass.trust()).map(Some)
-            }
+        match self.take_past() {
+            Some(past) => past.map(Some),
             None => F::read(from).map(Some),
         }
     }
+}
+
+impl<F: Form<M>, M: Send + Sync + 'static> Decode<M> for FormDecoder<F, M> {
+    fn take(&mut self, len: usize, from: &mut Bytes) -> Result<M, Status> {
+        // A field of bytes that shares this memory is not copied twice, as one out of a slice would be.
+        let message = from.split_to(len);
+        self.take_past().unwrap_or_else(|| F::read(message))
+    }
+}
+
+impl<F: Form<M>, M: Send + Sync + 'static> FormDecoder<F, M> {
+    /// The next message, where it came past the body.
+    #[inline]
+    fn take_past(&mut self) -> Option<Result<M, Status>> {
+        let number = self.count;
+        self.count += 1;
+        let bypass = self.bypass.as_ref()?;
+        Some(match bypass.take_back(number)? {
+            Past::Rope(rope) => F::read_rope(rope),
+            Past::Object(object) => {
+                let len_max = bypass.back_limit().unwrap_or(RECEIVED_LEN_MAX);
+                F::keep_object(object, len_max, bypass.trust())
+            }
+        })
+    }
+}
+
+/// tonic's words for a message that is too long.
+#[cold]
+fn unsendable(len: usize, len_max: usize) -> Status {
+    if len > len_max {
+        let words = format!(
+            "Error, encoded message length too large: found {len} bytes, the limit is: {len_max} bytes"
+        );
+        return Status::out_of_range(words);
+    }
+    Status::resource_exhausted(format!("Cannot return body with more than 4GB of data but got {len} bytes"))
 }
 
 #[cfg(test)]

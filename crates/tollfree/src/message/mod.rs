@@ -16,4 +16,6 @@ pub(crate) mod pool_arena;
 pub(crate) mod received;
 pub(crate) mod relay;
 pub(crate) mod repacking;
+pub(crate) mod stream_body;
+pub(crate) mod streaming;
 pub(crate) mod translation;

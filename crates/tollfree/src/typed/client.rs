@@ -2,27 +2,29 @@
 
 use std::any::TypeId;
 use std::fmt;
-use std::task::{Context, Poll};
+use std::option;
 
+use futures_util::stream::{Flatten, Iter};
+use futures_util::{Stream, StreamExt as _};
 use http::header::{CONTENT_TYPE, HeaderValue, TE};
 use http::uri::PathAndQuery;
 use http::{Extensions, Uri, Version};
 use http_body::Body as HttpBody;
-use tokio_stream::Stream;
 use tonic::body::Body;
 use tonic::client::GrpcService;
-use tonic::codec::{CompressionEncoding, Streaming};
+use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Code, Request, Response, Status};
-use tower_service::Service;
 
 use crate::channel::Channel;
 use crate::channel::slot::Slot;
 use crate::message::bypass::{Bypass, OfClient};
 use crate::message::codec::{Coding, OneCall};
 use crate::message::form::Form;
+use crate::message::streaming::Streaming;
 use crate::metadata::GRPC;
+use crate::typed::bodies::Borrowed;
 use crate::typed::{Method, unary};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -162,23 +164,6 @@ impl<T, F> Grpc<InterceptedService<T, F>> {
     }
 }
 
-/// A service by reference, so that tonic's client can be made around it for one call.
-struct Borrowed<'a, T>(&'a mut T);
-
-impl<T: GrpcService<Body>> Service<http::Request<Body>> for Borrowed<'_, T> {
-    type Response = http::Response<T::ResponseBody>;
-    type Error = T::Error;
-    type Future = T::Future;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> T::Future {
-        self.0.call(request)
-    }
-}
-
 impl<T> Grpc<T>
 where
     T: GrpcService<Body>,
@@ -293,7 +278,8 @@ where
         M2: Send + Sync + 'static,
     {
         let codec = codec.codec(self.one_call(request.extensions_mut(), C::types()));
-        let mut grpc = self.http(request.extensions_mut(), method).await?;
+        let service = Borrowed::ready(&mut self.service, request.extensions_mut(), method, None).await?;
+        let mut grpc = tonic_client(&self.settings, service);
         grpc.unary(request, PathAndQuery::from_static(method.path), codec).await
     }
 
@@ -301,20 +287,19 @@ where
     ///
     /// # Errors
     /// The call's status.
-    pub async fn server_streaming<M1, M2, C>(
+    pub async fn server_streaming<A, M1, M2, C>(
         &mut self,
-        mut request: Request<M1>,
+        request: Request<M1>,
         method: &'static Method,
         codec: C,
-    ) -> Result<Response<Streaming<M2>>, Status>
+    ) -> Result<Response<A>, Status>
     where
+        A: Streams<M2>,
         C: Coding<M1, M2>,
         M1: Send + Sync + 'static,
         M2: Send + Sync + 'static,
     {
-        let codec = codec.codec(self.one_call(request.extensions_mut(), C::types()));
-        let mut grpc = self.http(request.extensions_mut(), method).await?;
-        grpc.server_streaming(request, PathAndQuery::from_static(method.path), codec).await
+        self.streaming(request.map(tokio_stream::once), method, codec).await
     }
 
     /// A call with a stream of requests and one response.
@@ -323,7 +308,7 @@ where
     /// The call's status.
     pub async fn client_streaming<S, M1, M2, C>(
         &mut self,
-        mut request: Request<S>,
+        request: Request<S>,
         method: &'static Method,
         codec: C,
     ) -> Result<Response<M2>, Status>
@@ -333,30 +318,47 @@ where
         M1: Send + Sync + 'static,
         M2: Send + Sync + 'static,
     {
-        let codec = codec.codec(self.one_call(request.extensions_mut(), C::types()));
-        let mut grpc = self.http(request.extensions_mut(), method).await?;
-        grpc.client_streaming(request, PathAndQuery::from_static(method.path), codec).await
+        let (mut request, call, body) = self.outgoing::<S, M1, M2, C>(request);
+        let service = Borrowed::ready(&mut self.service, request.extensions_mut(), method, body).await?;
+        let mut grpc = tonic_client(&self.settings, service);
+        grpc.client_streaming(request, PathAndQuery::from_static(method.path), codec.codec(call)).await
     }
 
     /// A call with a stream each way.
     ///
     /// # Errors
     /// The call's status.
-    pub async fn streaming<S, M1, M2, C>(
+    pub async fn streaming<A, S, M1, M2, C>(
         &mut self,
-        mut request: Request<S>,
+        request: Request<S>,
         method: &'static Method,
         codec: C,
-    ) -> Result<Response<Streaming<M2>>, Status>
+    ) -> Result<Response<A>, Status>
     where
+        A: Streams<M2>,
         S: Stream<Item = M1> + Send + 'static,
         C: Coding<M1, M2>,
         M1: Send + Sync + 'static,
         M2: Send + Sync + 'static,
     {
-        let codec = codec.codec(self.one_call(request.extensions_mut(), C::types()));
-        let mut grpc = self.http(request.extensions_mut(), method).await?;
-        grpc.streaming(request, PathAndQuery::from_static(method.path), codec).await
+        let (mut request, call, body) = self.outgoing::<S, M1, M2, C>(request);
+        let path = PathAndQuery::from_static(method.path);
+        // Another service than a channel of ours need not say how a call ended.
+        let own = A::own().filter(|_| C::HAS_BODIES && !matches!(self.target, Target::Foreign));
+        let Some(make) = own else {
+            let service = Borrowed::ready(&mut self.service, request.extensions_mut(), method, body).await?;
+            let mut grpc = tonic_client(&self.settings, service);
+            let answer = grpc.streaming(request, path, codec.codec(call)).await?;
+            return Ok(answer.map(A::from));
+        };
+        let service = Borrowed::ready(&mut self.service, request.extensions_mut(), method, body).await?;
+        let (service, taken) = service.taking();
+        let mut grpc = tonic_client(&self.settings, service);
+        let answer = grpc.streaming(request, path, codec.codec(call.clone())).await?;
+        Ok(answer.map(|inner| match taken.take().and_then(|body| C::decoded(&call, body)) {
+            Some(messages) => make(messages),
+            None => A::from(inner),
+        }))
     }
 
     /// What is to be known of the next call that tonic's client makes; the session finds it in the extensions. `types` is the
@@ -382,17 +384,40 @@ where
         }
     }
 
-    /// tonic's own client around the service, which is ready for a call.
-    async fn http(
-        &mut self,
-        extensions: &mut Extensions,
-        method: &'static Method,
-    ) -> Result<tonic::client::Grpc<Borrowed<'_, T>>, Status> {
-        extensions.insert(tonic::GrpcMethod::new(method.service, method.name));
-        let mut grpc = tonic_client(&self.settings, Borrowed(&mut self.service));
-        let ready = grpc.ready().await;
-        ready.map_err(|error| Status::unknown(format!("Service was not ready: {}", error.into())))?;
-        Ok(grpc)
+    /// A request whose messages go into a body of ours, unless tonic has to see them: to compress them, or to end the call in their middle.
+    fn outgoing<S, M1, M2, C>(&self, mut request: Request<S>) -> (Request<Left<S>>, OneCall, Option<Body>)
+    where
+        S: Stream<Item = M1> + Send + 'static,
+        C: Coding<M1, M2>,
+    {
+        let call = self.one_call(request.extensions_mut(), C::types());
+        let is_tonics = call.compresses || request.extensions().get::<tonic::CancellationHandle>().is_some();
+        let (metadata, extensions, source) = request.into_parts();
+        let body = if is_tonics { Err(source) } else { C::encoded(&call, source) };
+        let (left, body) = match body {
+            Ok(body) => (None, Some(body)),
+            Err(source) => (Some(source), None),
+        };
+        (Request::from_parts(metadata, extensions, futures_util::stream::iter(left).flatten()), call, body)
+    }
+}
+
+/// Messages that tonic is to encode: those of the stream, or none.
+type Left<S> = Flatten<Iter<option::IntoIter<S>>>;
+
+/// How a program has the messages of a stream: in tonic's type or in ours.
+pub trait Streams<M>: From<tonic::Streaming<M>> {
+    /// What makes it of ours; `None` for tonic's.
+    fn own() -> Option<fn(Streaming<M>) -> Self> {
+        None
+    }
+}
+
+impl<M> Streams<M> for tonic::Streaming<M> {}
+
+impl<M> Streams<M> for Streaming<M> {
+    fn own() -> Option<fn(Streaming<M>) -> Self> {
+        Some(|messages| messages)
     }
 }
 

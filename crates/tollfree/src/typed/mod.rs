@@ -1,5 +1,6 @@
 //! Calls of typed messages (levels 2 and 3): what Tollfree's stubs make.
 
+pub(crate) mod bodies;
 pub(crate) mod client;
 pub(crate) mod exchange;
 pub(crate) mod unary;

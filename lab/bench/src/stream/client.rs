@@ -8,9 +8,9 @@ use std::time::Instant;
 use futures_util::stream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt as _};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::service::{Item, Maker, Taker, sampled};
 use super::{BURST, Calls, StreamCase, StreamKind, Streamed};
@@ -23,8 +23,11 @@ pub(super) trait Caller: Clone + Send + 'static {
     /// A message as this side's users hold it.
     type Item: Item;
 
+    /// Messages that stream, as this side's users have them.
+    type Messages: Stream<Item = Result<Self::Item, Status>> + Send + Unpin;
+
     /// Messages from the server.
-    fn down(&mut self, size: usize) -> impl Future<Output = Result<Streaming<Self::Item>, Status>> + Send;
+    fn down(&mut self, size: usize) -> impl Future<Output = Result<Self::Messages, Status>> + Send;
 
     /// Messages to the server, which counts them.
     fn up(
@@ -36,16 +39,17 @@ pub(super) trait Caller: Clone + Send + 'static {
     fn both(
         &mut self,
         items: impl Stream<Item = Self::Item> + Send + 'static,
-    ) -> impl Future<Output = Result<Streaming<Self::Item>, Status>> + Send;
+    ) -> impl Future<Output = Result<Self::Messages, Status>> + Send;
 }
 
 /// Clients of prost's structs over a channel.
 macro_rules! caller {
-    ($($client:ty,)+) => { $(
+    ($($client:ty: $streaming:ident,)+) => { $(
         impl Caller for $client {
             type Item = StreamItem;
+            type Messages = $streaming::Streaming<StreamItem>;
 
-            async fn down(&mut self, size: usize) -> Result<Streaming<StreamItem>, Status> {
+            async fn down(&mut self, size: usize) -> Result<Self::Messages, Status> {
                 Ok(self.down(StreamAsk { size: size as u32 }).await?.into_inner())
             }
 
@@ -59,7 +63,7 @@ macro_rules! caller {
             async fn both(
                 &mut self,
                 items: impl Stream<Item = StreamItem> + Send + 'static,
-            ) -> Result<Streaming<StreamItem>, Status> {
+            ) -> Result<Self::Messages, Status> {
                 Ok(self.both(items).await?.into_inner())
             }
         }
@@ -67,9 +71,9 @@ macro_rules! caller {
 }
 
 caller! {
-    crate::proto::streams_client::StreamsClient<tonic::transport::Channel>,
-    crate::proto::streams_client::StreamsClient<tollfree::Channel>,
-    crate::direct::streams_client::StreamsClient<tollfree::Channel>,
+    crate::proto::streams_client::StreamsClient<tonic::transport::Channel>: tonic,
+    crate::proto::streams_client::StreamsClient<tollfree::Channel>: tonic,
+    crate::direct::streams_client::StreamsClient<tollfree::Channel>: tollfree,
 }
 
 /// What streams carried.
@@ -163,12 +167,12 @@ pub(super) async fn prove<C: Caller>(mut caller: C, size: usize) -> Result<(), S
     for number in 0..3 {
         let mut expected = body_of(size);
         expected[0] = number;
-        let item = received(back.message().await)?;
+        let item = received(back.next().await.transpose())?;
         if item.payload() != expected {
             return Err("a message is not what was sent".to_owned());
         }
     }
-    ended(back.message().await)
+    ended(back.next().await.transpose())
 }
 
 pub(super) fn failed(status: Status) -> String {
@@ -264,7 +268,7 @@ pub(super) fn counted(sum: &StreamSum, sent: &Sent, size: usize) -> Result<Carri
 async fn from_server<C: Caller>(caller: &mut C, size: usize, window: Window) -> Result<Carried, String> {
     let mut receiver = Receiver::new(size, window);
     let mut items = caller.down(size).await.map_err(failed)?;
-    while !receiver.take(&received(items.message().await)?)? {}
+    while !receiver.take(&received(items.next().await.transpose())?)? {}
     Ok(receiver.carried())
 }
 
@@ -282,10 +286,10 @@ async fn ping_pong<C: Caller>(caller: &mut C, size: usize, window: Window) -> Re
     loop {
         trips.begin();
         sender.send(made(&mut maker)).await.map_err(|_| "a stream ended while it was sent to".to_owned())?;
-        receiver.take(&received(back.message().await)?)?;
+        receiver.take(&received(back.next().await.transpose())?)?;
         if trips.end(2) {
             drop(sender);
-            return ended(back.message().await).map(|()| trips.carried());
+            return ended(back.next().await.transpose()).map(|()| trips.carried());
         }
     }
 }
@@ -298,10 +302,10 @@ async fn bursts<C: Caller>(caller: &mut C, size: usize, window: Window) -> Resul
         let items = stream::iter((0..BURST).map(move |_| made(&mut maker)));
         let mut back = caller.both(items).await.map_err(failed)?;
         for _ in 0..BURST {
-            receiver.take(&received(back.message().await)?)?;
+            receiver.take(&received(back.next().await.transpose())?)?;
         }
         let is_last = trips.end(2 * BURST);
-        ended(back.message().await)?;
+        ended(back.next().await.transpose())?;
         if is_last {
             return Ok(trips.carried());
         }

@@ -1,9 +1,9 @@
 //! The same with messages that are read and built in place.
 
 use tokio_stream::Stream;
-use tollfree::Channel;
+use tollfree::{Channel, Streaming};
 use tollfree_processor::typed::Owned;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 
 use super::client::Caller;
 use super::service::{self, Item, Items, Service};
@@ -65,6 +65,7 @@ pub(super) fn client(channel: Channel) -> StreamsClient<Channel> {
 
 impl Caller for StreamsClient<Channel> {
     type Item = Owned<StreamItem>;
+    type Messages = Streaming<Owned<StreamItem>>;
 
     async fn down(&mut self, size: usize) -> Result<Streaming<Owned<StreamItem>>, Status> {
         let ask = Owned::<StreamAsk>::build(|ask| ask.set_size(size as u32))?;

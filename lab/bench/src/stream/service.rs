@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream;
 use tokio_stream::{Stream, StreamExt as _};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 
 use crate::direct::streams_server::Streams as DirectStreams;
 use crate::latency::Latencies;
@@ -128,7 +128,9 @@ pub(super) fn down<I: Item>(size: u32) -> Result<Response<Items<I>>, Status> {
 }
 
 /// Gives each message back.
-pub(super) fn both<I: Item>(items: Streaming<I>) -> Response<Items<I>> {
+pub(super) fn both<I: Item>(
+    items: impl Stream<Item = Result<I, Status>> + Send + 'static,
+) -> Response<Items<I>> {
     let mut taker = Taker::new(Instant::now());
     let back = items.map(move |item| {
         let item = item?;
@@ -146,10 +148,13 @@ pub(super) struct Service {
 
 impl Service {
     /// Counts messages.
-    pub(super) async fn count<I: Item>(&self, mut items: Streaming<I>) -> Result<StreamSum, Status> {
+    pub(super) async fn count<I: Item>(
+        &self,
+        mut items: impl Stream<Item = Result<I, Status>> + Unpin,
+    ) -> Result<StreamSum, Status> {
         let mut taker = Taker::new(Instant::now() + self.warm_up);
-        while let Some(item) = items.message().await? {
-            taker.take(&item).map_err(Status::data_loss)?;
+        while let Some(item) = items.next().await {
+            taker.take(&item?).map_err(Status::data_loss)?;
         }
         taker.answer()
     }
@@ -157,7 +162,7 @@ impl Service {
 
 /// Both kinds of stubs have the same methods and structs.
 macro_rules! serve {
-    ($($service:ident),+) => { $(
+    ($($service:ident: $streaming:ident),+) => { $(
         #[tonic::async_trait]
         impl $service for Service {
             type DownStream = Items<StreamItem>;
@@ -167,13 +172,13 @@ macro_rules! serve {
                 down(request.into_inner().size)
             }
 
-            async fn up(&self, request: Request<Streaming<StreamItem>>) -> Result<Response<StreamSum>, Status> {
+            async fn up(&self, request: Request<$streaming::Streaming<StreamItem>>) -> Result<Response<StreamSum>, Status> {
                 self.count(request.into_inner()).await.map(Response::new)
             }
 
             async fn both(
                 &self,
-                request: Request<Streaming<StreamItem>>,
+                request: Request<$streaming::Streaming<StreamItem>>,
             ) -> Result<Response<Items<StreamItem>>, Status> {
                 Ok(both(request.into_inner()))
             }
@@ -181,7 +186,7 @@ macro_rules! serve {
     )+ };
 }
 
-serve!(Streams, DirectStreams);
+serve!(Streams: tonic, DirectStreams: tollfree);
 
 #[cfg(test)]
 mod tests {

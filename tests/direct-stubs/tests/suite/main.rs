@@ -13,6 +13,7 @@ mod lent;
 mod metrics;
 mod moved;
 mod objects;
+mod own_streaming;
 mod program;
 mod ref_absent;
 mod ref_forks;

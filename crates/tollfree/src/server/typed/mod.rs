@@ -4,3 +4,4 @@ pub(crate) mod handle;
 pub(crate) mod handler;
 pub(crate) mod method;
 pub(crate) mod run;
+pub(crate) mod streams;
