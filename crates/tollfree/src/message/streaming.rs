@@ -34,7 +34,7 @@ enum Source<M> {
     /// What is not compressed.
     Body(Box<Messages<M>>),
     /// Anything else.
-    Tonic(tonic::Streaming<M>),
+    Tonic(Box<tonic::Streaming<M>>),
 }
 
 /// The messages in a body.
@@ -113,7 +113,7 @@ impl<M> Streaming<M> {
 
 impl<M> From<tonic::Streaming<M>> for Streaming<M> {
     fn from(inner: tonic::Streaming<M>) -> Streaming<M> {
-        Streaming { source: Source::Tonic(inner) }
+        Streaming { source: Source::Tonic(Box::new(inner)) }
     }
 }
 
