@@ -114,8 +114,7 @@ impl Frame {
             && !(self.flag(flags::OBJECT) && self.flag(flags::COMPRESSED) && self.has(MESSAGE))
             && (self.has(MESSAGE)
                 || (self.flags & message_flags == 0 && self.chunk_len == 0 && self.message_len == 0))
-            && (opens || !self.flag(flags::HAS_DEADLINE))
-            && (opens || !self.flag(flags::BATCH) || self.is_sound_batch())
+            && (opens || self.flags & (flags::HAS_DEADLINE | flags::BATCH) == 0 || self.is_sound_batch())
             && (coded || self.code == 0)
             && (self.has(HEADERS) || self.headers_len == 0)
             && (self.has(TRAILERS) || self.trailers_len == 0)
@@ -128,7 +127,7 @@ impl Frame {
         self.flag(flags::BATCH) && !(sender == Role::Client && self.has(events::HEADERS))
     }
 
-    /// Whether head and flags go with several messages, none of which is cut.
+    /// Whether head and flags, no others among them, go with several messages, none of which is cut.
     fn is_sound_batch(&self) -> bool {
         self.has(events::MESSAGE)
             && self.flags & !flags::IN_AREA == WHOLE | flags::BATCH

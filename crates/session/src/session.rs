@@ -329,7 +329,8 @@ impl<T: Watched> Session<T> {
     }
 
     /// As [`take`](Session::take), with what `make` makes of a rope's index.
-    #[inline]
+    // Three times in a unary call, mostly in vain: a call of this takes as long as what it finds out then.
+    #[inline(always)]
     pub fn take_with<R>(&mut self, id: StreamId, make: impl FnOnce(RopeIdx) -> R) -> Option<Arrival<R>> {
         let Some(stream) = self.streams.get_mut(id) else {
             let end = Some(self.end_of_unknown());

@@ -47,22 +47,27 @@ pub(crate) struct Search {
 
 impl Shared {
     /// A task is about to look for what it waits for; `speaks`: it has something to say before anything more can come.
-    #[inline]
+    // Where this is called the kind of the key is known, and most of this goes: shared by all kinds it takes 100 instructions more a call.
+    #[inline(always)]
     pub(crate) fn begin_search(&self, core: &mut Core, key: WaitKey, speaks: bool) -> Search {
         // While this task looks itself, records for it need not wake it.
         let has_waited = core.slot(key).is_some_and(|slot| std::mem::take(&mut slot.waiting));
+        let polled_at_ns = core.waiters.polled_by(key).map(|runtime_waiters| runtime_waiters.looked_at_ns);
         // Glances are for the one who polls: the others' time is better spent on their own work.
-        let polls = !core.waiters.is_polled() || core.waiters.polled_by(key).is_some();
+        let polls = polled_at_ns.is_some() || !core.waiters.is_polled();
+        let looked_at_ns = match key {
+            WaitKey::Read(_) if !has_waited && !polls && !speaks => core.looks_instead(key),
+            _ => polled_at_ns,
+        };
         // A server's accepting task is the one that most records are for.
-        let takes_over =
-            !has_waited && (key == WaitKey::Accept || (!polls && !speaks && core.looks_instead(key)));
+        let takes_over = !has_waited && (key == WaitKey::Accept || (!polls && looked_at_ns.is_some()));
         // While another task sends, which may do so on another thread, it is not to wait for this one.
         let other_sends =
             core.turns.looks().is_some_and(|id| key != WaitKey::Read(id) && key != WaitKey::Write(id));
         let looks = !speaks && !other_sends && (polls || takes_over);
         let glances = match looks {
             true if self.is_dedicated() => core.dedicated_glances(),
-            true => core.glances(key),
+            true => core.glances(looked_at_ns.unwrap_or(0)),
             false => 0,
         };
         Search {
@@ -120,7 +125,8 @@ impl Shared {
         core.offer_now_and_then();
         let mut glances = match self.is_dedicated() {
             true => core.dedicated_glances(),
-            false => core.glances(WaitKey::Read(id)),
+            // Nobody polls under the key of a call that has just begun.
+            false => core.glances(0),
         };
         let mut may_go_on = glances > 0 && core.waiters.may_have_threads();
         while core.session.closed().is_none() {
@@ -152,26 +158,20 @@ impl Shared {
 
 impl Core {
     /// Whether the reader of a stream, which has just had a message, looks for the next one instead of the task that looks out for calls: that
-    /// one waits meanwhile, and looks again when the reader has something to do.
-    #[inline]
-    fn looks_instead(&mut self, key: WaitKey) -> bool {
-        matches!(key, WaitKey::Read(_))
-            && self.waiters.polled_by(WaitKey::Accept).is_some()
-            && self.is_worth_a_look()
-            && self.takes_the_look(key)
-    }
-
-    fn takes_the_look(&mut self, key: WaitKey) -> bool {
-        if !self.turns.begins() {
-            return false;
+    /// one waits meanwhile, and looks again when the reader has something to do. When it looked last, if so.
+    #[inline(never)]
+    fn looks_instead(&mut self, key: WaitKey) -> Option<u64> {
+        self.waiters.polled_by(WaitKey::Accept)?;
+        if !self.is_worth_a_look() || !self.turns.begins() {
+            return None;
         }
-        let Some(runtime_waiters) = self.waiters.polled_by(WaitKey::Accept) else { return false };
+        let runtime_waiters = self.waiters.polled_by(WaitKey::Accept)?;
         if runtime::Handle::try_current().map(|handle| handle.id()).ok() != Some(runtime_waiters.runtime) {
-            return false;
+            return None;
         }
         runtime_waiters.looked_for_by(key);
         runtime_waiters.queue(WaitKey::Accept, &mut self.accept);
-        true
+        Some(runtime_waiters.looked_at_ns)
     }
 
     /// Looks at the empty ring a few times, as long as one look is quick. Whether nothing came, so that others may have the lock
@@ -192,16 +192,15 @@ impl Core {
     }
 
     /// How often a task may look within one `poll` whose thread may have other tasks too. Where it turns out that there are
-    /// some, they are not kept waiting for longer than they would notice.
-    fn glances(&mut self, key: WaitKey) -> usize {
+    /// some, they are not kept waiting for longer than they would notice. `looked_at_ns`: when the one who polls looked last; 0 where nobody has.
+    #[inline(never)]
+    fn glances(&mut self, looked_at_ns: u64) -> usize {
         // Nobody answers what is not published yet.
         if !self.is_worth_a_look() || self.gathering {
             return 0;
         }
-        if let Some(runtime_waiters) = self.waiters.polled_by(key)
-            && runtime_waiters.looked_at_ns != 0
-        {
-            let away_ns = now_ns().saturating_sub(runtime_waiters.looked_at_ns);
+        if looked_at_ns != 0 {
+            let away_ns = now_ns().saturating_sub(looked_at_ns);
             self.long_turns = if away_ns > TURN_NS { self.long_turns.saturating_add(1) } else { 0 };
         }
         if self.is_alone() { LONG_GLANCE_COUNT } else { GLANCE_COUNT }
