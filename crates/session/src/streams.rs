@@ -3,7 +3,7 @@
 //! Ids are consecutive, and most calls are short: those under way at one time mostly differ in their lowest bits. So
 //! each has a place by those bits, found without hashing; one whose place is taken goes into a map beside. There are
 //! more places where many calls are under way. A session that carries one call after the other never needs the map, and
-//! takes memory for two streams: most sessions of a process that has thousands are idle.
+//! takes memory for one stream: most sessions of a process that has thousands are idle.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -13,7 +13,7 @@ use tollfree_layout::StreamId;
 use crate::stream::Stream;
 
 /// Places by the lowest bits of an id, at first and at most; powers of two.
-const PLACE_COUNT: usize = 2;
+const PLACE_COUNT: usize = 1;
 const PLACE_COUNT_MAX: usize = 128;
 
 /// Streams have consecutive ids that the receiver checks, so nobody can choose them to collide.
@@ -102,7 +102,7 @@ impl<T> Streams<T> {
     #[inline]
     pub(crate) fn insert_with(&mut self, id: StreamId, make: impl FnOnce() -> Stream<T>) -> &mut Stream<T> {
         // Where half of the places are taken, the next calls would not find theirs free either.
-        if self.placed_count >= self.places.len() / 2 && self.places.len() < PLACE_COUNT_MAX {
+        if 2 * self.placed_count >= self.places.len() && self.places.len() < PLACE_COUNT_MAX {
             self.grow();
         }
         let at = self.place_of(id);
@@ -192,12 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn one_call_after_the_other_takes_memory_for_two_streams() {
+    fn one_call_after_the_other_takes_memory_for_one_stream() {
         let mut streams = Streams::default();
         for id in 1..100 {
             streams.insert_with(StreamId(id), || stream(id));
             assert!(streams.remove(StreamId(id)));
-            assert_eq!(streams.capacity(), 2);
+            assert_eq!(streams.capacity(), 1);
         }
     }
 
