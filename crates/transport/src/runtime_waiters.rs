@@ -193,6 +193,8 @@ impl Waiters {
     pub(crate) fn add(&mut self, handle: &runtime::Handle, ear: Arc<Notify>) {
         let runtime = handle.id();
         self.has_threads |= handle.runtime_flavor() == RuntimeFlavor::MultiThread;
+        // Most sessions are waited for in one runtime, and there may be thousands.
+        self.list.reserve_exact(1);
         self.list.push(RuntimeWaiters {
             runtime,
             poller: None,
@@ -329,5 +331,17 @@ impl RuntimeWaiters {
     /// Takes those out of the queue of whom `stays` says no.
     pub(crate) fn sweep(&mut self, stays: impl FnMut(&WaitKey) -> bool) {
         self.queued.retain(stays);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_session_that_waits_in_one_runtime_has_memory_for_one() {
+        let mut waiters = Waiters::default();
+        waiters.add(&runtime::Handle::current(), Arc::default());
+        assert_eq!(waiters.list.capacity(), 1);
     }
 }

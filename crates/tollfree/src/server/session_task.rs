@@ -745,7 +745,8 @@ fn headers(agent: HeaderValue) -> HeaderMap {
     headers.insert(CONTENT_TYPE, GRPC);
     headers.insert(TE, TRAILERS);
     headers.insert(USER_AGENT, agent);
-    headers
+    // A copy has memory for just these, and every session keeps one.
+    headers.clone()
 }
 
 /// Whether the application says what it calls itself.
