@@ -3,6 +3,8 @@
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use crate::played;
+
 /// Files whose cases stand in them as they are asked.
 const FILES: [(&str, &str); 4] = [
     ("tables.json", include_str!("../../../spec/vectors/tables.json")),
@@ -84,20 +86,24 @@ pub fn cases() -> Result<Vec<Case>, VectorError> {
             all.push(plain(file, case)?);
         }
     }
-    frames(&parse("frames.json", FRAMES)?, &mut all)?;
+    let conversations = parse("frames.json", FRAMES)?;
+    frames(&conversations, &mut all)?;
+    played::conversations(&conversations, &mut all)?;
+    played::rings(&mut all)?;
+    played::devices(&mut all)?;
     handshake(&parse("handshake.json", HANDSHAKE)?, &mut all)?;
     Ok(all)
 }
 
-fn parse(file: &'static str, text: &str) -> Result<Value, VectorError> {
+pub(crate) fn parse(file: &'static str, text: &str) -> Result<Value, VectorError> {
     serde_json::from_str(text).map_err(|error| VectorError::Json { file, error })
 }
 
-fn form(file: &'static str, what: &'static str, case: &Value) -> VectorError {
+pub(crate) fn form(file: &'static str, what: &'static str, case: &Value) -> VectorError {
     VectorError::Form { file, what, case: case["name"].as_str().unwrap_or("(no name)").to_owned() }
 }
 
-fn array<'v>(
+pub(crate) fn array<'v>(
     file: &'static str,
     value: &'v Value,
     what: &'static str,
@@ -105,7 +111,7 @@ fn array<'v>(
     value[what].as_array().ok_or_else(|| form(file, what, value))
 }
 
-fn text(file: &'static str, case: &Value, what: &'static str) -> Result<String, VectorError> {
+pub(crate) fn text(file: &'static str, case: &Value, what: &'static str) -> Result<String, VectorError> {
     Ok(case[what].as_str().ok_or_else(|| form(file, what, case))?.to_owned())
 }
 
@@ -151,6 +157,7 @@ fn frames(file: &Value, all: &mut Vec<Case>) -> Result<(), VectorError> {
             let named = text(FILE, case, "violation")?;
             let places = places(&named).ok_or_else(|| form(FILE, "violation", case))?;
             let mut input = object(FILE, file, limits)?;
+            input.insert("pool".to_owned(), case["pool"].clone());
             input.insert("said".to_owned(), said.clone());
             input.insert("before".to_owned(), case["before"].clone());
             input.insert("frame".to_owned(), case["hex"].clone());

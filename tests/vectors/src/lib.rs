@@ -6,6 +6,7 @@
 mod case;
 mod compare;
 mod hex;
+mod played;
 mod program;
 mod report;
 mod run;

@@ -53,7 +53,17 @@ fn taken(sent: u64, told: u64, messages: &[Vec<u8>], piece: usize) -> (Vec<Strin
             break;
         }
     }
+    let mut lines = [0; RING_LEN];
+    window.mirror.copy_out(RING_OFF, &mut lines);
+    let (lines, _) = lines.as_chunks::<LINE_LEN>();
+    let lines: Vec<Value> = lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| line.iter().any(|byte| *byte != 0))
+        .map(|(number, line)| json!({ "line": number, "hex": hex(line) }))
+        .collect();
     let mirror = json!({
+        "lines": lines,
         "consumed": window.mirror.load_u64(CONSUMED_OFF, Ordering::Relaxed),
         "load": window.mirror.load_u32(LOAD_OFF, Ordering::Relaxed),
         "written": window.written.0,
@@ -119,6 +129,25 @@ fn vectors() -> Value {
         case("lines behind a completion", 9, 0, &[message(kind::COMPLETE, 0, 1, 0, &lines)]),
         case("an unknown kind", 0, 0, &[message(4, 0, 0, 0, &[])]),
         case("bits that mean nothing", 0, 0, &[with_bits]),
+        case("a beat with lines", 0, 0, &[message(kind::BEAT, 0, 0, 0, &lines)]),
+        case("a completion out of turn", 9, 0, &[message(kind::COMPLETE, 1, 1, 0, &[])]),
+        case(
+            "a beat of another cursor",
+            9,
+            0,
+            &[message(kind::COMPLETE, 0, 5, 0, &[]), message(kind::BEAT, 0, 4, 0, &[])]
+        ),
+        case("a write that completes what was not sent", 2, 0, &[message(kind::WRITE, 0, 3, 0, &lines)]),
+        case("a write that completes nothing", 9, 0, &[message(kind::WRITE, 0, 0, 7, &lines)]),
+        case("a message of the length of a head, all zeros", 0, 0, &[vec![0; 24]]),
+        case(
+            "a message of which not all has come",
+            0,
+            0,
+            &[message(kind::WRITE, 0, 0, 9, &lines)[..60].to_vec()]
+        ),
+        case("as many beats as may be", 0, 0, &[message(kind::BEAT, 0, 0, 3, &[]).repeat(64)]),
+        case("more beats than may be", 0, 0, &[message(kind::BEAT, 0, 0, 3, &[]).repeat(65)]),
     ])
 }
 

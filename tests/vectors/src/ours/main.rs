@@ -3,8 +3,10 @@
 //! It shares no code with the runner but digits; `spec/runner.md` has the protocol.
 #![forbid(unsafe_code)]
 
+mod conversations;
 mod doors;
 mod memory;
+mod rings;
 mod sessions;
 mod types;
 
@@ -35,11 +37,19 @@ impl Question {
         from_hex(self.text(field)?).ok_or_else(|| format!("no hexadecimal digits in {field}"))
     }
 
+    /// False where it is not there, too.
+    fn flag(&self, field: &str) -> bool {
+        self.0.get(field) == Some(&Value::Bool(true))
+    }
+
+    fn values(&self, field: &str) -> Result<&Vec<Value>, String> {
+        self.0.get(field).and_then(Value::as_array).ok_or_else(|| format!("no list in {field}"))
+    }
+
     fn list(&self, field: &str) -> Result<Vec<Vec<u8>>, String> {
-        let list =
-            self.0.get(field).and_then(Value::as_array).ok_or_else(|| format!("no list in {field}"))?;
         let bytes = |entry: &Value| entry.as_str().and_then(from_hex);
-        list.iter()
+        self.values(field)?
+            .iter()
             .map(bytes)
             .collect::<Option<_>>()
             .ok_or_else(|| format!("no hexadecimal digits in {field}"))
@@ -106,6 +116,14 @@ fn answer(doors: &mut Doors, question: &Question) -> Option<Answer> {
         "pool-member" => memory::member(question),
         "pool-words" => memory::words(question),
         "pool-message" => memory::message(question),
+        "ring" => rings::ring(question),
+        "ring-head" => rings::head(question),
+        "ring-cursor" => rings::cursor(question),
+        "load" => rings::load(question),
+        "waiting" => rings::waiting(question),
+        "device" => rings::device(question),
+        "conversation-to-server" => conversations::to_server(question),
+        "conversation-to-client" => conversations::to_client(question),
         "handshake" => memory::handshake(question),
         "refused-by-server" => doors.answer(false, question),
         "refused-by-shepherd" => doors.answer(true, question),

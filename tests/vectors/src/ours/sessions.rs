@@ -12,7 +12,7 @@ use crate::{Answer, Question};
 /// Bytes of payload area 0, the only one that a case may use.
 const AREA_LEN: u64 = 64 * 1024;
 
-struct Out(usize);
+pub(crate) struct Out(pub(crate) usize);
 
 impl Outbound for Out {
     fn record_len_max(&self) -> usize {
@@ -30,7 +30,7 @@ impl Outbound for Out {
     fn take_back(&mut self) {}
 }
 
-struct Record<'a>(&'a [u8]);
+pub(crate) struct Record<'a>(pub(crate) &'a [u8]);
 
 impl Inbound for Record<'_> {
     fn record_len(&self) -> usize {
@@ -58,7 +58,7 @@ impl Inbound for Record<'_> {
     fn pass_over_area(&self) {}
 }
 
-fn limits(question: &Question) -> Result<Limits, String> {
+pub(crate) fn limits(question: &Question) -> Result<Limits, String> {
     Ok(Limits {
         stream_window: question.number("stream_window")?,
         session_window: question.number("session_window")?,
@@ -69,12 +69,12 @@ fn limits(question: &Question) -> Result<Limits, String> {
 
 pub(crate) fn to_server(question: &Question) -> Answer {
     let limits = limits(question)?;
-    heard(Session::new(Role::Server, limits, limits), question)
+    heard(Session::new(Role::Server, limits, limits).with_ropes(question.flag("pool")), question)
 }
 
 pub(crate) fn to_client(question: &Question) -> Answer {
     let limits = limits(question)?;
-    let mut client = Session::new(Role::Client, limits, limits);
+    let mut client = Session::new(Role::Client, limits, limits).with_ropes(question.flag("pool"));
     // What every case's client has said: one call, with all of its request.
     let mut emission = Emission {
         headers: None,
@@ -103,8 +103,8 @@ fn heard(mut session: Session<()>, question: &Question) -> Answer {
 fn place(violation: &Violation) -> &'static str {
     match violation {
         Violation::FrameLen { .. } | Violation::FrameKind { .. } => "frame",
-        Violation::StreamId { .. } | Violation::Order { .. } => "stream",
-        Violation::MethodIdx { .. } => "method",
+        Violation::StreamId { .. } | Violation::StreamCount { .. } | Violation::Order { .. } => "stream",
+        Violation::MethodIdx { .. } | Violation::MethodPath { .. } => "method",
         Violation::Metadata { .. } | Violation::MetadataLen { .. } => "metadata",
         Violation::Chunk { .. } => "message",
         Violation::Overdrawn { .. } => "credit",

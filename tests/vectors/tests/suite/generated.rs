@@ -3,6 +3,7 @@
 //! `TOLLFREE_WRITE_VECTORS=1 cargo test -p tollfree-vectors generated::` writes them anew. What our own program answers to them
 //! is tried in `runner.rs`; here nothing but bytes is made.
 
+mod broken_tables;
 mod descriptions;
 mod objects;
 mod pools;

@@ -47,6 +47,14 @@ fn our_own_program_answers_every_case_rightly() {
         "take",
         "handshake",
         "violation-to-client",
+        "conversation-to-server",
+        "conversation-to-client",
+        "ring",
+        "ring-head",
+        "ring-cursor",
+        "waiting",
+        "load",
+        "device",
     ] {
         assert!(cases.iter().any(|case| case.topic == topic), "there are cases of {topic}");
     }
@@ -82,6 +90,55 @@ fn one_answer_for_everything_is_wrong() {
     let report = echo(r#"\"not_implemented\":true"#);
     assert!(report.outcomes().all(|(.., outcome)| *outcome == Outcome::NotImplemented));
     assert!(!report.is_right(), "what is not implemented does not pass by itself");
+}
+
+/// Our own program with one thing said wrongly, for each kind of what is played: some case finds that.
+#[test]
+fn a_program_that_is_wrong_in_one_thing_is_found_out() {
+    let wrong = [
+        ("conversation-to-server", r#"s/"end":"half-close"/"end":"none"/"#),
+        ("conversation-to-server", r#"s/"end":"none"/"end":"half-close"/"#),
+        ("conversation-to-server", r#"s/"kind":"compressed"/"kind":"encoded"/"#),
+        ("conversation-to-server", r#"s/"kind":"rope"/"kind":"encoded"/"#),
+        ("conversation-to-server", r#"s/"kind":"object rope"/"kind":"rope"/"#),
+        ("conversation-to-server", r#"s/"deadline_ns":"[0-9a-f]*"/"deadline_ns":"0000000000000000"/"#),
+        ("conversation-to-server", r#"s/"x-a: b"/"x-a: a"/"#),
+        ("conversation-to-server", r#"s:/a.B/D:/a.B/C:"#),
+        ("conversation-to-client", r#"s/"end":"refused"/"end":"cancelled 14"/"#),
+        ("conversation-to-client", r#"s/"end":"status [1-9][0-9]*"/"end":"status 0"/"#),
+        ("conversation-to-client", r#"s/"kind":"object"/"kind":"encoded"/"#),
+        ("conversation-to-client", r#"s/"headers":null/"headers":[]/"#),
+        ("conversation-to-client", r#"s/"trailers":\[[^]]*\]/"trailers":[]/"#),
+        ("conversation-to-client", r#"s/"closed":"[^"]*"/"closed":null/"#),
+        ("ring", r#"s/"empty_head_offset":[0-9]*/"empty_head_offset":4096/"#),
+        ("ring", r#"s/"consumed":"../"consumed":"ff/"#),
+        ("ring", r#"s/"offset":4096/"offset":4160/"#),
+        ("ring-head", r#"s/"found":"violation"/"found":"empty"/"#),
+        ("ring-head", r#"s/"found":"empty"/"found":"violation"/"#),
+        ("ring-head", r#"s/"len":1976/"len":1975/"#),
+        ("ring-cursor", r#"s/"found":"violation"/"found":"taken"/"#),
+        ("ring-cursor", r#"s/"room":63/"room":64/"#),
+        ("waiting", r#"s/"waiting":"0b/"waiting":"09/"#),
+        ("waiting", r#"s/"waiting":"04/"waiting":"00/"#),
+        ("load", r#"s/"load":"01000000"/"load":"00000000"/"#),
+        ("device", r#"s/"violation":true/"violation":false/"#),
+        ("device", r#"s/"violation":false/"violation":true/"#),
+        ("device", r#"s/"line":[0-9]*/"line":0/g"#),
+        ("device", r#"s/"written":0/"written":1/"#),
+        ("violation-to-server", r#"s/"violation":"[a-z]*"/"violation":"none"/"#),
+        ("table", r#"s/"refused":"[^"]*"/"fingerprint":"0","types":[],"fields":[]/"#),
+        ("verify", r#"s/"refused":"[^"]*"/"message":""/"#),
+    ];
+    let all = cases().expect("vectors");
+    for (topic, bend) in wrong {
+        let cases: Vec<Case> = all.iter().filter(|case| case.topic == topic).cloned().collect();
+        let program = format!("{} | sed -u '{bend}'", env!("CARGO_BIN_EXE_tollfree-vectors-ours"));
+        let report = run(&cases, &shell(&program)).expect("it starts");
+        let is_wrong = |(.., outcome): (&str, &str, &Outcome)| matches!(outcome, Outcome::Wrong(_));
+        let count = report.outcomes().filter(|outcome| is_wrong(*outcome)).count();
+        assert!(count > 0, "{topic}: nobody notices {bend}");
+        assert!(!report.is_right());
+    }
 }
 
 #[test]

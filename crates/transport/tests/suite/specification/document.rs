@@ -8,6 +8,8 @@ pub(crate) struct Document {
     states: [BTreeMap<(String, String), String>; 2],
     /// Names of violations in the vectors, and the places in section 17 where they stand.
     names: BTreeMap<String, Vec<String>>,
+    /// Names of metadata that have an index.
+    static_names: BTreeMap<u8, String>,
 }
 
 /// The rows of the first table behind a heading, without marks of code.
@@ -38,7 +40,15 @@ impl Document {
             let places = row[1].split(',').map(|place| place.trim().to_owned());
             (row[0].clone(), places.collect())
         });
-        Document { states, names: names.collect() }
+        let static_names = table(text, "### Static names");
+        let static_names = static_names[2..].iter();
+        let static_names = static_names.map(|row| (row[0].parse().expect("an index"), row[1].clone()));
+        Document { states, names: names.collect(), static_names: static_names.collect() }
+    }
+
+    /// The name of metadata with an index.
+    pub(crate) fn static_name(&self, idx: u8) -> &str {
+        &self.static_names[&idx]
     }
 
     /// What follows on an event in a state: another state, or a word that says that it may not be.

@@ -20,13 +20,14 @@ pub(crate) struct Frame {
     pub(crate) stream: u64,
     pub(crate) chunk_len: u64,
     pub(crate) message_len: u64,
-    /// The messages of a batch, with their prefixes.
-    pub(crate) batch: Vec<u8>,
+    pub(crate) deadline_ns: u64,
+    /// The chunk, unless it lies in an area.
+    pub(crate) chunk: Vec<u8>,
     /// Area, reserved bits and offset.
     pub(crate) range: Option<(u32, u32, u64)>,
 }
 
-fn number(bytes: &[u8]) -> u64 {
+pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
@@ -80,7 +81,8 @@ impl Frame {
             stream: number(&head[8..16]),
             chunk_len: number(&head[16..20]),
             message_len: number(&head[20..24]),
-            batch: Vec::new(),
+            deadline_ns: 0,
+            chunk: Vec::new(),
             range: None,
         };
         frame.check(sender, pool).map_err(|what| format!("frame: {what} in {}", frame.told()))?;
@@ -91,7 +93,7 @@ impl Frame {
             Ok::<_, String>(part.to_vec())
         };
         if frame.flag("HAS_DEADLINE") {
-            take(8)?;
+            frame.deadline_ns = number(&take(8)?);
         }
         frame.headers = take(frame.headers_len)?;
         frame.trailers = take(frame.trailers_len)?;
@@ -100,10 +102,7 @@ impl Frame {
             let (area, reserved) = (number(&range[..4]) as u32, number(&range[4..8]) as u32);
             frame.range = Some((area, reserved, number(&range[8..])));
         } else if frame.has("MESSAGE") || frame.has("CONTROL") && frame.code == 8 {
-            let chunk = take(frame.chunk_len as usize)?;
-            if frame.flag("BATCH") {
-                frame.batch = chunk;
-            }
+            frame.chunk = take(frame.chunk_len as usize)?;
         }
         match rest {
             [] => Ok(frame),

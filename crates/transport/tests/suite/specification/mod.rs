@@ -4,6 +4,7 @@
 
 mod document;
 mod frame;
+mod reading;
 mod rendezvous;
 mod side;
 
@@ -27,6 +28,12 @@ fn bytes_of(hex: &Value) -> Vec<u8> {
     let hex = hex.as_str().expect("bytes are a text");
     assert!(hex.len().is_multiple_of(2), "bytes have two digits each");
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect()
+}
+
+/// What the applications of both sides of a conversation are told.
+pub(crate) fn told(conversation: &Value) -> [Value; 2] {
+    let document = Document::read(&read("wire.md"));
+    [Role::Client, Role::Server].map(|role| reading::told(&document, conversation, role))
 }
 
 /// Plays a conversation: each side hears as much as the file says before it speaks, and the rest at the end.
@@ -84,7 +91,8 @@ fn violations_are_those_of_the_document() {
     for (role, whose) in [(Role::Server, "server"), (Role::Client, "client")] {
         let limits = Limits::of(&vectors[format!("limits_of_that_{whose}")]);
         for vector in vectors[format!("violations_to_a_{whose}")].as_array().expect("violations") {
-            let mut side = Side::new(&document, role, limits.clone(), false);
+            let pool = vector["pool"].as_bool().expect("pool is true or false");
+            let mut side = Side::new(&document, role, limits.clone(), pool);
             let said = vectors[format!("that_{whose}_has_said")].as_array();
             for record in said.into_iter().flatten() {
                 side.send(&bytes_of(record)).expect("it may say that");

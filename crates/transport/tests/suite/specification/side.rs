@@ -223,7 +223,7 @@ impl<'d> Side<'d> {
         let wrong = || format!("message: a chunk of {} doesn't fit {begun:?}", frame.chunk_len);
         ensure(begun.is_none() == frame.flag("FIRST"), wrong)?;
         if frame.flag("BATCH") {
-            return check_batch(&frame.batch, frame.message_len);
+            return check_batch(&frame.chunk, frame.message_len);
         }
         let before = begun.unwrap_or(frame.message_len);
         let left = before.checked_sub(frame.chunk_len).ok_or_else(wrong)?;

@@ -2,27 +2,28 @@
 
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
-use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, control, events, flags};
+use tollfree_layout::frame::{FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId, metadata};
 use tollfree_session::{
     AreaFault, Arrival, Asked, Closed, Emission, End, Ending, Full, Inbound, Keep, Limits, Opening, Outbound,
-    Outgoing, Part, Progress, Role, Session, Violation,
+    Outgoing, Part, Progress, Role, Session,
 };
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
-use super::{hex, hold};
+use super::{hex, hold, violations};
+use crate::specification;
 
-const LIMITS: Limits =
+pub(super) const LIMITS: Limits =
     Limits { stream_window: 4096, session_window: 12_000, stream_count: 2, metadata_len_max: 300 };
 /// The longest record of a ring of 4 KiB.
 const RECORD_LEN_MAX: usize = 1976;
-const AREA_LEN: usize = 64 * 1024;
+pub(super) const AREA_LEN: usize = 64 * 1024;
 
 /// One side's way out: what it has said, and its payload area.
 #[derive(Default)]
-struct Out {
+pub(super) struct Out {
     /// Each with the number of the peer's frames that this side had received before.
-    records: Vec<(usize, Vec<u8>)>,
+    pub(super) records: Vec<(usize, Vec<u8>)>,
     heard: usize,
     /// Where the next chunk goes; `None` without an area.
     area_at: Option<usize>,
@@ -49,7 +50,7 @@ impl Outbound for Out {
 }
 
 /// A record as it arrives, beside area 0 of `AREA_LEN` bytes.
-struct Record<'a>(&'a [u8]);
+pub(super) struct Record<'a>(pub(super) &'a [u8]);
 
 impl Inbound for Record<'_> {
     fn record_len(&self) -> usize {
@@ -147,7 +148,12 @@ impl Talk {
 
     fn told(self, name: &str) -> Value {
         let limits = limits_of(self.limits);
-        json!({ "name": name, "limits_of_both_sides": limits, "pool": self.pooled, "frames": self.said })
+        let mut told =
+            json!({ "name": name, "limits_of_both_sides": limits, "pool": self.pooled, "frames": self.said });
+        // By those who read the specification and nothing else; our own sessions are asked by the runner of the vectors.
+        let [client, server] = specification::told(&told);
+        (told["client_is_told"], told["server_is_told"]) = (client, server);
+        told
     }
 }
 
@@ -222,7 +228,7 @@ fn trailers(code: u16, block: Bytes) -> Option<Ending> {
     Some(Ending::Trailers { code, block })
 }
 
-fn asking(len: usize) -> Emission {
+pub(super) fn asking(len: usize) -> Emission {
     let headers = Some(block(&[("user-agent", "vector/1"), ("x-request-id", "7"), ("x-a", "b")]));
     Emission { headers, message: message(len), ending: Some(Ending::HalfClose) }
 }
@@ -402,7 +408,7 @@ fn asked_for() -> Value {
     )
 }
 
-fn framed(messages: &[(u8, &[u8])]) -> Vec<u8> {
+pub(super) fn framed(messages: &[(u8, &[u8])]) -> Vec<u8> {
     let framed = |(flag, message): &(u8, &[u8])| {
         [&[*flag][..], &(message.len() as u32).to_be_bytes(), message].concat()
     };
@@ -441,7 +447,6 @@ fn batches() -> Value {
     talk.told("messages in batches both ways, some compressed; one of 2500 bytes between others goes alone")
 }
 
-/// A frame by hand.
 fn objects() -> Value {
     let mut talk = pooled();
     let fingerprint = 0x0123_4567_89ab_cdef;
@@ -479,233 +484,6 @@ fn objects() -> Value {
     )
 }
 
-fn frame(events: u8, flags: u8, stream: u64, set: impl Fn(&mut FrameHead), rest: &[u8]) -> Vec<u8> {
-    let mut head = FrameHead { events, flags, stream: stream.into(), ..FrameHead::default() };
-    set(&mut head);
-    assert_eq!(head.as_bytes().len(), FRAME_HEAD_LEN);
-    [head.as_bytes(), rest].concat()
-}
-
-/// What is no batch of the messages that a frame's head speaks of, each with the head's flags, its count, and the bytes.
-fn no_batches() -> Vec<(&'static str, u8, u32, Vec<u8>)> {
-    const WHOLE: u8 = flags::FIRST | flags::LAST;
-    const BATCH: u8 = WHOLE | flags::BATCH;
-    let two = || framed(&[(0, b"one"), (1, b"")]);
-    let mut beyond = two();
-    beyond[12] = 1;
-    let mut beyond_all = two();
-    beyond_all[1..5].fill(0xff);
-    vec![
-        ("a batch of more messages than it says", BATCH, 1, two()),
-        ("a batch of fewer messages than it says", BATCH, 3, two()),
-        ("a batch of no message", BATCH, 0, two()),
-        ("a batch of no bytes", BATCH, 1, Vec::new()),
-        ("a batch that ends within a message", BATCH, 2, two()[..7].to_vec()),
-        ("a batch that ends within a prefix", BATCH, 2, two()[..12].to_vec()),
-        ("a batch with a byte too much", BATCH, 2, [two(), vec![0]].concat()),
-        ("a batch whose last message is longer than it is", BATCH, 2, beyond),
-        ("a batch with a message beyond all numbers", BATCH, 2, beyond_all),
-        ("a batch with an object in it", BATCH, 2, framed(&[(0, b"one"), (2, b"two")])),
-        ("a batch that begins a message", flags::FIRST | flags::BATCH, 2, two()),
-        ("a batch that ends a message", flags::LAST | flags::BATCH, 2, two()),
-        ("a compressed batch", BATCH | flags::COMPRESSED, 2, two()),
-        ("a batch that is an object", BATCH | flags::OBJECT, 2, two()),
-    ]
-}
-
-/// Frames to a fresh server under `LIMITS`: all but the last are fine, and the last is a violation.
-fn refused() -> Vec<(&'static str, Vec<Vec<u8>>)> {
-    let whole = flags::FIRST | flags::LAST;
-    let opening = || {
-        frame(
-            events::HEADERS,
-            flags::NAMES_METHOD,
-            1,
-            |head| head.headers_len = 4.into(),
-            &[2, 0, b'/', b'a'],
-        )
-    };
-    let plain = |events, stream| frame(events, 0, stream, |_| (), &[]);
-    let chunk = |chunk_flags, chunk_len: u32, message_len: u32, rest: &[u8]| {
-        let set = |head: &mut FrameHead| {
-            (head.chunk_len, head.message_len) = (chunk_len.into(), message_len.into());
-        };
-        frame(events::MESSAGE, chunk_flags, 1, set, rest)
-    };
-    let area = |code: u16, stream| frame(events::CONTROL, 0, stream, |head| head.code = code.into(), &[]);
-    let range = |reserved: u8, at: u64| [&[0, 0, 0, 0, reserved, 0, 0, 0][..], &at.to_le_bytes()].concat();
-    let no_batch = |(name, flags, count, bytes): (&'static str, u8, u32, Vec<u8>)| {
-        (name, vec![opening(), chunk(flags, bytes.len() as u32, count, &bytes)])
-    };
-    let two = framed(&[(0, b"one"), (1, b"")]);
-    let within = vec![
-        opening(),
-        chunk(flags::FIRST, 1, 2, &[0]),
-        chunk(whole | flags::BATCH, two.len() as u32, 2, &two),
-    ];
-    let mut refused = vec![
-        ("shorter than a head", vec![vec![1; 23]]),
-        ("a byte too much", vec![[opening(), vec![0]].concat()]),
-        ("no event", vec![plain(0, 1)]),
-        ("an unknown flag", vec![frame(events::HEADERS, 0x80, 1, |_| (), &[])]),
-        ("two events that stand alone", vec![plain(events::CREDIT | events::CANCEL, 1)]),
-        ("a server's event", vec![opening(), plain(events::TRAILERS, 1)]),
-        ("a code that nothing uses", vec![opening(), frame(4, 0, 1, |head| head.code = 1.into(), &[])]),
-        ("a grant of nothing", vec![plain(events::CREDIT, 0)]),
-        ("an opening out of turn", vec![plain(events::HEADERS, 2)]),
-        ("a stream nobody opened", vec![plain(events::HALF_CLOSE, 1)]),
-        ("a method nobody named", vec![plain(events::HEADERS, 1)]),
-        ("half-closed twice", vec![opening(), plain(events::HALF_CLOSE, 1), plain(events::HALF_CLOSE, 1)]),
-        (
-            "half-closed within a message",
-            vec![opening(), chunk(flags::FIRST, 1, 2, &[0]), plain(events::HALF_CLOSE, 1)],
-        ),
-        ("a chunk longer than its message", vec![opening(), chunk(whole, 3, 2, &[0; 3])]),
-        ("an empty chunk of a message", vec![opening(), chunk(flags::FIRST, 0, 2, &[])]),
-        (
-            "more than the stream's credit",
-            vec![
-                opening(),
-                chunk(whole, 1900, 1900, &[0; 1900]),
-                chunk(whole, 1900, 1900, &[0; 1900]),
-                chunk(whole, 1900, 1900, &[0; 1900]),
-            ],
-        ),
-        ("beyond the area", vec![opening(), chunk(whole | flags::IN_AREA, 1, 1, &range(0, AREA_LEN as u64))]),
-        ("reserved bits in a range", vec![opening(), chunk(whole | flags::IN_AREA, 1, 1, &range(1, 0))]),
-        ("an answer without an offer", vec![area(control::AREA_ACCEPT, 0)]),
-        ("an unknown control code", vec![area(10, 0)]),
-        ("a client that takes objects", vec![opening(), area(control::OBJECTS, 1)]),
-        (
-            "an object that is compressed",
-            vec![opening(), chunk(whole | flags::OBJECT | flags::COMPRESSED, 1, 1, &[0])],
-        ),
-        ("a close about a stream", vec![area(control::CLOSE, 1)]),
-        (
-            "a batch without a message",
-            vec![opening(), frame(events::HALF_CLOSE, flags::BATCH, 1, |_| (), &[])],
-        ),
-        ("a batch within a message", within),
-    ];
-    refused.extend(no_batches().into_iter().map(no_batch));
-    refused
-}
-
-/// Frames to a client under `LIMITS` that has made one call, all of whose request it has sent: all but the last are fine, and the last is
-/// a violation.
-fn refused_by_clients() -> Vec<(&'static str, Vec<Vec<u8>>)> {
-    let whole = flags::FIRST | flags::LAST;
-    let plain = |events, stream| frame(events, 0, stream, |_| (), &[]);
-    let coded =
-        |events, flags, code: u16, stream| frame(events, flags, stream, |head| head.code = code.into(), &[]);
-    let headers = || plain(events::HEADERS, 1);
-    let chunk_of = |chunk_flags, message_len: u32, bytes: &[u8]| {
-        let set = |head: &mut FrameHead| {
-            (head.chunk_len, head.message_len) = ((bytes.len() as u32).into(), message_len.into());
-        };
-        frame(events::MESSAGE, chunk_flags, 1, set, bytes)
-    };
-    let chunk = |chunk_flags, chunk_len: u32, message_len: u32| {
-        chunk_of(chunk_flags, message_len, &vec![0; chunk_len as usize])
-    };
-    let no_batch = |(name, flags, count, bytes): (&'static str, u8, u32, Vec<u8>)| {
-        (name, vec![headers(), chunk_of(flags, count, &bytes)])
-    };
-    let objects = |method: u32| {
-        let set = |head: &mut FrameHead| {
-            head.code = control::OBJECTS.into();
-            head.chunk_len = method.into();
-            head.stream = 7.into();
-        };
-        frame(events::CONTROL, 0, 7, set, &[])
-    };
-    let trailers_of =
-        |len: u16, block: &[u8]| frame(events::TRAILERS, 0, 1, |head| head.trailers_len = len.into(), block);
-    let mut refused = vec![
-        ("shorter than a head", vec![vec![1; 23]]),
-        ("a byte too much", vec![[headers(), vec![0]].concat()]),
-        ("no event", vec![plain(0, 1)]),
-        ("a client's event", vec![plain(events::HALF_CLOSE, 1)]),
-        ("headers with a deadline", vec![frame(events::HEADERS, flags::HAS_DEADLINE, 1, |_| (), &[0; 8])]),
-        ("headers with a code", vec![coded(events::HEADERS, 0, 1, 1)]),
-        ("headers twice", vec![headers(), headers()]),
-        ("headers after a message", vec![headers(), chunk(whole, 1, 1), headers()]),
-        ("a call that nobody made", vec![plain(events::HEADERS, 2)]),
-        ("a cancel of a call that nobody made", vec![coded(events::CANCEL, 0, 1, 2)]),
-        (
-            "status OK within a message",
-            vec![headers(), chunk(flags::FIRST, 1, 2), plain(events::TRAILERS, 1)],
-        ),
-        ("trailers that end within a pair", vec![trailers_of(2, &[1, 1])]),
-        (
-            "headers longer than announced",
-            vec![{
-                let block: Vec<u8> = [&[0, 1, b'a', 250, 0][..], &[b'b'; 250]].concat().repeat(2);
-                frame(events::HEADERS, 0, 1, |head| head.headers_len = (block.len() as u16).into(), &block)
-            }],
-        ),
-        ("a chunk longer than its message", vec![headers(), chunk(whole, 3, 2)]),
-        ("an empty chunk of a message", vec![headers(), chunk(flags::FIRST, 0, 2)]),
-        (
-            "a message that begins within another",
-            vec![headers(), chunk(flags::FIRST, 1, 2), chunk(whole, 1, 1)],
-        ),
-        (
-            "more than the stream's credit",
-            vec![headers(), chunk(whole, 1900, 1900), chunk(whole, 1900, 1900), chunk(whole, 1900, 1900)],
-        ),
-        ("a grant of nothing", vec![plain(events::CREDIT, 1)]),
-        ("a drain above the last call", vec![plain(events::DRAIN, 2)]),
-        ("a second drain above the first", vec![plain(events::DRAIN, 0), plain(events::DRAIN, 1)]),
-        ("an answer without an offer", vec![coded(events::CONTROL, 0, control::AREA_ACCEPT, 0)]),
-        ("an unknown control code", vec![coded(events::CONTROL, 0, 10, 0)]),
-        ("objects of a method that was not named", vec![objects(1)]),
-        ("objects of a method twice", vec![objects(0), objects(0)]),
-        ("ropes without a pool in common", vec![headers(), chunk(whole | flags::ROPE, 1, 1)]),
-        ("a close about a stream", vec![coded(events::CONTROL, 0, control::CLOSE, 1)]),
-        ("a batch without a message", vec![frame(events::HEADERS, flags::BATCH, 1, |_| (), &[])]),
-        (
-            "a batch within a message",
-            vec![
-                headers(),
-                chunk(flags::FIRST, 1, 2),
-                chunk_of(whole | flags::BATCH, 1, &framed(&[(0, b"one")])),
-            ],
-        ),
-    ];
-    refused.extend(no_batches().into_iter().map(no_batch));
-    refused
-}
-
-/// A violation's name: what its `Debug` begins with.
-fn name_of(violation: &Violation) -> String {
-    let text = format!("{violation:?}");
-    text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
-}
-
-/// A client that has made a call, and the frame that it has said.
-fn asked() -> (Session<()>, Vec<u8>) {
-    let (mut client, mut out) = (Session::new(Role::Client, LIMITS, LIMITS), Out::default());
-    let (opening, mut emission) = (Opening { path: "/a.B/C", deadline_ns: 0 }, asking(3));
-    client.open(&mut out, opening, &mut emission).unwrap().unwrap();
-    assert!(emission.is_empty());
-    (client, out.records.pop().expect("one frame").1)
-}
-
-fn violations(to: impl Fn() -> Session<()>, refused: Vec<(&'static str, Vec<Vec<u8>>)>) -> Vec<Value> {
-    let refuse = |(name, mut frames): (&str, Vec<Vec<u8>>)| {
-        let mut session = to();
-        let last = frames.pop().expect("one frame at least");
-        for frame in &frames {
-            session.receive(&Record(frame)).unwrap_or_else(|early| panic!("{name}: {early} too early"));
-        }
-        let violation = session.receive(&Record(&last)).expect_err(name);
-        let before: Vec<String> = frames.iter().map(|frame| hex(frame)).collect();
-        json!({ "name": name, "before": before, "hex": hex(&last), "violation": name_of(&violation) })
-    };
-    refused.into_iter().map(refuse).collect()
-}
-
 #[test]
 fn frames_are_as_written_down() {
     let conversations = [
@@ -725,10 +503,10 @@ fn frames_are_as_written_down() {
         "message_bytes": "byte at of a message is at mod 256; bytes of a payload area don't matter here",
         "conversations": conversations,
         "limits_of_that_server": limits_of(LIMITS),
-        "violations_to_a_server": violations(|| Session::new(Role::Server, LIMITS, LIMITS), refused()),
+        "violations_to_a_server": violations::to_a_server(),
         "limits_of_that_client": limits_of(LIMITS),
-        "that_client_has_said": [hex(&asked().1)],
-        "violations_to_a_client": violations(|| asked().0, refused_by_clients()),
+        "that_client_has_said": [hex(&violations::asked(false).1)],
+        "violations_to_a_client": violations::to_a_client(),
     });
     hold("frames.json", &made);
 }

@@ -6,6 +6,7 @@
 mod frames;
 mod handshake;
 mod ring;
+mod violations;
 
 use std::path::Path;
 

@@ -78,6 +78,24 @@ impl Pair {
         json!({ "publish": lens, "records": records, "empty_head_offset": empty })
     }
 
+    /// Publishes so many lines, of which the peer says twice how many it has consumed. Says how many lines more find room.
+    fn sees(&mut self, published: u64, seen: u64, consumed: u64) -> Result<u64, RingViolation> {
+        for line in 0..published {
+            self.cursor.store_u64(CONSUMED_OFF, seen.min(line), Ordering::Relaxed);
+            self.sender.stage(&[&[]]).expect("the peer makes room");
+            self.sender.publish();
+        }
+        for cursor in [seen, consumed] {
+            self.cursor.store_u64(CONSUMED_OFF, cursor, Ordering::Relaxed);
+            self.sender.consumed()?;
+        }
+        let mut room = 0;
+        while self.sender.stage(&[&[]]).is_ok() {
+            room += 1;
+        }
+        Ok(room)
+    }
+
     /// Receives records and releases them.
     fn receive(&mut self, count: usize) -> Value {
         for _ in 0..count {
@@ -113,25 +131,63 @@ fn steps() -> Vec<Value> {
     steps
 }
 
-fn forged() -> Vec<Value> {
+/// Words at the place of a head, and what a reader takes them for.
+fn heads() -> Vec<Value> {
     let max = record_len_max(RING_LEN_MIN) as u64;
     let words = [
+        ("no record yet", 0),
+        ("a record of no bytes", 0x0000_0000_8000_0000),
+        ("a record of one byte", 0x0000_0001_8000_0000),
+        ("the longest record", max << 32 | 0x8000_0000),
         ("the sequence of another position", 0x0000_0000_8000_0001),
+        ("the sequence of the lap before", 0x0000_0000_ffff_ffc0),
         ("no mark in the sequence", 0x0000_0001_0000_0000),
+        ("a length and no sequence", 0x0000_0001_0000_0001),
         ("longer than any record", (max + 1) << 32 | 0x8000_0000),
         ("as long as can be said", 0xffff_ffff_8000_0000),
     ];
-    let forge = |(name, word): (&str, u64)| {
+    let head = |(name, word): (&str, u64)| {
         let mut pair = Pair::new();
         pair.memory.store_u64(RING_OFF, word, Ordering::Release);
-        let violation = match pair.receiver.peek() {
-            Err(RingViolation::ForgedSequence { .. }) => "sequence",
-            Err(RingViolation::ForgedLength { .. }) => "length",
-            other => panic!("{name}: {:?}", other.map(|record| record.map(|record| record.len()))),
+        let (found, len) = match pair.receiver.peek() {
+            Ok(None) => ("empty", None),
+            Ok(Some(record)) => ("record", Some(record.len())),
+            Err(RingViolation::ForgedSequence { .. } | RingViolation::ForgedLength { .. }) => {
+                ("violation", None)
+            }
+            Err(other) => panic!("{name}: {other}"),
         };
-        json!({ "name": name, "head_word": hex(&word.to_le_bytes()), "position": 0, "violation": violation })
+        json!({ "name": name, "position": 0, "head_word": hex(&word.to_le_bytes()), "found": found, "len": len })
     };
-    words.into_iter().map(forge).collect()
+    words.into_iter().map(head).collect()
+}
+
+/// What a sender makes of its peer's cursor: how many lines it may stage then.
+fn cursors() -> Vec<Value> {
+    let cursors = [
+        ("nothing more is consumed", 40, 0, 0),
+        ("some is consumed", 40, 0, 10),
+        ("all is consumed", 40, 5, 40),
+        ("some is consumed in a later lap", 100, 60, 90),
+        ("more is consumed than was published", 40, 0, 41),
+        ("far more is consumed than was published", 100, 60, u64::MAX),
+        ("less is consumed than before", 40, 5, 4),
+        ("nothing is consumed any more", 100, 60, 0),
+    ];
+    let cursor = |(name, published, seen, consumed): (&str, u64, u64, u64)| {
+        let mut pair = Pair::new();
+        let outcome = pair.sees(published, seen, consumed);
+        let (found, room) = match outcome {
+            Ok(room) => ("taken", Some(room)),
+            Err(RingViolation::ForgedCursor { .. }) => ("violation", None),
+            Err(other) => panic!("{name}: {other}"),
+        };
+        json!({
+            "name": name, "published": published, "seen": seen, "consumed": hex(&consumed.to_le_bytes()),
+            "found": found, "room": room,
+        })
+    };
+    cursors.into_iter().map(cursor).collect()
 }
 
 fn waiting() -> Vec<Value> {
@@ -164,7 +220,8 @@ fn rings_are_as_written_down() {
         "ring_len": RING_LEN_MIN,
         "payload": "byte at of record number n is (31 * n + at) mod 256; records are numbered from 0",
         "steps": steps(),
-        "forged_heads": forged(),
+        "heads": heads(),
+        "cursors": cursors(),
         "waiting": waiting(),
         "load": loads(),
     });
