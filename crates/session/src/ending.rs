@@ -24,19 +24,18 @@ pub(crate) struct Stopped {
     unread: u64,
 }
 
-/// Both halves of a live stream end. What was received before stays readable where `end` is the peer's regular last word, and is
-/// dropped otherwise; either way it doesn't hold the session's credit any longer, of which the session is to
-/// [hear](Session::stopped).
+/// Both halves of a live stream end. What was received before stays readable where the peer's last word `counts`, and is dropped
+/// otherwise; either way it doesn't hold the session's credit any longer, of which the session is to [hear](Session::stopped).
 #[inline]
 pub(crate) fn stop<T: Watched>(
     stream: &mut Stream<T>,
     id: StreamId,
-    end: End,
+    (end, counts): (End, bool),
     ready: &mut VecDeque<StreamId>,
     ropes: &mut Ropes,
 ) -> Stopped {
     let stopped = Stopped { window: stream.window, unread: stream.inbox.unread() };
-    if !matches!(end, End::Trailers { .. } | End::HalfClosed) {
+    if !counts {
         stream.headers = None;
         stream.inbox.clear().for_each(|rope| ropes.take(rope));
     }
@@ -114,8 +113,14 @@ impl<T: Watched> Session<T> {
 
     /// Has a live stream [end](stop).
     pub(crate) fn end_stream(&mut self, id: StreamId, end: End) {
+        let counts = match end {
+            End::Trailers { .. } | End::HalfClosed => true,
+            End::Cancelled { .. } => false,
+            // What a peer has said before it left or died. One that broke the protocol is heard no more, nor one that this side leaves.
+            End::SessionClosed => matches!(self.closed, Some(Closed::HungUp | Closed::ByPeer(_))),
+        };
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.live) else { return };
-        let stopped = stop(stream, id, end, &mut self.ready, &mut self.ropes);
+        let stopped = stop(stream, id, (end, counts), &mut self.ready, &mut self.ropes);
         self.stopped(&stopped);
     }
 

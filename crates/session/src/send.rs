@@ -267,8 +267,8 @@ impl<T: Watched> Session<T> {
         if self.role == Role::Server && stream.send == SendHalf::Closed && stream.live {
             // Whatever the client still sends. What it had finished sending stays readable.
             let end = match stream.end {
-                Some(End::HalfClosed) => End::HalfClosed,
-                _ => End::Cancelled { code: CANCELLED, refused: false },
+                Some(End::HalfClosed) => (End::HalfClosed, true),
+                _ => (End::Cancelled { code: CANCELLED, refused: false }, false),
             };
             let stopped = stop(stream, id, end, &mut self.ready, &mut self.ropes);
             let is_read = stream.is_read();

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use tollfree_layout::StreamId;
-use tollfree_layout::frame::events;
+use tollfree_layout::frame::{control, events, flags};
 
 use crate::stream::Watched;
-use crate::tests::script::{LIMITS, Script, Sink};
+use crate::tests::script::{LIMITS, Script, Sink, read};
 use crate::{Closed, Emission, EmitError, Ending, Opening, Outgoing, Progress, Role, Session};
 
 const ONE: StreamId = StreamId(1);
@@ -144,4 +144,57 @@ fn nobody_is_given_back_of_a_stream_that_nobody_waits_on_or_that_lives() {
     let ready = client.next_ready().unwrap();
     assert!(ready.id == TWO && ready.read && !ready.write);
     assert!(client.next_abandoned().is_none(), "the session still remembers it, for its reader");
+}
+
+/// What a peer says on a call that goes on: a whole message, two in a batch, and the beginning of one.
+fn told(session: &mut Session<()>) {
+    let whole = flags::FIRST | flags::LAST;
+    let batch = [0, 0, 0, 0, 1, 7, 0, 0, 0, 0, 0];
+    let mut two =
+        Script::new(events::MESSAGE, 1).flags(whole | flags::BATCH).chunk_len(batch.len() as u32).raw(&batch);
+    two.head.message_len = 2.into();
+    let parts = [Script::new(0, 1).message(), two, Script::new(0, 1).chunk(1, 2, flags::FIRST)];
+    parts.iter().for_each(|part| _ = part.send(session).unwrap());
+}
+
+/// How many whole messages are read, and the end behind them.
+fn read_to_end(session: &mut Session<()>) -> (u32, Option<crate::End>) {
+    let mut count = 0;
+    while let Some(part) = read(session, ONE) {
+        count += part.chunk.map_or(0, |chunk| if chunk.last { chunk.batch_count.max(1) } else { 0 });
+        if part.end.is_some() {
+            return (count, part.end);
+        }
+    }
+    (count, None)
+}
+
+#[test]
+fn what_a_peer_has_said_before_it_left_is_read_and_then_its_end() {
+    type Leaves = fn(&mut Session<()>);
+    let leaves: [(&str, Leaves, u32); 4] = [
+        ("its process ended", |session| session.end_session(Closed::HungUp), 3),
+        (
+            "it said so",
+            |session| _ = Script::new(events::CONTROL, 0).code(control::CLOSE).send(session).unwrap(),
+            3,
+        ),
+        ("it broke the protocol", |session| _ = Script::new(0, 1).send(session).unwrap_err(), 0),
+        ("this side leaves", |session| session.end_session(Closed::Here("bye")), 0),
+    ];
+    for (how, leave, count) in leaves {
+        let (mut client, _) = calling::<()>();
+        Script::new(events::HEADERS, 1).send(&mut client).unwrap();
+        let (mut server, _) = answering::<()>();
+        for session in [&mut client, &mut server] {
+            told(session);
+            leave(session);
+            assert_eq!(
+                read_to_end(session),
+                (count, Some(crate::End::SessionClosed)),
+                "{how}, {:?}",
+                session.role()
+            );
+        }
+    }
 }
