@@ -4,6 +4,8 @@
 mod carrier;
 mod shepherd;
 
+#[path = "../../../../tollfree/tests/suite/conformance/batches.rs"]
+mod batches;
 #[path = "../../../../tollfree/tests/suite/conformance/calls.rs"]
 mod calls;
 #[path = "../../../../tollfree/tests/suite/conformance/concurrency.rs"]

@@ -6,6 +6,8 @@
 //! assertion is first of all true of tonic.
 
 mod addresses;
+mod batch_deaths;
+mod batches;
 mod calls;
 mod carrier;
 mod concurrency;

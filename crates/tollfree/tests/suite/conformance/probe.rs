@@ -326,6 +326,14 @@ impl probe_server::Probe for Probe {
             });
             return Ok(respond(Box::pin(answers), headers));
         }
+        if request.metadata().contains_key("x-apart") {
+            let (mut asks, mut seen) = (request.into_inner(), seen);
+            let ask = self.witness.next(&mut asks).await?.unwrap_or_default();
+            seen.add(&ask);
+            drop(presence.0.read_aside(asks));
+            let giving = Giving { presence, seen, trailing, asks: None, ask, given: 0 };
+            return Ok(respond(giving.stream(), headers));
+        }
         let giving = Giving {
             presence,
             seen,

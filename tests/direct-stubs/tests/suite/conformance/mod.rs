@@ -4,6 +4,10 @@
 mod carrier;
 mod ours;
 
+#[path = "../../../../../crates/tollfree/tests/suite/conformance/batch_deaths.rs"]
+mod batch_deaths;
+#[path = "../../../../../crates/tollfree/tests/suite/conformance/batches.rs"]
+mod batches;
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/calls.rs"]
 mod calls;
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/concurrency.rs"]

@@ -87,6 +87,16 @@ macro_rules! level {
                 Ok(len(&answer.into_inner()))
             }
 
+            /// Two calls with so many messages each, all at hand together, whose bodies are of these lengths.
+            pub(super) async fn many(channel: &Channel, lens: &[usize]) {
+                let mut client = ProbeClient::new(channel.clone());
+                let asks = || lens.iter().map(|len| ask(&vec![7; *len])).collect::<Vec<_>>();
+                let answer = client.up(tokio_stream::iter(asks())).await.unwrap().into_inner();
+                assert_eq!(self::len(&answer), lens.iter().sum::<usize>());
+                let answers = client.both(tokio_stream::iter(asks())).await.unwrap().into_inner();
+                assert_eq!(answers.map(Result::unwrap).count().await, lens.len());
+            }
+
             /// Calls of the other three kinds, one of each.
             pub(super) async fn stream(channel: &Channel) {
                 let mut client = ProbeClient::new(channel.clone());
@@ -277,6 +287,46 @@ async fn both_ends_count_the_same_bytes_of_objects_in_streams() {
         let len = client.sum(&sum("client_attempt", here), &["\"OK\""]);
         assert_eq!(server.sum(&sum("server_call", there), &["\"OK\""]), len, "{here}");
         assert!(len > 10.0 * 32.0, "an object has a header of 32 bytes: {len}");
+    }
+}
+
+/// Whatever the number of records in which they travel, each message counts by itself: over HTTP/2 the figures are the same.
+#[tokio::test]
+async fn messages_of_a_batch_count_one_by_one() {
+    let lens: Vec<usize> = (0..500).map(|number| number % 50).collect();
+    // A field of bytes that is not empty has two bytes before it, or four where it is longer.
+    let each: usize = lens.iter().map(|len| if *len > 0 { len + 2 } else { 0 }).sum();
+    let (asked, answered) = ((2 * each) as f64, (each + lens.iter().sum::<usize>() + 3) as f64);
+    for is_shm in [true, false] {
+        // Objects that travel are of another length than what they stand for.
+        for level in 1..=if is_shm { 2 } else { 3 } {
+            let server = Server::builder();
+            let server = match level {
+                1 => server.add_service(first::service()),
+                2 => server.add_service(second::service()),
+                _ => server.add_service(third::service()),
+            };
+            let place = Place::start(is_shm, server);
+            let channel = place.channel(|builder| builder).await;
+            match level {
+                1 => first::many(&channel, &lens).await,
+                2 => second::many(&channel, &lens).await,
+                _ => third::many(&channel, &lens).await,
+            }
+            let (client, server) = (&place.client, &place.server);
+            client.until(CALLS, &["\"OK\""], 2.0).await;
+            server.until(SERVED, &["\"OK\""], 2.0).await;
+            for (end, way, len) in [
+                ("client_attempt", "sent", asked),
+                ("server_call", "rcvd", asked),
+                ("client_attempt", "rcvd", answered),
+                ("server_call", "sent", answered),
+            ] {
+                let name = format!("grpc_{end}_{way}_total_compressed_message_size_bytes_sum");
+                let figures = if end == "server_call" { server } else { client };
+                assert_eq!(figures.sum(&name, &["\"OK\""]), len, "{name}, level {level}, {is_shm}");
+            }
+        }
     }
 }
 
