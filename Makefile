@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench bench-against bench-check bench-hops bench-peers test c-core conformance figures generators googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
+.PHONY: help formatting demo bench bench-against bench-check bench-hops bench-peers test c-core conformance figures generators googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -10,12 +10,16 @@ TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 comma := ,
 IN_LAB := cd lab && CARGO_TARGET_DIR=$(TARGET_DIR)
 
+# What is compiled for the tests is linted with the same: nothing is built a second time for the lints.
+LINTED := RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/compile-and-lint
+
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
+# DEMO=debug has it from what the tests are built of, as the gate does.
 demo: ## Make the same calls over a Unix socket and over Tollfree (under 30 s after the build)
-	@cargo build --quiet --profile demo --package tollfree-demo
-	@exec $(TARGET_DIR)/demo/tollfree-demo
+	@$(if $(filter debug,$(DEMO)),$(LINTED) cargo build --quiet --workspace --all-targets,cargo build --quiet --profile demo --package tollfree-demo)
+	@exec $(TARGET_DIR)/$(or $(DEMO),demo)/tollfree-demo
 
 bench: ## Compare Tollfree with stock tonic on this machine (about a minute after the build)
 	@$(IN_LAB) cargo build --quiet --profile quick
@@ -47,8 +51,9 @@ bench-peers: ## Build the peers of `tollfree-lab bench`: iceoryx2, and C++ proto
 	@lab/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
 # More threads than processors: many tests wait for other processes, and for deadlines.
-test: lint ## Check everything that takes minutes: formatting, lints, tests, concurrency models, the laboratory
-	@RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 2))} cargo test --quiet --workspace --no-fail-fast
+test: formatting ## Check everything that takes minutes: formatting, lints, tests, concurrency models, the laboratory
+	@$(LINTED) cargo build --quiet --workspace --all-targets
+	@RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 2))} $(LINTED) cargo test --quiet --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory loom lab
 
 lab: ## Build the laboratory, and have it make a few calls
@@ -95,9 +100,11 @@ shepherd-outside: ## Run h2spec against plain tonic, our server and a shepherd, 
 	@$(TARGET_DIR)/debug/tollfree-interop outside --tools $(TARGET_DIR)/interop/bin --versions tests/interop/tools/go.mod \
 		--envoy $(TARGET_DIR)/interop/venv/bin/envoy --document docs/outside.md $(OUTSIDE_FLAGS)
 
-lint: ## Check formatting and lints, warnings are errors
+formatting:
 	@cargo fmt --all --check
 	@$(IN_LAB) cargo fmt --check
+
+lint: formatting ## Check formatting and lints, warnings are errors
 	@cargo clippy --quiet --workspace --all-targets -- -D warnings
 
 doc: ## Build the documentation, warnings are errors

@@ -1,5 +1,5 @@
 //! Code that is generated of protos whose names are those of generated code (`build.rs`), or of Google's public files. That it
-//! compiles is what is tested: by `cargo check`, with which the lints of the workspace begin, and by `make googleapis`.
+//! compiles is what is tested: by `make test`, which builds all of the workspace, and by `make googleapis`.
 #![allow(warnings, clippy::all)]
 #![forbid(unsafe_code)]
 
