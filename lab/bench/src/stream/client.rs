@@ -8,8 +8,8 @@ use std::time::Instant;
 use futures_util::stream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_stream::{Stream, StreamExt as _};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::Status;
 
 use super::service::{Item, Maker, Taker, sampled};
