@@ -30,7 +30,8 @@ pub(crate) struct Stopped {
 pub(crate) fn stop<T: Watched>(
     stream: &mut Stream<T>,
     id: StreamId,
-    (end, counts): (End, bool),
+    end: End,
+    counts: bool,
     ready: &mut VecDeque<StreamId>,
     ropes: &mut Ropes,
 ) -> Stopped {
@@ -120,7 +121,7 @@ impl<T: Watched> Session<T> {
             End::SessionClosed => matches!(self.closed, Some(Closed::HungUp | Closed::ByPeer(_))),
         };
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.live) else { return };
-        let stopped = stop(stream, id, (end, counts), &mut self.ready, &mut self.ropes);
+        let stopped = stop(stream, id, end, counts, &mut self.ready, &mut self.ropes);
         self.stopped(&stopped);
     }
 

@@ -181,7 +181,7 @@ impl<T: Watched> Session<T> {
             stream.inbox = Inbox::Whole(Whole::copy(frame, record, self.local.metadata_len_max)?);
             // The trailers themselves are in the whole.
             let end = End::Trailers { code: 0, block: Bytes::new() };
-            let stopped = stop(stream, id, (end, true), &mut self.ready, &mut self.ropes);
+            let stopped = stop(stream, id, end, true, &mut self.ready, &mut self.ropes);
             self.charge_session(frame)?;
             self.stopped(&stopped);
             return Ok(());

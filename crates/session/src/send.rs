@@ -266,11 +266,10 @@ impl<T: Watched> Session<T> {
         let Some(stream) = self.streams.get_mut(id) else { return true };
         if self.role == Role::Server && stream.send == SendHalf::Closed && stream.live {
             // Whatever the client still sends. What it had finished sending stays readable.
-            let end = match stream.end {
-                Some(End::HalfClosed) => (End::HalfClosed, true),
-                _ => (End::Cancelled { code: CANCELLED, refused: false }, false),
-            };
-            let stopped = stop(stream, id, end, &mut self.ready, &mut self.ropes);
+            let counts = stream.end == Some(End::HalfClosed);
+            let end =
+                if counts { End::HalfClosed } else { End::Cancelled { code: CANCELLED, refused: false } };
+            let stopped = stop(stream, id, end, counts, &mut self.ready, &mut self.ropes);
             let is_read = stream.is_read();
             self.stopped(&stopped);
             return is_read;
