@@ -64,7 +64,7 @@ const fn p50(
     Statement { document: USERS, text, what, figure: Figure::Of("p50_ns"), rows, over: ONE, stated, spread }
 }
 
-const RUNS: [Run; 5] = [
+const RUNS: [Run; 6] = [
     Run {
         arguments: "bench echo --size 64,65536,1048576 --inflight 1 --placement split,same-core \
                     --side tollfree,tollfree-direct,tonic-unix --seconds 0.25 --rounds 4",
