@@ -103,8 +103,8 @@ impl Builder {
         build_transport;
         /// Puts the package before services' names on the wire: on unless said here.
         emit_package;
-        /// Has callers and handlers read streams as `tollfree::Streaming` instead of `tonic::Streaming`: the same methods, and short messages
-        /// come at a multiple of the rate. Off unless said here. Blocking clients have it always.
+        /// Has callers and handlers read streams as `tollfree::Streaming` instead of `tonic::Streaming`: the same methods, and
+        /// less of tonic's work for each message. Off unless said here. Blocking clients have it always.
         own_streaming;
         /// Handlers take `Arc<Self>`: off unless said here.
         use_arc_self;

@@ -117,7 +117,7 @@ impl<T: Watched> Session<T> {
         let counts = match end {
             End::Trailers { .. } | End::HalfClosed => true,
             End::Cancelled { .. } => false,
-            // What a peer has said before it left or died. One that broke the protocol is heard no more, nor one that this side leaves.
+            // What a peer said before it left or died is read. After a violation, and where this side leaves, nothing is.
             End::SessionClosed => matches!(self.closed, Some(Closed::HungUp | Closed::ByPeer(_))),
         };
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.live) else { return };

@@ -15,14 +15,13 @@ use crate::message::bypass::{Bypass, OfServer, Past};
 use crate::message::compression::ACCEPT_ENCODING;
 use crate::message::encoding::RECEIVED_LEN_MAX;
 use crate::message::form::{Form, Ready as _, types_of};
+use crate::message::framing::PREFIX_LEN;
 use crate::message::lent::Lent;
 use crate::message::stream_body::{Speaker, stream_body};
 use crate::message::streaming::{Decode, Streaming};
 
 /// tonic's own defaults.
 const BUFFER_LEN: usize = 8 * 1024;
-/// gRPC's prefix.
-pub(crate) const PREFIX_LEN: usize = 5;
 /// A buffer of this length is handed on: each message by itself, so that no more than one large one waits beside.
 const EACH: usize = 1;
 

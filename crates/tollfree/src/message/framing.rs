@@ -1,4 +1,4 @@
-//! gRPC's framing of messages in an HTTP body, taken apart for sending.
+//! gRPC's framing of messages in an HTTP body, taken apart.
 //!
 //! tonic's encoder hands out chunks that hold one message, several, or (a foreign body) parts of one. Each message
 //! starts with a compressed flag (1 byte) and its length (4 bytes, big endian).
@@ -14,7 +14,8 @@ use tonic::body::Body;
 
 use crate::metadata::status_code;
 
-const PREFIX_LEN: usize = 5;
+/// gRPC's prefix.
+pub(crate) const PREFIX_LEN: usize = 5;
 
 /// Chunks in, messages out.
 #[derive(Clone, Debug, Default)]
@@ -63,6 +64,18 @@ impl Deframer {
             self.keep_partial();
         }
         whole
+    }
+
+    /// The prefix of the next message, once it is here.
+    #[inline]
+    pub(crate) fn prefix(&self) -> Option<&[u8; PREFIX_LEN]> {
+        self.chunk.first_chunk().or_else(|| self.partial.first_chunk())
+    }
+
+    /// What begins with the next message and its prefix, once all of that is here. To be taken off the front.
+    #[inline]
+    pub(crate) fn whole(&mut self) -> Option<&mut Bytes> {
+        self.has_whole().then_some(&mut self.chunk)
     }
 
     /// Sets aside the beginning of a message that later chunks will end.

@@ -5,25 +5,27 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use http::HeaderMap;
 use http_body::Body as _;
+use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
-use crate::message::codec::{FormDecoder, PREFIX_LEN};
+use crate::message::codec::FormDecoder;
+use crate::message::compression::ENCODING;
 use crate::message::encoding::RECEIVED_LEN_MAX;
 use crate::message::form::Form;
+use crate::message::framing::{Deframer, PREFIX_LEN};
 use crate::metadata::status_code;
 
 /// Messages that stream: a client's to a server's handler, or a server's to its caller.
 ///
-/// Has the methods of [`tonic::Streaming`], and takes messages out of what the session gives, many at a time, without a copy of what comes
-/// between: two and a half times as many short ones a second. Generated stubs have it where they were told so
-/// (`tollfree_build`'s `own_streaming`), and stubs that take objects always.
+/// Has the methods of [`tonic::Streaming`], and reads messages where they lie in what the session gives, many at a time. Generated stubs have it
+/// where they were told so (`own_streaming` of `tollfree_build`), blocking clients always.
 ///
 /// Ends as the call does: a stream that was cut is an error. After an end, and after an error, there is nothing more.
 pub struct Streaming<M> {
@@ -37,15 +39,25 @@ enum Source<M> {
     Tonic(Box<tonic::Streaming<M>>),
 }
 
+/// Whether messages behind a head with these headers can be read here: tonic inflates those that are compressed.
+pub(crate) fn is_plain(headers: &HeaderMap) -> bool {
+    headers.get(ENCODING).is_none_or(|encoding| encoding == "identity")
+}
+
+/// Any body as tonic has bodies.
+pub(crate) fn tonic_body<B>(body: B) -> Body
+where
+    B: http_body::Body + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    Body::new(body.map_frame(|frame| frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))))
+}
+
 /// The messages in a body.
 struct Messages<M> {
     body: Mutex<Body>,
-    /// Read, and not taken yet.
-    chunk: Bytes,
-    /// The beginning of a message that ends in a later chunk.
-    partial: BytesMut,
-    /// What came with its end.
-    rest: Bytes,
+    /// What has been read of it, and not been taken yet.
+    deframer: Deframer,
     decoder: Mutex<Box<dyn Decode<M>>>,
     len_max: usize,
     trailers: Option<HeaderMap>,
@@ -69,9 +81,7 @@ impl<M> Streaming<M> {
     {
         let messages = Messages {
             body: Mutex::new(body),
-            chunk: Bytes::new(),
-            partial: BytesMut::new(),
-            rest: Bytes::new(),
+            deframer: Deframer::default(),
             decoder: Mutex::new(Box::new(decoder)),
             len_max: len_max.unwrap_or(RECEIVED_LEN_MAX),
             trailers: None,
@@ -83,8 +93,8 @@ impl<M> Streaming<M> {
     /// The next message; `None` after the last.
     ///
     /// # Errors
-    /// The call's status, where it is not OK; of a request, why it was cut. OUT_OF_RANGE for a message that is too long, INTERNAL for one that
-    /// can't be decoded.
+    /// The call's status, where it is not OK; of a request, why it was cut. OUT_OF_RANGE for a message longer than the limit, INTERNAL where
+    /// a message can't be decoded.
     pub async fn message(&mut self) -> Result<Option<M>, Status> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await.transpose()
     }
@@ -103,9 +113,9 @@ impl<M> Streaming<M> {
     }
 
     /// Whether the next message is here already.
-    pub(crate) fn has_message(&self) -> bool {
-        match &self.source {
-            Source::Body(messages) => messages.has_message(),
+    pub(crate) fn has_message(&mut self) -> bool {
+        match &mut self.source {
+            Source::Body(messages) => messages.deframer.has_whole(),
             Source::Tonic(_) => false,
         }
     }
@@ -141,18 +151,17 @@ impl<M> Messages<M> {
     #[inline]
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<M, Status>>> {
         loop {
-            if let Some(prefix) = self.chunk.first_chunk::<PREFIX_LEN>() {
-                let len = match self.check(prefix) {
-                    Ok(len) => len,
-                    Err(refused) => return self.fail(refused),
+            // Before all of a message is here: a long one is not waited for that is refused.
+            let len = match self.deframer.prefix().map(|prefix| self.check(prefix)).transpose() {
+                Ok(len) => len,
+                Err(refused) => return self.fail(refused),
+            };
+            if let (Some(from), Some(len)) = (self.deframer.whole(), len) {
+                from.advance(PREFIX_LEN);
+                return match self.decoder.get_mut().take(len, from) {
+                    Ok(message) => Poll::Ready(Some(Ok(message))),
+                    Err(status) => self.fail(status),
                 };
-                if len <= self.chunk.len() - PREFIX_LEN {
-                    self.chunk.advance(PREFIX_LEN);
-                    return match self.decoder.get_mut().take(len, &mut self.chunk) {
-                        Ok(message) => Poll::Ready(Some(Ok(message))),
-                        Err(status) => self.fail(status),
-                    };
-                }
             }
             if let Some(end) = ready!(self.poll_chunk(cx)) {
                 return Poll::Ready(end.map(Err));
@@ -177,25 +186,14 @@ impl<M> Messages<M> {
 
     fn let_go(&mut self) {
         self.is_over = true;
-        (self.chunk, self.partial, self.rest) = (Bytes::new(), BytesMut::new(), Bytes::new());
+        self.deframer = Deframer::default();
     }
 
-    fn has_message(&self) -> bool {
-        self.chunk
-            .first_chunk::<PREFIX_LEN>()
-            .is_some_and(|[_, len @ ..]| u32::from_be_bytes(*len) as usize <= self.chunk.len() - PREFIX_LEN)
-    }
-
-    /// Reads on, until there is a whole message at least. `Some`: there is none, and so the stream ends.
+    /// Reads the next chunk of the body. `Some`: there is none, and so the stream ends.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Option<Status>>> {
         if self.is_over {
             return Poll::Ready(Some(None));
         }
-        if self.chunk.is_empty() && !self.rest.is_empty() {
-            self.chunk = std::mem::take(&mut self.rest);
-            return Poll::Ready(None);
-        }
-        self.keep_partial();
         let frame = match ready!(Pin::new(self.body.get_mut()).poll_frame(cx)) {
             Some(Ok(frame)) => frame,
             Some(Err(status)) => {
@@ -203,22 +201,20 @@ impl<M> Messages<M> {
                 return Poll::Ready(Some(Some(status)));
             }
             None => {
-                let is_cut = !self.partial.is_empty();
+                let is_cut = self.deframer.is_partial();
                 self.let_go();
                 return Poll::Ready(Some(is_cut.then(cut)));
             }
         };
         match frame.into_data() {
             Ok(data) => {
-                if let Err(refused) = self.push(data) {
-                    self.let_go();
-                    return Poll::Ready(Some(Some(refused)));
-                }
+                self.deframer.push(data);
                 Poll::Ready(None)
             }
             Err(frame) => {
                 let trailers = frame.into_trailers().unwrap_or_default();
-                let is_cut = !self.partial.is_empty() && status_code(&trailers).is_none_or(|code| code == 0);
+                let is_cut =
+                    self.deframer.is_partial() && status_code(&trailers).is_none_or(|code| code == 0);
                 self.let_go();
                 let status = Status::from_header_map(&trailers).filter(|status| status.code() != Code::Ok);
                 if status.is_none() {
@@ -227,38 +223,6 @@ impl<M> Messages<M> {
                 Poll::Ready(Some(status.or_else(|| is_cut.then(cut))))
             }
         }
-    }
-
-    /// Sets aside the beginning of a message that later chunks will end.
-    fn keep_partial(&mut self) {
-        if self.chunk.is_empty() {
-            return;
-        }
-        let rest = std::mem::take(&mut self.chunk);
-        if let Some([_, len @ ..]) = rest.first_chunk::<PREFIX_LEN>() {
-            // Within the reader's own limit.
-            self.partial.reserve(PREFIX_LEN + u32::from_be_bytes(*len) as usize);
-        }
-        self.partial.extend_from_slice(&rest);
-    }
-
-    /// Takes the next chunk of the body. In `partial` no message is whole.
-    fn push(&mut self, mut data: Bytes) -> Result<(), Status> {
-        if self.partial.is_empty() {
-            self.chunk = data;
-            return Ok(());
-        }
-        let prefix_left = PREFIX_LEN.saturating_sub(self.partial.len()).min(data.len());
-        self.partial.extend_from_slice(&data.split_to(prefix_left));
-        let Some(prefix) = self.partial.first_chunk::<PREFIX_LEN>() else { return Ok(()) };
-        let left = PREFIX_LEN + self.check(prefix)? - self.partial.len();
-        let is_whole = left <= data.len();
-        self.partial.extend_from_slice(&data.split_to(left.min(data.len())));
-        if is_whole {
-            self.chunk = std::mem::take(&mut self.partial).freeze();
-            self.rest = data;
-        }
-        Ok(())
     }
 }
 
@@ -285,7 +249,6 @@ fn refused(flag: u8, len: usize, len_max: usize) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
     use std::task::Waker;
 
     use http_body::Frame;
@@ -293,23 +256,6 @@ mod tests {
     use super::*;
     use crate::message::codec::Prost;
     use crate::metadata::GRPC_STATUS;
-
-    type Frames = VecDeque<Result<Frame<Bytes>, Status>>;
-
-    /// A body of these frames.
-    struct Given(Frames);
-
-    impl http_body::Body for Given {
-        type Data = Bytes;
-        type Error = Status;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-            Poll::Ready(self.0.pop_front())
-        }
-    }
 
     fn framed(messages: &[&str]) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -335,7 +281,8 @@ mod tests {
         frames: impl IntoIterator<Item = Result<Frame<Bytes>, Status>>,
         len_max: usize,
     ) -> Streaming<String> {
-        let body = Body::new(Given(frames.into_iter().collect()));
+        let frames: Vec<_> = frames.into_iter().collect();
+        let body = Body::new(http_body_util::StreamBody::new(futures_util::stream::iter(frames)));
         Streaming::of_body(body, FormDecoder::<Prost, String>::default(), Some(len_max))
     }
 

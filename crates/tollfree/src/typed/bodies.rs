@@ -5,10 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Buf;
 use http::{Extensions, StatusCode};
 use http_body::Body as HttpBody;
-use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tonic::Status;
@@ -16,7 +14,7 @@ use tonic::body::Body;
 use tonic::client::GrpcService;
 use tower_service::Service;
 
-use crate::message::compression::ENCODING;
+use crate::message::streaming::{is_plain, tonic_body};
 use crate::metadata::status_code;
 use crate::typed::Method;
 
@@ -33,7 +31,7 @@ impl<'a, T> Borrowed<'a, T> {
     /// A service that is ready for a call of a method, and will send this body.
     ///
     /// # Errors
-    /// UNKNOWN, with the reason, for one that can't be called.
+    /// UNKNOWN, with the reason, where it can't be called.
     pub(crate) async fn ready(
         service: &'a mut T,
         extensions: &mut Extensions,
@@ -129,12 +127,11 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let (parts, body) = ready!(this.future.poll(cx))?.into_parts();
-        let body = Body::new(
-            body.map_frame(|frame| frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))),
-        );
+        let body = tonic_body(body);
         // A status in the head is all of the answer, and another HTTP status than 200 is for tonic to read.
-        let is_plain = parts.headers.get(ENCODING).is_none_or(|encoding| encoding == "identity");
-        let is_kept = is_plain && parts.status == StatusCode::OK && status_code(&parts.headers).is_none();
+        let is_kept = is_plain(&parts.headers)
+            && parts.status == StatusCode::OK
+            && status_code(&parts.headers).is_none();
         if !is_kept {
             return Poll::Ready(Ok(http::Response::from_parts(parts, body)));
         }

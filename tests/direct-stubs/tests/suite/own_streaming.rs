@@ -28,6 +28,8 @@ type Messages<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
 /// Gives back what comes, or what it is told to. Counts requests that were cut.
 #[derive(Clone, Default)]
 struct Carrier {
+    /// Messages that requests have brought.
+    came: Arc<AtomicUsize>,
     cut: Arc<AtomicUsize>,
 }
 
@@ -61,7 +63,10 @@ impl Freight for Carrier {
         let (mut cargos, mut lens) = (request.into_inner(), Vec::new());
         while let Some(cargo) = cargos.next().await {
             match cargo {
-                Ok(cargo) => lens.push(cargo.body.len() as u64),
+                Ok(cargo) => {
+                    self.came.fetch_add(1, Ordering::Relaxed);
+                    lens.push(cargo.body.len() as u64);
+                }
                 Err(status) => {
                     self.cut.fetch_add(1, Ordering::Relaxed);
                     return Err(Status::new(status.code(), format!("after {} messages", lens.len())));
@@ -160,6 +165,14 @@ async fn connect(uri: &str) -> Channel {
             Ok(channel) => return channel,
             Err(error) => assert!(began.elapsed() < LONG, "{error}"),
         }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn until(holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < LONG, "it has not come to be so");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -267,15 +280,11 @@ async fn a_handler_learns_of_a_caller_that_leaves_in_the_middle() {
         let call = tokio::spawn(async move {
             leaving.up(tokio_stream::wrappers::ReceiverStream::new(receiver)).await.map(drop)
         });
-        sender.send(of_len(64)).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        until(|| served.carrier.came.load(Ordering::Relaxed) == 100 * (nth + 1)).await;
         call.abort();
         assert!(call.await.unwrap_err().is_cancelled());
-        let began = Instant::now();
-        while served.carrier.cut.load(Ordering::Relaxed) == nth {
-            assert!(began.elapsed() < LONG, "{uri}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until(|| served.carrier.cut.load(Ordering::Relaxed) == nth + 1).await;
+        drop(sender);
         // A reader that takes three of a hundred, and leaves.
         let mut client = client;
         let asked = Cargo { numbers: vec![64; 100], ..Cargo::default() };

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Buf;
 use futures_util::Stream;
 use futures_util::stream::{Empty, empty};
 use http_body::Body as HttpBody;
-use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use tonic::body::Body;
 use tonic::codec::Codec as _;
@@ -14,9 +12,9 @@ use tonic::server::Grpc;
 use tonic::{Request, Response, Status};
 
 use crate::message::codec::FormCodec;
-use crate::message::compression::ENCODING;
 use crate::message::form::Form;
 use crate::message::stream_body::{Speaker, stream_body};
+use crate::message::streaming::{is_plain, tonic_body};
 use crate::server::typed::handler::handler;
 use crate::typed::client::Streams;
 
@@ -66,9 +64,8 @@ where
     B: HttpBody + Send + 'static,
     B::Error: Into<BoxError> + Send,
 {
-    let asked = Asked::new(codec);
-    let (request, body) = asked.split::<Q, B>(request);
-    let method = handler(|inner| method(asked.made(inner, &body)));
+    let (request, body) = split::<M1, Q, B>(request);
+    let method = handler(|inner| method(made(&codec, inner, &body)));
     match request {
         Ok(request) => grpc.client_streaming(method, request).await,
         Err(request) => grpc.client_streaming(method, request).await,
@@ -92,9 +89,8 @@ where
     B: HttpBody + Send + 'static,
     B::Error: Into<BoxError> + Send,
 {
-    let asked = Asked::new(codec.clone());
-    let (request, body) = asked.split::<Q, B>(request);
-    let method = |inner| method(asked.made(inner, &body));
+    let (request, body) = split::<M1, Q, B>(request);
+    let method = |inner| method(made(&codec, inner, &body));
     if codec.compresses() {
         return match request {
             Ok(request) => grpc.streaming(handler(method), request).await,
@@ -110,54 +106,39 @@ where
     with_body(response, &answered, codec)
 }
 
-/// How a method has the messages it is asked with.
-struct Asked<F, M1, M2> {
-    codec: FormCodec<F, M2, M1>,
+/// Takes the body out of a request, where the method takes messages as ours and tonic need not inflate them. Else the request as it was.
+#[expect(clippy::type_complexity, reason = "one of two, and what was taken")]
+fn split<M, Q, B>(
+    request: http::Request<B>,
+) -> (Result<http::Request<Body>, http::Request<B>>, Mutex<Option<Body>>)
+where
+    Q: Streams<M>,
+    B: HttpBody + Send + 'static,
+    B::Error: Into<BoxError> + Send,
+{
+    if Q::own().is_none() || !is_plain(request.headers()) {
+        return (Err(request), Mutex::new(None));
+    }
+    let (parts, body) = request.into_parts();
+    (Ok(http::Request::from_parts(parts, Body::empty())), Mutex::new(Some(tonic_body(body))))
 }
 
-impl<F, M1, M2> Asked<F, M1, M2>
+/// The request for the method, with the messages of the body that was taken out.
+fn made<F, M1, M2, Q>(
+    codec: &FormCodec<F, M2, M1>,
+    inner: Request<tonic::Streaming<M1>>,
+    body: &Mutex<Option<Body>>,
+) -> Request<Q>
 where
     F: Form<M1> + Form<M2>,
     M1: Send + Sync + 'static,
     M2: Send + Sync + 'static,
+    Q: Streams<M1>,
 {
-    fn new(codec: FormCodec<F, M2, M1>) -> Asked<F, M1, M2> {
-        Asked { codec }
-    }
-
-    /// Takes the body out of a request, where the method takes messages as ours and tonic need not inflate them. Else the request as it was.
-    #[expect(clippy::type_complexity, reason = "one of two, and what was taken")]
-    fn split<Q, B>(
-        &self,
-        request: http::Request<B>,
-    ) -> (Result<http::Request<Body>, http::Request<B>>, Mutex<Option<Body>>)
-    where
-        Q: Streams<M1>,
-        B: HttpBody + Send + 'static,
-        B::Error: Into<BoxError> + Send,
-    {
-        let is_plain = request.headers().get(ENCODING).is_none_or(|encoding| encoding == "identity");
-        if Q::own().is_none() || !is_plain {
-            return (Err(request), Mutex::new(None));
-        }
-        let (parts, body) = request.into_parts();
-        let body = Body::new(
-            body.map_frame(|frame| frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))),
-        );
-        (Ok(http::Request::from_parts(parts, Body::empty())), Mutex::new(Some(body)))
-    }
-
-    /// The request for the method.
-    fn made<Q: Streams<M1>>(
-        &self,
-        inner: Request<tonic::Streaming<M1>>,
-        body: &Mutex<Option<Body>>,
-    ) -> Request<Q> {
-        inner.map(|inner| match (body.lock().take(), Q::own()) {
-            (Some(body), Some(make)) => make(self.codec.clone().messages(body)),
-            _ => Q::from(inner),
-        })
-    }
+    inner.map(|inner| match (body.lock().take(), Q::own()) {
+        (Some(body), Some(make)) => make(codec.clone().messages(body)),
+        _ => Q::from(inner),
+    })
 }
 
 /// The response with the body that the handler's stream makes. Without a stream it says all by itself.
