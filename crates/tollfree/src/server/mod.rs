@@ -2,6 +2,7 @@
 
 mod attach;
 pub(crate) mod bound;
+mod call_tasks;
 pub(crate) mod caller;
 pub(crate) mod connection;
 pub(crate) mod control;

@@ -15,7 +15,6 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 use http_body_util::Full;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tollfree_layout::MethodIdx;
 use tollfree_layout::metadata::pairs;
@@ -38,6 +37,7 @@ use crate::metadata::template::Templates;
 use crate::metadata::{GRPC, GRPC_TIMEOUT, timeout_value, unpack, unpack_custom};
 use crate::metrics::{Metrics, ServedCall};
 use crate::server::Http2;
+use crate::server::call_tasks::CallTasks;
 use crate::server::caller::Callers;
 use crate::server::control::is_control;
 use crate::server::http_handle::{Handler, Held, HttpHandle};
@@ -133,8 +133,6 @@ const INLINE_COUNT: usize = 16;
 /// yet. Few enough that a client which fills its ring while it is served gets little more than one that can't, as the server has
 /// its processor.
 const TURN_COUNT: usize = 16;
-/// Tasks of calls, under way or at their end, that are only looked at when the next call comes.
-const UNJOINED_COUNT: usize = 64;
 /// A session that is to end waits at most so long for its client to take hold of payloads that were sent by ref.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_STEP: Duration = Duration::from_millis(1);
@@ -177,7 +175,7 @@ pub(crate) struct SessionTask {
     control: Option<Arc<dyn Handler>>,
     /// Set in a session with a shepherd whose objects need not be verified.
     trust: Option<Trust>,
-    tasks: JoinSet<()>,
+    tasks: CallTasks,
     /// Set where the thread serves sessions and does nothing else: how many there are.
     worker: Option<Seat>,
     /// Among all sessions of the server.
@@ -237,7 +235,7 @@ impl SessionTask {
             control: None,
             trust: None,
             headers,
-            tasks: JoinSet::new(),
+            tasks: CallTasks::default(),
             worker,
             seat,
             turn_count: 0,
@@ -351,14 +349,11 @@ impl SessionTask {
                 return Poll::Ready(Ok(()));
             }
         }
-        if !draining && self.worker.is_none() && self.tasks.len() <= UNJOINED_COUNT {
-            // To be woken for each of them would take longer than what they have left is worth: the next call finds them.
+        if !draining && self.worker.is_none() {
+            // Nothing depends on the calls under way.
             return Poll::Pending;
         }
-        match self.tasks.poll_join_next(cx) {
-            Poll::Ready(Some(_)) => Poll::Ready(Ok(())),
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
-        }
+        self.tasks.poll_end(cx).map(Ok)
     }
 
     /// Takes no more calls; those under way go on.
@@ -390,7 +385,6 @@ impl SessionTask {
                 break;
             }
         }
-        while self.tasks.try_join_next().is_some() {}
         served
     }
 
@@ -438,7 +432,7 @@ impl SessionTask {
             known.pace.learn(now_ns() - began);
         }
         if let Some(left) = left {
-            self.tasks.spawn(direct.rest(left));
+            self.tasks.spawn(direct.rest(left), None);
         }
         self.templates.prepare(key);
         self.prepare();
@@ -470,7 +464,7 @@ impl SessionTask {
                 let deadlines = Deadlines::of_client(call.deadline_ns);
                 let mut refused = Serving::refused(Held::Own(call.stream), refusal, deadlines, record);
                 if Pin::new(&mut refused).poll(cx).is_pending() {
-                    self.tasks.spawn(refused);
+                    self.tasks.spawn(refused, None);
                 }
                 return;
             }
@@ -516,23 +510,13 @@ impl SessionTask {
     /// Serves the rest of a call in a task of its own.
     fn spawn(&mut self, method: Option<MethodIdx>, serving: Begun, counted: Option<Counted>) {
         let serving = match serving {
-            Begun::Http(serving) => return self.spawn_one(serving, counted),
+            Begun::Http(serving) => return self.tasks.spawn(serving, counted),
             Begun::Direct(serving) => serving,
         };
         if let Some(direct) = self.known(method).and_then(|known| known.direct.as_ref()) {
             let rest = direct.rest(serving);
-            self.spawn_one(rest, counted);
+            self.tasks.spawn(rest, counted);
         }
-    }
-
-    fn spawn_one(&mut self, serving: impl Future<Output = ()> + Send + 'static, counted: Option<Counted>) {
-        match counted {
-            None => self.tasks.spawn(serving),
-            Some(counted) => self.tasks.spawn(async move {
-                serving.await;
-                drop(counted);
-            }),
-        };
     }
 
     fn known(&mut self, method: Option<MethodIdx>) -> Option<&mut MethodEntry> {
