@@ -17,6 +17,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tollfree_connection::Hint;
 use tollfree_layout::control::{ASKED_OFF, Asked, AskedMode};
 use tollfree_layout::limits::ASKED_LOOK_US;
 use tollfree_region::{PeerRegion, ReadMemory};
@@ -62,14 +63,15 @@ impl Heeded {
         was_busy != self.is_busy
     }
 
-    /// How long to look in nanoseconds, where that is asked for, and whether looking is what is asked for.
-    fn spin(&self) -> Option<(u64, bool)> {
+    /// How to wait, where that is asked for.
+    fn hint(&self) -> Option<Hint> {
         let said_ns = self.asked.spin_us.map(|us| u64::from(us) * 1000);
+        let hint = |look_ns, insists| Some(Hint { look_ns, insists });
         match self.asked.mode {
-            _ if self.is_busy => Some((said_ns.unwrap_or(0).max(LOOK_NS), true)),
-            AskedMode::Look => Some((said_ns.unwrap_or(LOOK_NS), true)),
-            AskedMode::Sleep => Some((said_ns.unwrap_or(0), false)),
-            AskedMode::Free => said_ns.map(|ns| (ns, false)),
+            _ if self.is_busy => hint(said_ns.unwrap_or(0).max(LOOK_NS), true),
+            AskedMode::Look => hint(said_ns.unwrap_or(LOOK_NS), true),
+            AskedMode::Sleep => hint(said_ns.unwrap_or(0), false),
+            AskedMode::Free => said_ns.and_then(|ns| hint(ns, false)),
         }
     }
 
@@ -97,9 +99,9 @@ impl Core {
             // Counted anew, so that another bound is not held to what came before it.
             (self.heeded.counted, self.heeded.is_busy) = ((now_ns, self.heeded.accepted_count), false);
             self.held_max = self.heeded.held_max();
-            self.patience.ask(self.heeded.spin());
+            self.wait.set_hint(self.heeded.hint());
         } else if self.heeded.asked.poll_load > 0 && self.heeded.count(now_ns) {
-            self.patience.ask(self.heeded.spin());
+            self.wait.set_hint(self.heeded.hint());
         }
     }
 }
@@ -115,7 +117,7 @@ mod tests {
         let mut now_ns = 1;
         let mut come = |count: u64, during_ns: u64| {
             (heeded.accepted_count, now_ns) = (heeded.accepted_count + count, now_ns + during_ns);
-            (heeded.count(now_ns), heeded.spin())
+            (heeded.count(now_ns), heeded.hint().map(|hint| (hint.look_ns, hint.insists)))
         };
         assert_eq!(come(0, RATE_WINDOW_NS), (false, Some((0, false))));
         assert_eq!(come(1000, RATE_WINDOW_NS - 1), (false, Some((0, false))), "too early to say");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollfree_connection::WaitPolicy;
 use tollfree_layout::limits;
 use tollfree_layout::pool::POOL_ID_LEN;
 use tollfree_rendezvous::PeerPolicy;
@@ -11,21 +12,6 @@ use tollfree_session::Limits;
 use crate::admission::{Quotas, Refusals};
 use crate::introduction::Purpose;
 use crate::tokens::Tokens;
-
-/// How a task waits for the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum WaitPolicy {
-    /// A good neighbor: spin where that costs no more than being woken, as learnt, and where nobody else wants the
-    /// processor; else sleep. Under a quota of a core or less never spin.
-    #[default]
-    Adaptive,
-    /// For who has cores to spare: spin for as long as recent waits make worth while, up to 250 µs each, whatever that costs.
-    LowLatency,
-    /// Never park: lowest latency, one core always busy while calls wait.
-    Poll,
-    /// Never spin: for cores that must not.
-    Park,
-}
 
 /// Settings of one side of a session. The defaults suit most; each is measured in the bench.
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 use tokio::runtime;
+use tollfree_connection::{WaitPlanner, WaitPolicy};
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::CPU_UNKNOWN;
 use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
@@ -22,26 +23,23 @@ use crate::admission::Seat;
 use crate::area::{AreaSender, AreasMapped, area_len};
 use crate::asked::Heeded;
 use crate::clock::now_ns;
-use crate::config::{Config, WaitPolicy};
+use crate::config::Config;
 use crate::counts;
 use crate::handshake::{Attached, PeerPool};
 use crate::introduction::Purpose;
 use crate::link::Link;
 use crate::load::Load;
 use crate::opening::Turn;
-use crate::patience::Patience;
-use crate::price::Price;
 use crate::publishing::{Gathering, HELD_COUNT_MAX, ReplyTimes};
 use crate::records::{Arrived, Sending};
 use crate::runtime_waiters::{Slot, StreamSlots, WaitKey, Waiters, slot_of};
 use crate::shared::Socket;
 use crate::socket_events::PeerWake;
+use crate::surroundings::Here;
 use crate::turns::Turns;
 
 /// Records handled in one go before others get their turn.
 const PUMP_COUNT: usize = 64;
-/// Waits that end within one long look, between two that the spin budget learns from.
-const UNLEARNT_COUNT_MAX: u32 = 7;
 
 /// What a peer does that is logged.
 static VIOLATED: Seldom = Seldom::new();
@@ -61,12 +59,8 @@ pub(crate) struct Core {
     /// Descriptors that arrived, in order; `None` for one that this process had no number free for.
     pub(crate) fds: VecDeque<Option<GivenFd>>,
     pub(crate) waiters: Waiters,
-    pub(crate) patience: Patience,
-    /// What being woken costs.
-    pub(crate) price: Price,
+    pub(crate) wait: WaitPlanner,
     pub(crate) turns: Turns,
-    /// Waits within one long look since one was learnt from.
-    waits_unlearnt: u32,
     pub(crate) accept: Slot,
     /// Tasks that wait to open a call, by their numbers: in the order in which they came.
     pub(crate) opens: BTreeMap<u64, Turn>,
@@ -105,10 +99,6 @@ pub(crate) struct Core {
     pub(crate) ropes_watched: bool,
     /// A driver beats for the session, if it has a stream.
     pub(crate) beats_watched: bool,
-    /// The peer's waiting thread ran on this side's processor when that was last looked at.
-    pub(crate) is_crowded: bool,
-    /// Turns in a row that a task had to wait for its own.
-    pub(crate) long_turns: u8,
     area_len: usize,
     /// A server's: what it has made for the client counts there.
     seat: Option<Seat>,
@@ -128,8 +118,6 @@ impl Core {
         let asker = (asks && link.is_none() && attached.role == Role::Server).then(|| peer.clone());
         let asking = (asks && attached.role == Role::Client).then(|| own.clone());
         let gathers = config.is_shepherd && config.wait != WaitPolicy::LowLatency;
-        let price = Price::new();
-        let patience = Patience::new(config.wait, attached.role, &price);
         let core = Core {
             session: Session::new(attached.role, config.limits, attached.peer_limits)
                 .with_ropes(attached.lends || attached.peer_pool == PeerPool::Same),
@@ -150,10 +138,8 @@ impl Core {
             },
             fds: VecDeque::new(),
             waiters: Waiters::default(),
-            patience,
-            price,
+            wait: WaitPlanner::new(config.wait, attached.role),
             turns: Turns::default(),
-            waits_unlearnt: 0,
             accept: Slot::default(),
             opens: BTreeMap::new(),
             next_open: 0,
@@ -174,8 +160,6 @@ impl Core {
             area_made: false,
             ropes_watched: false,
             beats_watched: false,
-            is_crowded: false,
-            long_turns: 0,
             area_len: area_len(config.area_len, attached.peer_area_len_max),
             seat: attached.seat.take(),
             release_lines: attached.peer_ring.line_count() as usize / 4,
@@ -327,38 +311,20 @@ impl Core {
     }
 
     fn ended_wait(&mut self) {
-        let mut waited = None;
         for runtime_waiters in &mut self.waiters.list {
-            if runtime_waiters.wait_began_ns != 0 {
-                let began = std::mem::take(&mut runtime_waiters.wait_began_ns);
-                let until = match std::mem::take(&mut runtime_waiters.looked_at_ns) {
-                    // Waits of one session are much alike: the clock is read for one in a few, while an answer waits.
-                    0 if self.waits_unlearnt < UNLEARNT_COUNT_MAX => {
-                        self.waits_unlearnt += 1;
-                        continue;
-                    }
-                    0 => {
-                        self.waits_unlearnt = 0;
-                        now_ns()
-                    }
-                    looked_at_ns => {
-                        counts::looked(looked_at_ns.saturating_sub(began));
-                        looked_at_ns
-                    }
-                };
-                waited = Some((until.saturating_sub(began), until));
+            if let Some((began_ns, looked_at_ns)) = runtime_waiters.wait_ends() {
+                self.wait.wait_ended(began_ns, looked_at_ns, now_ns);
+                if looked_at_ns != 0 {
+                    counts::looked(looked_at_ns.saturating_sub(began_ns));
+                }
             }
-        }
-        if let Some((waited, until)) = waited {
-            self.patience.learn(waited, until);
         }
     }
 
     /// A driver heard the doorbell.
     pub(crate) fn woken(&mut self) {
         counts::woken();
-        self.price.woken();
-        self.patience.priced(&self.price);
+        self.wait.woken(Here::thread_time);
     }
 
     /// Gathers the wakers of everybody for whom something has changed.
@@ -632,10 +598,7 @@ impl Core {
 
     /// Whether the peer's waiting thread runs on this processor; also says so to the peer.
     pub(crate) fn shares_cpu(&mut self) -> bool {
-        let cpu = rustix::thread::sched_getcpu() as u32;
-        self.waiter.set_cpu(cpu);
-        let peer = self.ringer.peer_cpu();
-        peer == cpu && peer != CPU_UNKNOWN
+        shares_cpu(&mut self.waiter, &self.ringer)
     }
 
     /// A slot's task has gone (done, dropped, panicked): if it polled, another takes over.
@@ -786,6 +749,14 @@ impl Core {
         }
         self.leave_to_driver();
     }
+}
+
+/// See [`Core::shares_cpu`].
+pub(crate) fn shares_cpu(waiter: &mut Waiter<Region>, ringer: &Ringer<PeerRegion>) -> bool {
+    let cpu = rustix::thread::sched_getcpu() as u32;
+    waiter.set_cpu(cpu);
+    let peer = ringer.peer_cpu();
+    peer == cpu && peer != CPU_UNKNOWN
 }
 
 fn ring_violation(violation: RingViolation) -> Violation {

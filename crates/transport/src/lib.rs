@@ -36,7 +36,6 @@
 
 mod accepted;
 mod admission;
-mod allowance;
 mod area;
 mod asked;
 mod attachment;
@@ -46,6 +45,7 @@ mod clock;
 mod config;
 mod core;
 mod counts;
+mod cpu_quota;
 mod driver;
 mod ends;
 mod files;
@@ -64,8 +64,6 @@ mod load;
 mod looking;
 mod objects;
 mod opening;
-mod patience;
-mod price;
 mod publishing;
 mod records;
 mod registers;
@@ -75,10 +73,10 @@ mod shared;
 mod silence;
 mod socket_events;
 mod streak;
+mod surroundings;
 mod tokens;
 mod turns;
 mod unix_listener;
-mod waiting;
 
 pub use accepted::{Accepted, Call};
 pub use admission::{Quotas, Refusals};
@@ -86,7 +84,7 @@ pub use attachment::{Attachment, Backlog, ConnectError, ConnectErrorKind};
 pub use call::{Arrival, Chunk, Incoming, Part, Stream};
 pub use claim::Claim;
 pub use clock::{now_ns, tick_ns};
-pub use config::{Config, WaitPolicy};
+pub use config::Config;
 pub use counts::{Waits, peer_deaths, waits};
 pub use ends::Ends;
 pub use files::{FileError, aside, read_file};
@@ -106,6 +104,7 @@ pub use opening::{Opener, Started};
 pub use registers::{Announced, Batch, DoorbellMode, RegisterError, Registers, Spin};
 pub use remote::{LocalPeer, RemoteIdentity};
 pub use tokens::{Ticket, Token, TokenError, Tokens};
+pub use tollfree_connection::WaitPolicy;
 pub use tollfree_region::RangeWriter;
 pub use tollfree_rendezvous::{
     Address, AddressError, BeneathError, BindError, FileId, OfferedSocket, PeerIdentity, PeerPolicy, Seldom,

@@ -1,35 +1,20 @@
 //! Looking for what is waited for, within one `poll`: for the answer to a call, for the next message of a stream, for the next call.
 //!
-//! A task that waits looks first: so long as that is worth it ([`crate::patience`]) a quick peer is met without a task being put to sleep, woken, or
+//! A task that waits looks first: so long as that is worth it ([`tollfree_connection`]) a quick peer is met without a task being put to sleep, woken, or
 //! given its turn. How long a look is depends on who else wants the thread.
 
 use tokio::runtime::{self, RuntimeFlavor};
+use tollfree_connection::constants::GLANCES_AT_ONCE;
 use tollfree_layout::StreamId;
 use tollfree_ring::RecordReceiver;
 use tollfree_session::Whole;
 
-use crate::allowance;
 use crate::clock::now_ns;
-use crate::core::Core;
+use crate::core::{Core, shares_cpu};
 use crate::runtime_waiters::WaitKey;
 use crate::shared::{Entered, Shared};
-use crate::waiting::Crowd;
+use crate::surroundings::Here;
 
-/// Glances at an empty ring within one `poll`, with a pause after each: 0.2 µs together.
-const GLANCE_COUNT: usize = 14;
-/// The same where the peer runs on another processor, and the runtime seems to have nothing else to do: 1 µs together, in which
-/// a quick peer answers.
-const LONG_GLANCE_COUNT: usize = 5 * GLANCE_COUNT;
-/// A task that wakes itself has its turn again sooner than this if its runtime has nothing else to do, and so many turns
-/// in a row that are later mean that it has. A runtime looks at its poller now and then, which is a long turn too.
-const TURN_NS: u64 = 1_000;
-const LONG_TURNS: u8 = 2;
-/// The same for a thread that has nothing else to do: 20 µs together, if waits are that long.
-const DEDICATED_GLANCE_COUNT: usize = 100 * GLANCE_COUNT;
-/// The same for a thread of several, which others relieve: 60 µs together, if waits are that long.
-const FURTHER_GLANCE_COUNT: usize = 300 * GLANCE_COUNT;
-/// What a glance takes, about.
-const GLANCE_NS: u64 = 14;
 /// Times that one `poll` may poll, before others have their turn.
 const ROUND_COUNT: usize = 8;
 
@@ -162,7 +147,7 @@ impl Core {
     #[inline(never)]
     fn looks_instead(&mut self, key: WaitKey) -> Option<u64> {
         self.waiters.polled_by(WaitKey::Accept)?;
-        if !self.is_worth_a_look() || !self.turns.begins() {
+        if !self.wait.is_worth_a_look(&Here) || !self.turns.begins() {
             return None;
         }
         let runtime_waiters = self.waiters.polled_by(WaitKey::Accept)?;
@@ -178,32 +163,30 @@ impl Core {
     /// for a moment.
     #[inline]
     fn glance(&self, glances: &mut usize) -> bool {
-        let round = (*glances).min(GLANCE_COUNT);
+        let round = (*glances).min(GLANCES_AT_ONCE);
         let left = self.receiving.glance(round);
         *glances -= round - left;
         left == 0
     }
 
-    /// How often a thread that has nothing else to do may look within one `poll`. On the peer's own processor it would
-    /// only keep the peer from answering.
+    /// How often a thread that has nothing else to do may look within one `poll`.
     fn dedicated_glances(&mut self) -> usize {
-        let worth = (self.patience.ns() / GLANCE_NS).min(DEDICATED_GLANCE_COUNT as u64) as usize;
-        if worth <= GLANCE_COUNT || self.shares_cpu() { GLANCE_COUNT } else { worth }
+        let (waiter, ringer) = (&mut self.waiter, &self.ringer);
+        self.wait.dedicated_glances(|| shares_cpu(waiter, ringer))
     }
 
-    /// How often a task may look within one `poll` whose thread may have other tasks too. Where it turns out that there are
-    /// some, they are not kept waiting for longer than they would notice. `looked_at_ns`: when the one who polls looked last; 0 where nobody has.
+    /// How often a task may look within one `poll` whose thread may have other tasks too. `looked_at_ns`: when the task that polls looked
+    /// last; 0 where none has.
     #[inline(never)]
     fn glances(&mut self, looked_at_ns: u64) -> usize {
         // Nobody answers what is not published yet.
-        if !self.is_worth_a_look() || self.gathering {
+        if !self.wait.is_worth_a_look(&Here) || self.gathering {
             return 0;
         }
         if looked_at_ns != 0 {
-            let away_ns = now_ns().saturating_sub(looked_at_ns);
-            self.long_turns = if away_ns > TURN_NS { self.long_turns.saturating_add(1) } else { 0 };
+            self.wait.turn_came(now_ns().saturating_sub(looked_at_ns));
         }
-        if self.is_alone() { LONG_GLANCE_COUNT } else { GLANCE_COUNT }
+        self.wait.glances()
     }
 
     /// How often a task looks on within one `poll` that has not found anything so far. In a runtime of several threads another of them takes
@@ -215,47 +198,19 @@ impl Core {
             return 0;
         }
         let now = now_ns();
-        if !self.may_spin(now) {
+        if !self.wait.may_spin(now, &Here) {
             return 0;
         }
         let Some(runtime_waiters) = self.waiters.find(handle.id()) else { return 0 };
         if runtime_waiters.begins_to_wait(now) {
-            self.patience.begins(now);
+            self.wait.wait_begins(now);
         }
-        (self.patience.ns() / GLANCE_NS).min(FURTHER_GLANCE_COUNT as u64) as usize
-    }
-
-    /// Whether nobody else wants this processor, or what a quota leaves of it.
-    #[inline]
-    pub(crate) fn may_spin(&self, now_ns: u64) -> bool {
-        let (looks_as_asked, is_thrifty) = (self.patience.looks_as_asked(), self.patience.is_thrifty());
-        let is_crowded = !looks_as_asked && Crowd::is_here(now_ns) && self.patience.ns() != u64::MAX;
-        let is_unwelcome =
-            is_thrifty && ((!looks_as_asked && Crowd::is_around()) || allowance::is_tight(now_ns));
-        !is_crowded && !is_unwelcome
-    }
-
-    /// What is not worth spinning for is not worth a look.
-    #[inline]
-    fn is_worth_a_look(&self) -> bool {
-        self.patience.ns() > 0 && !self.gives_way()
-    }
-
-    /// Whether nobody else seems to want this thread.
-    #[inline]
-    fn is_alone(&self) -> bool {
-        !self.is_crowded && self.long_turns < LONG_TURNS
+        self.wait.further_glances()
     }
 
     /// Whether a look within one `poll` is long enough for a quick peer to answer.
     #[inline]
     pub(crate) fn looks_long(&self) -> bool {
-        self.is_alone() && self.is_worth_a_look()
-    }
-
-    /// Whether others want this thread's processor, and get it.
-    #[inline]
-    fn gives_way(&self) -> bool {
-        self.patience.is_thrifty() && !self.patience.looks_as_asked() && Crowd::is_around()
+        self.wait.is_alone() && self.wait.is_worth_a_look(&Here)
     }
 }

@@ -263,7 +263,7 @@ impl Core {
             return self.put_ring_off(count, socket);
         }
         let rings = self.ringer.should_ring();
-        self.patience.said(rings);
+        self.wait.spoke(rings);
         if rings {
             self.ring_now(socket);
         }
@@ -273,7 +273,7 @@ impl Core {
     #[inline(never)]
     fn put_ring_off(&mut self, count: u32, socket: &Socket) {
         let sleeps = self.ringer.is_peer_parked();
-        self.patience.said(sleeps);
+        self.wait.spoke(sleeps);
         if !sleeps {
             // It looks at the ring before it sleeps, and finds this and what was published before.
             (self.batching.unrung_count, self.batching.unrung_since_ns) = (0, 0);

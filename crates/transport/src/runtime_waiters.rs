@@ -10,7 +10,7 @@
 //!            └──── nobody waits ────│──┤
 //!                                   └──┘ somebody waits: that one is made the poller, and woken
 //! ```
-//! One that only probes ([`crate::waiting`]) makes the runtime Armed at once, and looks again by itself for a few microseconds.
+//! One that only probes ([`tollfree_connection::Wait`]) makes the runtime Armed at once, and looks again by itself for a few microseconds.
 //!
 //! A task may stop polling without a word (a `select!` that drops a future but keeps the stream), or be kept from running.
 //! So the driver watches a runtime while it is polled: when nobody has looked at the ring for a tick, it does so itself
@@ -267,6 +267,14 @@ impl RuntimeWaiters {
             self.wait_began_ns = now_ns;
         }
         begins
+    }
+
+    /// A wait ends, if there is one: when it began, and when the poller last found nothing, if that was a moment ago; else 0.
+    #[inline]
+    pub(crate) fn wait_ends(&mut self) -> Option<(u64, u64)> {
+        let ended = (self.wait_began_ns, self.looked_at_ns);
+        (self.wait_began_ns, self.looked_at_ns) = (0, 0);
+        (ended.0 != 0).then_some(ended)
     }
 
     /// Another task looks in the poller's place.

@@ -25,6 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tokio::runtime;
 use tokio::sync::Notify;
+use tollfree_connection::Wait;
 use tollfree_layout::StreamId;
 use tollfree_os::fd::{AsFd, OwnedFd};
 use tollfree_os::rustix;
@@ -45,7 +46,7 @@ use crate::load::Load;
 use crate::remote::RemoteIdentity;
 use crate::runtime_waiters::{RuntimeWaiters, Slot, WaitKey, WaiterRole, slot_of};
 use crate::socket_events::SocketEvent;
-use crate::waiting::{Crowd, OFFER_AFTER_NS, TAKEN_NS};
+use crate::surroundings::Here;
 
 /// What a child of `fork` is told.
 pub(crate) const FORKED: Closed =
@@ -155,10 +156,10 @@ impl Entered<'_> {
     /// Lets other processes have this processor, once in a number of times, if this side is a good neighbor.
     #[inline]
     pub(crate) fn offer_now_and_then(&mut self) {
-        if self.patience.is_thrifty() && Crowd::is_due() {
+        if self.wait.is_thrifty() && Here::is_offer_due() {
             // Where the peer has this processor too, it did what is waited for, however long that took.
-            let taken_ns = if self.shares_cpu() { u64::MAX } else { self.price.ns() };
-            self.without_lock(&mut || Crowd::offer(taken_ns));
+            let taken_ns = if self.shares_cpu() { u64::MAX } else { self.wait.taken_ns() };
+            self.without_lock(&mut || Here::offer(taken_ns));
         }
     }
 
@@ -314,56 +315,54 @@ impl Shared {
         }
         let now = now_ns();
         core.heed(now);
-        let thrifty = core.patience.is_thrifty();
         let others_sleep = core.waiters.others_sleep(runtime);
         let dedicated = self.is_dedicated();
         let runtime_waiters = core.waiters.find(runtime).expect("found above");
         if runtime_waiters.begins_to_wait(now) {
-            core.patience.begins(now);
+            core.wait.wait_begins(now);
         }
-        let (budget, is_probe) = (core.patience.ns(), core.patience.is_probe());
         let runtime_waiters = core.waiters.find(runtime).expect("found above");
         runtime_waiters.looked_at_ns = if dedicated { 0 } else { now };
         let spun = now - runtime_waiters.wait_began_ns;
-        if spun >= budget || !core.may_spin(now) {
-            // Before the doorbell is armed, which is when the peer may ring.
-            core.price.parks();
-            if self.park(&mut core, key, runtime) {
-                counts::parked();
-                counts::looked(spun);
-                return Poll::Pending;
+        let offers = match core.wait.decide(spun, now, &Here) {
+            Wait::Park => {
+                // Before the doorbell is armed, which is when the peer may ring.
+                core.wait.parks(Here::thread_time);
+                if self.park(&mut core, key, runtime) {
+                    counts::parked();
+                    counts::looked(spun);
+                    return Poll::Pending;
+                }
+                drop(core);
+                return poll_again(cx);
             }
-            drop(core);
-            return poll_again(cx);
-        }
-        if is_probe {
-            // Asleep for everybody else: the peer rings, and no driver need watch. That takes a timer, which wakes this thread once
-            // when it is set and once when it ends.
-            self.park(&mut core, key, runtime);
-        } else {
-            core.comes_again(runtime, others_sleep);
-        }
+            Wait::Probe { offers } => {
+                // Asleep for everybody else: the peer rings, and no driver need watch. That takes a timer, which wakes this thread once
+                // when it is set and once when it ends.
+                self.park(&mut core, key, runtime);
+                offers
+            }
+            Wait::Spin { offers } => {
+                core.comes_again(runtime, others_sleep);
+                offers
+            }
+        };
         let shared = core.shares_cpu();
-        core.is_crowded = shared;
-        let taken_ns = if thrifty { core.price.ns() } else { TAKEN_NS };
+        core.wait.saw_peer(shared);
+        let (taken_ns, tells_all) = (core.wait.taken_ns(), core.wait.is_thrifty());
         drop(core);
-        if spun >= OFFER_AFTER_NS {
+        if offers {
             // Whatever else the runtime waits for has its turn before.
             let _ = pin!(tokio::task::yield_now()).poll(cx);
         } else {
             cx.waker().wake_by_ref();
         }
-        if shared || spun >= OFFER_AFTER_NS {
+        if shared || offers {
             // The peer, or others, can only go on when this processor is given up.
             rustix::thread::sched_yield();
             if !shared {
                 // Where the peer had it, it did what is waited for, however long that took.
-                let away = now_ns().saturating_sub(now);
-                if thrifty {
-                    Crowd::offered_to_all(now, away, taken_ns);
-                } else {
-                    Crowd::offered(now, away, taken_ns);
-                }
+                Here::offered(now, now_ns().saturating_sub(now), taken_ns, tells_all);
             }
         }
         Poll::Pending

@@ -6,6 +6,7 @@ use tollfree_rendezvous::socket::{self, Heard, Lost};
 use tollfree_rendezvous::{PeerDoorbell, Seldom};
 use tollfree_session::{Closed, Violation};
 
+use crate::clock::now_ns;
 use crate::core::Core;
 use crate::counts;
 use crate::link::Link;
@@ -91,10 +92,10 @@ impl Core {
     /// Wakes the peer.
     pub(crate) fn ring(&mut self, socket: &Socket) {
         counts::rung();
-        let began = self.price.rings();
+        let began = self.wait.ring_begins(now_ns);
         self.ring_once(socket);
         if let Some(began) = began {
-            self.price.rang(began);
+            self.wait.ring_ended(began, now_ns());
         }
     }
 

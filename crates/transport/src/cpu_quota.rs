@@ -1,7 +1,5 @@
 //! How much processor time this process may use: the quota of its control group, read again now and then.
 //!
-//! Under a quota of a core or less, time that is spun away is time in which the process is kept from running later: all its threads stop
-//! until the period ends. So nobody spins then, and neither for a while after the group was kept from running, whatever its quota is.
 //! A quota may change, and a process may be moved, at any time: what was read counts for a quarter of a second. Reading takes some
 //! 20 µs, so a process that hardly looks doesn't read more often than its looking is worth.
 
@@ -11,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tollfree_connection::QuotaHistory;
 
 use crate::counts;
 
@@ -22,19 +21,13 @@ const READ_EACH_LOOKED_NS: u64 = 1_000_000;
 const FOUND_FOR: u32 = 20;
 /// The files that are read are shorter than this, or what is looked for stands before it.
 const FILE_LEN: usize = 512;
-/// A quota of at most so many thousandths of a core leaves nothing for spinning.
-const TIGHT_MILLI: u64 = 1_000;
-/// Readings for which a group that was kept from running is remembered: five seconds.
-const REMEMBERED: u64 = 20;
 
 /// Whether this process had better not spin at all. All its sessions share what was read.
 pub(crate) fn is_tight(now_ns: u64) -> bool {
     static READ_AT_NS: AtomicU64 = AtomicU64::new(0);
     static TIGHT: AtomicBool = AtomicBool::new(false);
-    static THROTTLED: AtomicU64 = AtomicU64::new(u64::MAX);
-    static REMEMBER: AtomicU64 = AtomicU64::new(0);
     static LOOKED_NS: AtomicU64 = AtomicU64::new(0);
-    static FOUND: Mutex<Found> = Mutex::new(Found { group: None, left: 0 });
+    static FOUND: Mutex<Found> = Mutex::new(Found { group: None, left: 0, history: QuotaHistory::NONE });
     let read_at = READ_AT_NS.load(Ordering::Relaxed);
     if now_ns.saturating_sub(read_at) >= READ_EVERY_NS || read_at == 0 {
         let looked_ns = counts::looked_ns();
@@ -48,14 +41,9 @@ pub(crate) fn is_tight(now_ns: u64) -> bool {
             READ_AT_NS.compare_exchange(read_at, now_ns.max(1), Ordering::Relaxed, Ordering::Relaxed);
         if claimed.is_ok() {
             LOOKED_NS.store(looked_ns, Ordering::Relaxed);
-            let limit = FOUND.try_lock().map_or(Limit::default(), |mut found| found.read());
-            let before = THROTTLED.swap(limit.throttled, Ordering::Relaxed);
-            let left = match limit.throttled > before {
-                true => REMEMBERED,
-                false => REMEMBER.load(Ordering::Relaxed).saturating_sub(1),
-            };
-            REMEMBER.store(left, Ordering::Relaxed);
-            TIGHT.store(limit.is_tight() || left > 0, Ordering::Relaxed);
+            if let Some(mut found) = FOUND.try_lock() {
+                TIGHT.store(found.is_tight(), Ordering::Relaxed);
+            }
         }
     }
     TIGHT.load(Ordering::Relaxed)
@@ -66,12 +54,19 @@ pub(crate) fn is_tight(now_ns: u64) -> bool {
 struct Found {
     group: Option<Group>,
     left: u32,
+    history: QuotaHistory,
 }
 
 impl Found {
+    fn is_tight(&mut self) -> bool {
+        let Limit { milli, throttled } = self.read();
+        self.history.read(milli, throttled)
+    }
+
     fn read(&mut self) -> Limit {
         if self.left == 0 {
-            *self = Found { group: Group::own(Path::new("/proc/self")), left: FOUND_FOR };
+            self.group = Group::own(Path::new("/proc/self"));
+            self.left = FOUND_FOR;
         }
         self.left -= 1;
         self.group.as_ref().map_or(Limit::default(), Group::read)
@@ -85,12 +80,6 @@ struct Limit {
     milli: Option<u64>,
     /// How often the group was kept from running.
     throttled: u64,
-}
-
-impl Limit {
-    fn is_tight(&self) -> bool {
-        self.milli.is_some_and(|milli| milli <= TIGHT_MILLI)
-    }
 }
 
 /// The control group of this process that has quotas of processor time.
@@ -205,7 +194,9 @@ mod tests {
             write("cpu.max", text);
             let limit = group(true).read();
             assert_eq!(limit, Limit { milli, throttled: 3 });
-            assert_eq!(limit.is_tight(), milli == Some(500), "{text}");
+            let is_tight =
+                Found { group: Some(group(true)), left: 1, history: QuotaHistory::NONE }.is_tight();
+            assert_eq!(is_tight, milli == Some(500), "{text}");
         }
         write("cpu.cfs_period_us", "100000\n");
         for (text, milli) in [("-1\n", None), ("100000\n", Some(1000))] {

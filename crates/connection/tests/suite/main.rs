@@ -1,0 +1,4 @@
+//! Two ends and a clock, in one thread.
+
+mod pair;
+mod waits;
