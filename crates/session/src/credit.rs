@@ -14,7 +14,7 @@ use tollfree_layout::limits::{CHUNK_CHARGE, MESSAGE_WINDOW_MAX, STREAM_WINDOW_MA
 
 use crate::Session;
 use crate::arrival::Chunk;
-use crate::stream::{RecvHalf, Watched};
+use crate::stream::Watched;
 
 /// What a chunk of `len` bytes costs.
 pub(crate) fn charge(len: usize) -> u64 {
@@ -52,7 +52,7 @@ impl<T: Watched> Session<T> {
     pub fn credit(&self, id: StreamId) -> Option<Credit> {
         let unsent = self.pending.granted(id);
         if id == StreamId::SESSION {
-            let live = self.streams.iter().map(|(_, stream)| stream).filter(|stream| stream.live);
+            let live = self.streams.iter().map(|(_, stream)| stream).filter(|stream| stream.is_live());
             return Some(Credit {
                 send: self.send_credit,
                 recv: self.recv_credit,
@@ -62,7 +62,7 @@ impl<T: Watched> Session<T> {
                 window: self.local.session_window,
             });
         }
-        let stream = self.streams.get(id).filter(|stream| stream.live)?;
+        let stream = self.streams.get(id).filter(|stream| stream.is_live())?;
         Some(Credit {
             send: stream.send_credit,
             recv: stream.recv_credit,
@@ -96,7 +96,7 @@ impl<T: Watched> Session<T> {
     pub(crate) fn owe(&mut self, id: StreamId, charge: u64) {
         self.owe_session(charge);
         let Some(stream) = self.streams.get_mut(id) else { return };
-        if stream.recv == RecvHalf::Ended {
+        if stream.state.has_heard_all() {
             if stream.inbox.is_empty() {
                 let lent = stream.window.saturating_sub(self.local.stream_window);
                 stream.window -= lent;
@@ -137,7 +137,7 @@ impl<T: Watched> Session<T> {
                 continue;
             };
             // Nothing more comes on one that has ended, or whose message came on ordinary credit meanwhile.
-            let left = stream.receiving.map_or(0, |left| charge(left as usize));
+            let left = stream.state.unreceived().map_or(0, |left| charge(left as usize));
             let most = MESSAGE_WINDOW_MAX.saturating_sub(stream.window);
             let wanted = left.saturating_sub(stream.recv_credit).min(most);
             let raise = wanted.min(self.reserve);

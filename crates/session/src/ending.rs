@@ -13,7 +13,7 @@ use crate::frame::head;
 use crate::pending::Pending;
 use crate::rope::Ropes;
 use crate::session::mark;
-use crate::stream::{RecvHalf, SendHalf, Stream, Watched};
+use crate::stream::{Stream, Watched};
 use crate::{Outbound, Role, Session};
 
 /// What a stream leaves to the session when it ends.
@@ -40,12 +40,9 @@ pub(crate) fn stop<T: Watched>(
         stream.headers = None;
         stream.inbox.clear().for_each(|rope| ropes.take(rope));
     }
-    stream.live = false;
-    stream.send = SendHalf::Closed;
-    stream.sending = None;
+    stream.state.on_end();
     stream.wants_credit = false;
-    stream.recv = RecvHalf::Ended;
-    (stream.receiving, stream.room) = (None, None);
+    stream.room = None;
     stream.end = Some(end);
     mark(ready, id, stream, true, true);
     stopped
@@ -68,7 +65,7 @@ impl<T: Watched> Session<T> {
     pub fn forget(&mut self, id: StreamId, code: u16) {
         let Session { ropes, abandoned, .. } = self;
         let removed = self.streams.remove_if(id, |stream| {
-            if stream.live {
+            if stream.is_live() {
                 return false;
             }
             leave(stream, ropes, abandoned);
@@ -95,7 +92,7 @@ impl<T: Watched> Session<T> {
 
     /// Ends a stream in both directions and tells the peer. Does nothing to one that has ended.
     pub fn cancel(&mut self, id: StreamId, code: u16) {
-        if self.streams.get(id).is_some_and(|stream| stream.live) {
+        if self.streams.get(id).is_some_and(|stream| stream.is_live()) {
             self.push_cancel(id, code, 0);
             if self.role == Role::Client {
                 self.ropes.cancelled(self.last_id);
@@ -120,7 +117,7 @@ impl<T: Watched> Session<T> {
             // What a peer said before it left or died is read. After a violation, and where this side leaves, nothing is.
             End::SessionClosed => matches!(self.closed, Some(Closed::HungUp | Closed::ByPeer(_))),
         };
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.live) else { return };
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.is_live()) else { return };
         let stopped = stop(stream, id, end, counts, &mut self.ready, &mut self.ropes);
         self.stopped(&stopped);
     }

@@ -11,7 +11,7 @@ use crate::frame::{head, range_bytes};
 use crate::outgoing::Outgoing;
 use crate::rope::Ropes;
 use crate::send::{Emission, Ending, Progress};
-use crate::stream::{SendHalf, Stream};
+use crate::stream::Stream;
 use crate::unencoded::{Data, Misencoded};
 
 /// A chunk up to this length is always sent inline; a longer rest goes through the payload area where there is one.
@@ -157,9 +157,7 @@ impl Budget<'_> {
             return Ok(Progress::NeedRoom);
         }
         *headers = None;
-        if stream.send == SendHalf::Head {
-            stream.send = SendHalf::Open;
-        }
+        stream.state.on_sent();
         let in_area = cut.as_ref().is_some_and(|cut| cut.area.is_some());
         if let Some(cut) = cut {
             stream.send_credit -= charge(cut.len);
@@ -167,15 +165,15 @@ impl Budget<'_> {
             if let Some(keep) = message.as_mut().and_then(|message| message.keep.take()) {
                 self.ropes.sent(keep);
             }
-            stream.sending = message.as_mut().and_then(|message| message.advance(cut.len));
-            if stream.sending.is_none() {
+            let left = message.as_mut().and_then(|message| message.advance(cut.len));
+            stream.state.on_chunk_sent(left);
+            if left.is_none() {
                 *message = message.take().and_then(Outgoing::next);
             }
         }
         if ends {
             *ending = None;
-            stream.sending = None;
-            stream.send = SendHalf::Closed;
+            stream.state.on_ending_sent();
         }
         Ok(if in_area && message.is_some() { Progress::Partly } else { Progress::Done })
     }
@@ -215,8 +213,7 @@ impl Budget<'_> {
         }
         stream.send_credit -= cost;
         *self.credit -= cost;
-        stream.sending = None;
-        stream.send = SendHalf::Closed;
+        stream.state.on_ending_sent();
         *emission = Emission::default();
         true
     }

@@ -5,18 +5,8 @@
 //! simulation (`tests/suite/simulation`). The transport owns time, memory and waking.
 //!
 //! # States
-//! A stream is one call. Each side sees two halves; arrows name the frame that was sent (`!`) or received (`?`).
-//!
-//! ```text
-//! client   send half:  Open ──!HALF_CLOSE──► Closed
-//!          recv half:  Head ──?HEADERS──► Body ──?TRAILERS──► Ended         (?TRAILERS in Head: trailers-only)
-//! server   recv half:  Body ──?HALF_CLOSE──► Ended                          (its ?HEADERS opened the stream)
-//!          send half:  Head ──!HEADERS──► Open ──!TRAILERS──► Closed
-//! both     any ──!CANCEL or ?CANCEL──► Ended         session closed ──► every stream Ended
-//! ```
-//! `transitions.rs` holds this as a table, state by event, and drives each field of it through a session. A server may
-//! end with a status other than OK in the middle of a message; nobody else may end there. An ended stream is remembered
-//! until the application [forgets](Session::forget) it.
+//! Those of a stream are in `stream_state.rs`, with the table that a test drives through a session. An ended stream is remembered until the
+//! application [forgets](Session::forget) it.
 //!
 //! # Who writes what
 //! Every frame belongs to one stream, or to the session (stream 0). The client opens streams with consecutive ids.
@@ -48,6 +38,7 @@ mod rope_bytes;
 mod send;
 mod session;
 mod stream;
+mod stream_state;
 mod streams;
 mod unencoded;
 mod whole;

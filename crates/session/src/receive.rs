@@ -15,7 +15,8 @@ use crate::ending::stop;
 use crate::error::Violation;
 use crate::frame::Frame;
 use crate::session::{UNAVAILABLE, Unseen, mark};
-use crate::stream::{Inbox, RecvHalf, SendHalf, Stream, Watched};
+use crate::stream::{Inbox, Stream, Watched};
+use crate::stream_state::{ChunkHead, OutOfOrder, StreamState};
 use crate::whole::Whole;
 use crate::{GRPC_PREFIX_LEN, Inbound, Role, Session};
 
@@ -116,10 +117,11 @@ impl<T: Watched> Session<T> {
         }
         self.live_count += 1;
         let (send, recv) = (self.peer.stream_window, self.local.stream_window);
-        let stream = self.streams.insert_with(id, || Stream::new(SendHalf::Head, send, RecvHalf::Body, recv));
+        let stream = self.streams.insert_with(id, || Stream::new(StreamState::opened_by_peer(), send, recv));
         let is_whole = whole.is_some();
         if let Some(whole) = whole {
-            stream.recv = RecvHalf::Ended;
+            // Nothing has come before that could be unfinished.
+            let _ = stream.state.on_half_close();
             stream.recv_credit -= charge(frame.chunk_len as usize);
             stream.inbox = Inbox::Whole(whole);
             stream.end = Some(End::HalfClosed);
@@ -170,12 +172,12 @@ impl<T: Watched> Session<T> {
         self.check_id(frame.stream)?;
         self.ropes.heard_of(frame.stream);
         let id = StreamId(frame.stream);
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.live) else {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.is_live()) else {
             return self.receive_for_nobody(frame, record);
         };
         let cost = charge(frame.chunk_len as usize);
         if frame.is_whole_answer()
-            && stream.recv == RecvHalf::Head
+            && stream.state.awaits_headers()
             && cost <= self.recv_credit.min(stream.recv_credit)
         {
             stream.inbox = Inbox::Whole(Whole::copy(frame, record, self.local.metadata_len_max)?);
@@ -187,10 +189,8 @@ impl<T: Watched> Session<T> {
             return Ok(());
         }
         if frame.has(events::HEADERS) {
-            if stream.recv != RecvHalf::Head {
-                return Err(Violation::Order { event: "HEADERS", stream: id.0 });
-            }
-            stream.recv = RecvHalf::Body;
+            let order = Violation::Order { event: "HEADERS", stream: id.0 };
+            stream.state.on_headers().map_err(|OutOfOrder| order)?;
             let block = copy_out(record, frame.headers_at(), frame.headers_len);
             check_block(&block, self.local.metadata_len_max)?;
             stream.headers = Some(block);
@@ -206,16 +206,13 @@ impl<T: Watched> Session<T> {
         }
         let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
         if frame.has(events::HALF_CLOSE) {
-            if stream.recv != RecvHalf::Body || stream.receiving.is_some() {
-                return Err(Violation::Order { event: "HALF_CLOSE", stream: id.0 });
-            }
-            stream.recv = RecvHalf::Ended;
+            let order = Violation::Order { event: "HALF_CLOSE", stream: id.0 };
+            stream.state.on_half_close().map_err(|OutOfOrder| order)?;
             stream.end = Some(End::HalfClosed);
         }
         if frame.has(events::TRAILERS) {
-            if stream.receiving.is_some() && frame.code == 0 {
-                return Err(Violation::Order { event: "TRAILERS", stream: id.0 });
-            }
+            let order = Violation::Order { event: "TRAILERS", stream: id.0 };
+            stream.state.on_trailers(frame.code).map_err(|OutOfOrder| order)?;
             let block = copy_out(record, frame.trailers_at(), frame.trailers_len);
             check_block(&block, self.local.metadata_len_max)?;
             self.end_stream(id, End::Trailers { code: frame.code, block });
@@ -229,7 +226,7 @@ impl<T: Watched> Session<T> {
         let id = StreamId(frame.stream);
         self.charge_session(frame)?;
         let stream = self.streams.get_mut(id).expect("the caller has looked it up");
-        if stream.recv != RecvHalf::Body {
+        if !stream.state.awaits_messages() {
             return Err(Violation::Order { event: "MESSAGE", stream: id.0 });
         }
         let len = frame.chunk_len as usize;
@@ -241,17 +238,10 @@ impl<T: Watched> Session<T> {
             return receive_batch(stream, frame, record);
         }
         let first = frame.flag(flags::FIRST);
-        let before = match (first, stream.receiving) {
-            (true, None) => frame.message_len,
-            (false, Some(left)) => left,
-            _ => return Err(misfit),
-        };
-        let after = before.checked_sub(frame.chunk_len).ok_or(misfit)?;
         let last = frame.flag(flags::LAST);
-        if last != (after == 0) || (len == 0 && before != 0) {
-            return Err(misfit);
-        }
-        stream.receiving = if last { None } else { Some(after) };
+        let begins = first.then_some(frame.message_len);
+        let head = ChunkHead { begins, len: frame.chunk_len, is_last: last };
+        let after = stream.state.on_chunk(head).map_err(|OutOfOrder| misfit)?;
         // The sender would stop until somebody has read this much: it need not, where there is a reserve.
         let is_short = first && u64::from(after) > stream.recv_credit && !stream.is_short;
         stream.is_short |= is_short;
@@ -346,7 +336,7 @@ impl<T: Watched> Session<T> {
     fn receive_cancel(&mut self, frame: &Frame) -> Result<(), Violation> {
         self.check_id(frame.stream)?;
         let id = StreamId(frame.stream);
-        if self.streams.get(id).is_some_and(|stream| stream.live) {
+        if self.streams.get(id).is_some_and(|stream| stream.is_live()) {
             let refused = frame.flag(flags::REFUSED);
             self.end_stream(id, End::Cancelled { code: frame.code, refused });
         }
@@ -370,9 +360,7 @@ fn append_chunk(frame: &Frame, record: &impl Inbound, bytes: &mut BytesMut) -> R
 /// Several messages in one frame, copied before their prefixes are looked at.
 fn receive_batch<T>(stream: &mut Stream<T>, frame: &Frame, record: &impl Inbound) -> Result<(), Violation> {
     let misfit = Violation::Chunk { stream: frame.stream, chunk_len: frame.chunk_len };
-    if stream.receiving.is_some() {
-        return Err(misfit);
-    }
+    stream.state.on_whole_messages().map_err(|OutOfOrder| misfit)?;
     let mut bytes = BytesMut::with_capacity(frame.chunk_len as usize);
     append_chunk(frame, record, &mut bytes)?;
     if !batch::holds(&bytes, frame.message_len) {

@@ -12,7 +12,8 @@ use crate::error::EmitError;
 use crate::frame_builder::{Budget, FrameBuilder};
 use crate::outgoing::Outgoing;
 use crate::session::CANCELLED;
-use crate::stream::{RecvHalf, SendHalf, Stream, Watched};
+use crate::stream::{Stream, Watched};
+use crate::stream_state::StreamState;
 use crate::{Outbound, Role, Session};
 
 /// The method index of a path that is sent every time, because the table is full.
@@ -120,7 +121,7 @@ impl<T: Watched> Session<T> {
         emission.message.as_mut().map(Outgoing::single_out);
         let (send, recv) = (self.peer.stream_window, self.local.stream_window);
         // Made where it is to be: it need not be moved there while the peer waits for what is staged.
-        let stream = self.streams.insert_with(id, || Stream::new(SendHalf::Head, send, RecvHalf::Head, recv));
+        let stream = self.streams.insert_with(id, || Stream::new(StreamState::opened_here(), send, recv));
         let mut budget =
             Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len, ropes: &mut self.ropes };
         let sent = match check_parts(Role::Client, stream, emission) {
@@ -237,7 +238,7 @@ impl<T: Watched> Session<T> {
         let mut progress = Progress::Done;
         stream.wants_credit = false;
         while !emission.is_empty() && progress == Progress::Done {
-            if stream.send == SendHalf::Closed {
+            if stream.state.has_said_all() {
                 return Err(EmitError::Ended);
             }
             check_parts(self.role, stream, emission)?;
@@ -256,7 +257,7 @@ impl<T: Watched> Session<T> {
     fn needs_room(&self, id: StreamId, emission: &Emission) -> Result<Progress, EmitError> {
         match self.streams.get(id) {
             Some(_) if emission.is_empty() => Ok(Progress::Done),
-            Some(stream) if stream.send != SendHalf::Closed => Ok(Progress::NeedRoom),
+            Some(stream) if !stream.state.has_said_all() => Ok(Progress::NeedRoom),
             _ => Err(EmitError::Ended),
         }
     }
@@ -264,7 +265,7 @@ impl<T: Watched> Session<T> {
     /// Ends a call whose server has said its last word. Whether it has ended, and nothing of it is left to read.
     pub fn settle(&mut self, id: StreamId) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return true };
-        if self.role == Role::Server && stream.send == SendHalf::Closed && stream.live {
+        if self.role == Role::Server && stream.state.has_said_all() && stream.is_live() {
             // Whatever the client still sends. What it had finished sending stays readable.
             let counts = stream.end == Some(End::HalfClosed);
             let end =
@@ -274,27 +275,26 @@ impl<T: Watched> Session<T> {
             self.stopped(&stopped);
             return is_read;
         }
-        !stream.live && stream.is_read()
+        !stream.is_live() && stream.is_read()
     }
 }
 
 /// Whether a stream may say now what an emission holds.
 #[inline]
 fn check_parts<T>(role: Role, stream: &Stream<T>, emission: &Emission) -> Result<(), EmitError> {
-    if emission.headers.is_some() && stream.send != SendHalf::Head {
+    if emission.headers.is_some() && !stream.state.owes_headers() {
         return Err(EmitError::OutOfOrder("headers"));
     }
     match &emission.message {
         Some(message) => {
-            let headless =
-                role == Role::Server && stream.send == SendHalf::Head && emission.headers.is_none();
-            if headless || message.left() != stream.sending {
+            let headless = role == Role::Server && stream.state.owes_headers() && emission.headers.is_none();
+            if headless || message.left() != stream.state.unsent() {
                 return Err(EmitError::OutOfOrder("message"));
             }
         }
         None => {
             let aborts = matches!(emission.ending, Some(Ending::Trailers { code: 1.., .. }));
-            if stream.sending.is_some() && emission.ending.is_some() && !aborts {
+            if stream.state.unsent().is_some() && emission.ending.is_some() && !aborts {
                 return Err(EmitError::OutOfOrder("ending"));
             }
         }

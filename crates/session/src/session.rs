@@ -243,7 +243,7 @@ impl<T: Watched> Session<T> {
     fn accept_and<R>(&mut self, look: impl FnOnce(&mut Stream<T>) -> R) -> Option<(Accepted, R)> {
         while let Some(Unseen { id, method, deadline_ns, path }) = self.unseen.pop_front() {
             match self.streams.get_mut(id) {
-                Some(stream) if stream.live => {
+                Some(stream) if stream.is_live() => {
                     let headers = stream.headers.take().unwrap_or_default();
                     let path = path.map(|path| *path);
                     return Some((Accepted { id, method, path, deadline_ns, headers }, look(stream)));
@@ -275,7 +275,7 @@ impl<T: Watched> Session<T> {
 
     /// Whether a call is under way.
     pub fn is_live(&self, id: StreamId) -> bool {
-        self.streams.get(id).is_some_and(|stream| stream.live)
+        self.streams.get(id).is_some_and(|stream| stream.is_live())
     }
 
     /// Whether [`accept`](Session::accept) has one to give.
@@ -347,7 +347,7 @@ impl<T: Watched> Session<T> {
                 Arrival::Answer(whole)
             }
             Role::Server => {
-                if stream.live {
+                if stream.is_live() {
                     self.owe_session(charge(whole.message().len()));
                 }
                 Arrival::Request(whole)
@@ -370,7 +370,7 @@ impl<T: Watched> Session<T> {
         let stream = self.streams.get_mut(id)?;
         let headers = stream.headers.take();
         let chunk = stream.inbox.pop();
-        let live = stream.live;
+        let live = stream.is_live();
         let mut part = Box::new(Part { headers, chunk: None, end: None, forgotten: false });
         if stream.inbox.is_empty() {
             part.forgotten = !live;
@@ -415,7 +415,7 @@ impl<T: Watched> Session<T> {
 
     /// Whether a call has ended and nothing of it is left to read.
     pub fn is_settled(&self, id: StreamId) -> bool {
-        self.streams.get(id).is_none_or(|stream| !stream.live && stream.is_read())
+        self.streams.get(id).is_none_or(|stream| !stream.is_live() && stream.is_read())
     }
 
     /// Whether small frames wait for room.

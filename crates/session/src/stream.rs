@@ -7,27 +7,8 @@ use tollfree_layout::RopeIdx;
 
 use crate::arrival::{Chunk, End};
 use crate::credit::{charge, charge_of};
+use crate::stream_state::StreamState;
 use crate::whole::Whole;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendHalf {
-    /// Nothing sent yet.
-    Head,
-    /// Headers are sent.
-    Open,
-    /// The last event is sent, or will never be.
-    Closed,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RecvHalf {
-    /// Headers are still to come (client side).
-    Head,
-    /// Messages may come.
-    Body,
-    /// Nothing more will come.
-    Ended,
-}
 
 /// What was received for a call and not yet read, but for its headers. Most calls never have more than one frame's worth:
 /// that takes a pointer, and the room for chunks is not even initialized.
@@ -136,57 +117,52 @@ impl Watched for () {
 #[derive(Debug)]
 pub(crate) struct Stream<T> {
     pub(crate) user: T,
-    pub(crate) send: SendHalf,
+    pub(crate) state: StreamState,
     /// What may still be sent.
     pub(crate) send_credit: u64,
-    /// A message is begun and this much of it not sent.
-    pub(crate) sending: Option<u32>,
     pub(crate) wants_credit: bool,
-    pub(crate) recv: RecvHalf,
     /// What the peer may still send.
     pub(crate) recv_credit: u64,
     /// Read, and not yet granted again.
     pub(crate) owed: u64,
     /// What the peer may send at most before we read.
     pub(crate) window: u64,
-    /// A message is begun and this much of it not received.
-    pub(crate) receiving: Option<u32>,
-    /// Room for the rest of that message, right behind what has come of it.
+    /// Room for the rest of a message that is begun, right behind what has come of it.
     pub(crate) room: Option<Box<BytesMut>>,
     /// It stands in the queue for the session's reserve.
     pub(crate) is_short: bool,
     pub(crate) headers: Option<Bytes>,
     pub(crate) inbox: Inbox,
     pub(crate) end: Option<End>,
-    /// Counts against the limit of concurrent calls.
-    pub(crate) live: bool,
     pub(crate) ready_read: bool,
     pub(crate) ready_write: bool,
 }
 
 impl<T: Watched> Stream<T> {
     #[inline]
-    pub(crate) fn new(send: SendHalf, send_credit: u64, recv: RecvHalf, window: u64) -> Stream<T> {
+    pub(crate) fn new(state: StreamState, send_credit: u64, window: u64) -> Stream<T> {
         Stream {
             user: T::default(),
-            send,
+            state,
             send_credit,
-            sending: None,
             wants_credit: false,
-            recv,
             recv_credit: window,
             owed: 0,
             window,
-            receiving: None,
             room: None,
             is_short: false,
             headers: None,
             inbox: Inbox::default(),
             end: None,
-            live: true,
             ready_read: false,
             ready_write: false,
         }
+    }
+
+    /// Whether the call is under way: it counts against the limit of calls at once.
+    #[inline]
+    pub(crate) fn is_live(&self) -> bool {
+        self.state.is_live()
     }
 
     /// Whether nothing that has come is left to read, but for an end.

@@ -185,10 +185,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::stream::{RecvHalf, SendHalf};
+    use crate::stream_state::StreamState;
 
     fn stream(mark: u64) -> Stream<()> {
-        Stream::new(SendHalf::Head, mark, RecvHalf::Head, 0)
+        Stream::new(StreamState::opened_here(), mark, 0)
     }
 
     #[test]

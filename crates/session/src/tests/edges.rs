@@ -314,9 +314,9 @@ fn a_grant_beyond_32_bits_is_cut_and_joined_without_loss() {
 fn the_longest_message_is_counted_down_without_overflow() {
     let (mut server, _) = answering();
     Script::new(0, 1).chunk(100, u32::MAX, flags::FIRST).send(&mut server).unwrap();
-    assert_eq!(server.streams.get(ONE).unwrap().receiving, Some(u32::MAX - 100));
+    assert_eq!(server.streams.get(ONE).unwrap().state.unreceived(), Some(u32::MAX - 100));
     Script::new(0, 1).chunk(1000, 0, 0).send(&mut server).unwrap();
-    assert_eq!(server.streams.get(ONE).unwrap().receiving, Some(u32::MAX - 1100));
+    assert_eq!(server.streams.get(ONE).unwrap().state.unreceived(), Some(u32::MAX - 1100));
 }
 
 /// The peer chooses how long its paths are, and this side keeps those that have an index.

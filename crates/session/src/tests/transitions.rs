@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tollfree_layout::StreamId;
 use tollfree_layout::frame::events;
 
-use crate::stream::{RecvHalf, SendHalf};
+use crate::stream_state::{RecvHalf, SendHalf};
 use crate::tests::script::{Script, Sink, say, session};
 use crate::{Emission, EmitError, Ending, Opening, Outgoing, Role, Session, Violation};
 
@@ -98,7 +98,8 @@ const ONE: StreamId = StreamId(1);
 
 fn state_of(session: &Session<()>) -> State {
     let stream = session.streams.get(ONE).unwrap();
-    match (session.role, stream.send, stream.recv, stream.live) {
+    let (send, recv) = stream.state.halves();
+    match (session.role, send, recv, stream.is_live()) {
         (_, SendHalf::Closed, RecvHalf::Ended, false) => Over,
         (Role::Client, SendHalf::Open, RecvHalf::Head, true) => Asking,
         (Role::Client, SendHalf::Closed, RecvHalf::Head, true) => Asked,
