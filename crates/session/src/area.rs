@@ -22,6 +22,46 @@ use crate::{Inbound, Session};
 /// Of a peer's parting words this many bytes are kept.
 const REASON_LEN_MAX: usize = 200;
 
+/// Which areas were offered.
+#[derive(Debug, Default)]
+pub(crate) struct AreaOffers {
+    /// Those offered here that the peer has not answered.
+    unanswered: Vec<AreaIdx>,
+    /// The index that the peer's next one must have.
+    next: u32,
+}
+
+impl AreaOffers {
+    fn offered(&mut self, area: AreaIdx) {
+        self.unanswered.push(area);
+    }
+
+    /// The peer answers an offer; `None`: there is none.
+    fn answered(&mut self, area: AreaIdx) -> Option<()> {
+        let place = self.unanswered.iter().position(|offered| *offered == area)?;
+        self.unanswered.remove(place);
+        Some(())
+    }
+
+    /// The peer offers an area; `None`: not with this number.
+    fn came(&mut self, area: AreaIdx) -> Option<()> {
+        if area.0 != self.next {
+            return None;
+        }
+        self.next = self.next.checked_add(1)?;
+        Some(())
+    }
+
+    fn has_come(&self, area: AreaIdx) -> bool {
+        area.0 < self.next
+    }
+
+    /// The session is over: nothing is answered any more.
+    pub(crate) fn clear(&mut self) {
+        self.unanswered = Vec::new();
+    }
+}
+
 impl<T: Watched> Session<T> {
     /// Answers an offered payload area.
     pub fn answer_area(&mut self, area: AreaIdx, accept: bool) {
@@ -31,7 +71,7 @@ impl<T: Watched> Session<T> {
     /// Offers a payload area whose fd is already on its way.
     pub fn offer_area(&mut self, area: AreaIdx, len: u32) {
         if self.closed.is_none() {
-            self.areas_offered.push(area);
+            self.area_offers.offered(area);
         }
         self.push_control(control::AREA_OFFER, area, len);
     }
@@ -70,19 +110,19 @@ impl<T: Watched> Session<T> {
         }
         let area = AreaIdx(u32::try_from(frame.stream).map_err(|_| misplaced)?);
         let event = match frame.code {
-            control::AREA_OFFER if area.0 == self.area_next => {
-                self.area_next = self.area_next.checked_add(1).ok_or(misplaced)?;
+            control::AREA_OFFER => {
+                self.area_offers.came(area).ok_or(misplaced)?;
                 AreaEvent::Offered { area, len: frame.chunk_len }
             }
             control::AREA_ACCEPT => {
-                self.take_offer(area).ok_or(misplaced)?;
+                self.area_offers.answered(area).ok_or(misplaced)?;
                 AreaEvent::Accepted(area)
             }
             control::AREA_REFUSE => {
-                self.take_offer(area).ok_or(misplaced)?;
+                self.area_offers.answered(area).ok_or(misplaced)?;
                 AreaEvent::Refused(area)
             }
-            control::AREA_DROP if area.0 < self.area_next => AreaEvent::Dropped(area),
+            control::AREA_DROP if self.area_offers.has_come(area) => AreaEvent::Dropped(area),
             control::CLOSE if frame.stream == 0 => {
                 let mut text = BytesMut::new();
                 record.append_to(frame.headers_at(), frame.headers_len.min(REASON_LEN_MAX), &mut text);
@@ -93,11 +133,5 @@ impl<T: Watched> Session<T> {
             _ => return Err(misplaced),
         };
         Ok(Received::Area(event))
-    }
-
-    fn take_offer(&mut self, area: AreaIdx) -> Option<()> {
-        let place = self.areas_offered.iter().position(|offered| *offered == area)?;
-        self.areas_offered.remove(place);
-        Some(())
     }
 }

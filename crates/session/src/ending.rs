@@ -178,7 +178,7 @@ impl<T: Watched> Session<T> {
         }
         self.pending = Pending::default();
         self.ropes.end();
-        self.areas_offered = Vec::new();
+        self.area_offers.clear();
     }
 
     pub(crate) fn violation(&mut self, violation: Violation) -> Violation {

@@ -29,6 +29,7 @@ mod ending;
 mod error;
 mod frame;
 mod frame_builder;
+mod methods;
 mod objects;
 mod outgoing;
 mod pending;

@@ -19,15 +19,6 @@ use crate::frame::{Frame, head};
 use crate::stream::Watched;
 use crate::{Role, Session, Violation};
 
-/// What is known of a method's types.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Types {
-    /// As the server has said.
-    fingerprint: Option<u64>,
-    /// Somebody here has other types (client).
-    differ: bool,
-}
-
 impl<T: Watched> Session<T> {
     /// Says that requests of a method are taken as objects, and answered so (server). To be said once a method.
     pub fn take_objects(&mut self, method: MethodIdx, fingerprint: u64) {
@@ -44,44 +35,26 @@ impl<T: Watched> Session<T> {
     /// Whether the server takes a method's requests as objects (client): `Some(false)` where it does so of other types than
     /// these, `None` while it has said nothing.
     pub fn takes_objects(&mut self, path: &str, fingerprint: u64) -> Option<bool> {
-        if self.types.is_empty() {
-            return None;
+        let is_same = self.methods.object_types(path)? == fingerprint;
+        if !is_same {
+            self.methods.types_differ(path);
         }
-        let method = self.known_method(path)?;
-        let types = self.types.get_mut(usize::from(method.0))?;
-        let is_same = types.fingerprint? == fingerprint;
-        types.differ |= !is_same;
         Some(is_same)
     }
 
     /// The fingerprint of a method's types, where the server takes its requests as objects and has said so (client).
     pub fn object_types(&mut self, path: &str) -> Option<u64> {
-        if self.types.is_empty() {
-            return None;
-        }
-        let method = self.known_method(path)?;
-        self.types.get(usize::from(method.0))?.fingerprint
+        self.methods.object_types(path)
     }
 
     /// Paths of the methods that were called with objects of other types than the server takes (client).
     pub fn differing(&self) -> impl Iterator<Item = &Bytes> {
-        let methods = self.types.iter().zip(&self.method_paths);
-        methods.filter(|(types, _)| types.differ).map(|(_, path)| path)
+        self.methods.differing()
     }
 
     pub(crate) fn receive_objects(&mut self, frame: &Frame) -> Result<(), Violation> {
-        let misplaced = Violation::Control { code: frame.code };
-        let idx = frame.chunk_len as usize;
         // At most as many as this side has named.
-        if idx >= self.method_paths.len() {
-            return Err(misplaced);
-        }
-        if self.types.len() <= idx {
-            self.types.resize_with(idx + 1, Types::default);
-        }
-        match self.types[idx].fingerprint.replace(frame.stream) {
-            None => Ok(()),
-            Some(_) => Err(misplaced),
-        }
+        let may = self.methods.takes_objects(frame.chunk_len as usize, frame.stream);
+        may.then_some(()).ok_or(Violation::Control { code: frame.code })
     }
 }

@@ -129,7 +129,7 @@ impl<T: Watched> Session<T> {
         } else {
             stream.headers = Some(block);
         }
-        let method = Some(MethodIdx(frame.code)).filter(|idx| usize::from(idx.0) < self.method_paths.len());
+        let method = Some(MethodIdx(frame.code)).filter(|idx| self.methods.path(*idx).is_some());
         let deadline_ns = frame.deadline_ns(record);
         self.unseen.push_back(Unseen { id, method, deadline_ns, path: path.map(Box::new) });
         if is_whole { self.charge_session(frame) } else { self.receive_rest(frame, record) }
@@ -138,7 +138,7 @@ impl<T: Watched> Session<T> {
     /// The path of the method that a call names, unless it is interned; splits it off the headers block where it is
     /// spelled out.
     fn receive_method(&mut self, frame: &Frame, block: &mut Bytes) -> Result<Option<Bytes>, Violation> {
-        let known = self.method_paths.len();
+        let known = self.methods.count();
         if !frame.flag(flags::NAMES_METHOD) {
             if usize::from(frame.code) < known {
                 return Ok(None);
@@ -155,13 +155,12 @@ impl<T: Watched> Session<T> {
         // The table outlives the call: it must not keep the whole block.
         let path = Bytes::copy_from_slice(&block[2..2 + len]);
         block.advance(2 + len);
-        let may_intern = self.may_intern(len);
-        if usize::from(frame.code) == known && may_intern {
-            self.method_paths_len += len;
-            self.method_paths.push(path);
+        let next = self.methods.next_index(len);
+        if next == Some(MethodIdx(frame.code)) {
+            self.methods.named_by_peer(path);
             return Ok(None);
         }
-        if frame.code != u16::MAX || may_intern {
+        if frame.code != u16::MAX || next.is_some() {
             return Err(Violation::MethodIdx { idx: frame.code, known });
         }
         Ok(Some(path))

@@ -1,9 +1,9 @@
 //! Sending: from what the application wants to say to as few frames as it takes.
 
 use bytes::Bytes;
+use tollfree_layout::StreamId;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, events, flags};
-use tollfree_layout::limits::{MESSAGE_LEN_MAX, METHOD_COUNT_MAX, METHOD_PATH_LEN_MAX, METHOD_PATHS_LEN_MAX};
-use tollfree_layout::{MethodIdx, StreamId};
+use tollfree_layout::limits::{MESSAGE_LEN_MAX, METHOD_PATH_LEN_MAX};
 
 use crate::arrival::End;
 use crate::credit::charge;
@@ -99,14 +99,13 @@ impl<T: Watched> Session<T> {
         }
         let id = StreamId(self.last_id + 1);
         let mut draft = FrameBuilder::new(id);
-        let known = self.known_method(opening.path);
+        let known = self.methods.index_of(opening.path);
         let code = match known {
             Some(idx) => idx.0,
             None => {
                 draft.head.flags |= flags::NAMES_METHOD;
                 draft.path = Some(opening.path.as_bytes());
-                let next = self.method_paths.len();
-                if self.may_intern(opening.path.len()) { next as u16 } else { NOT_INTERNED }
+                self.methods.next_index(opening.path.len()).map_or(NOT_INTERNED, |next| next.0)
             }
         };
         draft.head.events = events::HEADERS;
@@ -142,10 +141,7 @@ impl<T: Watched> Session<T> {
         self.last_id = id.0;
         self.live_count += 1;
         if known.is_none() && code != NOT_INTERNED {
-            let path = Bytes::copy_from_slice(opening.path.as_bytes());
-            self.method_paths_len += path.len();
-            self.method_paths.push(path.clone());
-            self.method_idx.insert(path, MethodIdx(code));
+            self.methods.named_here(opening.path);
         }
         Ok(Ok(id))
     }
@@ -162,21 +158,6 @@ impl<T: Watched> Session<T> {
             1..=METHOD_PATH_LEN_MAX => Ok(()),
             len => Err(EmitError::MethodPath { len }),
         }
-    }
-
-    /// Whether one more path gets an index; both ends decide alike.
-    pub(crate) fn may_intern(&self, path_len: usize) -> bool {
-        self.method_paths.len() < METHOD_COUNT_MAX && self.method_paths_len + path_len <= METHOD_PATHS_LEN_MAX
-    }
-
-    /// The index of a method. Calls come in runs of one method: the last is compared before any is looked up.
-    pub(crate) fn known_method(&mut self, path: &str) -> Option<MethodIdx> {
-        let last = self.method_paths.get(usize::from(self.method_last.0));
-        if last.is_some_and(|last| last == path) {
-            return Some(self.method_last);
-        }
-        self.method_last = *self.method_idx.get(path.as_bytes())?;
-        Some(self.method_last)
     }
 
     /// Compares metadata and message with what the peer takes and what a frame can say whose other parts take

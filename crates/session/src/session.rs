@@ -1,17 +1,18 @@
 //! The session: its streams, its limits, and how it ends.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tollfree_layout::limits::{self, CHUNK_CHARGE};
-use tollfree_layout::{AreaIdx, MethodIdx, RopeIdx, StreamId};
+use tollfree_layout::{MethodIdx, RopeIdx, StreamId};
 
+use crate::area::AreaOffers;
 use crate::arrival::{Arrival, End, Part};
 use crate::credit::{charge, charge_of};
 use crate::ending::leave;
 use crate::error::Closed;
 use crate::frame_builder::CRUMB_LEN;
-use crate::objects::Types;
+use crate::methods::Methods;
 use crate::pending::Pending;
 use crate::rope::Ropes;
 use crate::stream::{Stream, Watched};
@@ -117,13 +118,7 @@ pub struct Session<T> {
     pub(crate) live_count: u32,
     /// The last stream opened.
     pub(crate) last_id: u64,
-    /// Paths of methods by index.
-    pub(crate) method_paths: Vec<Bytes>,
-    /// Bytes of all of them together.
-    pub(crate) method_paths_len: usize,
-    /// Client: indices by path, and the one used last.
-    pub(crate) method_idx: HashMap<Bytes, MethodIdx>,
-    pub(crate) method_last: MethodIdx,
+    pub(crate) methods: Methods,
     pub(crate) send_credit: u64,
     pub(crate) recv_credit: u64,
     pub(crate) owed: u64,
@@ -133,18 +128,13 @@ pub struct Session<T> {
     pub(crate) short: VecDeque<StreamId>,
     pub(crate) pending: Pending,
     pub(crate) ropes: Ropes,
-    /// Of the server's methods, by their indices, as far as it has said something of them (client).
-    pub(crate) types: Vec<Types>,
     pub(crate) ready: VecDeque<StreamId>,
     /// The transport's parts of streams that were forgotten while somebody waited for their news.
     pub(crate) abandoned: Vec<T>,
     /// Some stream waits, and the session's credit may be what it waits for.
     pub(crate) session_is_short: bool,
     pub(crate) unseen: VecDeque<Unseen>,
-    /// Areas offered here that the peer has not answered.
-    pub(crate) areas_offered: Vec<AreaIdx>,
-    /// The index that the peer's next area must have.
-    pub(crate) area_next: u32,
+    pub(crate) area_offers: AreaOffers,
     /// Streams above this id are not taken any more.
     pub(crate) drain: Option<u64>,
     pub(crate) closed: Option<Closed>,
@@ -170,10 +160,7 @@ impl<T: Watched> Session<T> {
             streams: Streams::default(),
             live_count: 0,
             last_id: 0,
-            method_paths: Vec::new(),
-            method_paths_len: 0,
-            method_idx: HashMap::new(),
-            method_last: MethodIdx(0),
+            methods: Methods::new(),
             send_credit: peer.session_window,
             recv_credit: local.session_window,
             owed: 0,
@@ -181,13 +168,11 @@ impl<T: Watched> Session<T> {
             short: VecDeque::new(),
             pending: Pending::default(),
             ropes: Ropes::default(),
-            types: Vec::new(),
             ready: VecDeque::new(),
             abandoned: Vec::new(),
             session_is_short: false,
             unseen: VecDeque::new(),
-            areas_offered: Vec::new(),
-            area_next: 0,
+            area_offers: AreaOffers::default(),
             drain: None,
             closed: None,
         }
@@ -258,7 +243,7 @@ impl<T: Watched> Session<T> {
     pub fn path_of(&self, accepted: &Accepted) -> Bytes {
         match (&accepted.path, accepted.method) {
             (Some(path), _) => path.clone(),
-            (None, Some(method)) => self.method_paths[usize::from(method.0)].clone(),
+            (None, Some(method)) => self.methods.path(method).cloned().unwrap_or_default(),
             (None, None) => Bytes::new(),
         }
     }

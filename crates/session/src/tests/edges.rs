@@ -341,8 +341,8 @@ fn paths_are_kept_up_to_a_bound_in_bytes_and_further_ones_still_take_calls() {
         Script::new(events::TRAILERS, id.0).send(&mut client).unwrap();
         client.forget(id, 1);
     }
-    let kept: usize = server.method_paths.iter().map(Bytes::len).sum();
-    assert_eq!((kept, client.method_paths.len()), (METHOD_PATHS_LEN_MAX, server.method_paths.len()));
+    let kept: usize = server.methods.paths().iter().map(Bytes::len).sum();
+    assert_eq!((kept, client.methods.count()), (METHOD_PATHS_LEN_MAX, server.methods.count()));
 }
 
 #[test]
@@ -361,13 +361,13 @@ fn a_full_table_of_methods_still_takes_calls() {
         assert_eq!(server.path_of(&accepted), path);
         assert_eq!(accepted.method.is_some(), call < METHOD_COUNT_MAX);
         drop(accepted);
-        assert!(server.method_paths.last().unwrap().is_unique(), "no block is kept for its path");
+        assert!(server.methods.paths().last().unwrap().is_unique(), "no block is kept for its path");
         Script::new(events::CANCEL, id.0).send(&mut server).unwrap();
         server.forget(id, 1);
         Script::new(events::TRAILERS, id.0).send(&mut client).unwrap();
         client.forget(id, 1);
     }
-    assert_eq!(server.method_paths.len(), METHOD_COUNT_MAX);
+    assert_eq!(server.methods.count(), METHOD_COUNT_MAX);
     let known = client.open(&mut out, Opening { path: "/m/7", deadline_ns: 0 }, &mut Emission::default());
     assert!(known.unwrap().is_ok());
     assert_eq!(out.take()[0].code.get(), 7);
