@@ -80,6 +80,17 @@ pub(crate) const CROWDED_FACTOR: u64 = 10;
 /// And at most for so many nanoseconds, so that one long disturbance is over soon.
 pub(crate) const CROWDED_NS_MAX: u64 = 40_000_000;
 
+/// Replies that wait for each other at most, while further calls are at hand: the first of them waits no longer than so many quick handlers take.
+pub(crate) const HELD_COUNT_MAX: u32 = 8;
+/// Emissions of one round of a runtime that wait for each other at most: what a ring holds of small requests is several times as much.
+pub(crate) const GATHERED_COUNT_MAX: u32 = 64;
+/// Replies of handlers that take longer than this, in nanoseconds, are published at once: some times what a doorbell costs.
+pub(crate) const LONG_HANDLER_NS: u64 = 20_000;
+/// Batches of replies for each of which the clock is read, while handlers are quick.
+pub(crate) const BATCHES_TIMED: u8 = 16;
+/// After so many rounds in a row that gathered one emission, a call that is under way alone is published at once.
+pub(crate) const LONE_ROUNDS: u32 = 8;
+
 /// A quota of at most so many thousandths of a core leaves nothing for spinning.
 pub(crate) const TIGHT_MILLI: u64 = 1_000;
 /// Readings of the quota for which a group that was kept from running is remembered: five seconds at four a second.

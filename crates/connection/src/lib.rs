@@ -1,7 +1,7 @@
 //! One end of a session, without a runtime: whether to spin, to sleep or to ring.
 //!
 //! There is no thread here, no lock, no task and no clock: a driver says what time it is, who else wants its processor, and what happened; a
-//! [`WaitPlanner`] says how long to look for what comes next. So two ends and a seeded clock are a deterministic simulation
+//! [`WaitPlanner`] says how long to look for what comes next, a [`PublishPlanner`] when to publish what is staged and when to ring for it. So two ends and a seeded clock are a deterministic simulation
 //! (`tests/suite/waits.rs`).
 //!
 //! # One wait
@@ -29,11 +29,13 @@
 pub mod constants;
 mod contention;
 mod policy;
+mod publishing;
 mod quota;
 mod spin_budget;
 mod wake_cost;
 
 pub use contention::{Alone, Contention, Surroundings};
 pub use policy::{Hint, Wait, WaitPlanner, WaitPolicy};
+pub use publishing::{Announced, Others, PublishPlanner, Ring, RoundEnd, Staged};
 pub use quota::QuotaHistory;
 pub use wake_cost::ThreadTime;

@@ -172,13 +172,12 @@ impl Core {
             self.take_next(&shared.socket);
         }
         let Some((accepted, whole)) = self.session.accept_whole() else {
-            self.corked = false;
-            self.reply_times.pause();
+            self.publishing.no_call();
             return false;
         };
         self.heeded.accepted_count += 1;
         let has_more = self.session.has_accepted() || !self.receiving.is_empty();
-        self.corked = has_more;
+        self.publishing.took_call(has_more);
         let first = whole.map(Arrival::Request);
         let accepted = place.insert(Accepted { shared, accepted, first, gone: false, has_more });
         // Of one that goes on, what is read later is what makes room for more.

@@ -23,7 +23,6 @@ use tollfree_layout::limits::ASKED_LOOK_US;
 use tollfree_region::{PeerRegion, ReadMemory};
 
 use crate::core::Core;
-use crate::publishing::HELD_COUNT_MAX;
 use crate::registers::BATCH_MAX;
 
 /// Over how long requests are counted to know how many come in a second.
@@ -76,11 +75,8 @@ impl Heeded {
     }
 
     /// Answers that are published together while further requests are at hand.
-    fn held_max(&self) -> u32 {
-        match self.asked.look {
-            0 => HELD_COUNT_MAX,
-            look => look.min(BATCH_MAX).into(),
-        }
+    fn held_max(&self) -> Option<u32> {
+        Some(self.asked.look).filter(|look| *look > 0).map(|look| look.min(BATCH_MAX).into())
     }
 }
 
@@ -98,7 +94,7 @@ impl Core {
             self.heeded.asked = Asked::of_word(word);
             // Counted anew, so that another bound is not held to what came before it.
             (self.heeded.counted, self.heeded.is_busy) = ((now_ns, self.heeded.accepted_count), false);
-            self.held_max = self.heeded.held_max();
+            self.publishing.set_held_max(self.heeded.held_max());
             self.wait.set_hint(self.heeded.hint());
         } else if self.heeded.asked.poll_load > 0 && self.heeded.count(now_ns) {
             self.wait.set_hint(self.heeded.hint());

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tollfree_connection::Announced;
 use tollfree_kill_points::{Point, here};
 use tollfree_os::tokio_net::UnixStream;
 use tollfree_os::tokio_net::unix::{SocketAddr, UCred};
@@ -18,7 +19,7 @@ use crate::config::Config;
 use crate::handshake::{self, Attached, HandshakeError, PeerPool};
 use crate::inherited::OfProcess;
 use crate::introduction::{Introduction, Purpose};
-use crate::registers::{Announced, Registers};
+use crate::registers::Registers;
 use crate::remote::{LocalPeer, RemoteIdentity};
 use crate::shared::{Shared, Socket};
 use crate::streak::Streak;
@@ -399,7 +400,7 @@ impl Attachment {
     /// Sends what is held back, before something that may take long.
     pub fn flush(&self) {
         if let Ok(mut core) = self.shared.enter()
-            && core.held_count > 0
+            && core.publishing.holds()
         {
             core.flush(&self.shared.socket);
         }

@@ -9,7 +9,7 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 use tokio::runtime;
-use tollfree_connection::{WaitPlanner, WaitPolicy};
+use tollfree_connection::{PublishPlanner, WaitPlanner, WaitPolicy};
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::control::CPU_UNKNOWN;
 use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
@@ -30,7 +30,6 @@ use crate::introduction::Purpose;
 use crate::link::Link;
 use crate::load::Load;
 use crate::opening::Turn;
-use crate::publishing::{Gathering, HELD_COUNT_MAX, ReplyTimes};
 use crate::records::{Arrived, Sending};
 use crate::runtime_waiters::{Slot, StreamSlots, WaitKey, Waiters, slot_of};
 use crate::shared::Socket;
@@ -71,20 +70,9 @@ pub(crate) struct Core {
     pub(crate) rope_waits: HashMap<RopeIdx, Waker>,
     /// Slots that wait for room in the ring, those that wait to open a call aside.
     pub(crate) wants_room: Vec<WaitKey>,
-    /// Emissions whose frames are staged and not published.
-    pub(crate) held_count: u32,
-    /// The accepting task has further calls at hand and holds replies back until it has seen to them.
-    pub(crate) corked: bool,
-    /// By how long the handlers of such calls take, replies wait or don't.
-    pub(crate) reply_times: ReplyTimes,
-    /// So many emissions are published while further ones are at hand.
-    pub(crate) held_max: u32,
-    /// Frames that tasks of one round of the runtime send are published together, where nobody spins.
-    pub(crate) gathers: bool,
-    /// Some are held for that: the driver publishes them when the others have had their turn.
-    pub(crate) gathering: bool,
-    /// How many are gathered, and how many share a doorbell.
-    pub(crate) batching: Gathering,
+    pub(crate) publishing: PublishPlanner,
+    /// Where this side says what it asks for.
+    pub(crate) asking: Option<Arc<Region>>,
     /// A process that has attached: what its shepherd asks for.
     pub(crate) heeded: Heeded,
     /// To be called once the lock is released.
@@ -147,13 +135,8 @@ impl Core {
             rope_waits: HashMap::new(),
             wants_room: Vec::new(),
             wakes: SmallVec::new(),
-            held_count: 0,
-            corked: false,
-            reply_times: ReplyTimes::default(),
-            held_max: HELD_COUNT_MAX,
-            gathers,
-            gathering: false,
-            batching: Gathering::new(gathers, asking),
+            publishing: PublishPlanner::new(gathers),
+            asking,
             heeded: Heeded::new(asker),
             news: 0,
             nudge: false,
@@ -198,7 +181,7 @@ impl Core {
     #[inline]
     pub(crate) fn poll(&mut self, socket: &Socket) -> usize {
         // What most looks find.
-        let is_quiet = (self.held_count == 0 || self.gathering)
+        let is_quiet = (!self.publishing.holds() || self.publishing.is_gathering())
             && self.receiving.is_empty()
             && self.sending.violation.is_none()
             && !self.session.has_pending()
@@ -209,7 +192,7 @@ impl Core {
     #[inline(never)]
     fn pump(&mut self, socket: &Socket) -> usize {
         let mut count = 0;
-        if (self.held_count > 0 && !self.gathering) || self.session.has_pending() {
+        if (self.publishing.holds() && !self.publishing.is_gathering()) || self.session.has_pending() {
             self.flush(socket);
         }
         while count < PUMP_COUNT && self.may_receive() && self.take_record(socket) {
@@ -704,7 +687,7 @@ impl Core {
             self.wake(key);
         }
         // Its driver publishes nothing any more.
-        self.gathering = false;
+        self.publishing.stops_gathering();
         self.nudge = true;
     }
 

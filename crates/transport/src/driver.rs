@@ -279,7 +279,7 @@ impl Driver {
         if core.link().is_some() && !std::mem::replace(&mut core.beats_watched, true) {
             self.beat = Some(Instant::now() + self.shared.silence / BEATS_OF_SILENCE);
         }
-        let is_gathering = core.gathering;
+        let is_gathering = core.publishing.is_gathering();
         let Some(runtime_waiters) = core.waiters.find(self.runtime) else { return Next::Over };
         if runtime_waiters.is_polled() && self.watch.is_none() {
             runtime_waiters.watched = true;

@@ -101,10 +101,10 @@ pub use link::feed::{Fed, Feed};
 pub use link::listener::{StreamListener, StreamPolicy, SubjectOf};
 pub use listener::Listener;
 pub use opening::{Opener, Started};
-pub use registers::{Announced, Batch, DoorbellMode, RegisterError, Registers, Spin};
+pub use registers::{Batch, DoorbellMode, RegisterError, Registers, Spin};
 pub use remote::{LocalPeer, RemoteIdentity};
 pub use tokens::{Ticket, Token, TokenError, Tokens};
-pub use tollfree_connection::WaitPolicy;
+pub use tollfree_connection::{Announced, WaitPolicy};
 pub use tollfree_region::RangeWriter;
 pub use tollfree_rendezvous::{
     Address, AddressError, BeneathError, BindError, FileId, OfferedSocket, PeerIdentity, PeerPolicy, Seldom,

@@ -180,7 +180,7 @@ impl Core {
     #[inline(never)]
     fn glances(&mut self, looked_at_ns: u64) -> usize {
         // Nobody answers what is not published yet.
-        if !self.wait.is_worth_a_look(&Here) || self.gathering {
+        if !self.wait.is_worth_a_look(&Here) || self.publishing.is_gathering() {
             return 0;
         }
         if looked_at_ns != 0 {

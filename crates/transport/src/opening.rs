@@ -64,7 +64,7 @@ impl Attachment {
         let Core { session, sending, .. } = &mut *core;
         let opened = session.open(sending, opening, emission);
         // Who polls looks for all, and who gathers publishes later.
-        let alone = !core.waiters.is_polled() && (!core.gathers || core.is_lone());
+        let alone = !core.waiters.is_polled() && core.publishing.goes_alone(core.session.live_count());
         let is_first = core.turns.begins();
         let looks = says_all && emission.is_empty() && alone && is_first && core.looks_long();
         let id = match opened {

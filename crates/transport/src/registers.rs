@@ -213,18 +213,6 @@ impl Registers {
     }
 }
 
-/// What has been announced to a peer, since the session began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Announced {
-    /// Times that something was published.
-    pub publications: u64,
-    /// What was published then: requests, parts of them, and the like.
-    pub emissions: u64,
-    /// Times that the peer was rung for it.
-    pub rings: u64,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

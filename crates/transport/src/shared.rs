@@ -131,7 +131,7 @@ impl Entered<'_> {
     #[inline(never)]
     fn see_to_duties(&mut self) {
         let Some(mut core) = self.core.take() else { return };
-        if core.held_count > 0 && !core.holds_back() {
+        if core.publishing.holds() && !core.holds_back() {
             core.flush(self.socket);
         }
         let nudge = std::mem::take(&mut core.nudge) || core.wants_rope_watch();
