@@ -207,6 +207,7 @@ mod tests {
             bytes: BytesMut::from(bytes),
             first,
             last,
+            batch_count: 0,
             rope: None,
         };
         let mut message = Message::default();
