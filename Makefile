@@ -48,7 +48,7 @@ bench-hops: ## Count what decoding, encoding and verifying take over three neste
 bench-peers: ## Build the peers of `tollfree-lab bench`: iceoryx2, and C++ protobuf (needs protobuf-compiler, libprotobuf-dev)
 	@$(IN_LAB) cargo clippy --quiet --package tollfree-bench --features iceoryx2 -- -D warnings
 	@$(IN_LAB) cargo build --quiet --release --package tollfree-lab --features iceoryx2
-	@lab/bench/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
+	@lab/codec/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
 # More threads than processors: many tests wait for other processes, and for deadlines.
 test: formatting ## Check everything that takes minutes: formatting, lints, tests, concurrency models, the laboratory

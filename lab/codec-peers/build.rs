@@ -5,6 +5,9 @@ use prost_types::FileDescriptorSet;
 use std::fmt::Write;
 use std::path::Path;
 
+/// Where the schemas are kept.
+const SCHEMAS: &str = "../bench/schemas";
+
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// The largest schema by far: buffa's borrowing types for it are 7 MB of source, which took longer to compile than
@@ -12,12 +15,12 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 const WITHOUT_VIEWS: &str = "bench2";
 
 fn main() -> Outcome {
-    println!("cargo::rerun-if-changed=schemas");
+    println!("cargo::rerun-if-changed={SCHEMAS}");
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
     let mut list = String::from("pub(crate) const GENERATED: &[Entry] = &[\n");
     for idx in 0..6 {
         let name = format!("bench{idx}");
-        let path = std::env::current_dir()?.join(format!("schemas/{name}.fds.binpb"));
+        let path = std::env::current_dir()?.join(format!("{SCHEMAS}/{name}.fds.binpb"));
         let set = FileDescriptorSet::decode(&std::fs::read(&path)?[..])?;
         let views = name != WITHOUT_VIEWS;
         let buffa = if views { "BuffaWithView" } else { "Buffa" };

@@ -9,8 +9,8 @@ use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use protox::Compiler;
 use protox::file::{ChainFileResolver, DescriptorSetFileResolver, IncludeFileResolver};
 
-/// Schemas that another part keeps.
-const SCHEMAS: &str = "../codec-peers/schemas";
+/// Where the large messages are kept.
+const SCHEMAS: &str = "schemas";
 /// The messages of NotNets' figure 1a and of Split gRPC's figure 2, by schema. Everything else in the schemas is left out, for it takes
 /// long to compile.
 const MESSAGES: [(&str, &[&str]); 3] =

@@ -12,7 +12,6 @@
 #![forbid(unsafe_code)]
 
 pub mod certificates;
-pub mod codec;
 pub mod crowd;
 pub mod device;
 pub mod echo;
@@ -22,6 +21,7 @@ pub mod hostile;
 pub mod idle;
 pub mod layers;
 mod load;
+pub mod lookalike;
 pub mod message;
 pub mod model;
 pub mod notnets;
@@ -29,6 +29,7 @@ mod order;
 pub mod paced;
 pub mod plan;
 pub mod pool;
+pub mod schemas;
 mod side;
 pub mod split;
 pub mod stream;
@@ -45,7 +46,7 @@ pub fn attend() -> Result<(), BenchError> {
     order::attend()
 }
 
-/// The large messages of NotNets' figure 1a and Split gRPC's figure 2, of schemas that another part keeps.
+/// The large messages of NotNets' figure 1a and Split gRPC's figure 2, of the kept schemas.
 #[expect(unreachable_pub, reason = "generated code")]
 pub(crate) mod hyperprotobench {
     include!(concat!(env!("OUT_DIR"), "/messages/hyperprotobench.rs"));

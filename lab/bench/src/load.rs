@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::codec::shop::delimited;
 use crate::latency::Latencies;
+use crate::message::delimited;
 use crate::order::{Load, Measured, Used};
 use crate::plan::Message;
 use crate::process::run_time_ns;

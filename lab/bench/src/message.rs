@@ -6,8 +6,7 @@ use tollfree_measure::axis;
 use tollfree_processor::typed::{Key, Kind, ListView, MapView};
 
 use crate::BenchError;
-use crate::codec::ours::ends;
-use crate::codec::shop::{ORDERS, delimited};
+use crate::schemas;
 use crate::split::SplitMessage;
 
 axis! {
@@ -46,12 +45,8 @@ impl Message {
                 Ok(orders.into_iter().map(<[u8]>::to_vec).collect())
             }
             Message::Fds | Message::FdsCopy => {
-                let kept = tollfree_codec_peers::SCHEMAS.iter().find(|kept| kept.name == FDS_SCHEMA);
-                match (found(dir, &format!("{FDS_SCHEMA}.fds.binpb"))?, kept) {
-                    (Some(bytes), _) => Ok(vec![bytes]),
-                    (None, Some(kept)) => Ok(vec![kept.descriptor_set.to_vec()]),
-                    (None, None) => Err(BenchError::Refused(format!("the schema {FDS_SCHEMA} is not kept"))),
-                }
+                let kept = || schemas::kept(FDS_SCHEMA).map(<[u8]>::to_vec);
+                Ok(vec![found(dir, &format!("{FDS_SCHEMA}.fds.binpb"))?.map_or_else(kept, Ok)?])
             }
         }
     }
@@ -70,6 +65,31 @@ fn found(dir: Option<&Path>, name: &str) -> Result<Option<Vec<u8>>, BenchError> 
         return Ok(None);
     };
     std::fs::read(&path).map(Some).map_err(|error| unreadable(&path, error))
+}
+
+/// Different orders of a shop, each behind its length.
+pub const ORDERS: &[u8] = include_bytes!("../../../tests/view-stubs/samples/order.bin");
+
+/// Messages that lie one behind another, each behind its length.
+///
+/// # Errors
+/// A length that is none.
+pub fn delimited(mut rest: &[u8]) -> Result<Vec<&[u8]>, prost::DecodeError> {
+    let mut all = Vec::new();
+    while !rest.is_empty() {
+        let len = prost::decode_length_delimiter(&mut rest)?;
+        let (message, behind) = rest.split_at(len.min(rest.len()));
+        all.push(message);
+        rest = behind;
+    }
+    Ok(all)
+}
+
+/// What is read of a string: its first and its last byte.
+#[inline]
+#[must_use]
+pub fn ends(bytes: &[u8]) -> u64 {
+    bytes.first().map_or(0, |byte| u64::from(*byte)) + bytes.last().map_or(0, |byte| u64::from(*byte))
 }
 
 /// Reads every field: numbers are summed, and of strings the first and the last byte. Structs and views of one message give the same sum.

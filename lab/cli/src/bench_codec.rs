@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use tollfree_bench::codec::{self, CodecPlan};
 use tollfree_bench::harness::Lasting;
+use tollfree_codec_bench::CodecPlan;
 
 use crate::failure::Failure;
 use crate::measuring::{Output, measure_here};
@@ -50,7 +50,7 @@ impl CodecArgs {
             cpp_dir: self.cpp,
             seed: self.seed,
         };
-        let report = measure_here(|tell| codec::run(&plan, tell))?;
+        let report = measure_here(|tell| tollfree_codec_bench::run(&plan, tell))?;
         self.output.give("codec", &report)
     }
 }

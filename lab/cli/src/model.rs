@@ -3,7 +3,8 @@
 use clap::{Args, Subcommand};
 use tollfree_bench::echo;
 use tollfree_bench::harness::{self, Machine};
-use tollfree_bench::model::{BusCosts, BusModel, OffloadCosts, OffloadModel, ring_plan};
+use tollfree_bench::model::{BusCosts, BusModel, OffloadModel};
+use tollfree_codec_bench::{offload_costs, ring_plan};
 use tollfree_workloads::SteeringModel;
 
 use crate::failure::Failure;
@@ -82,7 +83,7 @@ impl Model {
                 let here = match is_measured {
                     true => {
                         let ring = measure(async |tell| echo::run(&ring_plan(), tell).await)?;
-                        Some(OffloadCosts::measure(&ring)?)
+                        Some(offload_costs(&ring)?)
                     }
                     false => None,
                 };

@@ -24,13 +24,14 @@ use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
-use crate::codec::lookalike;
 use crate::cores::CoreIdx;
 use crate::harness::{self, Lasting, Machine, Told, pid_of, refuse, rounds};
 use crate::hyperprotobench::M54;
+use crate::lookalike;
 use crate::order::{self, Order, Serving};
 use crate::plan::Malloc;
 use crate::proto::HelloWorld;
+use crate::schemas;
 
 use self::part::{Coded, Spent};
 pub(crate) use self::part::{Part, act};
@@ -170,8 +171,7 @@ impl LayersPlan {
 
 /// A message of M54's shape with seeded contents, mostly short strings: look-alikes merged until it is long enough.
 fn large() -> Vec<u8> {
-    let kept = tollfree_codec_peers::SCHEMAS.iter().find(|schema| schema.name == "bench5");
-    let schema = kept.expect("the schema is kept").descriptor_set;
+    let schema = schemas::kept("bench5").expect("the schema is kept");
     let mut message = M54::default();
     for seed in SEED.. {
         let more = lookalike::message(schema, "hyperprotobench.M54", seed);

@@ -2,8 +2,6 @@
 
 mod bus;
 mod offload;
-mod uid;
 
 pub use bus::{BatchRow, BusCosts, BusModel, BusRow, LoadRow, Mode, ThreadRow};
 pub use offload::{Offload, OffloadCosts, OffloadModel, OffloadRow};
-pub use uid::ring_plan;

@@ -162,7 +162,7 @@ fn rows(name: &'static str, costs: &OffloadCosts) -> Vec<OffloadRow> {
 }
 
 impl OffloadModel {
-    /// With the paper's costs, and with those of this machine if they were measured ([`OffloadCosts::measure`]).
+    /// With the paper's costs, and with those of this machine if they were measured.
     #[must_use]
     pub fn new(machine: Machine, here: Option<OffloadCosts>) -> OffloadModel {
         let paper = OffloadCosts::paper();

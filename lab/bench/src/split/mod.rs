@@ -21,14 +21,15 @@ use serde::{Deserialize, Serialize};
 use tollfree_measure::axis;
 
 use crate::BenchError;
-use crate::codec::lookalike;
 use crate::cores::Cores;
 use crate::harness::{self, Lasting, Machine, Told, each_once, pid_of, rounds, some, within};
 use crate::latency::Latencies;
 use crate::load::body_of;
+use crate::lookalike;
 use crate::message::Message;
 use crate::order::{self, Order, Serving};
 use crate::plan::{INFLIGHT_MAX, Malloc, Placement};
+use crate::schemas;
 
 pub(crate) use self::act::act;
 use self::beyond::Asking;
@@ -134,10 +135,8 @@ impl SplitMessage {
             let words = |error| BenchError::Refused(format!("cannot read {}: {error}", path.display()));
             return std::fs::read(&path).map_err(words);
         }
-        let kept = tollfree_codec_peers::SCHEMAS.iter().find(|kept| kept.name == schema);
-        let kept = kept.ok_or_else(|| BenchError::Refused(format!("the schema {schema} is not kept")))?;
-        let message =
-            |seed| lookalike::message(kept.descriptor_set, &format!("hyperprotobench.{self}"), seed);
+        let schema = schemas::kept(schema)?;
+        let message = |seed| lookalike::message(schema, &format!("hyperprotobench.{self}"), seed);
         let mut bytes = Vec::new();
         // One message behind another is both merged into one: what is repeated adds up.
         for seed in 0..SEEDS {

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use tollfree_bench::cells;
+use tollfree_bench::cores::Cores;
+use tollfree_bench::harness::measured::{median, ratios};
+use tollfree_bench::harness::words::figure;
+use tollfree_bench::harness::{Machine, Report, Table};
 
 use super::CodecPlan;
-use crate::cells;
-use crate::cores::Cores;
-use crate::harness::measured::{median, ratios};
-use crate::harness::words::figure;
-use crate::harness::{Machine, Report, Table};
 
 /// A whole run.
 #[derive(Debug, Serialize)]

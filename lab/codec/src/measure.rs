@@ -6,9 +6,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use tollfree_bench::harness::rounds::order;
 
 use super::report::Row;
-use crate::harness::rounds::order;
 
 /// Runs an operation a number of times and tells how long that took.
 pub(super) type Batch<'r> = Box<dyn FnMut(u32) -> Result<Duration, String> + 'r>;

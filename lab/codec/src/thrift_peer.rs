@@ -11,9 +11,9 @@ use thrift::protocol::{
     TFieldIdentifier, TInputProtocol, TListIdentifier, TMapIdentifier, TOutputProtocol, TStructIdentifier,
     TType,
 };
+use tollfree_bench::lookalike::Random;
 use tollfree_processor::thrift::Protocol;
 
-use super::lookalike::Random;
 use super::measure::Runner;
 
 /// The peer's name in tables.

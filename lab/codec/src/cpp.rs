@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
-use tollfree_codec_peers::SCHEMAS;
+use tollfree_bench::schemas;
 
 use super::measure::{Batch, Runner};
 use super::payload::Payload;
@@ -70,10 +70,7 @@ pub(super) fn rows<'p>(dir: &Path, payload: &Payload) -> Vec<Runner<'p>> {
 }
 
 fn start(dir: &Path, payload: &Payload) -> Result<Program, String> {
-    let kept = SCHEMAS
-        .iter()
-        .any(|kept| kept.name == payload.schema && kept.descriptor_set == payload.descriptor_set);
-    if !kept {
+    if !schemas::kept(&payload.schema).is_ok_and(|kept| kept == payload.descriptor_set) {
         return Err(format!("no types were generated for this schema {}", payload.schema));
     }
     let path = dir.join(format!("codec-{}", payload.schema));

@@ -42,7 +42,7 @@ fn all_fields(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollfree_codec_peers::SCHEMAS;
+    use tollfree_bench::schemas::SCHEMAS;
     use tollfree_layout::table::FieldRow;
     use tollfree_schema::Schema;
 

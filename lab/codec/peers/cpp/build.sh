@@ -6,7 +6,7 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-schemas=$here/../../../codec-peers/schemas
+schemas=$here/../../../bench/schemas
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 root=${PROTOBUF_ROOT:-}

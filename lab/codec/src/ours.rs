@@ -2,6 +2,8 @@
 
 use std::hint::black_box;
 
+use tollfree_bench::BenchError;
+use tollfree_bench::message::ends;
 use tollfree_processor::thrift::Protocol;
 use tollfree_processor::{Arena, DecodeError, EncodeBuffer, Limits, Object, Processor, Record, Value};
 use tollfree_schema::Schema;
@@ -9,7 +11,6 @@ use tollfree_schema::Schema;
 use super::known;
 use super::measure::Runner;
 use super::payload::Payload;
-use crate::BenchError;
 
 /// Largest object that is measured, in bytes.
 const ARENA_LIMIT: usize = 1 << 30;
@@ -221,8 +222,4 @@ pub(super) fn read_one(value: Value<'_>) -> u64 {
         Value::Message(record) => read(record),
         Value::List(_) | Value::Map(_) => 0,
     }
-}
-
-pub(crate) fn ends(bytes: &[u8]) -> u64 {
-    bytes.first().map_or(0, |byte| u64::from(*byte)) + bytes.last().map_or(0, |byte| u64::from(*byte))
 }

@@ -2,7 +2,8 @@
 
 use std::hint::black_box;
 
-use tollfree_codec_peers::{Entry, Peer, SCHEMAS, entries};
+use tollfree_bench::schemas;
+use tollfree_codec_peers::{Entry, Peer, entries};
 
 use super::measure::Runner;
 use super::payload::Payload;
@@ -32,8 +33,7 @@ pub(super) fn rows(payload: &Payload) -> Vec<Runner<'_>> {
 
 /// The generated types of the payload, if it is of a schema that they were generated from.
 fn entry(payload: &Payload) -> Result<&'static Entry, String> {
-    let kept = SCHEMAS.iter().find(|schema| schema.name == payload.schema);
-    if kept.is_none_or(|schema| schema.descriptor_set != payload.descriptor_set) {
+    if !schemas::kept(&payload.schema).is_ok_and(|kept| kept == payload.descriptor_set) {
         return Err(format!("no types were generated for this schema {}", payload.schema));
     }
     entries()
@@ -63,4 +63,19 @@ fn peer_rows<'p>(side: &'static str, peer: &'static dyn Peer, payload: &'p Paylo
         }));
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use tollfree_bench::schemas::SCHEMAS;
+
+    use super::*;
+
+    #[test]
+    fn every_schema_has_its_types() {
+        for schema in SCHEMAS {
+            assert!(entries().any(|entry| entry.schema == schema.name), "{}", schema.name);
+        }
+        assert_eq!(entries().count(), 61);
+    }
 }

@@ -2,8 +2,9 @@
 //!
 //! The axis is spaced by powers of two.
 
+use tollfree_bench::harness::Svg;
+
 use super::report::{CodecReport, Group};
-use crate::harness::Svg;
 
 const LINE: f64 = 15.0;
 const LABELS: f64 = 210.0;
@@ -81,7 +82,7 @@ fn dots(svg: &mut Svg, group: &Group, operation: &str, left: f64, y: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::report::Row;
+    use crate::report::Row;
 
     #[test]
     fn a_dot_for_each_ratio_and_none_for_what_was_not_run() {
@@ -97,7 +98,7 @@ mod tests {
                 Row::not_run("decode", "buffa", "not built".to_owned()),
             ],
         };
-        crate::codec::report::compare(&mut group);
+        crate::report::compare(&mut group);
         let report = CodecReport { machine: None, rounds: 1, seconds: 1.0, seed: None, groups: vec![group] };
         let svg = ratios(&report);
         assert!(svg.contains("tollfree: 0.50 of prost") && svg.contains("a&lt;b"), "{svg}");

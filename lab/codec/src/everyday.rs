@@ -2,20 +2,21 @@
 
 use std::hint::black_box;
 
+use tollfree_bench::BenchError;
+use tollfree_bench::message::{ORDERS, delimited, ends};
 use tollfree_processor::typed::{Draft, Message, Owned, processor};
 use tollfree_processor::{Arenas, DraftError, EncodeBuffer, Limits};
 
 use super::measure::{self, Runner};
-use super::ours::{count, ends};
+use super::ours::count;
 use super::peers::PROST;
 use super::report::Group;
 use super::{CodecPlan, at_each_seat};
-use crate::BenchError;
-use crate::objects::views::shop::{
+use crate::shop as theirs;
+use crate::views::shop::{
     AddressView, Hello, HelloMut, HelloView, ItemView, Kind, MoneyMut, MoneyView, Order, OrderMut, OrderView,
     Profile, ProfileMut, ProfileView, StampMut, StampView, order::Payment,
 };
-use crate::shop as theirs;
 
 /// One kind of message.
 #[derive(Clone, Copy)]
@@ -38,9 +39,6 @@ pub(super) const PAYLOADS: [Everyday; 3] = [
 
 const GROWS: &str = "an arena of this size takes the message";
 const DEPTH: u32 = 100;
-
-/// Different orders, each behind its length.
-pub(crate) const ORDERS: &[u8] = include_bytes!("../../../../tests/view-stubs/samples/order.bin");
 
 /// prost's type of a message, and what the rows do with it and with ours. All fields are read: numbers are summed, of
 /// strings the first and last byte are looked at.
@@ -91,7 +89,7 @@ fn put_money(mut to: MoneyMut<'_>, from: &theirs::Money) -> Result<(), DraftErro
 
 impl Sample for theirs::Hello {
     type Ours = Hello;
-    const MESSAGES: &'static [u8] = include_bytes!("../../../../tests/view-stubs/samples/hello.bin");
+    const MESSAGES: &'static [u8] = include_bytes!("../../../tests/view-stubs/samples/hello.bin");
 
     fn read(&self) -> u64 {
         let texts = [&self.name, &self.locale, &self.token].map(|field| text(field));
@@ -115,7 +113,7 @@ impl Sample for theirs::Hello {
 
 impl Sample for theirs::Profile {
     type Ours = Profile;
-    const MESSAGES: &'static [u8] = include_bytes!("../../../../tests/view-stubs/samples/profile.bin");
+    const MESSAGES: &'static [u8] = include_bytes!("../../../tests/view-stubs/samples/profile.bin");
 
     fn read(&self) -> u64 {
         let address = |from: &theirs::Address| {
@@ -257,18 +255,6 @@ impl Sample for theirs::Order {
         }
         Ok(())
     }
-}
-
-/// Messages that lie one behind another, each behind its length.
-pub(crate) fn delimited(mut rest: &[u8]) -> Result<Vec<&[u8]>, prost::DecodeError> {
-    let mut all = Vec::new();
-    while !rest.is_empty() {
-        let len = prost::decode_length_delimiter(&mut rest)?;
-        let (message, behind) = rest.split_at(len.min(rest.len()));
-        all.push(message);
-        rest = behind;
-    }
-    Ok(all)
 }
 
 /// A row that takes the next of its values each time.

@@ -2,21 +2,21 @@
 
 use std::path::Path;
 
+use tollfree_bench::BenchError;
+use tollfree_bench::lookalike::Random;
 use tollfree_processor::Processor;
 use tollfree_processor::thrift::{MessageHeader, Protocol};
 use tollfree_schema::Schema;
 
-use super::lookalike::Random;
 use super::measure::Runner;
 use super::ours::{Codec, Ours};
 use super::report::Group;
 use super::thrift_peer::{ComposePost, Generated, Ids, PEER, Posts, ReadPosts, Urls, peer_rows};
 use super::{CodecPlan, at_each_seat, measure};
-use crate::BenchError;
 
 /// The IDL of the corpus, which is kept beside the processor's tests.
 const IDL: &str =
-    include_str!("../../../../crates/processor/tests/testdata/thrift-socialnetwork/socialnetwork.thrift");
+    include_str!("../../../crates/processor/tests/testdata/thrift-socialnetwork/socialnetwork.thrift");
 
 const PROTOCOLS: [(&str, Protocol); 2] = [("compact", Protocol::Compact), ("binary", Protocol::Binary)];
 

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use tollfree_codec_peers::SCHEMAS;
-
-use super::lookalike;
-use crate::BenchError;
+use tollfree_bench::BenchError;
+use tollfree_bench::lookalike;
+use tollfree_bench::schemas::SCHEMAS;
 
 /// One message and its schema.
 #[derive(Clone)]

@@ -5,28 +5,43 @@
 //! once in each round, so that a noisy minute hits all of them; a figure is the median of the rounds. A copy's time
 //! depends on where in their pages its two sides lie, so the rounds are shared out among several *seats*: everything
 //! is made anew at other addresses for each.
+#![forbid(unsafe_code)]
 
 mod cpp;
+mod everyday;
 mod known;
-pub(crate) mod lookalike;
 mod measure;
-pub(crate) mod ours;
+mod ours;
 mod payload;
 mod peers;
 mod plot;
 pub mod report;
-pub(crate) mod shop;
 mod strict;
 mod thrift;
 mod thrift_peer;
+mod uid;
 
 use std::path::PathBuf;
 
-use crate::BenchError;
-use crate::harness::{Lasting, Told, refuse};
+use tollfree_bench::BenchError;
+use tollfree_bench::harness::{Lasting, Told, refuse};
+
 use measure::Runner;
 use payload::Payload;
 pub use report::CodecReport;
+pub use uid::{offload_costs, ring_plan};
+
+/// Everyday messages, of a schema that another part keeps.
+#[allow(dead_code, unreachable_pub, reason = "generated code")]
+mod shop {
+    include!(concat!(env!("OUT_DIR"), "/shop.rs"));
+}
+
+/// Views and drafts of the same.
+#[allow(dead_code, unreachable_pub, reason = "generated code")]
+mod views {
+    include!(concat!(env!("OUT_DIR"), "/views.rs"));
+}
 
 /// What `tollfree-lab bench codec` is asked to do.
 #[derive(Debug, Clone)]
@@ -72,7 +87,7 @@ pub fn run(plan: &CodecPlan, mut progress: impl FnMut(&Told)) -> Result<CodecRep
         |name: &str| plan.only.is_empty() || plan.only.iter().any(|start| name.starts_with(start.as_str()));
     protobuf.retain(|payload| wanted(&payload.name));
     thrift.retain(|payload| wanted(&payload.name));
-    let mut everyday = shop::PAYLOADS.to_vec();
+    let mut everyday = everyday::PAYLOADS.to_vec();
     everyday.retain(|payload| wanted(payload.name));
     let total = protobuf.len() + thrift.len() + everyday.len();
     if total == 0 {
@@ -151,7 +166,7 @@ fn measure_at(plan: &CodecPlan, rounds: usize, payload: &Payload) -> Result<repo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::Report;
+    use tollfree_bench::harness::Report;
 
     fn plan() -> CodecPlan {
         CodecPlan {

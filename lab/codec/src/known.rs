@@ -1,8 +1,9 @@
 //! bench3/M3 read by a program that knows its fields.
 
+use tollfree_bench::message::ends;
 use tollfree_processor::{Field, FieldError, List, Processor, Record, Text};
 
-use super::ours::{ends, read_one};
+use super::ours::read_one;
 
 /// The message that this program knows.
 pub(super) const NAME: &str = "hyperprotobench.M3";

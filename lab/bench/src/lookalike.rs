@@ -12,7 +12,7 @@ const DEPTH: u32 = 12;
 ///
 /// # Panics
 /// If `set` is not the descriptor set of a kept schema, or lacks the type.
-pub(crate) fn message(set: &[u8], type_name: &str, seed: u64) -> Vec<u8> {
+pub fn message(set: &[u8], type_name: &str, seed: u64) -> Vec<u8> {
     let set = FileDescriptorSet::decode(set).expect("kept schemas are descriptor sets");
     let writer = Writer { set: &set };
     let ty = writer.message(&format!(".{type_name}")).expect("kept schemas have their types");
@@ -21,8 +21,9 @@ pub(crate) fn message(set: &[u8], type_name: &str, seed: u64) -> Vec<u8> {
     out
 }
 
-/// SplitMix64, by Steele, Lea and Flood (2014).
-pub(super) struct Random(pub u64);
+/// SplitMix64, by Steele, Lea and Flood (2014), from a seed.
+#[derive(Debug)]
+pub struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -33,7 +34,11 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    /// A number below `bound`.
+    ///
+    /// # Panics
+    /// If that is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }

@@ -1,0 +1,8 @@
+//! Generates everyday messages, of a schema that another part keeps: prost's structs, and views and drafts of the same.
+
+fn main() -> std::io::Result<()> {
+    tollfree_build::configure()
+        .views(".shop")
+        .views_path("crate::views")
+        .compile_protos(&["shop.proto"], &["../../tests/view-stubs/proto"])
+}
