@@ -9,6 +9,7 @@ use tollfree_bench::harness::{Lasting, Report};
 use tollfree_bench::idle::{self, IdlePlan};
 use tollfree_bench::plan::{Malloc, Message, Placement, RuntimeKind, Side};
 
+#[cfg(feature = "slow-to-build")]
 use crate::bench_codec::CodecArgs;
 use crate::bench_device::DeviceArgs;
 use crate::bench_fault::FaultArgs;
@@ -18,6 +19,8 @@ use crate::bench_pool::PoolArgs;
 use crate::bench_split::SplitArgs;
 use crate::bench_stream::StreamArgs;
 use crate::failure::Failure;
+#[cfg(not(feature = "slow-to-build"))]
+use crate::left_out::CodecArgs;
 use crate::measuring::{Output, measure, or, show};
 
 /// What `tollfree-lab bench` can measure.

@@ -7,7 +7,7 @@ use tollfree_bench::harness::Lasting;
 use tollfree_codec_bench::CodecPlan;
 
 use crate::failure::Failure;
-use crate::measuring::{Output, measure_here};
+use crate::measuring::{Output, telling};
 
 /// Options of `tollfree-lab bench codec`.
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ impl CodecArgs {
             cpp_dir: self.cpp,
             seed: self.seed,
         };
-        let report = measure_here(|tell| tollfree_codec_bench::run(&plan, tell))?;
+        let report = telling(|tell| Ok(tollfree_codec_bench::run(&plan, tell)?))?;
         self.output.give("codec", &report)
     }
 }

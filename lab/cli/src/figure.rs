@@ -1,12 +1,31 @@
 //! `tollfree-lab figure`: what papers measured, measured again.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use tollfree_bench::harness::Lasting;
 use tollfree_workloads::Figure as WorkloadFigure;
 
 use crate::failure::Failure;
 use crate::figure_dagger::{LengthsArgs, SharesArgs};
 use crate::figure_dmrpc::{RefsArgs, ServicesArgs, WritesArgs};
 use crate::figure_notnets::{Fig1Args, Table1Args};
+
+/// How long a measurement that has a length of its own lasts, where it is told to.
+#[derive(Debug, Args)]
+pub(crate) struct Instead {
+    /// Rounds; all rows run once in each [default: the figure's]
+    #[arg(long, value_name = "R")]
+    rounds: Option<usize>,
+
+    /// Measured time for each row and round [default: the figure's]
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+}
+
+impl Instead {
+    pub(crate) fn of(&self, own: Lasting) -> Lasting {
+        Lasting { seconds: self.seconds.unwrap_or(own.seconds), rounds: self.rounds.unwrap_or(own.rounds) }
+    }
+}
 
 /// What `tollfree-lab figure` can repeat. Four more have a command of their own: Split gRPC's figure 2 is `bench split`, Dagger's
 /// figures 5 and 6 are `bench device` and, modelled, `model bus`, Cerebros' figure 6 is `model offload`.

@@ -4,7 +4,8 @@ use clap::Args;
 use tollfree_workloads::{DaggerFigure, Plan, Pressure, Side};
 
 use crate::failure::Failure;
-use crate::measuring::{Instead, Output};
+use crate::figure::Instead;
+use crate::measuring::Output;
 use crate::workload;
 
 /// Options of `tollfree-lab figure dagger-fig1`.

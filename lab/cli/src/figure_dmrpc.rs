@@ -6,7 +6,8 @@ use tollfree_workloads::{Figure as WorkloadFigure, Plan, Side};
 
 use crate::bench_pool::PoolRun;
 use crate::failure::Failure;
-use crate::measuring::{Instead, Output, or};
+use crate::figure::Instead;
+use crate::measuring::{Output, or};
 use crate::workload;
 
 /// Options of `tollfree-lab figure dmrpc-fig5`, `dmrpc-fig6`, `dmrpc-fig10` and `dmrpc-fig11`.

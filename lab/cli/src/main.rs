@@ -3,6 +3,7 @@
 
 mod against;
 mod bench;
+#[cfg(feature = "slow-to-build")]
 mod bench_codec;
 mod bench_device;
 mod bench_fault;
@@ -13,18 +14,31 @@ mod bench_split;
 mod bench_stream;
 mod codec;
 mod failure;
+#[cfg(feature = "slow-to-build")]
 mod figure;
+#[cfg(feature = "slow-to-build")]
 mod figure_dagger;
+#[cfg(feature = "slow-to-build")]
 mod figure_dmrpc;
+#[cfg(feature = "slow-to-build")]
 mod figure_notnets;
+#[cfg(any(test, not(feature = "slow-to-build")))]
+mod left_out;
 mod measuring;
+#[cfg(feature = "slow-to-build")]
 mod model;
 mod stated;
+#[cfg(feature = "slow-to-build")]
 mod workload;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+#[cfg(not(feature = "slow-to-build"))]
+use crate::left_out::{Figure, Model, Workload};
+#[cfg(feature = "slow-to-build")]
+use crate::{figure::Figure, model::Model, workload::Workload};
 
 /// Tollfree's laboratory: benches, workloads, figures of papers, models
 #[derive(Debug, Parser)]
@@ -59,24 +73,25 @@ enum Command {
     Codec(codec::Codec),
 
     /// Repeat the figures of papers
-    #[command(subcommand)]
-    Figure(figure::Figure),
+    #[cfg_attr(feature = "slow-to-build", command(subcommand))]
+    Figure(Figure),
 
     /// Work out what can't be measured on this machine
-    #[command(subcommand)]
-    Model(model::Model),
+    #[cfg_attr(feature = "slow-to-build", command(subcommand))]
+    Model(Model),
 
     Stated(stated::StatedArgs),
 
     /// Run services as separate processes, with payloads by value and by ref
-    #[command(subcommand)]
-    Workload(workload::Workload),
+    #[cfg_attr(feature = "slow-to-build", command(subcommand))]
+    Workload(Workload),
 
     /// A process that `bench` starts
     #[command(hide = true)]
     BenchPeer,
 
     /// A process that `workload` starts
+    #[cfg(feature = "slow-to-build")]
     #[command(hide = true)]
     WorkloadPeer,
 }
@@ -94,6 +109,7 @@ fn main() -> ExitCode {
         Command::Workload(workload) => workload.run(),
         // These told their starter, and so the user, what went wrong.
         Command::BenchPeer => return silently(tollfree_bench::attend().is_ok()),
+        #[cfg(feature = "slow-to-build")]
         Command::WorkloadPeer => return silently(tollfree_workloads::attend().is_ok()),
     };
     match done {

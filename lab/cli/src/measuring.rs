@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tollfree_bench::BenchError;
-use tollfree_bench::harness::{Lasting, Report, Told};
+use tollfree_bench::harness::{Report, Told};
 use tollfree_bench::interrupt::until_interrupted;
 
 use crate::failure::Failure;
@@ -20,24 +20,6 @@ pub(crate) struct Output {
     /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
-}
-
-/// How long a measurement that has a length of its own lasts, where it is told to.
-#[derive(Debug, Args)]
-pub(crate) struct Instead {
-    /// Rounds; all rows run once in each [default: the figure's]
-    #[arg(long, value_name = "R")]
-    rounds: Option<usize>,
-
-    /// Measured time for each row and round [default: the figure's]
-    #[arg(long, value_name = "S")]
-    seconds: Option<f64>,
-}
-
-impl Instead {
-    pub(crate) fn of(&self, own: Lasting) -> Lasting {
-        Lasting { seconds: self.seconds.unwrap_or(own.seconds), rounds: self.rounds.unwrap_or(own.rounds) }
-    }
 }
 
 impl Output {
@@ -74,13 +56,9 @@ pub(crate) fn measure<R>(
 }
 
 /// The same of what starts no processes: a signal ends it as any program.
-pub(crate) fn measure_here<R>(
-    run: impl FnOnce(&mut dyn FnMut(&Told)) -> Result<R, BenchError>,
+pub(crate) fn telling<R>(
+    run: impl FnOnce(&mut dyn FnMut(&Told)) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    telling(|tell| Ok(run(tell)?))
-}
-
-fn telling<R>(run: impl FnOnce(&mut dyn FnMut(&Told)) -> Result<R, Failure>) -> Result<R, Failure> {
     warn_of_debug_build();
     let terminal = std::io::stderr().is_terminal();
     let report = run(&mut |told| tell(terminal, told))?;
