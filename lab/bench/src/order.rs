@@ -1,9 +1,12 @@
 //! What the measuring process tells its server and client processes to do.
 
+use std::future::Future;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
 
 use crate::BenchError;
 use crate::harness::{self, Crew};
@@ -142,7 +145,7 @@ fn carry_out(order: &Order, starter: &Starter) -> Result<(), BenchError> {
 }
 
 /// The runtime that both processes of a row use.
-pub(crate) fn runtime(kind: RuntimeKind) -> Result<tokio::runtime::Runtime, BenchError> {
+pub(crate) fn runtime(kind: RuntimeKind) -> Result<Runtime, BenchError> {
     let mut builder = match kind {
         RuntimeKind::Current => tokio::runtime::Builder::new_current_thread(),
         RuntimeKind::Multi => {
@@ -152,4 +155,11 @@ pub(crate) fn runtime(kind: RuntimeKind) -> Result<tokio::runtime::Runtime, Benc
         }
     };
     builder.enable_all().build().map_err(BenchError::system("cannot start the async runtime"))
+}
+
+/// Runs what an end does until that is done. As one type, whichever side it is of: a runtime's loop is compiled anew for each type that
+/// it runs. Calls that are measured are tasks of their own, which this is not on the way of.
+pub(crate) fn block_on<'f, T>(runtime: &Runtime, end: impl Future<Output = T> + 'f) -> T {
+    let end: Pin<Box<dyn Future<Output = T> + 'f>> = Box::pin(end);
+    runtime.block_on(end)
 }

@@ -29,7 +29,7 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
     let failed = |what: String| BenchError::Side { side: name, what };
     let runtime = order::runtime(part.case.echo().runtime)?;
     match &part.role {
-        Role::Work { address } => runtime.block_on(work(part.case, address)).map_err(failed),
+        Role::Work { address } => order::block_on(&runtime, work(part.case, address)).map_err(failed),
         Role::Drive { dir, warm_up, measure } => {
             let address = format!("shm://{}", dir.join("device.sock").display());
             let driven = async {

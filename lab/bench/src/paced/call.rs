@@ -65,15 +65,15 @@ fn serve(case: PacedCase, dir: &Path, ready: impl FnOnce(Serving)) -> Result<(),
         PacedSide::Wake => wake::serve(echo, dir, ready),
         PacedSide::TonicUnix => {
             let router = tonic::transport::Server::builder().add_service(stub::server(echo));
-            runtime()?.block_on(tonic_unix::serve(router, dir, ready))
+            order::block_on(&runtime()?, tonic_unix::serve(router, dir, ready))
         }
         PacedSide::Tollfree => {
             let server = server.add_service(stub::server(echo));
-            runtime()?.block_on(tollfree::serve(server, dir, ready))
+            order::block_on(&runtime()?, tollfree::serve(server, dir, ready))
         }
         PacedSide::TollfreeDirect => {
             let server = server.add_service(tollfree_direct::service(echo));
-            runtime()?.block_on(tollfree::serve(server, dir, ready))
+            order::block_on(&runtime()?, tollfree::serve(server, dir, ready))
         }
         PacedSide::TollfreeBlocking => tollfree_blocking::serve_with(server, echo, dir, ready),
     }
@@ -127,7 +127,7 @@ fn in_runtime<C: EchoCall>(
     window: Window,
 ) -> Result<Paced, String> {
     let runtime = order::runtime(window.case.runtime).map_err(|error| error.to_string())?;
-    runtime.block_on(async {
+    order::block_on(&runtime, async {
         let caller = connect.await?;
         check_echo(caller.clone(), SIZE).await?;
         let calling = tokio::spawn(in_task(caller, window));

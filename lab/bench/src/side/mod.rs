@@ -142,11 +142,12 @@ fn call_on_async<S: AsyncSide>(case: Case, address: &str, starter: &Starter) -> 
         let caller = S::connect(address, case).await?;
         fault::call_on(caller, starter).await
     };
-    order::runtime(case.runtime)?.block_on(calls).map_err(failed(case.side))
+    order::block_on(&order::runtime(case.runtime)?, calls).map_err(failed(case.side))
 }
 
 fn serve_async<S: AsyncSide>(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), BenchError> {
-    order::runtime(order.case.runtime)?.block_on(S::serve(order, ready)).map_err(failed(order.case.side))
+    order::block_on(&order::runtime(order.case.runtime)?, S::serve(order, ready))
+        .map_err(failed(order.case.side))
 }
 
 fn measure_async<S: AsyncSide>(load: &Load) -> Result<Measured, BenchError> {
@@ -154,7 +155,7 @@ fn measure_async<S: AsyncSide>(load: &Load) -> Result<Measured, BenchError> {
         let caller = S::connect(&load.address, load.case).await?;
         load::run(caller, load).await
     };
-    order::runtime(load.case.runtime)?.block_on(calls).map_err(failed(load.case.side))
+    order::block_on(&order::runtime(load.case.runtime)?, calls).map_err(failed(load.case.side))
 }
 
 fn hold_async<S: AsyncSide>(order: &idle::Hold, starter: &Starter) -> Result<(), BenchError> {
@@ -175,7 +176,7 @@ fn hold_async<S: AsyncSide>(order: &idle::Hold, starter: &Starter) -> Result<(),
         // The runtime must go on turning: what idle sessions do there is what is measured.
         std::future::pending::<Result<(), String>>().await
     };
-    runtime.block_on(held).map_err(failed(order.case.side))
+    order::block_on(&runtime, held).map_err(failed(order.case.side))
 }
 
 fn failed(side: Side) -> impl FnOnce(String) -> BenchError {

@@ -11,7 +11,7 @@ use super::stub::Stub;
 use super::tollfree::{ending, with_stub};
 use crate::BenchError;
 use crate::harness::Crew;
-use crate::order::{Order, PEER, Serve, Serving};
+use crate::order::{self, Order, PEER, Serve, Serving};
 use crate::peer::Starter;
 use crate::plan::{Case, Side};
 
@@ -69,5 +69,5 @@ pub(crate) fn shepherd(dir: &Path, starter: &Starter) -> Result<(), BenchError> 
         shepherd.run(std::future::pending()).await;
         Err("the shepherd has stopped".to_owned())
     };
-    runtime.block_on(shepherd).map_err(super::failed(Side::TollfreeShortcut))
+    order::block_on(&runtime, shepherd).map_err(super::failed(Side::TollfreeShortcut))
 }

@@ -29,7 +29,7 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
             // As the command does it: a thread for each core that it may use.
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             let runtime = runtime.map_err(BenchError::system("cannot start the async runtime"))?;
-            runtime.block_on(shepherd(case.side, dir, *groups, ready)).map_err(failed)
+            order::block_on(&runtime, shepherd(case.side, dir, *groups, ready)).map_err(failed)
         }
         Role::Between { dir, .. } => {
             // There before it is: whoever calls waits until it listens.
@@ -38,7 +38,7 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
         }
         Role::Business { dir, group } => {
             let business = business(case, dir, group.as_deref(), ready);
-            order::runtime(RuntimeKind::Current)?.block_on(business).map_err(failed)
+            order::block_on(&order::runtime(RuntimeKind::Current)?, business).map_err(failed)
         }
         Role::Call(calls) => {
             let bytes = read(&calls.message)?;

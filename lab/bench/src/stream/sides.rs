@@ -35,7 +35,7 @@ pub(crate) fn act(part: &Part, starter: &Starter) -> Result<(), BenchError> {
             // As the command does it: a thread for each core that it may use.
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             let runtime = runtime.map_err(BenchError::system("cannot start the async runtime"))?;
-            runtime.block_on(shepherd(dir, ready)).map_err(failed)
+            order::block_on(&runtime, shepherd(dir, ready)).map_err(failed)
         }
         Role::Serve { dir, warm_up } => {
             serve(part.case.side, dir, Service { warm_up: *warm_up }, ready).map_err(failed)
@@ -67,8 +67,8 @@ fn own(service: Service) -> direct::streams_server::StreamsServer<Service> {
 fn serve(side: StreamSide, dir: &Path, service: Service, ready: impl FnOnce(Serving)) -> Result<(), String> {
     let server = Server::builder();
     match side {
-        StreamSide::TonicUnix => runtime()?.block_on(tonic_unix::serve(router(service), dir, ready)),
-        StreamSide::TonicTcp => runtime()?.block_on(tonic_tcp::serve(router(service), ready)),
+        StreamSide::TonicUnix => order::block_on(&runtime()?, tonic_unix::serve(router(service), dir, ready)),
+        StreamSide::TonicTcp => order::block_on(&runtime()?, tonic_tcp::serve(router(service), ready)),
         StreamSide::TonicPipe => Err("its client serves itself".to_owned()),
         StreamSide::Tollfree => session(server.add_service(stock(service)), dir, ready),
         StreamSide::TollfreeDirect => session(server.add_service(own(service)), dir, ready),
@@ -76,7 +76,7 @@ fn serve(side: StreamSide, dir: &Path, service: Service, ready: impl FnOnce(Serv
         StreamSide::TollfreeBlocking => {
             tollfree_blocking::serve_on(server.add_service(own(service)), dir, ready)
         }
-        StreamSide::Shepherd => runtime()?.block_on(async {
+        StreamSide::Shepherd => order::block_on(&runtime()?, async {
             let address = meeting_place(dir);
             let attaching = server.add_service(stock(service)).attach(&address);
             // Calls that come before it is there wait at the shepherd.
@@ -87,7 +87,7 @@ fn serve(side: StreamSide, dir: &Path, service: Service, ready: impl FnOnce(Serv
 }
 
 fn session(server: Server, dir: &Path, ready: impl FnOnce(Serving)) -> Result<(), String> {
-    runtime()?.block_on(tollfree::serve(server, dir, ready))
+    order::block_on(&runtime()?, tollfree::serve(server, dir, ready))
 }
 
 fn meeting_place(dir: &Path) -> String {
@@ -165,7 +165,7 @@ fn on_tokio<C: Caller>(
     calls: &Calls,
     connect: impl Future<Output = Result<C, String>>,
 ) -> Result<Streamed, String> {
-    runtime()?.block_on(async {
+    order::block_on(&runtime()?, async {
         let caller = connect.await?;
         prove(caller.clone(), case.size).await?;
         carry(&caller, case, calls).await
