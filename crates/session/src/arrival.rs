@@ -18,7 +18,7 @@ pub struct Chunk<R = RopeIdx> {
     pub first: bool,
     /// Ends it.
     pub last: bool,
-    /// More than 0: it is so many whole messages, each with its prefix before it.
+    /// More than 0: it is so many whole messages, each with its prefix before it. If one is a linear object, all are.
     pub batch_count: u32,
     /// On the first chunk of a rope ([`tollfree_layout::rope`]): which one. To be
     /// [taken](crate::Session::take_rope) once.
@@ -174,7 +174,7 @@ impl<R> Part<R> {
         self.headers.is_none() && self.chunk.is_none() && self.end.is_none()
     }
 
-    /// Whether a linear object is in it, or begins there.
+    /// Whether a linear object is in it, or begins there. Of a batch, all are.
     fn has_object(&self) -> bool {
         let begins = |chunk: &Chunk<R>| chunk.first && chunk.bytes.first() == Some(&OBJECT_PREFIX);
         self.chunk.as_ref().is_some_and(begins)

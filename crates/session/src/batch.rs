@@ -1,18 +1,20 @@
-//! Several messages of a stream in one frame: gRPC's length-prefixed messages, one after another.
+//! Several messages of a stream in one frame: gRPC's length-prefixed messages, one after another. All of them are encoded, or all of
+//! them are linear objects.
 //!
 //! Both ends walk the prefixes, and never look at what is behind them.
 
-use crate::GRPC_PREFIX_LEN;
+use crate::{GRPC_PREFIX_LEN, OBJECT_PREFIX};
 
 /// Walks whole messages with gRPC's prefix: the length of each, its prefix included. Ends before the first that is not whole, or is
-/// none that a batch holds.
+/// not of the batch's sort.
 pub(crate) struct Walk<'a> {
     rest: &'a [u8],
+    of_objects: bool,
 }
 
 impl<'a> Walk<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Walk<'a> {
-        Walk { rest: bytes }
+    pub(crate) fn new(bytes: &'a [u8], of_objects: bool) -> Walk<'a> {
+        Walk { rest: bytes, of_objects }
     }
 }
 
@@ -22,8 +24,8 @@ impl Iterator for Walk<'_> {
     #[inline]
     fn next(&mut self) -> Option<usize> {
         let [flag, len @ ..] = *self.rest.first_chunk::<GRPC_PREFIX_LEN>()?;
-        // Objects go alone.
-        if flag > 1 {
+        let fits = if self.of_objects { flag == OBJECT_PREFIX } else { flag <= 1 };
+        if !fits {
             return None;
         }
         let len = GRPC_PREFIX_LEN.checked_add(u32::from_be_bytes(len) as usize)?;
@@ -33,9 +35,9 @@ impl Iterator for Walk<'_> {
 }
 
 /// How many bytes of the front of a batch, in whole messages, are no more than `max`, and how many messages that are.
-pub(crate) fn fitting(bytes: &[u8], max: usize) -> (usize, u32) {
+pub(crate) fn fitting(bytes: &[u8], max: usize, of_objects: bool) -> (usize, u32) {
     let (mut len, mut count) = (0, 0);
-    for message in Walk::new(bytes) {
+    for message in Walk::new(bytes, of_objects) {
         if len + message > max {
             break;
         }
@@ -45,9 +47,9 @@ pub(crate) fn fitting(bytes: &[u8], max: usize) -> (usize, u32) {
     (len, count)
 }
 
-/// Whether these are exactly `count` messages.
-pub(crate) fn holds(bytes: &[u8], count: u32) -> bool {
-    fitting(bytes, bytes.len()) == (bytes.len(), count)
+/// Whether these are exactly `count` messages of that sort.
+pub(crate) fn holds(bytes: &[u8], count: u32, of_objects: bool) -> bool {
+    fitting(bytes, bytes.len(), of_objects) == (bytes.len(), count)
 }
 
 #[cfg(test)]
@@ -71,25 +73,34 @@ mod tests {
         for (max, fits) in
             [(0, (0, 0)), (7, (0, 0)), (8, (8, 1)), (12, (8, 1)), (13, (13, 2)), (22, (13, 2)), (23, (23, 3))]
         {
-            assert_eq!(fitting(&bytes, max), fits, "{max}");
+            assert_eq!(fitting(&bytes, max, false), fits, "{max}");
         }
+        let mixed = framed(&[(2, b"one"), (2, b""), (0, b"two"), (2, b"three")]);
+        assert_eq!(fitting(&mixed, usize::MAX, true), (13, 2), "another sort ends it");
+        assert_eq!(fitting(&mixed, usize::MAX, false), (0, 0));
     }
 
     #[test]
     fn a_batch_holds_what_it_says() {
-        let bytes = framed(&[(0, b"one"), (1, b"")]);
-        assert!(holds(&bytes, 2));
-        for count in [0, 1, 3, u32::MAX] {
-            assert!(!holds(&bytes, count), "{count}");
+        for (of_objects, flags, others) in
+            [(false, [0, 1], [2, 3, 0x80, 0xff]), (true, [2, 2], [0, 1, 3, 0xff])]
+        {
+            let holds = |bytes: &[u8], count| holds(bytes, count, of_objects);
+            let bytes = framed(&[(flags[0], b"one"), (flags[1], b"")]);
+            assert!(holds(&bytes, 2));
+            for count in [0, 1, 3, u32::MAX] {
+                assert!(!holds(&bytes, count), "{count}");
+            }
+            for len in 0..bytes.len() {
+                assert!(!holds(&bytes[..len], 2), "cut after {len}");
+            }
+            for flag in others {
+                assert!(!holds(&framed(&[(flags[0], b"one"), (flag, b"two")]), 2), "{flag}");
+                assert!(!holds(&framed(&[(flag, b"one"), (flags[0], b"two")]), 2), "{flag}");
+            }
+            let mut lies = bytes.clone();
+            lies[1..5].fill(0xff);
+            assert!(!holds(&lies, 2), "a length beyond all");
         }
-        for len in 0..bytes.len() {
-            assert!(!holds(&bytes[..len], 2), "cut after {len}");
-        }
-        for flag in [2, 3, 0x80, 0xff] {
-            assert!(!holds(&framed(&[(0, b"one"), (flag, b"two")]), 2), "{flag}");
-        }
-        let mut lies = bytes.clone();
-        lies[1..5].fill(0xff);
-        assert!(!holds(&lies, 2), "a length beyond all");
     }
 }

@@ -130,7 +130,7 @@ impl Frame {
     /// Whether head and flags, no others among them, go with several messages, none of which is cut.
     fn is_sound_batch(&self) -> bool {
         self.has(events::MESSAGE)
-            && self.flags & !flags::IN_AREA == WHOLE | flags::BATCH
+            && self.flags & !(flags::IN_AREA | flags::OBJECT) == WHOLE | flags::BATCH
             && self.message_len != 0
             && self.chunk_len != 0
     }

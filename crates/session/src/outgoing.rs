@@ -48,13 +48,27 @@ impl Outgoing {
     }
 
     /// Takes a batch off the front of these bytes, which are messages behind gRPC's prefixes: at least two, of at most `longest` bytes
-    /// each. They go in as few frames as they fit in.
-    pub fn batch_off(messages: &mut Bytes, longest: usize) -> Option<Outgoing> {
+    /// each, and at most `count_max`. They go in as few frames as they fit in.
+    pub fn batch_off(messages: &mut Bytes, longest: usize, count_max: usize) -> Option<Outgoing> {
         let (mut len, mut count) = (0, 0);
-        for message in Walk::new(messages).take_while(|len| *len <= longest + GRPC_PREFIX_LEN) {
+        let short = Walk::new(messages, false).take_while(|len| *len <= longest + GRPC_PREFIX_LEN);
+        for message in short.take(count_max) {
             (len, count) = (len + message, count + 1);
         }
         (count > 1).then(|| Outgoing { is_batch: true, ..Outgoing::new(messages.split_to(len), false) })
+    }
+
+    /// One linear object or a batch of several, of one type, each behind gRPC's prefix with the flag
+    /// [`OBJECT_PREFIX`](crate::OBJECT_PREFIX). `None`: these bytes are no such objects, or none at all.
+    pub fn objects(mut objects: Bytes) -> Option<Outgoing> {
+        let (len, count) = batch::fitting(&objects, objects.len(), true);
+        if len != objects.len() || count == 0 {
+            return None;
+        }
+        if count == 1 {
+            objects.advance(GRPC_PREFIX_LEN);
+        }
+        Some(Outgoing { is_batch: count > 1, is_object: true, ..Outgoing::new(objects, false) })
     }
 
     /// A message of `len` bytes that is encoded while it is sent, for the most part where it is to lie.
@@ -103,7 +117,7 @@ impl Outgoing {
 
     /// The lengths of the messages that are still to go, without their prefixes.
     pub fn lens(&self) -> impl Iterator<Item = usize> {
-        let behind = |bytes| Walk::new(bytes).map(|len| len - GRPC_PREFIX_LEN);
+        let behind = |bytes| Walk::new(bytes, self.is_object).map(|len| len - GRPC_PREFIX_LEN);
         let (batch, own) = match &self.data {
             Data::Encoded(bytes) if self.is_batch => (Some(behind(&bytes[self.sent..])), None),
             _ => (None, Some(self.len())),
@@ -122,7 +136,7 @@ impl Outgoing {
         self.is_rope
     }
 
-    /// Whether it is a linear object.
+    /// Whether it is a linear object, or several.
     pub fn is_object(&self) -> bool {
         self.is_object
     }
@@ -147,7 +161,7 @@ impl Outgoing {
     /// Of a batch, the front that a frame can hold with a chunk of at most `max` bytes: its length, and how many messages that are.
     pub(crate) fn fitting(&self, max: usize) -> (usize, u32) {
         match &self.data {
-            Data::Encoded(bytes) if self.is_batch => batch::fitting(&bytes[self.sent..], max),
+            Data::Encoded(bytes) if self.is_batch => batch::fitting(&bytes[self.sent..], max, self.is_object),
             _ => (0, 0),
         }
     }
@@ -164,11 +178,11 @@ impl Outgoing {
         let mut rest = self.to_bytes();
         rest.advance(self.sent);
         // A batch that was not sent to its end has a message.
-        let len = Walk::new(&rest).next().unwrap_or(rest.len());
+        let len = Walk::new(&rest, self.is_object).next().unwrap_or(rest.len());
         let mut first = rest.split_to(len);
         let compressed = first.first() == Some(&1);
         first.advance(GRPC_PREFIX_LEN.min(len));
-        *self = Outgoing::new(first, compressed);
+        *self = Outgoing { is_object: self.is_object, ..Outgoing::new(first, compressed) };
         self.rest = (!rest.is_empty()).then(|| Box::new(rest));
     }
 
@@ -176,7 +190,10 @@ impl Outgoing {
     #[inline]
     pub(crate) fn next(mut self) -> Option<Outgoing> {
         match self.rest.take() {
-            Some(rest) => Some(Outgoing { is_batch: true, ..Outgoing::new(*rest, false) }),
+            Some(rest) => {
+                let is_object = self.is_object;
+                Some(Outgoing { is_batch: true, is_object, ..Outgoing::new(*rest, false) })
+            }
             None => (self.is_batch && self.sent < self.len()).then_some(self),
         }
     }
@@ -195,6 +212,7 @@ impl Outgoing {
         let last = self.sent + len == self.len();
         if self.is_batch {
             head.flags |= flags::FIRST | flags::LAST | flags::BATCH;
+            head.flags |= if self.is_object { flags::OBJECT } else { 0 };
             head.message_len = count.into();
             return last;
         }

@@ -362,7 +362,7 @@ fn receive_batch<T>(stream: &mut Stream<T>, frame: &Frame, record: &impl Inbound
     stream.state.on_whole_messages().map_err(|OutOfOrder| misfit)?;
     let mut bytes = BytesMut::with_capacity(frame.chunk_len as usize);
     append_chunk(frame, record, &mut bytes)?;
-    if !batch::holds(&bytes, frame.message_len) {
+    if !batch::holds(&bytes, frame.message_len, frame.flag(flags::OBJECT)) {
         return Err(misfit);
     }
     stream.inbox.push(Chunk { bytes, first: true, last: true, batch_count: frame.message_len, rope: None });

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, StreamId, metadata};
 use tollfree_session::{
-    AreaEvent, Arrival, Closed, Emission, End, Ending, Keep, Limits, Opening, Outgoing, Progress, Received,
-    Role, Session, Violation,
+    AreaEvent, Arrival, Closed, Emission, End, Ending, Keep, Limits, OBJECT_PREFIX, Opening, Outgoing,
+    Progress, Received, Role, Session, Violation,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -73,16 +73,22 @@ impl Pair {
         }
     }
 
-    /// Several messages, some of which fit into no frame with others.
+    /// Several messages or objects, some of which fit into no frame with others.
     fn batch(&mut self) -> Outgoing {
+        let of_objects = self.rng.one_in(2);
         let mut framed = Vec::new();
         for _ in 0..2 + self.rng.below(5) {
             let len = self.rng.pick(&[0, 1, 70, 1500, 3000]);
-            framed.push(self.rng.below(2) as u8);
+            framed.push(if of_objects { OBJECT_PREFIX } else { self.rng.below(2) as u8 });
             framed.extend((len as u32).to_be_bytes());
             framed.resize(framed.len() + len, 7);
         }
-        Outgoing::batch_off(&mut Bytes::from(framed), usize::MAX / 2).expect("several messages")
+        let mut framed = Bytes::from(framed);
+        let batch = match of_objects {
+            true => Outgoing::objects(framed),
+            false => Outgoing::batch_off(&mut framed, usize::MAX / 2, usize::MAX),
+        };
+        batch.expect("several messages")
     }
 
     /// Either application does something.

@@ -42,7 +42,7 @@ impl Deframer {
 
     /// The next whole messages together, where several short ones are at hand: up to `longest` bytes each.
     pub(crate) fn next_batch(&mut self, longest: usize) -> Option<Outgoing> {
-        Outgoing::batch_off(&mut self.chunk, longest)
+        Outgoing::batch_off(&mut self.chunk, longest, usize::MAX)
     }
 
     /// The next whole message.

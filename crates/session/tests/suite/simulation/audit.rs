@@ -82,6 +82,8 @@ pub(crate) fn must_see() -> Vec<String> {
         "forgotten with its end",
         "a batch to Client",
         "a batch to Server",
+        "a batch of objects to Client",
+        "a batch of objects to Server",
         "a batch in an area",
         "dropped while the peer stood still and the sender waited for room",
     ]

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use tollfree_layout::{StreamId, metadata};
 use tollfree_session::{
-    Chunk, Emission, End, Ending, GRPC_PREFIX_LEN, Keep, Outgoing, Parts, Unencoded, Written,
+    Chunk, Emission, End, Ending, GRPC_PREFIX_LEN, Keep, OBJECT_PREFIX, Outgoing, Parts, Unencoded, Written,
 };
 
 use super::rng::Rng;
@@ -134,8 +134,18 @@ impl Talk {
         content(id, self.salt + 10 * idx, self.plan[idx])
     }
 
-    pub(crate) fn is_compressed(idx: usize) -> bool {
-        idx % 3 == 2
+    fn is_compressed(id: u64, idx: usize) -> bool {
+        idx % 3 == 2 && !Talk::is_object(id, idx)
+    }
+
+    /// Some calls have both sorts in turns.
+    fn is_object(id: u64, idx: usize) -> bool {
+        id % 3 == 1 && (idx / 5).is_multiple_of(2)
+    }
+
+    /// The first byte of gRPC's prefix.
+    fn flag(id: u64, idx: usize) -> u8 {
+        if Talk::is_object(id, idx) { OBJECT_PREFIX } else { Talk::is_compressed(id, idx).into() }
     }
 
     fn is_encoded_late(id: u64, idx: usize) -> bool {
@@ -155,16 +165,27 @@ impl Talk {
         let batched = if self.keeping.is_none() { self.batch(id) } else { Vec::new() };
         if batched.len() > 1 {
             let mut messages = Bytes::from(batched.concat());
-            self.emission.message = Outgoing::batch_off(&mut messages, usize::MAX / 2);
-            assert!(messages.is_empty());
+            self.emission.message = if Talk::is_object(id, self.next) {
+                Outgoing::objects(messages)
+            } else {
+                let batch = Outgoing::batch_off(&mut messages, usize::MAX / 2, usize::MAX);
+                assert!(messages.is_empty());
+                batch
+            };
+            assert_eq!(self.unsaid(), batched.len());
             self.next += batched.len();
         } else if self.next < self.plan.len() {
             let message = self.message(id, self.next);
-            let compressed = Talk::is_compressed(self.next);
+            let compressed = Talk::is_compressed(id, self.next);
+            let is_object = Talk::is_object(id, self.next);
             self.emission.message = Some(match &self.keeping {
+                Some(keeping) if Talk::may_be_rope(id, self.next) && is_object => {
+                    Outgoing::object_rope(message, keeping.keep())
+                }
                 Some(keeping) if Talk::may_be_rope(id, self.next) => {
                     Outgoing::rope(message, compressed, keeping.keep())
                 }
+                _ if is_object => Outgoing::object(message.into()),
                 _ if !compressed && Talk::is_encoded_late(id, self.next) => {
                     let len = message.len();
                     Outgoing::unencoded(Arc::new(Late { message, is_crumbly: id.is_multiple_of(5) }), len)
@@ -179,7 +200,7 @@ impl Talk {
         }
     }
 
-    /// The next messages with their prefixes, where they are short and to go together.
+    /// The next messages of one sort with their prefixes, where they are short and to go together.
     fn batch(&self, id: u64) -> Vec<Vec<u8>> {
         let count = match (id as usize + self.next) % 4 {
             at @ (0 | 1) => 2 + 3 * at,
@@ -187,12 +208,14 @@ impl Talk {
         };
         let framed = |idx| {
             let message = self.message(id, idx);
-            let mut framed = vec![u8::from(Talk::is_compressed(idx))];
+            let mut framed = vec![Talk::flag(id, idx)];
             framed.extend_from_slice(&(message.len() as u32).to_be_bytes());
             framed.extend_from_slice(&message);
             framed
         };
-        (self.next..self.plan.len()).take(count).map(framed).collect()
+        let sort = Talk::is_object(id, self.next);
+        let of_sort = |idx: &usize| Talk::is_object(id, *idx) == sort;
+        (self.next..self.plan.len()).take(count).take_while(of_sort).map(framed).collect()
     }
 
     /// Messages that are at hand and not wholly staged.
@@ -258,7 +281,7 @@ impl Hearing {
                 let prefix = bytes.split_to(GRPC_PREFIX_LEN);
                 let len = u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize;
                 let rope = said.keeping.is_some() && Talk::may_be_rope(id, idx);
-                let odd = chunk.rope.is_some() != rope || (prefix[0] == 1) != Talk::is_compressed(idx);
+                let odd = chunk.rope.is_some() != rope || prefix[0] != Talk::flag(id, idx);
                 if len != said.plan[idx] || odd {
                     return Err(format!("call {id} message {idx}: prefix {prefix:?}"));
                 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use tollfree_layout::frame::{FRAME_HEAD_LEN, FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, RopeIdx, StreamId};
 use tollfree_session::{
-    Accepted, AreaEvent, Arrival, Closed, EmitError, End, Ending, Limits, Opening, Part, Progress, Received,
-    Role, Session, Watched,
+    Accepted, AreaEvent, Arrival, Closed, EmitError, End, Ending, Limits, OBJECT_PREFIX, Opening, Part,
+    Progress, Received, Role, Session, Watched,
 };
 
 use super::call::{Call, Hearing, Keeping, Talk, Wait, block};
@@ -425,7 +425,10 @@ impl World {
             };
             let Part { headers, chunk, end, forgotten } = arrival.into_part();
             let holds_parts = headers.is_some() || chunk.is_some();
-            let is_batch = chunk.as_ref().is_some_and(|chunk| chunk.batch_count > 0);
+            let batch = chunk.as_ref().filter(|chunk| chunk.batch_count > 0).map(|chunk| {
+                let of_objects = chunk.bytes.first() == Some(&OBJECT_PREFIX);
+                if of_objects { "a batch of objects" } else { "a batch" }
+            });
             if holds_parts && hears.is_over() {
                 return Err(format!("{role:?} {id}: {headers:?} {chunk:?} after the end"));
             }
@@ -452,8 +455,8 @@ impl World {
             if holds_parts {
                 self.moves += 1;
                 self.see(came_as);
-                if is_batch {
-                    self.see(&format!("a batch to {role:?}"));
+                if let Some(batch) = batch {
+                    self.see(&format!("{batch} to {role:?}"));
                 }
                 self.say(|| format!("{role:?} reads {id}: {came_as}"));
             }

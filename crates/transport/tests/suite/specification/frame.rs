@@ -124,9 +124,10 @@ impl Frame {
         for flag in ["FIRST", "LAST", "IN_AREA"] {
             may(self.has("MESSAGE"), self.flag(flag), flag)?;
         }
-        for flag in ["COMPRESSED", "ROPE", "OBJECT"] {
+        for flag in ["COMPRESSED", "ROPE"] {
             may(self.flag("FIRST") && !self.flag("BATCH"), self.flag(flag), flag)?;
         }
+        may(self.flag("FIRST"), self.flag("OBJECT"), "OBJECT")?;
         may(self.flag("FIRST") && self.flag("LAST"), self.flag("BATCH"), "a batch that is cut")?;
         may(self.message_len > 0 && self.chunk_len > 0, self.flag("BATCH"), "a batch of nothing")?;
         may(!self.flag("COMPRESSED"), self.flag("OBJECT"), "an object that is compressed")?;

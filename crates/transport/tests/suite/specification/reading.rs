@@ -200,7 +200,7 @@ impl Call {
             let mut batch = &frame.chunk[..];
             while let Some((prefix, rest)) = batch.split_first_chunk::<5>() {
                 let len = prefix[1..].iter().fold(0, |len, byte| len << 8 | usize::from(*byte));
-                let kind = if prefix[0] == 1 { "compressed" } else { "encoded" };
+                let kind = ["encoded", "compressed", "object"][usize::from(prefix[0])];
                 self.messages.push(json!({ "kind": kind, "bytes": hex(&rest[..len]) }));
                 batch = &rest[len..];
             }

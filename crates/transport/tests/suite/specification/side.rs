@@ -223,7 +223,7 @@ impl<'d> Side<'d> {
         let wrong = || format!("message: a chunk of {} doesn't fit {begun:?}", frame.chunk_len);
         ensure(begun.is_none() == frame.flag("FIRST"), wrong)?;
         if frame.flag("BATCH") {
-            return check_batch(&frame.chunk, frame.message_len);
+            return check_batch(&frame.chunk, frame.message_len, frame.flag("OBJECT"));
         }
         let before = begun.unwrap_or(frame.message_len);
         let left = before.checked_sub(frame.chunk_len).ok_or_else(wrong)?;
@@ -327,10 +327,11 @@ impl<'d> Side<'d> {
 }
 
 /// Exactly so many messages behind their prefixes.
-fn check_batch(mut batch: &[u8], count: u64) -> Checked {
+fn check_batch(mut batch: &[u8], count: u64, of_objects: bool) -> Checked {
     for _ in 0..count {
         let (prefix, rest) = batch.split_first_chunk::<5>().ok_or("message: a batch ends within a prefix")?;
-        ensure(prefix[0] < 2, || format!("message: a batch with {prefix:?}"))?;
+        let is_of_sort = if of_objects { prefix[0] == 2 } else { prefix[0] < 2 };
+        ensure(is_of_sort, || format!("message: a batch with {prefix:?}"))?;
         let len = prefix[1..].iter().fold(0, |len, byte| len << 8 | usize::from(*byte));
         batch = rest.get(len..).ok_or("message: a batch ends within a message")?;
     }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use tollfree_layout::frame::{FrameHead, events, flags};
 use tollfree_layout::{AreaIdx, ByteOff, StreamId, metadata};
 use tollfree_session::{
-    AreaFault, Arrival, Asked, Closed, Emission, End, Ending, Full, Inbound, Keep, Limits, Opening, Outbound,
-    Outgoing, Part, Progress, Role, Session,
+    AreaFault, Arrival, Asked, Closed, Emission, End, Ending, Full, Inbound, Keep, Limits, OBJECT_PREFIX,
+    Opening, Outbound, Outgoing, Part, Progress, Role, Session,
 };
 use zerocopy::FromBytes;
 
@@ -419,7 +419,7 @@ fn batches() -> Value {
     let mut talk = Talk::new(LIMITS);
     let batch = |messages: &[(u8, &[u8])]| {
         let mut bytes = Bytes::from(framed(messages));
-        Some(Outgoing::batch_off(&mut bytes, usize::MAX / 2).expect("several messages"))
+        Some(Outgoing::batch_off(&mut bytes, usize::MAX / 2, usize::MAX).expect("several messages"))
     };
     let three: [(u8, &[u8]); 3] = [(0, b"one"), (1, b""), (0, b"three")];
     // A call does not begin with a batch: its first message goes alone.
@@ -484,6 +484,40 @@ fn objects() -> Value {
     )
 }
 
+fn batches_of_objects() -> Value {
+    let mut talk = Talk::new(LIMITS);
+    let fingerprint = 0x0123_4567_89ab_cdef;
+    let batch = |lens: &[usize]| {
+        let bytes: Vec<Vec<u8>> = lens.iter().map(|len| (0..*len).map(|at| at as u8).collect()).collect();
+        let messages: Vec<(u8, &[u8])> = bytes.iter().map(|bytes| (OBJECT_PREFIX, &bytes[..])).collect();
+        Some(Outgoing::objects(framed(&messages).into()).expect("several objects"))
+    };
+    let said = |message| Emission { message, ..Emission::default() };
+    let id = talk.open("/a.B/C", 0, Emission { ending: None, ..asking(10) });
+    talk.read(SERVER, id);
+    let accepted = talk.ends[SERVER].0.accept().expect("a call");
+    talk.ends[SERVER].0.take_objects(accepted.method.expect("it has an index"), fingerprint);
+    talk.deliver(SERVER);
+    assert_eq!(talk.ends[CLIENT].0.takes_objects("/a.B/C", fingerprint), Some(true));
+    // One sort after the other: what is encoded goes in a frame of its own.
+    talk.emit(CLIENT, id, &mut said(batch(&[40, 0, 24])));
+    talk.emit(CLIENT, id, &mut said(message(7)));
+    let counts: Vec<u32> =
+        talk.read(SERVER, id).iter().flat_map(|got| &got.chunk).map(|chunk| chunk.batch_count).collect();
+    assert_eq!(counts, [3, 0]);
+    let mut last = Emission { ending: Some(Ending::HalfClose), ..said(batch(&[32, 16])) };
+    talk.emit(CLIENT, id, &mut last);
+    talk.read(SERVER, id);
+    let headers = Some(Bytes::new());
+    let mut answer =
+        Emission { headers, ending: trailers(0, Bytes::new()), ..said(batch(&[16, 24, 2504, 32, 40])) };
+    while !answer.is_empty() {
+        talk.emit(SERVER, id, &mut answer);
+        talk.read(CLIENT, id);
+    }
+    talk.told("objects in batches both ways (bytes that are none), and a message between them; one of 2504 bytes goes alone")
+}
+
 #[test]
 fn frames_are_as_written_down() {
     let conversations = [
@@ -498,6 +532,7 @@ fn frames_are_as_written_down() {
         asked_for(),
         objects(),
         batches(),
+        batches_of_objects(),
     ];
     let made = json!({
         "message_bytes": "byte at of a message is at mod 256; bytes of a payload area don't matter here",

@@ -37,7 +37,11 @@ fn opening() -> Vec<u8> {
 fn no_batches() -> Vec<(&'static str, u8, u32, Vec<u8>)> {
     const WHOLE: u8 = flags::FIRST | flags::LAST;
     const BATCH: u8 = WHOLE | flags::BATCH;
+    const OBJECTS: u8 = BATCH | flags::OBJECT;
     let two = || framed(&[(0, b"one"), (1, b"")]);
+    let objects = || framed(&[(2, &[0; 16][..]), (2, &[0; 24][..])]);
+    let mut longer = objects();
+    longer[4] += 1;
     let mut beyond = two();
     beyond[12] = 1;
     let mut beyond_all = two();
@@ -56,7 +60,20 @@ fn no_batches() -> Vec<(&'static str, u8, u32, Vec<u8>)> {
         ("a batch that begins a message", flags::FIRST | flags::BATCH, 2, two()),
         ("a batch that ends a message", flags::LAST | flags::BATCH, 2, two()),
         ("a compressed batch", BATCH | flags::COMPRESSED, 2, two()),
-        ("a batch that is an object", BATCH | flags::OBJECT, 2, two()),
+        ("a batch of objects that are none", OBJECTS, 2, two()),
+        ("a batch of more objects than it says", OBJECTS, 1, objects()),
+        ("a batch of fewer objects than it says", OBJECTS, 3, objects()),
+        ("a batch of no object", OBJECTS, 0, objects()),
+        ("a batch of objects of no bytes", OBJECTS, 1, Vec::new()),
+        ("a batch that ends within an object", OBJECTS, 2, objects()[..40].to_vec()),
+        ("a batch of objects that ends within a prefix", OBJECTS, 2, objects()[..24].to_vec()),
+        ("a batch of objects with a byte too much", OBJECTS, 2, [objects(), vec![0]].concat()),
+        ("a batch whose first object is longer than it is", OBJECTS, 2, longer),
+        ("a batch of objects that ends with a message", OBJECTS, 2, framed(&[(2, b"one"), (0, b"two")])),
+        ("a batch of objects with a compressed message", OBJECTS, 2, framed(&[(1, b"one"), (2, b"two")])),
+        ("a batch of objects with a flag of nothing", OBJECTS, 2, framed(&[(2, b"one"), (3, b"two")])),
+        ("a batch of objects that is compressed", OBJECTS | flags::COMPRESSED, 2, objects()),
+        ("a batch of objects that is cut", flags::FIRST | flags::BATCH | flags::OBJECT, 2, objects()),
     ]
 }
 
@@ -207,7 +224,11 @@ fn refused_by_members(server: bool) -> Vec<Refused> {
         ("bytes wanted of a rope that was not sent", vec![control(control::ROPE_WANTED, 0, 1, &[])]),
         ("bytes of a rope that were not asked for", vec![control(control::ROPE_BYTES, 0, 1, &[0])]),
         ("a rope that does not begin a message", vec![first.clone(), rope(flags::LAST | flags::ROPE)]),
-        ("a batch that is a rope", vec![first, rope(whole | flags::BATCH | flags::ROPE)]),
+        ("a batch that is a rope", vec![first.clone(), rope(whole | flags::BATCH | flags::ROPE)]),
+        (
+            "a batch of objects that is a rope",
+            vec![first, rope(whole | flags::BATCH | flags::OBJECT | flags::ROPE)],
+        ),
     ]
 }
 
