@@ -15,6 +15,7 @@ use tonic::{Code, Status};
 use crate::http::keeping::{Keeping, Kept};
 use crate::http::response_body::ClientCall;
 use crate::message::aside::{Aside, is_too_much};
+use crate::message::batching::next_batch;
 use crate::message::bypass::{Bypass, Large, Takes};
 use crate::message::encoding::says_encoding;
 use crate::message::framing::Deframer;
@@ -115,6 +116,15 @@ impl Objects {
             self.taken = self.session.takes_objects(self.path.as_str(), self.types);
             bypass.take_objects(self.taken == Some(true));
         }
+    }
+}
+
+/// What the session's other end takes of the call's messages.
+fn takes<'b>(objects: Option<&Objects>, bypass: Option<&'b Bypass>) -> Takes<'b> {
+    match (objects.and_then(|objects| objects.taken), bypass.and_then(Bypass::translation)) {
+        (Some(true), Some(translation)) => Takes::ObjectsOf(translation),
+        (Some(true), None) => Takes::Objects,
+        _ => Takes::Bytes,
     }
 }
 
@@ -246,11 +256,11 @@ impl RequestSender {
             if let (Some(objects), Some(bypass)) = (&mut self.objects, &self.bypass) {
                 objects.ask(bypass);
             }
+            let (bypass, takes) = (self.bypass.as_ref(), takes(self.objects.as_ref(), self.bypass.as_ref()));
             if let Some((sharing, _)) = &self.session
-                && self.bypass.as_ref().is_none_or(Bypass::is_idle)
-                && let Some(batch) = self.deframer.next_batch(sharing.batched_len_max())
+                && let Some((batch, count)) =
+                    next_batch(&mut self.deframer, bypass, takes, sharing, self.count, &mut self.here)
             {
-                let count = batch.lens().count();
                 self.count += count as u64;
                 if self.objects.as_ref().is_some_and(|objects| objects.taken == Some(false)) {
                     (0..count).for_each(|_| sharing.payloads.met_other_schema());
@@ -317,11 +327,7 @@ impl RequestSender {
         let ready = made.as_ref().and_then(|made| made.relayed.clone());
         let past = ready.map(|relayed| relayed as Arc<dyn Large>).or_else(|| self.past.clone());
         if let Some(past) = past {
-            let takes = match (taken, translation) {
-                (Some(true), Some(translation)) => Takes::ObjectsOf(translation),
-                (Some(true), None) => Takes::Objects,
-                _ => Takes::Bytes,
-            };
+            let takes = takes(self.objects.as_ref(), self.bypass.as_ref());
             let encoded = past.encode(sharing, session.peer_pool(), session, takes)?;
             let is_done = translation.is_none() || encoded.is_object();
             *message = Some(encoded);

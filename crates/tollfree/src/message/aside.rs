@@ -24,6 +24,15 @@ pub(crate) fn is_too_much(here: &mut usize, len: usize) -> bool {
     is_too_much
 }
 
+/// Whether `len` bytes more may be worked on here, as they are then. Else nothing is counted.
+pub(crate) fn fits_here(here: &mut usize, len: usize) -> bool {
+    let fits = *here + len <= HERE_LEN_MAX;
+    if fits {
+        *here += len;
+    }
+    fits
+}
+
 /// Processors that this process has.
 static PROCESSORS: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));

@@ -26,6 +26,7 @@ use tollfree_transport::{Outgoing, PeerPool};
 use tonic::Status;
 
 use crate::message::aside::Turns;
+use crate::message::batching::Row;
 use crate::message::fates::Fate;
 use crate::message::form::unasked;
 use crate::message::holdings::{Held, Holdings};
@@ -47,6 +48,11 @@ pub(crate) trait Large: Send + Sync {
         outlet: &dyn Outlet,
         takes: Takes<'_>,
     ) -> Result<Outgoing, Status>;
+
+    /// Appends it to others, where it goes as a short object and has to be made ready in no other way. `false`: it goes by itself.
+    fn append_object(&self, _row: &mut Row<'_>, _takes: Takes<'_>) -> bool {
+        false
+    }
 
     /// The object that it is, where it came by another session.
     fn relayed(self: Arc<Self>) -> Option<Arc<Relayed>> {
@@ -326,9 +332,40 @@ impl Bypass {
         Some(waiting[idx].2.clone())
     }
 
-    /// The session's end: whether all messages at hand go as they are in the body.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.translation.is_none() && self.lanes.out.waiting.lock().is_empty()
+    /// The session's end: takes messages out to a row, from that number on and at most `count_max`, up to the first that goes by itself.
+    /// Says how many.
+    pub(crate) fn take_out_to(
+        &self,
+        row: &mut Row<'_>,
+        number: u64,
+        count_max: usize,
+        takes: Takes<'_>,
+    ) -> usize {
+        let mut waiting = self.lanes.out.waiting.lock();
+        let at = waiting.partition_point(|(other, ..)| *other < number);
+        let mut count = 0;
+        for ((other, len, message), expected) in waiting.range(at..).take(count_max).zip(number..) {
+            if count == 0 && row.takes(*len) {
+                row.reserve(count_max, *len);
+            }
+            if *other != expected || row.is_full() || !message.append_object(row, takes) {
+                break;
+            }
+            count += 1;
+        }
+        if !self.lanes.keeps.load(Ordering::Relaxed) {
+            waiting.drain(..at + count);
+        }
+        count
+    }
+
+    /// The session's end: how many messages from that number on go as they are in the body.
+    pub(crate) fn out_distance(&self, number: u64) -> usize {
+        let waiting = self.lanes.out.waiting.lock();
+        let at = waiting.partition_point(|(other, ..)| *other < number);
+        waiting
+            .get(at)
+            .map_or(usize::MAX, |(other, ..)| usize::try_from(other - number).unwrap_or(usize::MAX))
     }
 
     /// The length of the message of that number on its way out, for an empty one that passes through tonic in its place.

@@ -225,8 +225,8 @@ impl<F: Form<M>, M: Send + Sync + 'static> Encoder for FormEncoder<F, M> {
 }
 
 impl<F: Form<M>, M: Send + Sync + 'static> FormEncoder<F, M> {
-    /// Has a message written, or sends it past the body, in which an empty one stands for it then. Whether it went past.
-    fn write(&mut self, mut message: M, write: impl FnOnce(F::Ready<'_>)) -> Result<bool, Status> {
+    /// Has a message written, or sends it past the body, in which an empty one stands for it then. The length of what went past.
+    fn write(&mut self, mut message: M, write: impl FnOnce(F::Ready<'_>)) -> Result<Option<usize>, Status> {
         let number = self.count;
         self.count += 1;
         let object = self.object_past(&mut message);
@@ -240,19 +240,19 @@ impl<F: Form<M>, M: Send + Sync + 'static> FormEncoder<F, M> {
                 }
             })?,
         };
-        let Some((bypass, len)) = past else { return Ok(false) };
+        let Some((bypass, len)) = past else { return Ok(None) };
         bypass.put_out(number, Lent::<F, M>::new(message, object, self.len_max), len);
-        Ok(true)
+        Ok(Some(len))
     }
 
-    /// Appends a message behind gRPC's prefix. Whether the piece is to be handed on at once: the message has gone past it.
+    /// Appends a message behind gRPC's prefix. How many bytes of it have gone past, where an empty one was appended for it.
     ///
     /// # Errors
     /// The status for a message that has no encoding or a longer one than may be, as tonic says it. Nothing is appended then.
-    pub(crate) fn append(&mut self, message: M, to: &mut BytesMut) -> Result<bool, Status> {
+    pub(crate) fn append(&mut self, message: M, to: &mut BytesMut) -> Result<Option<usize>, Status> {
         let (begin, len_max) = (to.len(), self.len_max.unwrap_or(usize::MAX));
         let mut refused = None;
-        let went_past = self.write(message, |ready| {
+        let past = self.write(message, |ready| {
             let len = ready.encoded_len();
             if len > len_max.min(u32::MAX as usize) {
                 refused = Some(len);
@@ -264,14 +264,14 @@ impl<F: Form<M>, M: Send + Sync + 'static> FormEncoder<F, M> {
             prefix[1..].copy_from_slice(&(len as u32).to_be_bytes());
             ready.write(&mut place);
         });
-        let went_past = went_past.inspect_err(|_| to.truncate(begin))?;
+        let past = past.inspect_err(|_| to.truncate(begin))?;
         if let Some(len) = refused {
             return Err(unsendable(len, len_max));
         }
-        if went_past {
+        if past.is_some() {
             to.resize(begin + PREFIX_LEN, 0);
         }
-        Ok(went_past)
+        Ok(past)
     }
 
     /// The bytes of a message that goes past tonic as an object.

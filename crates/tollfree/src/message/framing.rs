@@ -40,9 +40,33 @@ impl Deframer {
         }
     }
 
-    /// The next whole messages together, where several short ones are at hand: up to `longest` bytes each.
-    pub(crate) fn next_batch(&mut self, longest: usize) -> Option<Outgoing> {
-        Outgoing::batch_off(&mut self.chunk, longest, usize::MAX)
+    /// The next whole messages together, where several short ones are at hand: up to `longest` bytes each, and at most `count_max`.
+    pub(crate) fn next_batch(&mut self, longest: usize, count_max: usize) -> Option<Outgoing> {
+        Outgoing::batch_off(&mut self.chunk, longest, count_max)
+    }
+
+    /// The next whole message without its prefix, if it is not compressed.
+    pub(crate) fn front(&mut self) -> Option<&[u8]> {
+        if !self.has_whole() || self.chunk.first() != Some(&0) {
+            return None;
+        }
+        self.chunk.get(PREFIX_LEN..whole_len(&self.chunk)?)
+    }
+
+    /// How many empty messages are at hand before another one.
+    pub(crate) fn empty_count(&self) -> usize {
+        let messages = self.chunk.chunks_exact(PREFIX_LEN);
+        messages.take_while(|message| **message == [0; PREFIX_LEN]).count()
+    }
+
+    /// Passes over so many whole messages, if they are at hand.
+    pub(crate) fn skip(&mut self, count: usize) {
+        for _ in 0..count {
+            match whole_len(&self.chunk) {
+                Some(len) if len <= self.chunk.len() => self.chunk.advance(len),
+                _ => return,
+            }
+        }
     }
 
     /// The next whole message.

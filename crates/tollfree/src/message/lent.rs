@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tollfree_transport::{Encoded, Outgoing, PeerPool, RangeWriter, Unencoded, Written};
 use tonic::Status;
 
+use crate::message::batching::Row;
 use crate::message::bypass::{Large, Takes};
 use crate::message::encoding::encode;
 use crate::message::form::{Form, Ready as _};
@@ -46,6 +47,11 @@ impl<F: Form<M>, M: Send + Sync + 'static> Large for Lent<F, M> {
         }
         let lent = F::TAKE.map(|_| -> Arc<dyn Unencoded> { self.clone() });
         F::ready(&self.message, |ready| sharing.encode(ready, self.len_max, peer, outlet, lent))
+    }
+
+    fn append_object(&self, row: &mut Row<'_>, takes: Takes<'_>) -> bool {
+        let object = self.object.as_deref().filter(|_| !matches!(takes, Takes::Bytes));
+        object.is_some_and(|object| row.push(object))
     }
 }
 

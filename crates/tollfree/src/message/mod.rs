@@ -1,6 +1,7 @@
 //! One message between a program and a session: its form, its bytes, and whether it goes by ref.
 
 pub(crate) mod aside;
+pub(crate) mod batching;
 pub(crate) mod bypass;
 pub(crate) mod codec;
 pub(crate) mod compression;

@@ -39,7 +39,7 @@ pub enum WhenPoolFull {
 }
 
 /// Longer messages go in frames of their own, from where they lie.
-const BATCHED_LEN_MAX: usize = 8 * 1024;
+pub(crate) const BATCHED_LEN_MAX: usize = 8 * 1024;
 
 /// What became of the large messages of a channel, or of a server: those of at least the threshold. Clones count the same.
 #[derive(Clone, Default)]
@@ -123,6 +123,11 @@ impl Payloads {
             received_objects: read(&counters.received_objects),
             other_schema: read(&counters.other_schema),
         }
+    }
+
+    /// So many short objects were sent.
+    pub(crate) fn sent_objects(&self, count: usize) {
+        add(&self.counters.sent_objects, count);
     }
 
     fn sent_inline(&self, len: usize, copied: usize) {
@@ -269,6 +274,12 @@ impl Sharing {
     /// The longest message that goes in a batch with others.
     pub(crate) fn batched_len_max(&self) -> usize {
         BATCHED_LEN_MAX.min(self.threshold.saturating_sub(1))
+    }
+
+    /// The longest object that goes in a batch with others: longer ones may be placed in a worker's pool.
+    pub(crate) fn batched_object_len_max(&self) -> usize {
+        let is_placed = self.places_in.get().is_some();
+        self.batched_len_max().min(if is_placed { PLACED_LEN_MIN - 1 } else { usize::MAX })
     }
 
     /// A message went by HTTP/2, whose libraries copy it as they like.

@@ -144,6 +144,9 @@ pub(crate) enum Step {
     Failed(Status),
 }
 
+/// As much of a batch's objects as is given at once, encoded.
+const GIVEN_LEN: usize = 32 * 1024;
+
 /// An empty message in gRPC's framing.
 const EMPTY: Bytes = Bytes::from_static(&[0; GRPC_PREFIX_LEN]);
 
@@ -236,6 +239,10 @@ pub(crate) struct Inflow {
     count: u64,
     /// Bytes of objects that were verified here since more was waited for.
     here: usize,
+    /// What is left of a batch of objects, each behind its prefix.
+    objects: Bytes,
+    /// Why what follows is not given.
+    refused: Option<Status>,
 }
 
 #[derive(Default)]
@@ -401,6 +408,11 @@ impl Inflow {
                     self.state = State::Plain;
                     return Poll::Ready(Ok(done.map_or_else(Step::Failed, Step::Data)));
                 }
+                State::Plain if !self.objects.is_empty() => match self.unpack(sharing) {
+                    Ok(Some(data)) => return Poll::Ready(Ok(Step::Data(data))),
+                    Ok(None) => {}
+                    Err(failure) => return Poll::Ready(Ok(Step::Failed(failure))),
+                },
                 State::Plain | State::Gathering(_) | State::Joining(_) => {
                     match ready!(self.poll_incoming(cx, stream, waits))? {
                         Incoming::Headers(_) => return Poll::Ready(Ok(Step::Headers)),
@@ -462,7 +474,17 @@ impl Inflow {
                 (bytes.freeze(), None)
             }
         };
-        let object = data.slice(GRPC_PREFIX_LEN..);
+        self.give_whole(data.slice(GRPC_PREFIX_LEN..), sharing, held)
+    }
+
+    /// What the reader of the body is given of an object, all of which is here. `None`: that is done elsewhere.
+    fn give_whole(
+        &mut self,
+        object: Bytes,
+        sharing: &Sharing,
+        held: Option<Held>,
+    ) -> Result<Option<Bytes>, Status> {
+        let bypass = self.bypass.as_ref().ok_or_else(unasked)?;
         Ok(match give_object(bypass, self.count - 1, object, sharing, held, &mut self.here)? {
             Given::Now(data) => Some(data),
             Given::Later(later) => {
@@ -472,12 +494,53 @@ impl Inflow {
         })
     }
 
+    /// The next objects of a batch, one by one, up to one that is verified elsewhere or refused.
+    ///
+    /// # Errors
+    /// The status for an object that is refused, behind those before it.
+    fn unpack(&mut self, sharing: &Sharing) -> Result<Option<Bytes>, Status> {
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
+        }
+        let mut given = BytesMut::new();
+        // The session has looked whether they are whole.
+        while let Some([_, len @ ..]) = self.objects.first_chunk::<GRPC_PREFIX_LEN>()
+            && given.len() < GIVEN_LEN
+        {
+            let len = u32::from_be_bytes(*len) as usize;
+            let object = self.objects.slice(GRPC_PREFIX_LEN..GRPC_PREFIX_LEN + len);
+            self.count += 1;
+            sharing.received_inline(len, 0);
+            let whole = self.give_whole(object, sharing, None);
+            match whole {
+                Err(refused) if given.is_empty() => return Err(refused),
+                Err(refused) => {
+                    self.refused = Some(refused);
+                    break;
+                }
+                Ok(data) => {
+                    self.objects.advance(GRPC_PREFIX_LEN + len);
+                    match data {
+                        Some(data) => given.put_slice(&data),
+                        None => break,
+                    }
+                }
+            }
+        }
+        Ok(Some(given.freeze()).filter(|given| !given.is_empty()))
+    }
+
     /// Takes the next chunk. What can be given to the reader of it is given at once.
     fn add(&mut self, chunk: Chunk, sharing: &Sharing) -> Result<Option<Bytes>, Status> {
         if let State::Joining(_) = self.state {
             return self.join(chunk.bytes, chunk.last, sharing, RECEIVED_LEN_MAX);
         }
         let Chunk { mut bytes, first, last, batch_count, rope } = chunk;
+        if batch_count > 0 && is_object(&bytes) {
+            self.objects_limit().ok_or_else(unasked)?;
+            self.objects = bytes.freeze();
+            return Ok(None);
+        }
         if batch_count > 0 {
             self.count += u64::from(batch_count);
             count_batch(self.bypass.as_ref(), batch_count);

@@ -14,6 +14,7 @@ use tollfree_transport::{Attachment, Encoded, GRPC_PREFIX_LEN, Outgoing, PeerPoo
 use tonic::Status;
 
 use crate::message::aside::Turns;
+use crate::message::batching::Row;
 use crate::message::bypass::{Large, Takes};
 use crate::message::fates::Fate;
 use crate::message::form::unasked;
@@ -139,6 +140,25 @@ impl Large for Relayed {
                 Ok(Outgoing::plain(framed.slice(GRPC_PREFIX_LEN..).into()))
             }
             Kind::Encoded => Ok(Outgoing::plain(self.object.clone().into())),
+        }
+    }
+
+    fn append_object(&self, row: &mut Row<'_>, takes: Takes<'_>) -> bool {
+        match (&self.kind, takes) {
+            (Kind::Verified(..), Takes::Objects | Takes::ObjectsOf(_)) => row.push(&self.object),
+            (Kind::Asked(offer), Takes::ObjectsOf(reader)) => {
+                let is_of_reader = offer.said().is_some_and(|said| said.types() == reader.types());
+                // An object that is not sound goes by itself, and its call ends with what is wrong with it.
+                let is_ready = is_of_reader
+                    && row.takes(self.len())
+                    && row.may_work_on(self.len())
+                    && reader.check(Which::Request, &self.object).is_ok();
+                if is_ready {
+                    reader.count(Fate::Handed);
+                }
+                is_ready && row.push(&self.object)
+            }
+            _ => false,
         }
     }
 

@@ -15,6 +15,7 @@ use tonic::body::Body;
 
 use crate::message::codec::FormEncoder;
 use crate::message::form::Form;
+use crate::message::payloads::BATCHED_LEN_MAX;
 
 /// As tonic's encoder: the first piece of memory, and from which length on it is handed out.
 const BUFFER_LEN: usize = 8 * 1024;
@@ -68,11 +69,18 @@ where
         if *this.is_over {
             return Poll::Ready(None);
         }
+        // What goes past the body is bounded as what is in it.
+        let mut past_len = 0;
         while this.end.is_none() {
             match this.source.as_mut().poll_next(cx) {
                 Poll::Ready(Some(Ok(message))) => match this.encoder.append(message, this.buffer) {
-                    Ok(is_alone) if is_alone || this.buffer.len() >= PIECE_LEN => break,
-                    Ok(_) => {}
+                    Ok(past) => {
+                        past_len += past.unwrap_or(0);
+                        let is_alone = past.is_some_and(|len| len > BATCHED_LEN_MAX);
+                        if is_alone || this.buffer.len() + past_len >= PIECE_LEN {
+                            break;
+                        }
+                    }
                     Err(status) => *this.end = Some(Err(status)),
                 },
                 Poll::Ready(Some(Err(status))) => *this.end = Some(Err(status)),

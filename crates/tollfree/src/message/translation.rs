@@ -202,6 +202,19 @@ impl Translation {
         }))
     }
 
+    /// Gives a request as an object to who puts it somewhere. `false`: it has none, and what becomes of it is left to
+    /// [`object`](Translation::object).
+    pub(crate) fn with_object(&self, request: &[u8], put: impl FnOnce(&[u8])) -> bool {
+        let Described { processor, type_idx } = &self.request;
+        let slot = ARENAS.take_for_good();
+        let made = processor.decode_owned(*type_idx, request, slot, &Limits::default());
+        if let Ok(object) = &made {
+            self.count(Fate::Handed);
+            put(object.object().bytes());
+        }
+        made.is_ok()
+    }
+
     /// What is to become of a request that has no object.
     #[cold]
     fn without_object(&self, error: &DecodeError) -> Result<(), Status> {

@@ -16,6 +16,7 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::call::deadline::{Deadline, Deadlines};
+use crate::message::batching::next_batch;
 use crate::message::bypass::{Bypass, Takes};
 use crate::message::compression::{PLAIN, is_plain};
 use crate::message::framing::Deframer;
@@ -240,11 +241,16 @@ impl HttpHandle {
 
     /// Puts the next message, if there is one, where it is sent from: by ref if it is large.
     fn next_message(&mut self, speech: &mut Speech<Held>) -> Result<(), Status> {
-        if let Some(passing) = &self.passing
-            && self.bypass.as_ref().is_none_or(Bypass::is_idle)
-            && let Some(batch) = self.deframer.next_batch(passing.sharing.batched_len_max())
+        let bypass = self.bypass.as_ref();
+        let takes = match bypass.is_some_and(Bypass::takes_objects) {
+            true => Takes::Objects,
+            false => Takes::Bytes,
+        };
+        if let Some(Passing { sharing, .. }) = &self.passing
+            && let Some((batch, count)) =
+                next_batch(&mut self.deframer, bypass, takes, sharing, self.count, &mut 0)
         {
-            self.count += batch.lens().count() as u64;
+            self.count += count as u64;
             speech.emission.message = Some(batch);
             return Ok(());
         }
@@ -256,14 +262,8 @@ impl HttpHandle {
         self.count += 1;
         let Some(Passing { sharing, peer, .. }) = &self.passing else { return Ok(()) };
         let (stream, message): (&Stream, _) = (speech.stream.borrow(), &mut speech.emission.message);
-        match self.bypass.as_ref().and_then(|bypass| bypass.take_out(number)) {
-            Some(past) => {
-                let takes = match self.bypass.as_ref().is_some_and(Bypass::takes_objects) {
-                    true => Takes::Objects,
-                    false => Takes::Bytes,
-                };
-                *message = Some(past.encode(sharing, *peer, stream, takes)?);
-            }
+        match bypass.and_then(|bypass| bypass.take_out(number)) {
+            Some(past) => *message = Some(past.encode(sharing, *peer, stream, takes)?),
             None => sharing.wrap(message, *peer, stream)?,
         }
         Ok(())

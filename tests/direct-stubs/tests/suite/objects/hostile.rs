@@ -232,7 +232,7 @@ async fn an_object_where_none_was_asked_for_is_internal() {
     .await;
 }
 
-async fn accept(attachment: &Attachment) -> Result<Call, Closed> {
+pub(crate) async fn accept(attachment: &Attachment) -> Result<Call, Closed> {
     let mut place = None;
     poll_fn(|cx| attachment.poll_accept(cx, &mut place)).await?;
     Ok(place.expect("a call is there").into_call(false))

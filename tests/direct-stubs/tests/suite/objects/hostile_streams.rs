@@ -100,7 +100,7 @@ async fn objects_and_bytes_may_follow_each_other_until_an_object_is_broken() {
 }
 
 /// A service of structs, as either level makes it; it reads what comes.
-struct Reader;
+pub(crate) struct Reader;
 
 type Empty<T> = tokio_stream::Empty<Result<T, Status>>;
 

@@ -1,6 +1,9 @@
 //! Services and clients that take objects (level 3), against those of prost's structs (levels 1 and 2), over sessions and
 //! HTTP/2.
 
+mod batch_ends;
+mod batch_lies;
+mod batches;
 mod endings;
 mod hostile;
 mod hostile_streams;

@@ -1,0 +1,117 @@
+//! Short messages that are at hand together, put into batches: encoded ones as they lie in a body, objects as they wait beside it.
+//!
+//! Objects of a batch are copied once, behind each other. What is long, is to go by ref, or may not go at all goes by itself.
+
+use bytes::{BufMut, BytesMut};
+use tollfree_transport::{GRPC_PREFIX_LEN, OBJECT_PREFIX, Outgoing};
+
+use crate::message::aside::fits_here;
+use crate::message::bypass::{Bypass, Takes};
+use crate::message::framing::Deframer;
+use crate::message::payloads::Sharing;
+use crate::message::translation::Translation;
+
+/// A row of this length is handed on.
+const ROW_LEN: usize = 32 * 1024;
+
+/// Objects of a batch that is being put together.
+pub(crate) struct Row<'h> {
+    bytes: BytesMut,
+    longest: usize,
+    /// Bytes of messages that were verified or translated on this thread since its sender has waited.
+    here: &'h mut usize,
+}
+
+impl<'h> Row<'h> {
+    pub(crate) fn new(longest: usize, here: &'h mut usize) -> Row<'h> {
+        Row { bytes: BytesMut::new(), longest, here }
+    }
+
+    /// Makes room for so many objects of that length.
+    pub(crate) fn reserve(&mut self, count: usize, len: usize) {
+        self.bytes.reserve(count.saturating_mul(GRPC_PREFIX_LEN + len).min(ROW_LEN + self.longest));
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes.len() >= ROW_LEN
+    }
+
+    /// Whether an object of this length is short enough to go with others.
+    pub(crate) fn takes(&self, len: usize) -> bool {
+        len <= self.longest
+    }
+
+    /// Whether a message of `len` bytes may be worked on before others have a turn. It is counted then.
+    pub(crate) fn may_work_on(&mut self, len: usize) -> bool {
+        fits_here(self.here, len)
+    }
+
+    /// Appends an object, if it is short enough.
+    pub(crate) fn push(&mut self, object: &[u8]) -> bool {
+        let takes = self.takes(object.len());
+        if takes {
+            self.append(object);
+        }
+        takes
+    }
+
+    fn append(&mut self, object: &[u8]) {
+        self.bytes.put_u8(OBJECT_PREFIX);
+        self.bytes.put_u32(object.len() as u32);
+        self.bytes.put_slice(object);
+    }
+
+    /// Appends the object of an encoded message, of whatever length. `false`: it has none, or is not to be made here.
+    fn translate(&mut self, message: &[u8], reader: &Translation) -> bool {
+        let may = self.takes(message.len()) && self.may_work_on(message.len());
+        may && reader.with_object(message, |object| self.append(object))
+    }
+
+    fn into_outgoing(self) -> Option<Outgoing> {
+        Outgoing::objects(self.bytes.freeze())
+    }
+}
+
+/// Takes the next messages off the front of what is at hand, where several of one sort can go together, or the next is a short object.
+/// `number` is that of the next message; says how many were taken.
+pub(crate) fn next_batch(
+    deframer: &mut Deframer,
+    bypass: Option<&Bypass>,
+    takes: Takes<'_>,
+    sharing: &Sharing,
+    number: u64,
+    here: &mut usize,
+) -> Option<(Outgoing, usize)> {
+    let longest = sharing.batched_len_max();
+    let count_max = match (bypass, takes) {
+        (None, _) => usize::MAX,
+        // Each is made an object first.
+        (_, Takes::ObjectsOf(_)) => 0,
+        (Some(bypass), _) => bypass.out_distance(number),
+    };
+    if count_max > 0 {
+        let batch = deframer.next_batch(longest, count_max)?;
+        let count = batch.lens().count();
+        return Some((batch, count));
+    }
+    let (Some(bypass), false) = (bypass, matches!(takes, Takes::Bytes)) else { return None };
+    let mut row = Row::new(sharing.batched_object_len_max(), here);
+    let mut count = 0;
+    while !row.is_full() {
+        let next = number + count as u64;
+        let taken = if bypass.out_distance(next) == 0 {
+            bypass.take_out_to(&mut row, next, deframer.empty_count(), takes)
+        } else if let Takes::ObjectsOf(reader) = takes {
+            usize::from(deframer.front().is_some_and(|message| row.translate(message, reader)))
+        } else {
+            0
+        };
+        if taken == 0 {
+            break;
+        }
+        deframer.skip(taken);
+        count += taken;
+    }
+    sharing.payloads.sent_objects(count);
+    Some((row.into_outgoing()?, count))
+}
