@@ -16,7 +16,7 @@ use crate::message::compression::ACCEPT_ENCODING;
 use crate::message::encoding::RECEIVED_LEN_MAX;
 use crate::message::form::{Form, Ready as _, types_of};
 use crate::message::framing::PREFIX_LEN;
-use crate::message::lent::Lent;
+use crate::message::lent::{Lent, Short};
 use crate::message::stream_body::{Speaker, stream_body};
 use crate::message::streaming::{Decode, Streaming};
 
@@ -229,6 +229,13 @@ impl<F: Form<M>, M: Send + Sync + 'static> FormEncoder<F, M> {
     fn write(&mut self, mut message: M, write: impl FnOnce(F::Ready<'_>)) -> Result<Option<usize>, Status> {
         let number = self.count;
         self.count += 1;
+        if let Some(bypass) = self.bypass.as_ref().filter(|bypass| F::OBJECTS && bypass.takes_objects())
+            && let Some(short) = Short::<F, M>::of(&message, self.len_max)
+        {
+            let len = short.len();
+            bypass.put_out(number, short, len);
+            return Ok(Some(len));
+        }
         let object = self.object_past(&mut message);
         let past = match (&self.bypass, &object) {
             (Some(bypass), Some(object)) => Some((bypass, object.len())),

@@ -43,6 +43,12 @@ where
         None
     }
 
+    /// The bytes of a message that is an object, where they lie.
+    #[inline]
+    fn object_bytes(_message: &M) -> Option<&[u8]> {
+        None
+    }
+
     /// Takes over a message that came as an object, and holds the receiver's limit against its encoding where the object is
     /// longer than that. It is copied, and verified unless its sender is trusted.
     ///

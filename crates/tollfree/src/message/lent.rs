@@ -55,6 +55,54 @@ impl<F: Form<M>, M: Send + Sync + 'static> Large for Lent<F, M> {
     }
 }
 
+/// A longer object is lent: it would be copied once more.
+const SHORT_LEN_MAX: usize = 1024;
+
+/// A short object on its way to a session. Its message is gone: the arena that it was built in is free for the next.
+pub(crate) struct Short<F, M> {
+    object: Box<[u8]>,
+    /// How long its encoding may be in bytes.
+    len_max: Option<usize>,
+    form: PhantomData<fn(F, M)>,
+}
+
+impl<F: Form<M>, M: Send + Sync + 'static> Short<F, M> {
+    /// `None`: the message is no object, or not a short one within the limit.
+    pub(crate) fn of(message: &M, len_max: Option<usize>) -> Option<Arc<Short<F, M>>> {
+        let limit = SHORT_LEN_MAX.min(len_max.unwrap_or(usize::MAX));
+        let object = F::object_bytes(message).filter(|object| object.len() <= limit)?.into();
+        Some(Arc::new(Short { object, len_max, form: PhantomData }))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.object.len()
+    }
+}
+
+impl<F: Form<M>, M: Send + Sync + 'static> Large for Short<F, M> {
+    fn encode(
+        self: Arc<Self>,
+        sharing: &Sharing,
+        peer: PeerPool,
+        outlet: &dyn Outlet,
+        takes: Takes<'_>,
+    ) -> Result<Outgoing, Status> {
+        if !matches!(takes, Takes::Bytes) {
+            let object = Encoded::write(self.len(), |buffer| buffer.extend_from_slice(&self.object));
+            if let Some(object) = sharing.object(object, self.len_max, peer, outlet)? {
+                return Ok(object);
+            }
+        }
+        // It goes to another session than it was made for.
+        let message = F::read_object(&self.object, usize::MAX, None)?;
+        F::ready(&message, |ready| sharing.encode(ready, self.len_max, peer, outlet, None))
+    }
+
+    fn append_object(&self, row: &mut Row<'_>, takes: Takes<'_>) -> bool {
+        !matches!(takes, Takes::Bytes) && row.push(&self.object)
+    }
+}
+
 impl<F: Form<M>, M: Send + Sync + 'static> Unencoded for Lent<F, M> {
     fn write_range(&self, len: usize, from: usize, range: &mut [u8]) -> Written {
         let mut writer = RangeWriter::new(len, from, range);

@@ -72,6 +72,11 @@ impl<M: Message> Form<Owned<M>> for Objects {
         })
     }
 
+    #[inline]
+    fn object_bytes(message: &Owned<M>) -> Option<&[u8]> {
+        Some(message.object().bytes())
+    }
+
     fn read_object(object: &[u8], len_max: usize, trust: Option<Trust>) -> Result<Owned<M>, Status> {
         let slot = ARENAS.take_for_good();
         let message = match trust {

@@ -186,6 +186,8 @@ async fn objects_of_a_client_that_died_come_and_then_an_error() {
         block.extend_from_slice(UP.as_bytes());
         metadata::pack(&mut block, "x-aside", b"1").unwrap();
         peer.send(&Frame::new(events::HEADERS, flags::NAMES_METHOD, 1).headers(&block)).unwrap();
+        // A call of a peer that is gone need not begin.
+        until("the handler reads", || witness.live.load(Ordering::SeqCst) == 1).await;
         peer.send(&batch_frame(object)).unwrap();
         // Before anybody has looked.
         drop(peer);

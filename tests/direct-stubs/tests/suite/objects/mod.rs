@@ -3,6 +3,7 @@
 
 mod batch_ends;
 mod batch_lies;
+mod batch_turns;
 mod batches;
 mod endings;
 mod hostile;
