@@ -2,6 +2,7 @@
 
 mod answers;
 mod arrivals;
+mod batches;
 mod calls;
 mod compression;
 mod compression_limits;

@@ -21,7 +21,7 @@ use super::lab::{Lab, PATIENCE, PROBE, workers_of};
 use super::nested::{Back, Client, Plain, ask, attach, draft, until_all_are_objects, until_objects, via};
 
 /// What is made of an object so that it is none of its type, and a word of what is said about each.
-fn lies(sound: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
+pub(crate) fn lies(sound: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let with = |at: usize, byte: u8| {
         let mut bytes = sound.to_vec();
         bytes[at] ^= byte;
@@ -118,7 +118,7 @@ async fn an_object_that_nobody_has_asked_for_is_internal() {
 }
 
 /// How the types of the probe's methods are told (spec/wire.md, "Objects").
-fn description() -> Vec<u8> {
+pub(crate) fn description() -> Vec<u8> {
     let table = <<Ask as Message>::Compiled as Compiled>::BLOB;
     let head = [Ask::TYPE_IDX, Answer::TYPE_IDX, table.len() as u32, 0].map(u32::to_le_bytes).concat();
     [&head, table].concat()
