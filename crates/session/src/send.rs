@@ -71,6 +71,8 @@ pub enum Progress {
     Partly,
     /// The ring has no room; try again when the peer has read.
     NeedRoom,
+    /// Some of it is staged, and now the ring has no room. Others that wait for room go first.
+    RanOut,
     /// The peer has not read enough of this stream; [`Ready::write`](crate::Ready) tells when.
     NeedCredit,
     /// As many calls are under way as the server takes; try again when one has ended.
@@ -216,14 +218,18 @@ impl<T: Watched> Session<T> {
         let Some(stream) = self.streams.get_mut(id) else { return Err(EmitError::Ended) };
         let mut budget =
             Budget { credit: &mut self.send_credit, crumb_len: self.crumb_len, ropes: &mut self.ropes };
-        let mut progress = Progress::Done;
+        let (mut progress, mut is_begun) = (Progress::Done, false);
         stream.wants_credit = false;
         while !emission.is_empty() && progress == Progress::Done {
             if stream.state.has_said_all() {
                 return Err(EmitError::Ended);
             }
             check_parts(self.role, stream, emission)?;
-            progress = budget.send_frame(out, stream, &FrameBuilder::new(id), emission)?;
+            progress = match budget.send_frame(out, stream, &FrameBuilder::new(id), emission)? {
+                Progress::NeedRoom if is_begun => Progress::RanOut,
+                progress => progress,
+            };
+            is_begun = true;
         }
         if progress == Progress::NeedCredit {
             stream.wants_credit = true;
@@ -234,8 +240,11 @@ impl<T: Watched> Session<T> {
 
     /// What a sender waits for while small frames find no room. One whose call has ended waits for nothing: what lacks room may
     /// be the cancellation of that very call, and nobody would wake the sender.
+    ///
+    /// # Errors
+    /// [`EmitError::Ended`] when the call has ended.
     #[cold]
-    fn needs_room(&self, id: StreamId, emission: &Emission) -> Result<Progress, EmitError> {
+    pub fn needs_room(&self, id: StreamId, emission: &Emission) -> Result<Progress, EmitError> {
         match self.streams.get(id) {
             Some(_) if emission.is_empty() => Ok(Progress::Done),
             Some(stream) if !stream.state.has_said_all() => Ok(Progress::NeedRoom),

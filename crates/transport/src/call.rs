@@ -94,16 +94,19 @@ impl Stream {
                     }
                     Some(Ok(()))
                 }
-                Err(error) => Some(Err(error)),
-                Ok(progress) => {
-                    // The next part of a long message goes when others have had their turn, as if room had just come.
-                    core.wait_for(key, progress);
-                    None
-                }
+                Err(error) => Some(Err(Some(error))),
+                // The next part of a long message goes when others have had their turn.
+                Ok(Progress::Partly) => Some(Err(None)),
+                Ok(_) => None,
             }
         });
         match polled {
-            Poll::Ready(Ok(result)) => Poll::Ready(result),
+            Poll::Ready(Ok(Err(None))) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Ready(Ok(Err(Some(error)))) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(Ok(()))) => Poll::Ready(Ok(())),
             Poll::Ready(Err(closed)) => Poll::Ready(Err(closed.into())),
             Poll::Pending => Poll::Pending,
         }
@@ -216,15 +219,25 @@ impl Core {
         emission: &mut Emission,
         socket: &Socket,
     ) -> Result<Progress, EmitError> {
+        let is_queue = self.is_queue();
+        if is_queue && let Some(progress) = self.waits_behind(id, emission)? {
+            return Ok(progress);
+        }
         let mut progress = self.session.send(&mut self.sending, id, emission);
         for _ in 1..PARTS_COUNT {
             if progress != Ok(Progress::Partly) {
                 break;
             }
             self.flush(socket);
-            progress = self.session.send(&mut self.sending, id, emission);
+            progress = match self.session.send(&mut self.sending, id, emission) {
+                Ok(Progress::NeedRoom) => Ok(Progress::RanOut),
+                progress => progress,
+            };
         }
         self.flush_soon(socket);
+        if is_queue || matches!(progress, Ok(Progress::NeedRoom | Progress::RanOut)) {
+            self.tried_to_send(id, &progress);
+        }
         progress
     }
 
@@ -235,15 +248,5 @@ impl Core {
             self.flush(socket);
         }
         is_settled
-    }
-
-    /// Notes what a writer waits for, once.
-    pub(crate) fn wait_for(&mut self, key: WaitKey, progress: Progress) {
-        if matches!(progress, Progress::NeedRoom | Progress::Partly)
-            && let Some(slot) = self.slot(key)
-            && !std::mem::replace(&mut slot.wants_room, true)
-        {
-            self.wants_room.push(key);
-        }
     }
 }

@@ -31,6 +31,7 @@ use crate::link::Link;
 use crate::load::Load;
 use crate::opening::Turn;
 use crate::records::{Arrived, Sending};
+use crate::room::RoomQueue;
 use crate::runtime_waiters::{Slot, StreamSlots, WaitKey, Waiters, slot_of};
 use crate::shared::Socket;
 use crate::socket_events::PeerWake;
@@ -63,13 +64,14 @@ pub(crate) struct Core {
     pub(crate) accept: Slot,
     /// Tasks that wait to open a call, by their numbers: in the order in which they came.
     pub(crate) opens: BTreeMap<u64, Turn>,
-    pub(crate) next_open: u64,
+    /// The number of the task that queues up next, to open a call or for room.
+    pub(crate) next_number: u64,
     /// How many of them were told to try, and have not yet.
     pub(crate) told_count: usize,
     /// Tasks that wait for the bytes of ropes, by these.
     pub(crate) rope_waits: HashMap<RopeIdx, Waker>,
-    /// Slots that wait for room in the ring, those that wait to open a call aside.
-    pub(crate) wants_room: Vec<WaitKey>,
+    /// Senders that wait for room in the ring.
+    pub(crate) room: RoomQueue,
     pub(crate) publishing: PublishPlanner,
     /// Where this side says what it asks for.
     pub(crate) asking: Option<Arc<Region>>,
@@ -130,10 +132,10 @@ impl Core {
             turns: Turns::default(),
             accept: Slot::default(),
             opens: BTreeMap::new(),
-            next_open: 0,
+            next_number: 0,
             told_count: 0,
             rope_waits: HashMap::new(),
-            wants_room: Vec::new(),
+            room: RoomQueue::default(),
             wakes: SmallVec::new(),
             publishing: PublishPlanner::new(gathers),
             asking,
@@ -321,7 +323,7 @@ impl Core {
     /// Whether anybody waits for what may have come.
     #[inline]
     fn may_wake(&self) -> bool {
-        let wanted = !self.wants_room.is_empty() || !self.opens.is_empty() || !self.rope_waits.is_empty();
+        let wanted = self.room.has_untold() || !self.opens.is_empty() || !self.rope_waits.is_empty();
         self.session.has_ready() || self.accept.waiting || wanted
     }
 
@@ -342,8 +344,8 @@ impl Core {
         if self.accept.waiting && (self.session.has_accepted() || self.is_over()) {
             self.wake(WaitKey::Accept);
         }
-        if !self.wants_room.is_empty() && self.room_came() {
-            self.wake_room();
+        if self.room.has_untold() {
+            self.wake_senders();
         }
         if !self.rope_waits.is_empty() {
             self.wake_asked();
@@ -380,15 +382,15 @@ impl Core {
     /// Arms the doorbell, for room too where somebody waits for that, and looks once more. `false`: there is something,
     /// so this side stays awake.
     pub(crate) fn arm(&mut self) -> bool {
-        let (wants_room, opener_wants_room) =
-            (!self.wants_room.is_empty() || self.session.has_pending(), self.opener_wants_room());
-        let wants_space = wants_room || opener_wants_room;
+        let (wants_room, opener_wants_room) = (self.room.has_untold(), self.opener_wants_room());
+        let wants_space = wants_room || opener_wants_room || self.session.has_pending();
         self.waiter.park(wants_space);
         here(Point::Parked);
         // What the poll would not take now is no reason to stay awake.
         let readable = !self.receiving.is_empty() && !self.session.is_congested();
         let came = readable
-            || (wants_room && self.room_came())
+            || (self.session.has_pending() && self.room_came())
+            || (wants_room && !self.due_senders().is_empty())
             || (opener_wants_room && !self.due_openers().is_empty());
         if came {
             self.waiter.unpark();
@@ -462,7 +464,6 @@ impl Core {
             }
             AreaEvent::Accepted(area) if self.sending.area.answered(area, true) => {
                 here(Point::AreaAccepted);
-                self.wake_room();
                 self.area_made = true;
                 self.nudge = true;
             }
@@ -484,16 +485,6 @@ impl Core {
             }
             AreaEvent::Accepted(_) => self.close(unasked(AREA_ACCEPT), socket),
             AreaEvent::Refused(_) => self.close(unasked(AREA_REFUSE), socket),
-        }
-    }
-
-    fn wake_room(&mut self) {
-        for key in std::mem::take(&mut self.wants_room) {
-            // Also where nobody waits: a task that is just looking itself must be able to queue up again.
-            if let Some(slot) = self.slot(key) {
-                slot.wants_room = false;
-            }
-            self.wake(key);
         }
     }
 
@@ -588,7 +579,6 @@ impl Core {
     pub(crate) fn leave(&mut self, key: WaitKey) {
         if let Some(slot) = self.slot(key) {
             slot.waiting = false;
-            slot.wants_room = false;
         }
         self.stops_polling(key);
     }
@@ -715,6 +705,9 @@ impl Core {
     /// A stream is let go of; tells the peer if it had not ended. Whoever waits on it is woken: another task may be in the middle
     /// of sending on it, read it, or watch for its end.
     pub(crate) fn forget(&mut self, id: StreamId, code: u16, socket: &Socket) {
+        if !self.room.is_empty() {
+            self.leave_room_queue(id);
+        }
         self.session.forget(id, code);
         here(Point::StreamForgotten);
         // Also for a task that looks at this moment, and does not wait.
@@ -722,9 +715,6 @@ impl Core {
         let keys = [WaitKey::Read(id), WaitKey::Write(id)];
         // Its slots have gone with it.
         keys.into_iter().for_each(|key| self.stops_polling(key));
-        if !self.wants_room.is_empty() {
-            self.wants_room.retain(|key| !keys.contains(key));
-        }
         self.sweep_queues();
         self.wake_ready();
         if self.session.has_pending() {

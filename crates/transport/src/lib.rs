@@ -68,6 +68,7 @@ mod publishing;
 mod records;
 mod registers;
 mod remote;
+mod room;
 mod runtime_waiters;
 mod shared;
 mod silence;

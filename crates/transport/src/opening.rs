@@ -18,11 +18,12 @@ use tollfree_session::{Emission, EmitError, Opening, Progress, Whole};
 use crate::attachment::Attachment;
 use crate::call::{CANCELLED, Stream};
 use crate::core::Core;
+use crate::room::NEWEST;
 use crate::runtime_waiters::{Slot, WaitKey};
 use crate::shared::{Shared, Socket};
 
-/// Calls that are told of their turn and have not tried yet, beyond which one more is told at a time.
-const TOLD_COUNT_MAX: usize = 16;
+/// Calls that are told of their turn and have not tried yet, beyond which one more is told at a time; senders likewise.
+pub(crate) const TOLD_COUNT_MAX: usize = 16;
 
 /// How a call has begun.
 #[derive(Debug)]
@@ -58,8 +59,11 @@ impl Attachment {
         let (shared, socket) = (&self.shared, &self.shared.socket);
         let says_all = emission.ending.is_some();
         let mut core = shared.enter()?;
-        if !core.opens.is_empty() && core.must_queue(core.opens.len()).is_some() {
-            return Ok(Started::MustWait);
+        if core.is_queue() {
+            let before = core.opens.len();
+            if core.must_queue(before, NEWEST).is_some() {
+                return Ok(Started::MustWait);
+            }
         }
         let Core { session, sending, .. } = &mut *core;
         let opened = session.open(sending, opening, emission);
@@ -124,7 +128,7 @@ impl Opener {
             None => {
                 let mut core = self.shared.enter()?;
                 let newest = core.opens.len();
-                match core.open_in_turn(newest, opening, emission, &self.shared.socket)? {
+                match core.open_in_turn(newest, NEWEST, opening, emission, &self.shared.socket)? {
                     Ok(id) => return Poll::Ready(Ok(Stream::new(self.shared.clone(), id))),
                     Err(progress) => *self.number.insert(core.queue_opener(progress)),
                 }
@@ -133,7 +137,7 @@ impl Opener {
         let mut is_settled = false;
         let polled = self.shared.poll_wait(cx, WaitKey::Open(number), false, |core, socket| {
             let place = core.opens.range(..number).count();
-            let opened = match core.open_in_turn(place, opening, emission, socket) {
+            let opened = match core.open_in_turn(place, number, opening, emission, socket) {
                 Ok(Ok(id)) => Ok(id),
                 Err(error) => Err(error),
                 Ok(Err(progress)) => {
@@ -174,17 +178,38 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
+    /// It waits for room in the ring.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.wants_room
+    }
+
+    pub(crate) fn is_told(&self) -> bool {
+        self.is_told
+    }
+
     fn refused(&mut self, progress: Progress) {
         (self.wants_room, self.is_told) = (progress == Progress::NeedRoom, false);
     }
 }
 
 impl Core {
+    /// Whether somebody waits to open a call, or for room.
+    #[inline]
+    pub(crate) fn is_queue(&self) -> bool {
+        !self.room.is_empty() || !self.opens.is_empty()
+    }
+
+    /// The number of the next to queue up.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
     /// Puts a call behind those that wait to be opened, and gives the number under which it waits.
     fn queue_opener(&mut self, progress: Progress) -> u64 {
-        self.next_open += 1;
-        self.opens.entry(self.next_open).or_default().refused(progress);
-        self.next_open
+        let number = self.next_number();
+        self.opens.entry(number).or_default().refused(progress);
+        number
     }
 
     /// It was not a call's turn, or something was lacking again.
@@ -203,13 +228,16 @@ impl Core {
         self.wake_ready();
     }
 
-    /// What a call has to wait for that so many wait before.
-    fn must_queue(&self, before: usize) -> Option<Progress> {
-        if before == 0 || self.is_over() {
+    /// What a call with this number has to wait for that so many wait before.
+    fn must_queue(&mut self, before: usize, number: u64) -> Option<Progress> {
+        if !self.is_queue() || self.is_over() {
             return None;
         }
-        if self.session.may_open_count() <= before {
+        if before > 0 && self.session.may_open_count() <= before {
             return Some(Progress::NeedStream);
+        }
+        if self.is_claimed_by_sender(number) {
+            return Some(Progress::NeedRoom);
         }
         let is_short = !self.is_nearly_read() && self.opens.values().take(before).any(|turn| turn.wants_room);
         is_short.then_some(Progress::NeedRoom)
@@ -219,11 +247,12 @@ impl Core {
     fn open_in_turn(
         &mut self,
         before: usize,
+        number: u64,
         opening: Opening<'_>,
         emission: &mut Emission,
         socket: &Socket,
     ) -> Result<Result<StreamId, Progress>, EmitError> {
-        if let Some(progress) = self.must_queue(before) {
+        if let Some(progress) = self.must_queue(before, number) {
             return Ok(Err(progress));
         }
         let opened = self.session.open(&mut self.sending, opening, emission);
@@ -233,7 +262,7 @@ impl Core {
     }
 
     /// Whether the peer has read nearly all of the ring. It may keep a quarter back that it has read.
-    fn is_nearly_read(&self) -> bool {
+    pub(crate) fn is_nearly_read(&self) -> bool {
         let (unread, len) = self.sending.ring.backlog();
         unread <= len / 4
     }
@@ -254,7 +283,8 @@ impl Core {
         let mut due = SmallVec::new();
         for (idx, (number, turn)) in self.opens.iter().take(may_open).enumerate() {
             let is_last = turn.wants_room && !has_much;
-            if !turn.is_told && (!is_last || (idx == 0 && has_room)) {
+            let is_behind = turn.wants_room && self.room.has_untold_before(*number);
+            if !turn.is_told && !is_behind && (!is_last || (idx == 0 && has_room)) {
                 due.push(*number);
             }
             // Those behind one that lacks room would be refused.

@@ -49,8 +49,8 @@ pub(crate) struct Slot {
     pub(crate) waiting: bool,
     /// The runtime whose queue it stands in. It may stand in others where it waited before: those places don't count.
     queued_in: Option<runtime::Id>,
-    /// It waits for room in the ring.
-    pub(crate) wants_room: bool,
+    /// The number under which it waits for room in the ring, or has waited; 0: none.
+    pub(crate) room_number: u64,
     /// When it was woken, if its task has not run since.
     woken: Stamp,
 }
@@ -74,6 +74,11 @@ impl Slot {
         std::mem::take(&mut self.woken)
     }
 
+    /// When it was woken, if its task has not run since.
+    pub(crate) fn woken_at(&self) -> Stamp {
+        self.woken
+    }
+
     /// Whether the task of `waker` need not rely on the poller that has this slot: that one was woken because of news and
     /// may not look again, or is of the same task, which may wait for several things and poll only one of them.
     pub(crate) fn is_replaceable_by(&self, waker: &Waker) -> bool {
@@ -94,7 +99,6 @@ impl Slot {
 
     /// The waker, if the task waits; it does not any more then.
     pub(crate) fn take(&mut self) -> Option<Waker> {
-        self.wants_room = false;
         if !std::mem::take(&mut self.waiting) {
             return None;
         }

@@ -49,6 +49,11 @@ impl Turns {
         self.had < self.woken
     }
 
+    /// Whether a task that was woken with this stamp has not had its turn yet.
+    pub(crate) fn owes(&self, stamp: Stamp) -> bool {
+        self.had < stamp
+    }
+
     /// A call begins. Whether its caller may look for the answer at once.
     #[inline]
     pub(crate) fn begins(&mut self) -> bool {

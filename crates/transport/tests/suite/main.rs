@@ -20,6 +20,7 @@ mod neighbor;
 mod openers;
 mod quiet;
 mod registers;
+mod room;
 mod ropes;
 mod skew;
 mod specification;

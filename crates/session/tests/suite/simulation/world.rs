@@ -323,7 +323,7 @@ impl World {
             Ok(progress) if forgot => {
                 return Err(format!("{role:?}: {id} is gone, and its sender learns {progress:?}"));
             }
-            Ok(Progress::NeedRoom) => {
+            Ok(Progress::NeedRoom | Progress::RanOut) => {
                 talk.wait = Wait::Room;
                 side.wait_to_write(id)?;
             }
