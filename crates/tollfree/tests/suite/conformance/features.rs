@@ -1,5 +1,7 @@
 //! What stands around calls in tonic: interceptors, compression, limits, layers, ready-made services.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::stubs::probe::Ask;
@@ -47,6 +49,70 @@ async fn interceptors_on_both_sides(way: Way) {
     });
     let status = refusing.unary(Ask::default()).await.unwrap_err();
     assert_eq!(status.code(), Code::Aborted);
+}
+
+/// An interceptor sees a call once, however many messages that has and whatever the number of records in which they travel.
+async fn interceptors_on_both_sides_of_streams(way: Way) {
+    const COUNT: usize = 300;
+    let witness = Witness::default();
+    let (guards, marks) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let counted = guards.clone();
+    let guarded =
+        ProbeServer::with_interceptor(Probe::new(witness.clone()), move |mut request: Request<()>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            match request.metadata().get("authorization").map(|value| value == "Bearer good") {
+                Some(true) => {
+                    request.metadata_mut().insert("x-head-user", "ada".parse().expect("ascii"));
+                    Ok(request)
+                }
+                Some(false) => Err(Status::permission_denied("bad token")),
+                None => Err(Status::unauthenticated("no token")),
+            }
+        });
+    let lab = Lab::serve(way, tollfree::Server::builder().add_service(guarded), witness).await;
+    let with = |token: &'static str| {
+        let marks = marks.clone();
+        ProbeClient::with_interceptor(lab.channel.clone(), move |mut request: Request<()>| {
+            marks.fetch_add(1, Ordering::Relaxed);
+            request.metadata_mut().insert("authorization", token.parse().expect("ascii"));
+            Ok(request)
+        })
+    };
+    let asks = || tokio_stream::iter(vec![Ask { body: vec![7; 10], ..Ask::default() }; COUNT]);
+    let many = || Ask { lens: vec![10; COUNT], ..Ask::default() };
+    let mut good = with("Bearer good");
+    let down = good.down(many()).await.unwrap();
+    assert_eq!(down.metadata().get("x-head-user").unwrap(), "ada");
+    assert_eq!(down.into_inner().map(Result::unwrap).collect::<Vec<_>>().await.len(), COUNT);
+    let up = good.up(asks()).await.unwrap();
+    assert_eq!(up.metadata().get("x-head-user").unwrap(), "ada");
+    assert_eq!(up.into_inner().seen_count as usize, COUNT);
+    let both = good.both(asks()).await.unwrap();
+    assert_eq!(both.metadata().get("x-head-user").unwrap(), "ada");
+    assert_eq!(both.into_inner().map(Result::unwrap).collect::<Vec<_>>().await.len(), COUNT);
+    let seen = || [&guards, &marks].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(seen(), [3, 3]);
+    let mut bad = with("Bearer bad");
+    for status in [
+        bad.down(many()).await.map(drop).unwrap_err(),
+        bad.up(asks()).await.map(drop).unwrap_err(),
+        bad.both(asks()).await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!((status.code(), status.message()), (Code::PermissionDenied, "bad token"));
+    }
+    assert_eq!(seen(), [6, 6]);
+    let mut refusing = ProbeClient::with_interceptor(lab.channel.clone(), |_: Request<()>| {
+        Err(Status::aborted("the client's own interceptor"))
+    });
+    for status in [
+        refusing.down(many()).await.map(drop).unwrap_err(),
+        refusing.up(asks()).await.map(drop).unwrap_err(),
+        refusing.both(asks()).await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(status.code(), Code::Aborted, "{status}");
+    }
+    assert_eq!(seen(), [6, 6], "nothing of these calls has come");
+    assert_eq!(lab.witness.begun(), 3, "no handler has begun for a call that was refused");
 }
 
 async fn gzip_in_both_directions(way: Way) {
@@ -225,6 +291,7 @@ async fn health_works_unmodified(way: Way) {
 
 crate::rows!(
     interceptors_on_both_sides,
+    interceptors_on_both_sides_of_streams,
     gzip_in_both_directions,
     gzip_that_the_server_does_not_take_is_refused,
     messages_over_the_limits_are_refused,
