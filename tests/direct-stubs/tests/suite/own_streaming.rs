@@ -19,6 +19,8 @@ use tollfree_processor::typed::Owned;
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request, Response, Status};
 
+use super::metrics::place::Place;
+
 const LONG: Duration = Duration::from_secs(60);
 /// Batches, messages that go alone among them, one that needs several chunks, and one that needs a payload area.
 const LENS: [u64; 7] = [0, 64, 1, 300, 9000, 7, 100_000];
@@ -295,6 +297,143 @@ async fn a_handler_learns_of_a_caller_that_leaves_in_the_middle() {
         drop(down);
         assert_eq!(client.unary(of_len(5)).await.unwrap().into_inner().body.len(), 5, "{uri}");
     }
+}
+
+/// Interceptors see calls, metrics see messages one by one, and streams are batches all the same.
+#[tokio::test]
+async fn interceptors_and_metrics_are_as_with_streams_of_tonic() {
+    const COUNT: usize = 400;
+    // A body of ten bytes has two bytes before it.
+    const EACH: usize = 12;
+    for is_shm in [true, false] {
+        let calls = Arc::<AtomicUsize>::default();
+        let (carrier, counted) = (Carrier::default(), calls.clone());
+        let guarded = FreightServer::with_interceptor(carrier.clone(), move |request: Request<()>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let is_known = request.metadata().get("x-mark").is_some_and(|mark| mark == "known");
+            if is_known { Ok(request) } else { Err(Status::unauthenticated("nobody knows the caller")) }
+        });
+        let place = Place::start(is_shm, Server::builder().add_service(guarded));
+        let channel = place.channel(|builder| builder).await;
+        let marking = |mark: &'static str| {
+            FreightClient::with_interceptor(channel.clone(), move |mut request: Request<()>| {
+                if mark.is_empty() {
+                    return Err(Status::aborted("the caller's own interceptor"));
+                }
+                request.metadata_mut().insert("x-mark", mark.parse().expect("ascii"));
+                Ok(request)
+            })
+        };
+        let cargos = || tokio_stream::iter((0..COUNT).map(|_| of_len(10)).collect::<Vec<_>>());
+        let asked = || Cargo { numbers: vec![10; COUNT], ..Cargo::default() };
+        let mut known = marking("known");
+        let down = known.down(asked()).await.unwrap().into_inner();
+        assert!(came(down).await == (vec![10; COUNT], None), "{}", place.uri);
+        let up = known.up(cargos()).await.unwrap().into_inner();
+        assert!(up.numbers == vec![10; COUNT], "{}", place.uri);
+        let both = known.both(cargos()).await.unwrap().into_inner();
+        assert!(came(both).await == (vec![10; COUNT], None), "{}", place.uri);
+        assert_eq!(calls.load(Ordering::Relaxed), 3, "one for each call, {}", place.uri);
+        let (ok, duration) = (&["\"OK\""], "call_duration_seconds_count");
+        place.client.until(&format!("grpc_client_{duration}"), ok, 3.0).await;
+        place.server.until(&format!("grpc_server_{duration}"), ok, 3.0).await;
+        for (method, asked, answered) in
+            [("Down", None, Some(COUNT)), ("Up", Some(COUNT), None), ("Both", Some(COUNT), Some(COUNT))]
+        {
+            for (count, client, server) in [(asked, "sent", "rcvd"), (answered, "rcvd", "sent")] {
+                let Some(count) = count else { continue };
+                let name = |end: &str, way: &str| {
+                    format!("grpc_{end}_{way}_total_compressed_message_size_bytes_sum")
+                };
+                let method = format!("Freight/{method}\"");
+                let client = place.client.sum(&name("client_attempt", client), &[&method, "\"OK\""]);
+                assert_eq!(client, (count * EACH) as f64, "{method}, {}", place.uri);
+                // The first call of a method is counted before it is known that somebody serves it.
+                let server = place.server.sum(&name("server_call", server), &["\"OK\""]);
+                assert!(server >= client, "{method}, {}: {server}", place.uri);
+            }
+        }
+        let refused = "\"UNAUTHENTICATED\"";
+        for (mark, code, begun) in [("stranger", Code::Unauthenticated, 3), ("", Code::Aborted, 0)] {
+            let (mut client, before) = (marking(mark), calls.load(Ordering::Relaxed));
+            for status in [
+                client.down(asked()).await.map(drop).unwrap_err(),
+                client.up(cargos()).await.map(drop).unwrap_err(),
+                client.both(cargos()).await.map(drop).unwrap_err(),
+            ] {
+                assert_eq!(status.code(), code, "{status}, {}", place.uri);
+            }
+            assert_eq!(calls.load(Ordering::Relaxed) - before, begun, "{}", place.uri);
+        }
+        place.client.until(&format!("grpc_client_{duration}"), &[refused], 3.0).await;
+        place.server.until(&format!("grpc_server_{duration}"), &[refused], 3.0).await;
+        assert_eq!(
+            carrier.came.load(Ordering::Relaxed),
+            COUNT,
+            "no handler has read of a call that was refused"
+        );
+    }
+}
+
+#[tokio::test]
+async fn objects_behind_interceptors_count_one_by_one() {
+    const COUNT: u32 = 300;
+    let calls = Arc::<AtomicUsize>::default();
+    let counted = calls.clone();
+    let guarded = SensorsServer::with_interceptor(Carrier::default(), move |request: Request<()>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let is_known = request.metadata().contains_key("x-mark");
+        if is_known { Ok(request) } else { Err(Status::unauthenticated("nobody knows the caller")) }
+    });
+    let place = Place::start(true, Server::builder().add_service(guarded));
+    let channel = place.channel(|builder| builder).await;
+    let mut client = SensorsClient::with_interceptor(channel.clone(), |mut request: Request<()>| {
+        request.metadata_mut().insert("x-mark", "known".parse().expect("ascii"));
+        Ok(request)
+    });
+    let counts = || {
+        let counts = channel.payloads().counts();
+        [counts.sent_objects, counts.received_objects]
+    };
+    let samples = || (0..COUNT).map(|nth| sample(nth.into()).unwrap()).collect::<Vec<_>>();
+    // The first call of a method travels as protobuf's bytes.
+    for round in 0..3 {
+        let before = counts();
+        let sensor = Owned::<Sensor>::build(|sensor| sensor.set_name(&COUNT.to_string())).unwrap();
+        let came = client
+            .watch(sensor)
+            .await
+            .unwrap()
+            .into_inner()
+            .map(Result::unwrap)
+            .collect::<Vec<_>>()
+            .await
+            .len();
+        assert_eq!(came, COUNT as usize);
+        let summary = client.report(tokio_stream::iter(samples())).await.unwrap().into_inner();
+        assert_eq!(summary.view().count(), COUNT);
+        let back = client.correct(tokio_stream::iter(samples())).await.unwrap().into_inner();
+        assert_eq!(back.map(Result::unwrap).collect::<Vec<_>>().await.len(), COUNT as usize);
+        assert_eq!(calls.load(Ordering::Relaxed), 3 * (round + 1), "one for each call");
+        if round > 0 {
+            let gone = [0, 1].map(|way| counts()[way] - before[way]);
+            assert_eq!(gone, [2 * u64::from(COUNT) + 1; 2], "round {round}");
+        }
+    }
+    let (ok, duration) = (&["\"OK\""], "call_duration_seconds_count");
+    place.client.until(&format!("grpc_client_{duration}"), ok, 9.0).await;
+    place.server.until(&format!("grpc_server_{duration}"), ok, 9.0).await;
+    for (here, there) in [("sent", "rcvd"), ("rcvd", "sent")] {
+        let name = |end: &str, way: &str| format!("grpc_{end}_{way}_total_compressed_message_size_bytes_sum");
+        let len = place.client.sum(&name("client_attempt", here), ok);
+        assert_eq!(place.server.sum(&name("server_call", there), ok), len, "{here}");
+        assert!(len > f64::from(4 * COUNT * 32), "an object has a header of 32 bytes: {len}");
+    }
+    let mut stranger = SensorsClient::new(channel.clone());
+    let refused = stranger.report(tokio_stream::iter(samples())).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    let refused = stranger.correct(tokio_stream::iter(samples())).await.map(drop).unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
 }
 
 #[test]

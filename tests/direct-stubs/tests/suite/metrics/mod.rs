@@ -1,5 +1,5 @@
 //! The figures of channels and servers: which names they have, and what they count of known calls.
 
 mod calls;
-mod place;
+pub(crate) mod place;
 mod process;
