@@ -14,6 +14,7 @@ mod concurrency;
 mod cut;
 mod ended;
 mod endings;
+mod fairness;
 mod faults;
 mod features;
 mod lab;

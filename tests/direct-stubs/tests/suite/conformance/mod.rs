@@ -18,6 +18,8 @@ mod cut;
 mod ended;
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/endings.rs"]
 mod endings;
+#[path = "../../../../../crates/tollfree/tests/suite/conformance/fairness.rs"]
+mod fairness;
 #[path = "../../../../../crates/tollfree/tests/suite/conformance/features.rs"]
 mod features;
 #[allow(dead_code, reason = "no row here runs over HTTP/2")]

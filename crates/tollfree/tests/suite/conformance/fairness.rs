@@ -1,0 +1,204 @@
+//! Many streams of a session beside one that goes as fast as it can: those that have something to say have turns alike, and those that do
+//! not read on are in nobody's way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::stubs::probe::Ask;
+use crate::stubs::probe::probe_client::ProbeClient;
+use tokio::runtime::Handle;
+use tokio::sync::{Barrier, mpsc};
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::carrier::{AnyChannel, IS_HTTP2};
+use super::lab::{Lab, Way, until};
+
+/// Streams that send a message and wait for its answer, time and again.
+const COUNT: usize = 300;
+/// As soon as the first of them has had so many turns, all are counted.
+const TURNS: usize = 30;
+const LEN: u32 = 10;
+
+/// What goes as fast as it can beside them.
+#[derive(Clone, Copy, Debug)]
+enum Fast {
+    Down,
+    Up,
+    Both,
+}
+
+/// Goes on until it is told to stop.
+async fn run(mut client: ProbeClient<AnyChannel>, fast: Fast, stop: Arc<AtomicBool>) {
+    let asks = |stop: Arc<AtomicBool>, ask: Ask| {
+        tokio_stream::iter(std::iter::from_fn(move || (!stop.load(Ordering::Relaxed)).then(|| ask.clone())))
+    };
+    match fast {
+        Fast::Down => {
+            while !stop.load(Ordering::Relaxed) {
+                let ask = Ask { lens: vec![LEN; 10_000], ..Ask::default() };
+                let mut answers = client.down(ask).await.unwrap().into_inner();
+                while !stop.load(Ordering::Relaxed) && answers.message().await.unwrap().is_some() {}
+            }
+        }
+        Fast::Up => {
+            client.up(asks(stop, Ask { body: vec![7; LEN as usize], ..Ask::default() })).await.unwrap();
+        }
+        Fast::Both => {
+            let ask = Ask { body: vec![7; LEN as usize], ..Ask::default() };
+            let mut answers = client.both(asks(stop, ask)).await.unwrap().into_inner();
+            while answers.message().await.unwrap().is_some() {}
+        }
+    }
+}
+
+/// How many turns each stream has had beside a fast one.
+async fn turns(lab: &Lab, fast: Fast) -> Vec<usize> {
+    let stop = Arc::<AtomicBool>::default();
+    let start = Arc::new(Barrier::new(COUNT + 1));
+    let counts: Arc<Vec<AtomicUsize>> = Arc::new((0..COUNT).map(|_| AtomicUsize::new(0)).collect());
+    let mut tasks = JoinSet::new();
+    for number in 0..COUNT {
+        let (mut client, stop, start, counts) = (lab.client(), stop.clone(), start.clone(), counts.clone());
+        tasks.spawn(async move {
+            let (asks, rest) = mpsc::channel(1);
+            let ask = || Ask { body: vec![7; LEN as usize], ..Ask::default() };
+            asks.send(ask()).await.unwrap();
+            let mut answers = client.both(ReceiverStream::new(rest)).await.unwrap().into_inner();
+            answers.message().await.unwrap().expect("an answer to each");
+            start.wait().await;
+            while !stop.load(Ordering::Relaxed) {
+                asks.send(ask()).await.unwrap();
+                answers.message().await.unwrap().expect("an answer to each");
+                if !stop.load(Ordering::Relaxed)
+                    && counts[number].fetch_add(1, Ordering::Relaxed) + 1 == TURNS
+                {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+    let mut beside = JoinSet::new();
+    beside.spawn(run(lab.client(), fast, stop.clone()));
+    start.wait().await;
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    beside.join_next().await.unwrap().unwrap();
+    counts.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+}
+
+async fn streams_beside_a_fast_one_have_turns_alike(way: Way) {
+    let lab = Lab::start(way).await;
+    // Threads of a runtime take tasks from each other, and run the last one woken first: nobody has nothing, and that is all.
+    let is_ordered = Handle::current().metrics().num_workers() == 1;
+    let least = if is_ordered { TURNS * 4 / 5 } else { TURNS / 10 };
+    for fast in [Fast::Down, Fast::Up, Fast::Both] {
+        let mut turns = turns(&lab, fast).await;
+        turns.sort_unstable();
+        assert!(
+            turns[0] >= least,
+            "{fast:?}: {} to {TURNS} turns, {} in the middle",
+            turns[0],
+            turns[COUNT / 2]
+        );
+    }
+}
+
+/// Streams whose readers take a message, and no other.
+const SLOW_COUNT: usize = 900;
+const LONG: usize = 1000;
+/// Messages of each of them: several times what anybody has credit for at once.
+const MANY: usize = 300;
+
+/// A fast stream beside them is at most so many times slower than alone. Coarse: other tests run on the same processors meanwhile.
+const SLOWER_MAX: u32 = 5;
+
+/// The time that a fast stream takes for a number of messages each way: the shortest of a few.
+async fn fast_time(lab: &Lab) -> Duration {
+    let mut shortest = Duration::MAX;
+    for _ in 0..5 {
+        let mut client = lab.client();
+        let began = Instant::now();
+        let ask = Ask { lens: vec![LEN; 3000], ..Ask::default() };
+        let mut answers = client.down(ask).await.unwrap().into_inner();
+        while answers.message().await.unwrap().is_some() {}
+        let asks = vec![Ask { body: vec![7; LEN as usize], ..Ask::default() }; 3000];
+        assert_eq!(client.up(tokio_stream::iter(asks)).await.unwrap().into_inner().seen_count, 3000);
+        shortest = shortest.min(began.elapsed());
+    }
+    shortest
+}
+
+/// Tasks of this runtime that are not over.
+fn alive() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+/// Waits until a count does not grow any more.
+async fn settled(count: impl Fn() -> usize) -> usize {
+    loop {
+        let before = count();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if count() == before {
+            return before;
+        }
+    }
+}
+
+async fn streams_that_nobody_reads_on_are_in_nobodys_way(way: Way) {
+    // HTTP/2 has other limits to calls at once, and lets go of them later.
+    if IS_HTTP2 || !way.is_ours() {
+        return;
+    }
+    let lab = Lab::start(way).await;
+    lab.client().unary(Ask::default()).await.unwrap();
+    let before = alive();
+    let alone = fast_time(&lab).await;
+    // At the client.
+    let (start, sent) = (Arc::new(Barrier::new(SLOW_COUNT + 1)), lab.witness.sent());
+    let mut slow = JoinSet::new();
+    for _ in 0..SLOW_COUNT {
+        let (mut client, start) = (lab.client(), start.clone());
+        slow.spawn(async move {
+            let ask = Ask { lens: vec![LONG as u32; MANY], ..Ask::default() };
+            let mut answers = client.down(ask).await.unwrap().into_inner();
+            answers.message().await.unwrap().expect("the first");
+            start.wait().await;
+            std::future::pending::<()>().await;
+            drop(answers);
+        });
+    }
+    start.wait().await;
+    let sent = settled(|| lab.witness.sent()).await - sent;
+    assert!(sent < SLOW_COUNT * MANY / 2, "{sent} messages are under way to readers that do not read");
+    let beside = fast_time(&lab).await;
+    assert!(beside < SLOWER_MAX * alone, "beside readers that do not read {beside:?}, and alone {alone:?}");
+    slow.shutdown().await;
+    until("no handler is left", || lab.witness.live() == 0).await;
+    until("no task is left", || alive() <= before).await;
+    // At the server.
+    let (given, read) = (Arc::<AtomicUsize>::default(), lab.witness.read());
+    for _ in 0..SLOW_COUNT {
+        let (mut client, given) = (lab.client(), given.clone());
+        slow.spawn(async move {
+            let asks = (0..MANY).map(move |_| {
+                given.fetch_add(1, Ordering::Relaxed);
+                Ask { body: vec![7; LONG], wait_ms: 600_000, ..Ask::default() }
+            });
+            drop(client.up(tokio_stream::iter(asks)).await);
+        });
+    }
+    until("all handlers have read a message", || lab.witness.read() == read + SLOW_COUNT).await;
+    let given = settled(|| given.load(Ordering::Relaxed)).await;
+    assert!(given < SLOW_COUNT * MANY / 2, "{given} messages are under way to handlers that do not read");
+    let beside = fast_time(&lab).await;
+    assert!(beside < SLOWER_MAX * alone, "beside handlers that do not read {beside:?}, and alone {alone:?}");
+    slow.shutdown().await;
+    until("no handler is left", || lab.witness.live() == 0).await;
+    until("no task is left", || alive() <= before).await;
+    lab.client().unary(Ask::default()).await.unwrap();
+}
+
+crate::rows!(streams_beside_a_fast_one_have_turns_alike; without_shepherd: streams_that_nobody_reads_on_are_in_nobodys_way);
