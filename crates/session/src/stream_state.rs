@@ -11,7 +11,7 @@
 //! both     any ──!CANCEL or ?CANCEL──► Ended         session closed ──► every stream Ended
 //! ```
 //! Either half may be in the middle of a message. A server may end with a status other than OK there; nobody else may end there.
-//! `tests/transitions.rs` holds this as a table, state by event, and drives each field of it through a session.
+//! `crates/session/src/tests/transitions.rs` holds this as a table, state by event, and drives each field of it through a session.
 
 /// What this end has said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
