@@ -9,12 +9,15 @@ use crate::{GRPC_PREFIX_LEN, OBJECT_PREFIX};
 /// not of the batch's sort.
 pub(crate) struct Walk<'a> {
     rest: &'a [u8],
-    of_objects: bool,
+    /// The least first byte of a message of this sort, and how much more it may be.
+    least: u8,
+    beyond: u8,
 }
 
 impl<'a> Walk<'a> {
     pub(crate) fn new(bytes: &'a [u8], of_objects: bool) -> Walk<'a> {
-        Walk { rest: bytes, of_objects }
+        let (least, beyond) = if of_objects { (OBJECT_PREFIX, 0) } else { (0, 1) };
+        Walk { rest: bytes, least, beyond }
     }
 }
 
@@ -24,8 +27,7 @@ impl Iterator for Walk<'_> {
     #[inline]
     fn next(&mut self) -> Option<usize> {
         let [flag, len @ ..] = *self.rest.first_chunk::<GRPC_PREFIX_LEN>()?;
-        let fits = if self.of_objects { flag == OBJECT_PREFIX } else { flag <= 1 };
-        if !fits {
+        if flag.wrapping_sub(self.least) > self.beyond {
             return None;
         }
         let len = GRPC_PREFIX_LEN.checked_add(u32::from_be_bytes(len) as usize)?;

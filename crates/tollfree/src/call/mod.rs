@@ -7,3 +7,4 @@ pub(crate) mod retry;
 pub(crate) mod routing;
 pub(crate) mod service_config;
 pub(crate) mod still;
+pub(crate) mod turn;

@@ -1,6 +1,6 @@
 //! The request of a call by a session, sent message by message out of an HTTP body.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -12,6 +12,7 @@ use tollfree_transport::{Attachment, Emission, EmitError, Encoded, Ending, Outgo
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use crate::call::turn::Turn;
 use crate::http::keeping::{Keeping, Kept};
 use crate::http::response_body::ClientCall;
 use crate::message::aside::{Aside, is_too_much};
@@ -68,9 +69,6 @@ struct Made {
 
 /// Messages, or batches, that who waits for the answer sends before it looks for that.
 const SOME_COUNT: usize = 3;
-
-/// Messages, or batches, that are sent before other tasks have a turn.
-pub(crate) const TURN_COUNT: usize = 8;
 
 /// A message that is translated elsewhere.
 enum Decoding {
@@ -419,14 +417,14 @@ impl RequestSender {
 
     /// Sends all of the body. Ready when it is sent, or can't be any more.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, call: &ClientCall) -> Poll<Result<(), Status>> {
-        for _ in 0..TURN_COUNT {
+        let mut turn = Turn::default();
+        loop {
             ready!(self.poll_send_next(cx, call)?);
             if self.is_over {
                 return Poll::Ready(Ok(()));
             }
+            ready!(turn.poll_step(cx));
         }
-        // A peer that reads faster than the body is made never has this task wait: others on its thread have a turn, and timers.
-        pin!(tokio::task::yield_now()).poll(cx).map(Ok)
     }
 
     /// The same for a task that has other things to do as well: ready with nothing when there is more than what it has sent.

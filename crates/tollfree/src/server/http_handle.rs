@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId};
 use std::borrow::Borrow;
 use std::convert::Infallible;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::call::deadline::{Deadline, Deadlines};
-use crate::http::request_sender::TURN_COUNT;
+use crate::call::turn::Turn;
 use crate::message::batching::next_batch;
 use crate::message::bypass::{Bypass, Takes};
 use crate::message::compression::{PLAIN, is_plain};
@@ -186,13 +186,8 @@ impl HttpHandle {
         speech: &mut Speech<Held>,
         deadline: &Deadline,
     ) -> Poll<Step> {
-        let mut said_count = 0;
+        let mut turn = Turn::default();
         loop {
-            // A client that reads faster than the handler answers never has this task wait: others on its thread have a turn, and timers.
-            if said_count == TURN_COUNT {
-                said_count = 0;
-                ready!(pin!(tokio::task::yield_now()).poll(cx));
-            }
             if speech.emission.message.is_none()
                 && let Err(refused) = self.next_message(speech)
             {
@@ -205,7 +200,7 @@ impl HttpHandle {
                     return Poll::Ready(Step::Over);
                 }
                 self.has_spoken = true;
-                said_count += 1;
+                ready!(turn.poll_step(cx));
                 continue;
             }
             // A stream that always has something would never come to wait for its deadline.
