@@ -1,7 +1,6 @@
 //! Callers that block: streams at the same time are threads, each with a channel of its own, as threads of blocking clients should have.
 
 use std::thread;
-use std::time::Instant;
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -30,12 +29,12 @@ pub(super) fn call(case: StreamCase, calls: &Calls) -> Result<Streamed, String> 
     thread::scope(|scope| {
         let streams = channels.iter().map(|channel| scope.spawn(move || stream(channel, case, window)));
         let threads: Vec<_> = streams.collect();
-        thread::sleep(window.from().saturating_duration_since(Instant::now()));
-        let measuring = Measuring::begin(calls);
+        let measuring = Measuring::begin(window, calls);
         let mut all = Carried::default();
         for thread in threads {
             all.add(&thread.join().map_err(|_| "a streaming thread panicked".to_owned())??);
         }
+        let measuring = measuring.join().map_err(|_| "the thread that measures panicked".to_owned())?;
         Ok(measuring.end(all))
     })
 }

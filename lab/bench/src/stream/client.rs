@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use futures_util::stream;
@@ -109,11 +110,6 @@ impl Window {
         Window { from, until: from + calls.measure }
     }
 
-    /// When it begins.
-    pub(super) fn from(&self) -> Instant {
-        self.from
-    }
-
     /// Whether it is over.
     fn has_ended(&self, now: Instant) -> bool {
         now >= self.until
@@ -121,9 +117,13 @@ impl Window {
 }
 
 impl Measuring {
-    /// Begins at the beginning of a window.
-    pub(super) fn begin(calls: &Calls) -> Measuring {
-        Measuring { account: Account::now(&calls.servers), began: Instant::now() }
+    /// Begins at the beginning of a window, in a thread of its own: streams that keep the others busy would delay it.
+    pub(super) fn begin(window: Window, calls: &Calls) -> JoinHandle<Measuring> {
+        let servers = calls.servers.clone();
+        thread::spawn(move || {
+            thread::sleep(window.from.saturating_duration_since(Instant::now()));
+            Measuring { account: Account::now(&servers), began: Instant::now() }
+        })
     }
 
     /// Ends when all streams have ended, which carried so much.
@@ -141,6 +141,7 @@ pub(super) async fn carry<C: Caller>(
     calls: &Calls,
 ) -> Result<Streamed, String> {
     let window = Window::new(calls);
+    let measuring = Measuring::begin(window, calls);
     let mut tasks = JoinSet::new();
     for _ in 0..case.streams {
         let (mut caller, size) = (caller.clone(), case.size);
@@ -151,12 +152,11 @@ pub(super) async fn carry<C: Caller>(
             StreamKind::Burst => tasks.spawn(async move { bursts(&mut caller, size, window).await }),
         };
     }
-    tokio::time::sleep_until(window.from.into()).await;
-    let measuring = Measuring::begin(calls);
     let mut all = Carried::default();
     while let Some(ended) = tasks.join_next().await {
         all.add(&ended.map_err(|error| format!("a streaming task came to grief: {error}"))??);
     }
+    let measuring = measuring.join().map_err(|_| "the thread that measures panicked".to_owned())?;
     Ok(measuring.end(all))
 }
 
