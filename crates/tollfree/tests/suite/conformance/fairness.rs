@@ -90,15 +90,16 @@ async fn turns(lab: &Lab, fast: Fast) -> Vec<usize> {
 }
 
 async fn streams_beside_a_fast_one_have_turns_alike(way: Way) {
+    // Threads of a runtime take tasks from each other, and run the last one woken first: there the order of the ring is not that of turns.
+    if Handle::current().metrics().num_workers() > 1 {
+        return;
+    }
     let lab = Lab::start(way).await;
-    // Threads of a runtime take tasks from each other, and run the last one woken first: nobody has nothing, and that is all.
-    let is_ordered = Handle::current().metrics().num_workers() == 1;
-    let least = if is_ordered { TURNS / 2 } else { TURNS / 10 };
     for fast in [Fast::Down, Fast::Up, Fast::Both] {
         let mut turns = turns(&lab, fast).await;
         turns.sort_unstable();
         assert!(
-            turns[0] >= least,
+            turns[0] >= TURNS / 2,
             "{fast:?}: {} to {TURNS} turns, {} in the middle",
             turns[0],
             turns[COUNT / 2]
