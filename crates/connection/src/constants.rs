@@ -69,7 +69,7 @@ pub(crate) const LATE_TURNS: u8 = 2;
 
 /// Spinning for longer than this, in nanoseconds, a thread offers its processor to others at each turn.
 pub(crate) const OFFER_AFTER_NS: u64 = 8_000;
-/// A processor that was offered and comes back later than this, in nanoseconds, was taken by one that computes, not by one that spins. A good
+/// A processor that was offered and comes back later than this, in nanoseconds, was taken by a thread that computes, not by a fellow spinner. A good
 /// neighbor doesn't ask: if it was gone for longer than a wake-up costs, somebody else has a use for it.
 pub(crate) const TAKEN_NS: u64 = 200_000;
 /// A good neighbor offers its processor once in so many waits, however short they are: a thread that never waits for long would else keep

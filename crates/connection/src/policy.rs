@@ -40,7 +40,7 @@ pub enum WaitPolicy {
 pub struct Hint {
     /// In nanoseconds.
     pub look_ns: u64,
-    /// It is to look and not to sleep, whoever else wants the processor.
+    /// It is to look and not to sleep, even where others want the processor.
     pub insists: bool,
 }
 

@@ -123,7 +123,7 @@ pub struct PublishPlanner {
     ring_batch: u32,
     /// One waits no longer than this for others, where a number is fixed.
     hold_ns: u64,
-    /// When the first of those that wait for a fixed number came; 0: none waits.
+    /// When the first emission came that waits for a fixed number; 0: none waits.
     held_since_ns: u64,
     /// Published to a peer that sleeps, and not rung for.
     unrung_count: u32,

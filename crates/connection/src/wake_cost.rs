@@ -71,7 +71,7 @@ impl WakeCost {
         self.parked = self.park_count.is_multiple_of(MEASURED_EVERY).then(time);
     }
 
-    /// The doorbell rang. Says nothing where another thread hears it than the one that went to sleep.
+    /// The doorbell rang. Says nothing where the thread that hears it is not the thread that slept.
     pub(crate) fn woken(&mut self, time: impl FnOnce() -> ThreadTime) {
         let Some(before) = self.parked.take() else { return };
         let now = time();

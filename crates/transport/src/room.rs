@@ -5,7 +5,8 @@
 //! newcomers for as long as there are some. A sender that has filled the ring and has more to say goes to the end of the queue.
 //!
 //! When half of the ring is free the first few are told, and each that has sent has the next one told, until the ring is full again. A sender
-//! that was told and does not come is passed over once tasks that were woken after it have run, and the peer has read nearly all of the ring.
+//! that was told and does not come is passed over once tasks that were woken after it have run, and the peer has read nearly all of the ring; and
+//! in any case once others have tried in vain a great many times because of it, for a peer may have stopped reading.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,9 @@ use crate::turns::Stamp;
 /// The number of a sender that does not wait yet: behind all that do.
 pub(crate) const NEWEST: u64 = u64::MAX;
 
+/// Attempts of others that are refused for a sender that was told and does not come, at most: a millisecond's.
+const REFUSED_MAX: u32 = 1024;
+
 /// Senders that wait for room, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct RoomQueue {
@@ -29,6 +33,8 @@ pub(crate) struct RoomQueue {
     told: BTreeMap<u64, StreamId>,
     /// Half of the ring was free, and since then no sender has found it full.
     has_room: bool,
+    /// Attempts that were refused for the first one that was told, since it is that.
+    refused_count: u32,
 }
 
 impl RoomQueue {
@@ -58,6 +64,7 @@ impl RoomQueue {
     }
 
     fn remove(&mut self, number: u64) -> bool {
+        self.refused_count = 0;
         self.told.remove(&number).is_some() || self.waiting.remove(&number).is_some()
     }
 }
@@ -143,7 +150,10 @@ impl Core {
             let woken = woken.filter(|_| self.session.is_live(id));
             let is_late = |woken: Stamp| is_told && is_nearly_read && !self.turns.owes(woken);
             if !woken.is_none_or(is_late) {
-                return true;
+                self.room.refused_count += u32::from(is_told);
+                if self.room.refused_count <= REFUSED_MAX {
+                    return true;
+                }
             }
             self.room.remove(first);
         }

@@ -13,7 +13,7 @@ const TURN_NS: u64 = 1_000_000;
 /// Steps for each of which the clock is read.
 const STEP_COUNT: u32 = 16;
 
-/// One turn: of one `poll`, or of one that goes on.
+/// One turn: at most one `poll`.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     steps: u32,

@@ -494,7 +494,7 @@ impl Inflow {
         })
     }
 
-    /// The next objects of a batch, one by one, up to one that is verified elsewhere or refused.
+    /// The next objects of a batch, one by one, up to the first that is verified elsewhere or refused.
     ///
     /// # Errors
     /// The status for an object that is refused, behind those before it.

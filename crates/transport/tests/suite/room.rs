@@ -230,6 +230,27 @@ fn a_stream_that_does_not_take_its_turn_does_not_keep_the_ring() {
 }
 
 #[test]
+fn where_the_peer_stops_reading_a_stream_that_does_not_take_its_turn_is_passed_over_too() {
+    let _limit = TimeLimit::seconds(60);
+    for sends in ENDS {
+        runtime().block_on(async {
+            let streams = Streams::new(sends, 4).await;
+            streams.fill();
+            let (mut idle, mut next) = (streams.waiting(1), streams.waiting(3));
+            while !idle.was_woken() {
+                streams.read_some();
+            }
+            let mut polls = 0;
+            while !next.poll() {
+                polls += 1;
+                assert!(polls < 5_000, "{sends:?}: it tries for good");
+            }
+            assert!(idle.poll(), "{sends:?}: it keeps its number");
+        });
+    }
+}
+
+#[test]
 fn a_stream_that_goes_while_it_waits_holds_up_nobody() {
     let _limit = TimeLimit::seconds(60);
     for sends in ENDS {

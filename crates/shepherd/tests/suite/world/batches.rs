@@ -31,7 +31,7 @@ use super::raw::{headers, message, trailers, try_attach, whole};
 const COUNT: usize = 100;
 /// The records that they may take: some before they run full.
 const RECORD_COUNT_MAX: usize = 10;
-/// Sound objects before the one that is none.
+/// Sound objects before the broken one.
 const SOUND: usize = 5;
 
 fn ask(number: usize) -> Owned<Ask> {

@@ -18,7 +18,7 @@ use super::hostile_streams::Reader;
 use super::levels::{ask, by_level3};
 use super::place::{InPlace, Place, in_time};
 
-/// Sound objects before the one that is none.
+/// Sound objects before the broken one.
 const SOUND: usize = 5;
 
 #[tokio::test]
