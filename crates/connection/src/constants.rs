@@ -95,3 +95,14 @@ pub(crate) const LONE_ROUNDS: u32 = 8;
 pub(crate) const TIGHT_MILLI: u64 = 1_000;
 /// Readings of the quota for which a group that was kept from running is remembered: five seconds at four a second.
 pub(crate) const THROTTLED_READINGS: u32 = 20;
+
+/// Records handled in one go before others get their turn: a few microseconds' work.
+pub(crate) const RECORDS_AT_ONCE: usize = 64;
+/// Over how long requests are counted to know how many come in a second, in nanoseconds.
+pub(crate) const RATE_WINDOW_NS: u64 = 5_000_000;
+/// Requests that can be published together, or share a doorbell, where their number is fixed.
+pub const BATCH_MAX: u8 = 64;
+/// The peer's word that it has taken ropes wakes nobody: the pause before it is looked for, in nanoseconds.
+pub(crate) const ROPE_PAUSE_NS: u64 = 100_000_000;
+/// And the longest pause, where the oldest of them is still not taken.
+pub(crate) const ROPE_PAUSE_MAX_NS: u64 = 1_000_000_000;

@@ -1,8 +1,8 @@
-//! One end of a session, without a runtime: whether to spin, to sleep or to ring.
+//! One end of a session with its memory, without a runtime: what comes and goes, and whether to spin, to sleep or to ring.
 //!
-//! There is no thread here, no lock, no task and no clock: a driver says what time it is, who else wants its processor, and what happened; a
-//! [`WaitPlanner`] says how long to look for what comes next, a [`PublishPlanner`] when to publish what is staged and when to ring for it. So two ends and a seeded clock are a deterministic simulation
-//! (`tests/suite/waits.rs`).
+//! There is no thread here, no lock, no task, no socket and no clock: a driver lends a [`Connection`] its socket and the time for each step, by a
+//! [`PeerIo`], and says who else wants its processor, by [`Surroundings`]. The connection's [`WaitPlanner`] says how long to look for what comes next. So
+//! two ends and a seeded clock are a deterministic simulation (`tests/suite/pair.rs`).
 //!
 //! # One wait
 //! ```text
@@ -26,16 +26,24 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod area;
+mod connection;
 pub mod constants;
 mod contention;
+mod io;
 mod policy;
 mod publishing;
 mod quota;
+mod records;
 mod spin_budget;
+mod timers;
+mod wait_hint;
 mod wake_cost;
 
+pub use connection::{AreaAllowance, Connection, Flushed, Setup, WaitHints};
 pub use contention::{Alone, Contention, Surroundings};
+pub use io::{AreaFd, PeerIo, Report};
 pub use policy::{Hint, Wait, WaitPlanner, WaitPolicy};
-pub use publishing::{Announced, Others, PublishPlanner, Ring, RoundEnd, Staged};
+pub use publishing::{Announced, Staged};
 pub use quota::QuotaHistory;
 pub use wake_cost::ThreadTime;

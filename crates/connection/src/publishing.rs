@@ -21,7 +21,7 @@ pub enum Staged {
 
 /// Whether the peer is rung for what was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ring {
+pub(crate) enum Ring {
     /// Ring if it sleeps.
     IfAsleep,
     /// It looks, and finds it.
@@ -34,22 +34,22 @@ pub enum Ring {
 
 /// What is due when the tasks that were ready have had their turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RoundEnd {
+pub(crate) struct RoundEnd {
     /// Publish what was held.
-    pub publishes: bool,
+    pub(crate) publishes: bool,
     /// Ring for what was published.
-    pub rings: bool,
+    pub(crate) rings: bool,
 }
 
 /// Who else is there when something is staged.
 #[derive(Clone, Copy, Debug)]
-pub struct Others {
+pub(crate) struct Others {
     /// Somebody looks at the ring, and publishes when it has found nothing.
-    pub look: bool,
+    pub(crate) look: bool,
     /// There is a driver, which can be told.
-    pub drive: bool,
+    pub(crate) drive: bool,
     /// Calls under way.
-    pub call_count: u32,
+    pub(crate) call_count: u32,
 }
 
 /// Counts what was announced to the peer, since the session began.
@@ -103,7 +103,7 @@ impl ReplyTimes {
 
 /// What one end has staged and not published, or published and not rung for. Times are nanoseconds of a monotonic clock of the driver's.
 #[derive(Debug)]
-pub struct PublishPlanner {
+pub(crate) struct PublishPlanner {
     /// Emissions whose frames are staged and not published.
     held_count: u32,
     /// So many are published while further calls are at hand.
@@ -134,7 +134,7 @@ pub struct PublishPlanner {
 
 impl PublishPlanner {
     /// Of a session in which nothing was said; `gathers`: see the module.
-    pub fn new(gathers: bool) -> PublishPlanner {
+    pub(crate) fn new(gathers: bool) -> PublishPlanner {
         PublishPlanner {
             held_count: 0,
             held_max: HELD_COUNT_MAX,
@@ -155,30 +155,30 @@ impl PublishPlanner {
 
     /// Whether something is staged and not published.
     #[inline]
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.held_count > 0
     }
 
     /// How much.
-    pub fn held_count(&self) -> u32 {
+    pub(crate) fn held_count(&self) -> u32 {
         self.held_count
     }
 
     /// Whether the driver is to publish what is held.
     #[inline]
-    pub fn is_gathering(&self) -> bool {
+    pub(crate) fn is_gathering(&self) -> bool {
         self.is_gathering
     }
 
     /// Whether somebody will publish soon.
     #[inline]
-    pub fn will_be_published(&self, others_look: bool) -> bool {
+    pub(crate) fn will_be_published(&self, others_look: bool) -> bool {
         self.is_corked || self.is_gathering || others_look
     }
 
     /// Whether a call that begins now is published at once, by itself.
     #[inline]
-    pub fn goes_alone(&self, call_count: u32) -> bool {
+    pub(crate) fn goes_alone(&self, call_count: u32) -> bool {
         !self.gathers() || self.is_lone(call_count)
     }
 
@@ -195,20 +195,20 @@ impl PublishPlanner {
 
     /// A call was taken; `has_more`: others are at hand.
     #[inline]
-    pub fn took_call(&mut self, has_more: bool) {
+    pub(crate) fn took_call(&mut self, has_more: bool) {
         self.is_corked = has_more;
     }
 
     /// No call is at hand.
     #[inline]
-    pub fn no_call(&mut self) {
+    pub(crate) fn no_call(&mut self) {
         self.is_corked = false;
         self.reply_times.pause();
     }
 
     /// Something was staged.
     #[inline]
-    pub fn staged(&mut self, others: Others, now_ns: impl FnOnce() -> u64) -> Staged {
+    pub(crate) fn staged(&mut self, others: Others, now_ns: impl FnOnce() -> u64) -> Staged {
         self.held_count += 1;
         if let Some(fixed) = self.fixed {
             return self.held_for(fixed, others, now_ns);
@@ -241,7 +241,7 @@ impl PublishPlanner {
 
     /// All that was staged is published. How many emissions that were; one, where what was staged was not held.
     #[inline]
-    pub fn published(&mut self) -> u32 {
+    pub(crate) fn published(&mut self) -> u32 {
         if self.is_corked {
             self.reply_times.published();
         }
@@ -252,7 +252,7 @@ impl PublishPlanner {
 
     /// So many emissions were published that the peer is to hear of. `peer_sleeps` is asked only where one ring is for several.
     #[inline]
-    pub fn rings(
+    pub(crate) fn rings(
         &mut self,
         count: u32,
         drives: bool,
@@ -283,12 +283,12 @@ impl PublishPlanner {
 
     /// The peer was rung.
     #[inline]
-    pub fn rang(&mut self) {
+    pub(crate) fn rang(&mut self) {
         self.announced.rings += 1;
     }
 
     /// The tasks that were ready have had their turn: what was gathered may go.
-    pub fn round_ended(&mut self, now_ns: impl FnOnce() -> u64) -> RoundEnd {
+    pub(crate) fn round_ended(&mut self, now_ns: impl FnOnce() -> u64) -> RoundEnd {
         if self.is_gathering && self.fixed.is_none() {
             self.lone_rounds = if self.held_count <= 1 { self.lone_rounds.saturating_add(1) } else { 0 };
         }
@@ -304,36 +304,36 @@ impl PublishPlanner {
 
     /// Whether something waits for more, which the driver sees to.
     #[inline]
-    pub fn waits_for_more(&self) -> bool {
+    pub(crate) fn waits_for_more(&self) -> bool {
         self.held_since_ns != 0 || self.unrung_since_ns != 0
     }
 
     /// The peer is about to be rung for all that was published. Whether something waited for that.
-    pub fn takes_unrung(&mut self) -> bool {
+    pub(crate) fn takes_unrung(&mut self) -> bool {
         self.unrung_count = 0;
         std::mem::take(&mut self.unrung_since_ns) != 0
     }
 
     /// The driver publishes nothing any more. Whether something was left to it, which is for the caller to publish, or for the next who sends.
-    pub fn stops_gathering(&mut self) -> bool {
+    pub(crate) fn stops_gathering(&mut self) -> bool {
         let was_gathering = std::mem::take(&mut self.is_gathering);
         was_gathering || self.held_since_ns != 0
     }
 
     /// From now on so many are published together, where that is fixed, so many share a doorbell, and one waits so long for others. Nothing
     /// may be held.
-    pub fn set_batches(&mut self, fixed: Option<u32>, ring_batch: u32, hold_ns: u64) {
+    pub(crate) fn set_batches(&mut self, fixed: Option<u32>, ring_batch: u32, hold_ns: u64) {
         (self.fixed, self.ring_batch, self.hold_ns) = (fixed, ring_batch, hold_ns);
         self.lone_rounds = 0;
     }
 
     /// So many replies are published together from now on, while further calls are at hand; `None`: as usual.
-    pub fn set_held_max(&mut self, most: Option<u32>) {
+    pub(crate) fn set_held_max(&mut self, most: Option<u32>) {
         self.held_max = most.unwrap_or(HELD_COUNT_MAX);
     }
 
     /// What was announced so far.
-    pub fn announced(&self) -> Announced {
+    pub(crate) fn announced(&self) -> Announced {
         self.announced
     }
 }

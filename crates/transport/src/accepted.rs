@@ -5,7 +5,6 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tollfree_layout::MethodIdx;
-use tollfree_ring::RecordReceiver;
 use tollfree_session::{self as session, Closed, Emission, EmitError, End, Progress, Whole};
 
 use crate::attachment::Attachment;
@@ -31,7 +30,7 @@ impl Attachment {
             self.shared.poll_wait(cx, WaitKey::Accept, false, |core, _| {
                 match core.accept(&self.shared, place) {
                     true => Some(Ok(())),
-                    false => core.session.closed().cloned().map(Err),
+                    false => core.session().closed().cloned().map(Err),
                 }
             })
         });
@@ -130,8 +129,8 @@ impl Accepted<'_> {
         if progress == Progress::Done && core.settle(id, socket) && !self.gone {
             self.gone = true;
             // No task has waited for anything on it, and none here for it to end.
-            core.session.forget(id, CANCELLED);
-            if core.session.has_pending() {
+            core.session_mut().forget(id, CANCELLED);
+            if core.session().has_pending() {
                 core.flush(socket);
             }
         }
@@ -142,7 +141,7 @@ impl Accepted<'_> {
     pub fn into_call(mut self, with_path: bool) -> Call {
         let mut path = Bytes::new();
         if with_path && let Ok(core) = self.shared.enter() {
-            path = core.session.path_of(&self.accepted);
+            path = core.session().path_of(&self.accepted);
         }
         let first = self.first.take();
         let headers = match &first {
@@ -168,23 +167,21 @@ impl Drop for Accepted<'_> {
 impl Core {
     /// Takes the next call with what has come of it, and notes whether replies are held back for more.
     fn accept<'a>(&mut self, shared: &'a Arc<Shared>, place: &mut Option<Accepted<'a>>) -> bool {
-        if !self.session.has_accepted() {
+        if !self.session().has_accepted() {
             self.take_next(&shared.socket);
         }
-        let Some((accepted, whole)) = self.session.accept_whole() else {
-            self.publishing.no_call();
+        let Some((accepted, whole)) = self.session_mut().accept_whole() else {
+            self.connection.no_call();
             return false;
         };
-        self.heeded.accepted_count += 1;
-        let has_more = self.session.has_accepted() || !self.receiving.is_empty();
-        self.publishing.took_call(has_more);
+        let has_more = self.connection.accepted();
         let first = whole.map(Arrival::Request);
         let accepted = place.insert(Accepted { shared, accepted, first, gone: false, has_more });
         // Of one that goes on, what is read later is what makes room for more.
         if accepted.first.is_none()
-            && self.session.has_end(accepted.accepted.id)
+            && self.session().has_end(accepted.accepted.id)
             && let Some(arrival) =
-                self.session.take_with(accepted.accepted.id, |rope| Claim::new(shared, rope))
+                self.session_mut().take_with(accepted.accepted.id, |rope| Claim::new(shared, rope))
         {
             accepted.gone = arrival.is_last();
             accepted.first = Some(arrival);

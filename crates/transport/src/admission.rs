@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tollfree_connection::AreaAllowance;
 use tollfree_os::fd::{AsFd, OwnedFd};
 use tollfree_os::rustix;
 use tollfree_rendezvous::{PeerIdentity, descriptor_limit};
@@ -271,8 +272,21 @@ impl Seat {
         self.held_len += len as u64;
     }
 
+    /// Counts what the session has no more (sessions, bytes of its areas), and what may be kept of it.
+    fn end(&mut self, session_count: u32, areas_len: u64, kept_len: u64) {
+        let minute = minute_now();
+        self.areas_len -= areas_len;
+        for account in self.ledger.book.lock().accounts(self.process, self.uid) {
+            account.areas_len = account.areas_len.saturating_sub(areas_len);
+            account.session_count = account.session_count.saturating_sub(session_count);
+            account.add_ended(minute, kept_len);
+        }
+    }
+}
+
+impl AreaAllowance for Seat {
     /// Counts a payload area that is to be made, if the process and its user may have one more. Locks the book.
-    pub(crate) fn reserve_area(&mut self, len: usize) -> bool {
+    fn reserve(&mut self, len: usize) -> bool {
         let (quotas, minute, len) = (&self.ledger.quotas, minute_now(), len as u64);
         let mut book = self.ledger.book.lock();
         let of_process = self.process.and_then(|process| book.processes.get_mut(&process));
@@ -291,25 +305,14 @@ impl Seat {
     }
 
     /// An area that was counted could not be made: nobody has it.
-    pub(crate) fn return_area(&mut self, len: usize) {
+    fn give_back(&mut self, len: usize) {
         self.end(0, self.areas_len.min(len as u64), 0);
     }
 
     /// An area was given up here; the client may keep it for as long as it likes.
-    pub(crate) fn gave_up_area(&mut self, len: usize) {
+    fn gave_up(&mut self, len: usize) {
         let len = self.areas_len.min(len as u64);
         self.end(0, len, len);
-    }
-
-    /// Counts what the session has no more (sessions, bytes of its areas), and what may be kept of it.
-    fn end(&mut self, session_count: u32, areas_len: u64, kept_len: u64) {
-        let minute = minute_now();
-        self.areas_len -= areas_len;
-        for account in self.ledger.book.lock().accounts(self.process, self.uid) {
-            account.areas_len = account.areas_len.saturating_sub(areas_len);
-            account.session_count = account.session_count.saturating_sub(session_count);
-            account.add_ended(minute, kept_len);
-        }
     }
 }
 
@@ -378,15 +381,15 @@ mod tests {
         let ledger = ledger(10, 10, 1000);
         let seat = |pid| ledger.admit_at(process(pid), 7, minute_now()).unwrap();
         let mut seats = [seat(1), seat(1), seat(2)];
-        assert!(seats[0].reserve_area(250) && seats[1].reserve_area(250));
-        assert!(!seats[0].reserve_area(1), "half of the process's is spent by areas that are in use");
-        seats[0].return_area(250);
-        assert!(seats[0].reserve_area(250), "what came to nothing counts no more");
-        assert!(seats[2].reserve_area(500), "another process has its own");
-        assert!(!seat(3).reserve_area(1), "half of the user's is spent");
+        assert!(seats[0].reserve(250) && seats[1].reserve(250));
+        assert!(!seats[0].reserve(1), "half of the process's is spent by areas that are in use");
+        seats[0].give_back(250);
+        assert!(seats[0].reserve(250), "what came to nothing counts no more");
+        assert!(seats[2].reserve(500), "another process has its own");
+        assert!(!seat(3).reserve(1), "half of the user's is spent");
         for seat in &mut seats {
-            seat.gave_up_area(500);
-            assert!(!seat.reserve_area(1), "what was given up may be kept");
+            seat.gave_up(500);
+            assert!(!seat.reserve(1), "what was given up may be kept");
         }
         drop(seats);
         let _newcomers = [seat(1), seat(2), seat(3)];

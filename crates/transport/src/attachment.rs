@@ -266,7 +266,7 @@ impl Attachment {
     /// Why the session is over, if it is.
     pub fn closed(&self) -> Option<Closed> {
         match self.shared.enter() {
-            Ok(core) => core.session.closed().cloned(),
+            Ok(core) => core.session().closed().cloned(),
             Err(closed) => Some(closed),
         }
     }
@@ -274,13 +274,15 @@ impl Attachment {
     /// What lies in this side's ring; `None` when the session is over.
     pub fn backlog(&self) -> Option<Backlog> {
         let core = self.shared.enter().ok()?;
-        let (unread_len, ring_len) = core.sending.ring.backlog();
-        core.session.closed().is_none().then_some(Backlog { unread_len, ring_len })
+        let (unread_len, ring_len) = core.connection.backlog();
+        core.session().closed().is_none().then_some(Backlog { unread_len, ring_len })
     }
 
     /// Whether new calls can be opened: not closed, and not draining.
     pub fn is_open(&self) -> bool {
-        self.shared.enter().is_ok_and(|core| core.session.closed().is_none() && !core.session.is_draining())
+        self.shared
+            .enter()
+            .is_ok_and(|core| core.session().closed().is_none() && !core.session().is_draining())
     }
 
     /// Ready when no call can be opened here any more: the session is over, or its server drains (client). Does not look
@@ -324,13 +326,13 @@ impl Attachment {
 
     /// Ropes sent that the peer has not taken hold of yet.
     pub fn ropes_in_flight(&self) -> usize {
-        self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())
+        self.shared.enter().map_or(0, |core| core.session().ropes_in_flight())
     }
 
     /// Whether the peer had to be given the bytes of the rope that it took last, since it can't map what this side can. So it
     /// is likely to be with the next.
     pub fn gives_inline(&self) -> bool {
-        self.shared.enter().is_ok_and(|core| core.session.gives_inline())
+        self.shared.enter().is_ok_and(|core| core.session().gives_inline())
     }
 
     /// Looks whether the peer has taken ropes of which it could not yet be heard, for it wakes nobody to say so. `true`: some
@@ -389,18 +391,18 @@ impl Attachment {
 
     /// Calls under way.
     pub fn live_count(&self) -> u32 {
-        self.shared.enter().map_or(0, |core| core.session.live_count())
+        self.shared.enter().map_or(0, |core| core.session().live_count())
     }
 
     /// Calls that may be under way at once.
     pub fn call_count_max(&self) -> u32 {
-        self.shared.enter().map_or(0, |core| core.session.stream_count_max())
+        self.shared.enter().map_or(0, |core| core.session().stream_count_max())
     }
 
     /// Sends what is held back, before something that may take long.
     pub fn flush(&self) {
         if let Ok(mut core) = self.shared.enter()
-            && core.publishing.holds()
+            && core.connection.holds()
         {
             core.flush(&self.shared.socket);
         }
@@ -409,7 +411,7 @@ impl Attachment {
     /// Takes no more calls (server). The client is told which it may send again elsewhere.
     pub fn drain(&self) {
         if let Ok(mut core) = self.shared.enter() {
-            core.session.drain();
+            core.session_mut().drain();
             core.flush(&self.shared.socket);
             here(Point::DrainSent);
             // An idle client may not have parked; this is worth one wake-up.

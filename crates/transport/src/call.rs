@@ -62,7 +62,7 @@ impl Stream {
 
     /// Ropes sent in its session that the peer has not taken hold of yet.
     pub fn ropes_in_flight(&self) -> usize {
-        self.shared.enter().map_or(0, |core| core.session.ropes_in_flight())
+        self.shared.enter().map_or(0, |core| core.session().ropes_in_flight())
     }
 
     /// As [`crate::Attachment::look_for_taken`].
@@ -141,7 +141,7 @@ impl Stream {
         let mut core = self.shared.enter()?;
         core.poll(&self.shared.socket);
         let arrival = self.take_arrival(&mut core);
-        if arrival.is_some() && core.session.has_pending() {
+        if arrival.is_some() && core.session().has_pending() {
             core.flush(&self.shared.socket);
         }
         Ok(arrival)
@@ -149,7 +149,7 @@ impl Stream {
 
     #[inline(always)]
     fn take_arrival(&self, core: &mut Core) -> Option<Arrival> {
-        let arrival = core.session.take_with(self.id, |rope| Claim::new(&self.shared, rope))?;
+        let arrival = core.session_mut().take_with(self.id, |rope| Claim::new(&self.shared, rope))?;
         if arrival.is_last() {
             self.gone.store(true, Ordering::Relaxed);
             core.wake_ready();
@@ -160,7 +160,7 @@ impl Stream {
     /// Why the session of this call is over, if it is.
     pub fn session_closed(&self) -> Option<Closed> {
         match self.shared.enter() {
-            Ok(core) => core.session.closed().cloned(),
+            Ok(core) => core.session().closed().cloned(),
             Err(closed) => Some(closed),
         }
     }
@@ -169,7 +169,7 @@ impl Stream {
     /// other task waits on the session (a server's always does).
     pub fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
         let Ok(mut core) = self.shared.enter() else { return Poll::Ready(()) };
-        if !core.session.is_live(self.id) {
+        if !core.session().is_live(self.id) {
             return Poll::Ready(());
         }
         if let Some(slot) = core.slot(WaitKey::Write(self.id)) {
@@ -184,9 +184,9 @@ impl Stream {
         if !self.gone.load(Ordering::Relaxed)
             && let Ok(mut core) = self.shared.enter()
         {
-            core.session.cancel(self.id, code);
+            core.session_mut().cancel(self.id, code);
             core.wake_ready();
-            if core.session.has_pending() {
+            if core.session().has_pending() {
                 core.flush(&self.shared.socket);
             }
             core.leave_to_driver();
@@ -223,13 +223,13 @@ impl Core {
         if is_queue && let Some(progress) = self.waits_behind(id, emission)? {
             return Ok(progress);
         }
-        let mut progress = self.session.send(&mut self.sending, id, emission);
+        let mut progress = self.connection.send(id, emission);
         for _ in 1..PARTS_COUNT {
             if progress != Ok(Progress::Partly) {
                 break;
             }
             self.flush(socket);
-            progress = match self.session.send(&mut self.sending, id, emission) {
+            progress = match self.connection.send(id, emission) {
                 Ok(Progress::NeedRoom) => Ok(Progress::RanOut),
                 progress => progress,
             };
@@ -243,8 +243,8 @@ impl Core {
 
     /// What a server's last word means for its call, once that is on its way. Whether the call is over.
     pub(crate) fn settle(&mut self, id: StreamId, socket: &Socket) -> bool {
-        let is_settled = self.session.settle(id);
-        if !is_settled && self.session.has_pending() {
+        let is_settled = self.session_mut().settle(id);
+        if !is_settled && self.session().has_pending() {
             self.flush(socket);
         }
         is_settled

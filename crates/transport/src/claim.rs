@@ -33,7 +33,7 @@ impl Claim {
     pub fn session_closed(&self) -> Option<Closed> {
         self.shared.attend();
         match self.shared.enter() {
-            Ok(core) => core.session.closed().cloned(),
+            Ok(core) => core.session().closed().cloned(),
             Err(closed) => Some(closed),
         }
     }
@@ -42,7 +42,7 @@ impl Claim {
     /// receiver that can't take hold of them. To be called once; [`poll_bytes`](Self::poll_bytes) waits.
     pub fn want_bytes(&self, len: u32) {
         if let Ok(mut core) = self.shared.enter() {
-            core.session.want_rope(self.rope, len);
+            core.session_mut().want_rope(self.rope, len);
             core.flush(&self.shared.socket);
             core.leave_to_driver();
         }
@@ -54,10 +54,10 @@ impl Claim {
     /// Ready with the reason why the session is over.
     pub fn poll_bytes(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Closed>> {
         let mut core = self.shared.enter()?;
-        if let Some(closed) = core.session.closed() {
+        if let Some(closed) = core.session().closed() {
             return Poll::Ready(Err(closed.clone()));
         }
-        match core.session.asked_rope(self.rope) {
+        match core.session_mut().asked_rope(self.rope) {
             Asked::Here(bytes) => Poll::Ready(Ok(Some(bytes))),
             Asked::Refused => Poll::Ready(Ok(None)),
             Asked::Coming => {
@@ -74,7 +74,7 @@ impl Drop for Claim {
         here(Point::RopeTaken);
         if let Ok(mut core) = self.shared.enter() {
             core.rope_waits.remove(&self.rope);
-            core.session.take_rope(self.rope);
+            core.session_mut().take_rope(self.rope);
             core.flush_soon(&self.shared.socket);
         }
     }

@@ -1,7 +1,7 @@
 //! The driver: the task that sleeps on the socket in one runtime, for all that wait there.
 //!
 //! It hears doorbells, the peer's hang-up and the end of its process; it watches the poller of its runtime, and steps in when that has stopped
-//! looking at the ring; it gives up a payload area that nobody uses, and looks whether ropes are kept for nothing.
+//! looking at the ring; it has the connection's timer.
 
 use std::future::poll_fn;
 use std::io;
@@ -20,17 +20,13 @@ use tollfree_rendezvous::{Doorbell, Seldom};
 use tollfree_session::{Closed, Violation};
 
 use crate::liveness::DeathWatch;
+use crate::peer_socket::SocketEvent;
 use crate::shared::{Entered, OwnDoorbell, Shared, Socket};
-use crate::socket_events::SocketEvent;
 
 static SILENT: Seldom = Seldom::new();
 
 /// A poller that has not looked at the ring for this long is not counted on any more.
 const TICK: Duration = Duration::from_millis(2);
-/// The peer's word that it has taken ropes wakes nobody: the pause before it is looked for, and the longest one, where the
-/// oldest of them is still not taken.
-const ROPE_PAUSE: Duration = Duration::from_millis(100);
-const ROPE_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Beats within [`Config::silence`](crate::Config::silence), for a session over a stream.
 pub(crate) const BEATS_OF_SILENCE: u32 = 4;
 /// Times that the driver looks at the ring before other tasks have their turn.
@@ -51,23 +47,12 @@ pub(crate) struct Driver {
     pub(crate) duplicates: Option<Duplicates>,
     /// While the runtime is polled: when to look at the poller next, and how often it had looked the last time.
     pub(crate) watch: Option<(Instant, u64)>,
-    /// While there is a payload area to look after: when.
-    pub(crate) area: Option<Instant>,
-    /// While ropes are kept for the peer, and no other driver sees to it.
-    pub(crate) ropes: Option<RopeWatch>,
+    /// Where the connection wants a timer, and no other driver has it: when.
+    pub(crate) due: Option<Instant>,
     /// Where the session has a stream, and no other driver beats: when to.
     pub(crate) beat: Option<Instant>,
     /// It is to look again, now that others had their turn.
     pub(crate) owes_look: bool,
-}
-
-/// When to look whether ropes are still kept.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RopeWatch {
-    at: Instant,
-    pause: Duration,
-    /// The oldest one kept at the last look.
-    oldest: Option<u64>,
 }
 
 /// What the driver does next.
@@ -156,8 +141,7 @@ impl Driver {
     /// Ready when something is due.
     fn poll_alarm(&self, cx: &mut Context<'_>, alarm: &mut Option<Pin<Box<Sleep>>>) -> Poll<()> {
         let watch_at = self.watch.map(|(at, _)| at);
-        let ropes_at = self.ropes.map(|watch| watch.at);
-        let Some(at) = [watch_at, self.area, ropes_at, self.beat].into_iter().flatten().min() else {
+        let Some(at) = [watch_at, self.due, self.beat].into_iter().flatten().min() else {
             return Poll::Pending;
         };
         let alarm = alarm.get_or_insert_with(|| Box::pin(sleep_until(at)));
@@ -172,10 +156,8 @@ impl Driver {
         let now = Instant::now();
         if self.watch.is_some_and(|(at, _)| at <= now) {
             self.look_at_poller()
-        } else if self.area.is_some_and(|at| at <= now) {
-            self.look_at_area()
-        } else if self.ropes.is_some_and(|watch| watch.at <= now) {
-            self.look_at_ropes()
+        } else if self.due.is_some_and(|at| at <= now) {
+            self.timed_out()
         } else if self.beat.is_some_and(|at| at <= now) {
             self.beat()
         } else {
@@ -192,7 +174,7 @@ impl Driver {
             drop(core);
             return self.takes_more(is_spoilt);
         }
-        if is_spoilt && core.session.closed().is_none() {
+        if is_spoilt && core.session().closed().is_none() {
             let spoilt = Violation::Socket("a doorbell of this side's that can't be listened to any more");
             core.close(Closed::Violation(spoilt), &self.shared.socket);
         }
@@ -215,7 +197,7 @@ impl Driver {
     /// A part of the longest silence has passed.
     fn beat(&mut self) -> Next {
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
-        if core.session.closed().is_some() {
+        if core.session().closed().is_some() {
             return Next::Over;
         }
         if !core.beat(&self.shared.socket) {
@@ -250,7 +232,7 @@ impl Driver {
 
     /// Serves the session, unless it is over.
     fn go_on(&self, mut core: Entered<'_>) -> Next {
-        if core.session.closed().is_some() {
+        if core.session().closed().is_some() {
             core.wake_ready();
             return Next::Over;
         }
@@ -268,18 +250,11 @@ impl Driver {
     /// Somebody began to poll, made an area, or left something behind.
     fn called(&mut self) -> Next {
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
-        if std::mem::take(&mut core.area_made) {
-            self.area = Some(Instant::now() + self.shared.area_idle * core.sending.area.patience());
-        }
-        if core.wants_rope_watch() {
-            core.ropes_watched = true;
-            let oldest = core.session.oldest_rope();
-            self.ropes = Some(RopeWatch { at: Instant::now() + ROPE_PAUSE, pause: ROPE_PAUSE, oldest });
-        }
+        self.due = self.shared.timer_for(&mut core, self.runtime);
         if core.link().is_some() && !std::mem::replace(&mut core.beats_watched, true) {
             self.beat = Some(Instant::now() + self.shared.silence / BEATS_OF_SILENCE);
         }
-        let is_gathering = core.publishing.is_gathering();
+        let is_gathering = core.connection.is_gathering();
         let Some(runtime_waiters) = core.waiters.find(self.runtime) else { return Next::Over };
         if runtime_waiters.is_polled() && self.watch.is_none() {
             runtime_waiters.watched = true;
@@ -294,7 +269,7 @@ impl Driver {
     /// Handles what came, and arms the doorbell where somebody counts on it.
     fn serve(&self, mut core: Entered<'_>) -> Next {
         let socket = &self.shared.socket;
-        core.waiter.unpark();
+        core.connection.unpark();
         let holds = core.round_ended(socket);
         for _ in 0..ROUND_COUNT {
             if core.link().is_some_and(|link| link.owes()) && core.hear(socket) == SocketEvent::Dead {
@@ -305,7 +280,7 @@ impl Driver {
                 core.flush(socket);
             }
             core.wake_ready();
-            if core.session.closed().is_some() {
+            if core.session().closed().is_some() {
                 // The hang-up that follows ends the driver.
                 return Next::Sleep;
             }
@@ -334,27 +309,17 @@ impl Driver {
         self.serve(core)
     }
 
-    fn look_at_ropes(&mut self) -> Next {
+    /// What the connection wanted a timer for is due.
+    fn timed_out(&mut self) -> Next {
         let Ok(mut core) = self.shared.enter() else { return Next::Over };
-        core.poll(&self.shared.socket);
-        let oldest = core.session.oldest_rope();
-        self.ropes = match (oldest, self.ropes.take()) {
-            (Some(_), Some(watch)) => {
-                let is_stuck = watch.oldest == oldest;
-                let pause = if is_stuck { (2 * watch.pause).min(ROPE_PAUSE_MAX) } else { ROPE_PAUSE };
-                Some(RopeWatch { at: Instant::now() + pause, pause, oldest })
-            }
-            _ => None,
-        };
-        core.ropes_watched = self.ropes.is_some();
+        let now_ns = self.shared.timer_ns();
+        let socket = &self.shared.socket;
+        if core.connection.is_look_due(now_ns) {
+            core.poll(socket);
+        }
+        core.handle_timeout(now_ns, socket);
+        self.due = self.shared.timer_for(&mut core, self.runtime);
         self.serve(core)
-    }
-
-    fn look_at_area(&mut self) -> Next {
-        let Ok(mut core) = self.shared.enter() else { return Next::Over };
-        let again = core.drop_idle_area(&self.shared.socket);
-        self.area = again.map(|patience| Instant::now() + self.shared.area_idle * patience);
-        Next::Sleep
     }
 }
 
@@ -364,8 +329,9 @@ impl Drop for Driver {
             std::mem::forget(self.duplicates.take());
             return;
         };
-        core.area_made |= self.area.is_some();
-        core.ropes_watched &= self.ropes.is_none();
+        if core.timed_by == Some(self.runtime) {
+            core.timed_by = None;
+        }
         core.beats_watched &= self.beat.is_none();
         core.remove_runtime(self.runtime);
         // Of those that wait for more, this one may have been who sees to it.
@@ -398,8 +364,7 @@ mod tests {
                 death: None,
             }),
             watch: None,
-            area: None,
-            ropes: None,
+            due: None,
             beat: None,
             owes_look: false,
         };

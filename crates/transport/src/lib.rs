@@ -36,8 +36,6 @@
 
 mod accepted;
 mod admission;
-mod area;
-mod asked;
 mod attachment;
 mod call;
 mod claim;
@@ -64,15 +62,14 @@ mod load;
 mod looking;
 mod objects;
 mod opening;
+mod peer_socket;
 mod publishing;
-mod records;
 mod registers;
 mod remote;
 mod room;
 mod runtime_waiters;
 mod shared;
 mod silence;
-mod socket_events;
 mod streak;
 mod surroundings;
 mod tokens;

@@ -6,11 +6,10 @@
 use tokio::runtime::{self, RuntimeFlavor};
 use tollfree_connection::constants::GLANCES_AT_ONCE;
 use tollfree_layout::StreamId;
-use tollfree_ring::RecordReceiver;
 use tollfree_session::Whole;
 
 use crate::clock::now_ns;
-use crate::core::{Core, shares_cpu};
+use crate::core::{Core, current_cpu};
 use crate::runtime_waiters::WaitKey;
 use crate::shared::{Entered, Shared};
 use crate::surroundings::Here;
@@ -66,7 +65,7 @@ impl Shared {
     /// Pumps, with a few glances at the ring when it is empty, until there may be something for the task that looks.
     /// `false`: it has looked for long enough.
     pub(crate) fn finds_news(&self, core: &mut Entered<'_>, search: &mut Search, key: WaitKey) -> bool {
-        if !core.wakes.is_empty() || (key != WaitKey::Accept && core.session.has_accepted()) {
+        if !core.wakes.is_empty() || (key != WaitKey::Accept && core.session().has_accepted()) {
             // What has come is for others, who are woken once the lock is released.
             (search.glances, search.may_go_on) = (0, false);
         }
@@ -76,11 +75,11 @@ impl Shared {
             if core.poll(&self.socket) > 0 || core.news != seen {
                 return true;
             }
-            if core.session.closed().is_some() {
+            if core.session().closed().is_some() {
                 search.rounds = 0;
                 return true;
             }
-            while core.receiving.is_empty() {
+            while !core.connection.has_record() {
                 if search.glances == 0 && std::mem::take(&mut search.may_go_on) {
                     search.glances = core.further_glances();
                 }
@@ -114,14 +113,14 @@ impl Shared {
             false => core.glances(0),
         };
         let mut may_go_on = glances > 0 && core.waiters.may_have_threads();
-        while core.session.closed().is_none() {
+        while core.session().closed().is_none() {
             if glances == 0 && std::mem::take(&mut may_go_on) && core.wakes.is_empty() {
                 glances = core.further_glances();
             }
             if glances == 0 {
                 break;
             }
-            if !core.receiving.is_empty() {
+            if core.connection.has_record() {
                 glances -= 1;
                 if core.take_next_of(id, &self.socket) {
                     break;
@@ -132,7 +131,7 @@ impl Shared {
                 let seen = core.news;
                 core.let_others_in();
                 // Another thread may have taken it meanwhile.
-                if core.news != seen && core.session.has_arrival(id) {
+                if core.news != seen && core.session().has_arrival(id) {
                     break;
                 }
             }
@@ -147,7 +146,7 @@ impl Core {
     #[inline(never)]
     fn looks_instead(&mut self, key: WaitKey) -> Option<u64> {
         self.waiters.polled_by(WaitKey::Accept)?;
-        if !self.wait.is_worth_a_look(&Here) || !self.turns.begins() {
+        if !self.connection.wait().is_worth_a_look(&Here) || !self.turns.begins() {
             return None;
         }
         let runtime_waiters = self.waiters.polled_by(WaitKey::Accept)?;
@@ -164,15 +163,14 @@ impl Core {
     #[inline]
     fn glance(&self, glances: &mut usize) -> bool {
         let round = (*glances).min(GLANCES_AT_ONCE);
-        let left = self.receiving.glance(round);
+        let left = self.connection.glance(round);
         *glances -= round - left;
         left == 0
     }
 
     /// How often a thread that has nothing else to do may look within one `poll`.
     fn dedicated_glances(&mut self) -> usize {
-        let (waiter, ringer) = (&mut self.waiter, &self.ringer);
-        self.wait.dedicated_glances(|| shares_cpu(waiter, ringer))
+        self.connection.dedicated_glances(current_cpu)
     }
 
     /// How often a task may look within one `poll` whose thread may have other tasks too. `looked_at_ns`: when the task that polls looked
@@ -180,13 +178,13 @@ impl Core {
     #[inline(never)]
     fn glances(&mut self, looked_at_ns: u64) -> usize {
         // Nobody answers what is not published yet.
-        if !self.wait.is_worth_a_look(&Here) || self.publishing.is_gathering() {
+        if !self.connection.wait().is_worth_a_look(&Here) || self.connection.is_gathering() {
             return 0;
         }
         if looked_at_ns != 0 {
-            self.wait.turn_came(now_ns().saturating_sub(looked_at_ns));
+            self.connection.wait_mut().turn_came(now_ns().saturating_sub(looked_at_ns));
         }
-        self.wait.glances()
+        self.connection.wait_mut().glances()
     }
 
     /// How often a task looks on within one `poll` that has not found anything so far. In a runtime of several threads another of them takes
@@ -198,19 +196,19 @@ impl Core {
             return 0;
         }
         let now = now_ns();
-        if !self.wait.may_spin(now, &Here) {
+        if !self.connection.wait().may_spin(now, &Here) {
             return 0;
         }
         let Some(runtime_waiters) = self.waiters.find(handle.id()) else { return 0 };
         if runtime_waiters.begins_to_wait(now) {
-            self.wait.wait_begins(now);
+            self.connection.wait_mut().wait_begins(now);
         }
-        self.wait.further_glances()
+        self.connection.wait_mut().further_glances()
     }
 
     /// Whether a look within one `poll` is long enough for a quick peer to answer.
     #[inline]
     pub(crate) fn looks_long(&self) -> bool {
-        self.wait.is_alone() && self.wait.is_worth_a_look(&Here)
+        self.connection.wait().is_alone() && self.connection.wait().is_worth_a_look(&Here)
     }
 }

@@ -65,10 +65,9 @@ impl Attachment {
                 return Ok(Started::MustWait);
             }
         }
-        let Core { session, sending, .. } = &mut *core;
-        let opened = session.open(sending, opening, emission);
+        let opened = core.connection.open(opening, emission);
         // Who polls looks for all, and who gathers publishes later.
-        let alone = !core.waiters.is_polled() && core.publishing.goes_alone(core.session.live_count());
+        let alone = !core.waiters.is_polled() && core.connection.goes_alone();
         let is_first = core.turns.begins();
         let looks = says_all && emission.is_empty() && alone && is_first && core.looks_long();
         let id = match opened {
@@ -233,13 +232,14 @@ impl Core {
         if !self.is_queue() || self.is_over() {
             return None;
         }
-        if before > 0 && self.session.may_open_count() <= before {
+        if before > 0 && self.session().may_open_count() <= before {
             return Some(Progress::NeedStream);
         }
         if self.is_claimed_by_sender(number) {
             return Some(Progress::NeedRoom);
         }
-        let is_short = !self.is_nearly_read() && self.opens.values().take(before).any(|turn| turn.wants_room);
+        let is_short =
+            !self.connection.is_nearly_read() && self.opens.values().take(before).any(|turn| turn.wants_room);
         is_short.then_some(Progress::NeedRoom)
     }
 
@@ -255,30 +255,24 @@ impl Core {
         if let Some(progress) = self.must_queue(before, number) {
             return Ok(Err(progress));
         }
-        let opened = self.session.open(&mut self.sending, opening, emission);
+        let opened = self.connection.open(opening, emission);
         // Small frames that waited may have gone, though the call did not.
         self.flush_soon(socket);
         opened
     }
 
-    /// Whether the peer has read nearly all of the ring. It may keep a quarter back that it has read.
-    pub(crate) fn is_nearly_read(&self) -> bool {
-        let (unread, len) = self.sending.ring.backlog();
-        unread <= len / 4
-    }
-
     /// Whether a call that waits to be opened lacks room, and was not told of any.
     pub(crate) fn opener_wants_room(&self) -> bool {
-        let may_open = self.session.may_open_count();
+        let may_open = self.session().may_open_count();
         self.opens.values().take(may_open).any(|turn| turn.wants_room && !turn.is_told)
     }
 
     /// Those who wait to open a call, whose turn it is, and who were not told so: a few of them, since each that opens a call
     /// has the next ones told. Were all told whenever there is room, hundreds would try for every few that find some.
     pub(crate) fn due_openers(&mut self) -> SmallVec<[u64; 8]> {
-        let may_open = self.session.may_open_count();
-        let has_room = self.is_over() || self.room_came();
-        let has_much = self.is_over() || self.is_nearly_read();
+        let may_open = self.session().may_open_count();
+        let has_room = self.is_over() || self.connection.has_room();
+        let has_much = self.is_over() || self.connection.is_nearly_read();
         let most = TOLD_COUNT_MAX.saturating_sub(self.told_count).max(1);
         let mut due = SmallVec::new();
         for (idx, (number, turn)) in self.opens.iter().take(may_open).enumerate() {

@@ -1,12 +1,7 @@
-//! Publishing what is staged, and ringing, as a [`PublishPlanner`](tollfree_connection::PublishPlanner) decides.
+//! Publishing what is staged, and ringing, as the [connection](tollfree_connection::Connection) decides; and what is left of it for the
+//! driver.
 
-use std::sync::atomic::Ordering;
-
-use tollfree_connection::{Announced, Others, Ring, RoundEnd, Staged};
-use tollfree_kill_points::{Point, here};
-use tollfree_layout::control::ASKED_OFF;
-use tollfree_region::WriteMemory;
-use tollfree_ring::RecordSender;
+use tollfree_connection::{Announced, Flushed, Staged};
 
 use crate::clock::now_ns;
 use crate::core::Core;
@@ -14,28 +9,27 @@ use crate::registers::Registers;
 use crate::shared::Socket;
 
 impl Core {
+    /// Whether there is a driver that sees to what is left for later.
+    #[inline]
+    fn drives(&self) -> bool {
+        !self.waiters.list.is_empty()
+    }
+
     /// Makes everything staged visible, together with small frames that wait, and rings when the peer sleeps.
     #[inline]
     pub(crate) fn flush(&mut self, socket: &Socket) {
-        let wanted =
-            self.sending.area.is_wanted() || self.session.has_pending() || self.session.has_bytes_to_give();
-        if wanted { self.flush_all(socket) } else { self.publish(socket) }
+        let drives = self.drives();
+        let flushed = self.connection.flush(&mut self.peer.on(socket), drives);
+        if flushed != Flushed::default() {
+            self.flushed(flushed);
+        }
     }
 
-    #[inline(never)]
-    fn flush_all(&mut self, socket: &Socket) {
-        if self.sending.area.is_wanted() {
-            self.make_area(socket);
-        }
-        if self.session.has_pending() {
-            let _ = self.session.stage_pending(&mut self.sending);
-        }
-        // One piece at a time, and where the longest record finds room: others have their turn between.
-        if self.session.has_bytes_to_give() && self.room_came() {
-            self.session.give_bytes(&mut self.sending);
-        }
-        self.publish(socket);
-        if self.session.has_pending() && !self.waiters.is_polled() && !self.arm() {
+    /// Leaves to the driver what a flush has left over.
+    #[cold]
+    fn flushed(&mut self, flushed: Flushed) {
+        self.nudge |= flushed.rings_later;
+        if flushed.lacks_room && !self.waiters.is_polled() && !self.arm() {
             // Room or records came while the doorbell was being armed: others may count on it, so the driver looks.
             self.nudge = true;
         }
@@ -44,12 +38,8 @@ impl Core {
     /// Like [`flush`](Core::flush), but leaves the publishing to others where some will do it soon.
     /// [`Entered`](crate::shared::Entered) publishes what nobody would.
     pub(crate) fn flush_soon(&mut self, socket: &Socket) {
-        let others = Others {
-            look: self.waiters.is_polled(),
-            drive: !self.waiters.list.is_empty(),
-            call_count: self.session.live_count(),
-        };
-        match self.publishing.staged(others, now_ns) {
+        let (look, drive) = (self.waiters.is_polled(), self.drives());
+        match self.connection.staged(look, drive, now_ns) {
             Staged::Publish => self.flush(socket),
             Staged::Held => {}
             Staged::LeftToDriver => self.nudge = true,
@@ -59,87 +49,44 @@ impl Core {
     /// A round is over: what was gathered may go, and what is published may be rung for, unless that is to wait for more.
     /// Whether it is: the driver looks again when others have had their turn.
     pub(crate) fn round_ended(&mut self, socket: &Socket) -> bool {
-        let RoundEnd { publishes, rings } = self.publishing.round_ended(now_ns);
-        if publishes {
-            self.flush(socket);
-        }
-        if rings {
-            self.ring_for_all(socket);
-        }
-        self.publishing.waits_for_more()
+        let drives = self.drives();
+        let (waits, flushed) = self.connection.round_ended(&mut self.peer.on(socket), drives);
+        self.flushed(flushed);
+        waits
     }
 
     /// Publishes, and rings for, all that was to wait for more: nobody would see to it any more.
     pub(crate) fn hold_nothing(&mut self, socket: &Socket) {
-        if self.publishing.stops_gathering() {
-            self.flush(socket);
-        }
-        self.ring_for_all(socket);
-    }
-
-    /// Rings for all that was published and not rung for, if the peer still sleeps.
-    fn ring_for_all(&mut self, socket: &Socket) {
-        if self.publishing.takes_unrung() && self.ringer.should_ring() {
-            self.ring_now(socket);
-        }
+        let flushed = self.connection.hold_nothing(&mut self.peer.on(socket));
+        self.flushed(flushed);
     }
 
     /// Announces requests in another way from now on, and asks the peer to wait for them so.
     pub(crate) fn set_registers(&mut self, registers: &Registers, socket: &Socket) {
         self.hold_nothing(socket);
         let hold_ns = registers.hold.as_nanos().min(u128::from(u64::MAX)) as u64;
-        self.publishing.set_batches(registers.fixed_batch().map(u32::from), registers.ring_batch(), hold_ns);
-        if let Some(own) = &self.asking {
-            own.store_u64(ASKED_OFF, registers.asked().word(), Ordering::Relaxed);
-        }
+        self.connection.set_batches(registers.fixed_batch().map(u32::from), registers.ring_batch(), hold_ns);
+        self.connection.give_hint(registers.asked().word());
     }
 
     /// What was announced to the peer so far.
     pub(crate) fn announced(&self) -> Announced {
-        self.publishing.announced()
+        self.connection.announced()
     }
 
     /// Whether something is to be done when the lock is released.
     #[inline]
     pub(crate) fn has_duties(&self) -> bool {
-        (self.publishing.holds() && !self.holds_back())
+        (self.connection.holds() && !self.holds_back())
             || self.nudge
             || !self.wakes.is_empty()
-            || self.session.has_spent()
-            || self.wants_rope_watch()
+            || self.session().has_spent()
+            || self.connection.wants_timer()
     }
 
     /// Whether somebody will publish soon.
     pub(crate) fn holds_back(&self) -> bool {
-        self.publishing.will_be_published(self.waiters.is_polled())
-    }
-
-    fn publish(&mut self, socket: &Socket) {
-        let count = self.publishing.published();
-        let is_loud = std::mem::take(&mut self.sending.is_loud);
-        if !self.sending.ring.publish() || !is_loud {
-            return;
-        }
-        let (ringer, drives) = (&mut self.ringer, !self.waiters.list.is_empty());
-        let ring = self.publishing.rings(count, drives, || ringer.is_peer_parked(), now_ns);
-        let sleeps = match ring {
-            Ring::IfAsleep => self.ringer.should_ring(),
-            Ring::Awake => false,
-            Ring::Held | Ring::LeftToDriver => true,
-        };
-        self.wait.spoke(sleeps);
-        match ring {
-            Ring::IfAsleep if sleeps => self.ring_now(socket),
-            Ring::LeftToDriver => self.nudge = true,
-            _ => {}
-        }
-    }
-
-    fn ring_now(&mut self, socket: &Socket) {
-        self.publishing.rang();
-        here(Point::DoorbellDue);
-        self.ring(socket);
-        here(Point::DoorbellRung);
+        self.connection.holds_back(self.waiters.is_polled())
     }
 }
 
@@ -177,7 +124,7 @@ mod tests {
             let ending = Ending::Trailers { code: 0, block: Bytes::new() };
             let mut emission = Emission { ending: Some(ending), ..Emission::default() };
             assert!(accepted.reply(&mut emission).unwrap());
-            held.push(server.shared.enter().unwrap().publishing.held_count());
+            held.push(server.shared.enter().unwrap().connection.held_count());
             if !server.try_accept(&mut place) {
                 break;
             }
@@ -212,7 +159,7 @@ mod tests {
                     let mut emission = Emission { ending: Some(Ending::HalfClose), ..Emission::default() };
                     let mut opener = shepherd.open();
                     let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap();
-                    let held_count = shepherd.shared.enter().unwrap().publishing.held_count();
+                    let held_count = shepherd.shared.enter().unwrap().connection.held_count();
                     (stream, held_count)
                 })
             })
@@ -229,7 +176,7 @@ mod tests {
             let accepted = poll_fn(|cx| business.poll_accept(cx, &mut place));
             tokio::time::timeout(Duration::from_secs(20), accepted).await.expect("it is published").unwrap();
         }
-        assert_eq!(shepherd.shared.enter().unwrap().publishing.held_count(), 0);
+        assert_eq!(shepherd.shared.enter().unwrap().connection.held_count(), 0);
         held
     }
 

@@ -3,7 +3,7 @@
 //!
 //! # Who does what
 //! The shepherd's side holds requests back, publishes them and rings ([`crate::publishing`]). How the process waits is its own
-//! business: it is asked by a word in the shepherd's control page ([`crate::asked`]). It says by its `waiting` word whether it
+//! business: it is asked by a word in the shepherd's control page ([`tollfree_connection::WaitHints`]). It says by its `waiting` word whether it
 //! looks, and a sender that finds it asleep rings, in every mode: so a process that does otherwise than it was asked, or is changed
 //! over at any moment, loses no request.
 
@@ -11,11 +11,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use tollfree_connection::constants::BATCH_MAX;
 use tollfree_layout::control::{Asked, AskedMode};
 use tollfree_layout::limits::ASKED_SPIN_US_MAX;
 
-/// Requests that can be published together, or share a doorbell.
-pub(crate) const BATCH_MAX: u8 = 64;
 /// The longest that a request may wait for others.
 const HOLD_US_MAX: u32 = 10_000;
 

@@ -78,10 +78,10 @@ impl Core {
         emission: &Emission,
     ) -> Result<Option<Progress>, EmitError> {
         let number = self.room_number(id);
-        if self.session.closed().is_some() || !self.is_room_claimed(number) {
+        if self.session().closed().is_some() || !self.is_room_claimed(number) {
             return Ok(None);
         }
-        let progress = self.session.needs_room(id, emission)?;
+        let progress = self.session().needs_room(id, emission)?;
         if progress == Progress::NeedRoom {
             self.queue_sender(id, number);
         }
@@ -141,13 +141,13 @@ impl Core {
 
     /// The same of a sender alone. Those whose calls have ended, or were told and did not come, are taken out.
     pub(crate) fn is_claimed_by_sender(&mut self, number: u64) -> bool {
-        let is_nearly_read = self.is_nearly_read();
+        let is_nearly_read = self.connection.is_nearly_read();
         while let Some((first, id)) = self.room.first()
             && first < number
         {
             let is_told = self.room.told.contains_key(&first);
             let woken = self.slot(WaitKey::Write(id)).map(|slot| slot.woken_at());
-            let woken = woken.filter(|_| self.session.is_live(id));
+            let woken = woken.filter(|_| self.session().is_live(id));
             let is_late = |woken: Stamp| is_told && is_nearly_read && !self.turns.owes(woken);
             if !woken.is_none_or(is_late) {
                 self.room.refused_count += u32::from(is_told);
@@ -161,27 +161,27 @@ impl Core {
     }
 
     fn is_claimed_by_opener(&self, number: u64) -> bool {
-        let is_nearly_read = self.is_nearly_read();
-        self.opens.range(..number).take(self.session.may_open_count()).any(|(_, turn)| {
+        let is_nearly_read = self.connection.is_nearly_read();
+        self.opens.range(..number).take(self.session().may_open_count()).any(|(_, turn)| {
             turn.lacks_room() && !(turn.is_told() && is_nearly_read && !self.turns.owes(turn.slot.woken_at()))
         })
     }
 
     /// Senders whose turn it is, and who were not told so.
     pub(crate) fn due_senders(&mut self) -> SmallVec<[(u64, StreamId); TOLD_COUNT_MAX]> {
-        let is_over = self.session.closed().is_some();
-        self.room.has_room = self.room.has_room || self.room_came();
+        let is_over = self.session().closed().is_some();
+        self.room.has_room = self.room.has_room || self.connection.has_room();
         if !is_over && !self.room.has_room {
             return SmallVec::new();
         }
-        let opener = self.opens.iter().take(self.session.may_open_count());
+        let opener = self.opens.iter().take(self.session().may_open_count());
         let opener =
             opener.filter(|(_, turn)| turn.lacks_room() && !turn.is_told()).map(|(number, _)| *number).next();
         let last = opener.filter(|_| !is_over).unwrap_or(NEWEST);
         let most = match TOLD_COUNT_MAX.saturating_sub(self.room.told.len()) {
             _ if is_over => usize::MAX,
             // The others do not come.
-            0 => usize::from(self.is_nearly_read()),
+            0 => usize::from(self.connection.is_nearly_read()),
             most => most,
         };
         self.room.waiting.range(..last).take(most).map(|(number, id)| (*number, *id)).collect()

@@ -25,6 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tokio::runtime;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tollfree_connection::Wait;
 use tollfree_layout::StreamId;
 use tollfree_os::fd::{AsFd, OwnedFd};
@@ -43,9 +44,9 @@ use crate::handshake::{Attached, PeerPool};
 use crate::introduction::Purpose;
 use crate::liveness::DeathWatch;
 use crate::load::Load;
+use crate::peer_socket::SocketEvent;
 use crate::remote::RemoteIdentity;
 use crate::runtime_waiters::{RuntimeWaiters, Slot, WaitKey, WaiterRole, slot_of};
-use crate::socket_events::SocketEvent;
 use crate::surroundings::Here;
 
 /// What a child of `fork` is told.
@@ -79,10 +80,11 @@ pub(crate) struct Shared {
     /// Tells of the end of the peer's process, no matter which process holds copies of its socket. Watched like the socket.
     pub(crate) death: Option<Arc<DeathWatch>>,
     pub(crate) clock_shift_ns: i64,
-    pub(crate) area_idle: Duration,
     /// See [`Config::silence`].
     pub(crate) silence: Duration,
     dedicated: AtomicBool,
+    /// What the times of the connection's timer count from.
+    epoch: Instant,
     pub(crate) load: Load,
 }
 
@@ -131,12 +133,16 @@ impl Entered<'_> {
     #[inline(never)]
     fn see_to_duties(&mut self) {
         let Some(mut core) = self.core.take() else { return };
-        if core.publishing.holds() && !core.holds_back() {
+        if core.connection.holds() && !core.holds_back() {
             core.flush(self.socket);
         }
-        let nudge = std::mem::take(&mut core.nudge) || core.wants_rope_watch();
+        let mut nudge = std::mem::take(&mut core.nudge);
+        if core.connection.wants_timer() {
+            core.connection.timer_told();
+            nudge = true;
+        }
         let wakes = std::mem::take(&mut core.wakes);
-        let spent = core.session.take_spent();
+        let spent = core.session_mut().take_spent();
         let mut ears: SmallVec<[Arc<Notify>; 2]> = SmallVec::new();
         if nudge {
             ears.extend(core.waiters.list.iter().map(|runtime_waiters| runtime_waiters.ear.clone()));
@@ -156,9 +162,9 @@ impl Entered<'_> {
     /// Lets other processes have this processor, once in a number of times, if this side is a good neighbor.
     #[inline]
     pub(crate) fn offer_now_and_then(&mut self) {
-        if self.wait.is_thrifty() && Here::is_offer_due() {
+        if self.connection.wait().is_thrifty() && Here::is_offer_due() {
             // Where the peer has this processor too, it did what is waited for, however long that took.
-            let taken_ns = if self.shares_cpu() { u64::MAX } else { self.wait.taken_ns() };
+            let taken_ns = if self.shares_cpu() { u64::MAX } else { self.connection.wait().taken_ns() };
             self.without_lock(&mut || Here::offer(taken_ns));
         }
     }
@@ -197,9 +203,9 @@ impl Shared {
             lends,
             death: death.map(Arc::new),
             clock_shift_ns,
-            area_idle: config.area_idle,
             silence: config.silence,
             dedicated: config.dedicated.into(),
+            epoch: Instant::now(),
             load,
             core: Mutex::new(core),
         }))
@@ -263,7 +269,7 @@ impl Shared {
         let turn = ready!(tokio::task::coop::poll_proceed(cx));
         let polled = self.poll_wait(cx, WaitKey::Read(id), speaks, |core, socket| {
             let taken = take(core)?;
-            if core.session.has_pending() {
+            if core.session().has_pending() {
                 core.flush(socket);
             }
             Some(taken)
@@ -314,20 +320,20 @@ impl Shared {
             core.with_runtime(runtime, other, |runtime_waiters, slot| runtime_waiters.queue(other, slot));
         }
         let now = now_ns();
-        core.heed(now);
+        core.connection.take_hint(now);
         let others_sleep = core.waiters.others_sleep(runtime);
         let dedicated = self.is_dedicated();
         let runtime_waiters = core.waiters.find(runtime).expect("found above");
         if runtime_waiters.begins_to_wait(now) {
-            core.wait.wait_begins(now);
+            core.connection.wait_mut().wait_begins(now);
         }
         let runtime_waiters = core.waiters.find(runtime).expect("found above");
         runtime_waiters.looked_at_ns = if dedicated { 0 } else { now };
         let spun = now - runtime_waiters.wait_began_ns;
-        let offers = match core.wait.decide(spun, now, &Here) {
+        let offers = match core.connection.wait_mut().decide(spun, now, &Here) {
             Wait::Park => {
                 // Before the doorbell is armed, which is when the peer may ring.
-                core.wait.parks(Here::thread_time);
+                core.connection.wait_mut().parks(Here::thread_time);
                 if self.park(&mut core, key, runtime) {
                     counts::parked();
                     counts::looked(spun);
@@ -348,8 +354,8 @@ impl Shared {
             }
         };
         let shared = core.shares_cpu();
-        core.wait.saw_peer(shared);
-        let (taken_ns, tells_all) = (core.wait.taken_ns(), core.wait.is_thrifty());
+        core.connection.wait_mut().saw_peer(shared);
+        let (taken_ns, tells_all) = (core.connection.wait().taken_ns(), core.connection.wait().is_thrifty());
         drop(core);
         if offers {
             // Whatever else the runtime waits for has its turn before.
@@ -446,13 +452,29 @@ impl Shared {
             runtime: handle.id(),
             duplicates,
             watch: None,
-            area: None,
-            ropes: None,
+            due: None,
             beat: None,
             owes_look: false,
         };
         handle.spawn(driver.run(ear));
         Ok(())
+    }
+
+    /// The time that the connection's timer goes by.
+    pub(crate) fn timer_ns(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    /// When the timer of the connection is due, where that is this runtime's driver's; it has it from now on if no other has.
+    pub(crate) fn timer_for(&self, core: &mut Core, runtime: runtime::Id) -> Option<Instant> {
+        if *core.timed_by.get_or_insert(runtime) != runtime {
+            return None;
+        }
+        let due_ns = core.connection.timeout(self.timer_ns());
+        if due_ns.is_none() {
+            core.timed_by = None;
+        }
+        due_ns.map(|ns| self.epoch + Duration::from_nanos(ns))
     }
 
     /// See [`Attachment::offer`](crate::Attachment::offer).
@@ -465,8 +487,8 @@ impl Shared {
     /// See [`Attachment::look_for_taken`](crate::Attachment::look_for_taken).
     pub(crate) fn look_for_taken(&self) -> bool {
         let Ok(mut core) = self.enter() else { return false };
-        let before = core.session.ropes_in_flight();
-        before > 0 && core.poll(&self.socket) > 0 && core.session.ropes_in_flight() < before
+        let before = core.session().ropes_in_flight();
+        before > 0 && core.poll(&self.socket) > 0 && core.session().ropes_in_flight() < before
     }
 
     /// Whether the thread serves this session and does nothing else.
@@ -482,7 +504,7 @@ impl Shared {
     /// See [`Attachment::attend`](crate::Attachment::attend).
     pub(crate) fn attend(&self) {
         let Ok(mut core) = self.enter() else { return };
-        if core.session.closed().is_some() {
+        if core.session().closed().is_some() {
             return;
         }
         let line = match core.hear(&self.socket) {
@@ -498,7 +520,7 @@ impl Shared {
     /// Ends the session from this side.
     pub(crate) fn close(&self, reason: &'static str) {
         if let Ok(mut core) = self.enter()
-            && core.session.closed().is_none()
+            && core.session().closed().is_none()
         {
             core.close(Closed::Here(reason), &self.socket);
         }
@@ -558,7 +580,7 @@ impl Core {
             runtime_waiters.ear.notify_one();
         }
         if !others_sleep {
-            self.waiter.unpark();
+            self.connection.unpark();
         }
     }
 
@@ -570,9 +592,9 @@ impl Core {
         key: WaitKey,
         act: impl FnOnce(&mut RuntimeWaiters, &mut Slot) -> R,
     ) -> Option<R> {
-        let Core { session, opens, accept, waiters, .. } = self;
+        let Core { connection, opens, accept, waiters, .. } = self;
         let runtime_waiters = waiters.find(runtime).expect("the caller has found or made it");
-        let slot = slot_of(session, opens, accept, key)?;
+        let slot = slot_of(connection.session_mut(), opens, accept, key)?;
         Some(act(runtime_waiters, slot))
     }
 

@@ -1,4 +1,5 @@
 //! Two ends and a clock, in one thread.
 
+mod calls;
 mod pair;
 mod waits;

@@ -33,8 +33,8 @@ use tollfree_ring::Geometry;
 use tollfree_session::Violation;
 
 use crate::driver::BEATS_OF_SILENCE;
+use crate::peer_socket::SocketEvent;
 use crate::remote::RemoteIdentity;
-use crate::socket_events::SocketEvent;
 pub(crate) use meet::dial;
 use places::Place;
 use window::Window;

@@ -1,4 +1,4 @@
-//! How a process that has attached to a shepherd heeds what that asks for, when it is about to wait.
+//! How a process that has attached to a shepherd waits as that asks for, read before a wait.
 //!
 //! # Layout
 //! `asked` in the control page, `tollfree_layout::control`.
@@ -9,7 +9,7 @@
 //! # Trust
 //! Any word may come. What follows from it is how long this side looks before it sleeps, a second at most each time, and how many
 //! answers it publishes together, 64 at most. A policy that is absolute ([`WaitPolicy::Park`](crate::WaitPolicy::Park),
-//! [`Poll`](crate::WaitPolicy::Poll)) and a quota are heeded before.
+//! [`Poll`](crate::WaitPolicy::Poll)) and a quota go before it.
 //!
 //! # Crash
 //! The word of a dead shepherd stays as it was; the session's end is learnt from the socket.
@@ -17,35 +17,65 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tollfree_connection::Hint;
 use tollfree_layout::control::{ASKED_OFF, Asked, AskedMode};
 use tollfree_layout::limits::ASKED_LOOK_US;
 use tollfree_region::{PeerRegion, ReadMemory};
 
-use crate::core::Core;
-use crate::registers::BATCH_MAX;
-
-/// Over how long requests are counted to know how many come in a second.
-const RATE_WINDOW_NS: u64 = 5_000_000;
+use crate::constants::{BATCH_MAX, RATE_WINDOW_NS};
+use crate::publishing::PublishPlanner;
+use crate::{Hint, WaitPlanner};
 
 /// What the shepherd asks for, as this side last read it.
 #[derive(Debug)]
-pub(crate) struct Heeded {
-    /// Where the word is; `None`: the peer is no shepherd that this process has attached to.
-    peer: Option<Arc<PeerRegion>>,
+pub(crate) struct WaitHint {
+    peer: Arc<PeerRegion>,
+    asked: AskedAndCounted,
+}
+
+#[derive(Debug, Default)]
+struct AskedAndCounted {
     word: u64,
     asked: Asked,
     /// Requests that were accepted.
-    pub(crate) accepted_count: u64,
+    accepted_count: u64,
     /// When the count of requests was last looked at, and what it was then.
     counted: (u64, u64),
     is_busy: bool,
 }
 
-impl Heeded {
-    pub(crate) fn new(peer: Option<Arc<PeerRegion>>) -> Heeded {
-        let asked = Asked::default();
-        Heeded { peer, word: 0, asked, accepted_count: 0, counted: (0, 0), is_busy: false }
+impl WaitHint {
+    /// Of a shepherd whose region this is.
+    pub(crate) fn new(peer: Arc<PeerRegion>) -> WaitHint {
+        WaitHint { peer, asked: AskedAndCounted::default() }
+    }
+
+    /// A request was accepted.
+    pub(crate) fn accepted(&mut self) {
+        self.asked.accepted_count += 1;
+    }
+
+    /// Reads what the shepherd asks for, before a wait.
+    pub(crate) fn read(&mut self, now_ns: u64, wait: &mut WaitPlanner, publishing: &mut PublishPlanner) {
+        let word = self.peer.load_u64(ASKED_OFF, Ordering::Relaxed);
+        if self.asked.reads(word, now_ns) {
+            publishing.set_held_max(self.asked.held_max());
+            wait.set_hint(self.asked.hint());
+        } else if self.asked.asked.poll_load > 0 && self.asked.count(now_ns) {
+            wait.set_hint(self.asked.hint());
+        }
+    }
+}
+
+impl AskedAndCounted {
+    /// Whether the word is another one than before.
+    fn reads(&mut self, word: u64, now_ns: u64) -> bool {
+        if word == self.word {
+            return false;
+        }
+        (self.word, self.asked) = (word, Asked::of_word(word));
+        // Counted anew, so that another bound is not held to what came before it.
+        (self.counted, self.is_busy) = ((now_ns, self.accepted_count), false);
+        true
     }
 
     /// Counts on. Whether it has turned out that more requests come than before, or fewer.
@@ -83,37 +113,18 @@ impl Heeded {
 /// How long a process looks that is asked to and not for how long.
 const LOOK_NS: u64 = ASKED_LOOK_US as u64 * 1000;
 
-impl Core {
-    /// Reads what the shepherd asks for, before a wait.
-    #[inline]
-    pub(crate) fn heed(&mut self, now_ns: u64) {
-        let Some(peer) = &self.heeded.peer else { return };
-        let word = peer.load_u64(ASKED_OFF, Ordering::Relaxed);
-        if word != self.heeded.word {
-            self.heeded.word = word;
-            self.heeded.asked = Asked::of_word(word);
-            // Counted anew, so that another bound is not held to what came before it.
-            (self.heeded.counted, self.heeded.is_busy) = ((now_ns, self.heeded.accepted_count), false);
-            self.publishing.set_held_max(self.heeded.held_max());
-            self.wait.set_hint(self.heeded.hint());
-        } else if self.heeded.asked.poll_load > 0 && self.heeded.count(now_ns) {
-            self.wait.set_hint(self.heeded.hint());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_load_beyond_the_bound_is_looked_for_and_one_below_it_is_not() {
-        let mut heeded = Heeded::new(None);
-        heeded.asked = Asked { mode: AskedMode::Sleep, poll_load: 10_000, ..Asked::default() };
+        let asked = Asked { mode: AskedMode::Sleep, poll_load: 10_000, ..Asked::default() };
+        let mut hint = AskedAndCounted { asked, ..AskedAndCounted::default() };
         let mut now_ns = 1;
         let mut come = |count: u64, during_ns: u64| {
-            (heeded.accepted_count, now_ns) = (heeded.accepted_count + count, now_ns + during_ns);
-            (heeded.count(now_ns), heeded.hint().map(|hint| (hint.look_ns, hint.insists)))
+            (hint.accepted_count, now_ns) = (hint.accepted_count + count, now_ns + during_ns);
+            (hint.count(now_ns), hint.hint().map(|hint| (hint.look_ns, hint.insists)))
         };
         assert_eq!(come(0, RATE_WINDOW_NS), (false, Some((0, false))));
         assert_eq!(come(1000, RATE_WINDOW_NS - 1), (false, Some((0, false))), "too early to say");

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use tollfree_kill_points::{Point, here};
-use tollfree_layout::{AreaIdx, ByteOff};
+use tollfree_layout::{AreaIdx, ByteOff, RingPos};
 use tollfree_region::{PeerRegion, Region, WriteMemory as _};
 use tollfree_ring::{RecordRead, RecordSender, RingSender, RingViolation, StageError};
 use tollfree_session::{AreaFault, Full, Inbound, Outbound};
@@ -10,16 +10,72 @@ use tollfree_session::{AreaFault, Full, Inbound, Outbound};
 use crate::area::{AreaSender, AreasMapped};
 
 /// The way out: ring and payload area.
-pub(crate) struct Sending {
-    pub(crate) ring: RingSender<Region, PeerRegion>,
-    pub(crate) area: AreaSender,
+#[derive(Debug)]
+pub(crate) struct Sender {
+    ring: RingSender<Region, PeerRegion>,
+    area: AreaSender,
     /// The ring found the peer's cursor forged while sending; the poll closes the session for it.
-    pub(crate) violation: Option<RingViolation>,
+    violation: Option<RingViolation>,
     /// Something is staged that a sleeping peer is to be woken for.
-    pub(crate) is_loud: bool,
+    is_loud: bool,
 }
 
-impl Outbound for Sending {
+impl Sender {
+    pub(crate) fn new(ring: RingSender<Region, PeerRegion>) -> Sender {
+        Sender { ring, area: AreaSender::new(), violation: None, is_loud: false }
+    }
+
+    #[inline]
+    pub(crate) fn area(&mut self) -> &mut AreaSender {
+        &mut self.area
+    }
+
+    /// Whether there is an area that could be given up one day.
+    #[inline]
+    pub(crate) fn has_area(&self) -> bool {
+        self.area.is_live()
+    }
+
+    #[inline]
+    pub(crate) fn has_violation(&self) -> bool {
+        self.violation.is_some()
+    }
+
+    pub(crate) fn take_violation(&mut self) -> Option<RingViolation> {
+        self.violation.take()
+    }
+
+    /// Makes everything staged visible. Whether there was something.
+    #[inline]
+    pub(crate) fn publish(&mut self) -> bool {
+        self.ring.publish()
+    }
+
+    /// Likewise. Whether there was something that a sleeping peer is to be woken for.
+    #[inline]
+    pub(crate) fn publish_loud(&mut self) -> bool {
+        let is_loud = std::mem::take(&mut self.is_loud);
+        self.ring.publish() && is_loud
+    }
+
+    #[inline]
+    pub(crate) fn published(&self) -> RingPos {
+        self.ring.published()
+    }
+
+    /// Bytes of the ring that the peer has not given back, and the ring's length.
+    pub(crate) fn backlog(&self) -> (u64, u64) {
+        self.ring.backlog()
+    }
+
+    /// Whether the longest record finds room; also where the peer has forged its cursor, which the next attempt finds.
+    pub(crate) fn has_room_for_longest(&mut self) -> bool {
+        let most = self.ring.record_len_max();
+        self.ring.has_room(most).unwrap_or(true)
+    }
+}
+
+impl Outbound for Sender {
     #[inline]
     fn record_len_max(&self) -> usize {
         self.ring.record_len_max()
@@ -80,9 +136,22 @@ impl Outbound for Sending {
 
 /// A record and the areas it may point into.
 pub(crate) struct Arrived<'a, R> {
-    pub(crate) record: R,
-    pub(crate) mapped: &'a AreasMapped,
-    pub(crate) in_area: std::cell::Cell<bool>,
+    record: R,
+    mapped: &'a AreasMapped,
+    in_area: std::cell::Cell<bool>,
+}
+
+impl<'a, R> Arrived<'a, R> {
+    #[inline]
+    pub(crate) fn new(record: R, mapped: &'a AreasMapped) -> Arrived<'a, R> {
+        Arrived { record, mapped, in_area: false.into() }
+    }
+
+    /// Whether anything lay in an area, so that the record's room is that of more than itself.
+    #[inline]
+    pub(crate) fn was_in_area(&self) -> bool {
+        self.in_area.get()
+    }
 }
 
 impl<R: RecordRead> Inbound for Arrived<'_, R> {
