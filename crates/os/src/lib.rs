@@ -18,6 +18,7 @@
 use std::fmt;
 
 #[cfg(all(target_os = "linux", not(tollfree_http2_only)))]
+pub mod clock;
 mod linux_only;
 #[cfg(all(target_os = "linux", not(tollfree_http2_only)))]
 use linux_only as system;

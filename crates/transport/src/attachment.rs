@@ -15,15 +15,16 @@ use tollfree_os::unix::fs::FileTypeExt;
 use tollfree_rendezvous::{Address, OfferedSocket, PeerIdentity};
 use tollfree_session::Closed;
 
-use crate::config::Config;
-use crate::handshake::{self, Attached, HandshakeError, PeerPool};
 use crate::inherited::OfProcess;
-use crate::introduction::{Introduction, Purpose};
+use crate::link::Seed;
 use crate::registers::Registers;
 use crate::remote::{LocalPeer, RemoteIdentity};
+use crate::shaking;
 use crate::shared::{Shared, Socket};
 use crate::streak::Streak;
-use crate::tokens;
+use tollfree_host::Config;
+use tollfree_host::{Attached, HandshakeError, PeerPool};
+use tollfree_host::{Introduction, Purpose};
 
 /// Why a client did not get a session.
 #[derive(Debug, thiserror::Error)]
@@ -170,8 +171,8 @@ impl Attachment {
     pub async fn connect_with(
         socket: &OfferedSocket,
         config: &Config,
-        ticket: &tokens::Ticket,
-    ) -> Result<(Attachment, tokens::Token), ConnectError> {
+        ticket: &tollfree_host::Ticket,
+    ) -> Result<(Attachment, tollfree_host::Token), ConnectError> {
         let path = socket.socket_path();
         let met = Attachment::meet(socket.address(), &path, config, &Purpose::Call, Some(ticket)).await?;
         let (attachment, Some(answer)) = met else {
@@ -188,8 +189,8 @@ impl Attachment {
         path: &Path,
         config: &Config,
         purpose: &Purpose,
-        ticket: Option<&tokens::Ticket>,
-    ) -> Result<(Attachment, Option<tokens::Token>), ConnectError> {
+        ticket: Option<&tollfree_host::Ticket>,
+    ) -> Result<(Attachment, Option<tollfree_host::Token>), ConnectError> {
         let error = |kind| ConnectError { address: address.to_string(), kind };
         let dialled = dial(path, config.handshake_timeout, STARTING).await;
         let socket = dialled.map(OfProcess::new).map_err(|source| {
@@ -204,7 +205,7 @@ impl Attachment {
             })
         })?;
         here(Point::Connected);
-        let attached = handshake::connect(&socket, config, purpose, ticket).await;
+        let attached = shaking::connect(&socket, config, purpose, ticket).await;
         let attached = attached.map_err(|kind| error(kind.into()))?;
         let answer = attached.answer;
         let attachment = Attachment::new(attached, socket.into_inner(), config)
@@ -227,19 +228,20 @@ impl Attachment {
         let error = |kind| ConnectError { address: address.to_string(), kind };
         let config = config.over_stream();
         let met = crate::link::dial(address, certificates, &config, purpose).await;
-        let (attached, socket) = met.map_err(|kind| error(kind.into()))?;
-        Attachment::over_stream(attached, socket, &config)
+        let (attached, seed, socket) = met.map_err(|kind| error(kind.into()))?;
+        Attachment::over_stream(attached, seed, socket, &config)
             .map_err(|source| error(ConnectErrorKind::Io(source)))
     }
 
     #[cfg(feature = "tls")]
     pub(crate) fn over_stream(
         attached: Attached,
+        seed: Box<Seed>,
         socket: tokio::net::TcpStream,
         config: &Config,
     ) -> std::io::Result<Attachment> {
         let socket = Socket::from_owned_fd_unchecked(tollfree_os::tcp_fd(socket.into_std()?)?)?;
-        Attachment::begin(attached, socket, config)
+        Attachment::begin(attached, Some(seed), socket, config)
     }
 
     pub(crate) fn new(
@@ -250,14 +252,19 @@ impl Attachment {
         let peer_addr = socket.peer_addr().ok().map(Arc::new);
         let peer_cred = socket.peer_cred().ok();
         let socket = Socket::from_owned_fd_unchecked(socket.into_std()?.into())?;
-        let mut attachment = Attachment::begin(attached, socket, config)?;
+        let mut attachment = Attachment::begin(attached, None, socket, config)?;
         (attachment.peer_addr, attachment.peer_cred) = (peer_addr, peer_cred);
         attachment.local = Some(LocalPeer::of_memory(attachment.shared.identity));
         Ok(attachment)
     }
 
-    fn begin(attached: Attached, socket: Socket, config: &Config) -> std::io::Result<Attachment> {
-        let shared = Shared::new(attached, socket, config)?;
+    fn begin(
+        attached: Attached,
+        seed: Option<Box<Seed>>,
+        socket: Socket,
+        config: &Config,
+    ) -> std::io::Result<Attachment> {
+        let shared = Shared::new(attached, seed, socket, config)?;
         shared.start_driver(&Handle::current())?;
         here(Point::SessionBegun);
         Ok(Attachment { shared, accepts: Streak::default(), local: None, peer_addr: None, peer_cred: None })

@@ -4,31 +4,30 @@
 //! the lock is released ([`crate::shared`]). What is said, heard and decided is the [`Connection`]'s; here is who waits for it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::task::Waker;
 
 use smallvec::SmallVec;
 use tokio::runtime;
-use tollfree_connection::{AreaAllowance, Connection, Setup, WaitHints, WaitPolicy};
+use tollfree_connection::Connection;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::{RopeIdx, StreamId};
 use tollfree_os::rustix;
 use tollfree_session::{Closed, Role, Session, Whole};
 
-use crate::clock::now_ns;
-use crate::config::Config;
-use crate::counts;
-use crate::handshake::{Attached, PeerPool};
-use crate::introduction::Purpose;
-use crate::link::Link;
+use crate::link::{Link, Seed};
 use crate::load::Load;
 use crate::opening::Turn;
-use crate::peer_socket::{PeerSocket, SocketEvent};
+use crate::peer_socket::PeerSocket;
 use crate::room::RoomQueue;
 use crate::runtime_waiters::{Slot, StreamSlots, WaitKey, Waiters, slot_of};
 use crate::shared::Socket;
-use crate::surroundings::Here;
 use crate::turns::Turns;
+use tollfree_host::Attached;
+use tollfree_host::Config;
+use tollfree_host::Here;
+use tollfree_host::SocketEvent;
+use tollfree_host::counts;
+use tollfree_os::clock::now_ns;
 
 /// Times that what a peer has left is received, each up to a bound: no longer than a full ring.
 const LEFT_ROUNDS: usize = 64;
@@ -63,39 +62,15 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(mut attached: Attached, config: &Config) -> (Core, Load) {
-        // The peer has mapped it by now; the mapping stays without a descriptor.
-        attached.own.region.take_fd();
-        let (own, peer) = (Arc::new(attached.own.region), Arc::new(attached.peer));
-        let load = Load::new(attached.shares_load, own.clone(), peer.clone());
-        let link =
-            attached.link.take().map(|seed| Box::new(Link::new(*seed, own.clone(), attached.own.ring)));
-        // The shepherd asks, for it is the client; the process that has attached goes by it. On a stream nobody looks in any case.
-        let hints = match (&attached.purpose, attached.role) {
-            (Purpose::Attach(_), Role::Client) => WaitHints::Given,
-            (Purpose::Attach(_), Role::Server) if link.is_none() => WaitHints::Taken,
-            _ => WaitHints::None,
-        };
-        let connection = Connection::new(Setup {
-            role: attached.role,
-            policy: config.wait,
-            gathers: config.is_shepherd && config.wait != WaitPolicy::LowLatency,
-            limits: config.limits,
-            peer_limits: attached.peer_limits,
-            ropes: attached.lends || attached.peer_pool == PeerPool::Same,
-            own,
-            own_ring: attached.own.ring,
-            peer,
-            peer_ring: attached.peer_ring,
-            area_len: config.area_len,
-            peer_area_len_max: attached.peer_area_len_max,
-            area_idle_ns: config.area_idle.as_nanos().try_into().unwrap_or(u64::MAX),
-            allowance: attached.seat.take().map(|seat| Box::new(seat) as Box<dyn AreaAllowance>),
-            hints,
-        });
+    pub(crate) fn new(attached: Attached, seed: Option<Box<Seed>>, config: &Config) -> (Core, Load) {
+        let (shares_load, gives_doorbells) = (attached.shares_load, attached.gives_doorbells);
+        let setup = attached.setup(config, seed.is_some());
+        let load = Load::new(shares_load, setup.own.clone(), setup.peer.clone());
+        let link = seed.map(|seed| Box::new(Link::new(*seed, setup.own.clone(), setup.own_ring)));
+        let connection = Connection::new(setup);
         let core = Core {
             connection,
-            peer: PeerSocket::new(link, attached.gives_doorbells),
+            peer: PeerSocket::new(link, gives_doorbells),
             waiters: Waiters::default(),
             turns: Turns::default(),
             accept: Slot::default(),

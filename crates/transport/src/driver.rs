@@ -20,8 +20,8 @@ use tollfree_rendezvous::{Doorbell, Seldom};
 use tollfree_session::{Closed, Violation};
 
 use crate::liveness::DeathWatch;
-use crate::peer_socket::SocketEvent;
 use crate::shared::{Entered, OwnDoorbell, Shared, Socket};
+use tollfree_host::SocketEvent;
 
 static SILENT: Seldom = Seldom::new();
 

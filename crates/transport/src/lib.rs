@@ -35,22 +35,13 @@
 #![forbid(unsafe_code)]
 
 mod accepted;
-mod admission;
 mod attachment;
 mod call;
 mod claim;
-mod clock;
-mod config;
 mod core;
-mod counts;
-mod cpu_quota;
 mod driver;
-mod ends;
 mod files;
-mod handshake;
-mod inbox;
 mod inherited;
-mod introduction;
 #[cfg(feature = "tls")]
 mod link;
 #[cfg(not(feature = "tls"))]
@@ -68,26 +59,19 @@ mod registers;
 mod remote;
 mod room;
 mod runtime_waiters;
+mod shaking;
 mod shared;
 mod silence;
 mod streak;
-mod surroundings;
-mod tokens;
+mod turn;
 mod turns;
 mod unix_listener;
 
 pub use accepted::{Accepted, Call};
-pub use admission::{Quotas, Refusals};
 pub use attachment::{Attachment, Backlog, ConnectError, ConnectErrorKind};
 pub use call::{Arrival, Chunk, Incoming, Part, Stream};
 pub use claim::Claim;
-pub use clock::{now_ns, tick_ns};
-pub use config::Config;
-pub use counts::{Waits, peer_deaths, waits};
-pub use ends::Ends;
 pub use files::{FileError, aside, read_file};
-pub use handshake::{HandshakeError, PeerPool};
-pub use introduction::{Introduction, Purpose};
 #[cfg(feature = "tls")]
 pub use link::address::{StreamAddress, StreamAddressError};
 #[cfg(feature = "tls")]
@@ -101,8 +85,13 @@ pub use listener::Listener;
 pub use opening::{Opener, Started};
 pub use registers::{Batch, DoorbellMode, RegisterError, Registers, Spin};
 pub use remote::{LocalPeer, RemoteIdentity};
-pub use tokens::{Ticket, Token, TokenError, Tokens};
 pub use tollfree_connection::{Announced, WaitPolicy};
+pub use tollfree_host::counts::{Waits, peer_deaths, waits};
+pub use tollfree_host::{
+    Config, Ends, HandshakeError, Introduction, PeerPool, Purpose, Quotas, Refusals, Ticket, Token,
+    TokenError, Tokens,
+};
+pub use tollfree_os::clock::{now_ns, tick_ns};
 pub use tollfree_region::RangeWriter;
 pub use tollfree_rendezvous::{
     Address, AddressError, BeneathError, BindError, FileId, OfferedSocket, PeerIdentity, PeerPolicy, Seldom,

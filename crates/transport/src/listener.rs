@@ -9,12 +9,14 @@ use tollfree_os::tokio_net::{UnixListener, UnixStream};
 use tollfree_region::{CLOSING_COUNT_MAX, closing_count};
 use tollfree_rendezvous::{Address, BindError, FileId, PeerIdentity, Rendezvous, Seldom};
 
-use crate::admission::Ledger;
 use crate::attachment::Attachment;
-use crate::config::Config;
-use crate::handshake::{self, HandshakeError, Turn};
 use crate::inherited::OfProcess;
+use crate::shaking;
 use crate::silence::Silent;
+use crate::turn::Turn;
+use tollfree_host::Config;
+use tollfree_host::HandshakeError;
+use tollfree_host::Ledger;
 
 /// Pause after the system had no descriptor or memory for one more client.
 const SHED: Duration = Duration::from_millis(50);
@@ -44,7 +46,7 @@ impl Listener {
     /// [`BindError`]; a socket that a dead server left is replaced, one of a live server is not. Whether this process may
     /// share memory at all is found out here, not by its first client.
     pub fn bind(address: &Address, config: Config) -> Result<Listener, BindError> {
-        handshake::check_memory(&config)
+        tollfree_host::check_memory(&config)
             .map_err(|source| BindError::Memory { address: address.to_string(), source: source.into() })?;
         Listener::start(address.clone(), Rendezvous::bind(address)?, OfProcess::new, config)
     }
@@ -58,7 +60,7 @@ impl Listener {
         config: Config,
     ) -> Result<Listener, BindError> {
         let (address, rendezvous) = Rendezvous::adopt(listener)?;
-        handshake::check_memory(&config)
+        tollfree_host::check_memory(&config)
             .map_err(|source| BindError::Memory { address: address.to_string(), source: source.into() })?;
         Listener::start(address, rendezvous, OfProcess::shared, config)
     }
@@ -168,7 +170,7 @@ async fn shake_hands(
     turn: Arc<Turn>,
     ledger: Arc<Ledger>,
 ) {
-    let attached = match handshake::accept(&stream, &config, &turn, &ledger).await {
+    let attached = match shaking::accept(&stream, &config, &turn, &ledger).await {
         Ok(attached) => attached,
         Err(error) => {
             match error {

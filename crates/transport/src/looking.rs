@@ -8,11 +8,11 @@ use tollfree_connection::constants::GLANCES_AT_ONCE;
 use tollfree_layout::StreamId;
 use tollfree_session::Whole;
 
-use crate::clock::now_ns;
 use crate::core::{Core, current_cpu};
 use crate::runtime_waiters::WaitKey;
 use crate::shared::{Entered, Shared};
-use crate::surroundings::Here;
+use tollfree_host::Here;
+use tollfree_os::clock::now_ns;
 
 /// Times that one `poll` may poll, before others have their turn.
 const ROUND_COUNT: usize = 8;

@@ -1,296 +1,124 @@
-//! The socket to the peer: its doorbell, rings where there is no other, descriptors of payload areas, and the end of it.
-
-use std::collections::VecDeque;
+//! The peer's end of a session's socket: on this host, or on another over a stream.
 
 use tollfree_connection::{AreaFd, PeerIo, Report};
-use tollfree_kill_points::{Point, here};
+use tollfree_host::{OnSocket, SessionSocket, SocketEvent, counts};
 use tollfree_layout::RingPos;
+use tollfree_os::clock::now_ns;
 use tollfree_os::fd::BorrowedFd;
 use tollfree_os::rustix;
-use tollfree_region::GivenFd;
-use tollfree_rendezvous::socket::{self, Heard, Lost};
-use tollfree_rendezvous::{PeerDoorbell, Seldom};
-use tollfree_session::{Closed, Violation};
+use tollfree_session::Violation;
 
-use crate::clock::now_ns;
-use crate::counts;
 use crate::link::Link;
 use crate::shared::Socket;
 
-/// Descriptors that may lie between their arrival and the records that announce them.
-const FD_COUNT_MAX: usize = 2;
-/// Bytes that may lie on the socket at once. A peer rings once each time that this side parks, and the kernel queues a
-/// few hundred such bytes at most.
-const DOORBELL_COUNT_MAX: usize = 4096;
-/// Reads of doorbells at most, before the descriptor that should have come with one is missed.
-const DOORBELL_READ_COUNT_MAX: usize = 8;
-
-/// What a peer does that is logged.
-static VIOLATED: Seldom = Seldom::new();
-static NO_AREA: Seldom = Seldom::new();
-static NOT_MADE: Seldom = Seldom::new();
-static NO_DOORBELL: Seldom = Seldom::new();
-static NO_DESCRIPTOR: Seldom = Seldom::new();
-static NOT_HEARD: Seldom = Seldom::new();
-
-/// What was heard on the socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SocketEvent {
-    Silent,
-    /// Doorbells or descriptors. Whether the peer has hung up behind them was not looked at.
-    Rang,
-    /// The peer has hung up, or the session is closed.
-    Dead,
-}
-
-/// How the peer is woken.
+/// See the module.
 #[derive(Debug)]
-enum PeerWake {
-    /// By a byte on the socket.
-    Socket,
-    /// Likewise, until its doorbell comes, which is the first descriptor of all and comes before the first record.
-    Awaited,
-    /// By its doorbell.
-    Given(PeerDoorbell),
-    /// It is on another host: what was published is sent.
-    Link(Box<Link>),
-}
-
-/// What is known of the peer's end of the socket.
-#[derive(Debug)]
-pub(crate) struct PeerSocket {
-    wake: PeerWake,
-    /// Descriptors that arrived, in order; `None` for one that this process had no number free for.
-    fds: VecDeque<Option<GivenFd>>,
+pub(crate) enum PeerSocket {
+    Here(SessionSocket),
+    /// What was published is sent.
+    Elsewhere(Box<Link>),
 }
 
 /// The same with the socket itself, for one step.
-pub(crate) struct OnSocket<'a> {
-    peer: &'a mut PeerSocket,
-    socket: &'a Socket,
+pub(crate) enum PeerOnSocket<'a> {
+    Here(OnSocket<'a, Socket>),
+    Elsewhere(&'a mut Link, &'a Socket),
 }
 
 impl PeerSocket {
-    /// `link`: the peer is on another host. `gives_doorbell`: its doorbell is on its way.
+    /// `gives_doorbell`: the doorbell of a peer on this host is on its way.
     pub(crate) fn new(link: Option<Box<Link>>, gives_doorbell: bool) -> PeerSocket {
-        let wake = match link {
-            Some(link) => PeerWake::Link(link),
-            None if gives_doorbell => PeerWake::Awaited,
-            None => PeerWake::Socket,
-        };
-        PeerSocket { wake, fds: VecDeque::new() }
+        match link {
+            Some(link) => PeerSocket::Elsewhere(link),
+            None => PeerSocket::Here(SessionSocket::new(gives_doorbell)),
+        }
     }
 
     #[inline]
-    pub(crate) fn on<'a>(&'a mut self, socket: &'a Socket) -> OnSocket<'a> {
-        OnSocket { peer: self, socket }
+    pub(crate) fn on<'a>(&'a mut self, socket: &'a Socket) -> PeerOnSocket<'a> {
+        match self {
+            PeerSocket::Here(peer) => PeerOnSocket::Here(peer.on(socket)),
+            PeerSocket::Elsewhere(link) => PeerOnSocket::Elsewhere(link, socket),
+        }
     }
 
     /// The stream, where the peer is on another host.
     #[inline]
     pub(crate) fn link(&mut self) -> Option<&mut Link> {
-        match &mut self.wake {
-            PeerWake::Link(link) => Some(link),
-            _ => None,
-        }
-    }
-
-    /// Keeps a descriptor that has come; `None` for one that this process could not have.
-    fn keep_fd(&mut self, fd: Option<GivenFd>) {
-        if !matches!(self.wake, PeerWake::Awaited) {
-            self.fds.push_back(fd);
-            return;
-        }
-        self.wake = match fd.map(PeerDoorbell::new) {
-            Some(Ok(doorbell)) => PeerWake::Given(doorbell),
-            Some(Err(instead)) => {
-                if let Some(unsaid) = NO_DOORBELL.turn() {
-                    tracing::warn!(
-                        instead,
-                        unsaid,
-                        "the peer's doorbell is none: it is rung over the socket"
-                    );
-                }
-                PeerWake::Socket
-            }
-            None => PeerWake::Socket,
-        };
-    }
-
-    /// Reads the socket empty: doorbells are forgotten, descriptors kept.
-    ///
-    /// # Errors
-    /// What the peer has done that no peer does.
-    fn hear(&mut self, socket: &Socket) -> Result<SocketEvent, Violation> {
-        let mut buffer = [0; 256];
-        let mut heard_len = 0;
-        loop {
-            let mut is_empty = false;
-            match socket::recv(socket, &mut buffer) {
-                Ok(Heard::Nothing) if heard_len == 0 => return Ok(SocketEvent::Silent),
-                Ok(Heard::Nothing) => return Ok(SocketEvent::Rang),
-                Ok(Heard::HungUp) => return Ok(SocketEvent::Dead),
-                Ok(Heard::Bytes(len, fds)) => {
-                    heard_len += len;
-                    // Only descriptors cut a receive short that more bytes follow.
-                    is_empty = fds.is_empty() && len < buffer.len();
-                    fds.into_iter().for_each(|fd| self.keep_fd(Some(fd)));
-                }
-                Ok(Heard::Cut(len, Lost::OutOfDescriptors)) => {
-                    if let Some(unsaid) = NO_DESCRIPTOR.turn() {
-                        tracing::warn!(unsaid, "out of descriptors: one that the peer has sent can't be had");
-                    }
-                    heard_len += len;
-                    self.keep_fd(None);
-                }
-                Ok(Heard::Cut(_, Lost::Excess)) => heard_len = usize::MAX,
-                Err(error) => {
-                    if let Some(unsaid) = NOT_HEARD.turn() {
-                        tracing::warn!(%error, unsaid, "receiving from the peer's socket");
-                    }
-                    return Ok(SocketEvent::Dead);
-                }
-            }
-            if self.fds.len() > FD_COUNT_MAX || heard_len > DOORBELL_COUNT_MAX {
-                let excess = if heard_len > DOORBELL_COUNT_MAX {
-                    "more doorbells, or descriptors at once, than any peer has reason to send"
-                } else {
-                    "more descriptors than were announced"
-                };
-                self.fds.clear();
-                return Err(Violation::Socket(excess));
-            }
-            if is_empty {
-                return Ok(SocketEvent::Rang);
-            }
+        match self {
+            PeerSocket::Here(_) => None,
+            PeerSocket::Elsewhere(link) => Some(link),
         }
     }
 }
 
-impl OnSocket<'_> {
+impl PeerOnSocket<'_> {
     /// Reads the socket empty: doorbells are forgotten, descriptors kept. Of a stream, takes what it brings into the mirror of the peer's
     /// region; `published` is in the ring.
     ///
     /// # Errors
     /// What the peer has done that no peer does.
     pub(crate) fn hear(&mut self, published: RingPos) -> Result<SocketEvent, Violation> {
-        let Some(link) = self.peer.link() else { return self.peer.hear(self.socket) };
-        let event = link.hear(self.socket)?;
-        // TLS may have something to answer.
-        link.flush(self.socket, published);
-        Ok(event)
-    }
-
-    /// The peer has said something, so its doorbell has come, or never will.
-    #[cold]
-    fn hear_of_doorbell(&mut self) -> Result<(), Violation> {
-        // Should the peer have hung up, the driver finds it so too.
-        self.peer.hear(self.socket)?;
-        if matches!(self.peer.wake, PeerWake::Awaited) {
-            self.peer.wake = PeerWake::Socket;
+        match self {
+            PeerOnSocket::Here(peer) => peer.hear(),
+            PeerOnSocket::Elsewhere(link, socket) => {
+                let event = link.hear(*socket)?;
+                // TLS may have something to answer.
+                link.flush(*socket, published);
+                Ok(event)
+            }
         }
-        Ok(())
     }
 }
 
-impl PeerIo for OnSocket<'_> {
+impl PeerIo for PeerOnSocket<'_> {
     fn now_ns(&self) -> u64 {
         now_ns()
     }
 
     fn ring(&mut self, published: RingPos) {
-        counts::rung();
-        if let Some(link) = self.peer.link() {
-            return link.flush(self.socket, published);
+        match self {
+            PeerOnSocket::Here(peer) => peer.ring(published),
+            PeerOnSocket::Elsewhere(link, socket) => {
+                counts::rung();
+                link.flush(*socket, published);
+            }
         }
-        if let PeerWake::Given(doorbell) = &self.peer.wake {
-            let Err(error) = doorbell.ring() else { return };
-            tracing::debug!(%error, "the peer's doorbell is of no use: it is rung over the socket from now on");
-            self.peer.wake = PeerWake::Socket;
-        }
-        socket::ring(self.socket);
     }
 
     #[inline]
     fn record_came(&mut self) -> Result<(), Violation> {
-        if matches!(self.peer.wake, PeerWake::Awaited) { self.hear_of_doorbell() } else { Ok(()) }
+        match self {
+            PeerOnSocket::Here(peer) => peer.record_came(),
+            PeerOnSocket::Elsewhere(..) => Ok(()),
+        }
     }
 
     fn send_area(&mut self, area: BorrowedFd<'_>) -> Result<(), String> {
-        match socket::send(self.socket, b"a", Some(area)) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err("the socket's buffer is full".to_string()),
-            Err(error) => Err(error.to_string()),
+        match self {
+            PeerOnSocket::Here(peer) => peer.send_area(area),
+            PeerOnSocket::Elsewhere(..) => Err("the peer is on another host".to_owned()),
         }
     }
 
     fn take_area(&mut self) -> AreaFd {
-        for _ in 0..DOORBELL_READ_COUNT_MAX {
-            if !self.peer.fds.is_empty() {
-                break;
-            }
-            match self.peer.hear(self.socket) {
-                Ok(SocketEvent::Rang) => {}
-                Ok(_) => break,
-                Err(violation) => return AreaFd::Violation(violation),
-            }
-        }
-        match self.peer.fds.pop_front() {
-            Some(Some(fd)) => AreaFd::Came(fd),
-            Some(None) => AreaFd::NoNumber,
-            None => AreaFd::Missing,
+        match self {
+            PeerOnSocket::Here(peer) => peer.take_area(),
+            PeerOnSocket::Elsewhere(..) => AreaFd::Missing,
         }
     }
 
     fn hang_up(&mut self, published: RingPos, is_new: bool) {
-        if let Some(link) = self.peer.link() {
-            link.close(self.socket, published);
-        } else if is_new {
-            here(Point::ClosePublished);
-            socket::ring(self.socket);
+        match self {
+            PeerOnSocket::Here(peer) => peer.hang_up(published, is_new),
+            PeerOnSocket::Elsewhere(link, socket) => {
+                link.close(*socket, published);
+                let _ = rustix::net::shutdown(*socket, rustix::net::Shutdown::Both);
+            }
         }
-        let _ = rustix::net::shutdown(self.socket, rustix::net::Shutdown::Both);
-        here(Point::SocketShutDown);
     }
 
     fn report(&mut self, report: Report<'_>) {
-        match report {
-            Report::Closing(Closed::Here(reason)) => tracing::debug!(reason, "closing a session"),
-            Report::Closing(reason) => {
-                if let Some(unsaid) = VIOLATED.turn() {
-                    tracing::warn!(%reason, unsaid, "closing a session");
-                }
-            }
-            Report::AreaWithheld => {
-                tracing::debug!("no payload area now: large messages of this session go through the ring");
-            }
-            Report::AreaNotMade(reason) => {
-                if let Some(unsaid) = NOT_MADE.turn() {
-                    tracing::warn!(
-                        %reason,
-                        unsaid,
-                        "no payload area: large messages of this session go through the ring"
-                    );
-                }
-            }
-            Report::AreaRefused => {
-                if let Some(unsaid) = NO_AREA.turn() {
-                    tracing::warn!(
-                        unsaid,
-                        "the peer could not map a payload area: large messages go through the ring"
-                    );
-                }
-            }
-            Report::AreaForged(error) => {
-                if let Some(unsaid) = NO_AREA.turn() {
-                    tracing::warn!(%error, unsaid, "refusing a payload area");
-                }
-            }
-            Report::AreaNotMapped(error) => {
-                if let Some(unsaid) = NO_AREA.turn() {
-                    tracing::warn!(%error, unsaid, "can't map a payload area; the peer goes on without");
-                }
-            }
-        }
+        tollfree_host::log(report);
     }
 }

@@ -3,10 +3,10 @@
 
 use tollfree_connection::{Announced, Flushed, Staged};
 
-use crate::clock::now_ns;
 use crate::core::Core;
 use crate::registers::Registers;
 use crate::shared::Socket;
+use tollfree_os::clock::now_ns;
 
 impl Core {
     /// Whether there is a driver that sees to what is left for later.

@@ -35,19 +35,20 @@ use tollfree_region::Origin;
 use tollfree_rendezvous::{PeerIdentity, socket};
 use tollfree_session::Closed;
 
-use crate::clock::now_ns;
-use crate::config::Config;
 use crate::core::Core;
-use crate::counts;
 use crate::driver::{Driver, Duplicates};
-use crate::handshake::{Attached, PeerPool};
-use crate::introduction::Purpose;
+use crate::link::Seed;
 use crate::liveness::DeathWatch;
 use crate::load::Load;
-use crate::peer_socket::SocketEvent;
 use crate::remote::RemoteIdentity;
 use crate::runtime_waiters::{RuntimeWaiters, Slot, WaitKey, WaiterRole, slot_of};
-use crate::surroundings::Here;
+use tollfree_host::Config;
+use tollfree_host::Here;
+use tollfree_host::Purpose;
+use tollfree_host::SocketEvent;
+use tollfree_host::counts;
+use tollfree_host::{Attached, PeerPool};
+use tollfree_os::clock::now_ns;
 
 /// What a child of `fork` is told.
 pub(crate) const FORKED: Closed =
@@ -177,20 +178,25 @@ impl Entered<'_> {
 
 impl Shared {
     /// Must be called in the runtime that is to watch the socket.
-    pub(crate) fn new(mut attached: Attached, socket: Socket, config: &Config) -> io::Result<Arc<Shared>> {
+    pub(crate) fn new(
+        mut attached: Attached,
+        seed: Option<Box<Seed>>,
+        socket: Socket,
+        config: &Config,
+    ) -> io::Result<Arc<Shared>> {
         let death = attached.pidfd.take().map(DeathWatch::new).transpose()?;
         let (origin, identity) = (attached.own.region.origin(), attached.identity);
-        let doorbell = match &attached.link {
+        let doorbell = match &seed {
             // What wakes a driver, beside what comes: room for what goes.
             Some(_) => Some(duplicate(&socket)?),
             None => attached.own.doorbell.take().filter(|_| attached.gives_doorbells).map(OwnedFd::from),
         };
         let doorbell = doorbell.map(OwnDoorbell::from_owned_fd_unchecked).transpose()?;
-        let remote = attached.link.as_ref().and_then(|link| link.remote.clone());
+        let remote = seed.as_ref().and_then(|seed| seed.remote.clone());
         let (agent, purpose) = (attached.agent.clone(), attached.purpose.clone());
         let (clock_shift_ns, peer_pool, lends) =
             (attached.clock_shift_ns, attached.peer_pool, attached.lends);
-        let (core, load) = Core::new(attached, config);
+        let (core, load) = Core::new(attached, seed, config);
         Ok(Arc::new(Shared {
             socket: Arc::new(socket),
             doorbell: doorbell.map(Arc::new),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use tollfree_rendezvous::descriptor_limit;
 
-use crate::handshake::{Ended, Turn};
+use crate::turn::{Ended, Turn};
 
 /// At most so many of all descriptors are silent clients'; at least, and at most, so many.
 const SHARE: u64 = 8;

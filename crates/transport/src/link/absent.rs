@@ -9,8 +9,8 @@ use tollfree_region::Region;
 use tollfree_ring::Geometry;
 use tollfree_session::Violation;
 
-use crate::peer_socket::SocketEvent;
 use crate::remote::RemoteIdentity;
+use tollfree_host::SocketEvent;
 
 /// See the engine's.
 pub(crate) struct Seed {

@@ -12,13 +12,14 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tollfree_rendezvous::Seldom;
 
-use crate::admission::Ledger;
 use crate::attachment::Attachment;
-use crate::config::Config;
-use crate::handshake::{HandshakeError, Turn};
 use crate::link::meet;
 use crate::link::places::Places;
 use crate::silence::Silent;
+use crate::turn::Turn;
+use tollfree_host::Config;
+use tollfree_host::HandshakeError;
+use tollfree_host::Ledger;
 
 /// Pause after the system had no descriptor or memory for one more connection.
 const SHED: Duration = Duration::from_millis(50);
@@ -153,7 +154,7 @@ async fn shake_hands(
     places: &Arc<Places>,
 ) {
     let met = meet::accept(stream, address, policy, config, turn, places).await;
-    let (attached, socket) = match met {
+    let (attached, seed, socket) = match met {
         Ok(met) => met,
         Err(HandshakeError::HungUp) => {
             tracing::debug!(%address, "somebody connected, and went without a handshake");
@@ -166,7 +167,7 @@ async fn shake_hands(
             return;
         }
     };
-    match Attachment::over_stream(attached, socket, config) {
+    match Attachment::over_stream(attached, seed, socket, config) {
         // Where the listener was dropped the session goes with it, which tells the peer.
         Ok(attachment) => drop(sender.send(attachment).await),
         Err(error) => {

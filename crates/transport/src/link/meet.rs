@@ -14,7 +14,6 @@
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,23 +21,25 @@ use tokio_rustls::rustls::Connection;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tollfree_layout::control::RING_OFF;
 use tollfree_layout::device::PROTOCOL;
-use tollfree_layout::handshake::{Hello, MAGIC, VERSION_MAX, feature, kind};
+use tollfree_layout::handshake::{Hello, MAGIC, feature};
 use tollfree_layout::limits::HELLO_LEN;
 use tollfree_region::{PeerRegion, Region};
 use tollfree_rendezvous::{PeerIdentity, descriptors_are_short};
 use tollfree_session::Role;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::config::Config;
 use crate::files::aside;
-use crate::handshake::{self, Attached, HandshakeError, Own, Peer, Turn};
-use crate::introduction::{Purpose, body_len};
 use crate::link::Seed;
 use crate::link::address::StreamAddress;
 use crate::link::certificates::Certificates;
 use crate::link::listener::StreamPolicy;
 use crate::link::places::Places;
 use crate::remote::RemoteIdentity;
+use crate::shaking;
+use crate::turn::Turn;
+use tollfree_host::Config;
+use tollfree_host::{Attached, HandshakeError, Own, Peer, check_answer, check_request, refusal};
+use tollfree_host::{Purpose, body_len};
 
 /// A process of another host has no number here, nor a user.
 const NOBODY: PeerIdentity = PeerIdentity { pid: 0, uid: u32::MAX, gid: u32::MAX };
@@ -72,10 +73,15 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<()
 }
 
 fn offer(of_kind: u32, purpose: &Purpose, role: Role, config: &Config, own: &Own) -> Hello {
-    let mut hello = handshake::offer(of_kind, purpose, role, config, own);
+    let mut hello = tollfree_host::offer(of_kind, purpose, role, config, own);
+    reduce(&mut hello);
+    hello
+}
+
+/// Leaves what needs no common memory or kernel.
+fn reduce(hello: &mut Hello) {
     hello.area_len_max = 0.into();
     hello.features = (hello.features.get() & FEATURES).into();
-    hello
 }
 
 /// What the peer has said, with a mirror of its region. TLS is still to be taken along.
@@ -87,8 +93,7 @@ fn attach(
     config: &Config,
 ) -> Result<(Attached, Region), HandshakeError> {
     let mut theirs = *theirs;
-    theirs.features = (theirs.features.get() & FEATURES).into();
-    theirs.area_len_max = 0.into();
+    reduce(&mut theirs);
     let mut mirror = None;
     let map = |_: usize| {
         let len = RING_OFF + theirs.ring_len.get() as usize;
@@ -98,7 +103,7 @@ fn attach(
         Ok(PeerRegion::map(fd, len)?)
     };
     let peer = Peer { identity: NOBODY, pidfd: None, shares_clock: false };
-    let attached = handshake::attach(purpose, role, &theirs, map, own, peer, config)?;
+    let attached = tollfree_host::attach(purpose, role, &theirs, map, own, peer, config)?;
     mirror.map(|mirror| (attached, mirror)).ok_or(HandshakeError::Malformed("it has no ring"))
 }
 
@@ -123,8 +128,8 @@ pub(crate) async fn dial(
     certificates: &Certificates,
     config: &Config,
     purpose: Purpose,
-) -> Result<(Attached, TcpStream), HandshakeError> {
-    handshake::within(config.handshake_timeout, async {
+) -> Result<(Attached, Box<Seed>, TcpStream), HandshakeError> {
+    shaking::within(config.handshake_timeout, async {
         let certificates = certificates.clone();
         let tls = aside(move || certificates.config()).await?;
         let tls = tls.map_err(|error| HandshakeError::Certificates(error.to_string()))?;
@@ -138,13 +143,12 @@ pub(crate) async fn dial(
         hello.body_len = (body.len() as u32).into();
         send(&mut stream, &[hello.as_bytes(), &body].concat()).await?;
         let answer = read_hello(&mut stream).await?;
-        handshake::check_answer(&answer)?;
-        let (mut attached, mirror) = attach(purpose, role, &answer, own, config)?;
+        check_answer(&answer)?;
+        let (attached, mirror) = attach(purpose, role, &answer, own, config)?;
         let ring = attached.peer_ring;
         let (socket, tls) = stream.into_inner();
-        attached.link =
-            Some(Box::new(Seed { tls: Connection::Client(tls), mirror, ring, remote: None, place: None }));
-        Ok((attached, socket))
+        let seed = Seed { tls: Connection::Client(tls), mirror, ring, remote: None, place: None };
+        Ok((attached, Box::new(seed), socket))
     })
     .await
 }
@@ -157,8 +161,8 @@ pub(crate) async fn accept(
     config: &Config,
     turn: &Turn,
     places: &Arc<Places>,
-) -> Result<(Attached, TcpStream), HandshakeError> {
-    handshake::within(config.handshake_timeout, async {
+) -> Result<(Attached, Box<Seed>, TcpStream), HandshakeError> {
+    shaking::within(config.handshake_timeout, async {
         if descriptors_are_short(&socket) {
             return Err(HandshakeError::Descriptors);
         }
@@ -179,7 +183,7 @@ pub(crate) async fn accept(
                 asked = ask(&mut stream, config) => asked?,
                 refused = turn.refused() => return Err(refused),
             };
-            turn.hear();
+            turn.heard();
             let (purpose, hello) = purpose;
             let place = places.take(&subject)?;
             let role = match purpose.role() {
@@ -188,23 +192,21 @@ pub(crate) async fn accept(
             };
             let own = Own::without_doorbell(region_name(role), config)?;
             let (attached, mirror) = attach(purpose, role, &hello, own, config)?;
-            let mut welcome = offer(kind::WELCOME, &attached.purpose, role, config, &attached.own);
-            welcome.version_min = VERSION_MAX.min(hello.version_max.get()).into();
-            welcome.version_max = welcome.version_min;
+            let mut welcome = tollfree_host::welcome(&hello, &attached, config);
+            reduce(&mut welcome);
             send(&mut stream, welcome.as_bytes()).await?;
             Ok((attached, mirror, place, RemoteIdentity { subject, address }))
         };
         match spoken.await {
-            Ok((mut attached, mirror, place, remote)) => {
+            Ok((attached, mirror, place, remote)) => {
                 let ring = attached.peer_ring;
                 let (socket, tls) = stream.into_inner();
                 let (tls, remote, place) = (Connection::Server(tls), Some(remote), Some(place));
-                attached.link = Some(Box::new(Seed { tls, mirror, ring, remote, place }));
-                Ok((attached, socket))
+                Ok((attached, Box::new(Seed { tls, mirror, ring, remote, place }), socket))
             }
             Err(error) => {
                 // The peer may be gone, or not listening; the error itself is what counts.
-                let _ = stream.write_all(handshake::refusal(&error).as_bytes()).await;
+                let _ = stream.write_all(refusal(&error).as_bytes()).await;
                 let _ = stream.shutdown().await;
                 Err(error)
             }
@@ -221,16 +223,10 @@ async fn ask(
     config: &Config,
 ) -> Result<(Purpose, Hello), HandshakeError> {
     let hello = read_hello(stream).await?;
-    handshake::check_request(&hello, config)?;
+    check_request(&hello, config)?;
     let len = body_len(hello.kind.get(), hello.body_len.get()).map_err(HandshakeError::Malformed)?;
     let mut body = vec![0; len];
     stream.read_exact(&mut body).await.map_err(failed)?;
     let purpose = Purpose::read(hello.kind.get(), &body).map_err(HandshakeError::Malformed)?;
     Ok((purpose, hello))
-}
-
-impl Turn {
-    fn hear(&self) {
-        self.heard.store(true, Ordering::Relaxed);
-    }
 }

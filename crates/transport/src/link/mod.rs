@@ -33,10 +33,10 @@ use tollfree_ring::Geometry;
 use tollfree_session::Violation;
 
 use crate::driver::BEATS_OF_SILENCE;
-use crate::peer_socket::SocketEvent;
 use crate::remote::RemoteIdentity;
 pub(crate) use meet::dial;
 use places::Place;
+use tollfree_host::SocketEvent;
 use window::Window;
 use wire::Wire;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::handshake::HandshakeError;
+use tollfree_host::HandshakeError;
 
 /// Sessions at once, by subject.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use tollfree_connection::{Contention, Surroundings, ThreadTime};
 use tollfree_os::rustix;
 use tollfree_os::rustix::time::{ClockId, clock_gettime};
 
-use crate::clock::now_ns;
 use crate::cpu_quota;
+use tollfree_os::clock::now_ns;
 
 /// Until when some thread's processor is wanted, on the monotonic clock in nanoseconds; 0: none is.
 static ANY_WANTED_UNTIL_NS: AtomicU64 = AtomicU64::new(0);
@@ -22,7 +22,7 @@ thread_local! {
 
 /// This thread, and the process that it belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Here;
+pub struct Here;
 
 impl Surroundings for Here {
     #[inline]
@@ -52,7 +52,7 @@ impl Surroundings for Here {
 impl Here {
     /// Whether a good neighbor is to offer this processor before a wait.
     #[inline]
-    pub(crate) fn is_offer_due() -> bool {
+    pub fn is_offer_due() -> bool {
         let mut contention = CONTENTION.get();
         let is_due = contention.is_offer_due();
         CONTENTION.set(contention);
@@ -60,7 +60,7 @@ impl Here {
     }
 
     /// Offers this processor. If that takes longer than `taken_ns`, others want it.
-    pub(crate) fn offer(taken_ns: u64) {
+    pub fn offer(taken_ns: u64) {
         let now = now_ns();
         rustix::thread::sched_yield();
         Here::offered(now, now_ns().saturating_sub(now), taken_ns, true);
@@ -68,7 +68,7 @@ impl Here {
 
     /// This processor was offered at `now_ns`, and came back after `away_ns`. Beyond `taken_ns` others want it; `tells_all`: good
     /// neighbors in other threads are to go by that.
-    pub(crate) fn offered(now_ns: u64, away_ns: u64, taken_ns: u64, tells_all: bool) {
+    pub fn offered(now_ns: u64, away_ns: u64, taken_ns: u64, tells_all: bool) {
         let mut contention = CONTENTION.get();
         if contention.offered(now_ns, away_ns, taken_ns) {
             CONTENTION.set(contention);
@@ -79,7 +79,7 @@ impl Here {
     }
 
     /// Processor time that this thread has taken.
-    pub(crate) fn thread_time() -> ThreadTime {
+    pub fn thread_time() -> ThreadTime {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         ThreadTime {
             thread: rustix::thread::gettid().as_raw_nonzero().get() as u64,

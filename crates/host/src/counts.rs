@@ -44,22 +44,27 @@ pub(crate) fn looked_ns() -> u64 {
     LOOKED_NS.load(Ordering::Relaxed)
 }
 
-pub(crate) fn looked(ns: u64) {
+/// A task has looked for so many nanoseconds.
+pub fn looked(ns: u64) {
     LOOKED_NS.fetch_add(ns, Ordering::Relaxed);
 }
 
-pub(crate) fn parked() {
+/// A task that looked goes to sleep.
+pub fn parked() {
     PARKED.fetch_add(1, Ordering::Relaxed);
 }
 
-pub(crate) fn woken() {
+/// A peer has woken this process.
+pub fn woken() {
     WOKEN.fetch_add(1, Ordering::Relaxed);
 }
 
-pub(crate) fn rung() {
+/// This process wakes a peer.
+pub fn rung() {
     RUNG.fetch_add(1, Ordering::Relaxed);
 }
 
-pub(crate) fn peer_died() {
+/// A peer has gone without a word.
+pub fn peer_died() {
     PEER_DEATHS.fetch_add(1, Ordering::Relaxed);
 }

@@ -25,8 +25,8 @@ use tollfree_os::fd::{AsFd, OwnedFd};
 use tollfree_os::rustix;
 use tollfree_rendezvous::{PeerIdentity, descriptor_limit};
 
-use crate::clock::now_ns;
-use crate::handshake::HandshakeError;
+use crate::error::HandshakeError;
+use tollfree_os::clock::now_ns;
 
 const MINUTE_NS: u64 = 60_000_000_000;
 /// For how many minutes memory of a session that has ended counts.
@@ -68,7 +68,8 @@ impl Refusals {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn add(&self) {
+    /// A client was refused.
+    pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -139,14 +140,14 @@ struct Book {
 
 /// The book of a listener.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     quotas: Quotas,
     book: Mutex<Book>,
 }
 
 /// A session's place. Dropped with it.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub struct Seat {
     ledger: Arc<Ledger>,
     process: Option<Process>,
     uid: u32,
@@ -161,7 +162,8 @@ fn minute_now() -> u64 {
 }
 
 impl Ledger {
-    pub(crate) fn new(quotas: &Quotas) -> Arc<Ledger> {
+    /// Of a listener that has let in nobody yet.
+    pub fn new(quotas: &Quotas) -> Arc<Ledger> {
         let of_limit = |eighths: u64, most: u32| {
             let share = (descriptor_limit() / 8).saturating_mul(eighths);
             u32::try_from(share).unwrap_or(u32::MAX).clamp(16, most)
@@ -175,8 +177,7 @@ impl Ledger {
     }
 
     /// Sessions that one user may have at once, or one subject of certificates.
-    #[cfg(feature = "tls")]
-    pub(crate) fn sessions_per_user(quotas: &Quotas) -> u32 {
+    pub fn sessions_per_user(quotas: &Quotas) -> u32 {
         Ledger::new(quotas).quotas.sessions_per_user.unwrap_or(u32::MAX)
     }
 
@@ -184,7 +185,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`HandshakeError::Quota`], which names the setting.
-    pub(crate) fn admit(
+    pub fn admit(
         self: &Arc<Self>,
         identity: PeerIdentity,
         pidfd: Option<&OwnedFd>,
@@ -268,7 +269,7 @@ impl Book {
 
 impl Seat {
     /// Memory was made for the session.
-    pub(crate) fn made(&mut self, len: usize) {
+    pub fn made(&mut self, len: usize) {
         self.held_len += len as u64;
     }
 

@@ -1,21 +1,19 @@
 //! The first message on a socket, as far as it has come.
 
-use std::io;
-
-use tokio::io::Interest;
 use tollfree_kill_points::{Point, here};
 use tollfree_layout::handshake::{HTTP2_PREFACE, Hello, MAGIC};
 use tollfree_layout::limits::HELLO_LEN;
-use tollfree_os::tokio_net::UnixStream;
+use tollfree_os::fd::AsFd;
 use tollfree_region::GivenFd;
 use tollfree_rendezvous::socket::{self, Heard, Lost};
 use zerocopy::FromBytes;
 
-use crate::handshake::HandshakeError;
+use crate::error::HandshakeError;
 
 const TOO_MANY: HandshakeError = HandshakeError::Malformed("it came with more than one descriptor");
 
 /// A message, as far as it has come, and what follows it.
+#[derive(Debug)]
 pub(crate) struct Inbox {
     /// As long as what is expected.
     bytes: Vec<u8>,
@@ -48,26 +46,10 @@ impl Inbox {
         (self.hello(), self.fds.pop())
     }
 
-    /// Waits for the rest of what is expected. Cancel safe.
-    pub(crate) async fn recv(&mut self, stream: &UnixStream) -> Result<(), HandshakeError> {
-        while self.len < self.bytes.len() {
-            stream.readable().await?;
-            let looked = stream.try_io(Interest::READABLE, || match self.look(stream) {
-                Ok(true) => Ok(Ok(())),
-                Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
-                Err(error) => Ok(Err(error)),
-            });
-            if let Ok(seen) = looked {
-                return seen;
-            }
-        }
-        Ok(())
-    }
-
     /// Takes what has come. `false`: that is not all of it.
-    pub(crate) fn look(&mut self, stream: &UnixStream) -> Result<bool, HandshakeError> {
+    pub(crate) fn look(&mut self, stream: impl AsFd) -> Result<bool, HandshakeError> {
         while self.len < self.bytes.len() {
-            match socket::recv(stream, &mut self.bytes[self.len..])? {
+            match socket::recv(&stream, &mut self.bytes[self.len..])? {
                 Heard::Nothing => return Ok(false),
                 Heard::HungUp => return Err(HandshakeError::HungUp),
                 Heard::Cut(_, Lost::Excess) => return Err(TOO_MANY),

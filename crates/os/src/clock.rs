@@ -1,6 +1,6 @@
 //! The clock that deadlines are counted by.
 
-use tollfree_os::rustix;
+use crate::rustix;
 
 /// Monotonic clock in nanoseconds.
 pub fn now_ns() -> u64 {

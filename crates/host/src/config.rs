@@ -90,10 +90,9 @@ impl Config {
     }
 }
 
-#[cfg(feature = "tls")]
 impl Config {
     /// The same for sessions over a stream: nobody looks for what only the driver can hear, and there is no memory to share.
-    pub(crate) fn over_stream(&self) -> Config {
+    pub fn over_stream(&self) -> Config {
         Config {
             wait: WaitPolicy::Park,
             dedicated: false,

@@ -150,7 +150,7 @@ impl Purpose {
     }
 
     /// The kind of the message that says so.
-    pub(crate) fn kind(&self) -> u32 {
+    pub fn kind(&self) -> u32 {
         match self {
             Purpose::Call => kind::HELLO,
             Purpose::Attach(_) => kind::ATTACH,
@@ -159,7 +159,7 @@ impl Purpose {
     }
 
     /// What follows that message.
-    pub(crate) fn body(&self) -> Vec<u8> {
+    pub fn body(&self) -> Vec<u8> {
         match self {
             Purpose::Call => Vec::new(),
             Purpose::Attach(introduction) => introduction.pack(),
@@ -168,7 +168,7 @@ impl Purpose {
     }
 
     /// What the one that says so is in the session.
-    pub(crate) fn role(&self) -> Role {
+    pub fn role(&self) -> Role {
         match self {
             Purpose::Attach(_) => Role::Server,
             Purpose::Call | Purpose::Via(_) => Role::Client,
@@ -179,7 +179,7 @@ impl Purpose {
     ///
     /// # Errors
     /// What is wrong with the names.
-    pub(crate) fn read(of_kind: u32, body: &[u8]) -> Result<Purpose, &'static str> {
+    pub fn read(of_kind: u32, body: &[u8]) -> Result<Purpose, &'static str> {
         match of_kind {
             kind::ATTACH => Introduction::read(body).map(Purpose::Attach),
             kind::VIA if is_name(body, TARGET_LEN_MAX) => Ok(Purpose::Via(text(body).into())),
@@ -193,7 +193,7 @@ impl Purpose {
 ///
 /// # Errors
 /// It is longer than any may be.
-pub(crate) fn body_len(of_kind: u32, len: u32) -> Result<usize, &'static str> {
+pub fn body_len(of_kind: u32, len: u32) -> Result<usize, &'static str> {
     match (of_kind, len as usize) {
         (kind::ATTACH | kind::VIA, len) if len <= INTRODUCTION_LEN_MAX => Ok(len),
         (kind::ATTACH | kind::VIA, _) => Err("its introduction is longer than 8 KiB"),
