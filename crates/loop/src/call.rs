@@ -1,0 +1,243 @@
+//! One call of a session: what it has yet to say, and what of a message has come.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use tollfree_layout::StreamId;
+use tollfree_session::{Chunk, Emission, Ending, GRPC_PREFIX_LEN, Outgoing};
+
+use crate::{CallError, Message};
+
+/// Why a message that comes can't be taken; the call ends with this gRPC status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused(pub(crate) u16);
+
+/// gRPC's RESOURCE_EXHAUSTED and INTERNAL.
+const TOO_LONG: Refused = Refused(8);
+const NONSENSE: Refused = Refused(13);
+
+/// How a client's call is to be opened.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) path: String,
+    pub(crate) deadline_ns: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// A client's has one once it is open.
+    id: Option<StreamId>,
+    opening: Option<Opening>,
+    deadline_ns: u64,
+    headers: Option<Bytes>,
+    messages: VecDeque<Outgoing>,
+    ending: Option<Ending>,
+    /// What is being said.
+    emission: Emission,
+    /// Nothing more may be said.
+    has_ended: bool,
+    /// The application is to be told when all is said.
+    owes_word: bool,
+    arriving: Option<(bool, BytesMut)>,
+    /// A server's: the client has said everything.
+    heard: bool,
+    message_len_max: usize,
+}
+
+impl Call {
+    fn new(id: Option<StreamId>, opening: Option<Opening>, message_len_max: usize) -> Call {
+        Call {
+            id,
+            deadline_ns: opening.as_ref().map_or(0, |opening| opening.deadline_ns),
+            opening,
+            headers: None,
+            messages: VecDeque::new(),
+            ending: None,
+            emission: Emission::default(),
+            has_ended: false,
+            owes_word: false,
+            arriving: None,
+            heard: false,
+            message_len_max,
+        }
+    }
+
+    pub(crate) fn outgoing(opening: Opening, metadata: Bytes, message_len_max: usize) -> Call {
+        Call { headers: Some(metadata), ..Call::new(None, Some(opening), message_len_max) }
+    }
+
+    pub(crate) fn incoming(id: StreamId, message_len_max: usize) -> Call {
+        Call::new(Some(id), None, message_len_max)
+    }
+
+    pub(crate) fn id(&self) -> Option<StreamId> {
+        self.id
+    }
+
+    /// When it has to be over; 0: nobody said so here.
+    pub(crate) fn deadline_ns(&self) -> u64 {
+        self.deadline_ns
+    }
+
+    /// How to open it, while that is to be done.
+    pub(crate) fn opening(&self) -> Option<&Opening> {
+        self.opening.as_ref()
+    }
+
+    pub(crate) fn opened(&mut self, id: StreamId) {
+        (self.id, self.opening) = (Some(id), None);
+    }
+
+    /// A server's headers.
+    pub(crate) fn say_headers(&mut self, metadata: Bytes) -> Result<(), CallError> {
+        self.may_say()?;
+        self.headers = Some(metadata);
+        Ok(())
+    }
+
+    pub(crate) fn say(&mut self, message: Message) -> Result<(), CallError> {
+        self.may_say()?;
+        self.messages.push_back(Outgoing::new(message.bytes, message.compressed));
+        self.owes_word = true;
+        Ok(())
+    }
+
+    pub(crate) fn end(&mut self, ending: Ending) -> Result<(), CallError> {
+        self.may_say()?;
+        (self.ending, self.has_ended) = (Some(ending), true);
+        Ok(())
+    }
+
+    fn may_say(&self) -> Result<(), CallError> {
+        if self.has_ended { Err(CallError::Ended) } else { Ok(()) }
+    }
+
+    /// What is to be said next; empty when there is nothing. What was not said of it stays.
+    pub(crate) fn emission(&mut self) -> &mut Emission {
+        if self.emission.is_empty() {
+            self.emission.headers = self.headers.take();
+            self.emission.message = self.messages.pop_front();
+            if self.messages.is_empty() {
+                self.emission.ending = self.ending.take();
+            }
+        }
+        &mut self.emission
+    }
+
+    /// All is said: whether the application waits for that.
+    pub(crate) fn has_said_all(&mut self) -> bool {
+        std::mem::take(&mut self.owes_word) && !self.has_ended
+    }
+
+    /// The client has said everything. `false`: that was known.
+    pub(crate) fn heard_all(&mut self) -> bool {
+        !std::mem::replace(&mut self.heard, true)
+    }
+
+    /// Takes part of a message, or several whole ones.
+    pub(crate) fn take(&mut self, chunk: Chunk, mut came: impl FnMut(Message)) -> Result<(), Refused> {
+        let mut bytes = chunk.bytes;
+        if chunk.batch_count > 0 {
+            for _ in 0..chunk.batch_count {
+                let (compressed, len) = self.prefix(&mut bytes)?;
+                if bytes.len() < len {
+                    return Err(NONSENSE);
+                }
+                came(Message { bytes: bytes.split_to(len).freeze(), compressed });
+            }
+            return Ok(());
+        }
+        if chunk.first {
+            let (compressed, len) = self.prefix(&mut bytes)?;
+            if chunk.last {
+                came(Message { bytes: bytes.freeze(), compressed });
+                return Ok(());
+            }
+            bytes.reserve(len - bytes.len().min(len));
+            self.arriving = Some((compressed, bytes));
+            return Ok(());
+        }
+        let (compressed, mut message) = self.arriving.take().ok_or(NONSENSE)?;
+        message.extend_from_slice(&bytes);
+        match chunk.last {
+            true => came(Message { bytes: message.freeze(), compressed }),
+            false => self.arriving = Some((compressed, message)),
+        }
+        Ok(())
+    }
+
+    /// Takes gRPC's prefix off: whether the message is compressed, and its length.
+    fn prefix(&self, bytes: &mut BytesMut) -> Result<(bool, usize), Refused> {
+        let Some((prefix, _)) = bytes.split_first_chunk::<GRPC_PREFIX_LEN>() else { return Err(NONSENSE) };
+        let [flag, len @ ..] = *prefix;
+        let len = u32::from_be_bytes(len) as usize;
+        if len > self.message_len_max {
+            return Err(TOO_LONG);
+        }
+        if flag > 1 {
+            return Err(NONSENSE);
+        }
+        let _ = bytes.split_to(GRPC_PREFIX_LEN);
+        Ok((flag == 1, len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefixed(flag: u8, message: &[u8]) -> Vec<u8> {
+        [&[flag], &(message.len() as u32).to_be_bytes()[..], message].concat()
+    }
+
+    fn chunk(bytes: &[u8], first: bool, last: bool, batch_count: u32) -> Chunk {
+        Chunk { bytes: bytes.into(), first, last, batch_count, rope: None }
+    }
+
+    fn taken(call: &mut Call, chunk: Chunk) -> Result<Vec<(Vec<u8>, bool)>, Refused> {
+        let mut messages = Vec::new();
+        call.take(chunk, |message| messages.push((message.bytes.to_vec(), message.compressed)))?;
+        Ok(messages)
+    }
+
+    #[test]
+    fn messages_come_whole_in_parts_and_in_batches() {
+        let mut call = Call::incoming(StreamId(1), 100);
+        let whole = chunk(&prefixed(0, b"one"), true, true, 0);
+        assert_eq!(taken(&mut call, whole), Ok(vec![(b"one".to_vec(), false)]));
+        let long = prefixed(1, b"in parts");
+        assert_eq!(taken(&mut call, chunk(&long[..7], true, false, 0)), Ok(vec![]));
+        assert_eq!(taken(&mut call, chunk(&long[7..9], false, false, 0)), Ok(vec![]));
+        assert_eq!(
+            taken(&mut call, chunk(&long[9..], false, true, 0)),
+            Ok(vec![(b"in parts".to_vec(), true)])
+        );
+        let batch = [prefixed(0, b"a"), prefixed(0, b""), prefixed(1, b"c")].concat();
+        let expected = vec![(b"a".to_vec(), false), (vec![], false), (b"c".to_vec(), true)];
+        assert_eq!(taken(&mut call, chunk(&batch, true, true, 3)), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_too_long_or_no_message_is_refused() {
+        let mut call = Call::incoming(StreamId(1), 4);
+        assert_eq!(taken(&mut call, chunk(&prefixed(0, b"12345"), true, true, 0)), Err(TOO_LONG));
+        assert_eq!(taken(&mut call, chunk(&prefixed(2, b"1"), true, true, 0)), Err(NONSENSE), "an object");
+        assert_eq!(taken(&mut call, chunk(&[0, 0, 0], true, true, 0)), Err(NONSENSE));
+        assert_eq!(taken(&mut call, chunk(b"x", false, true, 0)), Err(NONSENSE), "nothing has begun");
+        let batch = [prefixed(0, b"12"), prefixed(0, b"12345")].concat();
+        assert_eq!(taken(&mut call, chunk(&batch, true, true, 2)), Err(TOO_LONG), "one of several");
+    }
+
+    #[test]
+    fn what_is_at_hand_together_is_said_together_and_nothing_after_the_end() {
+        let mut call = Call::incoming(StreamId(1), 4);
+        call.say_headers(Bytes::new()).unwrap();
+        call.say(Message::from(Bytes::from_static(b"m"))).unwrap();
+        call.end(Ending::Trailers { code: 0, block: Bytes::new() }).unwrap();
+        let emission = std::mem::take(call.emission());
+        assert!(emission.headers.is_some() && emission.message.is_some() && emission.ending.is_some());
+        assert!(call.emission().is_empty());
+        assert_eq!(call.say(Message::from(Bytes::new())), Err(CallError::Ended));
+    }
+}

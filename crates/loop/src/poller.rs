@@ -1,0 +1,122 @@
+//! The descriptors of a loop, behind one that a host can poll: epoll.
+
+use std::io;
+use std::time::Duration;
+
+use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tollfree_os::rustix;
+use tollfree_os::rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use tollfree_os::rustix::event::{EventfdFlags, Timespec, eventfd};
+
+/// Events taken from the kernel at once.
+const EVENT_COUNT: usize = 64;
+
+/// Which of a session's descriptors has something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Another thread has called.
+    Waker,
+    /// A listener's socket, by its index.
+    Listener(u32),
+    /// The socket of a session, or of a handshake.
+    Socket(u32),
+    /// The doorbell of a session.
+    Doorbell(u32),
+    /// The peer's process has ended.
+    Death(u32),
+}
+
+impl Source {
+    fn data(self) -> EventData {
+        let (kind, idx) = match self {
+            Source::Waker => (0, 0),
+            Source::Listener(idx) => (1, idx),
+            Source::Socket(idx) => (2, idx),
+            Source::Doorbell(idx) => (3, idx),
+            Source::Death(idx) => (4, idx),
+        };
+        EventData::new_u64(kind << 32 | u64::from(idx))
+    }
+
+    fn of(data: EventData) -> Source {
+        let idx = data.u64() as u32;
+        match data.u64() >> 32 {
+            1 => Source::Listener(idx),
+            2 => Source::Socket(idx),
+            3 => Source::Doorbell(idx),
+            4 => Source::Death(idx),
+            _ => Source::Waker,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+    waker: std::sync::Arc<OwnedFd>,
+}
+
+impl Poller {
+    pub(crate) fn new() -> io::Result<Poller> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let poller = Poller { epoll, waker: std::sync::Arc::new(waker) };
+        poller.watch(&*poller.waker, Source::Waker, EventFlags::IN)?;
+        Ok(poller)
+    }
+
+    /// Becomes readable when there is something to do.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    pub(crate) fn waker(&self) -> std::sync::Arc<OwnedFd> {
+        self.waker.clone()
+    }
+
+    /// Watches a descriptor until it is closed, or [`forget`](Poller::forget).
+    fn watch(&self, fd: impl AsFd, source: Source, flags: EventFlags) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, source.data(), flags)?)
+    }
+
+    /// Whenever it has something to read.
+    pub(crate) fn watch_reads(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
+        self.watch(fd, source, EventFlags::IN | EventFlags::RDHUP)
+    }
+
+    /// Whenever it takes more, told once each time.
+    pub(crate) fn watch_rings(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
+        self.watch(fd, source, EventFlags::OUT | EventFlags::ET)
+    }
+
+    /// A watched socket is now waited for so that it takes more, or has something to read.
+    pub(crate) fn wait_for(&self, fd: impl AsFd, source: Source, writes: bool) -> io::Result<()> {
+        let flags = if writes { EventFlags::OUT } else { EventFlags::IN | EventFlags::RDHUP };
+        Ok(epoll::modify(&self.epoll, fd, source.data(), flags)?)
+    }
+
+    pub(crate) fn forget(&self, fd: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// What has something, within a time; `None`: however long that takes.
+    pub(crate) fn wait(&self, most: Option<Duration>, sources: &mut Vec<Source>) -> io::Result<()> {
+        let mut events =
+            [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; EVENT_COUNT];
+        let most = most.map(|most| Timespec {
+            tv_sec: most.as_secs().min(i32::MAX as u64) as i64,
+            tv_nsec: most.subsec_nanos().into(),
+        });
+        let count = match epoll::wait(&self.epoll, &mut events[..], most.as_ref()) {
+            Ok(count) => count,
+            Err(rustix::io::Errno::INTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        sources.extend(events[..count].iter().map(|event| Source::of(event.data)));
+        if sources.contains(&Source::Waker) {
+            let _ = rustix::io::read(&*self.waker, &mut [0; 8]);
+        }
+        Ok(())
+    }
+}

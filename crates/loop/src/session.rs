@@ -1,0 +1,602 @@
+//! A session of a loop: its connection, its socket, and the calls that the application knows by numbers.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::os::unix::net::UnixStream;
+
+use bytes::Bytes;
+use tollfree_connection::{Connection, Wait};
+use tollfree_host::{Attached, Config, Here, SessionSocket, SocketEvent, counts};
+use tollfree_layout::StreamId;
+use tollfree_os::clock::now_ns;
+use tollfree_os::fd::OwnedFd;
+use tollfree_os::rustix;
+use tollfree_rendezvous::{Doorbell, PeerIdentity};
+use tollfree_session::{
+    self as session, Closed, EmitError, End, Ending, Part, Progress, Role, Violation, Watched,
+};
+
+use crate::call::{Call, Opening, Refused};
+use crate::{CallError, CallId, DEADLINE_EXCEEDED, Event, SessionId, Status};
+
+/// Reads of the socket for one event at most: a peer may ring without end.
+const HEAR_COUNT: usize = 64;
+/// What the peer of a call that is over is told, should it still say something.
+const CANCELLED: u16 = 1;
+
+/// What a stream keeps for this driver: the number of its call.
+#[derive(Debug, Default)]
+pub(crate) struct Number(u64);
+
+impl Watched for Number {
+    fn waits_to_read(&self) -> bool {
+        true
+    }
+
+    fn waits_to_write(&self) -> bool {
+        true
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Session {
+    key: SessionId,
+    connection: Connection<Number>,
+    peer: SessionSocket,
+    socket: UnixStream,
+    doorbell: Option<Doorbell>,
+    death: Option<OwnedFd>,
+    identity: PeerIdentity,
+    clock_shift_ns: i64,
+    message_len_max: usize,
+    calls: HashMap<u64, Call>,
+    /// When calls of this end have to be over, with their numbers.
+    deadlines: BTreeSet<(u64, u64)>,
+    /// Client: calls that wait to be opened, in the order in which they came.
+    opens: VecDeque<u64>,
+    /// Calls that have something to say and did not lack credit, in the order in which they came.
+    writers: VecDeque<u64>,
+    next_number: u64,
+    /// Something was said since the last flush.
+    has_said: bool,
+    lacks_room: bool,
+    /// There is more to say, for which there may be room.
+    has_more: bool,
+    is_awake: bool,
+    wait_began_ns: Option<u64>,
+    was_told_of_drain: bool,
+}
+
+impl Session {
+    pub(crate) fn new(
+        key: SessionId,
+        mut attached: Attached,
+        socket: UnixStream,
+        config: &Config,
+        message_len_max: usize,
+    ) -> Session {
+        let doorbell = attached.own.doorbell.take().filter(|_| attached.gives_doorbells);
+        let peer = SessionSocket::new(attached.gives_doorbells);
+        let (death, identity, clock_shift_ns) =
+            (attached.pidfd.take(), attached.identity, attached.clock_shift_ns);
+        Session {
+            key,
+            connection: Connection::new(attached.setup(config, false)),
+            peer,
+            socket,
+            doorbell,
+            death,
+            identity,
+            clock_shift_ns,
+            message_len_max,
+            calls: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            opens: VecDeque::new(),
+            writers: VecDeque::new(),
+            next_number: 0,
+            has_said: false,
+            lacks_room: false,
+            has_more: false,
+            is_awake: true,
+            wait_began_ns: None,
+            was_told_of_drain: false,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    pub(crate) fn doorbell(&self) -> Option<&Doorbell> {
+        self.doorbell.as_ref()
+    }
+
+    pub(crate) fn death(&self) -> Option<&OwnedFd> {
+        self.death.as_ref()
+    }
+
+    pub(crate) fn identity(&self) -> PeerIdentity {
+        self.identity
+    }
+
+    pub(crate) fn closed(&self) -> Option<&Closed> {
+        self.connection.session().closed()
+    }
+
+    pub(crate) fn is_awake(&self) -> bool {
+        self.is_awake
+    }
+
+    /// Calls under way, with those that wait to be opened.
+    pub(crate) fn call_count(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// The descriptors' events, then everything that follows from them in the next [`turn`](Session::turn).
+    pub(crate) fn wakes(&mut self) {
+        if !self.is_awake {
+            counts::woken();
+            self.connection.wait_mut().woken(Here::thread_time);
+        }
+        self.is_awake = true;
+        self.connection.unpark();
+    }
+
+    /// Its own doorbell rang, or is none any more.
+    pub(crate) fn rung(&mut self) {
+        self.wakes();
+        if self.doorbell.as_ref().is_some_and(Doorbell::is_spoilt) {
+            self.close(Closed::Violation(Violation::Socket(
+                "a doorbell of this side's that can't be listened to any more",
+            )));
+        }
+    }
+
+    /// Something is on the socket.
+    pub(crate) fn hears(&mut self) {
+        self.wakes();
+        for _ in 0..HEAR_COUNT {
+            match self.peer.on(&self.socket).hear() {
+                Ok(SocketEvent::Silent) => return,
+                Ok(SocketEvent::Rang) => {}
+                Ok(SocketEvent::Dead) => return self.died(),
+                Err(violation) => return self.close(Closed::Violation(violation)),
+            }
+        }
+    }
+
+    /// The peer is gone: what it had published still counts.
+    pub(crate) fn died(&mut self) {
+        self.wakes();
+        while self.connection.receive_all(&mut self.peer.on(&self.socket)) > 0 {}
+        if self.connection.hung_up() {
+            counts::peer_died();
+        }
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Ends the session from this side.
+    pub(crate) fn close(&mut self, reason: Closed) {
+        self.is_awake = true;
+        if self.closed().is_none() {
+            self.connection.close(reason, &mut self.peer.on(&self.socket));
+        }
+    }
+
+    /// Takes no more calls (server).
+    pub(crate) fn drain(&mut self) {
+        self.is_awake = true;
+        self.connection.session_mut().drain();
+        self.flush();
+        // An idle client may not have parked; this is worth one wake-up.
+        self.connection.ring(&mut self.peer.on(&self.socket));
+    }
+
+    fn call(&mut self, number: u64) -> Result<&mut Call, CallError> {
+        self.calls.get_mut(&number).ok_or(CallError::Ended)
+    }
+
+    /// Begins a call (client). It waits for its turn where it can't be opened now.
+    pub(crate) fn begin(&mut self, opening: Opening, metadata: Bytes) -> Result<u64, CallError> {
+        let session = self.connection.session();
+        if session.role() != Role::Client {
+            return Err(CallError::NotAClient);
+        }
+        if session.closed().is_some() || session.is_draining() {
+            return Err(CallError::Over);
+        }
+        self.next_number += 1;
+        if opening.deadline_ns != 0 {
+            self.deadlines.insert((opening.deadline_ns, self.next_number));
+        }
+        let call = Call::outgoing(opening, metadata, self.message_len_max);
+        self.calls.insert(self.next_number, call);
+        self.opens.push_back(self.next_number);
+        self.is_awake = true;
+        Ok(self.next_number)
+    }
+
+    /// Has an application say something on a call.
+    pub(crate) fn say(
+        &mut self,
+        number: u64,
+        what: impl FnOnce(&mut Call) -> Result<(), CallError>,
+    ) -> Result<(), CallError> {
+        let call = self.call(number)?;
+        what(call)?;
+        if call.opening().is_none() && !self.writers.contains(&number) {
+            self.writers.push_back(number);
+        }
+        self.is_awake = true;
+        Ok(())
+    }
+
+    /// A server's headers, message or end: not to be said by a client.
+    pub(crate) fn check_serves(&self) -> Result<(), CallError> {
+        match self.connection.session().role() {
+            Role::Server => Ok(()),
+            Role::Client => Err(CallError::NotAServer),
+        }
+    }
+
+    /// A call is over.
+    fn remove(&mut self, number: u64) -> Option<Call> {
+        let call = self.calls.remove(&number)?;
+        self.deadlines.remove(&(call.deadline_ns(), number));
+        Some(call)
+    }
+
+    /// Ends a call in both directions; the peer sees the gRPC status `code`. Whether there was one.
+    pub(crate) fn cancel(&mut self, number: u64, code: u16) -> bool {
+        let Some(call) = self.remove(number) else { return false };
+        if let Some(id) = call.id() {
+            self.connection.session_mut().forget(id, code);
+        }
+        self.opens.retain(|other| *other != number);
+        self.writers.retain(|other| *other != number);
+        (self.has_said, self.is_awake) = (true, true);
+        true
+    }
+
+    /// Receives and says all there is, up to a bound. Whether that was anything.
+    pub(crate) fn turn(&mut self, events: &mut VecDeque<Event>) -> bool {
+        let before = events.len();
+        let came = self.connection.receive_all(&mut self.peer.on(&self.socket)) > 0;
+        if came && let Some(began) = self.wait_began_ns.take() {
+            self.connection.wait_mut().wait_ended(began, now_ns(), now_ns);
+        }
+        self.accept(events);
+        self.read_ready(events);
+        self.expire(events);
+        self.open(events);
+        self.write(events);
+        self.flush();
+        self.tell_of_end(events);
+        came || self.has_more || events.len() > before
+    }
+
+    fn event_of(&self, number: u64) -> CallId {
+        CallId::new(self.key, number)
+    }
+
+    /// Takes the calls that have come (server).
+    fn accept(&mut self, events: &mut VecDeque<Event>) {
+        while let Some(accepted) = self.connection.session_mut().accept() {
+            self.connection.accepted();
+            let path = self.connection.session().path_of(&accepted);
+            self.next_number += 1;
+            let number = self.next_number;
+            if let Some(slot) = self.connection.session_mut().user_mut(accepted.id) {
+                slot.0 = number;
+            }
+            self.calls.insert(number, Call::incoming(accepted.id, self.message_len_max));
+            let deadline_ns = match accepted.deadline_ns {
+                0 => None,
+                ns => Some(ns.saturating_add_signed(self.clock_shift_ns)),
+            };
+            events.push_back(Event::Call {
+                call: self.event_of(number),
+                path,
+                metadata: accepted.headers,
+                deadline_ns,
+            });
+            self.read(number, accepted.id, events);
+        }
+        self.connection.no_call();
+    }
+
+    fn read_ready(&mut self, events: &mut VecDeque<Event>) {
+        while let Some(ready) = self.connection.session_mut().next_ready() {
+            let Some(number) = self.connection.session_mut().user_mut(ready.id).map(|slot| slot.0) else {
+                continue;
+            };
+            if ready.write && self.calls.contains_key(&number) && !self.writers.contains(&number) {
+                self.writers.push_back(number);
+            }
+            if ready.read {
+                self.read(number, ready.id, events);
+            }
+        }
+        while self.connection.session_mut().next_abandoned().is_some() {}
+    }
+
+    /// Takes what has come on a call.
+    fn read(&mut self, number: u64, id: StreamId, events: &mut VecDeque<Event>) {
+        let name = self.event_of(number);
+        while self.calls.contains_key(&number)
+            && let Some(arrival) = self.connection.session_mut().take(id)
+        {
+            let Part { headers, chunk, end, forgotten } = arrival.into_part();
+            // A credit for what was read is to be sent.
+            self.has_said = true;
+            if let Some(metadata) = headers {
+                events.push_back(Event::Headers { call: name, metadata });
+            }
+            if let Some(chunk) = chunk
+                && let Some(call) = self.calls.get_mut(&number)
+                && let Err(Refused(code)) =
+                    call.take(chunk, |message| events.push_back(Event::Message { call: name, message }))
+            {
+                self.cancel(number, code);
+                events.push_back(Event::Ended {
+                    call: name,
+                    status: Status::here(code, "a message that came is too long, or none"),
+                });
+                return;
+            }
+            let status = match end {
+                None => continue,
+                Some(End::HalfClosed) => {
+                    if let Some(call) = self.calls.get_mut(&number)
+                        && call.heard_all()
+                    {
+                        events.push_back(Event::HalfClosed { call: name });
+                    }
+                    return;
+                }
+                Some(End::Trailers { code, block }) => Status { code, metadata: block, ..Status::default() },
+                Some(End::Cancelled { code, refused }) => {
+                    Status { code, unprocessed: refused, ..Status::default() }
+                }
+                // All calls are told when what came is read.
+                Some(End::SessionClosed) => return,
+            };
+            self.remove(number);
+            if !forgotten {
+                self.connection.session_mut().forget(id, CANCELLED);
+            }
+            events.push_back(Event::Ended { call: name, status });
+        }
+    }
+
+    /// Ends calls whose deadlines have passed. An answer that has come before goes first.
+    fn expire(&mut self, events: &mut VecDeque<Event>) {
+        if self.deadlines.is_empty() {
+            return;
+        }
+        let now = now_ns();
+        while let Some((deadline_ns, number)) = self.deadlines.first().copied()
+            && deadline_ns <= now
+        {
+            self.cancel(number, DEADLINE_EXCEEDED);
+            let status = Status::here(DEADLINE_EXCEEDED, "the deadline has passed");
+            events.push_back(Event::Ended { call: self.event_of(number), status });
+        }
+    }
+
+    /// Opens calls that wait, as far as possible.
+    fn open(&mut self, events: &mut VecDeque<Event>) {
+        while let Some(number) = self.opens.front().copied() {
+            let Some(call) = self.calls.get_mut(&number) else {
+                self.opens.pop_front();
+                continue;
+            };
+            let Some(opening) = call.opening() else {
+                self.opens.pop_front();
+                continue;
+            };
+            let (path, deadline_ns) = (opening.path.clone(), opening.deadline_ns);
+            let opened = self.connection.open(session::Opening { path: &path, deadline_ns }, call.emission());
+            match opened {
+                Ok(Ok(id)) => {
+                    call.opened(id);
+                    if let Some(slot) = self.connection.session_mut().user_mut(id) {
+                        slot.0 = number;
+                    }
+                    self.writers.push_back(number);
+                    self.has_said = true;
+                }
+                Ok(Err(progress)) => {
+                    self.lacks_room = progress != Progress::NeedStream;
+                    return;
+                }
+                Err(error) => self.fail(number, error, events),
+            }
+            self.opens.pop_front();
+        }
+    }
+
+    /// Says what there is to say, as far as there is room. The first that waits for it has it.
+    fn write(&mut self, events: &mut VecDeque<Event>) {
+        self.lacks_room = !self.opens.is_empty() && self.lacks_room;
+        self.has_more = false;
+        for _ in 0..self.writers.len() {
+            let Some(number) = self.writers.pop_front() else { return };
+            match self.write_one(number, events) {
+                Progress::NeedRoom => {
+                    self.writers.push_front(number);
+                    self.lacks_room = true;
+                    return;
+                }
+                Progress::RanOut => {
+                    self.writers.push_back(number);
+                    self.lacks_room = true;
+                    return;
+                }
+                // One part at a time: others have their turn between.
+                Progress::Partly => self.writers.push_back(number),
+                Progress::Done | Progress::NeedCredit | Progress::NeedStream => {}
+            }
+        }
+        self.has_more = !self.writers.is_empty();
+    }
+
+    fn write_one(&mut self, number: u64, events: &mut VecDeque<Event>) -> Progress {
+        loop {
+            let Some(call) = self.calls.get_mut(&number) else { return Progress::Done };
+            let Some(id) = call.id() else { return Progress::Done };
+            let emission = call.emission();
+            if emission.is_empty() {
+                if call.has_said_all() {
+                    events.push_back(Event::Sent { call: self.event_of(number) });
+                }
+                return Progress::Done;
+            }
+            let ends = matches!(emission.ending, Some(Ending::Trailers { .. }));
+            self.has_said = true;
+            match self.connection.send(id, emission) {
+                Ok(Progress::Done) if ends => {
+                    // What a client may still say is for nobody.
+                    self.connection.session_mut().settle(id);
+                    self.connection.session_mut().forget(id, CANCELLED);
+                    self.remove(number);
+                    return Progress::Done;
+                }
+                Ok(Progress::Done) => {}
+                Ok(progress) => return progress,
+                Err(error) => {
+                    self.fail(number, error, events);
+                    return Progress::Done;
+                }
+            }
+        }
+    }
+
+    /// What a call was to say can't be said.
+    fn fail(&mut self, number: u64, error: EmitError, events: &mut VecDeque<Event>) {
+        if matches!(error, EmitError::Ended) {
+            // How it has ended comes to be read.
+            return;
+        }
+        self.cancel(number, crate::INTERNAL);
+        let unprocessed = matches!(error, EmitError::Closed(_) | EmitError::Draining);
+        let code = if unprocessed { crate::UNAVAILABLE } else { crate::INTERNAL };
+        let status = Status { unprocessed, ..Status::here(code, &error.to_string()) };
+        events.push_back(Event::Ended { call: self.event_of(number), status });
+    }
+
+    fn flush(&mut self) {
+        if std::mem::take(&mut self.has_said) || self.connection.session().has_pending() {
+            let flushed = self.connection.flush(&mut self.peer.on(&self.socket), false);
+            self.lacks_room |= flushed.lacks_room;
+        }
+    }
+
+    /// Tells the application once that no call begins any more, and of all calls that the session's end takes along.
+    fn tell_of_end(&mut self, events: &mut VecDeque<Event>) {
+        let session = self.connection.session();
+        if session.role() == Role::Client && session.is_draining() && !self.was_told_of_drain {
+            self.was_told_of_drain = true;
+            events.push_back(Event::Draining { session: self.key });
+        }
+        let Some(closed) = self.connection.session().closed() else { return };
+        self.deadlines.clear();
+        let words = closed.to_string();
+        let mut calls: Vec<_> = self.calls.drain().collect();
+        calls.sort_unstable_by_key(|(number, _)| *number);
+        for (number, call) in calls {
+            let unprocessed = call.id().is_none();
+            let status = Status { unprocessed, ..Status::here(crate::UNAVAILABLE, &words) };
+            events.push_back(Event::Ended { call: self.event_of(number), status });
+        }
+    }
+
+    /// When the connection wants a timer.
+    pub(crate) fn timeout(&mut self, now_ns: u64) -> Option<u64> {
+        if self.connection.wants_timer() {
+            self.connection.timer_told();
+        }
+        let connection = self.connection.timeout(now_ns);
+        self.deadlines.first().map(|(deadline_ns, _)| *deadline_ns).into_iter().chain(connection).min()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now_ns: u64) {
+        // The ring is looked at in the next turn, and deadlines too.
+        self.is_awake = true;
+        self.connection.handle_timeout(now_ns, &mut self.peer.on(&self.socket));
+    }
+
+    /// Nothing came: whether to look again, and whether others are offered the processor before.
+    pub(crate) fn waits(&mut self, now_ns: u64) -> Looks {
+        if self.has_more {
+            return Looks::Again { offers: false };
+        }
+        let began = *self.wait_began_ns.get_or_insert_with(|| now_ns);
+        if began == now_ns {
+            self.connection.wait_mut().wait_begins(now_ns);
+        }
+        self.connection.take_hint(now_ns);
+        match self.connection.wait_mut().decide(now_ns - began, now_ns, &Here) {
+            Wait::Spin { offers } => {
+                self.connection.unpark();
+                Looks::Again { offers }
+            }
+            Wait::Probe { offers } => {
+                self.arms();
+                self.is_awake = true;
+                Looks::Again { offers }
+            }
+            Wait::Park => {
+                self.connection.wait_mut().parks(Here::thread_time);
+                match self.sleeps() {
+                    true => {
+                        counts::parked();
+                        counts::looked(now_ns - began);
+                        Looks::NoMore
+                    }
+                    false => Looks::Again { offers: false },
+                }
+            }
+        }
+    }
+
+    /// Arms the doorbell; `false`: there is something.
+    fn arms(&mut self) -> bool {
+        let armed = self.connection.arm(self.lacks_room);
+        if armed && self.lacks_room && self.connection.has_room() {
+            self.connection.unpark();
+            return false;
+        }
+        armed
+    }
+
+    /// Goes to sleep; `false`: there is something to do first.
+    pub(crate) fn sleeps(&mut self) -> bool {
+        self.is_awake = self.has_more || !self.arms();
+        !self.is_awake
+    }
+
+    /// The processor was offered to others at `now_ns`, and came back after `away_ns`.
+    pub(crate) fn offered(&mut self, now_ns: u64, away_ns: u64) {
+        let shared = self.connection.shares_cpu(rustix::thread::sched_getcpu() as u32);
+        self.connection.wait_mut().saw_peer(shared);
+        if !shared {
+            let wait = self.connection.wait();
+            Here::offered(now_ns, away_ns, wait.taken_ns(), wait.is_thrifty());
+        }
+    }
+}
+
+/// What a session that waits does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looks {
+    Again { offers: bool },
+    NoMore,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close(Closed::Here("nobody here needs the session any more"));
+        tollfree_rendezvous::socket::leave(&self.socket);
+    }
+}
