@@ -34,6 +34,7 @@ mod introduction;
 mod mail;
 mod messages;
 mod session_socket;
+mod silent;
 mod surroundings;
 mod tokens;
 
@@ -49,5 +50,6 @@ pub use messages::{
     Attached, Own, Peer, PeerPool, attach, check_answer, check_memory, check_request, offer, refusal, welcome,
 };
 pub use session_socket::{OnSocket, SessionSocket, SocketEvent, log};
+pub use silent::Silent;
 pub use surroundings::Here;
 pub use tokens::{Ticket, Token, TokenError, Tokens};

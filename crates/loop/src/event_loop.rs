@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tollfree_host::{Accepting, Config, HandshakeError, Ledger};
+use tollfree_host::{Accepting, Config, HandshakeError, Ledger, Silent};
 use tollfree_os::clock::now_ns;
 use tollfree_os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tollfree_os::rustix;
@@ -15,7 +15,7 @@ use tollfree_rendezvous::{Address, BindError, PeerIdentity, Rendezvous};
 use tollfree_session::{Closed, Ending};
 
 use crate::call::Opening;
-use crate::meeting::{Meeting, Met, Side, Silent, Wants};
+use crate::meeting::{Meeting, Met, Side, Wants};
 use crate::poller::{Poller, Source};
 use crate::session::{Looks, Session};
 use crate::{CallError, CallId, ConnectErrorKind, Event, ListenerId, Message, SessionId};
@@ -95,7 +95,7 @@ struct Slot {
 struct Listening {
     rendezvous: Rendezvous,
     ledger: Arc<Ledger>,
-    silent: Silent,
+    silent: Silent<SessionId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,7 +177,7 @@ impl EventLoop {
         let idx = self.listeners.len() as u32;
         self.poller.watch_reads(rendezvous.listener(), Source::Listener(idx)).map_err(io)?;
         let ledger = Ledger::new(&self.config.session.quotas);
-        self.listeners.push(Some(Listening { rendezvous, ledger, silent: Silent::new() }));
+        self.listeners.push(Some(Listening { rendezvous, ledger, silent: Silent::default() }));
         Ok(ListenerId(idx))
     }
 
@@ -580,7 +580,7 @@ impl EventLoop {
         let id = self.meet(Meeting { socket, side, until_ns, wants: Wants::Read })?;
         let silent: Vec<_> = self.ids().filter(|id| self.is_silent_at(*id, listener)).collect();
         let Some(Some(listening)) = self.listeners.get_mut(listener.0 as usize) else { return Ok(()) };
-        if let Some(oldest) = listening.silent.add(pid, id, |id| silent.contains(&id)) {
+        if let Some(oldest) = listening.silent.add(pid, id, |id| silent.contains(id)) {
             self.meeting_fails(oldest, HandshakeError::Crowded.into());
         }
         Ok(())

@@ -1,6 +1,5 @@
 //! Sockets on their way to become sessions: connecting, and both sides' handshakes.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -9,19 +8,12 @@ use std::time::Duration;
 
 use tollfree_host::{Accepting, Attached, Config, Connecting, HandshakeError, Ledger, Purpose, Step};
 use tollfree_os::rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use tollfree_rendezvous::{Address, descriptor_limit};
+use tollfree_rendezvous::Address;
 
-use crate::{ConnectError, ConnectErrorKind, ListenerId, SessionId};
+use crate::{ConnectError, ConnectErrorKind, ListenerId};
 
 /// A server whose queue is full is tried again after so long.
 const BUSY: Duration = Duration::from_millis(1);
-/// At most so many of all descriptors are silent clients'; at least, and at most, so many.
-const SILENT_SHARE: u64 = 8;
-const SILENT_COUNT_MIN: usize = 16;
-const SILENT_COUNT_MAX: usize = 256;
-/// Of these, one process's.
-const PROCESS_SHARE: usize = 4;
-
 /// What a meeting waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wants {
@@ -135,38 +127,5 @@ fn connect_error(error: io::Error) -> ConnectErrorKind {
         io::ErrorKind::ConnectionRefused => ConnectErrorKind::Refused,
         io::ErrorKind::PermissionDenied => ConnectErrorKind::Permission,
         _ => HandshakeError::Io(error).into(),
-    }
-}
-
-/// Clients that have come and said nothing yet, in the order of their coming: they hold no place that others want.
-#[derive(Debug)]
-pub(crate) struct Silent {
-    clients: VecDeque<(i32, SessionId)>,
-    count_max: usize,
-}
-
-impl Silent {
-    pub(crate) fn new() -> Silent {
-        let count_max = usize::try_from(descriptor_limit() / SILENT_SHARE).unwrap_or(SILENT_COUNT_MAX);
-        Silent { clients: VecDeque::new(), count_max: count_max.clamp(SILENT_COUNT_MIN, SILENT_COUNT_MAX) }
-    }
-
-    /// One has come. Where there are too many, the one that is to make place: the oldest of its own process, if that has more than its share.
-    pub(crate) fn add(
-        &mut self,
-        pid: i32,
-        client: SessionId,
-        is_silent: impl Fn(SessionId) -> bool,
-    ) -> Option<SessionId> {
-        self.clients.retain(|(_, client)| is_silent(*client));
-        let of_process = self.clients.iter().filter(|(other, _)| *other == pid).count();
-        let oldest = if of_process >= self.count_max / PROCESS_SHARE {
-            self.clients.iter().position(|(other, _)| *other == pid)
-        } else {
-            (self.clients.len() >= self.count_max).then_some(0)
-        };
-        let oldest = oldest.and_then(|idx| self.clients.remove(idx));
-        self.clients.push_back((pid, client));
-        oldest.map(|(_, client)| client)
     }
 }

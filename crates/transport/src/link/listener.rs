@@ -107,7 +107,7 @@ async fn accept(
     sender: mpsc::Sender<Attachment>,
     closing: Arc<Notify>,
 ) {
-    let mut silent = Silent::new();
+    let mut silent = Silent::default();
     tokio::select! {
         () = accept_all(&socket, &policy, &config, &sender, &mut silent) => {}
         () = closing.notified() => {}
