@@ -25,6 +25,8 @@ axis! {
         Iceoryx2 = "iceoryx2",
         /// A session carrying bytes, without tonic.
         Session = "session",
+        /// The same by the driver of one thread: a loop that calls and a loop that serves.
+        Loop = "loop",
         /// Tollfree's own stubs, from typed message to session.
         TollfreeDirect = "tollfree-direct",
         /// The same, stubs that take objects: messages are read and built in place, and travel as they are.
@@ -54,7 +56,7 @@ impl Side {
     /// Whether calls can have metadata: the others carry bytes and nothing else.
     #[must_use]
     pub const fn carries_metadata(self) -> bool {
-        !matches!(self, Side::Floor | Side::Iceoryx2 | Side::Session)
+        !matches!(self, Side::Floor | Side::Iceoryx2 | Side::Session | Side::Loop)
     }
 
     /// Whether calls can carry messages of many fields: the others carry bytes and nothing else.

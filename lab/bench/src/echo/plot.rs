@@ -26,6 +26,7 @@ fn color(side: Side) -> &'static str {
         Side::Floor => "#7a7a7a",
         Side::Iceoryx2 => "#8c6d31",
         Side::Session => "#009e73",
+        Side::Loop => "#1b4f72",
         Side::TollfreeDirect => "#e69f00",
         Side::TollfreeView => "#7b3294",
         Side::TollfreeViewPool => "#b89bc9",

@@ -6,6 +6,7 @@
 pub(crate) mod floor;
 #[cfg(feature = "iceoryx2")]
 pub(crate) mod iceoryx2;
+mod one_loop;
 mod pairs;
 mod pool;
 pub(crate) mod session;
@@ -87,7 +88,7 @@ macro_rules! on_tokio {
             Side::TollfreeShortcut => $run::<TollfreeShortcut>($($argument),*),
             Side::TonicUnix => $run::<TonicUnix>($($argument),*),
             Side::TonicTcp => $run::<TonicTcp>($($argument),*),
-            side @ (Side::Floor | Side::Iceoryx2 | Side::TollfreeBlocking) => $other(side),
+            side @ (Side::Floor | Side::Iceoryx2 | Side::Loop | Side::TollfreeBlocking) => $other(side),
         }
     };
 }
@@ -97,6 +98,7 @@ pub(crate) fn serve(order: &Serve, ready: impl FnOnce(Serving)) -> Result<(), Be
     on_tokio!(order.case.side, serve_async(order, ready), |side| match side {
         Side::Floor => floor::serve(order, ready),
         Side::Iceoryx2 => iceoryx2::serve(order, ready),
+        Side::Loop => one_loop::serve(order, ready),
         _ => tollfree_blocking::serve(order, ready),
     }
     .map_err(failed(side)))
@@ -107,6 +109,7 @@ pub(crate) fn measure(load: &Load) -> Result<Measured, BenchError> {
     on_tokio!(load.case.side, measure_async(load), |side| match side {
         Side::Floor => floor::measure(load),
         Side::Iceoryx2 => iceoryx2::measure(load),
+        Side::Loop => one_loop::measure(load),
         _ => tollfree_blocking::measure(load),
     }
     .map_err(failed(side)))
