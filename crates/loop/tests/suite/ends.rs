@@ -3,7 +3,8 @@
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use tollfree_loop::{CallError, CallStart, ConnectErrorKind, Event, EventLoop, LoopConfig};
+use bytes::Bytes;
+use tollfree_loop::{CallError, CallStart, ConnectErrorKind, Event, EventLoop, LoopConfig, Message};
 use tollfree_os::clock::now_ns;
 
 use crate::support::{Both, next, place, unary};
@@ -155,4 +156,44 @@ fn a_peer_that_says_nothing_is_given_up_and_one_that_speaks_nonsense_at_once() {
     std::io::Write::write_all(&mut peer, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
     let Event::Refused { error, .. } = next(&mut server) else { panic!() };
     assert!(error.to_string().contains("HTTP/2"), "{error}");
+}
+
+#[test]
+fn a_server_may_answer_before_the_client_has_said_everything() {
+    let mut both = Both::new(LoopConfig::default());
+    let call = both.events.call(both.client, CallStart::new("/test.Echo/Stream")).unwrap();
+    both.events.send(call, Message::from(Bytes::from(vec![1; 100_000]))).unwrap();
+    let status = loop {
+        match next(&mut both.events) {
+            Event::Call { call, .. } => {
+                both.events.answer_headers(call, Bytes::new()).unwrap();
+                both.events.answer_end(call, 9, Bytes::new()).unwrap();
+                assert_eq!(both.events.send(call, Message::default()), Err(CallError::Ended));
+            }
+            Event::Ended { call: ended, status } if ended == call => break status,
+            _ => {}
+        }
+    };
+    assert_eq!(status.code, 9);
+    assert_eq!(both.events.send(call, Message::default()), Err(CallError::Ended));
+    let call = both.events.call(both.client, unary("the session goes on")).unwrap();
+    assert_eq!(both.until_ended(call).status.unwrap().code, 0);
+    assert_eq!((both.events.call_count(both.client), both.events.call_count(both.server)), (0, 0));
+}
+
+#[test]
+fn each_end_says_only_what_is_its_to_say() {
+    let mut both = Both::new(LoopConfig::default());
+    assert_eq!(both.events.call(both.server, CallStart::new("/test.Echo/Call")), Err(CallError::NotAClient));
+    let call = both.events.call(both.client, CallStart::new("/test.Echo/Stream")).unwrap();
+    assert_eq!(both.events.answer_headers(call, Bytes::new()), Err(CallError::NotAServer));
+    assert_eq!(both.events.answer_end(call, 0, Bytes::new()), Err(CallError::NotAServer));
+    let served = loop {
+        if let Event::Call { call, .. } = next(&mut both.events) {
+            break call;
+        }
+    };
+    assert_eq!(both.events.finish(served), Err(CallError::NotAClient));
+    both.events.finish(call).unwrap();
+    assert_eq!(both.events.finish(call), Err(CallError::Ended), "once");
 }
