@@ -59,10 +59,10 @@ mod tests {
         }
         assert_eq!(silent.add(7, 4, |_| true), Some(0), "it has its share");
         for client in 5..17 {
-            assert_eq!(silent.add(client, client, |_| true), None);
+            assert_eq!(silent.add(100 + client, client, |_| true), None);
         }
-        assert_eq!(silent.add(99, 17, |_| true), Some(1), "there are too many, and this is the oldest");
-        assert_eq!(silent.add(99, 18, |client| *client >= 17), None, "the others have said something");
+        assert_eq!(silent.add(999, 17, |_| true), Some(1), "there are too many, and this is the oldest");
+        assert_eq!(silent.add(999, 18, |client| *client >= 17), None, "the others have said something");
         assert_eq!(silent.clients().copied().collect::<Vec<_>>(), [17, 18]);
     }
 }

@@ -83,7 +83,8 @@ fn every_fault_that_applies_has_tests() {
 }
 
 /// Parts that a call passes.
-const CALL_PATH: [&str; 6] = ["layout", "region", "ring", "session", "transport", "tollfree"];
+const CALL_PATH: [&str; 10] =
+    ["os", "layout", "region", "ring", "session", "connection", "host", "transport", "loop", "tollfree"];
 
 /// Lines of a source that ask for the time of day.
 fn wall_clocks(file: &File) -> Vec<String> {
