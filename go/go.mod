@@ -1,0 +1,3 @@
+module github.com/tollfree/tollfree/go
+
+go 1.25.0
