@@ -105,6 +105,9 @@ type Service struct {
 	Handler Handler
 	// Inline says of a method that its handler answers at once and may run on the goroutine that reads; nil: none.
 	Inline func(method string) bool
+	// Session, if not nil, is called when a session begins, before its first call; ended once, when it is over. The contexts
+	// of the session's calls descend from the one that it returns.
+	Session func(ctx context.Context, peer Peer) (sessionContext context.Context, ended func())
 }
 
 // A Listener takes sessions at one address.
