@@ -1,0 +1,522 @@
+package tollfree
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+)
+
+// newStream begins a call with streams, beneath the interceptors.
+func (cc *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, method string, options []grpc.CallOption) (grpc.ClientStream, error) {
+	r, err := cc.newRequest(ctx, method, desc, options)
+	if err != nil {
+		endOptions(options, nil, err)
+		return nil, err
+	}
+	cs := &clientStream{request: r, cancel: func() {}}
+	cs.changed.L = &cs.mu
+	if !r.deadline.IsZero() {
+		cs.request.context, cs.cancel = context.WithDeadline(ctx, r.deadline)
+	}
+	// A call with one request begins when that is there: both go out at once.
+	if desc.ClientStreams {
+		cs.mu.Lock()
+		err := cs.beginLocked(false)
+		cs.mu.Unlock()
+		if err != nil {
+			cs.finish(err, false)
+			return nil, err
+		}
+	}
+	cs.watch()
+	return cs, nil
+}
+
+// A clientStream is a call with streams. One goroutine sends, another receives, and the call's context or the client may end
+// it meanwhile. Whoever waits for the server's side holds "receiving", and alone ends attempts and begins others.
+type clientStream struct {
+	request  request
+	cancel   context.CancelFunc
+	sentLast bool // the sender's
+
+	mu        sync.Mutex
+	changed   sync.Cond
+	attempt   *attempt // nil before the first
+	ops       []sendOp // what to send again in another attempt
+	opBytes   int
+	committed bool // there is no other attempt
+	answered  bool // the attempt has its header
+	receiving bool
+	replaying bool // another goroutine sends ops
+	finished  bool
+	err       error // of the finished call; io.EOF where it is OK
+	unwatch   []func() bool
+}
+
+// A sendOp is a message, or the end of them.
+type sendOp struct {
+	message *call.Message // nil: the end alone
+	last    bool
+}
+
+func (op sendOp) ref() *call.Message {
+	if op.message == nil {
+		return nil
+	}
+	op.message.Data.Ref()
+	return &call.Message{Data: op.message.Data, Compressed: op.message.Compressed}
+}
+
+func (op sendOp) free() {
+	if op.message != nil {
+		op.message.Data.Free()
+	}
+}
+
+// watch has the call finish with its context and its client, also where nobody receives.
+func (cs *clientStream) watch() {
+	onContext := context.AfterFunc(cs.request.context, func() { cs.finish(asStatus(cs.request.context.Err()), false) })
+	onClose := context.AfterFunc(cs.request.cc.context, func() { cs.finish(grpc.ErrClientConnClosing, false) })
+	cs.mu.Lock()
+	cs.unwatch = []func() bool{onContext, onClose}
+	finished := cs.finished
+	cs.mu.Unlock()
+	if finished {
+		onContext()
+		onClose()
+	}
+}
+
+// beginLocked makes attempts to begin the call, with the first of what is to be sent, until one succeeds. transparent says that
+// no server has looked at the attempt before. An error is a status, and final.
+func (cs *clientStream) beginLocked(transparent bool) error {
+	for {
+		a := new(attempt)
+		var first *call.Message
+		var end bool
+		if len(cs.ops) > 0 {
+			first, end = cs.ops[0].ref(), cs.ops[0].last
+		}
+		moved, err := cs.request.begin(a, transparent, first, end)
+		if err == nil {
+			cs.attempt = a
+			cs.replayLocked(a)
+			return nil
+		}
+		if !moved || !cs.request.moveOn() {
+			return err
+		}
+		transparent = true
+	}
+}
+
+// replayLocked sends again what the server has not got with the call's beginning. That may wait for the server, which may wait
+// for the receiver: so it has a goroutine of its own, and the sender waits for it.
+func (cs *clientStream) replayLocked(a *attempt) {
+	if len(cs.ops) < 2 {
+		return
+	}
+	ops := make([]sendOp, 0, len(cs.ops)-1)
+	for _, op := range cs.ops[1:] {
+		ops = append(ops, sendOp{message: op.ref(), last: op.last})
+	}
+	cs.replaying = true
+	go func() {
+		var err error
+		for _, op := range ops {
+			switch {
+			case err != nil:
+				op.free()
+			case op.message == nil:
+				err = a.call.CloseSend()
+			default:
+				err = a.call.Send(*op.message, op.last)
+			}
+		}
+		cs.mu.Lock()
+		cs.replaying = false
+		cs.changed.Broadcast()
+		cs.mu.Unlock()
+	}()
+}
+
+// keepLocked keeps op for another attempt, unless that is out of the question. It takes a reference of its own.
+func (cs *clientStream) keepLocked(op sendOp, size int) {
+	if cs.committed {
+		return
+	}
+	if cs.opBytes += size; cs.opBytes > cs.request.info.retryBuffer {
+		cs.commitLocked()
+		return
+	}
+	cs.ops = append(cs.ops, sendOp{message: op.ref(), last: op.last})
+}
+
+func (cs *clientStream) commitLocked() {
+	cs.committed = true
+	for _, op := range cs.ops {
+		op.free()
+	}
+	cs.ops = nil
+}
+
+func (cs *clientStream) SendMsg(m any) error {
+	if cs.sentLast {
+		return status.Error(codes.Internal, "tollfree: SendMsg called after CloseSend")
+	}
+	last := !cs.request.desc.ClientStreams
+	cs.sentLast = last
+	info := &cs.request.info
+	out, err := encodeMessage(info.codec, info.compressor, info.sendMax, m)
+	if err != nil {
+		cs.finish(err, false)
+		return err
+	}
+	size := out.Data.Len()
+	op := sendOp{message: &out.Message, last: last}
+	a, err := cs.send(op, size)
+	if err != nil {
+		if err == io.EOF {
+			return cs.sendEnd(last)
+		}
+		cs.finish(err, false)
+		return err
+	}
+	a.sent(m, out, size)
+	return nil
+}
+
+// sendEnd is what a sender gets whose call has ended. Generated code expects none where there is one request: RecvMsg has it.
+func (cs *clientStream) sendEnd(last bool) error {
+	if last {
+		return nil
+	}
+	return io.EOF
+}
+
+// send sends op in the present attempt, and in others where that ends unprocessed. It frees op. io.EOF says that the call has
+// ended.
+func (cs *clientStream) send(op sendOp, size int) (*attempt, error) {
+	cs.mu.Lock()
+	for cs.replaying && !cs.finished {
+		cs.changed.Wait()
+	}
+	if cs.finished {
+		cs.mu.Unlock()
+		op.free()
+		return nil, io.EOF
+	}
+	cs.keepLocked(op, size)
+	if cs.attempt == nil {
+		defer cs.mu.Unlock()
+		if len(cs.ops) == 0 {
+			// It is too long to be kept: it goes out once.
+			cs.ops = []sendOp{op}
+			err := cs.beginLocked(false)
+			cs.commitLocked()
+			return cs.attempt, err
+		}
+		op.free()
+		err := cs.beginLocked(false)
+		return cs.attempt, err
+	}
+	a := cs.attempt
+	cs.mu.Unlock()
+	var err error
+	if op.message == nil {
+		err = a.call.CloseSend()
+	} else {
+		err = a.call.Send(*op.message, op.last)
+	}
+	if err == nil {
+		return a, nil
+	}
+	return cs.afterEnd(a)
+}
+
+// afterEnd finds out, for the sender, what has become of the call after attempt a has ended: another attempt has got all that
+// was sent, or io.EOF.
+func (cs *clientStream) afterEnd(a *attempt) (*attempt, error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for {
+		switch {
+		case cs.finished || cs.answered:
+			return nil, io.EOF
+		case cs.attempt != a:
+			return cs.attempt, nil
+		case cs.receiving:
+			cs.changed.Wait()
+			continue
+		}
+		cs.receiving = true
+		cs.mu.Unlock()
+		cs.header()
+		cs.mu.Lock()
+		cs.receiving = false
+		cs.changed.Broadcast()
+	}
+}
+
+func (cs *clientStream) CloseSend() error {
+	if cs.sentLast {
+		return nil
+	}
+	cs.sentLast = true
+	// RecvMsg has the error of a call that has ended.
+	if _, err := cs.send(sendOp{last: true}, 0); err != nil && err != io.EOF {
+		cs.finish(err, false)
+	}
+	return nil
+}
+
+// receive takes "receiving", and has the call begin where nothing was sent yet. It returns false where the call is over.
+func (cs *clientStream) receive() bool {
+	cs.mu.Lock()
+	for cs.receiving && !cs.finished {
+		cs.changed.Wait()
+	}
+	if cs.finished {
+		cs.mu.Unlock()
+		return false
+	}
+	cs.receiving = true
+	var err error
+	if cs.attempt == nil {
+		err = cs.beginLocked(false)
+	}
+	cs.mu.Unlock()
+	if err != nil {
+		cs.finish(err, true)
+		cs.release()
+		return false
+	}
+	return true
+}
+
+func (cs *clientStream) release() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.receiving = false
+	cs.changed.Broadcast()
+}
+
+// header waits for the header, through attempts. It returns nil where the call has ended without; the call is finished then.
+// The caller has "receiving".
+func (cs *clientStream) header() *attempt {
+	for {
+		cs.mu.Lock()
+		a, finished := cs.attempt, cs.finished
+		cs.mu.Unlock()
+		if finished {
+			return nil
+		}
+		if a.awaitHeader() {
+			cs.mu.Lock()
+			if !cs.answered {
+				cs.answered = true
+				cs.commitLocked()
+				cs.changed.Broadcast()
+			}
+			cs.mu.Unlock()
+			return a
+		}
+		if !cs.another(a) {
+			return nil
+		}
+	}
+}
+
+// another begins another attempt after one that has ended without an answer, or finishes the call. The caller has "receiving".
+func (cs *clientStream) another(a *attempt) bool {
+	if message, err := a.call.Recv(); err == nil {
+		message.Data.Free()
+		a.call.Cancel(codes.Internal)
+		cs.finish(status.Error(codes.Internal, "tollfree: a message came without a header"), true)
+		return false
+	}
+	outcome := a.call.Outcome()
+	err := cs.request.outcomeError(outcome)
+	if err == nil {
+		cs.finish(cs.noMessage(), true)
+		return false
+	}
+	cs.mu.Lock()
+	committed := cs.committed || cs.finished
+	cs.mu.Unlock()
+	if committed {
+		cs.finish(err, true)
+		return false
+	}
+	transparent, again := cs.request.again(a, outcome)
+	if !again {
+		cs.finish(err, true)
+		return false
+	}
+	a.end(err)
+	cs.mu.Lock()
+	for cs.replaying {
+		cs.changed.Wait() // It ends at once: its call has ended.
+	}
+	if cs.finished {
+		cs.mu.Unlock()
+		return false
+	}
+	err = cs.beginLocked(transparent)
+	cs.changed.Broadcast()
+	cs.mu.Unlock()
+	if err != nil {
+		cs.finish(err, true)
+		return false
+	}
+	return true
+}
+
+// noMessage is the end of a call that was OK without a message.
+func (cs *clientStream) noMessage() error {
+	if cs.request.desc.ServerStreams {
+		return io.EOF
+	}
+	return status.Error(codes.Internal, "tollfree: the server has sent no message where the method has one")
+}
+
+func (cs *clientStream) RecvMsg(m any) error {
+	if !cs.receive() {
+		return cs.result()
+	}
+	defer cs.release()
+	a := cs.header()
+	if a == nil {
+		return cs.result()
+	}
+	message, err := a.call.Recv()
+	if err != nil {
+		err = cs.end(a, err)
+		if err == io.EOF {
+			err = cs.noMessage()
+		}
+		return cs.finish(err, true)
+	}
+	if err := a.decode(message, m); err != nil {
+		return cs.finish(err, true)
+	}
+	if cs.request.desc.ServerStreams {
+		return nil
+	}
+	extra, err := a.call.Recv()
+	if err == nil {
+		extra.Data.Free()
+		err = status.Error(codes.Internal, "tollfree: the server has sent more than one message where the method has one")
+	} else {
+		err = cs.end(a, err)
+	}
+	if err = cs.finish(err, true); err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// end is the error of a call whose Recv returned err: io.EOF where it was OK.
+func (cs *clientStream) end(a *attempt, err error) error {
+	if err != io.EOF {
+		return asStatus(err)
+	}
+	if err := cs.request.outcomeError(a.call.Outcome()); err != nil {
+		return err
+	}
+	return io.EOF
+}
+
+func (cs *clientStream) result() error {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.err
+}
+
+// finish ends the call, once, with a status or io.EOF, and returns the error that it has ended with. holding says that the
+// caller has "receiving".
+func (cs *clientStream) finish(err error, holding bool) error {
+	cs.mu.Lock()
+	if cs.finished {
+		defer cs.mu.Unlock()
+		return cs.err
+	}
+	cs.finished, cs.err = true, err
+	cs.commitLocked()
+	a, unwatch := cs.attempt, cs.unwatch
+	cs.changed.Broadcast()
+	cs.mu.Unlock()
+	for _, stop := range unwatch {
+		stop()
+	}
+	if a != nil && err != io.EOF {
+		a.call.Cancel(status.Code(err)) // Harmless where the call has ended.
+	}
+	cs.cancel()
+	if !holding {
+		cs.mu.Lock()
+		for cs.receiving {
+			cs.changed.Wait() // The receiver comes back: its call has ended.
+		}
+		a = cs.attempt
+		cs.mu.Unlock()
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	if a != nil {
+		a.end(err)
+	}
+	cs.request.callEnd(a, err)
+	return cs.result()
+}
+
+func (cs *clientStream) Header() (metadata.MD, error) {
+	cs.mu.Lock()
+	for cs.receiving && !cs.answered && !cs.finished {
+		cs.changed.Wait()
+	}
+	if cs.answered {
+		defer cs.mu.Unlock()
+		return visibleHeader(cs.attempt.header), nil
+	}
+	cs.mu.Unlock()
+	if !cs.receive() {
+		return nil, nil // RecvMsg has the error, as in grpc.
+	}
+	defer cs.release()
+	if a := cs.header(); a != nil {
+		return visibleHeader(a.header), nil
+	}
+	return nil, nil
+}
+
+func (cs *clientStream) Trailer() metadata.MD {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if !cs.finished || cs.attempt == nil {
+		return nil
+	}
+	return cs.attempt.trailer().Copy()
+}
+
+// Context has the peer, once the call has begun. It commits the call to its present attempt, as in grpc.
+func (cs *clientStream) Context() context.Context {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.attempt == nil {
+		return cs.request.context
+	}
+	if !cs.committed {
+		cs.commitLocked()
+	}
+	return peer.NewContext(cs.attempt.context, cs.attempt.session.peer)
+}

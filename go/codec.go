@@ -1,0 +1,189 @@
+package tollfree
+
+import (
+	"io"
+	"math"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+)
+
+const (
+	// defaultReceiveMax and defaultSendMax are grpc's limits on messages, in bytes.
+	defaultReceiveMax = 4 << 20
+	defaultSendMax    = math.MaxInt32
+	// prefixLen is the length of gRPC's message prefix, which stats handlers count.
+	prefixLen = 5
+)
+
+// codec turns messages into bytes and back.
+type codec interface {
+	Marshal(v any) (mem.BufferSlice, error)
+	Unmarshal(data mem.BufferSlice, v any) error
+}
+
+// bytesCodec is what grpc's older codecs have in common.
+type bytesCodec interface {
+	Marshal(v any) ([]byte, error)
+	Unmarshal(data []byte, v any) error
+}
+
+type bridgedCodec struct{ bytesCodec }
+
+func (c bridgedCodec) Marshal(v any) (mem.BufferSlice, error) {
+	data, err := c.bytesCodec.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return mem.BufferSlice{mem.SliceBuffer(data)}, nil
+}
+
+func (c bridgedCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	return c.bytesCodec.Unmarshal(data.Materialize(), v)
+}
+
+// registeredCodec is nil where nobody has registered a codec for subtype, which is lower case; "" is protobuf.
+func registeredCodec(subtype string) codec {
+	if subtype == "" {
+		subtype = proto.Name
+	}
+	if c := encoding.GetCodecV2(subtype); c != nil {
+		return c
+	}
+	if c := encoding.GetCodec(subtype); c != nil {
+		return bridgedCodec{c}
+	}
+	return nil
+}
+
+// An outgoingMessage is encoded, and compressed where that was asked for.
+type outgoingMessage struct {
+	call.Message
+	length int // of the encoding, before compression
+}
+
+// encodeMessage encodes m, compresses it unless compressor is nil, and checks it against limit. An error is a status.
+func encodeMessage(c codec, compressor encoding.Compressor, limit int, m any) (outgoingMessage, error) {
+	if _, prepared := m.(*grpc.PreparedMsg); prepared {
+		return outgoingMessage{}, status.Error(codes.Internal, "tollfree: grpc.PreparedMsg can't be sent over shared memory: its bytes are private to package grpc; send the message itself")
+	}
+	var data mem.BufferSlice
+	if m != nil {
+		var err error
+		if data, err = c.Marshal(m); err != nil {
+			return outgoingMessage{}, status.Errorf(codes.Internal, "tollfree: the message %T can't be encoded: %v", m, err)
+		}
+	}
+	out := outgoingMessage{Message: call.Message{Data: data}, length: data.Len()}
+	if compressor != nil && out.length > 0 {
+		compressed, err := compress(compressor, data)
+		data.Free()
+		if err != nil {
+			return outgoingMessage{}, err
+		}
+		out.Message = call.Message{Data: compressed, Compressed: true}
+	}
+	if size := out.Data.Len(); size > limit {
+		out.Data.Free()
+		return outgoingMessage{}, status.Errorf(codes.ResourceExhausted, "tollfree: the message has %d bytes, and at most %d may be sent", size, limit)
+	}
+	return out, nil
+}
+
+func compress(compressor encoding.Compressor, data mem.BufferSlice) (mem.BufferSlice, error) {
+	var out mem.BufferSlice
+	fail := func(err error) (mem.BufferSlice, error) {
+		out.Free()
+		return nil, status.Errorf(codes.Internal, "tollfree: the message can't be compressed by %s: %v", compressor.Name(), err)
+	}
+	w, err := compressor.Compress(mem.NewWriter(&out, mem.DefaultBufferPool()))
+	if err != nil {
+		return fail(err)
+	}
+	for _, buffer := range data {
+		if _, err := w.Write(buffer.ReadOnlyData()); err != nil {
+			return fail(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return fail(err)
+	}
+	return out, nil
+}
+
+// A decoder turns what comes of a call into messages.
+type decoder struct {
+	codec    codec
+	limit    int
+	encoding string     // the peer's grpc-encoding
+	missing  codes.Code // of a call whose encoding is not registered here
+}
+
+// decode fills m from message, and frees its data. An error is a status.
+func (d *decoder) decode(message call.Message, m any) (incomingLengths, error) {
+	data := message.Data
+	lengths := incomingLengths{received: data.Len()}
+	if lengths.received > d.limit {
+		data.Free()
+		return lengths, status.Errorf(codes.ResourceExhausted, "tollfree: the peer's message has %d bytes, and at most %d are taken", lengths.received, d.limit)
+	}
+	if message.Compressed {
+		plain, err := d.decompress(data)
+		data.Free()
+		if err != nil {
+			return lengths, err
+		}
+		data = plain
+	}
+	lengths.decoded = data.Len()
+	err := d.codec.Unmarshal(data, m)
+	data.Free()
+	if err != nil {
+		return lengths, status.Errorf(codes.Internal, "tollfree: the peer's message can't be decoded as %T: %v", m, err)
+	}
+	return lengths, nil
+}
+
+// incomingLengths are of a message as it came, and as it was decoded.
+type incomingLengths struct{ received, decoded int }
+
+func (d *decoder) decompress(data mem.BufferSlice) (mem.BufferSlice, error) {
+	if d.encoding == "" || d.encoding == encoding.Identity {
+		return nil, status.Error(codes.Internal, "tollfree: the peer's message is compressed, but no grpc-encoding says how")
+	}
+	compressor := encoding.GetCompressor(d.encoding)
+	if compressor == nil {
+		return nil, status.Errorf(d.missing, "tollfree: the peer compresses by %q, for which nobody has registered a compressor here", d.encoding)
+	}
+	fail := func(err error) (mem.BufferSlice, error) {
+		return nil, status.Errorf(codes.Internal, "tollfree: the peer's message can't be decompressed by %s: %v", d.encoding, err)
+	}
+	source := data.Reader()
+	defer source.Close()
+	r, err := compressor.Decompress(source)
+	if err != nil {
+		return fail(err)
+	}
+	if closer, ok := r.(io.Closer); ok {
+		defer closer.Close()
+	}
+	if d.limit < math.MaxInt {
+		r = io.LimitReader(r, int64(d.limit)+1)
+	}
+	out, err := mem.ReadAll(r, mem.DefaultBufferPool())
+	if err != nil {
+		out.Free()
+		return fail(err)
+	}
+	if out.Len() > d.limit {
+		out.Free()
+		return nil, status.Errorf(codes.ResourceExhausted, "tollfree: the peer's message has more than %d bytes after decompression", d.limit)
+	}
+	return out, nil
+}

@@ -1,0 +1,156 @@
+package tollfree
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/stats"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+)
+
+// A DialOption is a setting of NewClient. Its name is that of grpc's option, whose type package grpc keeps to itself.
+type DialOption func(*dialOptions) error
+
+// dialer begins a session.
+type dialer func(ctx context.Context, address string) (call.Client, error)
+
+type dialOptions struct {
+	addresses   []string
+	unary       []grpc.UnaryClientInterceptor
+	stream      []grpc.StreamClientInterceptor
+	firstUnary  grpc.UnaryClientInterceptor
+	firstStream grpc.StreamClientInterceptor
+	calls       []grpc.CallOption
+	handlers    []stats.Handler
+	credentials []credentials.PerRPCCredentials
+	config      *serviceConfig
+	agent       string
+	dial        dialer
+}
+
+func newDialOptions(address string, options []DialOption) (*dialOptions, error) {
+	o := &dialOptions{addresses: []string{address}, config: &serviceConfig{}}
+	for _, option := range options {
+		if err := option(o); err != nil {
+			return nil, err
+		}
+	}
+	for _, address := range o.addresses {
+		if err := checkAddress(address); err != nil {
+			return nil, err
+		}
+	}
+	if o.firstUnary != nil {
+		o.unary = append([]grpc.UnaryClientInterceptor{o.firstUnary}, o.unary...)
+	}
+	if o.firstStream != nil {
+		o.stream = append([]grpc.StreamClientInterceptor{o.firstStream}, o.stream...)
+	}
+	if o.dial == nil {
+		o.dial = transportDialer(o)
+	}
+	return o, nil
+}
+
+// WithEndpoint adds a server that the client may call, beside that of NewClient's address. The service config's
+// loadBalancingConfig says which one a call goes to: pick_first (the default), round_robin or least_outstanding.
+func WithEndpoint(address string) DialOption {
+	return func(o *dialOptions) error {
+		o.addresses = append(o.addresses, address)
+		return nil
+	}
+}
+
+// WithUnaryInterceptor sets the interceptor of unary calls that comes before those of WithChainUnaryInterceptor.
+// The *grpc.ClientConn that interceptors get makes its calls by this client, and has its target; it has no other use.
+func WithUnaryInterceptor(interceptor grpc.UnaryClientInterceptor) DialOption {
+	return func(o *dialOptions) error {
+		o.firstUnary = interceptor
+		return nil
+	}
+}
+
+// WithChainUnaryInterceptor adds interceptors of unary calls; the first is outermost.
+func WithChainUnaryInterceptor(interceptors ...grpc.UnaryClientInterceptor) DialOption {
+	return func(o *dialOptions) error {
+		o.unary = append(o.unary, interceptors...)
+		return nil
+	}
+}
+
+// WithStreamInterceptor sets the interceptor of streams that comes before those of WithChainStreamInterceptor.
+func WithStreamInterceptor(interceptor grpc.StreamClientInterceptor) DialOption {
+	return func(o *dialOptions) error {
+		o.firstStream = interceptor
+		return nil
+	}
+}
+
+// WithChainStreamInterceptor adds interceptors of streams; the first is outermost.
+func WithChainStreamInterceptor(interceptors ...grpc.StreamClientInterceptor) DialOption {
+	return func(o *dialOptions) error {
+		o.stream = append(o.stream, interceptors...)
+		return nil
+	}
+}
+
+// WithDefaultCallOptions sets options of all calls; a call's own come after them.
+func WithDefaultCallOptions(options ...grpc.CallOption) DialOption {
+	return func(o *dialOptions) error {
+		o.calls = append(o.calls, options...)
+		return nil
+	}
+}
+
+// WithStatsHandler adds a handler of sessions' and calls' events, such as otelgrpc's.
+func WithStatsHandler(handler stats.Handler) DialOption {
+	return func(o *dialOptions) error {
+		if handler != nil {
+			o.handlers = append(o.handlers, handler)
+		}
+		return nil
+	}
+}
+
+// WithPerRPCCredentials adds credentials to all calls.
+func WithPerRPCCredentials(creds credentials.PerRPCCredentials) DialOption {
+	return func(o *dialOptions) error {
+		if creds == nil {
+			return errors.New("tollfree: WithPerRPCCredentials got nil")
+		}
+		o.credentials = append(o.credentials, creds)
+		return nil
+	}
+}
+
+// WithDefaultServiceConfig sets gRPC's service config, in JSON: loadBalancingConfig, methodConfig (name, timeout, waitForReady,
+// maxRequestMessageBytes, maxResponseMessageBytes, retryPolicy) and retryThrottling. hedgingPolicy and healthCheckConfig are
+// errors.
+func WithDefaultServiceConfig(json string) DialOption {
+	return func(o *dialOptions) error {
+		config, err := parseServiceConfig(json)
+		if err == nil {
+			o.config = config
+		}
+		return err
+	}
+}
+
+// WithUserAgent sets what goes before Tollfree's own name in the user-agent that servers see.
+func WithUserAgent(agent string) DialOption {
+	return func(o *dialOptions) error {
+		o.agent = agent
+		return nil
+	}
+}
+
+// withDialer has sessions begin by dial, in tests.
+func withDialer(dial dialer) DialOption {
+	return func(o *dialOptions) error {
+		o.dial = dial
+		return nil
+	}
+}

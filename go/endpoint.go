@@ -1,0 +1,320 @@
+package tollfree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+)
+
+const (
+	// attemptTimeout is how long an attempt to connect may take.
+	attemptTimeout = 20 * time.Second
+	// While calls wait for a server that is not there, attempts are 1 to 2 ms apart at first, and 4 to 8 ms later.
+	shortPauseMin, shortPauseMax = time.Millisecond, 4 * time.Millisecond
+	// Without calls, and where a server refuses, they are ever further apart.
+	longPauseMin, longPauseMax = 20 * time.Millisecond, time.Second
+)
+
+// A session takes calls to one server.
+type session struct {
+	client      call.Client
+	peer        *peer.Peer
+	outstanding atomic.Int32
+}
+
+// load is how many calls the server has under way; this client's own where it does not say.
+func (s *session) load() uint32 {
+	if load, ok := s.client.Load(); ok {
+		return load
+	}
+	return uint32(s.outstanding.Load())
+}
+
+// open is false of a session that takes no more calls.
+func (s *session) open() bool {
+	select {
+	case <-s.client.Draining():
+		return false
+	default:
+		return true
+	}
+}
+
+// An endpoint is one server, with at most one session that takes calls, and those that end.
+type endpoint struct {
+	address string
+	dial    dialer
+	handler stats.Handler
+	eager   bool
+	context context.Context // the client's: until Close
+	changed func()          // tells the client that something is different
+	hurry   chan struct{}   // cuts a long pause short
+
+	current atomic.Pointer[session]
+
+	mu         sync.Mutex
+	connecting bool
+	begun      uint64 // attempts that have begun
+	failed     uint64 // the number of the last that failed
+	failures   int    // in a row
+	refused    bool   // the server is there and said no; set during the pause that follows
+	err        error  // why the last attempt failed
+	waiting    int    // calls that wait for an attempt
+	watchers   sync.WaitGroup
+}
+
+func newEndpoint(ctx context.Context, address string, o *dialOptions, handler stats.Handler, eager bool, changed func()) *endpoint {
+	return &endpoint{
+		address: address, dial: o.dial, handler: handler, eager: eager, context: ctx, changed: changed, hurry: make(chan struct{}, 1),
+	}
+}
+
+// ready is the session that takes calls, or nil.
+func (e *endpoint) ready() *session {
+	s := e.current.Load()
+	if s == nil || s.open() {
+		return s
+	}
+	return nil
+}
+
+func (e *endpoint) state() connectivity.State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.context.Err() != nil:
+		return connectivity.Shutdown
+	case e.ready() != nil:
+		return connectivity.Ready
+	case e.failures > 0:
+		return connectivity.TransientFailure // until the next session, as gRPC asks
+	case e.connecting:
+		return connectivity.Connecting
+	}
+	return connectivity.Idle
+}
+
+// A wait is a call's, for an attempt that begins after it has come.
+type wait struct {
+	endpoint *endpoint
+	need     uint64
+	left     bool
+}
+
+// join has an attempt to connect begin, or waits for the next one. A call that fails fast fails at once while the endpoint
+// pauses after a refusal.
+func (e *endpoint) join(failFast bool) *wait {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := &wait{endpoint: e, need: e.begun + 1}
+	if e.refused && failFast {
+		w.need = e.failed
+	}
+	e.waiting++
+	e.connectLocked()
+	if !e.refused {
+		select {
+		case e.hurry <- struct{}{}:
+		default:
+		}
+	}
+	return w
+}
+
+// failure is why the attempt has failed that the call waited for.
+func (w *wait) failure() error {
+	w.endpoint.mu.Lock()
+	defer w.endpoint.mu.Unlock()
+	if w.endpoint.failed >= w.need {
+		return w.endpoint.err
+	}
+	return nil
+}
+
+func (w *wait) leave() {
+	w.endpoint.mu.Lock()
+	defer w.endpoint.mu.Unlock()
+	w.endpoint.waiting--
+}
+
+// connect has attempts go on until there is a session.
+func (e *endpoint) connect() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.connectLocked()
+}
+
+func (e *endpoint) connectLocked() {
+	if e.connecting || e.ready() != nil || e.context.Err() != nil {
+		return
+	}
+	e.connecting = true
+	e.watchers.Add(1)
+	go e.run()
+}
+
+// run makes attempts until one succeeds or the client is closed.
+func (e *endpoint) run() {
+	defer e.watchers.Done()
+	e.changed()
+	for e.pause() {
+		e.mu.Lock()
+		e.begun++
+		number := e.begun
+		e.refused = false
+		e.mu.Unlock()
+		ctx, cancel := context.WithTimeout(e.context, attemptTimeout)
+		client, err := e.dial(ctx, e.address)
+		cancel()
+		if err == nil {
+			e.install(client)
+			return
+		}
+		e.fail(number, err)
+	}
+	e.mu.Lock()
+	e.connecting = false
+	e.mu.Unlock()
+	e.changed()
+}
+
+func (e *endpoint) fail(number uint64, err error) {
+	e.mu.Lock()
+	e.failures++
+	e.failed, e.err, e.refused = number, connectError(e.address, err), !absent(err)
+	e.mu.Unlock()
+	e.changed()
+}
+
+// pause waits before the next attempt. It returns false where the client has been closed.
+func (e *endpoint) pause() bool {
+	e.mu.Lock()
+	failures, refused := e.failures, e.refused
+	e.mu.Unlock()
+	if failures == 0 {
+		return e.context.Err() == nil
+	}
+	short, long := backoff(shortPauseMin, shortPauseMax, failures), backoff(longPauseMin, longPauseMax, failures)
+	if refused {
+		return e.sleep(long, nil)
+	}
+	if !e.sleep(short, nil) {
+		return false
+	}
+	e.mu.Lock()
+	if e.waiting == 0 {
+		// A call that came and went must not hurry anybody.
+		select {
+		case <-e.hurry:
+		default:
+		}
+	}
+	waiting := e.waiting
+	e.mu.Unlock()
+	return waiting > 0 || e.sleep(long-short, e.hurry)
+}
+
+// sleep returns false where the client has been closed.
+func (e *endpoint) sleep(d time.Duration, hurry <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-hurry:
+	case <-e.context.Done():
+		return false
+	}
+	return true
+}
+
+// backoff grows by doubling from low to high, and is jittered up to twice that.
+func backoff(low, high time.Duration, failures int) time.Duration {
+	d := high
+	if shift := failures - 1; shift < 20 {
+		d = min(low<<shift, high)
+	}
+	return d + rand.N(d)
+}
+
+func (e *endpoint) install(client call.Client) {
+	s := &session{client: client, peer: peerOf(client.Peer())}
+	_, end := beginSession(e.context, e.handler, s.peer, true)
+	e.mu.Lock()
+	e.current.Store(s)
+	e.connecting, e.failures, e.refused, e.err = false, 0, false, nil
+	e.watchers.Add(1)
+	e.mu.Unlock()
+	e.changed()
+	go e.watch(s, end)
+}
+
+// watch waits until s takes no more calls, then until it is over, and releases it.
+func (e *endpoint) watch(s *session, end func()) {
+	defer e.watchers.Done()
+	defer end()
+	defer s.client.Close()
+	select {
+	case <-s.client.Draining():
+	case <-e.context.Done():
+		return
+	}
+	e.current.CompareAndSwap(s, nil)
+	if e.eager {
+		e.connect()
+	}
+	e.changed()
+	select {
+	case <-s.client.Done():
+	case <-e.context.Done():
+	}
+}
+
+// close waits until all that the endpoint runs has ended; its context is done.
+func (e *endpoint) close() {
+	e.mu.Lock() // Nothing begins after this: the context is done.
+	e.mu.Unlock()
+	e.watchers.Wait()
+	e.current.Store(nil)
+}
+
+// absent is true where nobody listens: the next attempt may follow soon.
+func absent(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// connectError is a status (spec/wire.md, section 19).
+func connectError(address string, err error) error {
+	code := codes.Unavailable
+	if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
+		code = s.Code()
+	} else if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
+		code = codes.PermissionDenied
+	}
+	hint := ""
+	if absent(err) {
+		hint = ": no server listens there; start it, or check the path"
+	}
+	return status.Error(code, fmt.Sprintf("tollfree: no session with %s: %v%s", address, err, hint))
+}
+
+// waitError is of a call that ended while it waited for a session; last is why there is none, if that is known.
+func waitError(err, last error) error {
+	s := status.FromContextError(err)
+	if last == nil {
+		return status.Error(s.Code(), s.Message()+" while waiting for a session")
+	}
+	return status.Error(s.Code(), fmt.Sprintf("%s while waiting for a session; the last attempt: %v", s.Message(), last))
+}

@@ -1,0 +1,254 @@
+package tollfree
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+)
+
+var _ grpc.ServiceRegistrar = (*Server)(nil)
+
+// A Server serves registered services over shared memory. Generated code, health.Server and reflection.Register take it in the
+// place of a *grpc.Server. All methods are safe for use by several goroutines.
+type Server struct {
+	options *serverOptions
+	handler stats.Handler // nil: none
+	unary   grpc.UnaryServerInterceptor
+	stream  grpc.StreamServerInterceptor
+
+	mu        sync.Mutex
+	services  map[string]*service
+	methods   map[string]*method // by path; read without the lock once serving is set
+	serving   bool
+	stopped   bool
+	listeners map[*Listener]bool
+	loops     sync.WaitGroup // of Serve
+	abort     context.Context
+	abortNow  context.CancelFunc // ends the wait of GracefulStop
+}
+
+type service struct {
+	impl any
+	info grpc.ServiceInfo
+}
+
+// A method has either a unary handler or a stream's description.
+type method struct {
+	path   string
+	impl   any
+	unary  grpc.MethodHandler
+	stream *grpc.StreamDesc
+}
+
+// NewServer makes a server without services.
+func NewServer(options ...ServerOption) *Server {
+	o := newServerOptions(options)
+	s := &Server{
+		options: o, handler: oneHandler(o.handlers), unary: chainUnary(o.unary), stream: chainStream(o.stream),
+		services: map[string]*service{}, methods: map[string]*method{}, listeners: map[*Listener]bool{},
+	}
+	s.abort, s.abortNow = context.WithCancel(context.Background())
+	return s
+}
+
+// RegisterService adds a service; generated code calls it. It panics where the program is wrong: the service is registered
+// already, impl lacks a method, or the server serves already.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	if impl != nil {
+		want := reflect.TypeOf(desc.HandlerType).Elem()
+		if got := reflect.TypeOf(impl); !got.Implements(want) {
+			panic(fmt.Sprintf("tollfree: RegisterService of %s: the type %v does not implement %v", desc.ServiceName, got, want))
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.serving {
+		panic(fmt.Sprintf("tollfree: RegisterService of %s after Serve: register services first", desc.ServiceName))
+	}
+	if s.services[desc.ServiceName] != nil {
+		panic(fmt.Sprintf("tollfree: RegisterService of %s: it is registered already", desc.ServiceName))
+	}
+	added := &service{impl: impl, info: grpc.ServiceInfo{Metadata: desc.Metadata}}
+	prefix := "/" + desc.ServiceName + "/"
+	for i := range desc.Methods {
+		m := &desc.Methods[i]
+		s.methods[prefix+m.MethodName] = &method{path: prefix + m.MethodName, impl: impl, unary: m.Handler}
+		added.info.Methods = append(added.info.Methods, grpc.MethodInfo{Name: m.MethodName})
+	}
+	for i := range desc.Streams {
+		m := &desc.Streams[i]
+		s.methods[prefix+m.StreamName] = &method{path: prefix + m.StreamName, impl: impl, stream: m}
+		added.info.Methods = append(added.info.Methods, grpc.MethodInfo{
+			Name: m.StreamName, IsClientStream: m.ClientStreams, IsServerStream: m.ServerStreams,
+		})
+	}
+	s.services[desc.ServiceName] = added
+}
+
+// GetServiceInfo lists the services, for reflection.
+func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]grpc.ServiceInfo, len(s.services))
+	for name, added := range s.services {
+		all[name] = added.info
+	}
+	return all
+}
+
+// A Listener is an address that a server has bound.
+type Listener struct {
+	server   *Server
+	listener call.Listener
+}
+
+// Address is what Listen was given.
+func (l *Listener) Address() string { return l.listener.Address() }
+
+// Close gives the address back. ServeListener returns then.
+func (l *Listener) Close() error {
+	l.server.forget(l)
+	return l.listener.Close()
+}
+
+// Listen binds "shm:///run/app/greeter.sock" or "shm-abstract:greeter". Clients that come before ServeListener wait.
+func (s *Server) Listen(address string) (*Listener, error) {
+	if err := checkAddress(address); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil, grpc.ErrServerStopped
+	}
+	bound, err := s.options.listen(address)
+	if err != nil {
+		return nil, fmt.Errorf("tollfree: listen at %s: %w", address, err)
+	}
+	l := &Listener{server: s, listener: bound}
+	s.listeners[l] = true
+	return l, nil
+}
+
+// Serve binds address and serves there until Stop or GracefulStop, and returns nil then. It may be called for several addresses
+// at once.
+func (s *Server) Serve(address string) error {
+	l, err := s.Listen(address)
+	if err != nil {
+		return err
+	}
+	return s.ServeListener(l)
+}
+
+// ServeListener serves what this server's Listen has returned until it is closed, or until Stop or GracefulStop, and returns
+// nil then.
+func (s *Server) ServeListener(l *Listener) error {
+	s.mu.Lock()
+	if l.server != s {
+		s.mu.Unlock()
+		return fmt.Errorf("tollfree: serve at %s: the listener is another server's", l.Address())
+	}
+	if s.stopped {
+		s.mu.Unlock()
+		return grpc.ErrServerStopped
+	}
+	s.serving = true
+	s.loops.Add(1)
+	s.mu.Unlock()
+	defer s.loops.Done()
+	defer l.Close()
+	return l.listener.Serve(call.Service{Handler: s.handle, Inline: s.inline, Session: s.session})
+}
+
+func (s *Server) forget(l *Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listeners, l)
+}
+
+// stop has the server bind and serve no more, and returns what it is bound to.
+func (s *Server) stop() []*Listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	all := make([]*Listener, 0, len(s.listeners))
+	for l := range s.listeners {
+		all = append(all, l)
+	}
+	return all
+}
+
+// Stop ends all sessions and calls. Contexts of handlers are cancelled; it does not wait for those that go on regardless.
+func (s *Server) Stop() {
+	s.abortNow()
+	for _, l := range s.stop() {
+		l.Close()
+	}
+}
+
+// GracefulStop takes no new sessions and calls, and waits until the calls under way have ended. Clients move on to other
+// servers without a failed call. Stop cuts the wait short.
+func (s *Server) GracefulStop() {
+	var drains sync.WaitGroup
+	for _, l := range s.stop() {
+		drains.Go(func() {
+			l.listener.Drain(s.abort) // An error says that Stop was called.
+			l.Close()
+		})
+	}
+	drains.Wait()
+	s.loops.Wait()
+}
+
+func (s *Server) session(ctx context.Context, p call.Peer) (context.Context, func()) {
+	from := peerOf(p)
+	return beginSession(peer.NewContext(ctx, from), s.handler, from, false)
+}
+
+func (s *Server) inline(path string) bool {
+	m := s.methods[path]
+	return m != nil && m.unary != nil && s.options.inline[path]
+}
+
+// handle serves one call, on a goroutine of the transport's. A panic of the service's ends the process, as in grpc-go.
+func (s *Server) handle(from call.ServerCall) {
+	path := from.Method()
+	m := s.methods[path]
+	if m == nil && s.options.unknown != nil {
+		m = &method{path: path, stream: s.options.unknown}
+	}
+	c, err := s.newCall(from, m)
+	switch {
+	case err != nil:
+		from.Finish(nil, nil, status.Convert(err), nil)
+	case m == nil:
+		from.Finish(nil, nil, s.unknown(path), nil)
+	case m.unary != nil:
+		c.serveUnary()
+	default:
+		c.serveStream()
+	}
+}
+
+// unknown is the status of a call that nobody serves.
+func (s *Server) unknown(path string) *status.Status {
+	slash := strings.LastIndexByte(path, '/')
+	if slash < 1 || path[0] != '/' {
+		return status.Newf(codes.Unimplemented, "tollfree: %q is no path of a method", path)
+	}
+	name := path[1:slash]
+	if s.services[name] == nil {
+		return status.Newf(codes.Unimplemented, "tollfree: unknown service %s", name)
+	}
+	return status.Newf(codes.Unimplemented, "tollfree: unknown method %s of service %s", path[slash+1:], name)
+}

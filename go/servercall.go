@@ -1,0 +1,331 @@
+package tollfree
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+)
+
+var (
+	_ grpc.ServerStream          = (*serverCall)(nil)
+	_ grpc.ServerTransportStream = (*transportStream)(nil)
+)
+
+// A serverCall is one call as services see it. One goroutine sends, another receives, and any sets headers and trailers.
+type serverCall struct {
+	server     *Server
+	call       call.ServerCall
+	method     *method
+	context    context.Context
+	decoder    decoder
+	subtype    string
+	compressor encoding.Compressor // of answers; nil: none
+	received   bool                // a message
+	begun      time.Time           // where there are stats handlers
+
+	mu         sync.Mutex
+	header     metadata.MD
+	trailer    metadata.MD
+	trailerErr error
+	headed     bool // the header is sent
+}
+
+// newCall has the error, a status, of a call that can't be served. m is nil where nobody has registered the method.
+func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
+	received := from.Header()
+	c := &serverCall{server: s, call: from, method: m}
+	var ok bool
+	if c.subtype, ok = subtypeOf(first(received, headerContentType)); !ok {
+		return nil, status.Errorf(codes.Internal, "tollfree: the content type %q is not gRPC's", first(received, headerContentType))
+	}
+	c.context = metadata.NewIncomingContext(from.Context(), visibleRequest(received, from.Peer().Agent))
+	c.decoder = decoder{codec: s.options.codec, limit: s.options.receiveMax, encoding: first(received, headerEncoding), missing: codes.Unimplemented}
+	if s.handler != nil {
+		c.tag(received)
+	}
+	if m == nil {
+		return c, nil
+	}
+	c.context = grpc.NewContextWithServerTransportStream(c.context, (*transportStream)(c))
+	if c.decoder.codec == nil {
+		if c.decoder.codec = registeredCodec(c.subtype); c.decoder.codec == nil {
+			return nil, status.Errorf(codes.Unimplemented, "tollfree: nobody has registered a codec for the content subtype %q", c.subtype)
+		}
+	}
+	if name := c.decoder.encoding; name != "" && name != encoding.Identity {
+		// Answers are compressed as requests are, as in grpc-go.
+		if c.compressor = encoding.GetCompressor(name); c.compressor == nil {
+			return nil, status.Errorf(codes.Unimplemented, "tollfree: nobody has registered a compressor %q in the server", name)
+		}
+	}
+	return c, nil
+}
+
+// visibleRequest is a call's header as grpc-go shows it: with what does not travel, and without what is the transport's.
+func visibleRequest(received metadata.MD, agent string) metadata.MD {
+	md := make(metadata.MD, len(received)+3)
+	md[headerAuthority], md[headerContentType] = authorityValue, contentTypeValue
+	for name, values := range received {
+		if name != headerEncoding {
+			md[name] = values
+		}
+	}
+	if md[headerUserAgent] == nil && agent != "" {
+		md[headerUserAgent] = []string{agent}
+	}
+	return md
+}
+
+// tag tells stats handlers of the call.
+func (c *serverCall) tag(received metadata.MD) {
+	h, path := c.server.handler, c.call.Method()
+	c.context = h.TagRPC(c.context, &stats.RPCTagInfo{FullMethodName: path})
+	seen, _ := metadata.FromIncomingContext(c.context)
+	in := &stats.InHeader{FullMethod: path, Compression: c.decoder.encoding, Header: seen}
+	if from, ok := peer.FromContext(c.context); ok {
+		in.RemoteAddr, in.LocalAddr = from.Addr, from.LocalAddr
+	}
+	h.HandleRPC(c.context, in)
+}
+
+func (c *serverCall) begin(clientStreams, serverStreams bool) {
+	if h := c.server.handler; h != nil {
+		c.begun = time.Now()
+		h.HandleRPC(c.context, &stats.Begin{BeginTime: c.begun, IsClientStream: clientStreams, IsServerStream: serverStreams})
+	}
+}
+
+func (c *serverCall) serveUnary() {
+	c.begin(false, false)
+	reply, err := c.method.unary(c.method.impl, c.context, c.RecvMsg, c.server.unary)
+	if err != nil {
+		c.finish(nil, err)
+		return
+	}
+	out, err := encodeMessage(c.decoder.codec, c.compressor, c.server.options.sendMax, reply)
+	if err != nil {
+		c.finish(nil, err)
+		return
+	}
+	size := out.Data.Len()
+	c.outHeader()
+	if h := c.server.handler; h != nil {
+		h.HandleRPC(c.context, outPayload(false, reply, out, size))
+	}
+	c.finish(&out.Message, nil)
+}
+
+func (c *serverCall) serveStream() {
+	desc := c.method.stream
+	c.begin(desc.ClientStreams, desc.ServerStreams)
+	var err error
+	if interceptor := c.server.stream; interceptor != nil {
+		info := &grpc.StreamServerInfo{FullMethod: c.method.path, IsClientStream: desc.ClientStreams, IsServerStream: desc.ServerStreams}
+		err = interceptor(c.method.impl, c, info, desc.Handler)
+	} else {
+		err = desc.Handler(c.method.impl, c)
+	}
+	c.finish(nil, err)
+}
+
+// finish ends the call with a service's error, or nil. Where the call has ended before, by its client or its deadline, nobody
+// reads that, and stats handlers are told why.
+func (c *serverCall) finish(message *call.Message, err error) {
+	outcome := statusOK
+	if err != nil {
+		var ok bool
+		if outcome, ok = status.FromError(err); !ok {
+			outcome = status.FromContextError(err)
+		}
+	}
+	c.mu.Lock()
+	header, trailer := c.header, c.trailer
+	if c.trailerErr != nil && outcome.Code() == codes.OK {
+		outcome = status.Convert(c.trailerErr)
+	}
+	if c.headed {
+		header = nil
+	} else if message != nil {
+		header = c.ownHeader(header)
+	}
+	c.headed = true
+	c.mu.Unlock()
+	lost := c.call.Finish(header, message, outcome, trailer)
+	h := c.server.handler
+	if h == nil {
+		return
+	}
+	h.HandleRPC(c.context, &stats.OutTrailer{Trailer: trailer})
+	end := &stats.End{BeginTime: c.begun, EndTime: time.Now(), Error: outcome.Err()}
+	if end.Error == nil && lost != nil {
+		end.Error = asStatus(lost)
+	}
+	h.HandleRPC(c.context, end)
+}
+
+// ownHeader adds gRPC's own to what the service has set.
+func (c *serverCall) ownHeader(header metadata.MD) metadata.MD {
+	if c.compressor == nil && c.subtype == "" {
+		return header
+	}
+	if header == nil {
+		header = make(metadata.MD, 2)
+	}
+	if c.compressor != nil {
+		header[headerEncoding] = []string{c.compressor.Name()}
+	}
+	if c.subtype != "" {
+		header[headerContentType] = []string{contentType + "+" + c.subtype}
+	}
+	return header
+}
+
+// outHeader tells stats handlers of a header that is about to be sent.
+func (c *serverCall) outHeader() {
+	h := c.server.handler
+	if h == nil {
+		return
+	}
+	c.mu.Lock()
+	headed, header := c.headed, c.header.Copy()
+	c.mu.Unlock()
+	if !headed {
+		out := &stats.OutHeader{Header: header}
+		if c.compressor != nil {
+			out.Compression = c.compressor.Name()
+		}
+		h.HandleRPC(c.context, out)
+	}
+}
+
+// sendHeader sends the header, unless that was done.
+func (c *serverCall) sendHeader() error {
+	c.outHeader()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.headed {
+		return nil
+	}
+	c.headed = true
+	return c.call.SendHeader(c.ownHeader(c.header))
+}
+
+func (c *serverCall) Context() context.Context { return c.context }
+
+var errHeaderSent = status.Error(codes.Internal, "tollfree: the header was sent before: set it before the first message and before SendHeader")
+
+func (c *serverCall) SetHeader(md metadata.MD) error {
+	if err := checkMetadata(md); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.headed {
+		return errHeaderSent
+	}
+	if len(md) > 0 {
+		c.header = joinMetadata(c.header, md)
+	}
+	return nil
+}
+
+func (c *serverCall) SendHeader(md metadata.MD) error {
+	if err := c.SetHeader(md); err != nil {
+		return err
+	}
+	return c.sendHeader()
+}
+
+// SetTrailer can't return an error: the call ends with it.
+func (c *serverCall) SetTrailer(md metadata.MD) {
+	if err := c.addTrailer(md); err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.trailerErr = err
+	}
+}
+
+func (c *serverCall) addTrailer(md metadata.MD) error {
+	if err := checkMetadata(md); err != nil {
+		return err
+	}
+	if len(md) > 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.trailer = joinMetadata(c.trailer, md)
+	}
+	return nil
+}
+
+// transportStream is a call for grpc.SetHeader, SendHeader, SetTrailer and Method.
+type transportStream serverCall
+
+func (t *transportStream) Method() string                  { return t.call.Method() }
+func (t *transportStream) SetHeader(md metadata.MD) error  { return (*serverCall)(t).SetHeader(md) }
+func (t *transportStream) SendHeader(md metadata.MD) error { return (*serverCall)(t).SendHeader(md) }
+func (t *transportStream) SetTrailer(md metadata.MD) error { return (*serverCall)(t).addTrailer(md) }
+
+func (c *serverCall) SendMsg(m any) error {
+	out, err := encodeMessage(c.decoder.codec, c.compressor, c.server.options.sendMax, m)
+	if err != nil {
+		return err
+	}
+	if err := c.sendHeader(); err != nil {
+		out.Data.Free()
+		return asStatus(err)
+	}
+	size := out.Data.Len()
+	if err := c.call.Send(out.Message); err != nil {
+		return asStatus(err)
+	}
+	if h := c.server.handler; h != nil {
+		h.HandleRPC(c.context, outPayload(false, m, out, size))
+	}
+	return nil
+}
+
+// RecvMsg returns io.EOF only where the client has finished its stream.
+func (c *serverCall) RecvMsg(m any) error {
+	one := c.method.unary != nil || !c.method.stream.ClientStreams
+	message, err := c.call.Recv()
+	if err == io.EOF && one && !c.received {
+		return status.Error(codes.Internal, "tollfree: the client has sent no message where the method has one")
+	}
+	if err == io.EOF {
+		return err
+	}
+	if err != nil {
+		return asStatus(err)
+	}
+	lengths, err := c.decoder.decode(message, m)
+	if err != nil {
+		return err
+	}
+	c.received = true
+	if h := c.server.handler; h != nil {
+		h.HandleRPC(c.context, inPayload(false, m, lengths))
+	}
+	if !one {
+		return nil
+	}
+	extra, err := c.call.Recv()
+	if err == nil {
+		extra.Data.Free()
+		return status.Error(codes.Internal, "tollfree: the client has sent more than one message where the method has one")
+	}
+	if err != io.EOF {
+		return asStatus(err)
+	}
+	return nil
+}
