@@ -153,6 +153,10 @@ func (c *serverCall) finish(message *call.Message, err error) {
 	header, trailer := c.header, c.trailer
 	if c.trailerErr != nil && outcome.Code() == codes.OK {
 		outcome = status.Convert(c.trailerErr)
+		if message != nil {
+			message.Data.Free()
+			message = nil
+		}
 	}
 	if c.headed {
 		header = nil

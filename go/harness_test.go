@@ -1,0 +1,260 @@
+package tollfree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/calltest"
+	pb "github.com/tollfree/tollfree/go/internal/testproto"
+)
+
+// A carrier is what carries a test's calls.
+type carrier struct {
+	name    string
+	address func(t *testing.T, number int) string
+	server  func(h *harness) []ServerOption
+	client  func(h *harness) []DialOption
+}
+
+// carriers are what tests of calls run over.
+var carriers = []carrier{fakeCarrier}
+
+var fakeCarrier = carrier{
+	name:    "fake",
+	address: func(_ *testing.T, number int) string { return fmt.Sprintf("shm:///fake/%d.sock", number) },
+	server: func(h *harness) []ServerOption {
+		return []ServerOption{withListen(func(address string) (call.Listener, error) {
+			l, err := h.network.Listen(address, h.config)
+			if err != nil {
+				return nil, err
+			}
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.fakes[address] = l
+			return l, nil
+		})}
+	},
+	client: func(h *harness) []DialOption { return []DialOption{withDialer(h.network.Dial)} },
+}
+
+// overCarriers runs a test over each carrier, and checks that it leaves no goroutine.
+func overCarriers(t *testing.T, test func(t *testing.T, h *harness)) {
+	for _, c := range carriers {
+		t.Run(c.name, func(t *testing.T) { withCarrier(t, c, test) })
+	}
+}
+
+// overFake runs a test that needs faults which only the fake makes.
+func overFake(t *testing.T, test func(t *testing.T, h *harness)) { withCarrier(t, fakeCarrier, test) }
+
+func withCarrier(t *testing.T, c carrier, test func(t *testing.T, h *harness)) {
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() { noMoreGoroutines(t, before) }) // It runs last.
+	test(t, &harness{t: t, carrier: c, network: &calltest.Network{}, fakes: map[string]*calltest.Listener{}})
+}
+
+func noMoreGoroutines(t *testing.T, before int) {
+	t.Helper()
+	now := 0
+	for range 200 {
+		if now = runtime.NumGoroutine(); now <= before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	stacks := make([]byte, 1<<20)
+	t.Errorf("%d goroutines before, %d after:\n%s", before, now, stacks[:runtime.Stack(stacks, true)])
+}
+
+type harness struct {
+	t       *testing.T
+	carrier carrier
+	network *calltest.Network
+	config  calltest.Config
+
+	mu    sync.Mutex
+	fakes map[string]*calltest.Listener
+}
+
+func (h *harness) address(number int) string { return h.carrier.address(h.t, number) }
+
+func (h *harness) fake(number int) *calltest.Listener {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.fakes[h.address(number)]
+}
+
+// newServer makes a server with the test's service, which serves at the numbered address until the test ends.
+func (h *harness) newServer(number int, service pb.TestServer, options ...ServerOption) *Server {
+	h.t.Helper()
+	s := NewServer(append(h.carrier.server(h), options...)...)
+	pb.RegisterTestServer(s, service)
+	h.serve(s, number)
+	return s
+}
+
+func (h *harness) serve(s *Server, number int) {
+	h.t.Helper()
+	l, err := s.Listen(h.address(number))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.ServeListener(l) }()
+	h.t.Cleanup(func() {
+		s.Stop()
+		select {
+		case err := <-done:
+			if err != nil {
+				h.t.Errorf("Serve returned %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			h.t.Error("Serve has not returned after Stop")
+		}
+	})
+}
+
+func (h *harness) newConn(options ...DialOption) *ClientConn {
+	h.t.Helper()
+	return h.connTo(0, options...)
+}
+
+func (h *harness) connTo(number int, options ...DialOption) *ClientConn {
+	h.t.Helper()
+	conn, err := NewClient(h.address(number), append(h.carrier.client(h), options...)...)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// pair is a server with the plain service, and a client of it.
+func (h *harness) pair(options ...DialOption) pb.TestClient {
+	h.t.Helper()
+	h.newServer(0, &testService{})
+	return pb.NewTestClient(h.newConn(options...))
+}
+
+// testContext ends calls of a test that hangs.
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// testService echoes. What is nil does what its name says.
+type testService struct {
+	pb.UnimplementedTestServer
+	unary  func(ctx context.Context, in *pb.Request) (*pb.Reply, error)
+	server func(in *pb.Request, stream grpc.ServerStreamingServer[pb.Reply]) error
+	client func(stream grpc.ClientStreamingServer[pb.Request, pb.Reply]) error
+	bidi   func(stream grpc.BidiStreamingServer[pb.Request, pb.Reply]) error
+}
+
+func (s *testService) Unary(ctx context.Context, in *pb.Request) (*pb.Reply, error) {
+	if s.unary != nil {
+		return s.unary(ctx, in)
+	}
+	return &pb.Reply{Text: in.Text, Data: in.Data}, nil
+}
+
+func (s *testService) ServerStream(in *pb.Request, stream grpc.ServerStreamingServer[pb.Reply]) error {
+	if s.server != nil {
+		return s.server(in, stream)
+	}
+	for i := range in.Count {
+		if err := stream.Send(&pb.Reply{Text: in.Text, Data: in.Data, Count: i}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *testService) ClientStream(stream grpc.ClientStreamingServer[pb.Request, pb.Reply]) error {
+	if s.client != nil {
+		return s.client(stream)
+	}
+	var texts []string
+	for {
+		in, err := stream.Recv()
+		if err == io.EOF {
+			return stream.SendAndClose(&pb.Reply{Text: strings.Join(texts, " "), Count: int32(len(texts))})
+		}
+		if err != nil {
+			return err
+		}
+		texts = append(texts, in.Text)
+	}
+}
+
+func (s *testService) Bidi(stream grpc.BidiStreamingServer[pb.Request, pb.Reply]) error {
+	if s.bidi != nil {
+		return s.bidi(stream)
+	}
+	for {
+		in, err := stream.Recv()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&pb.Reply{Text: in.Text, Data: in.Data, Count: in.Count}); err != nil {
+			return err
+		}
+	}
+}
+
+func wantCode(t *testing.T, err error, code codes.Code, words ...string) {
+	t.Helper()
+	if status.Code(err) != code {
+		t.Fatalf("got %v, want %v", err, code)
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Fatalf("%q does not say %q", err, word)
+		}
+	}
+}
+
+func wantNoError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantValues(t *testing.T, md metadata.MD, name string, want ...string) {
+	t.Helper()
+	if got := md.Get(name); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Fatalf("%s is %q, want %q, in %v", name, got, want, md)
+	}
+}
+
+// eventually waits until condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for range 1000 {
+		if condition() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("never: %s", what)
+}
+
+var errPlain = errors.New("no status")
