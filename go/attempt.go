@@ -2,6 +2,7 @@ package tollfree
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -104,7 +105,10 @@ func (a *attempt) start(first *call.Message, last bool) (moved bool, err error) 
 	if err != nil {
 		return fail(err)
 	}
-	start := call.Start{Method: r.method, Header: header, Deadline: r.deadline, Message: first, Last: last}
+	start := call.Start{
+		Method: r.method, Header: header, Deadline: r.deadline, MessageLenMax: uint32(min(r.info.receiveMax, math.MaxUint32)),
+		Message: first, Last: last,
+	}
 	a.session.outstanding.Add(1)
 	if a.call, err = a.session.client.Start(a.context, &start); err != nil {
 		a.session.outstanding.Add(-1)

@@ -259,7 +259,7 @@ func (cs *clientStream) afterEnd(a *attempt) (*attempt, error) {
 		}
 		cs.receiving = true
 		cs.mu.Unlock()
-		cs.header()
+		cs.settle(a)
 		cs.mu.Lock()
 		cs.receiving = false
 		cs.changed.Broadcast()
@@ -319,47 +319,54 @@ func (cs *clientStream) header() *attempt {
 		if finished {
 			return nil
 		}
-		if a.awaitHeader() {
-			cs.mu.Lock()
-			if !cs.answered {
-				cs.answered = true
-				cs.commitLocked()
-				cs.changed.Broadcast()
-			}
-			cs.mu.Unlock()
+		if cs.settle(a) {
 			return a
-		}
-		if !cs.another(a) {
-			return nil
 		}
 	}
 }
 
+// settle waits for the header of attempt a, and is true where it came. Otherwise the call is finished, or has another attempt.
+// The caller has "receiving".
+func (cs *clientStream) settle(a *attempt) bool {
+	if !a.awaitHeader() {
+		cs.another(a)
+		return false
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if !cs.answered {
+		cs.answered = true
+		cs.commitLocked()
+		cs.changed.Broadcast()
+	}
+	return true
+}
+
 // another begins another attempt after one that has ended without an answer, or finishes the call. The caller has "receiving".
-func (cs *clientStream) another(a *attempt) bool {
+func (cs *clientStream) another(a *attempt) {
 	if message, err := a.call.Recv(); err == nil {
 		message.Data.Free()
 		a.call.Cancel(codes.Internal)
 		cs.finish(status.Error(codes.Internal, "tollfree: a message came without a header"), true)
-		return false
+		return
 	}
 	outcome := a.call.Outcome()
 	err := cs.request.outcomeError(outcome)
 	if err == nil {
 		cs.finish(cs.noMessage(), true)
-		return false
+		return
 	}
 	cs.mu.Lock()
 	committed := cs.committed || cs.finished
 	cs.mu.Unlock()
 	if committed {
 		cs.finish(err, true)
-		return false
+		return
 	}
 	transparent, again := cs.request.again(a, outcome)
 	if !again {
 		cs.finish(err, true)
-		return false
+		return
 	}
 	a.end(err)
 	cs.mu.Lock()
@@ -368,16 +375,15 @@ func (cs *clientStream) another(a *attempt) bool {
 	}
 	if cs.finished {
 		cs.mu.Unlock()
-		return false
+		return
 	}
 	err = cs.beginLocked(transparent)
 	cs.changed.Broadcast()
 	cs.mu.Unlock()
 	if err != nil {
 		cs.finish(err, true)
-		return false
+		return
 	}
-	return true
 }
 
 // noMessage is the end of a call that was OK without a message.

@@ -3,7 +3,6 @@ package tollfree
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -297,17 +296,20 @@ func absent(err error) bool {
 
 // connectError is a status (spec/wire.md, section 19).
 func connectError(address string, err error) error {
-	code := codes.Unavailable
-	if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
-		code = s.Code()
+	code, words := codes.Unavailable, err.Error()
+	if s, ok := status.FromError(err); ok {
+		code, words = s.Code(), s.Message()
 	} else if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
 		code = codes.PermissionDenied
 	}
+	if code == codes.DeadlineExceeded {
+		code = codes.Unavailable // It is the attempt's time that was over, not the call's.
+	}
 	hint := ""
 	if absent(err) {
-		hint = ": no server listens there; start it, or check the path"
+		hint = "; start the server, or check the path"
 	}
-	return status.Error(code, fmt.Sprintf("tollfree: no session with %s: %v%s", address, err, hint))
+	return status.Errorf(code, "tollfree: no session with %s: %s%s", address, words, hint)
 }
 
 // waitError is of a call that ended while it waited for a session; last is why there is none, if that is known.
@@ -316,5 +318,5 @@ func waitError(err, last error) error {
 	if last == nil {
 		return status.Error(s.Code(), s.Message()+" while waiting for a session")
 	}
-	return status.Error(s.Code(), fmt.Sprintf("%s while waiting for a session; the last attempt: %v", s.Message(), last))
+	return status.Errorf(s.Code(), "%s while waiting for a session; the last attempt: %s", s.Message(), status.Convert(last).Message())
 }

@@ -27,6 +27,9 @@ type Start struct {
 	Header metadata.MD
 	// Deadline is zero for a call without one. The context's is not looked at.
 	Deadline time.Time
+	// MessageLenMax is the length of the longest message that is taken; 0: the session's limit. A longer one ends the call with
+	// RESOURCE_EXHAUSTED.
+	MessageLenMax uint32
 	// Message, if not nil, goes out with the headers; Last says that no other message follows, and may be set without one.
 	Message *Message
 	Last    bool

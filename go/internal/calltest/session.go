@@ -61,7 +61,7 @@ func (s *session) Peer() call.Peer {
 	return call.Peer{Address: s.listener.address, PID: 4711, UID: 1000, GID: 100, Agent: "calltest"}
 }
 
-func (s *session) Load() (uint32, bool)      { return uint32(s.count()), true }
+func (s *session) Load() (uint32, bool)      { return uint32(s.listener.Calls()), true }
 func (s *session) Draining() <-chan struct{} { return s.draining }
 func (s *session) Done() <-chan struct{}     { return s.done }
 

@@ -18,6 +18,7 @@ import (
 type stream struct {
 	session *session
 	method  string
+	longest uint32 // message that the client takes; 0: any
 	request metadata.MD
 	context context.Context
 	cancel  context.CancelFunc
@@ -64,7 +65,7 @@ func (q *queue) pop() (call.Message, bool) {
 }
 
 func newStream(s *session, parent context.Context, start *call.Start) *stream {
-	c := &stream{session: s, method: start.Method, request: start.Header.Copy(), last: start.Last}
+	c := &stream{session: s, method: start.Method, request: start.Header.Copy(), longest: start.MessageLenMax, last: start.Last}
 	c.changed.L = &c.mu
 	if start.Deadline.IsZero() {
 		c.context, c.cancel = context.WithCancel(parent)
@@ -152,6 +153,17 @@ func (c *stream) send(q *queue, m call.Message) error {
 	q.push(m)
 	c.changed.Broadcast()
 	return nil
+}
+
+// tooLong ends a call whose client does not take m, and frees that.
+func (c *stream) tooLong(m *call.Message) bool {
+	size := m.Data.Len()
+	if c.longest == 0 || uint64(size) <= uint64(c.longest) {
+		return false
+	}
+	m.Data.Free()
+	c.end(call.Outcome{Status: status.Newf(codes.ResourceExhausted, "calltest: a message of %d bytes, where %d is the most", size, c.longest)}, false)
+	return true
 }
 
 func (cc *clientCall) Send(m call.Message, last bool) error {
@@ -261,7 +273,7 @@ func (sc *serverCall) Send(m call.Message) error {
 		c.changed.Broadcast()
 	}
 	c.mu.Unlock()
-	if c.send(&c.replies, m) != nil {
+	if c.tooLong(&m) || c.send(&c.replies, m) != nil {
 		return status.Error(codes.Canceled, "calltest: the call has ended")
 	}
 	return nil
@@ -269,6 +281,9 @@ func (sc *serverCall) Send(m call.Message) error {
 
 func (sc *serverCall) Finish(header metadata.MD, message *call.Message, outcome *status.Status, trailer metadata.MD) error {
 	c := (*stream)(sc)
+	if message != nil && c.tooLong(message) {
+		message = nil
+	}
 	c.mu.Lock()
 	if c.ended {
 		c.mu.Unlock()
