@@ -24,7 +24,7 @@ import (
 // A carrier is what carries a test's calls.
 type carrier struct {
 	name    string
-	address func(t *testing.T, number int) string
+	address func(t testing.TB, number int) string
 	server  func(h *harness) []ServerOption
 	client  func(h *harness) []DialOption
 }
@@ -34,7 +34,7 @@ var carriers = []carrier{fakeCarrier}
 
 var fakeCarrier = carrier{
 	name:    "fake",
-	address: func(_ *testing.T, number int) string { return fmt.Sprintf("shm:///fake/%d.sock", number) },
+	address: func(_ testing.TB, number int) string { return fmt.Sprintf("shm:///fake/%d.sock", number) },
 	server: func(h *harness) []ServerOption {
 		return []ServerOption{withListen(func(address string) (call.Listener, error) {
 			l, err := h.network.Listen(address, h.config)
@@ -63,7 +63,11 @@ func overFake(t *testing.T, test func(t *testing.T, h *harness)) { withCarrier(t
 func withCarrier(t *testing.T, c carrier, test func(t *testing.T, h *harness)) {
 	before := runtime.NumGoroutine()
 	t.Cleanup(func() { noMoreGoroutines(t, before) }) // It runs last.
-	test(t, &harness{t: t, carrier: c, network: &calltest.Network{}, fakes: map[string]*calltest.Listener{}})
+	test(t, newHarness(t, c))
+}
+
+func newHarness(t testing.TB, c carrier) *harness {
+	return &harness{t: t, carrier: c, network: &calltest.Network{}, fakes: map[string]*calltest.Listener{}}
 }
 
 func noMoreGoroutines(t *testing.T, before int) {
@@ -80,7 +84,7 @@ func noMoreGoroutines(t *testing.T, before int) {
 }
 
 type harness struct {
-	t       *testing.T
+	t       testing.TB
 	carrier carrier
 	network *calltest.Network
 	config  calltest.Config
