@@ -1,0 +1,47 @@
+// Package spec reads the tables of spec/wire.md, for tests that compare code with them.
+package spec
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// Table gives the rows of the first table under a heading of wire.md whose first header cell is name: cells without their
+// backticks.
+//
+// Errors: there is no such table.
+func Table(heading, name string) ([][]string, error) {
+	_, here, _, _ := runtime.Caller(0)
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "../../../spec/wire.md"))
+	if err != nil {
+		return nil, err
+	}
+	_, under, found := strings.Cut(string(text), "\n"+heading+"\n")
+	if !found {
+		return nil, fmt.Errorf("wire.md has no heading %q", heading)
+	}
+	var rows [][]string
+	for line := range strings.Lines(under) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "|") {
+			if rows != nil {
+				break
+			}
+			continue
+		}
+		cells := strings.Split(strings.ReplaceAll(strings.Trim(line, "|"), "`", ""), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if rows != nil || cells[0] == name {
+			rows = append(rows, cells)
+		}
+	}
+	if len(rows) < 3 {
+		return nil, fmt.Errorf("wire.md has no table %q under %q", name, heading)
+	}
+	return append(rows[:1], rows[2:]...), nil
+}
