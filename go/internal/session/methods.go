@@ -1,0 +1,47 @@
+package session
+
+import "github.com/tollfree/tollfree/go/internal/wire"
+
+// methods are those that a session has named: spec/wire.md, section 10. Each end keeps its own, and both decide alike.
+type methods struct {
+	paths    []string
+	pathsLen int
+	// byPath is the client's.
+	byPath map[string]uint16
+	// objects are the indices of which the server has said OBJECTS.
+	objects map[uint32]bool
+}
+
+// next is the index that one more path gets, if there is one.
+func (m *methods) next(pathLen int) (index uint16, ok bool) {
+	if len(m.paths) >= wire.MethodCountMax || m.pathsLen+pathLen > wire.MethodPathsLenMax {
+		return 0, false
+	}
+	return uint16(len(m.paths)), true
+}
+
+func (m *methods) add(path string) {
+	m.paths = append(m.paths, path)
+	m.pathsLen += len(path)
+}
+
+// named notes a path that this end has named.
+func (m *methods) named(path string) {
+	if m.byPath == nil {
+		m.byPath = map[string]uint16{}
+	}
+	m.byPath[path] = uint16(len(m.paths))
+	m.add(path)
+}
+
+// takesObjects notes that the server takes objects of a method; false: there is no such method, or it has said so before.
+func (m *methods) takesObjects(index uint32) bool {
+	if uint64(index) >= uint64(len(m.paths)) || m.objects[index] {
+		return false
+	}
+	if m.objects == nil {
+		m.objects = map[uint32]bool{}
+	}
+	m.objects[index] = true
+	return true
+}

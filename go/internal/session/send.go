@@ -1,0 +1,409 @@
+package session
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/tollfree/tollfree/go/internal/ring"
+	"github.com/tollfree/tollfree/go/internal/wire"
+)
+
+// inlineLenMax is up to where a chunk is better sent in the record than in a payload area.
+const inlineLenMax = 8192
+
+// An Opening is how a client begins a call.
+type Opening struct {
+	// Path has 1 to wire.MethodPathLenMax bytes.
+	Path string
+	// DeadlineNS is on this side's clock; 0: none.
+	DeadlineNS uint64
+	// Headers is a block of metadata.
+	Headers []byte
+}
+
+// CheckOpening says why a call can never be opened so: an error of the application.
+func (s *Session) CheckOpening(opening *Opening, recordLenMax int) error {
+	if n := len(opening.Path); n == 0 || n > wire.MethodPathLenMax {
+		return fmt.Errorf("method %q: a path of %d bytes; 1 to %d can be sent", wire.CutText(opening.Path, 64), n, wire.MethodPathLenMax)
+	}
+	return s.checkSent(opening.Headers, recordLenMax-wire.FrameHeadLen-wire.DeadlineLen-2-len(opening.Path))
+}
+
+// CheckHeaders and CheckTrailers say why a block can never be sent.
+func (s *Session) CheckHeaders(block []byte, recordLenMax int) error {
+	return s.checkSent(block, recordLenMax-wire.FrameHeadLen)
+}
+
+func (s *Session) checkSent(block []byte, room int) error {
+	if most := min(s.peer.MetadataLenMax, room); len(block) > most {
+		return fmt.Errorf("metadata of %d bytes; the peer and its ring take %d", len(block), most)
+	}
+	return nil
+}
+
+// Open begins a call with an opening that CheckOpening lets pass. What of the message doesn't go along is sent by Flush.
+// false: there is no room now, or too many calls are under way, and nothing was done; the caller asks again then.
+func (s *Session) Open(out Outbound, st *Stream, opening *Opening, data mem.BufferSlice, compressed, hasMessage, last bool) bool {
+	// A CANCEL that waits makes place for this call at the server: it must get there first.
+	if !s.flushPending(out) || !s.MayOpen() {
+		return false
+	}
+	draft := draft{
+		head:  wire.Head{Events: wire.Headers, Stream: s.lastID + 1, HeadersLen: uint16(len(opening.Headers))},
+		fixed: wire.FrameHeadLen + len(opening.Headers), headers: opening.Headers, opens: true,
+	}
+	index, known := s.methods.byPath[opening.Path]
+	interns := false
+	if !known {
+		if index, interns = s.methods.next(len(opening.Path)); !interns {
+			index = wire.MethodNotInterned
+		}
+		draft.head.Flags |= wire.NamesMethod
+		draft.path = opening.Path
+		draft.head.HeadersLen += 2 + uint16(len(opening.Path))
+		draft.fixed += 2 + len(opening.Path)
+	}
+	draft.head.Code = index
+	if opening.DeadlineNS != 0 {
+		draft.head.Flags |= wire.HasDeadline
+		draft.deadlineNS = opening.DeadlineNS
+		draft.fixed += wire.DeadlineLen
+	}
+	s.begin(st, draft.head.Stream)
+	if hasMessage {
+		st.out.add(data, compressed)
+	}
+	if last {
+		st.out.ending = halfClose
+	}
+	staged := s.stage(out, st, &draft)
+	if staged != sent {
+		delete(s.streams, st.id)
+		s.live--
+		st.out = outbox{}
+		st.id = 0
+		return false
+	}
+	s.lastID = draft.head.Stream
+	if interns {
+		s.methods.named(opening.Path)
+	}
+	if !st.out.empty() {
+		s.enqueue(st)
+	}
+	return true
+}
+
+// Send has a message sent, behind those before. The data are the session's from now on.
+func (s *Session) Send(st *Stream, data mem.BufferSlice, compressed, last bool) {
+	st.out.add(data, compressed)
+	if last {
+		st.out.ending = halfClose
+	}
+	s.enqueue(st)
+}
+
+// SendHeaders has a server's headers sent, a block that CheckHeaders lets pass.
+func (s *Session) SendHeaders(st *Stream, block []byte) {
+	st.out.headers, st.out.hasHeaders = block, true
+	s.enqueue(st)
+}
+
+// HalfClose has a client say that no more messages come.
+func (s *Session) HalfClose(st *Stream) {
+	st.out.ending = halfClose
+	s.enqueue(st)
+}
+
+// Finish has a server say its last word, behind the messages that wait.
+func (s *Session) Finish(st *Stream, code uint16, block []byte) {
+	st.out.ending, st.out.code, st.out.block = trailers, code, block
+	s.enqueue(st)
+}
+
+// Abort has a server say its last word at once, with a status other than OK: what waits is dropped.
+func (s *Session) Abort(st *Stream, code uint16, block []byte) {
+	headers, has := st.out.headers, st.out.hasHeaders
+	st.out.drop()
+	st.out.headers, st.out.hasHeaders = headers, has
+	s.Finish(st, code, block)
+}
+
+// SaidHeaders says whether headers were sent, or wait to be.
+func (st *Stream) SaidHeaders() bool { return st.out.hasHeaders || !st.state.MaySay(SaidHeaders) }
+
+// Flush sends what there is room and credit for, small frames first. false: something waits for room.
+func (s *Session) Flush(out Outbound) bool {
+	if s.closed != nil || !s.flushPending(out) {
+		return s.closed != nil
+	}
+	for len(s.queue) > 0 {
+		st := s.queue[0]
+		result := sent
+		if st.state.Live() && !st.out.empty() {
+			result = s.sendFrame(out, st)
+		}
+		if result == needsRoom {
+			return false
+		}
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
+		st.queued = false
+		switch {
+		case !st.state.Live() || st.out.empty():
+		case result == needsCredit:
+			st.wantsCredit = true
+			s.short = s.short || s.sendCredit < uint64(s.crumb)+wire.ChunkCharge
+		default:
+			// Others have their turn before the rest.
+			s.enqueue(st)
+		}
+	}
+	s.queue = nil
+	return true
+}
+
+func (s *Session) flushPending(out Outbound) bool {
+	for len(s.pending) > 0 {
+		place, ok := out.Begin(wire.FrameHeadLen)
+		if !ok {
+			return false
+		}
+		bytes := s.pending[0].Encode()
+		place.Put(bytes[:])
+		s.pending = s.pending[1:]
+	}
+	s.pending = nil
+	return true
+}
+
+// staging is how far a frame got.
+type staging uint8
+
+const (
+	sent staging = iota
+	needsRoom
+	needsCredit
+)
+
+// A draft is a frame without its chunk and its end.
+type draft struct {
+	head wire.Head
+	// fixed is the length of head, deadline and headers.
+	fixed      int
+	opens      bool
+	deadlineNS uint64
+	path       string
+	headers    []byte
+}
+
+// put puts what stands before trailers and chunk.
+func (d *draft) put(place *ring.Place) {
+	bytes := d.head.Encode()
+	place.Put(bytes[:])
+	if d.head.Flag(wire.HasDeadline) {
+		var deadline [wire.DeadlineLen]byte
+		binary.LittleEndian.PutUint64(deadline[:], d.deadlineNS)
+		place.Put(deadline[:])
+	}
+	if d.opens && d.head.Flag(wire.NamesMethod) {
+		var n [2]byte
+		binary.LittleEndian.PutUint16(n[:], uint16(len(d.path)))
+		place.Put(n[:])
+		place.PutString(d.path)
+	}
+	place.Put(d.headers)
+}
+
+// sendFrame sends the next frame of what waits on a stream.
+func (s *Session) sendFrame(out Outbound, st *Stream) staging {
+	draft := draft{head: wire.Head{Stream: st.id}, fixed: wire.FrameHeadLen}
+	if st.out.hasHeaders {
+		draft.head.Events, draft.head.HeadersLen = wire.Headers, uint16(len(st.out.headers))
+		draft.fixed += len(st.out.headers)
+		draft.headers = st.out.headers
+	}
+	return s.stage(out, st, &draft)
+}
+
+// A cut is what a frame takes of the messages that wait.
+type cut struct {
+	length int
+	// batch, if not 0, is how many messages go together.
+	batch  int
+	inArea bool
+	record ring.Place
+	chunk  ring.Place
+	at     wire.AreaRange
+}
+
+// stage completes a draft with what fits of messages and the end, and puts it into the ring.
+func (s *Session) stage(out Outbound, st *Stream, draft *draft) staging {
+	box := &st.out
+	head := &draft.head
+	var cut cut
+	has := false
+	if len(box.messages) > 0 {
+		var credit bool
+		cut, has, credit = s.cut(out, st, draft)
+		if !has && head.Events == 0 {
+			if credit {
+				return needsRoom
+			}
+			return needsCredit
+		}
+	}
+	leaves := false
+	if has {
+		head.Events |= wire.Message
+		head.ChunkLen = uint32(cut.length)
+		if cut.batch > 0 {
+			head.Flags |= wire.First | wire.Last | wire.Batch
+			head.MessageLen = uint32(cut.batch)
+			leaves = cut.batch < len(box.messages)
+		} else {
+			leaves = describe(head, &box.messages[0], cut.length) || len(box.messages) > 1
+		}
+		if cut.inArea {
+			head.Flags |= wire.InArea
+		}
+	} else {
+		leaves = len(box.messages) > 0
+	}
+	ends := false
+	total := draft.fixed + cut.length
+	if cut.inArea {
+		total = draft.fixed + wire.AreaRangeLen
+	}
+	if !leaves {
+		switch {
+		case box.ending == halfClose:
+			ends = true
+			head.Events |= wire.HalfClose
+		case box.ending == trailers && total+len(box.block) <= out.RecordLenMax() && !cut.inArea:
+			ends = true
+			head.Events |= wire.Trailers
+			head.Code, head.TrailersLen = box.code, uint16(len(box.block))
+			total += len(box.block)
+		}
+	}
+	record := cut.record
+	if !cut.inArea {
+		var ok bool
+		if record, ok = out.Begin(total); !ok {
+			return needsRoom
+		}
+	}
+	draft.put(&record)
+	if head.Has(wire.Trailers) {
+		record.Put(box.block)
+	}
+	if cut.inArea {
+		at := cut.at.Encode()
+		record.Put(at[:])
+		record = cut.chunk
+	}
+	s.staged(st, draft, &cut, has, ends, &record)
+	return sent
+}
+
+// describe sets what a head says of a chunk of n bytes, and says whether the message goes on after it.
+func describe(head *wire.Head, message *outgoing, n int) (goesOn bool) {
+	if message.sent == 0 {
+		head.Flags |= wire.First
+		head.MessageLen = uint32(message.length)
+		if message.compressed {
+			head.Flags |= wire.Compressed
+		}
+	}
+	if message.sent+n < message.length {
+		return true
+	}
+	head.Flags |= wire.Last
+	return false
+}
+
+// staged puts the chunk and takes out of the outbox what has been sent.
+func (s *Session) staged(st *Stream, draft *draft, cut *cut, has, ends bool, chunk *ring.Place) {
+	box := &st.out
+	if draft.head.Has(wire.Headers) && !draft.opens {
+		st.state.Do(SaidHeaders)
+		box.headers, box.hasHeaders = nil, false
+	}
+	if has {
+		cost := uint64(cut.length) + wire.ChunkCharge
+		st.sendCredit -= cost
+		s.sendCredit -= cost
+		st.state.Do(SaidMessage)
+		if cut.batch > 0 {
+			box.putBatch(chunk, cut.batch)
+		} else {
+			message := &box.messages[0]
+			message.put(chunk, cut.length)
+			st.state.SaidChunk(message.sent < message.length)
+			if message.sent == message.length {
+				box.pop()
+			}
+		}
+		if box.bytes < outboxLenMax {
+			st.news()
+		}
+	}
+	if !ends {
+		return
+	}
+	if box.ending == halfClose {
+		st.state.Do(SaidHalfClose)
+		box.ending = goesOn
+		return
+	}
+	code := box.code
+	st.state.Do(SaidTrailers)
+	s.ended(st, End{Kind: EndSaid, Code: code}, true)
+}
+
+// outboxLenMax is how many bytes may wait on a stream before its sender has to.
+const outboxLenMax = 65536
+
+// MayAdd says whether one more message may wait.
+func (st *Stream) MayAdd() bool { return st.out.bytes < outboxLenMax }
+
+// cut decides how much of the messages that wait the frame takes. has is false where none of them should go along: for want
+// of credit, where credit is false, or of room beside the headers.
+func (s *Session) cut(out Outbound, st *Stream, draft *draft) (c cut, has, credit bool) {
+	message := &st.out.messages[0]
+	left := message.length - message.sent
+	affordable := min(st.sendCredit, s.sendCredit)
+	if affordable < wire.ChunkCharge {
+		return c, false, false
+	}
+	granted := int(min(affordable-wire.ChunkCharge, 1<<31))
+	recordLenMax := out.RecordLenMax()
+	room := recordLenMax - draft.fixed
+	if message.sent == 0 && len(st.out.messages) > 1 && !draft.opens {
+		if count, length := st.out.batch(min(room, granted)); count > 1 {
+			return cut{length: length, batch: count}, true, true
+		}
+	}
+	granted = min(granted, left)
+	if granted < min(left, s.crumb) {
+		return c, false, false
+	}
+	if granted > inlineLenMax && putsInArea(draft) {
+		if record, chunk, at, ok := out.BeginArea(draft.fixed+wire.AreaRangeLen, granted); ok {
+			return cut{length: chunk.Left(), inArea: true, record: record, chunk: chunk, at: at}, true, true
+		}
+	}
+	length := min(room, granted)
+	// Headers that leave little room go alone. A ring may be too short for more than crumbs.
+	if length < min(left, s.crumb, recordLenMax-wire.FrameHeadLen) {
+		return c, false, true
+	}
+	return cut{length: length}, true, true
+}
+
+// putsInArea: an opening may yet come to nothing, and what is placed in an area can't be taken back; so its chunk goes along
+// in the record.
+func putsInArea(draft *draft) bool { return draft.head.Events&wire.Headers == 0 }
