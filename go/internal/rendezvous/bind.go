@@ -1,0 +1,160 @@
+package rendezvous
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// bindPatience is the longest that a start waits for another at the same path, unbindPatience a shutdown: the file
+	// that it leaves then is in nobody's way.
+	bindPatience   = 2 * time.Second
+	unbindPatience = 50 * time.Millisecond
+	lockPause      = 2 * time.Millisecond
+)
+
+// A Listener is a bound socket.
+type Listener struct {
+	*net.UnixListener
+	path          string
+	device, inode uint64
+}
+
+// Bind binds an address, in the place of a server that died there, and listens.
+//
+// Errors: a live server has it, or something that is no socket lies there; what the kernel refuses.
+func Bind(address Address) (*Listener, error) {
+	fail := func(err error) error { return fmt.Errorf("%s can't be served: %w", address, err) }
+	if address.path == "" {
+		socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: address.socketName(), Net: "unix"})
+		if errors.Is(err, unix.EADDRINUSE) {
+			return nil, fail(errors.New("a running server has it"))
+		}
+		if err != nil {
+			return nil, fail(err)
+		}
+		return &Listener{UnixListener: socket}, nil
+	}
+	unlock, err := lock(address.path, bindPatience)
+	if err != nil {
+		return nil, fail(err)
+	}
+	defer unlock()
+	if err := clearStale(address.path); err != nil {
+		return nil, fail(err)
+	}
+	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: address.path, Net: "unix"})
+	if err != nil {
+		return nil, fail(err)
+	}
+	// Only under the lock, and only this very file: see Close.
+	socket.SetUnlinkOnClose(false)
+	listener := &Listener{UnixListener: socket, path: address.path}
+	var stat unix.Stat_t
+	if err := unix.Lstat(address.path, &stat); err != nil {
+		_ = socket.Close()
+		return nil, fail(err)
+	}
+	listener.device, listener.inode = stat.Dev, stat.Ino
+	return listener, nil
+}
+
+// Close stops listening, and removes the socket's file if it is still the one that Bind made.
+func (l *Listener) Close() error {
+	err := l.UnixListener.Close()
+	if l.path == "" || errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	unlock, lockErr := lock(l.path, unbindPatience)
+	if lockErr != nil {
+		return err
+	}
+	defer unlock()
+	var stat unix.Stat_t
+	if unix.Lstat(l.path, &stat) == nil && stat.Dev == l.device && stat.Ino == l.inode {
+		_ = os.Remove(l.path)
+	}
+	return err
+}
+
+// lock takes the lock of a path as section 2 says.
+func lock(path string, patience time.Duration) (unlock func(), err error) {
+	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".lock")
+	until := time.Now().Add(patience)
+	for {
+		file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		held, err := hold(file, name)
+		if err == nil && held {
+			return func() {
+				_ = os.Remove(name)
+				_ = file.Close()
+			}, nil
+		}
+		_ = file.Close()
+		if err != nil {
+			return nil, err
+		}
+		if time.Now().After(until) {
+			return nil, fmt.Errorf("%s: another server that starts or ends holds the lock", name)
+		}
+		time.Sleep(lockPause)
+	}
+}
+
+// hold tries to take the lock on an open file, and says whether that is still the file of this name.
+func hold(file *os.File, name string) (bool, error) {
+	var open, named unix.Stat_t
+	fd := int(file.Fd())
+	if err := unix.Fstat(fd, &open); err != nil {
+		return false, err
+	}
+	if open.Uid != uint32(os.Geteuid()) || open.Mode&0o077 != 0 {
+		return false, fmt.Errorf("%s is another user's, or open to others, who could hold it: remove it", name)
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+			return false, nil
+		}
+		return false, fmt.Errorf("%s: flock: %w", name, err)
+	}
+	err := unix.Lstat(name, &named)
+	return err == nil && named.Dev == open.Dev && named.Ino == open.Ino, nil
+}
+
+// clearStale makes way where a server has died.
+func clearStale(path string) error {
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		return err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return fmt.Errorf("%s exists and is no socket, so it is left alone; remove it or choose another path", path)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	switch err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); {
+	case err == nil:
+		if cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil || !isDead(fd, cred.Pid) {
+			return errors.New("a running server has it")
+		}
+	case errors.Is(err, unix.ECONNREFUSED):
+	default:
+		return fmt.Errorf("somebody may have it: connect: %w", err)
+	}
+	return os.Remove(path)
+}
