@@ -1,0 +1,185 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/rendezvous"
+	"github.com/tollfree/tollfree/go/internal/session"
+	"github.com/tollfree/tollfree/go/internal/wire"
+)
+
+// client is a session as its client sees it.
+type client struct {
+	link *link
+	peer call.Peer
+}
+
+// Dial connects to the server at an address and makes a session.
+//
+// Errors are statuses: Unavailable where there is no server, or it refuses; PermissionDenied where the socket, or this side,
+// does not allow it; DeadlineExceeded and Canceled by ctx.
+func Dial(ctx context.Context, address string, config Config) (call.Client, error) {
+	config = config.filled()
+	where, err := rendezvous.ParseAddress(address)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	fail := func(code codes.Code, err error) error { return status.Errorf(code, "%s: %s", where, err) }
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	conn, err := rendezvous.Connect(ctx, where)
+	switch {
+	case errors.Is(err, unix.EACCES):
+		return nil, fail(codes.PermissionDenied, err)
+	case errors.Is(err, unix.ENOENT):
+		return nil, fail(codes.Unavailable, errors.New("there is no server"))
+	case errors.Is(err, unix.ECONNREFUSED):
+		return nil, fail(codes.Unavailable, errors.New("the server has ended"))
+	case err != nil:
+		return nil, fail(contextOr(ctx, codes.Unavailable), err)
+	}
+	deadline, _ := ctx.Deadline()
+	conn.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	met, err := attach(conn, &config)
+	stopped := stop()
+	var users *usersError
+	switch {
+	case errors.As(err, &users):
+		return nil, fail(codes.PermissionDenied, fmt.Errorf("the server: %w", err))
+	case err != nil:
+		return nil, fail(contextOr(ctx, codes.Unavailable), err)
+	case !stopped:
+		met.close()
+		return nil, fail(contextOr(ctx, codes.Unavailable), ctx.Err())
+	}
+	conn.SetDeadline(time.Time{})
+	c := &client{link: newLink(wire.Client, met, &config)}
+	c.peer = c.link.peerOf(where.String())
+	go c.link.run()
+	return c, nil
+}
+
+// contextOr is the code of a context that is done.
+func contextOr(ctx context.Context, code codes.Code) codes.Code {
+	switch ctx.Err() {
+	case context.DeadlineExceeded:
+		return codes.DeadlineExceeded
+	case context.Canceled:
+		return codes.Canceled
+	}
+	return code
+}
+
+func (l *link) peerOf(address string) call.Peer {
+	return call.Peer{Address: address, PID: l.conn.PID(), UID: l.conn.UID(), GID: l.conn.GID(), Agent: l.said.Text}
+}
+
+func (c *client) Peer() call.Peer           { return c.peer }
+func (c *client) Load() (uint32, bool)      { return c.link.load() }
+func (c *client) Draining() <-chan struct{} { return c.link.draining }
+func (c *client) Done() <-chan struct{}     { return c.link.done }
+
+func (c *client) Err() error {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	return c.link.err
+}
+
+func (c *client) Close() error {
+	c.link.mu.Lock()
+	c.link.end(&session.Closed{Text: "the client has closed the session"}, true)
+	c.link.unlock()
+	return nil
+}
+
+// Start begins a call.
+func (c *client) Start(ctx context.Context, start *call.Start) (call.ClientCall, error) {
+	data := start.Message
+	free := func() {
+		if data != nil {
+			data.Data.Free()
+		}
+	}
+	block, err := headersBlock(start.Header)
+	if err != nil {
+		free()
+		return nil, err
+	}
+	opening := &session.Opening{Path: start.Method, Headers: block}
+	if !start.Deadline.IsZero() {
+		left := time.Until(start.Deadline)
+		if left <= 0 {
+			free()
+			return nil, statusOfContext(true).Err()
+		}
+		opening.DeadlineNS = clockNow() + uint64(left)
+	}
+	l := c.link
+	if data != nil && uint64(data.Data.Len()) > wire.MessageLenMax {
+		free()
+		return nil, status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", data.Data.Len(), uint64(wire.MessageLenMax))
+	}
+	cc := &clientCall{link: l}
+	cc.SetOwner(cc)
+	l.mu.Lock()
+	err = l.session.CheckOpening(opening, l.RecordLenMax())
+	if err == nil {
+		err = l.start(ctx, cc, opening, start)
+	} else {
+		err = status.Error(codes.ResourceExhausted, err.Error())
+	}
+	l.unlock()
+	if err != nil {
+		free()
+		return nil, err
+	}
+	cc.watch(ctx, start.Deadline)
+	return cc, nil
+}
+
+// start opens a call, when the server takes one more. The caller holds the lock.
+func (l *link) start(ctx context.Context, cc *clientCall, opening *session.Opening, start *call.Start) error {
+	var refused error
+	tryOpen := func() bool {
+		switch {
+		case l.isOver.Load():
+			refused = status.Error(codes.Unavailable, overText(l.err))
+			return true
+		case l.session.Draining():
+			refused = status.Error(codes.Unavailable, "the server drains, and takes no more calls")
+			return true
+		}
+		if start.Message == nil {
+			return l.session.Open(l, &cc.Stream, opening, nil, false, false, start.Last)
+		}
+		return l.session.Open(l, &cc.Stream, opening, start.Message.Data, start.Message.Compressed, true, start.Last)
+	}
+	// Who comes later waits behind those that wait.
+	if len(l.starters) == 0 && tryOpen() {
+		return refused
+	}
+	self, opened := &cc.receiving, false
+	l.starters = append(l.starters, self)
+	l.await(ctx, self, func() bool {
+		if l.starters[0] == self || l.isOver.Load() || l.session.Draining() {
+			opened = tryOpen()
+			l.startersLackRoom = !opened && l.session.MayOpen()
+		}
+		return opened
+	})
+	l.starters = slices.DeleteFunc(l.starters, func(s *sleeper) bool { return s == self })
+	if !opened {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return refused
+}

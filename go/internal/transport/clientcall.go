@@ -1,0 +1,185 @@
+package transport
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/session"
+	"github.com/tollfree/tollfree/go/internal/wire"
+)
+
+// clientCall is one call of a client's.
+type clientCall struct {
+	session.Stream
+	link               *link
+	receiving, sending sleeper
+	assembler          assembler
+	// ending, if not nil, is how this side has ended the call.
+	ending *status.Status
+	// stop and timer, where set, end the watch over context and deadline.
+	stop  func() bool
+	timer *time.Timer
+}
+
+// News wakes whoever sleeps. The lock is held.
+func (c *clientCall) News() {
+	c.receiving.rouse(c.link)
+	c.sending.rouse(c.link)
+}
+
+// watch has the call end with its context, or at its deadline where the context has not the same.
+func (c *clientCall) watch(ctx context.Context, deadline time.Time) {
+	var stop func() bool
+	var timer *time.Timer
+	if ctx.Done() != nil {
+		stop = context.AfterFunc(ctx, func() {
+			if ctx.Err() == context.DeadlineExceeded {
+				c.endWith(statusOfContext(true))
+			} else {
+				c.endWith(statusOfContext(false))
+			}
+		})
+	}
+	if at, ok := ctx.Deadline(); !deadline.IsZero() && !(ok && !at.After(deadline)) {
+		timer = time.AfterFunc(time.Until(deadline), func() { c.endWith(statusOfContext(true)) })
+	}
+	if stop == nil && timer == nil {
+		return
+	}
+	c.link.mu.Lock()
+	c.stop, c.timer = stop, timer
+	if c.End().Kind != session.NotEnded {
+		c.unwatch()
+	}
+	c.link.mu.Unlock()
+}
+
+// unwatch gives the watch up. The caller holds the lock.
+func (c *clientCall) unwatch() {
+	if c.stop != nil {
+		c.stop()
+		c.stop = nil
+	}
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+}
+
+// endWith ends the call from this side, if it has not ended.
+func (c *clientCall) endWith(outcome *status.Status) {
+	c.link.mu.Lock()
+	c.endLocked(outcome)
+	c.link.unlock()
+}
+
+func (c *clientCall) endLocked(outcome *status.Status) {
+	if c.End().Kind == session.NotEnded && c.ending == nil {
+		c.ending = outcome
+		c.link.session.Cancel(&c.Stream, uint16(outcome.Code()))
+		c.unwatch()
+	}
+}
+
+// Send sends a message, when those before leave room for it.
+func (c *clientCall) Send(message call.Message, last bool) error {
+	if uint64(message.Data.Len()) > wire.MessageLenMax {
+		message.Data.Free()
+		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", message.Data.Len(), uint64(wire.MessageLenMax))
+	}
+	l := c.link
+	l.mu.Lock()
+	l.await(context.Background(), &c.sending, func() bool { return c.End().Kind != session.NotEnded || c.MayAdd() })
+	if c.End().Kind != session.NotEnded {
+		l.unlock()
+		message.Data.Free()
+		return io.EOF
+	}
+	l.session.Send(&c.Stream, message.Data, message.Compressed, last)
+	l.unlock()
+	return nil
+}
+
+func (c *clientCall) CloseSend() error {
+	c.link.mu.Lock()
+	if c.End().Kind == session.NotEnded {
+		c.link.session.HalfClose(&c.Stream)
+	}
+	c.link.unlock()
+	return nil
+}
+
+func (c *clientCall) Header() (header metadata.MD, ok bool) {
+	l := c.link
+	l.mu.Lock()
+	var block []byte
+	l.await(context.Background(), &c.receiving, func() bool {
+		block, ok = c.Headers()
+		return ok || c.End().Kind != session.NotEnded
+	})
+	l.unlock()
+	if !ok {
+		return nil, false
+	}
+	return wire.DecodeMetadata(block, nil), true
+}
+
+func (c *clientCall) Recv() (message call.Message, err error) {
+	l := c.link
+	l.mu.Lock()
+	var got bool
+	var wrong *fault
+	l.await(context.Background(), &c.receiving, func() bool {
+		message, got, wrong = c.assembler.next(l.session, &c.Stream, l.config.MessageLenMax)
+		return got || wrong != nil || c.End().Kind != session.NotEnded
+	})
+	if wrong != nil {
+		c.spoil(wrong)
+	}
+	if c.End().Kind != session.NotEnded {
+		c.unwatch()
+	}
+	if !got {
+		c.assembler.drop()
+	}
+	l.unlock()
+	if !got {
+		return call.Message{}, io.EOF
+	}
+	return message, nil
+}
+
+// spoil ends the call for a message that can't be taken, also where the server has said its last word. The caller holds the
+// lock.
+func (c *clientCall) spoil(wrong *fault) {
+	outcome := status.New(wrong.code, wrong.text)
+	if c.End().Kind == session.NotEnded {
+		c.endLocked(outcome)
+	} else {
+		c.ending = outcome
+	}
+}
+
+// Outcome is how the call has ended; it waits until it has.
+func (c *clientCall) Outcome() call.Outcome {
+	l := c.link
+	l.mu.Lock()
+	l.await(context.Background(), &c.receiving, func() bool { return c.End().Kind != session.NotEnded })
+	c.unwatch()
+	end, ending, over := c.End(), c.ending, l.err
+	l.unlock()
+	if ending != nil {
+		return call.Outcome{Status: ending}
+	}
+	return outcomeOf(&end, over)
+}
+
+func (c *clientCall) Cancel(code codes.Code) {
+	c.endWith(status.New(code, "the call was cancelled"))
+}

@@ -1,0 +1,237 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tollfree/tollfree/go/internal/region"
+	"github.com/tollfree/tollfree/go/internal/rendezvous"
+	"github.com/tollfree/tollfree/go/internal/ring"
+	"github.com/tollfree/tollfree/go/internal/session"
+	"github.com/tollfree/tollfree/go/internal/wire"
+)
+
+// handshakeTime bounds the whole handshake.
+const handshakeTime = 5 * time.Second
+
+// clockNow is CLOCK_MONOTONIC, which the protocol's deadlines are told by; the runtime's counts from a start of its own.
+func clockNow() uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0
+	}
+	return uint64(now.Nano())
+}
+
+// meeting is what a handshake has come to.
+type meeting struct {
+	conn     *rendezvous.Conn
+	own      *region.Own
+	peer     []byte
+	said     wire.Hello
+	received uint64
+}
+
+// close gives all of it up.
+func (m *meeting) close() {
+	if m.own != nil {
+		m.own.Unmap()
+	}
+	if m.peer != nil {
+		region.Unmap(m.peer)
+	}
+	m.conn.Close()
+}
+
+// hello is what this side says.
+func (c *Config) hello(kind uint32) wire.Hello {
+	hello := wire.Hello{
+		Kind: kind, VersionMin: wire.Version, VersionMax: wire.Version, Features: wire.FeatureLoad,
+		RegionLen: wire.RingOff + wire.RingLenDefault, RingLen: wire.RingLenDefault,
+		StreamWindow: wire.StreamWindowDefault, SessionWindow: c.sessionWindow(), ClockNS: clockNow(),
+		AreaLenMax: wire.AreaLenMax, MetadataLenMax: wire.MetadataLenMax, Text: c.Agent,
+	}
+	if kind == wire.KindWelcome {
+		hello.StreamCount = c.StreamCount
+	}
+	return hello
+}
+
+// sessionWindow makes sure that streams that nobody reads can't hold up the others.
+func (c *Config) sessionWindow() uint64 {
+	return wire.StreamWindowDefault*uint64(max(c.StreamCount, wire.StreamCountDefault)) + wire.WindowReserve
+}
+
+func (c *Config) limits() session.Limits {
+	return session.Limits{
+		StreamWindow: wire.StreamWindowDefault, SessionWindow: c.sessionWindow(), StreamCount: c.StreamCount,
+		MetadataLenMax: wire.MetadataLenMax,
+	}
+}
+
+func peerLimits(said *wire.Hello) session.Limits {
+	return session.Limits{
+		StreamWindow: said.StreamWindow, SessionWindow: said.SessionWindow, StreamCount: said.StreamCount,
+		MetadataLenMax: int(min(said.MetadataLenMax, wire.MetadataLenMax)),
+	}
+}
+
+func makeRegion() (*region.Own, error) {
+	own, err := region.Create("tollfree", wire.RingOff+wire.RingLenDefault)
+	if err == nil {
+		ring.InitControlPage(own.Memory())
+	}
+	return own, err
+}
+
+// take makes the checks 9 to 16 of section 3, and maps the peer's region.
+func (m *meeting) take(said *wire.Hello, fd int) error {
+	if refusal := said.CheckSizes(fd >= 0); refusal != nil {
+		if fd >= 0 {
+			region.CloseGiven(fd)
+		}
+		return refusal
+	}
+	peer, err := region.Map(fd, int(said.RegionLen))
+	switch {
+	case errors.Is(err, region.ErrShort):
+		return &wire.Refusal{Reason: wire.ReasonBusy, Text: err.Error()}
+	case err != nil:
+		return &wire.Refusal{Reason: wire.ReasonRegion, Text: err.Error()}
+	}
+	m.peer, m.said = peer, *said
+	return nil
+}
+
+// attach makes a client's handshake. conn is closed where it fails.
+func attach(conn *rendezvous.Conn, config *Config) (met *meeting, err error) {
+	m := &meeting{conn: conn}
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	if !config.Admits(conn.UID()) {
+		return nil, &usersError{conn.UID(), conn.PID()}
+	}
+	if m.own, err = makeRegion(); err != nil {
+		return nil, err
+	}
+	hello := config.hello(wire.KindHello)
+	sendErr := conn.SendHello(&hello, m.own.FD())
+	m.own.Sent()
+	// A server may refuse at first sight, and hang up.
+	said, fd, err := conn.ReceiveHello()
+	m.received = clockNow()
+	if err != nil {
+		return nil, errors.Join(sendErr, err)
+	}
+	if said.Kind == wire.KindRefusal {
+		if fd >= 0 {
+			region.CloseGiven(fd)
+		}
+		return nil, fmt.Errorf("the server refuses (reason %d): %s", said.Reason, said.Text)
+	}
+	if refusal := said.CheckFirst(wire.KindWelcome); refusal != nil {
+		if fd >= 0 {
+			region.CloseGiven(fd)
+		}
+		return nil, refusal
+	}
+	if err := m.take(&said, fd); err != nil {
+		return nil, err
+	}
+	if said.StreamCount == 0 {
+		return nil, &wire.Refusal{Reason: wire.ReasonMalformed, Text: "a server that takes no calls"}
+	}
+	if sendErr != nil {
+		return nil, sendErr
+	}
+	return m, nil
+}
+
+// usersError is an end that is not let in, or not spoken to.
+type usersError struct {
+	uid uint32
+	pid int32
+}
+
+func (e *usersError) Error() string {
+	return fmt.Sprintf("process %d is of user %d, which is not allowed", e.pid, e.uid)
+}
+
+// welcome makes a server's handshake with a client whose user is allowed. busy, if not nil, says that it has all that it may
+// have. conn is closed where it fails.
+func welcome(conn *rendezvous.Conn, config *Config, busy func() *wire.Refusal) (met *meeting, err error) {
+	m := &meeting{conn: conn}
+	defer func() {
+		if err == nil {
+			return
+		}
+		var refusal *wire.Refusal
+		if errors.As(err, &refusal) {
+			conn.Refuse(refusal)
+		}
+		m.close()
+	}()
+	said, fd, err := conn.ReceiveHello()
+	m.received = clockNow()
+	if err != nil {
+		return nil, err
+	}
+	refuse := func(refusal *wire.Refusal) (*meeting, error) {
+		if fd >= 0 {
+			region.CloseGiven(fd)
+		}
+		return nil, refusal
+	}
+	if refusal := said.CheckFirst(wire.KindHello); refusal != nil {
+		return refuse(refusal)
+	}
+	if refusal := busy(); refusal != nil {
+		return refuse(refusal)
+	}
+	if m.own, err = makeRegion(); err != nil {
+		return refuse(&wire.Refusal{Reason: wire.ReasonBusy, Text: err.Error()})
+	}
+	if err := m.take(&said, fd); err != nil {
+		return nil, err
+	}
+	hello := config.hello(wire.KindWelcome)
+	// The features in force are those of both.
+	hello.Features &= said.Features
+	if err := conn.SendHello(&hello, m.own.FD()); err != nil {
+		return nil, err
+	}
+	m.own.Sent()
+	return m, nil
+}
+
+// clockShift is what is added to the peer's times to make them this side's; spec/wire.md, section 14.
+func (m *meeting) clockShift() int64 {
+	const same = uint64(10 * time.Second)
+	if m.received >= m.said.ClockNS && m.received-m.said.ClockNS <= same {
+		return 0
+	}
+	return int64(m.received - m.said.ClockNS)
+}
+
+// localDeadline is a peer's time as this side's, and how long there is until then.
+func localDeadline(deadlineNS uint64, shift int64) time.Duration {
+	local := deadlineNS + uint64(shift)
+	switch {
+	case shift > 0 && local < deadlineNS:
+		local = math.MaxUint64
+	case shift < 0 && local > deadlineNS:
+		local = 0
+	}
+	now := clockNow()
+	if local <= now {
+		return 0
+	}
+	return time.Duration(min(local-now, math.MaxInt64))
+}

@@ -1,0 +1,386 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/status"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/rendezvous"
+	"github.com/tollfree/tollfree/go/internal/session"
+	"github.com/tollfree/tollfree/go/internal/wire"
+)
+
+// listener takes sessions at one address.
+type listener struct {
+	address rendezvous.Address
+	config  Config
+	socket  *rendezvous.Listener
+	workers workers
+	load    loadReport
+	door    door
+
+	mu    sync.Mutex
+	links map[*link]bool
+	// closing says that no session is taken any more, draining that those there are take no calls.
+	closing, draining bool
+	// parts are the goroutines that Serve has begun.
+	parts sync.WaitGroup
+}
+
+// Listen binds an address.
+//
+// Errors: another server has it, or the system refuses.
+func Listen(address string, config Config) (call.Listener, error) {
+	where, err := rendezvous.ParseAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	socket, err := rendezvous.Bind(where)
+	if err != nil {
+		return nil, err
+	}
+	l := &listener{
+		address: where, config: config.filled(), socket: socket, links: map[*link]bool{},
+	}
+	l.door = newDoor()
+	l.load.listener = l
+	return l, nil
+}
+
+func (l *listener) Address() string { return l.address.String() }
+
+// Serve takes sessions, and serves their calls.
+func (l *listener) Serve(service call.Service) error {
+	l.mu.Lock()
+	if l.closing {
+		l.mu.Unlock()
+		return nil
+	}
+	l.parts.Add(1)
+	l.mu.Unlock()
+	defer l.parts.Done()
+	for {
+		conn, err := l.socket.AcceptUnix()
+		switch {
+		case err == nil:
+			l.parts.Add(1)
+			go func() {
+				defer l.parts.Done()
+				l.meet(conn, &service)
+			}()
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+			// Descriptors come back when sessions end; nothing tells when.
+			time.Sleep(10 * time.Millisecond)
+		case errors.Is(err, unix.ECONNABORTED):
+		default:
+			return fmt.Errorf("%s: accept: %w", l.address, err)
+		}
+	}
+}
+
+// meet makes the handshake with a client, and serves its session.
+func (l *listener) meet(conn *net.UnixConn, service *call.Service) {
+	peer, err := rendezvous.NewConn(conn)
+	if err != nil {
+		return
+	}
+	if !l.config.Admits(peer.UID()) {
+		peer.Refuse(&wire.Refusal{Reason: wire.ReasonUser, Text: (&usersError{peer.UID(), peer.PID()}).Error()})
+		peer.Close()
+		return
+	}
+	peer.SetDeadline(time.Now().Add(handshakeTime))
+	leave := l.door.enter(peer)
+	met, err := welcome(peer, &l.config, func() *wire.Refusal { return l.admit(peer.PID()) })
+	leave()
+	if err != nil {
+		return
+	}
+	peer.SetDeadline(time.Time{})
+	link := newLink(wire.Server, met, &l.config)
+	link.address = l.address.String()
+	link.taken = func(calls []*serverCall, loop int) { l.take(calls, loop, service) }
+	link.ended = func() { l.forget(link) }
+	l.mu.Lock()
+	l.links[link] = true
+	closing, draining := l.closing, l.draining
+	l.mu.Unlock()
+	switch {
+	case draining:
+		link.drain()
+	case closing:
+		link.close()
+	}
+	l.load.join(link)
+	link.run()
+}
+
+// admit says why a process may not have one more session.
+func (l *listener) admit(pid int32) *wire.Refusal {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	most := sessionsMax()
+	if len(l.links) >= most {
+		return &wire.Refusal{Reason: wire.ReasonBusy, Text: fmt.Sprintf("%d sessions are under way, which is the most", most)}
+	}
+	own := 0
+	for link := range l.links {
+		if link.conn.PID() == pid {
+			own++
+		}
+	}
+	if own >= max(most/2, 1) {
+		return &wire.Refusal{Reason: wire.ReasonBusy, Text: fmt.Sprintf("process %d has %d sessions, which is the most", pid, own)}
+	}
+	return nil
+}
+
+// sessionsMax leaves a quarter of this process's descriptors to others; a session takes two, and one more at its beginning.
+func sessionsMax() int { return max(int(descriptorsMax()/4), 1) }
+
+func descriptorsMax() uint64 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024
+	}
+	return min(limit.Cur, 1<<20)
+}
+
+func (l *listener) forget(link *link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.links, link)
+}
+
+// take has calls served: here, where their methods' handlers answer at once, and by workers otherwise.
+func (l *listener) take(calls []*serverCall, loop int, service *call.Service) {
+	for _, c := range calls {
+		if !c.begin() {
+			c.release()
+			continue
+		}
+		l.load.add(1)
+		if loop != 0 && service.Inline != nil && service.Inline(c.Method()) {
+			c.receiving.loop, c.sending.loop = loop, loop
+			l.serve(c, service)
+			continue
+		}
+		l.workers.do(func() { l.serve(c, service) })
+	}
+}
+
+func (l *listener) serve(c *serverCall, service *call.Service) {
+	defer l.load.add(-1)
+	defer c.release()
+	service.Handler(c)
+}
+
+// stop takes no new sessions. It gives those there are.
+func (l *listener) stop(drain bool) []*link {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if drain {
+		l.draining = true
+	}
+	if !l.closing {
+		l.closing = true
+		_ = l.socket.Close()
+	}
+	links := make([]*link, 0, len(l.links))
+	for link := range l.links {
+		links = append(links, link)
+	}
+	return links
+}
+
+func (l *link) drain() {
+	l.mu.Lock()
+	l.session.Drain()
+	l.unlock()
+}
+
+func (l *link) close() {
+	l.mu.Lock()
+	l.end(&session.Closed{Text: "the server has closed the session"}, true)
+	l.unlock()
+}
+
+// Drain takes no new sessions and calls, and waits for those there are.
+func (l *listener) Drain(ctx context.Context) error {
+	for _, link := range l.stop(true) {
+		link.drain()
+	}
+	ended := make(chan struct{})
+	go func() {
+		l.parts.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		l.workers.close()
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// Close ends all sessions, and returns when nothing of them is left but handlers that have not returned yet.
+func (l *listener) Close() error {
+	l.door.clear()
+	for _, link := range l.stop(false) {
+		link.close()
+	}
+	l.parts.Wait()
+	l.workers.close()
+	return nil
+}
+
+// workers are goroutines that serve calls one after the other: a new one for each call would cost more.
+type workers struct {
+	mu     sync.Mutex
+	work   chan func()
+	idle   int
+	closed bool
+}
+
+// workersIdleMax bounds those that wait for work.
+const workersIdleMax = 64
+
+func (w *workers) do(serve func()) {
+	w.mu.Lock()
+	if w.work == nil {
+		w.work = make(chan func(), workersIdleMax)
+	}
+	if w.idle > 0 {
+		w.idle--
+		w.work <- serve
+		w.mu.Unlock()
+		return
+	}
+	w.mu.Unlock()
+	go w.run(serve)
+}
+
+func (w *workers) run(serve func()) {
+	for {
+		serve()
+		w.mu.Lock()
+		if w.closed || w.idle >= workersIdleMax {
+			w.mu.Unlock()
+			return
+		}
+		w.idle++
+		w.mu.Unlock()
+		var more bool
+		if serve, more = <-w.work; !more {
+			return
+		}
+	}
+}
+
+// close has idle workers end, and others when their calls have.
+func (w *workers) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.closed, w.idle = true, 0
+		if w.work == nil {
+			w.work = make(chan func())
+		}
+		close(w.work)
+	}
+}
+
+// door are clients that have not sent all of their handshake message. Where too many are silent, the one that has been so for
+// longest goes.
+type door struct {
+	mu      sync.Mutex
+	most    int
+	waiting []*rendezvous.Conn
+}
+
+func newDoor() door { return door{most: int(min(max(descriptorsMax()/8, 4), 256))} }
+
+func (d *door) enter(conn *rendezvous.Conn) (leave func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting = append(d.waiting, conn)
+	own := 0
+	for _, other := range d.waiting {
+		if other.PID() == conn.PID() {
+			own++
+		}
+	}
+	for _, other := range d.waiting {
+		if len(d.waiting) > d.most || own > d.most/4 && other.PID() == conn.PID() {
+			d.turnOut(other)
+			break
+		}
+	}
+	return func() { d.leave(conn) }
+}
+
+// turnOut has a client refused.
+func (d *door) turnOut(conn *rendezvous.Conn) { conn.SetDeadline(time.Unix(1, 0)) }
+
+func (d *door) leave(conn *rendezvous.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, other := range d.waiting {
+		if other == conn {
+			d.waiting = append(d.waiting[:i], d.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+func (d *door) clear() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, conn := range d.waiting {
+		d.turnOut(conn)
+	}
+}
+
+// loadReport says to all clients how many calls the server has under way. It has a timer only while that changes.
+type loadReport struct {
+	listener *listener
+	calls    atomic.Int64
+	pending  atomic.Bool
+}
+
+// loadPause is how late a report may be.
+const loadPause = 2 * time.Millisecond
+
+func (r *loadReport) add(n int64) {
+	r.calls.Add(n)
+	if r.pending.CompareAndSwap(false, true) {
+		time.AfterFunc(loadPause, r.report)
+	}
+}
+
+func (r *loadReport) report() {
+	r.pending.Store(false)
+	calls := uint32(max(r.calls.Load(), 0))
+	r.listener.mu.Lock()
+	links := make([]*link, 0, len(r.listener.links))
+	for link := range r.listener.links {
+		links = append(links, link)
+	}
+	r.listener.mu.Unlock()
+	for _, link := range links {
+		link.storeLoad(calls)
+	}
+}
+
+func (r *loadReport) join(link *link) { link.storeLoad(uint32(max(r.calls.Load(), 0))) }

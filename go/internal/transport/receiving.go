@@ -1,0 +1,85 @@
+package transport
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/session"
+	"github.com/tollfree/tollfree/go/internal/wire"
+)
+
+// An assembler makes messages of chunks.
+type assembler struct {
+	// batch is what is left of several messages that have come together.
+	batch []byte
+	part  call.Message
+	begun bool
+}
+
+// fault is why a message ends its call, not the session.
+type fault struct {
+	code codes.Code
+	text string
+}
+
+// next takes chunks until they make a message; ok is false where more have to come. The caller holds the lock.
+func (a *assembler) next(s *session.Session, st *session.Stream, lenMax uint32) (message call.Message, ok bool, wrong *fault) {
+	for {
+		if len(a.batch) > 0 {
+			return a.cut(lenMax)
+		}
+		chunk, came := s.Take(st)
+		if !came {
+			return message, false, nil
+		}
+		if chunk.Object {
+			chunk.Data.Free()
+			return message, false, &fault{codes.Internal, "a message came as a linear object, which nobody has asked for"}
+		}
+		if chunk.Batch > 0 {
+			a.batch = chunk.Data.ReadOnlyData()
+			continue
+		}
+		if chunk.First {
+			a.part, a.begun = call.Message{Compressed: chunk.Compressed}, true
+			if chunk.MessageLen > lenMax {
+				chunk.Data.Free()
+				a.begun = false
+				return message, false, tooLong(chunk.MessageLen, lenMax)
+			}
+		}
+		a.part.Data = append(a.part.Data, chunk.Data)
+		if chunk.Last {
+			message = a.part
+			a.part, a.begun = call.Message{}, false
+			return message, true, nil
+		}
+	}
+}
+
+// cut takes the next message out of a batch, whose prefixes add up.
+func (a *assembler) cut(lenMax uint32) (message call.Message, ok bool, wrong *fault) {
+	n := binary.BigEndian.Uint32(a.batch[1:])
+	if n > lenMax {
+		return message, false, tooLong(n, lenMax)
+	}
+	end := wire.BatchPrefixLen + int(n)
+	message.Compressed = a.batch[0] == 1
+	message.Data = mem.BufferSlice{mem.SliceBuffer(a.batch[wire.BatchPrefixLen:end:end])}
+	a.batch = a.batch[end:]
+	return message, true, nil
+}
+
+func tooLong(n, lenMax uint32) *fault {
+	return &fault{codes.ResourceExhausted, fmt.Sprintf("a message of %d bytes came, where %d is the most", n, lenMax)}
+}
+
+// drop frees what has come of a message that won't be completed.
+func (a *assembler) drop() {
+	a.part.Data.Free()
+	a.part, a.begun, a.batch = call.Message{}, false, nil
+}

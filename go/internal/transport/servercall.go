@@ -1,0 +1,265 @@
+package transport
+
+import (
+	"context"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/session"
+	"github.com/tollfree/tollfree/go/internal/wire"
+)
+
+// serverCall is one call of a server's.
+type serverCall struct {
+	session.Stream
+	link               *link
+	receiving, sending sleeper
+	assembler          assembler
+	finished           bool
+	// ctx is made when it is asked for, or the call has a deadline.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// ending, if not nil, is why a reader gets an error.
+	ending *status.Status
+}
+
+func newServerCall(l *link) *serverCall {
+	c := &serverCall{link: l}
+	c.SetOwner(c)
+	return c
+}
+
+// News wakes whoever sleeps, and cancels the context of a call that has ended. The lock is held.
+func (c *serverCall) News() {
+	c.receiving.rouse(c.link)
+	c.sending.rouse(c.link)
+	if c.cancel != nil && c.End().Kind != session.NotEnded {
+		c.cancel()
+	}
+}
+
+// begin gives a call its deadline; false: that has passed, and the call is answered.
+func (c *serverCall) begin() bool {
+	if c.DeadlineNS() == 0 {
+		return true
+	}
+	left := localDeadline(c.DeadlineNS(), c.link.shift)
+	c.link.mu.Lock()
+	defer c.link.unlock()
+	if left <= 0 {
+		c.abort(statusOfContext(true))
+		return false
+	}
+	c.ctx, c.cancel = context.WithTimeout(context.Background(), left)
+	if c.End().Kind != session.NotEnded {
+		c.cancel()
+		return true
+	}
+	context.AfterFunc(c.ctx, func() {
+		if c.ctx.Err() == context.DeadlineExceeded {
+			c.link.mu.Lock()
+			c.abort(statusOfContext(true))
+			c.link.unlock()
+		}
+	})
+	return true
+}
+
+// abort ends the call at once, unless it has ended or all is said. The caller holds the lock.
+func (c *serverCall) abort(outcome *status.Status) {
+	if c.End().Kind != session.NotEnded || c.ending != nil {
+		return
+	}
+	c.ending = outcome
+	c.finished = true
+	block, err := trailersBlock(outcome, nil)
+	if err != nil || c.link.session.CheckHeaders(block, c.link.RecordLenMax()) != nil {
+		block = nil
+	}
+	c.link.session.Abort(&c.Stream, uint16(outcome.Code()), block)
+}
+
+func (c *serverCall) Context() context.Context {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if c.ctx == nil {
+		c.ctx, c.cancel = context.WithCancel(context.Background())
+		if c.finished || c.End().Kind != session.NotEnded {
+			c.cancel()
+		}
+	}
+	return c.ctx
+}
+
+func (c *serverCall) Method() string  { return c.Path() }
+func (c *serverCall) Peer() call.Peer { return c.link.peerOf(c.link.address) }
+
+func (c *serverCall) Header() metadata.MD {
+	block, _ := c.Headers()
+	return wire.DecodeMetadata(block, nil)
+}
+
+func (c *serverCall) Recv() (message call.Message, err error) {
+	l := c.link
+	l.mu.Lock()
+	var got bool
+	var wrong *fault
+	l.await(context.Background(), &c.receiving, func() bool {
+		message, got, wrong = c.assembler.next(l.session, &c.Stream, l.config.MessageLenMax)
+		return got || wrong != nil || c.HalfClosed() || c.End().Kind != session.NotEnded
+	})
+	if wrong != nil {
+		c.abort(status.New(wrong.code, wrong.text))
+	}
+	if !got {
+		c.assembler.drop()
+		err = c.recvError()
+	}
+	l.unlock()
+	return message, err
+}
+
+// recvError is what a reader gets who has got all. The caller holds the lock.
+func (c *serverCall) recvError() error {
+	end := c.End()
+	switch {
+	case c.ending != nil:
+		return c.ending.Err()
+	case c.HalfClosed():
+		return io.EOF
+	case end.Kind == session.EndSession:
+		return status.Error(codes.Unavailable, overText(c.link.err))
+	case end.Kind == session.EndCancelled && end.Code == uint16(codes.DeadlineExceeded):
+		return statusOfContext(true).Err()
+	case end.Kind == session.EndCancelled:
+		return status.Error(codes.Canceled, "the client has cancelled the call")
+	}
+	return status.Error(codes.Internal, "the call has been finished: there is nothing more to receive")
+}
+
+// sendError is what a sender gets whose call has ended. The caller holds the lock.
+func (c *serverCall) sendError() error {
+	if c.ending != nil {
+		return c.ending.Err()
+	}
+	switch c.End().Kind {
+	case session.NotEnded, session.EndSaid:
+		return status.Error(codes.Internal, "the call has been finished: nothing more can be sent")
+	case session.EndSession:
+		return status.Error(codes.Unavailable, overText(c.link.err))
+	}
+	return status.Error(codes.Canceled, "the client has cancelled the call")
+}
+
+func (c *serverCall) over() bool { return c.finished || c.End().Kind != session.NotEnded }
+
+func (c *serverCall) SendHeader(header metadata.MD) error {
+	block, err := headersBlock(header)
+	if err != nil {
+		return err
+	}
+	c.link.mu.Lock()
+	defer c.link.unlock()
+	if c.over() {
+		return c.sendError()
+	}
+	return c.sayHeaders(block)
+}
+
+// sayHeaders has headers sent. The caller holds the lock.
+func (c *serverCall) sayHeaders(block []byte) error {
+	if c.SaidHeaders() {
+		return status.Error(codes.Internal, "headers have been sent already")
+	}
+	if err := c.link.session.CheckHeaders(block, c.link.RecordLenMax()); err != nil {
+		return status.Error(codes.ResourceExhausted, err.Error())
+	}
+	c.link.session.SendHeaders(&c.Stream, block)
+	return nil
+}
+
+func (c *serverCall) Send(message call.Message) error {
+	if uint64(message.Data.Len()) > wire.MessageLenMax {
+		message.Data.Free()
+		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", message.Data.Len(), uint64(wire.MessageLenMax))
+	}
+	l := c.link
+	l.mu.Lock()
+	defer l.unlock()
+	l.await(context.Background(), &c.sending, func() bool { return c.over() || c.MayAdd() })
+	if c.over() {
+		message.Data.Free()
+		return c.sendError()
+	}
+	if !c.SaidHeaders() {
+		if err := c.sayHeaders(nil); err != nil {
+			message.Data.Free()
+			return err
+		}
+	}
+	l.session.Send(&c.Stream, message.Data, message.Compressed, false)
+	return nil
+}
+
+// Finish ends the call; it waits for nothing.
+func (c *serverCall) Finish(header metadata.MD, message *call.Message, outcome *status.Status, trailer metadata.MD) error {
+	free := func() {
+		if message != nil {
+			message.Data.Free()
+		}
+	}
+	block, err := headersBlock(header)
+	var trailers []byte
+	if err == nil {
+		trailers, err = trailersBlock(outcome, trailer)
+	}
+	if err == nil && message != nil && uint64(message.Data.Len()) > wire.MessageLenMax {
+		err = status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", message.Data.Len(), uint64(wire.MessageLenMax))
+	}
+	l := c.link
+	l.mu.Lock()
+	defer l.unlock()
+	if c.over() {
+		free()
+		return c.sendError()
+	}
+	if err == nil {
+		err = l.session.CheckHeaders(trailers, l.RecordLenMax())
+	}
+	if err == nil && (message != nil || len(block) > 0) && !c.SaidHeaders() {
+		err = c.sayHeaders(block)
+	}
+	if err != nil {
+		free()
+		c.abort(status.New(codes.ResourceExhausted, "the answer can't be sent: "+status.Convert(err).Message()))
+		return err
+	}
+	c.finished = true
+	if message != nil {
+		l.session.Send(&c.Stream, message.Data, message.Compressed, false)
+	}
+	l.session.Finish(&c.Stream, uint16(outcome.Code()), trailers)
+	if c.cancel != nil {
+		c.cancel()
+	}
+	return nil
+}
+
+// release lets go of a call whose handler has returned. What of the answer waits for room is still sent.
+func (c *serverCall) release() {
+	l := c.link
+	l.mu.Lock()
+	if !c.over() {
+		c.abort(status.New(codes.Internal, "the handler returned without an answer"))
+	}
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.assembler.drop()
+	l.session.Release(&c.Stream)
+	l.unlock()
+}
