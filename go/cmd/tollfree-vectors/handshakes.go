@@ -30,5 +30,3 @@ func handshake(q question) (fields, error) {
 	}
 	return reply, nil
 }
-
-func refusedByServer(question) (fields, error) { return nil, errMissing }
