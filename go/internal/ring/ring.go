@@ -113,6 +113,13 @@ func (s *Sender) Consumed() uint64 {
 	return s.consumed
 }
 
+// Seen is how far the peer had read when that was looked at last; Moved says whether it has read on since. Moved may be called
+// at any time.
+func (s *Sender) Seen() uint64 { return s.consumed }
+func (s *Sender) Moved(seen uint64) bool {
+	return atomic.LoadUint64(word64(s.peer, wire.ConsumedOff)) != seen
+}
+
 // Publish makes visible what has been staged; false: there was nothing.
 func (s *Sender) Publish() bool {
 	if s.staged == s.published {

@@ -157,7 +157,7 @@ func (s *Session) Take(st *Stream) (chunk Chunk, ok bool) {
 	return chunk, ok
 }
 
-// Forget lets go of a stream. One that has not ended is cancelled with code 1.
+// Forget lets go of a stream and what of it was not taken. One that has not ended is cancelled with code 1.
 func (s *Session) Forget(st *Stream) {
 	s.Cancel(st, 1)
 	st.dropUnread()
@@ -184,6 +184,10 @@ func (s *Session) Cancel(st *Stream, code uint16) {
 func (s *Session) ended(st *Stream, end End, keep bool) {
 	s.live--
 	st.end = end
+	if s.role == wire.Client {
+		// Whatever else comes for it is dropped.
+		delete(s.streams, st.id)
+	}
 	st.out.drop()
 	st.wantsCredit = false
 	if unread := st.unread(); unread > 0 {
@@ -194,6 +198,18 @@ func (s *Session) ended(st *Stream, end End, keep bool) {
 		st.dropUnread()
 	}
 	st.news()
+	if st.released {
+		s.Forget(st)
+	}
+}
+
+// Release forgets a stream as soon as it has ended: its handler has returned.
+func (s *Session) Release(st *Stream) {
+	if st.state.Live() {
+		st.released = true
+		return
+	}
+	s.Forget(st)
 }
 
 // Drain has a server take no more calls: those that have not come yet are refused.

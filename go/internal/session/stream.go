@@ -71,6 +71,7 @@ type Stream struct {
 	headers    []byte
 	hasHeaders bool
 	heardAll   bool
+	released   bool
 	first      Chunk
 	hasFirst   bool
 	more       []Chunk
@@ -78,6 +79,9 @@ type Stream struct {
 
 // SetOwner says who hears of news from now on.
 func (st *Stream) SetOwner(owner Owner) { st.owner = owner }
+
+// Owner is who hears of news.
+func (st *Stream) Owner() Owner { return st.owner }
 
 // ID is the stream's number, 0 before it is opened.
 func (st *Stream) ID() uint64 { return st.id }

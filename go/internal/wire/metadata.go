@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -27,6 +28,9 @@ var staticIndex = func() map[string]uint8 {
 	return indices
 }()
 
+// ErrTooLong is what can't be sent for its length.
+var ErrTooLong = errors.New("it is too long to be sent")
+
 // unsent are the names that never stand in a block; spec/wire.md, section 19.
 var unsent = map[string]bool{
 	"connection": true, "keep-alive": true, "proxy-connection": true, "transfer-encoding": true, "upgrade": true,
@@ -38,8 +42,8 @@ var unsent = map[string]bool{
 // Errors: a name or a value that is longer than a pair can say.
 func AppendPair(block []byte, name, value string) ([]byte, error) {
 	if len(name) == 0 || len(name) > NameLenMax || len(value) > ValueLenMax {
-		return block, fmt.Errorf("metadata %q: a name of %d bytes and a value of %d; at most %d and %d can be sent",
-			CutText(name, 64), len(name), len(value), NameLenMax, ValueLenMax)
+		return block, fmt.Errorf("metadata %q: a name of %d bytes and a value of %d, where %d and %d are the most: %w",
+			CutText(name, 64), len(name), len(value), NameLenMax, ValueLenMax, ErrTooLong)
 	}
 	index := staticIndex[name]
 	block = append(block, index)
