@@ -223,6 +223,25 @@ func (s *testService) Bidi(stream grpc.BidiStreamingServer[pb.Request, pb.Reply]
 	}
 }
 
+// shared is a value that a handler and its test have in common: the race detector does not see that a message passes between
+// them.
+type shared[T any] struct {
+	mu    sync.Mutex
+	value T
+}
+
+func (s *shared[T]) set(value T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.value = value
+}
+
+func (s *shared[T]) get() T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.value
+}
+
 func wantCode(t *testing.T, err error, code codes.Code, words ...string) {
 	t.Helper()
 	if status.Code(err) != code {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -21,41 +22,52 @@ import (
 )
 
 // trace notes which interceptors run, in which order.
-type trace struct{ names []string }
+type trace struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (tr *trace) note(name string) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.names = append(tr.names, name)
+}
 
 func (tr *trace) unaryClient(name string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, options ...grpc.CallOption) error {
-		tr.names = append(tr.names, name)
+		tr.note(name)
 		ctx = metadata.AppendToOutgoingContext(ctx, "by", name)
 		err := invoker(ctx, method, request, reply, cc, options...)
-		tr.names = append(tr.names, "end of "+name)
+		tr.note("end of " + name)
 		return err
 	}
 }
 
 func (tr *trace) streamClient(name string) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
-		tr.names = append(tr.names, name)
+		tr.note(name)
 		return streamer(metadata.AppendToOutgoingContext(ctx, "by", name), desc, cc, method, options...)
 	}
 }
 
 func (tr *trace) unaryServer(name string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		tr.names = append(tr.names, name+strings.TrimPrefix(info.FullMethod, "/tollfree.test.Test/"))
+		tr.note(name + strings.TrimPrefix(info.FullMethod, "/tollfree.test.Test/"))
 		return handler(ctx, request)
 	}
 }
 
 func (tr *trace) streamServer(name string) grpc.StreamServerInterceptor {
 	return func(impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		tr.names = append(tr.names, fmt.Sprint(name, " ", info.IsClientStream, info.IsServerStream))
+		tr.note(fmt.Sprint(name, " ", info.IsClientStream, info.IsServerStream))
 		return handler(impl, stream)
 	}
 }
 
 func (tr *trace) want(t *testing.T, names ...string) {
 	t.Helper()
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
 	if !slices.Equal(tr.names, names) {
 		t.Fatalf("got %q, want %q", tr.names, names)
 	}
@@ -198,9 +210,9 @@ func init() { encoding.RegisterCodec(textCodec{"test-text"}) }
 
 func TestCodecs(t *testing.T) {
 	overCarriers(t, func(t *testing.T, h *harness) {
-		var contentTypes []string
+		var contentTypes shared[[]string]
 		h.newServer(0, &testService{unary: func(ctx context.Context, in *pb.Request) (*pb.Reply, error) {
-			contentTypes = metadata.ValueFromIncomingContext(ctx, "content-type")
+			contentTypes.set(metadata.ValueFromIncomingContext(ctx, "content-type"))
 			return &pb.Reply{Text: in.Text}, nil
 		}})
 		h.serveForced(1)
@@ -217,8 +229,8 @@ func TestCodecs(t *testing.T) {
 			if reply.Text != name || len(reply.Data) > 0 {
 				t.Fatalf("%s: got %v", name, reply)
 			}
-			if !slices.Equal(contentTypes, []string{"application/grpc+test-text"}) {
-				t.Fatalf("%s: the content type is %q", name, contentTypes)
+			if got := contentTypes.get(); !slices.Equal(got, []string{"application/grpc+test-text"}) {
+				t.Fatalf("%s: the content type is %q", name, got)
 			}
 			wantValues(t, header, "content-type", "application/grpc+test-text")
 		}

@@ -21,23 +21,23 @@ import (
 type flaky struct {
 	failures atomic.Int32 // that are left
 	calls    atomic.Int32
-	trailer  metadata.MD
-	headers  bool
-	attempts string // grpc-previous-rpc-attempts of the last call
+	trailer  shared[metadata.MD]
+	headers  atomic.Bool
+	attempts shared[string] // grpc-previous-rpc-attempts of the last call
 }
 
 func (f *flaky) fail(ctx context.Context) error {
 	f.calls.Add(1)
-	f.attempts = strings.Join(metadata.ValueFromIncomingContext(ctx, headerAttempts), ",")
+	f.attempts.set(strings.Join(metadata.ValueFromIncomingContext(ctx, headerAttempts), ","))
 	if f.failures.Add(-1) < 0 {
 		return nil
 	}
-	if f.headers {
+	if f.headers.Load() {
 		if err := grpc.SendHeader(ctx, metadata.Pairs("x", "y")); err != nil {
 			return err
 		}
 	}
-	if err := grpc.SetTrailer(ctx, f.trailer); err != nil {
+	if err := grpc.SetTrailer(ctx, f.trailer.get()); err != nil {
 		return err
 	}
 	return status.Error(codes.Unavailable, "flaky")
@@ -91,8 +91,8 @@ func TestRetryPolicy(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", kind, err)
 			}
-			if calls := f.calls.Swap(0); calls != 4 || f.attempts != "3" {
-				t.Fatalf("%s: %d attempts, the last of which said %q", kind, calls, f.attempts)
+			if calls := f.calls.Swap(0); calls != 4 || f.attempts.get() != "3" {
+				t.Fatalf("%s: %d attempts, the last of which said %q", kind, calls, f.attempts.get())
 			}
 		}
 		f.failures.Store(3)
@@ -158,14 +158,14 @@ func TestWhatIsNotRetried(t *testing.T) {
 				t.Fatalf("%s: %d attempts", why, calls)
 			}
 		}
-		f.headers = true
+		f.headers.Store(true)
 		once("a call that was answered with headers")
-		f.headers = false
-		f.trailer = metadata.Pairs(headerPushback, "-1")
+		f.headers.Store(false)
+		f.trailer.set(metadata.Pairs(headerPushback, "-1"))
 		once("a call whose server asks for no retry")
-		f.trailer = metadata.Pairs(headerPushback, "soon")
+		f.trailer.set(metadata.Pairs(headerPushback, "soon"))
 		once("a call whose server asks for something else")
-		f.trailer = nil
+		f.trailer.set(nil)
 		// A stream that is longer than what is kept of it.
 		f.failures.Store(1)
 		both, err := client.Bidi(testContext(t), grpc.MaxRetryRPCBufferSize(10))
@@ -183,7 +183,8 @@ func TestWhatIsNotRetried(t *testing.T) {
 
 func TestPushback(t *testing.T) {
 	overCarriers(t, func(t *testing.T, h *harness) {
-		f := &flaky{trailer: metadata.Pairs(headerPushback, "60")}
+		f := &flaky{}
+		f.trailer.set(metadata.Pairs(headerPushback, "60"))
 		h.newServer(0, f.service())
 		client := pb.NewTestClient(h.newConn(WithDefaultServiceConfig(retryConfig)))
 		f.failures.Store(1)
