@@ -249,10 +249,12 @@ func (cs *clientStream) afterEnd(a *attempt) (*attempt, error) {
 	defer cs.mu.Unlock()
 	for {
 		switch {
-		case cs.finished || cs.answered:
+		case cs.finished:
 			return nil, io.EOF
 		case cs.attempt != a:
 			return cs.attempt, nil
+		case cs.answered:
+			return nil, io.EOF
 		case cs.receiving:
 			cs.changed.Wait()
 			continue
@@ -356,34 +358,40 @@ func (cs *clientStream) another(a *attempt) {
 		cs.finish(cs.noMessage(), true)
 		return
 	}
-	cs.mu.Lock()
-	committed := cs.committed || cs.finished
-	cs.mu.Unlock()
-	if committed {
+	if cs.final() {
 		cs.finish(err, true)
 		return
 	}
 	transparent, again := cs.request.again(a, outcome)
-	if !again {
+	if !again || cs.final() {
 		cs.finish(err, true)
 		return
 	}
 	a.end(err)
+	if err := cs.beginAgain(transparent, err); err != nil {
+		cs.finish(err, true)
+	}
+}
+
+// final is true where no other attempt may follow.
+func (cs *clientStream) final() bool {
 	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.committed || cs.finished
+}
+
+// beginAgain begins another attempt after one that has ended with last. An error is the call's.
+func (cs *clientStream) beginAgain(transparent bool, last error) error {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	defer cs.changed.Broadcast()
 	for cs.replaying {
 		cs.changed.Wait() // It ends at once: its call has ended.
 	}
-	if cs.finished {
-		cs.mu.Unlock()
-		return
+	if cs.committed || cs.finished {
+		return last // The sender has sent more meanwhile than is kept, or somebody has ended the call.
 	}
-	err = cs.beginLocked(transparent)
-	cs.changed.Broadcast()
-	cs.mu.Unlock()
-	if err != nil {
-		cs.finish(err, true)
-		return
-	}
+	return cs.beginLocked(transparent)
 }
 
 // noMessage is the end of a call that was OK without a message.
