@@ -25,7 +25,9 @@ const testTime = 20 * time.Second
 
 var names atomic.Int64
 
-func newName() string { return fmt.Sprintf("shm-abstract:tollfree-go-test-%d-%d", os.Getpid(), names.Add(1)) }
+func newName() string {
+	return fmt.Sprintf("shm-abstract:tollfree-go-test-%d-%d", os.Getpid(), names.Add(1))
+}
 
 // counted fails a test that leaves goroutines or descriptors behind.
 func counted(t testing.TB) {

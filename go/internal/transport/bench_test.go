@@ -1,0 +1,169 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/tollfree/tollfree/go/internal/call"
+)
+
+// serverOf has this program be a server at an address until its input ends, instead of running tests.
+const serverOf = "TOLLFREE_TEST_SERVER"
+
+func TestMain(m *testing.M) {
+	if address := os.Getenv(serverOf); address != "" {
+		if err := serveUntilInputEnds(address); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// serveUntilInputEnds serves an echo: methods of "/inline/" where the ring is read, others by workers.
+func serveUntilInputEnds(address string) error {
+	listener, err := Listen(address, Config{})
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = listener.Close()
+	}()
+	fmt.Println("ready")
+	return listener.Serve(call.Service{Handler: answer, Inline: func(method string) bool { return bytes.HasPrefix([]byte(method), []byte("/inline/")) }})
+}
+
+var ok = status.New(codes.OK, "")
+
+// answer answers one message with itself.
+func answer(c call.ServerCall) {
+	message, err := c.Recv()
+	if err != nil {
+		_ = c.Finish(nil, nil, status.Convert(err), nil)
+		return
+	}
+	_ = c.Finish(nil, &message, ok, nil)
+}
+
+// process is a server in another process.
+func process(t testing.TB) (address string, server *exec.Cmd) {
+	t.Helper()
+	address = newName()
+	server = exec.Command(os.Args[0])
+	server.Env = append(os.Environ(), serverOf+"="+address)
+	server.Stderr = os.Stderr
+	input, err := server.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(output, make([]byte, len("ready"))); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = input.Close()
+		_ = server.Wait()
+	})
+	return address, server
+}
+
+// BenchmarkUnary makes calls to another process, one after the other, or by many goroutines.
+func BenchmarkUnary(b *testing.B) {
+	address, _ := process(b)
+	client, err := Dial(context.Background(), address, Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	call64 := func(method string, body []byte) error {
+		c, err := client.Start(context.Background(), &call.Start{
+			Method: method, Message: &call.Message{Data: mem.BufferSlice{mem.SliceBuffer(body)}}, Last: true,
+		})
+		if err != nil {
+			return err
+		}
+		got, err := c.Recv()
+		if err != nil {
+			return c.Outcome().Status.Err()
+		}
+		if got.Data.Len() != len(body) {
+			return fmt.Errorf("%d bytes came", got.Data.Len())
+		}
+		got.Data.Free()
+		_, _ = c.Recv()
+		return c.Outcome().Status.Err()
+	}
+	for _, n := range []int{64, 4096, 65536, 1 << 20} {
+		body := make([]byte, n)
+		for _, method := range []string{"/inline/echo", "/pooled/echo"} {
+			b.Run(fmt.Sprintf("%d%s/1", n, method[:7]), func(b *testing.B) {
+				b.SetBytes(int64(2 * n))
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := call64(method, body); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+	body := make([]byte, 64)
+	for _, method := range []string{"/inline/echo", "/pooled/echo"} {
+		b.Run(fmt.Sprintf("64%s/16", method[:7]), func(b *testing.B) {
+			b.SetParallelism(8)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if err := call64(method, body); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkStream sends short messages and has each echoed.
+func BenchmarkStream(b *testing.B) {
+	client, _ := served(b, call.Service{Handler: echo}, Config{})
+	c, err := client.Start(context.Background(), &call.Start{Method: "/a.B/S"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	began := time.Now()
+	go func() {
+		for i := range b.N {
+			if err := c.Send(*message(64), i == b.N-1); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	}()
+	for range b.N {
+		got, err := c.Recv()
+		if err != nil {
+			b.Fatal(err)
+		}
+		got.Data.Free()
+	}
+	b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "messages/s")
+}
