@@ -67,9 +67,9 @@ type link struct {
 	draining         chan struct{}
 	isDraining       bool
 	done             chan struct{}
-	// dead is closed when nobody watches the peer's process any more.
-	dead     chan struct{}
-	err      error
+	// dead is closed when nobody watches the peer's process any more, cleaned when all is given back.
+	dead, cleaned chan struct{}
+	err           error
 	unmapped bool
 }
 
@@ -394,9 +394,9 @@ func (l *link) deliver(loop int) {
 	l.mu.Lock()
 }
 
-// run is the link's own goroutine, until the end.
+// run is the link's own goroutine. It returns when nothing of the session is left.
 func (l *link) run() {
-	l.dead = make(chan struct{})
+	l.dead, l.cleaned = make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(l.dead)
 		if l.conn.AwaitDeath() {
@@ -406,6 +406,7 @@ func (l *link) run() {
 	}()
 	l.loop = 1
 	l.listen(l.loop)
+	<-l.cleaned
 }
 
 // listen sleeps in the poller until the peer rings, reads while there is something to read or somebody waits, and cleans up at
@@ -529,6 +530,7 @@ func (l *link) clean() {
 	if l.ended != nil {
 		l.ended()
 	}
+	close(l.cleaned)
 }
 
 // load is what the peer's word says.
