@@ -9,6 +9,7 @@ import (
 	"os"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -25,7 +26,7 @@ const doorbellsMax = 4096
 // A Conn is a connected socket, and who is at its other end.
 type Conn struct {
 	conn  *net.UnixConn
-	oob   []byte
+	in    inbound
 	raw   syscall.RawConn
 	cred  unix.Ucred
 	pidfd *os.File
@@ -53,7 +54,7 @@ func NewConn(conn *net.UnixConn) (*Conn, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	c := &Conn{conn: conn, raw: raw, cred: *cred, oob: make([]byte, unix.CmsgSpace(4*descriptorsMax))}
+	c := &Conn{conn: conn, raw: raw, cred: *cred}
 	c.ring = func(fd uintptr) {
 		// A full buffer means that the peer has doorbells to hear already, an error that its end will be heard of.
 		_ = unix.Sendto(int(fd), c.bell[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
@@ -105,7 +106,7 @@ func (c *Conn) Close() {
 	c.Shutdown()
 	_ = c.raw.Control(func(fd uintptr) {
 		for range doorbellsMax {
-			n, fds, _, err := receive(int(fd), make([]byte, 64), c.oob)
+			n, fds, _, err := c.in.receive(int(fd), c.in.bytes[:])
 			for _, fd := range fds {
 				region.CloseGiven(fd)
 			}
@@ -189,7 +190,7 @@ func (c *Conn) ReceiveHello() (hello wire.Hello, fd int, err error) {
 	var inner error
 	err = c.raw.Read(func(socket uintptr) bool {
 		for have < len(bytes) {
-			n, fds, truncated, err := receive(int(socket), bytes[have:], c.oob)
+			n, fds, truncated, err := c.in.receive(int(socket), bytes[have:])
 			for _, came := range fds {
 				if fd >= 0 {
 					region.CloseGiven(came)
@@ -238,20 +239,33 @@ func (c *Conn) ReceiveHello() (hello wire.Hello, fd int, err error) {
 	return wire.DecodeHello(&bytes), fd, nil
 }
 
-// receive receives what is there: n bytes, 0 at the end, with descriptors.
-func receive(socket int, bytes, oob []byte) (n int, fds []int, truncated bool, err error) {
-	var oobn, flags int
+// inbound is room to receive into, which is used again and again.
+type inbound struct {
+	header unix.Msghdr
+	vector unix.Iovec
+	oob    [16 + 4*descriptorsMax]byte
+	bytes  [512]byte
+}
+
+// receive receives what is there: n bytes, 0 at the end, with descriptors. It is the system call itself, since the wrapper
+// makes an address that nobody needs.
+func (in *inbound) receive(socket int, bytes []byte) (n int, fds []int, truncated bool, err error) {
+	in.vector.Base = &bytes[0]
+	in.vector.SetLen(len(bytes))
+	in.header = unix.Msghdr{Iov: &in.vector, Iovlen: 1, Control: &in.oob[0]}
+	in.header.SetControllen(len(in.oob))
 	for {
-		n, oobn, flags, _, err = unix.Recvmsg(socket, bytes, oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
-		if !errors.Is(err, unix.EINTR) {
+		got, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(socket), uintptr(unsafe.Pointer(&in.header)), unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+		if errno == 0 {
+			n = int(got)
 			break
 		}
+		if errno != unix.EINTR {
+			return 0, nil, false, errno
+		}
 	}
-	if err != nil {
-		return 0, nil, false, err
-	}
-	if oobn > 0 {
-		messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if in.header.Controllen > 0 {
+		messages, err := unix.ParseSocketControlMessage(in.oob[:in.header.Controllen])
 		if err != nil {
 			return n, nil, true, nil
 		}
@@ -261,7 +275,7 @@ func receive(socket int, bytes, oob []byte) (n int, fds []int, truncated bool, e
 			}
 		}
 	}
-	return n, fds, flags&unix.MSG_CTRUNC != 0, nil
+	return n, fds, in.header.Flags&unix.MSG_CTRUNC != 0, nil
 }
 
 // ErrTooMany is the violation of a peer that sends more than doorbells.
@@ -277,9 +291,8 @@ func (c *Conn) Drain(take func(fd int)) (rung bool, err error) {
 }
 
 func (c *Conn) drain(socket int, take func(fd int)) (rung bool, err error) {
-	var bytes [512]byte
 	for total := 0; ; {
-		n, fds, truncated, err := receive(socket, bytes[:], c.oob)
+		n, fds, truncated, err := c.in.receive(socket, c.in.bytes[:])
 		if len(fds) > 4 {
 			for _, fd := range fds {
 				region.CloseGiven(fd)

@@ -70,7 +70,7 @@ type link struct {
 	// dead is closed when nobody watches the peer's process any more, cleaned when all is given back.
 	dead, cleaned chan struct{}
 	err           error
-	unmapped bool
+	unmapped      bool
 }
 
 func newLink(role wire.Role, m *meeting, config *Config) *link {
