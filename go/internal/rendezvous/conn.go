@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -32,6 +33,8 @@ type Conn struct {
 	pidfd *os.File
 	ring  func(fd uintptr)
 	bell  [1]byte
+	// turnedOut says that TurnOut was called.
+	turnedOut atomic.Bool
 }
 
 // NewConn takes a connection over, and closes it where it fails.
@@ -86,6 +89,12 @@ func (c *Conn) GID() uint32 { return c.cred.Gid }
 
 // SetDeadline bounds the handshake; the zero time bounds nothing.
 func (c *Conn) SetDeadline(at time.Time) { _ = c.conn.SetDeadline(at) }
+
+// TurnOut has ReceiveHello give up: others want the place of a peer that is silent.
+func (c *Conn) TurnOut() {
+	c.turnedOut.Store(true)
+	c.SetDeadline(time.Unix(1, 0))
+}
 
 // Wake has AwaitDoorbell return at once, now or when it is called next.
 func (c *Conn) Wake() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) }
@@ -225,7 +234,11 @@ func (c *Conn) ReceiveHello() (hello wire.Hello, fd int, err error) {
 		return true
 	})
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = &wire.Refusal{Reason: wire.ReasonMalformed, Text: fmt.Sprintf("the handshake took too long: %d of %d bytes have come", have, len(bytes))}
+		reason := uint32(wire.ReasonMalformed)
+		if c.turnedOut.Load() {
+			reason = wire.ReasonBusy
+		}
+		err = &wire.Refusal{Reason: reason, Text: fmt.Sprintf("the handshake took too long: %d of %d bytes have come", have, len(bytes))}
 	}
 	if err == nil {
 		err = inner

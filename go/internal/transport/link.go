@@ -203,6 +203,9 @@ func (l *link) send() (rings bool) {
 
 // settle does what follows from what has changed. The caller holds the lock.
 func (l *link) settle() {
+	if l.session.Closed() != nil && !l.isOver.Load() {
+		l.over()
+	}
 	if l.session.Draining() && !l.isDraining {
 		l.isDraining = true
 		close(l.draining)

@@ -323,15 +323,12 @@ func (d *door) enter(conn *rendezvous.Conn) (leave func()) {
 	}
 	for _, other := range d.waiting {
 		if len(d.waiting) > d.most || own > d.most/4 && other.PID() == conn.PID() {
-			d.turnOut(other)
+			other.TurnOut()
 			break
 		}
 	}
 	return func() { d.leave(conn) }
 }
-
-// turnOut has a client refused.
-func (d *door) turnOut(conn *rendezvous.Conn) { conn.SetDeadline(time.Unix(1, 0)) }
 
 func (d *door) leave(conn *rendezvous.Conn) {
 	d.mu.Lock()
@@ -348,7 +345,7 @@ func (d *door) clear() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, conn := range d.waiting {
-		d.turnOut(conn)
+		conn.TurnOut()
 	}
 }
 

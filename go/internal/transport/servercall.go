@@ -59,13 +59,18 @@ func (c *serverCall) begin() bool {
 		c.cancel()
 		return true
 	}
-	context.AfterFunc(c.ctx, func() {
+	cancel := c.cancel
+	stop := context.AfterFunc(c.ctx, func() {
 		if c.ctx.Err() == context.DeadlineExceeded {
 			c.link.mu.Lock()
 			c.abort(statusOfContext(true))
 			c.link.unlock()
 		}
 	})
+	c.cancel = func() {
+		stop()
+		cancel()
+	}
 	return true
 }
 
