@@ -1,7 +1,7 @@
 # What people and machines run here. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help formatting demo bench bench-against bench-check bench-hops bench-peers test c-core conformance figures generators googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
+.PHONY: help formatting demo bench bench-against bench-check bench-hops bench-peers test c-core conformance figures generators go googleapis interop interop-table lab shepherd-outside lint doc loom nightly msrv platforms aarch64 miri deny dist fuzz publish semver stated
 
 # Loom rebuilds everything with another cfg: a directory of its own keeps both builds warm.
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -78,6 +78,19 @@ conformance: ## Run protobuf's conformance suite against the engine, and through
 generators: ## Have protoc and buf run protoc-gen-tollfree, and compare with what a build.rs gets (fetches them)
 	@cargo build --quiet --package tollfree-build
 	@crates/build/generators/run $(TARGET_DIR)/generators $(TARGET_DIR)/debug/protoc-gen-tollfree
+
+# What the Go implementation knows of the vectors; of sessions all but those with a pool, which it does not announce.
+GO_TOPICS := handshake refused-by-server ring ring-head ring-cursor waiting load
+GO_SESSION_TOPICS := violation-to-server violation-to-client conversation-to-server conversation-to-client
+
+go: ## Check the Go implementation: lints, tests, vectors, and calls to and from the reference (fetches gRPC)
+	@cargo build --quiet --package tollfree-interop --package tollfree-vectors
+	@cd go && unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "make go: gofmt has to change $$unformatted" >&2; exit 1; }
+	@cd go && go vet -tags interop ./...
+	@cd go && TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop go test -race -tags interop ./...
+	@cd go && go build -o $(TARGET_DIR)/go/tollfree-vectors ./cmd/tollfree-vectors
+	@$(TARGET_DIR)/debug/tollfree-vectors $(foreach topic,$(GO_TOPICS) $(GO_SESSION_TOPICS),--topic $(topic)) \
+		$(foreach topic,$(GO_SESSION_TOPICS),--allow-missing $(topic)) $(TARGET_DIR)/go/tollfree-vectors
 
 googleapis: ## Generate Google's public files at all levels, and compile them (fetches them), or DIRECTORIES="spanner cloud/kms" of them
 	@CARGO_TARGET_DIR=$(TARGET_DIR) tests/names/googleapis $(TARGET_DIR)/googleapis $(DIRECTORIES)

@@ -12,7 +12,14 @@ import (
 // reasonLenMax is how much of a peer's reason is kept.
 const reasonLenMax = 200
 
-var pool = mem.DefaultBufferPool()
+// pool holds buffers for chunks. gRPC's default one has nothing between 32 KiB and 1 MiB, where those of payload areas are.
+var pool = func() mem.BufferPool {
+	pool, err := mem.NewBinaryTieredBufferPool(10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22)
+	if err != nil {
+		panic(err)
+	}
+	return pool
+}()
 
 // Receive takes one record of the peer's. inArea says that the record refers to a payload area, so that it is to be released
 // at once.

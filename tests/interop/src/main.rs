@@ -49,6 +49,14 @@ enum Command {
         /// 127.0.0.1:port
         address: std::net::SocketAddr,
     },
+    /// Run every case of the client's against a server, and fail unless all pass
+    Call {
+        /// shm:///path, shm-abstract:name, unix:/path, http://host:port
+        address: String,
+        /// A case that need not pass (repeatable)
+        #[arg(long)]
+        except: Vec<String>,
+    },
     /// Run every pairing and tool, and compare the results with what the document says
     Suite {
         /// Where grpc-go's `client` and `server`, `grpcurl` and `ghz` are
@@ -75,6 +83,7 @@ async fn main() -> ExitCode {
         Command::Attach { socket } => attach(socket).await,
         Command::Shepherd { config } => shepherd(config).await,
         Command::Tonic { address } => plain_tonic(address).await,
+        Command::Call { address, except } => call(address, except).await,
         Command::Outside(options) => outside::run(options).await,
         Command::Suite { tools, versions, document, write } => suite(tools, versions, document, write).await,
     };
@@ -115,6 +124,14 @@ async fn shepherd(config: PathBuf) -> Result<(), Error> {
     let config = tollfree_shepherd::Config::read(&[tollfree_shepherd::Source::File(config)])?;
     tollfree_shepherd::Shepherd::bind(config).await?.run(starter_is_gone()).await;
     Ok(())
+}
+
+async fn call(address: String, except: Vec<String>) -> Result<(), Error> {
+    let failures = pairings::call(address, &except).await;
+    if failures.is_empty() {
+        return Ok(());
+    }
+    Err(format!("not as it should be:\n  {}", failures.join("\n  ")).into())
 }
 
 async fn plain_tonic(address: std::net::SocketAddr) -> Result<(), Error> {

@@ -130,6 +130,20 @@ pub(crate) async fn run(lab: &Lab, pairings: Vec<Pairing>) -> Vec<Column> {
     columns
 }
 
+/// Runs all cases of our client against a server, but for some. What is not as it should be.
+pub(crate) async fn call(uri: String, except: &[String]) -> Vec<String> {
+    let target = Target { uri, ca: None, patience: TIME_MAX };
+    let mut failures = Vec::new();
+    for case in CASES.iter().filter(|case| !except.iter().any(|name| name == case.name)) {
+        match ours(case, &target).await {
+            Outcome::Passed => println!("{}: passed", case.name),
+            Outcome::Absent => failures.push(format!("{}: the server does not have it", case.name)),
+            Outcome::Failed(why) => failures.push(format!("{}: {why}", case.name)),
+        }
+    }
+    failures
+}
+
 async fn ours(case: &Case, target: &Target) -> Outcome {
     match tokio::time::timeout(TIME_MAX, case.run(target, LOAD)).await {
         Ok(Ok(())) => Outcome::Passed,
