@@ -61,6 +61,7 @@ type attempt struct {
 	context context.Context // what stats handlers made of the request's
 	begun   time.Time       // where there are stats handlers
 	session *session
+	opening call.Start
 	call    call.ClientCall
 	decoder decoder
 	header  metadata.MD
@@ -105,12 +106,12 @@ func (a *attempt) start(first *call.Message, last bool) (moved bool, err error) 
 	if err != nil {
 		return fail(err)
 	}
-	start := call.Start{
+	a.opening = call.Start{
 		Method: r.method, Header: header, Deadline: r.deadline, MessageLenMax: uint32(min(r.info.receiveMax, math.MaxUint32)),
 		Message: first, Last: last,
 	}
 	a.session.outstanding.Add(1)
-	if a.call, err = a.session.client.Start(a.context, &start); err != nil {
+	if a.call, err = a.session.client.Start(a.context, &a.opening); err != nil {
 		a.session.outstanding.Add(-1)
 		a.call = nil
 		if r.cc.context.Err() != nil {

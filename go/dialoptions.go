@@ -147,6 +147,30 @@ func WithUserAgent(agent string) DialOption {
 	}
 }
 
+// WithPeers says whose servers the client connects to; without it, those of the own user (the effective uid) alone.
+func WithPeers(admits func(uid uint32) bool) DialOption {
+	return func(o *dialOptions) error {
+		o.admits = admits
+		return nil
+	}
+}
+
+// receiveMax is the highest limit on messages of calls without an option of their own.
+func (o *dialOptions) receiveMax() int {
+	longest := defaultReceiveMax
+	for _, option := range o.calls {
+		if limit, ok := option.(grpc.MaxRecvMsgSizeCallOption); ok {
+			longest = limit.MaxRecvMsgSize
+		}
+	}
+	for _, method := range o.config.methods {
+		if method.responseMax != nil {
+			longest = max(longest, *method.responseMax)
+		}
+	}
+	return longest
+}
+
 // withDialer has sessions begin by dial, in tests.
 func withDialer(dial dialer) DialOption {
 	return func(o *dialOptions) error {

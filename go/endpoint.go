@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -298,7 +299,7 @@ func absent(err error) bool {
 func connectError(address string, err error) error {
 	code, words := codes.Unavailable, err.Error()
 	if s, ok := status.FromError(err); ok {
-		code, words = s.Code(), s.Message()
+		code, words = s.Code(), strings.TrimPrefix(s.Message(), address+": ")
 	} else if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
 		code = codes.PermissionDenied
 	}

@@ -210,9 +210,13 @@ func (s *Server) GracefulStop() {
 	s.loops.Wait()
 }
 
+// agentKey is of a session's context: its client's user-agent, as metadata have it.
+type agentKey struct{}
+
 func (s *Server) session(ctx context.Context, p call.Peer) (context.Context, func()) {
 	from := peerOf(p)
-	return beginSession(peer.NewContext(ctx, from), s.handler, from, false)
+	ctx = context.WithValue(peer.NewContext(ctx, from), agentKey{}, []string{p.Agent})
+	return beginSession(ctx, s.handler, from, false)
 }
 
 func (s *Server) inline(path string) bool {

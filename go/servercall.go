@@ -32,6 +32,7 @@ type serverCall struct {
 	subtype    string
 	compressor encoding.Compressor // of answers; nil: none
 	received   bool                // a message
+	reply      call.Message        // of a unary call
 	begun      time.Time           // where there are stats handlers
 
 	mu         sync.Mutex
@@ -49,7 +50,13 @@ func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
 	if c.subtype, ok = subtypeOf(first(received, headerContentType)); !ok {
 		return nil, status.Errorf(codes.Internal, "tollfree: the content type %q is not gRPC's", first(received, headerContentType))
 	}
-	c.context = metadata.NewIncomingContext(from.Context(), visibleRequest(received, from.Peer().Agent))
+	ctx := from.Context()
+	agent, known := ctx.Value(agentKey{}).([]string)
+	if !known { // The carrier does not tell of sessions.
+		p := from.Peer()
+		ctx, agent = peer.NewContext(ctx, peerOf(p)), []string{p.Agent}
+	}
+	c.context = metadata.NewIncomingContext(ctx, visibleRequest(received, agent))
 	c.decoder = decoder{codec: s.options.codec, limit: s.options.receiveMax, encoding: first(received, headerEncoding), missing: codes.Unimplemented}
 	if s.handler != nil {
 		c.tag(received)
@@ -73,7 +80,7 @@ func (s *Server) newCall(from call.ServerCall, m *method) (*serverCall, error) {
 }
 
 // visibleRequest is a call's header as grpc-go shows it: with what does not travel, and without what is the transport's.
-func visibleRequest(received metadata.MD, agent string) metadata.MD {
+func visibleRequest(received metadata.MD, agent []string) metadata.MD {
 	md := make(metadata.MD, len(received)+3)
 	md[headerAuthority], md[headerContentType] = authorityValue, contentTypeValue
 	for name, values := range received {
@@ -81,8 +88,8 @@ func visibleRequest(received metadata.MD, agent string) metadata.MD {
 			md[name] = values
 		}
 	}
-	if md[headerUserAgent] == nil && agent != "" {
-		md[headerUserAgent] = []string{agent}
+	if md[headerUserAgent] == nil {
+		md[headerUserAgent] = agent
 	}
 	return md
 }
@@ -123,7 +130,8 @@ func (c *serverCall) serveUnary() {
 	if h := c.server.handler; h != nil {
 		h.HandleRPC(c.context, outPayload(false, reply, out, size))
 	}
-	c.finish(&out.Message, nil)
+	c.reply = out.Message
+	c.finish(&c.reply, nil)
 }
 
 func (c *serverCall) serveStream() {

@@ -13,10 +13,18 @@ import (
 
 var statusOK = status.New(codes.OK, "")
 
+// A unaryCall is in one piece, since its parts live as long.
+type unaryCall struct {
+	request request
+	attempt attempt
+	message call.Message
+}
+
 // invoke makes a unary call, beneath the interceptors.
-func (cc *ClientConn) invoke(ctx context.Context, method string, args, reply any, options []grpc.CallOption) error {
-	r, err := cc.newRequest(ctx, method, unaryDesc, options)
-	if err != nil {
+func (cc *ClientConn) invoke(ctx context.Context, method string, args, reply any, options []grpc.CallOption) (err error) {
+	u := &unaryCall{}
+	r := &u.request
+	if *r, err = cc.newRequest(ctx, method, unaryDesc, options); err != nil {
 		endOptions(options, nil, err)
 		return err
 	}
@@ -26,20 +34,20 @@ func (cc *ClientConn) invoke(ctx context.Context, method string, args, reply any
 		return err
 	}
 	defer out.Data.Free()
-	var a attempt
-	err = r.unary(&a, args, out, reply)
-	r.callEnd(&a, err)
+	err = u.attempts(args, out, reply)
+	r.callEnd(&u.attempt, err)
 	return err
 }
 
-// unary makes attempts until one is the last.
-func (r *request) unary(a *attempt, args any, out outgoingMessage, reply any) error {
+// attempts makes attempts until one is the last.
+func (u *unaryCall) attempts(args any, out outgoingMessage, reply any) error {
+	r, a := &u.request, &u.attempt
 	size := out.Data.Len()
 	transparent := false
 	for {
 		out.Data.Ref()
-		message := out.Message
-		moved, err := r.begin(a, transparent, &message, true)
+		u.message = out.Message
+		moved, err := r.begin(a, transparent, &u.message, true)
 		if err != nil {
 			if moved && r.moveOn() {
 				transparent = true
