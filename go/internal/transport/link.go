@@ -40,6 +40,7 @@ type link struct {
 	lacksRoom atomic.Bool
 	roomSeen  atomic.Uint64
 	isOver    atomic.Bool
+	rangAt    atomic.Int64
 
 	mu       sync.Mutex
 	session  *session.Session
@@ -165,9 +166,27 @@ func (l *link) unlock() {
 	l.settle()
 	l.mu.Unlock()
 	if rings {
-		l.conn.Ring()
+		l.ring()
 	}
 }
+
+// ring wakes the peer, and notes when.
+func (l *link) ring() {
+	l.rangAt.Store(int64(time.Since(linkEpoch)))
+	l.conn.Ring()
+}
+
+// rang is when the peer was woken, if it has been since that was asked last.
+func (l *link) rang() time.Time {
+	at := l.rangAt.Swap(0)
+	if at == 0 {
+		return time.Time{}
+	}
+	return linkEpoch.Add(time.Duration(at))
+}
+
+// linkEpoch is what rangAt counts from.
+var linkEpoch = time.Now()
 
 // send flushes and publishes, and says whether to ring the peer. The caller holds the lock.
 func (l *link) send() (rings bool) {
@@ -314,7 +333,7 @@ func (l *link) pass() {
 	rings := l.send()
 	l.settle()
 	if rings {
-		l.conn.Ring()
+		l.ring()
 	}
 }
 
@@ -335,7 +354,7 @@ func (l *link) read(ctx context.Context, s *sleeper, ready func() bool) bool {
 	l.unpark()
 	for {
 		l.unlock()
-		found := l.looker.look(l.there)
+		found := l.looker.look(l.there, l.rang())
 		l.mu.Lock()
 		if found {
 			l.pass()
@@ -456,7 +475,7 @@ func (l *link) serve(loop int) bool {
 		l.mu.Unlock()
 		return true
 	default:
-		l.looker.slept()
+		l.looker.slept(l.rang())
 	}
 	l.unpark()
 	for {
@@ -479,7 +498,7 @@ func (l *link) serve(loop int) bool {
 			break
 		}
 		l.unlock()
-		found := l.looker.look(l.there)
+		found := l.looker.look(l.there, l.rang())
 		l.mu.Lock()
 		if !found && l.park() {
 			break

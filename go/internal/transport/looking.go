@@ -6,24 +6,32 @@ import (
 )
 
 const (
-	// lookTime is how long to look before going to sleep: about what a wake-up costs both ends together.
-	lookTime = 40 * time.Microsecond
+	// wakeMin and wakeMax bound what waking a peer is taken to take, wakeFirst is for as long as nothing is known.
+	wakeMin   = 10 * time.Microsecond
+	wakeFirst = 30 * time.Microsecond
+	wakeMax   = 80 * time.Microsecond
 	// looksPerTurn is how often to look before others have a turn on the processor.
 	looksPerTurn = 24
 	// contended is a turn that has taken so long that others must have had the processor; looking stops for a multiple of
 	// that, and looksOffMax at most.
-	contended     = 150 * time.Microsecond
+	contended     = 200 * time.Microsecond
 	contendedRest = 10
 	looksOffMax   = 40 * time.Millisecond
 	// trustMax bounds how long the past speaks for looking, or against it.
 	trustMax = 8
+	// waitsPerTrial is after how many waits without looking one looks again: two ends that sleep would never find out that
+	// both need not.
+	waitsPerTrial = 16
 )
 
-// A looker decides whether a reader looks for a while before it sleeps: where that has been worth it of late. It is the
-// reader's own: its methods need the reading role.
+// A looker decides whether a reader looks for a while before it sleeps: as long as waking a peer takes, where what is awaited
+// has come so soon of late. It is the reader's own: its methods need the reading role.
 type looker struct {
-	// trust grows where what was awaited has come within lookTime.
+	// trust grows where what was awaited has come in time.
 	trust int
+	// waits counts those without looking.
+	waits int
+	wakes wakeCost
 	off   time.Time
 	began time.Time
 }
@@ -33,24 +41,33 @@ func newLooker() looker { return looker{trust: trustMax / 2} }
 // mayLook: with one processor, whoever is waited for can't run meanwhile.
 var mayLook = runtime.NumCPU() > 1
 
-// look looks until something is there, or it is time to sleep.
-func (l *looker) look(there func() bool) bool {
+// look looks until something is there, or it is time to sleep. rang is when the peer was woken to do what is awaited, if it was.
+func (l *looker) look(there func() bool, rang time.Time) bool {
 	if there() {
-		l.trust = min(l.trust+1, trustMax)
+		l.hit()
 		return true
 	}
 	l.began = time.Now()
-	if !mayLook || l.trust < 0 || l.began.Before(l.off) {
+	if !mayLook || l.began.Before(l.off) {
 		return false
+	}
+	if l.trust < 0 {
+		if l.waits++; l.waits%waitsPerTrial != 0 {
+			return false
+		}
 	}
 	looks := looksPerTurn
 	if runtime.GOMAXPROCS(0) == 1 {
 		looks = 1
 	}
+	most := l.wakes.both()
 	for last := l.began; ; {
 		for range looks {
 			if there() {
-				l.trust = min(l.trust+1, trustMax)
+				l.hit()
+				if !rang.IsZero() {
+					l.wakes.add(last.Sub(rang))
+				}
 				return true
 			}
 		}
@@ -60,7 +77,7 @@ func (l *looker) look(there func() bool) bool {
 			l.off = now.Add(min(turn*contendedRest, looksOffMax))
 			return there()
 		}
-		if now.Sub(l.began) > lookTime {
+		if now.Sub(l.began) > most {
 			l.trust = max(l.trust-2, -trustMax)
 			return false
 		}
@@ -68,9 +85,40 @@ func (l *looker) look(there func() bool) bool {
 	}
 }
 
-// slept notes that something has come while nobody looked, some time after look was called.
-func (l *looker) slept() {
-	if !l.began.IsZero() && l.trust < trustMax && time.Since(l.began) < 2*lookTime {
-		l.trust = max(l.trust+2, 0)
+func (l *looker) hit() { l.trust = min(max(l.trust+1, 1), trustMax) }
+
+// slept notes that something has come while nobody looked, some time after look was called: what waking this side took is in
+// that time, too.
+func (l *looker) slept(rang time.Time) {
+	if l.began.IsZero() {
+		return
 	}
+	now := time.Now()
+	if !rang.IsZero() {
+		l.wakes.add(now.Sub(rang) / 2)
+	}
+	if now.Sub(l.began) < 2*l.wakes.both() {
+		l.trust = min(max(l.trust+2, 0), trustMax)
+	}
+}
+
+// wakeCost is what waking a process takes until that is felt, on average of late.
+type wakeCost struct {
+	mean time.Duration
+}
+
+func (w *wakeCost) add(sample time.Duration) {
+	sample = min(max(sample, wakeMin), wakeMax)
+	if w.mean == 0 {
+		w.mean = sample
+	}
+	w.mean += (sample - w.mean) / 8
+}
+
+// both is what sleeping and being woken costs both ends.
+func (w *wakeCost) both() time.Duration {
+	if w.mean == 0 {
+		return 2 * wakeFirst
+	}
+	return 2 * w.mean
 }
