@@ -110,19 +110,15 @@ func (e *endpoint) state() connectivity.State {
 // A wait is a call's, for an attempt that begins after it has come.
 type wait struct {
 	endpoint *endpoint
-	need     uint64
-	left     bool
+	need     uint64 // the number of that attempt
+	failFast bool
 }
 
-// join has an attempt to connect begin, or waits for the next one. A call that fails fast fails at once while the endpoint
-// pauses after a refusal.
+// join has an attempt to connect begin, or waits for the next one.
 func (e *endpoint) join(failFast bool) *wait {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w := &wait{endpoint: e, need: e.begun + 1}
-	if e.refused && failFast {
-		w.need = e.failed
-	}
+	w := &wait{endpoint: e, need: e.begun + 1, failFast: failFast}
 	e.waiting++
 	e.connectLocked()
 	if !e.refused {
@@ -134,14 +130,12 @@ func (e *endpoint) join(failFast bool) *wait {
 	return w
 }
 
-// failure is why the attempt has failed that the call waited for.
-func (w *wait) failure() error {
+// failure is why there is no session, if that is known. final says that the attempt has failed that the call waited for, or that
+// the call fails fast and the server has refused.
+func (w *wait) failure() (err error, final bool) {
 	w.endpoint.mu.Lock()
 	defer w.endpoint.mu.Unlock()
-	if w.endpoint.failed >= w.need {
-		return w.endpoint.err
-	}
-	return nil
+	return w.endpoint.err, w.endpoint.failed >= w.need || w.failFast && w.endpoint.refused
 }
 
 func (w *wait) leave() {

@@ -158,6 +158,12 @@ func (c *serverCall) finish(message *call.Message, err error) {
 		}
 	}
 	c.mu.Lock()
+	alone := message == nil && len(c.header) > 0
+	c.mu.Unlock()
+	if alone {
+		c.outHeader()
+	}
+	c.mu.Lock()
 	header, trailer := c.header, c.trailer
 	if c.trailerErr != nil && outcome.Code() == codes.OK {
 		outcome = status.Convert(c.trailerErr)
