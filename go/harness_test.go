@@ -280,4 +280,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	t.Fatalf("never: %s", what)
 }
 
+// waitAWhile is for what must not happen.
+func waitAWhile() <-chan time.Time { return time.After(50 * time.Millisecond) }
+
 var errPlain = errors.New("no status")
