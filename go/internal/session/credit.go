@@ -47,8 +47,9 @@ func (s *Session) grantSession() {
 
 // grant has CREDIT sent; a grant to the same that still waits for room takes it along.
 func (s *Session) grant(id, amount uint64) {
-	for i := range s.pending {
-		if head := &s.pending[i]; head.Events == wire.Credit && head.Stream == id {
+	waiting := s.pending.All()
+	for i := range waiting {
+		if head := &waiting[i]; head.Events == wire.Credit && head.Stream == id {
 			add := min(amount, uint64(^head.ChunkLen))
 			head.ChunkLen += uint32(add)
 			amount -= add
@@ -57,7 +58,7 @@ func (s *Session) grant(id, amount uint64) {
 	for amount > 0 {
 		part := min(amount, 1<<32-1)
 		amount -= part
-		s.pending = append(s.pending, wire.Head{Events: wire.Credit, Stream: id, ChunkLen: uint32(part)})
+		s.pending.Push(wire.Head{Events: wire.Credit, Stream: id, ChunkLen: uint32(part)})
 	}
 }
 
@@ -113,6 +114,6 @@ func (s *Session) hasCredit(st *Stream) {
 func (s *Session) enqueue(st *Stream) {
 	if !st.queued {
 		st.queued = true
-		s.queue = append(s.queue, st)
+		s.queue.Push(st)
 	}
 }

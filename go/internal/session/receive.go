@@ -90,7 +90,7 @@ func (s *Session) receiveOpening(head *wire.Head, record ring.Record) error {
 	}
 	// Calls that a client opens and cancels faster than handlers let go of them must not pile up.
 	if len(s.streams) >= 2*int(s.streamMax) {
-		s.pending = append(s.pending, wire.Head{Events: wire.Cancel, Flags: wire.Refused, Stream: head.Stream, Code: 14})
+		s.pending.Push(wire.Head{Events: wire.Cancel, Flags: wire.Refused, Stream: head.Stream, Code: 14})
 		return s.receiveForNobody(head)
 	}
 	st := s.newStream()
@@ -101,7 +101,7 @@ func (s *Session) receiveOpening(head *wire.Head, record ring.Record) error {
 		record.Copy(deadline[:], wire.FrameHeadLen)
 		st.deadlineNS = binary.LittleEndian.Uint64(deadline[:])
 	}
-	s.opened = append(s.opened, st)
+	s.opened.Push(st)
 	return s.receiveRest(st, head, record)
 }
 
@@ -346,7 +346,7 @@ func (s *Session) receiveControl(head *wire.Head, record ring.Record) error {
 		if mapped {
 			code = wire.AreaAccept
 		}
-		s.pending = append(s.pending, wire.Head{Events: wire.Control, Code: code, Stream: uint64(area)})
+		s.pending.Push(wire.Head{Events: wire.Control, Code: code, Stream: uint64(area)})
 	case wire.AreaAccept, wire.AreaRefuse:
 		if !s.offered[area] {
 			return misplaced()

@@ -139,8 +139,8 @@ func (s *Session) Flush(out Outbound) bool {
 	if s.closed != nil || !s.flushPending(out) {
 		return s.closed != nil
 	}
-	for len(s.queue) > 0 {
-		st := s.queue[0]
+	for s.queue.Len() > 0 {
+		st := *s.queue.First()
 		result := sent
 		if st.state.Live() && !st.out.empty() {
 			result = s.sendFrame(out, st)
@@ -148,8 +148,7 @@ func (s *Session) Flush(out Outbound) bool {
 		if result == needsRoom {
 			return false
 		}
-		s.queue[0] = nil
-		s.queue = s.queue[1:]
+		s.queue.Pop()
 		st.queued = false
 		switch {
 		case !st.state.Live() || st.out.empty():
@@ -161,21 +160,19 @@ func (s *Session) Flush(out Outbound) bool {
 			s.enqueue(st)
 		}
 	}
-	s.queue = nil
 	return true
 }
 
 func (s *Session) flushPending(out Outbound) bool {
-	for len(s.pending) > 0 {
+	for s.pending.Len() > 0 {
 		place, ok := out.Begin(wire.FrameHeadLen)
 		if !ok {
 			return false
 		}
-		bytes := s.pending[0].Encode()
+		bytes := s.pending.First().Encode()
 		place.Put(bytes[:])
-		s.pending = s.pending[1:]
+		s.pending.Pop()
 	}
-	s.pending = nil
 	return true
 }
 

@@ -5,7 +5,6 @@ package session
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/tollfree/tollfree/go/internal/ring"
 	"github.com/tollfree/tollfree/go/internal/wire"
@@ -81,12 +80,12 @@ type Session struct {
 	live    uint32
 	lastID  uint64
 	methods methods
-	opened  []*Stream
+	opened  FIFO[*Stream]
 
 	sendCredit, recvCredit, owed, reserve uint64
-	pending                               []wire.Head
+	pending                               FIFO[wire.Head]
 	// queue are the streams that have something to send and may have credit; short says that some wait for the session's.
-	queue []*Stream
+	queue FIFO[*Stream]
 	short bool
 
 	offered  map[uint32]bool
@@ -130,17 +129,12 @@ func (s *Session) Remembered() int { return len(s.streams) }
 func (s *Session) MayOpen() bool { return s.live < s.streamMax }
 
 // Congested says whether so many small frames wait for room that nothing more is to be received: the peer doesn't read.
-func (s *Session) Congested() bool { return len(s.pending) >= 2*int(s.streamMax)+64 }
+func (s *Session) Congested() bool { return s.pending.Len() >= 2*int(s.streamMax)+64 }
 
 // NextOpened gives a call that has come to a server, once. Those that have ended meanwhile are passed over.
 func (s *Session) NextOpened() *Stream {
-	for len(s.opened) > 0 {
-		st := s.opened[0]
-		s.opened[0] = nil
-		s.opened = s.opened[1:]
-		if len(s.opened) == 0 {
-			s.opened = nil
-		}
+	for s.opened.Len() > 0 {
+		st := s.opened.Pop()
 		if st.state.Live() {
 			return st
 		}
@@ -165,8 +159,8 @@ func (s *Session) Forget(st *Stream) {
 		delete(s.streams, st.id)
 	}
 	// Its place in the queue stays behind. Many of those are swept out together.
-	if len(s.queue) > 2*len(s.streams)+64 {
-		s.queue = slices.DeleteFunc(s.queue, func(st *Stream) bool { return !st.state.Live() })
+	if s.queue.Len() > 2*len(s.streams)+64 {
+		s.queue.Keep(func(st *Stream) bool { return st.state.Live() })
 	}
 }
 
@@ -175,7 +169,7 @@ func (s *Session) Cancel(st *Stream, code uint16) {
 	if st.id == 0 || !st.state.Do(SaidCancel) {
 		return
 	}
-	s.pending = append(s.pending, wire.Head{Events: wire.Cancel, Stream: st.id, Code: code})
+	s.pending.Push(wire.Head{Events: wire.Cancel, Stream: st.id, Code: code})
 	s.ended(st, End{Kind: EndDropped, Code: code}, false)
 }
 
@@ -216,7 +210,7 @@ func (s *Session) Release(st *Stream) {
 func (s *Session) Drain() {
 	if !s.draining && s.closed == nil {
 		s.draining, s.drain = true, s.lastID
-		s.pending = append(s.pending, wire.Head{Events: wire.Drain, Stream: s.lastID})
+		s.pending.Push(wire.Head{Events: wire.Drain, Stream: s.lastID})
 	}
 }
 
@@ -226,12 +220,12 @@ func (s *Session) OfferArea(area, length uint32) {
 		s.offered = map[uint32]bool{}
 	}
 	s.offered[area] = true
-	s.pending = append(s.pending, wire.Head{Events: wire.Control, Code: wire.AreaOffer, Stream: uint64(area), ChunkLen: length})
+	s.pending.Push(wire.Head{Events: wire.Control, Code: wire.AreaOffer, Stream: uint64(area), ChunkLen: length})
 }
 
 // DropArea says that an area is not referred to again.
 func (s *Session) DropArea(area uint32) {
-	s.pending = append(s.pending, wire.Head{Events: wire.Control, Code: wire.AreaDrop, Stream: uint64(area)})
+	s.pending.Push(wire.Head{Events: wire.Control, Code: wire.AreaDrop, Stream: uint64(area)})
 }
 
 // Close ends the session from this side; the reason goes to the peer if there is room.
@@ -263,5 +257,5 @@ func (s *Session) End(reason error) {
 			s.ended(st, End{Kind: EndSession, Code: 14}, keep)
 		}
 	}
-	s.pending, s.queue, s.opened, s.offered = nil, nil, nil, nil
+	s.pending, s.queue, s.opened, s.offered = FIFO[wire.Head]{}, FIFO[*Stream]{}, FIFO[*Stream]{}, nil
 }

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/rendezvous"
+	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
 // serverOf has this program be a server at an address until its input ends, instead of running tests.
@@ -174,4 +176,85 @@ func BenchmarkStream(b *testing.B) {
 		got.Data.Free()
 	}
 	b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "messages/s")
+}
+
+// linked are both ends of a session that nobody runs.
+func linked(b *testing.B, handler call.Handler) (c *client, server *link) {
+	address := newName()
+	where, err := rendezvous.ParseAddress(address)
+	if err != nil {
+		b.Fatal(err)
+	}
+	listener, err := rendezvous.Bind(where)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer listener.Close()
+	config := Config{}.filled()
+	welcomed := make(chan *meeting)
+	go func() {
+		accepted, err := listener.AcceptUnix()
+		if err != nil {
+			b.Error(err)
+		}
+		conn, err := rendezvous.NewConn(accepted)
+		if err != nil {
+			b.Error(err)
+		}
+		met, err := welcome(conn, &config, func() *wire.Refusal { return nil })
+		if err != nil {
+			b.Error(err)
+		}
+		welcomed <- met
+	}()
+	conn, err := rendezvous.Connect(context.Background(), where)
+	if err != nil {
+		b.Fatal(err)
+	}
+	met, err := attach(conn, &config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	server = newLink(wire.Server, <-welcomed, &config)
+	server.taken = func(calls []*serverCall, _ int) {
+		for _, c := range calls {
+			handler(c)
+			c.release()
+		}
+	}
+	c = &client{link: newLink(wire.Client, met, &config)}
+	b.Cleanup(func() {
+		for _, l := range []*link{c.link, server} {
+			(&meeting{conn: l.conn, own: l.own, peer: l.peer}).close()
+		}
+	})
+	return c, server
+}
+
+// BenchmarkWork is what both ends of an unary call have to do, on one goroutine: nobody waits for anybody.
+func BenchmarkWork(b *testing.B) {
+	client, server := linked(b, answer)
+	body := make([]byte, 64)
+	b.ReportAllocs()
+	for b.Loop() {
+		c, err := client.Start(context.Background(), &call.Start{
+			Method: "/a.B/C", Message: &call.Message{Data: mem.BufferSlice{mem.SliceBuffer(body)}}, Last: true,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		server.mu.Lock()
+		server.pass()
+		server.deliver(1)
+		server.unlock()
+		got, err := c.Recv()
+		if err != nil {
+			b.Fatal(err)
+		}
+		got.Data.Free()
+		_, _ = c.Recv()
+		if err := c.Outcome().Status.Err(); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -64,10 +64,11 @@ type link struct {
 	// starters wait to open calls, in order; startersLackRoom says that they wait for room.
 	starters         []*sleeper
 	startersLackRoom bool
-	fresh            []*serverCall
-	draining         chan struct{}
-	isDraining       bool
-	done             chan struct{}
+	// fresh are calls that have come and were not delivered, spare is room for the next.
+	fresh, spare []*serverCall
+	draining     chan struct{}
+	isDraining   bool
+	done         chan struct{}
 	// dead is closed when nobody watches the peer's process any more, cleaned when all is given back.
 	dead, cleaned chan struct{}
 	err           error
@@ -409,11 +410,16 @@ func (l *link) deliver(loop int) {
 	if len(l.fresh) == 0 {
 		return
 	}
+	// Whoever reads meanwhile has calls of its own to deliver.
 	fresh := l.fresh
-	l.fresh = nil
+	l.fresh, l.spare = l.spare[:0], nil
 	l.mu.Unlock()
 	l.taken(fresh, loop)
+	clear(fresh)
 	l.mu.Lock()
+	if cap(fresh) <= recordsPerTurn {
+		l.spare = fresh[:0]
+	}
 }
 
 // run is the link's own goroutine. It returns when nothing of the session is left.

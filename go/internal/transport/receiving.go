@@ -18,6 +18,9 @@ type assembler struct {
 	batch []byte
 	part  call.Message
 	begun bool
+	// one is the room for the first message, which in most calls is one chunk; used says that it is in use.
+	one  [1]mem.Buffer
+	used bool
 }
 
 // fault is why a message ends its call, not the session.
@@ -51,6 +54,10 @@ func (a *assembler) next(s *session.Session, st *session.Stream, lenMax uint32) 
 				a.begun = false
 				return message, false, tooLong(chunk.MessageLen, lenMax)
 			}
+		}
+		if !a.used && a.part.Data == nil {
+			a.used = true
+			a.part.Data = a.one[:0:1]
 		}
 		a.part.Data = append(a.part.Data, chunk.Data)
 		if chunk.Last {
