@@ -125,7 +125,8 @@ func (s *Sender) Publish() bool {
 	if s.staged == s.published {
 		return false
 	}
-	atomic.StoreUint64(s.ring.headWord(s.staged), headEmpty)
+	// A plain store: the next one orders it.
+	*s.ring.headWord(s.staged) = headEmpty
 	atomic.StoreUint64(s.ring.headWord(s.published), s.first)
 	s.published = s.staged
 	return true

@@ -82,16 +82,14 @@ func (s *Session) receiveCredit(head *wire.Head) error {
 		s.sendCredit += amount
 		if s.short {
 			s.short = false
-			for _, st := range s.streams {
-				s.hasCredit(st)
-			}
+			s.streams.each(s.hasCredit)
 		}
 		return nil
 	}
 	if err := s.checkID(head.Stream); err != nil {
 		return err
 	}
-	st := s.streams[head.Stream]
+	st := s.streams.get(head.Stream)
 	if st == nil || !st.state.Live() {
 		return nil
 	}

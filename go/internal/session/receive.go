@@ -89,7 +89,7 @@ func (s *Session) receiveOpening(head *wire.Head, record ring.Record) error {
 		return violation("stream", "stream %d is opened while %d calls are under way, which is the most", head.Stream, s.live)
 	}
 	// Calls that a client opens and cancels faster than handlers let go of them must not pile up.
-	if len(s.streams) >= 2*int(s.streamMax) {
+	if s.streams.count >= 2*int(s.streamMax) {
 		s.pending.Push(wire.Head{Events: wire.Cancel, Flags: wire.Refused, Stream: head.Stream, Code: 14})
 		return s.receiveForNobody(head)
 	}
@@ -109,7 +109,7 @@ func (s *Session) receiveOpening(head *wire.Head, record ring.Record) error {
 func (s *Session) begin(st *Stream, id uint64) {
 	st.id, st.state = id, Opened(s.role)
 	st.sendCredit, st.recvCredit, st.window = s.peer.StreamWindow, s.local.StreamWindow, s.local.StreamWindow
-	s.streams[id] = st
+	s.streams.add(st)
 	s.live++
 }
 
@@ -155,7 +155,7 @@ func (s *Session) receiveEvents(head *wire.Head, record ring.Record) error {
 	if err := s.checkID(head.Stream); err != nil {
 		return err
 	}
-	st := s.streams[head.Stream]
+	st := s.streams.get(head.Stream)
 	if st == nil || !st.state.Live() {
 		return s.receiveForNobody(head)
 	}
@@ -286,7 +286,7 @@ func (s *Session) receiveCancel(head *wire.Head) error {
 	if err := s.checkID(head.Stream); err != nil {
 		return err
 	}
-	if st := s.streams[head.Stream]; st != nil && st.state.Live() {
+	if st := s.streams.get(head.Stream); st != nil && st.state.Live() {
 		st.state.Do(HeardCancel)
 		s.ended(st, End{Kind: EndCancelled, Code: head.Code, Refused: head.Flag(wire.Refused)}, false)
 	}
@@ -298,12 +298,12 @@ func (s *Session) receiveDrain(head *wire.Head) error {
 		return violation("drain", "DRAIN above stream %d, where %d is the last that was opened", head.Stream, s.lastID)
 	}
 	s.draining, s.drain = true, head.Stream
-	for id, st := range s.streams {
-		if id > head.Stream && st.state.Live() {
+	s.streams.each(func(st *Stream) {
+		if st.id > head.Stream && st.state.Live() {
 			st.state.Do(HeardCancel)
 			s.ended(st, End{Kind: EndCancelled, Code: 14, Refused: true}, false)
 		}
-	}
+	})
 	return nil
 }
 

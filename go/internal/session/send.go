@@ -80,7 +80,7 @@ func (s *Session) Open(out Outbound, st *Stream, opening *Opening, data mem.Buff
 	}
 	staged := s.stage(out, st, &draft)
 	if staged != sent {
-		delete(s.streams, st.id)
+		s.streams.remove(st)
 		s.live--
 		st.out = outbox{}
 		st.id = 0

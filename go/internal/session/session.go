@@ -76,7 +76,7 @@ type Session struct {
 	areas       Areas
 	newStream   func() *Stream
 
-	streams map[uint64]*Stream
+	streams table
 	live    uint32
 	lastID  uint64
 	methods methods
@@ -104,7 +104,7 @@ func New(role wire.Role, local, peer Limits, areas Areas, newStream func() *Stre
 	}
 	s := &Session{
 		role: role, local: local, peer: peer, streamMax: streamMax, areas: areas, newStream: newStream,
-		streams: map[uint64]*Stream{}, sendCredit: peer.SessionWindow, recvCredit: local.SessionWindow,
+		sendCredit: peer.SessionWindow, recvCredit: local.SessionWindow,
 	}
 	// A reader may keep back half a window of what it has read: a sender that waited for more would never go on.
 	const crumbMax = 4096
@@ -123,7 +123,7 @@ func (s *Session) Draining() bool { return s.draining }
 
 // Live is how many calls are under way, Remembered how many streams have not been forgotten.
 func (s *Session) Live() int       { return int(s.live) }
-func (s *Session) Remembered() int { return len(s.streams) }
+func (s *Session) Remembered() int { return s.streams.count }
 
 // MayOpen says whether one more call may be under way.
 func (s *Session) MayOpen() bool { return s.live < s.streamMax }
@@ -155,11 +155,9 @@ func (s *Session) Take(st *Stream) (chunk Chunk, ok bool) {
 func (s *Session) Forget(st *Stream) {
 	s.Cancel(st, 1)
 	st.dropUnread()
-	if s.streams[st.id] == st {
-		delete(s.streams, st.id)
-	}
+	s.streams.remove(st)
 	// Its place in the queue stays behind. Many of those are swept out together.
-	if s.queue.Len() > 2*len(s.streams)+64 {
+	if s.queue.Len() > 2*s.streams.count+64 {
 		s.queue.Keep(func(st *Stream) bool { return st.state.Live() })
 	}
 }
@@ -180,7 +178,7 @@ func (s *Session) ended(st *Stream, end End, keep bool) {
 	st.end = end
 	if s.role == wire.Client {
 		// Whatever else comes for it is dropped.
-		delete(s.streams, st.id)
+		s.streams.remove(st)
 	}
 	st.out.drop()
 	st.wantsCredit = false
@@ -251,11 +249,11 @@ func (s *Session) End(reason error) {
 	s.closed = reason
 	closed, is := reason.(*Closed)
 	keep := is && closed.ByPeer
-	for _, st := range s.streams {
+	s.streams.each(func(st *Stream) {
 		if st.state.Live() {
 			st.state.phase = Over
 			s.ended(st, End{Kind: EndSession, Code: 14}, keep)
 		}
-	}
+	})
 	s.pending, s.queue, s.opened, s.offered = FIFO[wire.Head]{}, FIFO[*Stream]{}, FIFO[*Stream]{}, nil
 }

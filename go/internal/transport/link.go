@@ -124,7 +124,7 @@ func (l *link) tryRead() bool { return !l.isOver.Load() && l.reading.CompareAndS
 
 // receive takes what has come. The caller holds the lock and the reading role.
 func (l *link) receive(most int) {
-	l.stopped.Store(l.session.Congested())
+	set(&l.stopped, l.session.Congested())
 	for ; most > 0 && !l.stopped.Load() && l.session.Closed() == nil; most-- {
 		record, ok, err := l.receiver.Next()
 		if err != nil {
@@ -143,7 +143,7 @@ func (l *link) receive(most int) {
 		if inArea || due {
 			l.released = l.receiver.Release() || l.released
 		}
-		l.stopped.Store(l.session.Congested())
+		set(&l.stopped, l.session.Congested())
 	}
 }
 
@@ -186,6 +186,13 @@ func (l *link) rang() time.Time {
 	return linkEpoch.Add(time.Duration(at))
 }
 
+// set stores what is not there yet: a store takes longer than a look.
+func set(flag *atomic.Bool, value bool) {
+	if flag.Load() != value {
+		flag.Store(value)
+	}
+}
+
 // linkEpoch is what rangAt counts from.
 var linkEpoch = time.Now()
 
@@ -203,8 +210,10 @@ func (l *link) send() (rings bool) {
 				l.startersLackRoom = false
 			}
 			lacks := !flushed || l.startersLackRoom
-			l.roomSeen.Store(l.sender.Seen())
-			l.lacksRoom.Store(lacks)
+			if seen := l.sender.Seen(); seen != l.roomSeen.Load() {
+				l.roomSeen.Store(seen)
+			}
+			set(&l.lacksRoom, lacks)
 			if lacks && l.parked && !l.parkedForRoom {
 				// Whoever parked did not know that room would be lacking.
 				l.parkAgain()
@@ -355,7 +364,7 @@ func (l *link) read(ctx context.Context, s *sleeper, ready func() bool) bool {
 	l.unpark()
 	for {
 		l.unlock()
-		found := l.looker.look(l.there, l.rang())
+		found := l.looker.look(l.there, l.rang(), false)
 		l.mu.Lock()
 		if found {
 			l.pass()
@@ -486,7 +495,8 @@ func (l *link) serve(loop int) bool {
 	l.unpark()
 	for {
 		l.pass()
-		if len(l.fresh) > 0 && !l.isOver.Load() {
+		delivers := len(l.fresh) > 0
+		if delivers && !l.isOver.Load() {
 			// A handler that runs here may have to read for itself.
 			l.reading.Store(0)
 			l.deliver(loop)
@@ -504,7 +514,7 @@ func (l *link) serve(loop int) bool {
 			break
 		}
 		l.unlock()
-		found := l.looker.look(l.there, l.rang())
+		found := l.looker.look(l.there, l.rang(), delivers)
 		l.mu.Lock()
 		if !found && l.park() {
 			break

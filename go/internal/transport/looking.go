@@ -10,8 +10,11 @@ const (
 	wakeMin   = 10 * time.Microsecond
 	wakeFirst = 30 * time.Microsecond
 	wakeMax   = 80 * time.Microsecond
-	// looksPerTurn is how often to look before others have a turn on the processor.
+	// looksPerTurn is how often to look before the time is looked at, and others may have a turn on the processor.
 	looksPerTurn = 24
+	// aloneTime is how long to look before other goroutines have a turn, where they have another processor: letting them
+	// wakes a thread that looks for them, which takes longer than most answers.
+	aloneTime = 16 * time.Microsecond
 	// contended is a turn that has taken so long that others must have had the processor; looking stops for a multiple of
 	// that, and looksOffMax at most.
 	contended     = 200 * time.Microsecond
@@ -41,8 +44,9 @@ func newLooker() looker { return looker{trust: trustMax / 2} }
 // mayLook: with one processor, whoever is waited for can't run meanwhile.
 var mayLook = runtime.NumCPU() > 1
 
-// look looks until something is there, or it is time to sleep. rang is when the peer was woken to do what is awaited, if it was.
-func (l *looker) look(there func() bool, rang time.Time) bool {
+// look looks until something is there, or it is time to sleep. rang is when the peer was woken to do what is awaited, if it
+// was. yields says that goroutines of this process have just got work.
+func (l *looker) look(there func() bool, rang time.Time, yields bool) bool {
 	if there() {
 		l.hit()
 		return true
@@ -56,9 +60,12 @@ func (l *looker) look(there func() bool, rang time.Time) bool {
 			return false
 		}
 	}
-	looks := looksPerTurn
+	looks, alone := looksPerTurn, aloneTime
 	if runtime.GOMAXPROCS(0) == 1 {
-		looks = 1
+		looks, alone = 1, 0
+	}
+	if yields {
+		runtime.Gosched()
 	}
 	most := l.wakes.both()
 	for last := l.began; ; {
@@ -71,7 +78,9 @@ func (l *looker) look(there func() bool, rang time.Time) bool {
 				return true
 			}
 		}
-		runtime.Gosched()
+		if last.Sub(l.began) >= alone {
+			runtime.Gosched()
+		}
 		now := time.Now()
 		if turn := now.Sub(last); turn > contended {
 			l.off = now.Add(min(turn*contendedRest, looksOffMax))

@@ -47,18 +47,24 @@ func isStatus(name string) bool { return name == messageName || name == detailsN
 
 // trailersBlock is a status and metadata as they travel.
 func trailersBlock(outcome *gstatus.Status, md metadata.MD) (block []byte, err error) {
+	if outcome.Code() == codes.OK && outcome.Message() == "" && len(md) == 0 {
+		return nil, nil
+	}
 	if words := outcome.Message(); words != "" {
 		if block, err = wire.AppendPair(nil, messageName, wire.EncodeMessage(words)); err != nil {
 			return nil, err
 		}
 	}
-	if len(outcome.Proto().GetDetails()) > 0 {
-		bytes, err := proto.Marshal(outcome.Proto())
-		if err != nil {
-			return nil, err
-		}
-		if block, err = wire.AppendMetadata(block, metadata.MD{detailsName: {string(bytes)}}); err != nil {
-			return nil, err
+	// Its protobuf message is a copy, which few calls need.
+	if outcome.Code() != codes.OK {
+		if said := outcome.Proto(); len(said.GetDetails()) > 0 {
+			bytes, err := proto.Marshal(said)
+			if err != nil {
+				return nil, err
+			}
+			if block, err = wire.AppendMetadata(block, metadata.MD{detailsName: {string(bytes)}}); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if len(md) == 0 {
