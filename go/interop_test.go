@@ -90,7 +90,7 @@ func TestGRPCsCases(t *testing.T) {
 func runCases(t *testing.T, conn *ClientConn) {
 	client := grpc_testing.NewTestServiceClient(conn)
 	for name, run := range map[string]func(t *testing.T, client grpc_testing.TestServiceClient){
-		"unary": interopUnary, "compressed": interopCompressed, "client streaming": interopClientStreaming,
+		"unary": interopUnary, "large at once": interopLargeAtOnce, "compressed": interopCompressed, "client streaming": interopClientStreaming,
 		"server streaming": interopServerStreaming, "ping pong": interopPingPong, "cancellation": interopCancellation,
 		"deadline": interopDeadline, "metadata": interopMetadata, "statuses": interopStatuses,
 	} {
@@ -117,6 +117,22 @@ func interopUnary(t *testing.T, client grpc_testing.TestServiceClient) {
 		if got := len(reply.GetPayload().GetBody()); got != size {
 			t.Fatalf("%d bytes came instead of %d", got, size)
 		}
+	}
+}
+
+func interopLargeAtOnce(t *testing.T, client grpc_testing.TestServiceClient) {
+	errs := make(chan error, 100)
+	for range cap(errs) {
+		go func() {
+			reply, err := client.UnaryCall(testContext(t), &grpc_testing.SimpleRequest{ResponseSize: 314_159, Payload: body(271_828)})
+			if got := len(reply.GetPayload().GetBody()); err == nil && got != 314_159 {
+				err = fmt.Errorf("%d bytes came", got)
+			}
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		wantNoError(t, <-errs)
 	}
 }
 
@@ -351,7 +367,8 @@ func (*interopService) FullDuplexCall(stream grpc_testing.TestService_FullDuplex
 }
 
 // The reference's client runs gRPC's cases against a server of stock stubs, but for those that need what package grpc keeps to its
-// own transport: compression by the message, and reports of load.
+// own transport: compression by the message, and reports of load. A debug build of the client takes half a minute of processor time
+// for concurrent_large_unary, whatever the server, and the case fails after a minute: runCases has one like it.
 func TestRustCallsGo(t *testing.T) {
 	withCarrier(t, shmCarrier, func(t *testing.T, h *harness) {
 		server := NewServer()
@@ -360,7 +377,7 @@ func TestRustCallsGo(t *testing.T) {
 		arguments := []string{"call", h.address(0)}
 		for _, except := range []string{
 			"client_compressed_unary", "server_compressed_unary", "client_compressed_streaming", "server_compressed_streaming",
-			"orca_per_rpc", "orca_oob",
+			"orca_per_rpc", "orca_oob", "concurrent_large_unary",
 		} {
 			arguments = append(arguments, "--except", except)
 		}
@@ -372,7 +389,7 @@ func TestRustCallsGo(t *testing.T) {
 		if err := client.Run(); err != nil {
 			t.Errorf("%v:\n%s", err, out.String())
 		}
-		if passed := strings.Count(out.String(), ": passed"); passed < 16 {
+		if passed := strings.Count(out.String(), ": passed"); passed < 15 {
 			t.Errorf("%d cases have passed:\n%s", passed, fmt.Sprint(out.String()))
 		}
 	})
