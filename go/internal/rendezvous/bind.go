@@ -65,7 +65,7 @@ func Bind(address Address) (*Listener, error) {
 	return listener, nil
 }
 
-// Close stops listening, and removes the socket's file if it is still the one that Bind made.
+// Close stops listening, and removes the socket's file if Bind made that very file.
 func (l *Listener) Close() error {
 	err := l.UnixListener.Close()
 	if l.path == "" || errors.Is(err, net.ErrClosed) {

@@ -18,7 +18,7 @@ import (
 	"github.com/tollfree/tollfree/go/internal/wire"
 )
 
-// descriptorsMax is how many the kernel passes at once: those that find no room would be closed by the call that receives.
+// descriptorsMax is how many the kernel passes at once: what finds no room would be closed by the call that receives.
 const descriptorsMax = 253
 
 // doorbellsMax is how many bytes in one go a correct peer sends at most.
@@ -102,7 +102,7 @@ func (c *Conn) Wake() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) }
 // Ring rings the peer. It never waits.
 func (c *Conn) Ring() { _ = c.raw.Control(c.ring) }
 
-// Shutdown has the peer hear of the end, and whoever waits here.
+// Shutdown has the peer hear of the end, and goroutines that wait here.
 func (c *Conn) Shutdown() {
 	_ = c.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
 	if c.pidfd != nil {
@@ -294,8 +294,8 @@ func (in *inbound) receive(socket int, bytes []byte) (n int, fds []int, truncate
 // ErrTooMany is the violation of a peer that sends more than doorbells.
 var ErrTooMany = errors.New("more came on the socket in one go than a correct peer sends")
 
-// Drain reads the socket empty, for one goroutine at a time, and gives the descriptors that came to take; -1 stands for one that this process had no
-// number for. It never waits.
+// Drain reads the socket empty, for one goroutine at a time, and gives the descriptors that came to take; -1 stands for a descriptor that this
+// process had no number for. It never waits.
 //
 // Errors: io.EOF at the end, ErrTooMany, and what the kernel says.
 func (c *Conn) Drain(take func(fd int)) (rung bool, err error) {

@@ -66,7 +66,7 @@ func NewSender(own, peer []byte, ringLen int) *Sender {
 func (s *Sender) RecordLenMax() int { return RecordLenMax(int(s.ring.lines) * wire.LineLen) }
 
 // Begin makes room for a record of n bytes, which is staged thereby: the caller puts all of it there before Publish. ok is
-// false while there is no room, and for ever once Err says something.
+// false while there is no room, and always once Err says something.
 func (s *Sender) Begin(n int) (place Place, ok bool) {
 	lines := linesOf(n)
 	if s.staged-s.consumed+lines >= s.ring.lines {

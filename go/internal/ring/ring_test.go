@@ -14,7 +14,7 @@ import (
 func TestRecordsCross(t *testing.T) {
 	for _, ringLen := range []int{wire.RingLenMin, wire.RingLenMax} {
 		one, two := make([]byte, wire.RingOff+ringLen), make([]byte, wire.RingOff+ringLen)
-		const count = 20000
+		const count = 5000
 		go func() {
 			random := rand.New(rand.NewPCG(1, uint64(ringLen)))
 			sender := NewSender(one, two, ringLen)

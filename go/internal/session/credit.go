@@ -25,6 +25,24 @@ func (s *Session) owe(st *Stream, cost uint64) {
 	s.grant(st.id, grant)
 }
 
+// lend has the peer send the rest of a message that is longer than its credit, n bytes, without waiting until it is read: as
+// far as the session has credit to spare.
+func (s *Session) lend(st *Stream, n uint32) {
+	// Chunks are long in a payload area, and short without.
+	wanted := uint64(n) + uint64(n)/128 + 4*wire.ChunkCharge
+	if wanted <= st.recvCredit || st.window >= wire.MessageWindowMax {
+		return
+	}
+	raise := min(wanted-st.recvCredit, wire.MessageWindowMax-st.window, s.reserve)
+	if raise == 0 {
+		return
+	}
+	s.reserve -= raise
+	st.window += raise
+	st.recvCredit += raise
+	s.grant(st.id, raise)
+}
+
 // oweSession notes that bytes were read, or dropped.
 func (s *Session) oweSession(cost uint64) {
 	s.owed += cost

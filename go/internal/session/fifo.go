@@ -27,7 +27,7 @@ func (f *FIFO[T]) Pop() T {
 	switch {
 	case f.head < len(f.items):
 		if f.head >= fifoRoomMax && f.head > len(f.items)/2 {
-			// One that is never empty does not grow for ever.
+			// A queue that is never empty stays short all the same.
 			n := copy(f.items, f.items[f.head:])
 			clear(f.items[n:])
 			f.items, f.head = f.items[:n], 0

@@ -2,7 +2,7 @@ package session
 
 import "github.com/tollfree/tollfree/go/internal/wire"
 
-// methods are those that a session has named: spec/wire.md, section 10. Each end keeps its own, and both decide alike.
+// methods are what a session has named: spec/wire.md, section 10. Each end keeps its own, and both decide alike.
 type methods struct {
 	paths    []string
 	pathsLen int

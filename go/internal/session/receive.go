@@ -56,7 +56,7 @@ func (s *Session) Receive(record ring.Record) (inArea bool, err error) {
 	return inArea, err
 }
 
-// checkID: a frame may be for a stream that has ended; never for one that was not opened.
+// checkID: a frame may be for a stream that has ended; never for a stream that was not opened.
 func (s *Session) checkID(id uint64) error {
 	if id == 0 || id > s.lastID {
 		return violation("stream", "a frame of stream %d, where %d is the last that was opened", id, s.lastID)
@@ -239,6 +239,9 @@ func (s *Session) receiveChunk(st *Stream, head *wire.Head, record ring.Record) 
 		if at, ok = wire.DecodeAreaRange(&bytes); !ok || !s.areas.Holds(head.ChunkLen, at) {
 			return violation("area", "a chunk of %d bytes at %d of area %d, which is not within a mapped area", head.ChunkLen, at.Offset, at.Area)
 		}
+	}
+	if head.Flag(wire.First) && !head.Flag(wire.Last) {
+		s.lend(st, head.MessageLen-head.ChunkLen)
 	}
 	chunk := Chunk{
 		First: head.Flag(wire.First), Last: head.Flag(wire.Last),

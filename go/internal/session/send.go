@@ -388,7 +388,7 @@ func (s *Session) cut(out Outbound, st *Stream, draft *draft) (c cut, has, credi
 	if granted < min(left, s.crumb) {
 		return c, false, false
 	}
-	if granted > inlineLenMax && putsInArea(draft) {
+	if granted > inlineLenMax {
 		if record, chunk, at, ok := out.BeginArea(draft.fixed+wire.AreaRangeLen, granted); ok {
 			return cut{length: chunk.Left(), inArea: true, record: record, chunk: chunk, at: at}, true, true
 		}
@@ -400,7 +400,3 @@ func (s *Session) cut(out Outbound, st *Stream, draft *draft) (c cut, has, credi
 	}
 	return cut{length: length}, true, true
 }
-
-// putsInArea: an opening may yet come to nothing, and what is placed in an area can't be taken back; so its chunk goes along
-// in the record.
-func putsInArea(draft *draft) bool { return draft.head.Events&wire.Headers == 0 }

@@ -131,7 +131,7 @@ func (s *Session) MayOpen() bool { return s.live < s.streamMax }
 // Congested says whether so many small frames wait for room that nothing more is to be received: the peer doesn't read.
 func (s *Session) Congested() bool { return s.pending.Len() >= 2*int(s.streamMax)+64 }
 
-// NextOpened gives a call that has come to a server, once. Those that have ended meanwhile are passed over.
+// NextOpened gives a call that has come to a server, once. Calls that have ended meanwhile are passed over.
 func (s *Session) NextOpened() *Stream {
 	for s.opened.Len() > 0 {
 		st := s.opened.Pop()
@@ -151,7 +151,7 @@ func (s *Session) Take(st *Stream) (chunk Chunk, ok bool) {
 	return chunk, ok
 }
 
-// Forget lets go of a stream and what of it was not taken. One that has not ended is cancelled with code 1.
+// Forget lets go of a stream and what of it was not taken. A call that has not ended is cancelled with code 1.
 func (s *Session) Forget(st *Stream) {
 	s.Cancel(st, 1)
 	st.dropUnread()
@@ -162,7 +162,7 @@ func (s *Session) Forget(st *Stream) {
 	}
 }
 
-// Cancel ends a call in both directions and tells the peer. Does nothing to one that has ended.
+// Cancel ends a call in both directions and tells the peer. A call that has ended stays as it is.
 func (s *Session) Cancel(st *Stream, code uint16) {
 	if st.id == 0 || !st.state.Do(SaidCancel) {
 		return
@@ -204,7 +204,7 @@ func (s *Session) Release(st *Stream) {
 	s.Forget(st)
 }
 
-// Drain has a server take no more calls: those that have not come yet are refused.
+// Drain has a server take no more calls: what has not come yet is refused.
 func (s *Session) Drain() {
 	if !s.draining && s.closed == nil {
 		s.draining, s.drain = true, s.lastID

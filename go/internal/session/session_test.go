@@ -304,7 +304,7 @@ func TestCallsAtOnceAreBounded(t *testing.T) {
 	if client.Open(client, new(Stream), &Opening{Path: "/a.B/C"}, nil, false, false, false) {
 		t.Fatal("a fifth call was opened")
 	}
-	// Those that a client cancels are remembered until their handlers let go.
+	// Calls that a client cancels are remembered until their handlers let go.
 	for range 4 {
 		for _, st := range calls {
 			client.Cancel(st, 1)

@@ -40,7 +40,7 @@ func (t *table) remove(st *Stream) {
 	}
 }
 
-// each calls do with all streams, of which it may remove the one that it is called with.
+// each calls do with all streams, and do may remove its stream.
 func (t *table) each(do func(*Stream)) {
 	for _, st := range t.slots {
 		if st != nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Table gives the rows of the first table under a heading of wire.md whose first header cell is name: cells without their
-// backticks.
+// Table gives the rows of the tables from a heading of wire.md to the section's end whose first header cell is name, the first row being the
+// headers: cells without their backticks.
 //
 // Errors: there is no such table.
 func Table(heading, name string) ([][]string, error) {
@@ -24,24 +24,32 @@ func Table(heading, name string) ([][]string, error) {
 		return nil, fmt.Errorf("wire.md has no heading %q", heading)
 	}
 	var rows [][]string
+	inTable, wanted := false, false
 	for line := range strings.Lines(under) {
 		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "## ") {
+			break
+		}
 		if !strings.HasPrefix(line, "|") {
-			if rows != nil {
-				break
-			}
+			inTable = false
 			continue
 		}
 		cells := strings.Split(strings.ReplaceAll(strings.Trim(line, "|"), "`", ""), "|")
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
-		if rows != nil || cells[0] == name {
+		if !inTable {
+			inTable, wanted = true, cells[0] == name
+			if wanted && rows != nil {
+				continue
+			}
+		}
+		if wanted && !strings.HasPrefix(cells[0], "--") {
 			rows = append(rows, cells)
 		}
 	}
-	if len(rows) < 3 {
+	if len(rows) < 2 {
 		return nil, fmt.Errorf("wire.md has no table %q under %q", name, heading)
 	}
-	return append(rows[:1], rows[2:]...), nil
+	return rows, nil
 }

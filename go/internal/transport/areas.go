@@ -22,7 +22,7 @@ const (
 // areas are both sides' payload areas; spec/wire.md, section 16. Its methods are called with the link's lock held.
 type areas struct {
 	link *link
-	// came are descriptors that no offer has asked for yet; -1 stands for one that could not be taken.
+	// came are descriptors that no offer has asked for yet; -1 stands for a descriptor that could not be taken.
 	came    []int
 	tooMany atomic.Bool
 	mapped  map[uint32][]byte

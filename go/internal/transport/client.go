@@ -164,7 +164,7 @@ func (l *link) start(ctx context.Context, cc *clientCall, opening *session.Openi
 		}
 		return l.session.Open(l, &cc.Stream, opening, start.Message.Data, start.Message.Compressed, true, start.Last)
 	}
-	// Who comes later waits behind those that wait.
+	// A later call waits behind earlier ones.
 	if len(l.starters) == 0 && tryOpen() {
 		return refused
 	}

@@ -27,7 +27,7 @@ type clientCall struct {
 	timer *time.Timer
 }
 
-// News wakes whoever sleeps. The lock is held.
+// News wakes reader and sender. The lock is held.
 func (c *clientCall) News() {
 	c.receiving.rouse(c.link)
 	c.sending.rouse(c.link)

@@ -351,12 +351,12 @@ func TestDeadlinesOfOtherClocks(t *testing.T) {
 		least    time.Duration
 		most     time.Duration
 	}{
-		"the same clock":       {now + 1e9, 0, 900 * time.Millisecond, time.Second},
-		"a clock behind":       {now + 1e9 - far, far, 900 * time.Millisecond, time.Second},
-		"a clock ahead":        {now + 1e9 + far, -far, 900 * time.Millisecond, time.Second},
-		"one that has passed":  {now - 1, 0, 0, 0},
-		"one before all times": {1, -far, 0, 0},
-		"one behind all times": {math.MaxUint64, far, math.MaxInt64 - time.Hour*24*365, math.MaxInt64},
+		"the same clock":         {now + 1e9, 0, 900 * time.Millisecond, time.Second},
+		"a clock behind":         {now + 1e9 - far, far, 900 * time.Millisecond, time.Second},
+		"a clock ahead":          {now + 1e9 + far, -far, 900 * time.Millisecond, time.Second},
+		"a time that has passed": {now - 1, 0, 0, 0},
+		"one before all times":   {1, -far, 0, 0},
+		"one behind all times":   {math.MaxUint64, far, math.MaxInt64 - time.Hour*24*365, math.MaxInt64},
 	} {
 		if got := localDeadline(test.deadline, test.shift); got < test.least || got > test.most {
 			t.Errorf("%s: %v", name, got)

@@ -285,7 +285,7 @@ func serveTest(c call.ServerCall) error {
 	return status.Error(codes.Unimplemented, "no such method")
 }
 
-// TestRustCallsGo has the reference's client run gRPC's cases against a server by bytes, but for those that need what only
+// TestRustCallsGo has the reference's client run gRPC's cases against a server by bytes, but for the cases that need what only
 // the API above has: compression, an identity, reports of load.
 func TestRustCallsGo(t *testing.T) {
 	for name, inline := range map[string]func(string) bool{

@@ -59,7 +59,7 @@ type link struct {
 	handed bool
 	// loop is the number of the goroutine that is the link's now.
 	loop int
-	// sleepers are those that sleep until somebody reads.
+	// sleepers counts callers that sleep until somebody reads.
 	sleepers int
 	// starters wait to open calls, in order; startersLackRoom says that they wait for room.
 	starters         []*sleeper
@@ -215,7 +215,7 @@ func (l *link) send() (rings bool) {
 			}
 			set(&l.lacksRoom, lacks)
 			if lacks && l.parked && !l.parkedForRoom {
-				// Whoever parked did not know that room would be lacking.
+				// The goroutine that parked did not know that room would be lacking.
 				l.parkAgain()
 			}
 		}
@@ -419,7 +419,7 @@ func (l *link) deliver(loop int) {
 	if len(l.fresh) == 0 {
 		return
 	}
-	// Whoever reads meanwhile has calls of its own to deliver.
+	// Another reader may have calls of its own to deliver.
 	fresh := l.fresh
 	l.fresh, l.spare = l.spare[:0], nil
 	l.mu.Unlock()

@@ -253,7 +253,7 @@ type workers struct {
 	closed bool
 }
 
-// workersIdleMax bounds those that wait for work.
+// workersIdleMax bounds the workers that wait for work.
 const workersIdleMax = 64
 
 func (w *workers) do(serve func()) {
@@ -301,8 +301,8 @@ func (w *workers) close() {
 	}
 }
 
-// door are clients that have not sent all of their handshake message. Where too many are silent, the one that has been so for
-// longest goes.
+// door are clients that have not sent all of their handshake message. Where too many are silent, the
+// oldest goes.
 type door struct {
 	mu      sync.Mutex
 	most    int

@@ -41,7 +41,7 @@ type looker struct {
 
 func newLooker() looker { return looker{trust: trustMax / 2} }
 
-// mayLook: with one processor, whoever is waited for can't run meanwhile.
+// mayLook: with one processor, the peer can't run meanwhile.
 var mayLook = runtime.NumCPU() > 1
 
 // look looks until something is there, or it is time to sleep. rang is when the peer was woken to do what is awaited, if it

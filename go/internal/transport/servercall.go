@@ -33,7 +33,7 @@ func newServerCall(l *link) *serverCall {
 	return c
 }
 
-// News wakes whoever sleeps, and cancels the context of a call that has ended. The lock is held.
+// News wakes reader and sender, and cancels the context of a call that has ended. The lock is held.
 func (c *serverCall) News() {
 	c.receiving.rouse(c.link)
 	c.sending.rouse(c.link)

@@ -34,8 +34,9 @@ const (
 	StreamCountDefault  = 1024
 	StreamWindowDefault = 65536
 	StreamWindowMax     = 1048576
+	MessageWindowMax    = 4194304
 	WindowReserve       = 16777216
-	// SessionWindowDefault covers all streams' first windows: one that nobody reads can't hold up another.
+	// SessionWindowDefault covers all streams' first windows: a stream that nobody reads can't hold up another.
 	SessionWindowDefault = StreamWindowDefault*StreamCountDefault + WindowReserve
 )
 
@@ -52,7 +53,7 @@ const (
 // Versions and features, spec/wire.md, section 20.
 const (
 	Version = 1
-	// FeatureLoad is the one that this implementation has.
+	// FeatureLoad is what this implementation has.
 	FeatureLoad = 0x1
 	// FeatureUpgrade is known, so that a token is refused as one.
 	FeatureUpgrade = 0x4

@@ -38,7 +38,7 @@ func compare(t *testing.T, heading, first string, nameAt, valueAt int, ours map[
 func TestConstantsAreTheDocuments(t *testing.T) {
 	compare(t, "## 18. Limits", "constant", 0, 1, map[string]uint64{
 		"LINE_LEN": LineLen, "PAGE_LEN": PageLen, "RING_LEN_MIN": RingLenMin, "RING_LEN_MAX": RingLenMax,
-		"REGION_LEN_MAX": RegionLenMax, "AREA_LEN_MIN": AreaLenMin, "AREA_LEN_MAX": AreaLenMax, "HELLO_LEN": HelloLen,
+		"REGION_LEN_MAX": RegionLenMax, "AREA_LEN_MIN": AreaLenMin, "MESSAGE_WINDOW_MAX": MessageWindowMax, "STREAM_WINDOW_MAX": StreamWindowMax, "AREA_LEN_MAX": AreaLenMax, "HELLO_LEN": HelloLen,
 		"HELLO_TEXT_MAX": HelloTextMax, "METADATA_LEN_MAX": MetadataLenMax, "METHOD_PATH_LEN_MAX": MethodPathLenMax,
 		"METHOD_COUNT_MAX": MethodCountMax, "METHOD_PATHS_LEN_MAX": MethodPathsLenMax, "MESSAGE_LEN_MAX": MessageLenMax,
 		"NAME_LEN_MAX": NameLenMax, "VALUE_LEN_MAX": ValueLenMax, "CHUNK_CHARGE": ChunkCharge,
