@@ -216,11 +216,12 @@ func linked(b *testing.B, handler call.Handler) (c *client, server *link) {
 		b.Fatal(err)
 	}
 	server = newLink(wire.Server, <-welcomed, &config)
-	server.taken = func(calls []*serverCall, _ int) {
+	server.taken = func(calls []*serverCall, _ int) bool {
 		for _, c := range calls {
 			handler(c)
 			c.release()
 		}
+		return false
 	}
 	c = &client{link: newLink(wire.Client, met, &config)}
 	b.Cleanup(func() {

@@ -29,7 +29,7 @@ type link struct {
 	address string
 	// ended has reader's goroutine tell the listener; taken is what to do with calls that have come, in the reader's place.
 	ended func()
-	taken func(calls []*serverCall, loop int)
+	taken func(calls []*serverCall, loop int) (elsewhere bool)
 
 	// reading is 1 while somebody has the reading role.
 	reading atomic.Int32
@@ -61,6 +61,8 @@ type link struct {
 	loop int
 	// sleepers counts callers that sleep until somebody reads.
 	sleepers int
+	// roused says that a reader has woken others, who want its processor.
+	roused bool
 	// starters wait to open calls, in order; startersLackRoom says that they wait for room.
 	starters         []*sleeper
 	startersLackRoom bool
@@ -103,6 +105,7 @@ func (s *sleeper) rouse(l *link) {
 	if s.sleeping {
 		s.sleeping = false
 		l.sleepers--
+		l.roused = true
 		s.wake <- struct{}{}
 	}
 }
@@ -362,13 +365,16 @@ func (l *link) await(ctx context.Context, s *sleeper, ready func() bool) {
 // read has the reading role until ready says so, or nothing comes. It says whether await is to return.
 func (l *link) read(ctx context.Context, s *sleeper, ready func() bool) bool {
 	l.unpark()
+	yields := false
 	for {
 		l.unlock()
-		found := l.looker.look(l.there, l.rang(), false)
+		found := l.looker.look(l.there, l.rang(), yields)
 		l.mu.Lock()
+		yields = false
 		if found {
 			l.pass()
-			l.deliver(0)
+			yields, l.roused = l.roused, false
+			yields = l.deliver(0) || yields
 		}
 		if ready() || ctx.Err() != nil {
 			l.leave()
@@ -413,22 +419,23 @@ func (l *link) sleep(ctx context.Context, s *sleeper) {
 	<-s.wake
 }
 
-// deliver has calls that have come served, on the goroutine loop where their handlers may run there; 0: none may. The caller
-// holds the lock, which is given up meanwhile.
-func (l *link) deliver(loop int) {
+// deliver has calls that have come served: on the goroutine loop where their handlers may run there; 0: none may. It says
+// whether other goroutines serve any. The caller holds the lock, which is given up meanwhile.
+func (l *link) deliver(loop int) (elsewhere bool) {
 	if len(l.fresh) == 0 {
-		return
+		return false
 	}
 	// Another reader may have calls of its own to deliver.
 	fresh := l.fresh
 	l.fresh, l.spare = l.spare[:0], nil
 	l.mu.Unlock()
-	l.taken(fresh, loop)
+	elsewhere = l.taken(fresh, loop)
 	clear(fresh)
 	l.mu.Lock()
 	if cap(fresh) <= recordsPerTurn {
 		l.spare = fresh[:0]
 	}
+	return elsewhere
 }
 
 // run is the link's own goroutine. It returns when nothing of the session is left.
@@ -495,11 +502,12 @@ func (l *link) serve(loop int) bool {
 	l.unpark()
 	for {
 		l.pass()
-		delivers := len(l.fresh) > 0
-		if delivers && !l.isOver.Load() {
+		yields := l.roused
+		l.roused = false
+		if len(l.fresh) > 0 && !l.isOver.Load() {
 			// A handler that runs here may have to read for itself.
 			l.reading.Store(0)
-			l.deliver(loop)
+			yields = l.deliver(loop) || yields
 			if l.loop != loop {
 				l.unlock()
 				return false
@@ -514,7 +522,7 @@ func (l *link) serve(loop int) bool {
 			break
 		}
 		l.unlock()
-		found := l.looker.look(l.there, l.rang(), delivers)
+		found := l.looker.look(l.there, l.rang(), yields)
 		l.mu.Lock()
 		if !found && l.park() {
 			break

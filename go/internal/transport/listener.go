@@ -109,7 +109,7 @@ func (l *listener) meet(conn *net.UnixConn, service *call.Service) {
 	peer.SetDeadline(time.Time{})
 	link := newLink(wire.Server, met, &l.config)
 	link.address = l.address.String()
-	link.taken = func(calls []*serverCall, loop int) { l.take(calls, loop, service) }
+	link.taken = func(calls []*serverCall, loop int) bool { return l.take(calls, loop, service) }
 	link.ended = func() { l.forget(link) }
 	l.mu.Lock()
 	l.links[link] = true
@@ -162,8 +162,9 @@ func (l *listener) forget(link *link) {
 	delete(l.links, link)
 }
 
-// take has calls served: here, where their methods' handlers answer at once, and by workers otherwise.
-func (l *listener) take(calls []*serverCall, loop int, service *call.Service) {
+// take has calls served: here, where their methods' handlers answer at once, and by workers otherwise; it says whether a worker
+// serves any.
+func (l *listener) take(calls []*serverCall, loop int, service *call.Service) (elsewhere bool) {
 	for _, c := range calls {
 		if !c.begin() {
 			c.release()
@@ -175,8 +176,10 @@ func (l *listener) take(calls []*serverCall, loop int, service *call.Service) {
 			l.serve(c, service)
 			continue
 		}
+		elsewhere = true
 		l.workers.do(func() { l.serve(c, service) })
 	}
+	return elsewhere
 }
 
 func (l *listener) serve(c *serverCall, service *call.Service) {

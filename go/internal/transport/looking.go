@@ -25,6 +25,8 @@ const (
 	// waitsPerTrial is after how many waits without looking one looks again: two ends that sleep would never find out that
 	// both need not.
 	waitsPerTrial = 16
+	// looksPerYield is after how many waits other goroutines have a turn though something has come each time.
+	looksPerYield = 32
 )
 
 // A looker decides whether a reader looks for a while before it sleeps: as long as waking a peer takes, where what is awaited
@@ -32,27 +34,30 @@ const (
 type looker struct {
 	// trust grows where what was awaited has come in time.
 	trust int
-	// waits counts those without looking.
-	waits int
-	wakes wakeCost
-	off   time.Time
-	began time.Time
+	// waits counts waits without looking, looks all.
+	waits, looks int
+	wakes        wakeCost
+	off          time.Time
+	began        time.Time
 }
 
 func newLooker() looker { return looker{trust: trustMax / 2} }
 
-// mayLook: with one processor, the peer can't run meanwhile.
-var mayLook = runtime.NumCPU() > 1
-
 // look looks until something is there, or it is time to sleep. rang is when the peer was woken to do what is awaited, if it
 // was. yields says that goroutines of this process have just got work.
 func (l *looker) look(there func() bool, rang time.Time, yields bool) bool {
+	if l.looks++; l.looks%looksPerYield == 0 {
+		yields = true
+	}
+	if yields {
+		runtime.Gosched()
+	}
 	if there() {
 		l.hit()
 		return true
 	}
 	l.began = time.Now()
-	if !mayLook || l.began.Before(l.off) {
+	if !mayLook() || l.began.Before(l.off) {
 		return false
 	}
 	if l.trust < 0 {
