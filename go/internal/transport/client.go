@@ -129,7 +129,7 @@ func (c *client) Start(ctx context.Context, start *call.Start) (call.ClientCall,
 		free()
 		return nil, status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", data.Data.Len(), uint64(wire.MessageLenMax))
 	}
-	cc := &clientCall{link: l}
+	cc := &clientCall{link: l, closed: start.Last}
 	cc.SetOwner(cc)
 	l.mu.Lock()
 	err = l.session.CheckOpening(opening, l.RecordLenMax())

@@ -20,6 +20,8 @@ type clientCall struct {
 	link               *link
 	receiving, sending sleeper
 	assembler          assembler
+	// closed says that no more messages are to be sent.
+	closed bool
 	// ending, if not nil, is how this side has ended the call.
 	ending *status.Status
 	// stop and timer, where set, end the watch over context and deadline.
@@ -96,11 +98,19 @@ func (c *clientCall) Send(message call.Message, last bool) error {
 	l := c.link
 	l.mu.Lock()
 	l.await(context.Background(), &c.sending, func() bool { return c.End().Kind != session.NotEnded || c.MayAdd() })
-	if c.End().Kind != session.NotEnded {
+	var err error
+	switch {
+	case c.End().Kind != session.NotEnded:
+		err = io.EOF
+	case c.closed:
+		err = status.Error(codes.Internal, "a message can't be sent after the last")
+	}
+	if err != nil {
 		l.unlock()
 		message.Data.Free()
-		return io.EOF
+		return err
 	}
+	c.closed = last
 	l.session.Send(&c.Stream, message.Data, message.Compressed, last)
 	l.unlock()
 	return nil
@@ -108,7 +118,8 @@ func (c *clientCall) Send(message call.Message, last bool) error {
 
 func (c *clientCall) CloseSend() error {
 	c.link.mu.Lock()
-	if c.End().Kind == session.NotEnded {
+	if c.End().Kind == session.NotEnded && !c.closed {
+		c.closed = true
 		c.link.session.HalfClose(&c.Stream)
 	}
 	c.link.unlock()

@@ -242,7 +242,7 @@ func TestMetadataAndStatusTravel(t *testing.T) {
 		t.Fatal(err)
 	}
 	client, listener := served(t, call.Service{Handler: func(c call.ServerCall) {
-		header := metadata.MD{"from-request": c.Header()["x-own"], "raw-bin": {"\x00\x01"}}
+		header := metadata.MD{"from-request": c.Header()["x-own"], "raw-bin": {"\x00\x01"}, "put-back": append(c.Header()["user-agent"], c.Header()["content-type"]...)}
 		trailer := metadata.MD{"user": {fmt.Sprint(c.Peer().UID)}, "path": {c.Method()}, "agent": {c.Peer().Agent}}
 		_ = c.Finish(header, message(3), details, trailer)
 	}}, Config{Agent: "test/1"})
@@ -251,7 +251,7 @@ func TestMetadataAndStatusTravel(t *testing.T) {
 		t.Fatal(err)
 	}
 	header, ok := c.Header()
-	if !ok || fmt.Sprint(header) != fmt.Sprint(metadata.MD{"from-request": {"1", "2"}, "raw-bin": {"\x00\x01"}}) {
+	if !ok || fmt.Sprint(header) != fmt.Sprint(metadata.MD{"from-request": {"1", "2"}, "raw-bin": {"\x00\x01"}, "put-back": {"test/1", "application/grpc"}}) {
 		t.Errorf("headers %v", header)
 	}
 	if got, err := c.Recv(); err != nil || got.Data.Len() != 3 {
@@ -369,5 +369,91 @@ func TestWhatCannotBeSentIsAnError(t *testing.T) {
 	}
 	if outcome, _, err := unary(within(t), client, "/a.B/C", 1); err != nil || outcome.Status.Code() != codes.ResourceExhausted {
 		t.Errorf("an answer: %v, %v", err, outcome.Status)
+	}
+}
+
+func TestNothingIsSentAfterTheLast(t *testing.T) {
+	client, _ := served(t, call.Service{Handler: echo}, Config{})
+	c, err := client.Start(within(t), &call.Start{Method: "/a.B/C", Message: message(1), Last: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Send(*message(1), false); err == nil {
+		t.Error("a message was sent after the last")
+	}
+	if err := c.CloseSend(); err != nil {
+		t.Error(err)
+	}
+	if got, err := c.Recv(); err != nil || got.Data.Len() != 1 {
+		t.Error(err)
+	}
+}
+
+// TestLongMessagesGoThroughAreas looks whether both sides have made an area, and give it up when it is not used.
+func TestLongMessagesGoThroughAreas(t *testing.T) {
+	session, serving := served(t, call.Service{Handler: echo}, Config{})
+	for range 5 {
+		if _, got, err := unary(within(t), session, "/a.B/C", 300000); err != nil || len(got) != 300000 {
+			t.Fatal(err)
+		}
+	}
+	areas := func(l *link) (own, mapped int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.areas.own != nil {
+			own = 1
+		}
+		return own, len(l.areas.mapped)
+	}
+	here := session.(*client).link
+	var there *link
+	server := serving.(*listener)
+	server.mu.Lock()
+	for there = range server.links {
+	}
+	server.mu.Unlock()
+	for name, l := range map[string]*link{"client": here, "server": there} {
+		if own, mapped := areas(l); own != 1 || mapped != 1 {
+			t.Errorf("the %s has %d areas of its own, and %d of its peer's", name, own, mapped)
+		}
+	}
+	until := time.Now().Add(testTime)
+	for {
+		ownHere, mappedHere := areas(here)
+		ownThere, mappedThere := areas(there)
+		if ownHere+mappedHere+ownThere+mappedThere == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d, %d, %d and %d areas are left", ownHere, mappedHere, ownThere, mappedThere)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func TestSessionsComeAndGo(t *testing.T) {
+	_, serving := served(t, call.Service{Handler: echo}, Config{})
+	errs := make(chan error, 8)
+	for range cap(errs) {
+		go func() {
+			for range 25 {
+				session, err := Dial(within(t), serving.Address(), Config{})
+				if err == nil {
+					_, _, err = unary(within(t), session, "/a.B/C", 20000)
+					_ = session.Close()
+					<-session.Done()
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
 	}
 }

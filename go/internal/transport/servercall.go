@@ -103,9 +103,17 @@ func (c *serverCall) Context() context.Context {
 func (c *serverCall) Method() string  { return c.Path() }
 func (c *serverCall) Peer() call.Peer { return c.link.peerOf(c.link.address) }
 
+// Header are the request's, with what the protocol says otherwise (spec/wire.md, section 19) put back.
 func (c *serverCall) Header() metadata.MD {
 	block, _ := c.Headers()
-	return wire.DecodeMetadata(block, nil)
+	header := wire.DecodeMetadata(block, nil)
+	if header["content-type"] == nil {
+		header["content-type"] = []string{"application/grpc"}
+	}
+	if header["user-agent"] == nil {
+		header["user-agent"] = []string{c.link.said.Text}
+	}
+	return header
 }
 
 func (c *serverCall) Recv() (message call.Message, err error) {
