@@ -267,7 +267,11 @@ func (c *serverCall) release() {
 	l := c.link
 	l.mu.Lock()
 	if !c.over() {
-		c.abort(status.New(codes.Internal, "the handler returned without an answer"))
+		outcome := status.New(codes.Internal, "the handler returned without an answer")
+		if c.ctx != nil && c.ctx.Err() == context.DeadlineExceeded {
+			outcome = statusOfContext(true)
+		}
+		c.abort(outcome)
 	}
 	if c.cancel != nil {
 		c.cancel()
