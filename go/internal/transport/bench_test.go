@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,8 +52,31 @@ func serveUntilInputEnds(address string) error {
 
 var ok = status.New(codes.OK, "")
 
+// lend gives copies of all of this process's sockets to a process that outlives it for a while.
+func lend() error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	heir := exec.Command("sleep", "10")
+	for _, entry := range entries {
+		fd, err := strconv.Atoi(entry.Name())
+		name, err2 := os.Readlink("/proc/self/fd/" + entry.Name())
+		if err == nil && err2 == nil && strings.HasPrefix(name, "socket:") {
+			heir.ExtraFiles = append(heir.ExtraFiles, os.NewFile(uintptr(fd), name))
+		}
+	}
+	return heir.Start()
+}
+
 // answer answers one message with itself.
 func answer(c call.ServerCall) {
+	if c.Method() == "/pooled/lend" {
+		if err := lend(); err != nil {
+			_ = c.Finish(nil, nil, status.Convert(err), nil)
+			return
+		}
+	}
 	message, err := c.Recv()
 	if err != nil {
 		_ = c.Finish(nil, nil, status.Convert(err), nil)

@@ -59,6 +59,27 @@ func TestAKilledServerEndsItsCalls(t *testing.T) {
 	}
 }
 
+// TestAnHeirOfItsSocketsHidesNoDeath has a server killed whose sockets another process keeps open.
+func TestAnHeirOfItsSocketsHidesNoDeath(t *testing.T) {
+	counted(t)
+	address, server := process(t)
+	client := dialed(t, address, Config{})
+	if outcome, _, err := unary(within(t), client, "/pooled/lend", 1); err != nil || outcome.Status.Code() != codes.OK {
+		t.Fatal(err, outcome.Status)
+	}
+	if err := server.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-client.Done():
+		if err := client.Err(); !strings.Contains(err.Error(), "process has ended") {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the session goes on")
+	}
+}
+
 func TestAClientThatLeavesEndsItsCalls(t *testing.T) {
 	began := make(chan call.ServerCall, 1)
 	received := make(chan error, 1)
