@@ -359,6 +359,21 @@ func TestCancellation(t *testing.T) {
 	})
 }
 
+// A call that its client cancels ends so, even where the answer comes at the same time.
+func TestCancelledBeforeTheAnswer(t *testing.T) {
+	overCarriers(t, func(t *testing.T, h *harness) {
+		client := h.pair()
+		for range 100 {
+			ctx, cancel := context.WithCancel(testContext(t))
+			stream, err := client.ClientStream(ctx)
+			wantNoError(t, err)
+			cancel()
+			_, err = stream.CloseAndRecv()
+			wantCode(t, err, codes.Canceled)
+		}
+	})
+}
+
 func TestPeers(t *testing.T) {
 	overCarriers(t, func(t *testing.T, h *harness) {
 		check := func(who string, p *peer.Peer, ok bool) {

@@ -205,6 +205,7 @@ func (cs *clientStream) sendEnd(last bool) error {
 // send sends op in the present attempt, and in others where that ends unprocessed. It frees op. io.EOF says that the call has
 // ended.
 func (cs *clientStream) send(op sendOp, size int) (*attempt, error) {
+	cs.heedContext(false)
 	cs.mu.Lock()
 	for cs.replaying && !cs.finished {
 		cs.changed.Wait()
@@ -298,10 +299,21 @@ func (cs *clientStream) receive() bool {
 	cs.mu.Unlock()
 	if err != nil {
 		cs.finish(err, true)
+	}
+	if err != nil || cs.heedContext(true) {
 		cs.release()
 		return false
 	}
 	return true
+}
+
+// heedContext finishes a call whose context is done, and is true then: nothing that comes meanwhile is to hide it.
+func (cs *clientStream) heedContext(holding bool) bool {
+	err := cs.request.context.Err()
+	if err != nil {
+		cs.finish(asStatus(err), holding)
+	}
+	return err != nil
 }
 
 func (cs *clientStream) release() {
