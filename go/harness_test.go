@@ -50,6 +50,38 @@ var fakeCarrier = carrier{
 	client: func(h *harness) []DialOption { return []DialOption{withDialer(h.network.Dial)} },
 }
 
+// shmCarrier is the real one, at sockets in a directory of the test's.
+var shmCarrier = carrier{
+	name: "shm",
+	address: func(t testing.TB, number int) string {
+		return fmt.Sprintf("shm://%s/%d.sock", socketDirectory(t), number)
+	},
+	server: func(*harness) []ServerOption { return nil },
+	client: func(*harness) []DialOption { return nil },
+}
+
+var socketDirectories sync.Map // by test
+
+// socketDirectory is short, unlike t.TempDir: a socket's path has at most 107 bytes.
+func socketDirectory(t testing.TB) string {
+	if known, ok := socketDirectories.Load(t); ok {
+		return known.(string)
+	}
+	directory, err := os.MkdirTemp("", "tollfree")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socketDirectories.Store(t, directory)
+	t.Cleanup(func() {
+		socketDirectories.Delete(t)
+		if left, err := os.ReadDir(directory); err != nil || len(left) > 0 {
+			t.Errorf("left in the sockets' directory: %v, %v", left, err)
+		}
+		os.RemoveAll(directory)
+	})
+	return directory
+}
+
 // overCarriers runs a test over each carrier, and checks that it leaves no goroutine.
 func overCarriers(t *testing.T, test func(t *testing.T, h *harness)) {
 	for _, c := range carriers {

@@ -122,7 +122,8 @@ func TestStatsHandlers(t *testing.T) {
 
 		wantCode(t, conn.Invoke(testContext(t), "/tollfree.test.Test/No", &pb.Request{}, &pb.Reply{}), codes.Unimplemented)
 		want(ofClient, "Begin", "OutHeader", "OutPayload", "InTrailer", "End")
-		for _, who := range []*recorder{ofClient, ofServer} {
+		both := []*recorder{ofClient, ofServer}
+		for _, who := range both {
 			if got := who.sessions(); !slices.Equal(got, []string{"ConnBegin"}) {
 				t.Fatalf("sessions: %v", got)
 			}

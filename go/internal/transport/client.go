@@ -41,9 +41,9 @@ func Dial(ctx context.Context, address string, config Config) (call.Client, erro
 	case errors.Is(err, unix.EACCES):
 		return nil, fail(codes.PermissionDenied, err)
 	case errors.Is(err, unix.ENOENT):
-		return nil, fail(codes.Unavailable, errors.New("there is no server"))
+		return nil, absent(fail(codes.Unavailable, errors.New("there is no server")), unix.ENOENT)
 	case errors.Is(err, unix.ECONNREFUSED):
-		return nil, fail(codes.Unavailable, errors.New("the server has ended"))
+		return nil, absent(fail(codes.Unavailable, errors.New("the server has ended")), unix.ECONNREFUSED)
 	case err != nil:
 		return nil, fail(contextOr(ctx, codes.Unavailable), err)
 	}
@@ -68,6 +68,9 @@ func Dial(ctx context.Context, address string, config Config) (call.Client, erro
 	go c.link.run()
 	return c, nil
 }
+
+// absent is a status that is the kernel's error too: where nobody listens, another attempt soon costs next to nothing.
+func absent(status error, kernel unix.Errno) error { return fmt.Errorf("%w (%w)", status, kernel) }
 
 // contextOr is the code of a context that is done.
 func contextOr(ctx context.Context, code codes.Code) codes.Code {
@@ -129,7 +132,10 @@ func (c *client) Start(ctx context.Context, start *call.Start) (call.ClientCall,
 		free()
 		return nil, status.Errorf(codes.ResourceExhausted, "a message of %d bytes, where %d is the most", data.Data.Len(), uint64(wire.MessageLenMax))
 	}
-	cc := &clientCall{link: l, closed: start.Last}
+	cc := &clientCall{link: l, closed: start.Last, messageLenMax: start.MessageLenMax}
+	if cc.messageLenMax == 0 {
+		cc.messageLenMax = l.config.MessageLenMax
+	}
 	cc.SetOwner(cc)
 	l.mu.Lock()
 	err = l.session.CheckOpening(opening, l.RecordLenMax())

@@ -20,6 +20,7 @@ type clientCall struct {
 	link               *link
 	receiving, sending sleeper
 	assembler          assembler
+	messageLenMax      uint32
 	// closed says that no more messages are to be sent.
 	closed bool
 	// ending, if not nil, is how this side has ended the call.
@@ -147,7 +148,7 @@ func (c *clientCall) Recv() (message call.Message, err error) {
 	var got bool
 	var wrong *fault
 	l.await(context.Background(), &c.receiving, func() bool {
-		message, got, wrong = c.assembler.next(l.session, &c.Stream, l.config.MessageLenMax)
+		message, got, wrong = c.assembler.next(l.session, &c.Stream, c.messageLenMax)
 		return got || wrong != nil || c.End().Kind != session.NotEnded
 	})
 	if wrong != nil {

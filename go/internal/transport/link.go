@@ -27,6 +27,8 @@ type link struct {
 	shift  int64
 	// address is where the session was made.
 	address string
+	// parent is what contexts of the session's calls descend from.
+	parent context.Context
 	// ended has reader's goroutine tell the listener; taken is what to do with calls that have come, in the reader's place.
 	ended func()
 	taken func(calls []*serverCall, loop int) (elsewhere bool)
@@ -80,7 +82,7 @@ type link struct {
 func newLink(role wire.Role, m *meeting, config *Config) *link {
 	l := &link{
 		role: role, config: config, conn: m.conn, said: m.said, shift: m.clockShift(), looker: newLooker(),
-		own: m.own, peer: m.peer, draining: make(chan struct{}), done: make(chan struct{}),
+		own: m.own, peer: m.peer, draining: make(chan struct{}), done: make(chan struct{}), parent: context.Background(),
 	}
 	own := m.own.Memory()
 	l.sender = ring.NewSender(own, m.peer, wire.RingLenDefault)

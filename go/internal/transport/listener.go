@@ -111,6 +111,14 @@ func (l *listener) meet(conn *net.UnixConn, service *call.Service) {
 	link.address = l.address.String()
 	link.taken = func(calls []*serverCall, loop int) bool { return l.take(calls, loop, service) }
 	link.ended = func() { l.forget(link) }
+	if service.Session != nil {
+		parent, over := service.Session(context.Background(), link.peerOf(link.address))
+		link.parent = parent
+		link.ended = func() {
+			l.forget(link)
+			over()
+		}
+	}
 	l.mu.Lock()
 	l.links[link] = true
 	closing, draining := l.closing, l.draining

@@ -54,7 +54,7 @@ func (c *serverCall) begin() bool {
 		c.abort(statusOfContext(true))
 		return false
 	}
-	c.ctx, c.cancel = context.WithTimeout(context.Background(), left)
+	c.ctx, c.cancel = context.WithTimeout(c.link.parent, left)
 	if c.End().Kind != session.NotEnded {
 		c.cancel()
 		return true
@@ -92,7 +92,7 @@ func (c *serverCall) Context() context.Context {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	if c.ctx == nil {
-		c.ctx, c.cancel = context.WithCancel(context.Background())
+		c.ctx, c.cancel = context.WithCancel(c.link.parent)
 		if c.finished || c.End().Kind != session.NotEnded {
 			c.cancel()
 		}
