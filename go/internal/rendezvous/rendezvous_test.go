@@ -168,7 +168,7 @@ func TestAMessageTravelsWithItsDescriptor(t *testing.T) {
 	}
 }
 
-func TestOtherProtocolsAreRecognised(t *testing.T) {
+func TestOtherProtocolsAreRecognized(t *testing.T) {
 	for said, want := range map[string]string{"PRI * HTTP/2.0\r\n": "HTTP/2", "GET / HTTP": "does not speak"} {
 		client, server := met(t)
 		if _, err := client.conn.Write([]byte(said)); err != nil {
