@@ -101,10 +101,12 @@ func (cc *ClientConn) pickSlowly(ctx context.Context, deadline time.Time, failFa
 			if i == len(waits) {
 				waits = append(waits, e.join(failFast))
 			}
-			err := waits[i].failure()
+			err, final := waits[i].failure()
 			if err != nil {
-				failed++
 				last = err
+			}
+			if final {
+				failed++
 			} else if !cc.balancer.eager() {
 				break // pick_first: the next endpoint is for when this one has failed.
 			}

@@ -1,17 +1,33 @@
 package tollfree
 
-import "google.golang.org/grpc/codes"
-import "google.golang.org/grpc/status"
-import "context"
-import "github.com/tollfree/tollfree/go/internal/call"
+import (
+	"context"
+	"math"
 
-func transportDialer(*dialOptions) dialer {
+	"github.com/tollfree/tollfree/go/internal/call"
+	"github.com/tollfree/tollfree/go/internal/transport"
+)
+
+// agentName is what peers see of this program, after what WithUserAgent says.
+const agentName = "tollfree-go"
+
+// transportDialer begins sessions over shared memory.
+func transportDialer(o *dialOptions) dialer {
+	config := transport.Config{Agent: agentName, Admits: o.admits, MessageLenMax: messageLenMax(o.receiveMax())}
+	if o.agent != "" {
+		config.Agent = o.agent + " " + agentName
+	}
 	return func(ctx context.Context, address string) (call.Client, error) {
-		return nil, status.Error(codes.Unimplemented, "no transport")
+		return transport.Dial(ctx, address, config)
 	}
 }
-func transportListener(*serverOptions) listenFunc {
-	return func(address string) (call.Listener, error) {
-		return nil, status.Error(codes.Unimplemented, "no transport")
+
+// transportListener binds addresses for sessions over shared memory.
+func transportListener(o *serverOptions) listenFunc {
+	config := transport.Config{
+		Agent: agentName, Admits: o.admits, MessageLenMax: messageLenMax(o.receiveMax), StreamCount: o.concurrent,
 	}
+	return func(address string) (call.Listener, error) { return transport.Listen(address, config) }
 }
+
+func messageLenMax(limit int) uint32 { return uint32(max(min(limit, math.MaxUint32), 1)) }

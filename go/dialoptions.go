@@ -3,6 +3,7 @@ package tollfree
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -13,6 +14,9 @@ import (
 
 // A DialOption is a setting of NewClient. Its name is that of grpc's option, whose type package grpc keeps to itself.
 type DialOption func(*dialOptions) error
+
+// agentMax is the length of a handshake's text in bytes (spec/wire.md, section 3).
+const agentMax = 120
 
 // dialer begins a session.
 type dialer func(ctx context.Context, address string) (call.Client, error)
@@ -28,6 +32,7 @@ type dialOptions struct {
 	credentials []credentials.PerRPCCredentials
 	config      *serviceConfig
 	agent       string
+	admits      func(uid uint32) bool // nil: the own user
 	dial        dialer
 }
 
@@ -139,9 +144,13 @@ func WithDefaultServiceConfig(json string) DialOption {
 	}
 }
 
-// WithUserAgent sets what goes before Tollfree's own name in the user-agent that servers see.
+// WithUserAgent sets what goes before Tollfree's own name in the user-agent that servers see. Together they have at most
+// 120 bytes.
 func WithUserAgent(agent string) DialOption {
 	return func(o *dialOptions) error {
+		if most := agentMax - len(agentName) - 1; len(agent) > most {
+			return fmt.Errorf("tollfree: WithUserAgent got %d bytes: at most %d travel", len(agent), most)
+		}
 		o.agent = agent
 		return nil
 	}

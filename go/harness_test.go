@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ type carrier struct {
 }
 
 // carriers are what tests of calls run over.
-var carriers = []carrier{fakeCarrier}
+var carriers = []carrier{fakeCarrier, shmCarrier}
 
 var fakeCarrier = carrier{
 	name:    "fake",
@@ -93,8 +94,11 @@ func overCarriers(t *testing.T, test func(t *testing.T, h *harness)) {
 func overFake(t *testing.T, test func(t *testing.T, h *harness)) { withCarrier(t, fakeCarrier, test) }
 
 func withCarrier(t *testing.T, c carrier, test func(t *testing.T, h *harness)) {
-	before := runtime.NumGoroutine()
-	t.Cleanup(func() { noMoreGoroutines(t, before) }) // It runs last.
+	goroutines, descriptors := runtime.NumGoroutine(), countDescriptors(t)
+	t.Cleanup(func() { // It runs last.
+		noMore(t, "goroutines", goroutines, runtime.NumGoroutine)
+		noMore(t, "descriptors", descriptors, func() int { return countDescriptors(t) })
+	})
 	test(t, newHarness(t, c))
 }
 
@@ -102,17 +106,26 @@ func newHarness(t testing.TB, c carrier) *harness {
 	return &harness{t: t, carrier: c, network: &calltest.Network{}, fakes: map[string]*calltest.Listener{}}
 }
 
-func noMoreGoroutines(t *testing.T, before int) {
+func countDescriptors(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func noMore(t *testing.T, what string, before int, count func() int) {
 	t.Helper()
 	now := 0
 	for range 200 {
-		if now = runtime.NumGoroutine(); now <= before {
+		if now = count(); now <= before {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	stacks := make([]byte, 1<<20)
-	t.Errorf("%d goroutines before, %d after:\n%s", before, now, stacks[:runtime.Stack(stacks, true)])
+	t.Errorf("%d %s before, %d after:\n%s", before, what, now, stacks[:runtime.Stack(stacks, true)])
 }
 
 type harness struct {

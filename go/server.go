@@ -35,6 +35,8 @@ type Server struct {
 	loops     sync.WaitGroup // of Serve
 	abort     context.Context
 	abortNow  context.CancelFunc // ends the wait of GracefulStop
+	over      chan struct{}      // closed when Stop or GracefulStop has done its work
+	overOnce  sync.Once
 }
 
 type service struct {
@@ -56,6 +58,7 @@ func NewServer(options ...ServerOption) *Server {
 	s := &Server{
 		options: o, handler: oneHandler(o.handlers), unary: chainUnary(o.unary), stream: chainStream(o.stream),
 		services: map[string]*service{}, methods: map[string]*method{}, listeners: map[*Listener]bool{},
+		over: make(chan struct{}),
 	}
 	s.abort, s.abortNow = context.WithCancel(context.Background())
 	return s
@@ -165,9 +168,19 @@ func (s *Server) ServeListener(l *Listener) error {
 	s.serving = true
 	s.loops.Add(1)
 	s.mu.Unlock()
-	defer s.loops.Done()
-	defer l.Close()
-	return l.listener.Serve(call.Service{Handler: s.handle, Inline: s.inline, Session: s.session})
+	err := l.listener.Serve(call.Service{Handler: s.handle, Inline: s.inline, Session: s.session})
+	s.loops.Done()
+	if err != nil {
+		l.Close()
+		return fmt.Errorf("tollfree: serve at %s: %w", l.Address(), err)
+	}
+	s.mu.Lock()
+	stopped := s.stopped
+	s.mu.Unlock()
+	if stopped {
+		<-s.over // A program may exit when this returns: calls are answered until GracefulStop has returned.
+	}
+	return nil
 }
 
 func (s *Server) forget(l *Listener) {
@@ -194,6 +207,8 @@ func (s *Server) Stop() {
 	for _, l := range s.stop() {
 		l.Close()
 	}
+	s.loops.Wait()
+	s.overOnce.Do(func() { close(s.over) })
 }
 
 // GracefulStop takes no new sessions and calls, and waits until the calls under way have ended. Clients move on to other
@@ -208,6 +223,7 @@ func (s *Server) GracefulStop() {
 	}
 	drains.Wait()
 	s.loops.Wait()
+	s.overOnce.Do(func() { close(s.over) })
 }
 
 // agentKey is of a session's context: its client's user-agent, as metadata have it.

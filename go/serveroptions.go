@@ -2,8 +2,6 @@ package tollfree
 
 import (
 	"context"
-	"math"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -12,9 +10,6 @@ import (
 	"github.com/tollfree/tollfree/go/internal/call"
 )
 
-// defaultConnectionTimeout is how long a client may take to begin a session, as in grpc.
-const defaultConnectionTimeout = 120 * time.Second
-
 // A ServerOption is a setting of NewServer. Its name is that of grpc's option, whose type package grpc keeps to itself.
 type ServerOption func(*serverOptions)
 
@@ -22,25 +17,24 @@ type ServerOption func(*serverOptions)
 type listenFunc func(address string) (call.Listener, error)
 
 type serverOptions struct {
-	unary             []grpc.UnaryServerInterceptor
-	stream            []grpc.StreamServerInterceptor
-	firstUnary        grpc.UnaryServerInterceptor
-	firstStream       grpc.StreamServerInterceptor
-	handlers          []stats.Handler
-	unknown           *grpc.StreamDesc
-	codec             codec // nil: by the content type
-	receiveMax        int
-	sendMax           int
-	concurrent        uint32
-	connectionTimeout time.Duration
-	inline            map[string]bool
-	listen            listenFunc
+	unary       []grpc.UnaryServerInterceptor
+	stream      []grpc.StreamServerInterceptor
+	firstUnary  grpc.UnaryServerInterceptor
+	firstStream grpc.StreamServerInterceptor
+	handlers    []stats.Handler
+	unknown     *grpc.StreamDesc
+	codec       codec // nil: by the content type
+	receiveMax  int
+	sendMax     int
+	concurrent  uint32                // 0: the transport's default
+	admits      func(uid uint32) bool // nil: the own user
+	inline      map[string]bool
+	listen      listenFunc
 }
 
 func newServerOptions(options []ServerOption) *serverOptions {
 	o := &serverOptions{
-		receiveMax: defaultReceiveMax, sendMax: defaultSendMax, concurrent: math.MaxUint32,
-		connectionTimeout: defaultConnectionTimeout, inline: map[string]bool{},
+		receiveMax: defaultReceiveMax, sendMax: defaultSendMax, inline: map[string]bool{},
 	}
 	for _, option := range options {
 		option(o)
@@ -114,14 +108,15 @@ func MaxSendMsgSize(bytes int) ServerOption {
 	return func(o *serverOptions) { o.sendMax = max(bytes, 0) }
 }
 
-// MaxConcurrentStreams limits the calls that a session has under way; more wait at the client.
+// MaxConcurrentStreams limits the calls that a session has under way; 1024 by default. More wait at the client.
 func MaxConcurrentStreams(n uint32) ServerOption {
 	return func(o *serverOptions) { o.concurrent = n }
 }
 
-// ConnectionTimeout limits how long a client may take to begin a session: 2 minutes by default.
-func ConnectionTimeout(d time.Duration) ServerOption {
-	return func(o *serverOptions) { o.connectionTimeout = d }
+// Peers says whose processes may connect; without it, those of the own user (the effective uid) alone. The kernel vouches for
+// the uid.
+func Peers(admits func(uid uint32) bool) ServerOption {
+	return func(o *serverOptions) { o.admits = admits }
 }
 
 // Inline says that the handlers of these methods, "/package.Service/Method", answer at once: they run on the goroutine that

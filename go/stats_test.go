@@ -130,7 +130,7 @@ func TestStatsHandlers(t *testing.T) {
 		}
 		conn.Close()
 		server.Stop()
-		for _, who := range []*recorder{ofClient, ofServer} {
+		for _, who := range both {
 			eventually(t, "the end of the session", func() bool { return slices.Equal(who.sessions(), []string{"ConnBegin", "ConnEnd"}) })
 		}
 	})
