@@ -53,9 +53,10 @@ bench-peers: ## Build the peers of `tollfree-lab bench`: iceoryx2, and C++ proto
 	@lab/codec/peers/cpp/build.sh $(TARGET_DIR)/bench-peers
 
 # More threads than processors: many tests wait for other processes, and for deadlines.
-test: formatting ## Check everything that takes minutes: formatting, lints, tests, concurrency models, the laboratory
+test: formatting ## Check everything that takes minutes: formatting, lints, tests, Go, concurrency models, the laboratory
 	@$(LINTED) cargo build --quiet --workspace --all-targets
 	@RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 2))} $(LINTED) cargo test --quiet --workspace --no-fail-fast
+	@$(MAKE) --no-print-directory go BUILT=1 RACE=
 	@$(MAKE) --no-print-directory loom lab
 
 lab: ## Build the laboratory, and have it make a few calls
@@ -83,11 +84,15 @@ generators: ## Have protoc and buf run protoc-gen-tollfree, and compare with wha
 GO_TOPICS := handshake refused-by-server ring ring-head ring-cursor waiting load
 GO_SESSION_TOPICS := violation-to-server violation-to-client conversation-to-server conversation-to-client
 
+# `make test` has built the reference, and leaves the race detector out (RACE=).
+RACE := -race
+
 go: ## Check the Go implementation: lints, tests, vectors, and calls to and from the reference (fetches gRPC)
-	@cargo build --quiet --package tollfree-interop --package tollfree-vectors
+	@command -v go >/dev/null || { echo "make go: install Go 1.26 or later" >&2; exit 1; }
+	@$(if $(BUILT),,cargo build --quiet --package tollfree-interop --package tollfree-vectors)
 	@cd go && unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "make go: gofmt has to change $$unformatted" >&2; exit 1; }
 	@cd go && go vet -tags interop ./...
-	@cd go && TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop go test -race -tags interop ./...
+	@cd go && TOLLFREE_INTEROP=$(TARGET_DIR)/debug/tollfree-interop go test $(RACE) -tags interop ./...
 	@cd go && go build -o $(TARGET_DIR)/go/tollfree-vectors ./cmd/tollfree-vectors
 	@$(TARGET_DIR)/debug/tollfree-vectors $(foreach topic,$(GO_TOPICS) $(GO_SESSION_TOPICS),--topic $(topic)) \
 		$(foreach topic,$(GO_SESSION_TOPICS),--allow-missing $(topic)) $(TARGET_DIR)/go/tollfree-vectors
