@@ -101,6 +101,18 @@ impl<T: Watched> Session<T> {
         }
     }
 
+    /// A server's last word where none is there to wait until a longer one has room. Does nothing to a call that has ended. What the client has
+    /// received stays readable, as behind any status.
+    pub fn give_up(&mut self, id: StreamId, code: u16) {
+        if self.role == Role::Server && self.streams.get(id).is_some_and(|stream| stream.is_live()) {
+            let mut frame = head(id.0);
+            frame.events = events::TRAILERS;
+            frame.code = code.into();
+            self.pending.push(frame);
+            self.end_stream(id, End::Cancelled { code, refused: false });
+        }
+    }
+
     pub(crate) fn push_cancel(&mut self, id: StreamId, code: u16, flag: u8) {
         let mut frame = head(id.0);
         frame.events = events::CANCEL;

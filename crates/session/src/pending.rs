@@ -1,4 +1,4 @@
-//! Frames that the session owes the peer and that found no room yet: credit, cancellations, area answers.
+//! Frames that the session owes the peer and that found no room yet: credit, cancellations, bare statuses, area answers.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::frame::head;
 use crate::{Full, Outbound};
 
 /// Small frames waiting for room, oldest first. Their number is bounded by what causes them: at most one grant and one
-/// cancellation a stream, and one answer a record of the peer (the transport stops reading while any wait).
+/// end a stream, and one answer a record of the peer (the transport stops reading while any wait).
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     frames: VecDeque<FrameHead>,

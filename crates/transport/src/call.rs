@@ -10,7 +10,7 @@ use tollfree_session::{self as session, Closed, Emission, EmitError, Progress};
 
 use crate::claim::Claim;
 use crate::core::Core;
-use crate::runtime_waiters::WaitKey;
+use crate::runtime_waiters::{StreamSlots, WaitKey};
 use crate::shared::{Shared, Socket};
 use crate::streak::Streak;
 
@@ -181,10 +181,19 @@ impl Stream {
     /// Ends the call in both directions, and leaves it to its reader to find out: for a sender beside one. The peer
     /// sees `code`, a gRPC status. Does nothing to a call that has ended.
     pub fn abort(&self, code: u16) {
+        self.end_by(|session| session.cancel(self.id, code));
+    }
+
+    /// As [`abort`](Stream::abort), by a server that has said something: the client reads what it has received, and then `code`.
+    pub fn give_up(&self, code: u16) {
+        self.end_by(|session| session.give_up(self.id, code));
+    }
+
+    fn end_by(&self, end: impl FnOnce(&mut session::Session<StreamSlots>)) {
         if !self.gone.load(Ordering::Relaxed)
             && let Ok(mut core) = self.shared.enter()
         {
-            core.session_mut().cancel(self.id, code);
+            end(core.session_mut());
             core.wake_ready();
             if core.session().has_pending() {
                 core.flush(&self.shared.socket);

@@ -198,3 +198,32 @@ fn what_a_peer_has_said_before_it_left_is_read_and_then_its_end() {
         }
     }
 }
+
+#[test]
+fn a_server_that_gives_up_is_heard_behind_what_it_has_said() {
+    let (mut server, mut out) = answering::<()>();
+    out.take();
+    out.room = 0;
+    assert_eq!(server.send(&mut out, ONE, &mut message(1)), Ok(Progress::NeedRoom));
+    server.give_up(ONE, 4);
+    server.give_up(ONE, 5);
+    assert_eq!(server.send(&mut out, ONE, &mut message(1)), Err(EmitError::Ended));
+    assert_eq!(read_to_end(&mut server), (0, Some(crate::End::Cancelled { code: 4, refused: false })));
+    out.room = 10;
+    server.stage_pending(&mut out).unwrap();
+    let last = Script::new(events::TRAILERS, 1).code(4);
+    assert_eq!(out.records, [last.bytes()], "once");
+    let trailers = crate::End::Trailers { code: 4, block: Bytes::new() };
+    let cancelled = crate::End::Cancelled { code: 4, refused: false };
+    for (end, heard) in [(last, (3, trailers)), (Script::new(events::CANCEL, 1).code(4), (0, cancelled))] {
+        let (mut client, _) = calling::<()>();
+        Script::new(events::HEADERS, 1).send(&mut client).unwrap();
+        told(&mut client);
+        end.send(&mut client).unwrap();
+        assert_eq!(read_to_end(&mut client), (heard.0, Some(heard.1)));
+    }
+    let (mut client, mut out) = calling::<()>();
+    out.take();
+    client.give_up(ONE, 4);
+    assert!(!client.has_pending(), "a client's last word is another");
+}

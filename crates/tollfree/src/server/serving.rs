@@ -130,7 +130,10 @@ impl<H: Handle> Future for Serving<H> {
                     // The server's own limit is the handler's. A client that is slow has until its deadline.
                     call.deadline.move_to(call.client_ns);
                     ready!(call.deadline.poll(cx));
-                    call.speech.give_up(Code::DeadlineExceeded);
+                    // Its turn may have been over, and nothing else in the way.
+                    if call.speech.poll_emit(cx).is_pending() || !call.speech.is_said() {
+                        call.speech.give_up(Code::DeadlineExceeded);
+                    }
                     return Poll::Ready(());
                 };
                 if is_over || call.speech.is_said() {

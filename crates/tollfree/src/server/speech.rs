@@ -74,11 +74,12 @@ impl<S: Borrow<Stream>> Speech<S> {
         self.end_with(last);
     }
 
-    /// The client has not read what it was answered, and nobody waits for that any more. Whoever still reads the request is told, too.
+    /// There is no room for the last words, and nobody waits for them any more: the code alone is said, behind what the client has received.
+    /// Who still reads the request is told, too.
     #[cold]
     pub(crate) fn give_up(&mut self, code: Code) {
         self.emission = Emission::default();
-        self.stream.borrow().abort(code as u16);
+        self.stream.borrow().give_up(code as u16);
         if let Some(record) = &self.record {
             record.end(code);
         }

@@ -18,6 +18,7 @@ mod fairness;
 mod faults;
 mod features;
 mod lab;
+mod late;
 mod likeness;
 mod metadata;
 mod names;
