@@ -36,6 +36,9 @@ impl Shared {
     pub(crate) fn begin_search(&self, core: &mut Core, key: WaitKey, speaks: bool) -> Search {
         // While this task looks itself, records for it need not wake it.
         let has_waited = core.slot(key).is_some_and(|slot| std::mem::take(&mut slot.waiting));
+        // Where both ends of a stream look, each on a thread of its own, they find each other without end: who has had something goes behind those
+        // that were woken and have not run.
+        let gives_way = !has_waited && matches!(key, WaitKey::Read(_)) && core.turns.is_owed();
         let polled_at_ns = core.waiters.polled_by(key).map(|runtime_waiters| runtime_waiters.looked_at_ns);
         // Glances are for the one who polls: the others' time is better spent on their own work.
         let polls = polled_at_ns.is_some() || !core.waiters.is_polled();
@@ -48,7 +51,7 @@ impl Shared {
         // While another task sends, which may do so on another thread, it is not to wait for this one.
         let other_sends =
             core.turns.looks().is_some_and(|id| key != WaitKey::Read(id) && key != WaitKey::Write(id));
-        let looks = !speaks && !other_sends && (polls || takes_over);
+        let looks = !gives_way && !speaks && !other_sends && (polls || takes_over);
         let glances = match looks {
             true if self.is_dedicated() => core.dedicated_glances(),
             true => core.glances(looked_at_ns.unwrap_or(0)),
@@ -57,7 +60,7 @@ impl Shared {
         Search {
             glances,
             may_go_on: glances > 0 && core.waiters.may_have_threads(),
-            rounds: ROUND_COUNT,
+            rounds: if gives_way { 0 } else { ROUND_COUNT },
             takes_over,
         }
     }

@@ -90,20 +90,17 @@ async fn turns(lab: &Lab, fast: Fast) -> Vec<usize> {
 }
 
 async fn streams_beside_a_fast_one_have_turns_alike(way: Way) {
-    // Threads of a runtime take tasks from each other, and run the last one woken first: there the order of the ring is not that of turns.
-    if Handle::current().metrics().num_workers() > 1 {
-        return;
-    }
     let lab = Lab::start(way).await;
     for fast in [Fast::Down, Fast::Up, Fast::Both] {
         let mut turns = turns(&lab, fast).await;
         turns.sort_unstable();
-        assert!(
-            turns[0] >= TURNS / 2,
-            "{fast:?}: {} to {TURNS} turns, {} in the middle",
-            turns[0],
-            turns[COUNT / 2]
-        );
+        let (least, middle) = (turns[0], turns[COUNT / 2]);
+        // Threads of a runtime take tasks from each other, and run the last one woken first: a few streams are ahead there, and none is behind.
+        let is_alike = match Handle::current().metrics().num_workers() {
+            1 => least >= TURNS / 2,
+            _ => least >= middle / 2 && TURNS <= 4 * middle,
+        };
+        assert!(is_alike, "{fast:?}: {least} to {TURNS} turns, {middle} in the middle");
     }
 }
 
