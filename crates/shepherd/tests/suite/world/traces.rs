@@ -96,6 +96,51 @@ async fn a_span_stands_between_the_caller_and_the_business_process() {
     assert!(spans.try_recv().is_err(), "the call that was not to be told was told");
 }
 
+/// A stream is one span, which lasts as long as it, however many messages it has and batches they travel in.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_one_span_whatever_travels_in_it() {
+    const COUNT: usize = 300;
+    let (mut lab, mut spans) = told().await;
+    let _attached = lab.attach("default").await;
+    let mut client = lab.client().await;
+    let asks = || tokio_stream::iter(vec![Ask { body: vec![7; 10], ..Ask::default() }; COUNT]);
+    let ask = Ask { lens: vec![10; COUNT], ..Ask::default() };
+    let mut down = client.down(ask).await.unwrap().into_inner();
+    let mut count = 0;
+    while down.message().await.unwrap().is_some() {
+        count += 1;
+    }
+    assert_eq!(count, COUNT);
+    client.up(asks()).await.unwrap();
+    let mut both = client.both(asks()).await.unwrap().into_inner();
+    while both.message().await.unwrap().is_some() {}
+    // Left in the middle.
+    let ask = Ask { lens: vec![1000; 100 * COUNT], ..Ask::default() };
+    let mut left = client.down(ask).await.unwrap().into_inner();
+    left.message().await.unwrap();
+    drop((left, down, both, client));
+    lab.begin_stop();
+    lab.stopped().await;
+    let mut told = Vec::new();
+    while told.len() < 4
+        && let Ok(Some(span)) = tokio::time::timeout(PATIENCE, spans.recv()).await
+    {
+        told.push(span);
+    }
+    assert!(spans.try_recv().is_err(), "one span a call");
+    told.sort_by_key(|span| span.start_time_unix_nano);
+    let code = |span: &Span| {
+        let pair = span.attributes.iter().find(|pair| pair.key == "rpc.grpc.status_code").unwrap();
+        format!("{:?}", pair.value)
+    };
+    for (span, (method, said)) in told.iter().zip([("Down", 0), ("Up", 0), ("Both", 0), ("Down", 1)]) {
+        assert_eq!(span.name, format!("tollfree.probe.v1.Probe/{method}"));
+        assert!(code(span).contains(&format!("IntValue({said})")), "{span:?}");
+        assert!(span.events.is_empty() && span.dropped_events_count == 0, "{span:?}");
+    }
+    assert_eq!(told.len(), 4);
+}
+
 #[tokio::test]
 async fn without_a_collector_in_the_config_traces_pass_as_they_are() {
     let lab = Lab::start("").await;
