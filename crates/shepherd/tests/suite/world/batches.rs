@@ -17,108 +17,57 @@ use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_direct_stubs::probe as structs;
 use tollfree_processor::typed::Owned;
 use tollfree_stubs::probe as level1;
-use tollfree_transport::{
-    Arrival, Attachment, Emission, End, Ending, OBJECT_PREFIX, Opening, Outgoing, Stream,
-};
+use tollfree_transport::{Attachment, Ending, Outgoing};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::lab::{Lab, PATIENCE, PROBE, workers_of};
 use super::nested::{Back, Plain, attach, draft, until_all_are_objects, via};
 use super::nested_lies::{description, lies, session};
-use super::raw::{headers, message, trailers, try_attach, whole};
+use super::object_ends::{Heard, batch, open, send};
+use super::raw::{headers, message, say_all, trailers, try_attach, whole};
 
 /// Messages at hand.
-const COUNT: usize = 100;
+pub(crate) const COUNT: usize = 100;
 /// The records that they may take: some before they run full.
 const RECORD_COUNT_MAX: usize = 10;
 /// Sound objects before the broken one.
 const SOUND: usize = 5;
 
-fn ask(number: usize) -> Owned<Ask> {
+pub(crate) fn ask(number: usize) -> Owned<Ask> {
     let mut ask = draft::<Ask>();
     ask.edit().lens_mut().unwrap().extend([number as u32]).unwrap();
     ask.edit().set_body(&[number as u8 + 1; 20]).unwrap();
     ask.freeze().unwrap()
 }
 
-fn asked(number: usize) -> Vec<u8> {
+pub(crate) fn asked(number: usize) -> Vec<u8> {
     ask(number).object().bytes().to_vec()
 }
 
-fn answer(number: usize) -> Vec<u8> {
+pub(crate) fn answer(number: usize) -> Vec<u8> {
     let mut answer = draft::<Answer>();
     answer.edit().set_seen_len(number as u64).unwrap();
     answer.edit().set_body(b"an answer").unwrap();
     answer.freeze().unwrap().object().bytes().to_vec()
 }
 
-fn batch(objects: &[Vec<u8>]) -> Outgoing {
-    let framed =
-        |object: &Vec<u8>| [&[OBJECT_PREFIX][..], &(object.len() as u32).to_be_bytes(), object].concat();
-    let bytes: Vec<u8> = objects.iter().flat_map(framed).collect();
-    Outgoing::objects(bytes.into()).expect("they are whole")
-}
-
-async fn say(stream: &Stream, mut emission: Emission) {
-    // A peer that has ended the call need not have read it.
-    drop(poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await);
-}
-
-/// What has come of one side of a call.
-#[derive(Default)]
-struct Heard {
-    record_count: usize,
-    /// Each with the first byte of its prefix.
-    messages: Vec<(u8, Vec<u8>)>,
-    end: Option<End>,
-}
-
-impl Heard {
-    async fn all(mut first: Option<Arrival>, stream: &Stream) -> Heard {
-        let mut heard = Heard::default();
-        while heard.end.is_none() {
-            let arrival = match first.take() {
-                Some(arrival) => arrival,
-                None => poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap(),
-            };
-            let part = arrival.into_part();
-            heard.end = part.end;
-            let Some(chunk) = part.chunk else { continue };
-            heard.record_count += 1;
-            let mut rest = &chunk.bytes[..];
-            while let Some(([flag, len @ ..], behind)) = rest.split_first_chunk::<5>() {
-                let (message, behind) = behind.split_at(u32::from_be_bytes(*len) as usize);
-                heard.messages.push((*flag, message.to_vec()));
-                rest = behind;
-            }
-        }
-        heard
-    }
-
-    fn has_objects_only(&self) -> bool {
-        !self.messages.is_empty() && self.messages.iter().all(|(flag, _)| *flag == OBJECT_PREFIX)
-    }
-
-    /// Whether these objects have come, as they were and in few records.
-    fn is(&self, objects: &[Vec<u8>], what: &str) {
-        let came = self.messages.iter().map(|(_, message)| message);
-        assert!(self.has_objects_only() && came.eq(objects), "{what}: {} messages", self.messages.len());
-        assert!(self.record_count <= RECORD_COUNT_MAX, "{what}: {} records", self.record_count);
-    }
+/// Whether these objects have come, as they were and in few records.
+fn is(heard: &Heard, objects: &[Vec<u8>], what: &str) {
+    let came = heard.messages.iter().map(|(_, message)| message);
+    assert!(heard.has_objects_only() && came.eq(objects), "{what}: {} messages", heard.messages.len());
+    assert!(heard.record_count <= RECORD_COUNT_MAX, "{what}: {} records", heard.record_count);
 }
 
 /// A call with all of that at hand.
 async fn call(session: &Attachment, method: &str, objects: &[Vec<u8>]) -> Heard {
     let path = format!("/{PROBE}/{method}");
-    let (mut emission, opening) = (headers(Bytes::new()), Opening { path: &path, deadline_ns: 0 });
-    let mut opener = session.open();
-    let stream = poll_fn(|cx| opener.poll_open(cx, opening, &mut emission)).await.unwrap();
-    say(&stream, Emission { ending: Some(Ending::HalfClose), ..message(batch(objects)) }).await;
+    let stream = open(session, &path, 0).await;
+    send(&stream, Some(batch(objects)), Some(Ending::HalfClose)).await;
     tokio::time::timeout(PATIENCE, Heard::all(None, &stream)).await.expect("the call ends")
 }
 
 /// A worker, until this is dropped.
-struct Worker(JoinHandle<()>);
+pub(crate) struct Worker(pub(crate) JoinHandle<()>);
 
 impl Drop for Worker {
     fn drop(&mut self) {
@@ -139,7 +88,7 @@ async fn worker(lab: &Lab, answers: Vec<Vec<u8>>, telling: mpsc::Sender<Heard>) 
             }
             let mut call = place.expect("a call is there").into_call(true);
             if call.path.starts_with(b"/tollfree.Objects/") {
-                say(&call.stream, whole(Outgoing::new(description().into(), false))).await;
+                say_all(&call.stream, vec![whole(Outgoing::new(description().into(), false))]).await;
                 continue;
             }
             if let Some(method) = call.method.filter(|method| !said.contains(method)) {
@@ -147,15 +96,14 @@ async fn worker(lab: &Lab, answers: Vec<Vec<u8>>, telling: mpsc::Sender<Heard>) 
                 said.push(method);
             }
             let heard = Heard::all(call.first.take(), &call.stream).await;
-            say(&call.stream, headers(Bytes::new())).await;
             let is_one = call.path.ends_with(b"Unary") || call.path.ends_with(b"Up");
             let said = match heard.has_objects_only() {
                 true if is_one => batch(&answers[..1]),
                 true => batch(&answers),
                 false => Outgoing::new(Bytes::new(), false),
             };
-            say(&call.stream, message(said)).await;
-            say(&call.stream, trailers(0, Bytes::new())).await;
+            let said = vec![headers(Bytes::new()), message(said), trailers(0, Bytes::new())];
+            say_all(&call.stream, said).await;
             let _ = telling.send(heard);
         }
     });
@@ -163,7 +111,7 @@ async fn worker(lab: &Lab, answers: Vec<Vec<u8>>, telling: mpsc::Sender<Heard>) 
     Worker(task)
 }
 
-fn numbers<T>(make: impl Fn(usize) -> T) -> Vec<T> {
+pub(crate) fn numbers<T>(make: impl Fn(usize) -> T) -> Vec<T> {
     (0..COUNT).map(make).collect()
 }
 
@@ -184,11 +132,11 @@ async fn a_batch_of_objects_goes_on_as_one_both_ways() {
     for _ in 0..3 {
         while told.try_recv().is_ok() {}
         let up = call(&session, "Up", &numbers(asked)).await;
-        up.is(&[answer(0)], "the answer");
-        told.recv().unwrap().is(&numbers(asked), "to the worker");
+        is(&up, &[answer(0)], "the answer");
+        is(&told.recv().unwrap(), &numbers(asked), "to the worker");
         let both = call(&session, "Both", &numbers(asked)).await;
-        both.is(&numbers(answer), "to the caller");
-        told.recv().unwrap().is(&numbers(asked), "to the worker");
+        is(&both, &numbers(answer), "to the caller");
+        is(&told.recv().unwrap(), &numbers(asked), "to the worker");
     }
 }
 
@@ -292,9 +240,8 @@ async fn a_broken_object_in_a_batch_ends_its_call_behind_those_before_it() {
         for method in ["Up", "Both"] {
             let before = business.payloads.counts().received_objects;
             let heard = call(&session, method, &objects).await;
-            let Some(End::Trailers { code, block }) = &heard.end else { panic!("{:?}", heard.end) };
-            let words = String::from_utf8_lossy(block).replace("%20", " ");
-            assert_eq!(Code::from_i32((*code).into()), Code::Internal, "{method}, {what}: {words}");
+            let (code, words) = heard.code();
+            assert_eq!(code, Code::Internal, "{method}, {what}: {words}");
             assert!(words.contains(word) && words.contains("linear object"), "{method}, {what}: {words}");
             let came = business.payloads.counts().received_objects - before;
             assert!(came <= SOUND as u64, "{method}, {what}: {came}, and none that is broken");

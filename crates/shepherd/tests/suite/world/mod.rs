@@ -2,6 +2,7 @@
 
 mod answers;
 mod arrivals;
+mod batch_ends;
 mod batches;
 mod calls;
 mod compression;
@@ -23,6 +24,9 @@ mod long_answers;
 mod nested;
 mod nested_lies;
 mod nested_limits;
+/// What calls of the transport alone say and hear.
+#[path = "../../../../../tests/direct-stubs/tests/suite/objects/raw.rs"]
+mod object_ends;
 mod objects;
 mod outward;
 mod outward_limits;

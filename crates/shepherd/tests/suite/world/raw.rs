@@ -95,7 +95,7 @@ pub(crate) async fn worker(
     task
 }
 
-async fn say_all(stream: &Stream, said: Vec<Emission>) {
+pub(crate) async fn say_all(stream: &Stream, said: Vec<Emission>) {
     for mut emission in said {
         // The one who asked may have had enough.
         drop(poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await);

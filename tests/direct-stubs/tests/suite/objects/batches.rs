@@ -11,14 +11,13 @@ use tollfree_direct_stubs::objects::probe::probe_server::ProbeServer;
 use tollfree_direct_stubs::objects::views::tollfree::probe::v1::{Answer, Ask};
 use tollfree_direct_stubs::probe as structs;
 use tollfree_processor::typed::Owned;
-use tollfree_transport::{
-    Arrival, Attachment, Config, Emission, End, Ending, Listener, OBJECT_PREFIX, Opening, Outgoing, Stream,
-};
+use tollfree_transport::{Config, Emission, Ending, Listener, OBJECT_PREFIX, Outgoing};
 use tonic::Code;
 
 use super::hostile::{accept, attach, draft};
 use super::levels::ask;
 use super::place::{InPlace, Place, in_time};
+use super::raw::{Heard, batch, framed, open, send};
 
 pub(crate) const DOWN: &str = "/tollfree.probe.v1.Probe/Down";
 pub(crate) const UP: &str = "/tollfree.probe.v1.Probe/Up";
@@ -47,83 +46,13 @@ pub(crate) fn answer(number: usize) -> Vec<u8> {
     answer.freeze().unwrap().object().bytes().to_vec()
 }
 
-fn framed(flag: u8, messages: &[Vec<u8>]) -> Bytes {
-    let framed = |message: &Vec<u8>| [&[flag][..], &(message.len() as u32).to_be_bytes(), message].concat();
-    messages.iter().flat_map(framed).collect::<Vec<u8>>().into()
-}
-
-/// A batch of these objects.
-pub(crate) fn batch(objects: &[Vec<u8>]) -> Outgoing {
-    Outgoing::objects(framed(OBJECT_PREFIX, objects)).expect("they are whole")
-}
-
-/// A call of which nothing is said yet.
-pub(crate) async fn open(attachment: &Attachment, path: &str) -> Stream {
-    let mut emission = Emission { headers: Some(Bytes::new()), ..Emission::default() };
-    let mut opener = attachment.open();
-    poll_fn(|cx| opener.poll_open(cx, Opening { path, deadline_ns: 0 }, &mut emission)).await.unwrap()
-}
-
-pub(crate) async fn send(stream: &Stream, message: Option<Outgoing>, ending: Option<Ending>) {
-    let mut emission = Emission { message, ending, ..Emission::default() };
-    // A peer that has ended the call need not have read it.
-    drop(poll_fn(|cx| stream.poll_emit(cx, &mut emission)).await);
-}
-
-/// What has come of one side of a call.
-#[derive(Default)]
-pub(crate) struct Heard {
-    record_count: usize,
-    /// Each with the first byte of its prefix.
-    pub(crate) messages: Vec<(u8, Vec<u8>)>,
-    pub(crate) end: Option<End>,
-}
-
-impl Heard {
-    /// Up to the end. None of the messages takes more than a record.
-    pub(crate) async fn all(stream: &Stream) -> Heard {
-        Heard::after(None, stream).await
-    }
-
-    /// The same where something has been read.
-    async fn after(mut first: Option<Arrival>, stream: &Stream) -> Heard {
-        let mut heard = Heard::default();
-        while heard.end.is_none() {
-            let arrival = match first.take() {
-                Some(arrival) => arrival,
-                None => poll_fn(|cx| stream.poll_arrival(cx)).await.unwrap(),
-            };
-            let part = arrival.into_part();
-            heard.end = part.end;
-            let Some(chunk) = part.chunk else { continue };
-            heard.record_count += 1;
-            let mut rest = &chunk.bytes[..];
-            while let Some(([flag, len @ ..], behind)) = rest.split_first_chunk::<5>() {
-                let (message, behind) = behind.split_at(u32::from_be_bytes(*len) as usize);
-                heard.messages.push((*flag, message.to_vec()));
-                rest = behind;
-            }
-        }
-        heard
-    }
-
-    pub(crate) fn code(&self) -> (Code, String) {
-        match &self.end {
-            Some(End::Trailers { code, block }) => {
-                (Code::from_i32((*code).into()), String::from_utf8_lossy(block).replace("%20", " "))
-            }
-            end => panic!("{end:?}"),
-        }
-    }
-
-    /// Whether all but the first few of so many came as objects, and in few records.
-    fn is_batched(&self, count: usize, encoded_max: usize) {
-        let encoded = self.messages.iter().take_while(|(flag, _)| *flag == 0).count();
-        assert!(encoded <= encoded_max, "{encoded} of {count} are encoded");
-        assert!(self.messages[encoded..].iter().all(|(flag, _)| *flag == OBJECT_PREFIX));
-        assert_eq!(self.messages.len(), count);
-        assert!(self.record_count <= RECORD_COUNT_MAX, "{} records", self.record_count);
-    }
+/// Whether all but the first few of so many came as objects, and in few records.
+fn is_batched(heard: &Heard, count: usize, encoded_max: usize) {
+    let encoded = heard.messages.iter().take_while(|(flag, _)| *flag == 0).count();
+    assert!(encoded <= encoded_max, "{encoded} of {count} are encoded");
+    assert!(heard.messages[encoded..].iter().all(|(flag, _)| *flag == OBJECT_PREFIX));
+    assert_eq!(heard.messages.len(), count);
+    assert!(heard.record_count <= RECORD_COUNT_MAX, "{} records", heard.record_count);
 }
 
 #[tokio::test]
@@ -132,17 +61,17 @@ async fn answers_at_hand_travel_as_objects_in_few_records() {
     in_time(async {
         let attachment = attach(&place).await;
         let lens: Vec<u32> = (0..COUNT as u32).map(|number| number % 30).collect();
-        let down = open(&attachment, DOWN).await;
+        let down = open(&attachment, DOWN, 0).await;
         let asked = ask(b"", &lens).object().bytes().to_vec();
         send(&down, Some(batch(&[asked])), Some(Ending::HalfClose)).await;
-        let heard = Heard::all(&down).await;
+        let heard = Heard::all(None, &down).await;
         assert_eq!(heard.code().0, Code::Ok);
-        heard.is_batched(COUNT, 0);
-        let both = open(&attachment, BOTH).await;
+        is_batched(&heard, COUNT, 0);
+        let both = open(&attachment, BOTH, 0).await;
         let objects: Vec<Vec<u8>> = (0..COUNT).map(object).collect();
         send(&both, Some(batch(&objects)), Some(Ending::HalfClose)).await;
-        let heard = Heard::all(&both).await;
-        heard.is_batched(COUNT, 0);
+        let heard = Heard::all(None, &both).await;
+        is_batched(&heard, COUNT, 0);
         for (number, (_, answer)) in heard.messages.iter().enumerate() {
             let slot = tollfree_processor::Arenas::new(1 << 20, 0).take();
             let answer = Owned::<Answer>::verify(answer, slot, 100).unwrap();
@@ -161,7 +90,7 @@ async fn hears(mut listener: Listener, told: std::sync::mpsc::Sender<Heard>) {
             attachment.take_objects(method, types());
             said.push(method);
         }
-        told.send(Heard::after(call.first, &call.stream).await).unwrap();
+        told.send(Heard::all(call.first, &call.stream).await).unwrap();
         let mut emission = Emission {
             headers: Some(Bytes::new()),
             message: Some(Outgoing::new(Bytes::new(), false)),
@@ -177,7 +106,7 @@ fn asks() -> impl Iterator<Item = Owned<Ask>> + Send + 'static {
 
 fn is_all_of_it(heard: &Heard, knew: bool) {
     // The first goes with the call.
-    heard.is_batched(COUNT, if knew { 0 } else { COUNT });
+    is_batched(heard, COUNT, if knew { 0 } else { COUNT });
     for (number, (flag, message)) in heard.messages.iter().enumerate() {
         let expected = object(number);
         assert!(*flag == 0 || *message == expected, "message {number} comes in its turn");
@@ -236,7 +165,7 @@ async fn both_sorts_in_turns_come_in_order() {
     let place = Place::new(Server::builder().add_service(ProbeServer::new(InPlace::new()))).await;
     in_time(async {
         let attachment = attach(&place).await;
-        let both = open(&attachment, BOTH).await;
+        let both = open(&attachment, BOTH, 0).await;
         let number = |from: usize, count: usize| (from..from + count).collect::<Vec<_>>();
         let encoded = |number: &usize| {
             let ask = structs::Ask { body: numbered(*number).to_vec(), ..structs::Ask::default() };
@@ -250,7 +179,7 @@ async fn both_sorts_in_turns_come_in_order() {
             send(&both, Some(Outgoing::object(Bytes::from(object(from + 9)).into())), None).await;
         }
         send(&both, None, Some(Ending::HalfClose)).await;
-        let heard = Heard::all(&both).await;
+        let heard = Heard::all(None, &both).await;
         assert_eq!((heard.code().0, heard.messages.len()), (Code::Ok, COUNT));
         for (number, (flag, message)) in heard.messages.iter().enumerate() {
             let body = if *flag == 0 {

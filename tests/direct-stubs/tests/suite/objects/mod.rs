@@ -10,6 +10,7 @@ mod hostile;
 mod hostile_streams;
 mod levels;
 mod place;
+mod raw;
 mod streams;
 mod travel;
 mod trust;
