@@ -33,7 +33,7 @@ pub(crate) enum Met {
 #[derive(Debug)]
 pub(crate) enum Side {
     /// This side connects there.
-    Connects { address: Address, connecting: Option<Connecting>, is_connected: bool },
+    Connects { address: Address, connecting: Option<Box<Connecting>>, is_connected: bool },
     /// A client has come to a listener.
     Accepts { listener: ListenerId, accepting: Accepting, ledger: Arc<Ledger> },
 }
@@ -71,7 +71,12 @@ impl Meeting {
                 }
                 let connecting = match connecting {
                     Some(connecting) => connecting,
-                    None => connecting.insert(Connecting::new(&self.socket, config, Purpose::Call, None)?),
+                    None => connecting.insert(Box::new(Connecting::new(
+                        &self.socket,
+                        config,
+                        Purpose::Call,
+                        None,
+                    )?)),
                 };
                 connecting.step(&self.socket, config)?
             }

@@ -531,7 +531,7 @@ impl Session {
         if self.has_more {
             return Looks::Again { offers: false };
         }
-        let began = *self.wait_began_ns.get_or_insert_with(|| now_ns);
+        let began = *self.wait_began_ns.get_or_insert(now_ns);
         if began == now_ns {
             self.connection.wait_mut().wait_begins(now_ns);
         }
